@@ -1,0 +1,2 @@
+//! The `timestone` binary.
+fn main() {}

@@ -1,0 +1,127 @@
+//! Identities: who, which shard, which keyspace, in which epoch.
+
+use core::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        pub struct $name($inner);
+
+        impl $name {
+            /// The lowest id; never handed out where ids are handed out.
+            pub const ZERO: Self = Self(0);
+
+            /// Wraps a raw number.
+            #[must_use]
+            pub const fn new(raw: $inner) -> Self {
+                Self(raw)
+            }
+
+            /// The raw number, for layouts and displays.
+            #[must_use]
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}", self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// One *incarnation* of one client, handed out durably by the cluster's master and never used twice.
+    ClientId(u32)
+}
+id! {
+    /// Counts the requests and transactions of one client incarnation, from 1.
+    Sequence(u64)
+}
+id! {
+    /// One shard: a set of slots, owned by one primary at a time.
+    ShardId(u16)
+}
+id! {
+    /// One keyspace; 0 is `default`.
+    KeyspaceId(u32)
+}
+id! {
+    /// One configuration of one shard (primary and replicas); only rises.
+    Epoch(u32)
+}
+id! {
+    /// One cluster, drawn at random when it is created, so that data and clients of another one are noticed.
+    ClusterId(u64)
+}
+
+impl KeyspaceId {
+    /// The keyspace that always exists.
+    pub const DEFAULT: Self = Self(0);
+}
+
+impl Sequence {
+    /// The sequence number after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// Identifies one transaction for ever. A retry by the application is a new transaction.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TxnId {
+    /// The client that began it.
+    pub client: ClientId,
+    /// Its number among that client's requests.
+    pub sequence: Sequence,
+}
+
+impl TxnId {
+    /// The transaction `sequence` of `client`.
+    #[must_use]
+    pub const fn new(client: ClientId, sequence: Sequence) -> Self {
+        Self { client, sequence }
+    }
+}
+
+impl fmt::Display for TxnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x}-{:x}", self.client.get(), self.sequence.get())
+    }
+}
+
+impl fmt::Debug for TxnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl core::str::FromStr for TxnId {
+    type Err = &'static str;
+
+    /// Reads what `Display` wrote: two hexadecimal numbers joined by a dash.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const FORM: &str = "a transaction id is two hexadecimal numbers joined by '-', for example 1f-2a";
+        let (client, sequence) = text.split_once('-').ok_or(FORM)?;
+        let client = u32::from_str_radix(client, 16).map_err(|_| FORM)?;
+        let sequence = u64::from_str_radix(sequence, 16).map_err(|_| FORM)?;
+        Ok(Self::new(ClientId::new(client), Sequence::new(sequence)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_id_reads_back_as_written() {
+        let id = TxnId::new(ClientId::new(0x9f), Sequence::new(0xdead_beef));
+        assert_eq!(id.to_string().parse(), Ok(id));
+        assert!("9f".parse::<TxnId>().is_err());
+        assert!("9f-zz".parse::<TxnId>().is_err());
+    }
+}

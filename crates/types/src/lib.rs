@@ -1,0 +1,18 @@
+//! The vocabulary of Timestone: keys, versions, timestamps, ids, slots, limits and the reasons of aborts.
+//!
+//! Everything above is written in these words. The crate does no I/O, reads no clock and has next to no dependencies, so that
+//! every protocol core can be built from it alone. Sources: SEMEL §3 (versions), MILANA §4.1 (timestamps), DTranx (ids).
+//!
+//! What is deliberately absent: byte layouts of messages, logs and pages (they live in `wire`, `wal`, `store`), and any notion
+//! of "now".
+
+mod abort;
+mod id;
+mod key;
+pub mod limits;
+mod time;
+
+pub use abort::{AbortKind, AbortReason, TxnOutcome};
+pub use id::{ClientId, ClusterId, Epoch, KeyspaceId, Sequence, ShardId, TxnId};
+pub use key::{HashSeed, KeyHash, KeyRef, SLOT_COUNT, Slot, hash_key, slot_of};
+pub use time::{Expiry, Timestamp, Version};

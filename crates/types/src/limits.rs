@@ -1,0 +1,38 @@
+//! Bounds that users meet, and that every layer may rely on.
+
+use core::time::Duration;
+
+/// Longest key, in bytes.
+pub const MAX_KEY_BYTES: usize = 64 * 1024;
+/// Longest value, in bytes.
+pub const MAX_VALUE_BYTES: usize = 16 * 1024 * 1024;
+/// Most bytes (keys and values of reads and writes) that one transaction may carry.
+pub const MAX_TXN_BYTES: usize = 64 * 1024 * 1024;
+/// Most keys that one transaction may read and write together.
+pub const MAX_TXN_KEYS: usize = 100_000;
+/// How long a read-write transaction may stay open.
+pub const MAX_TXN_AGE: Duration = Duration::from_secs(300);
+/// How far ahead of its own clock a server accepts a timestamp.
+pub const MAX_CLOCK_LEAD: Duration = Duration::from_millis(500);
+/// A session that is silent for this long no longer holds the watermark back.
+pub const SESSION_TTL: Duration = Duration::from_secs(10);
+/// How often a session reports the lowest timestamp that it may still use, at least.
+pub const REPORT_INTERVAL: Duration = Duration::from_millis(100);
+/// How far the watermark trails a server's own clock, at least.
+pub const WATERMARK_LAG: Duration = Duration::from_secs(1);
+/// Marks of keys untouched for this long are folded into the floor.
+pub const WINDOW: Duration = Duration::from_secs(2);
+/// How far ahead of the clock the durable read bound is renewed.
+pub const READ_BOUND_AHEAD: Duration = Duration::from_secs(2);
+/// After this long without a decision, a participant asks for termination.
+pub const DECISION_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a read or prepare waits at the primary for a pending decision.
+pub const PREPARED_WAIT: Duration = Duration::from_millis(50);
+/// How often a coordinator tries a later timestamp before it gives up.
+pub const MAX_LATER_ROUNDS: u32 = 3;
+
+const _: () = assert!(MAX_VALUE_BYTES + MAX_KEY_BYTES < MAX_TXN_BYTES);
+const _: () = assert!(REPORT_INTERVAL.as_nanos() * 10 <= SESSION_TTL.as_nanos());
+// The floor trails the clock by the window, and a client may lead it by the clock lead: no lead may reach the floor.
+const _: () = assert!(MAX_CLOCK_LEAD.as_nanos() < WINDOW.as_nanos());
+const _: () = assert!(MAX_CLOCK_LEAD.as_nanos() < READ_BOUND_AHEAD.as_nanos());

@@ -1,0 +1,2 @@
+//! Checks and fixes of the workspace.
+fn main() {}
