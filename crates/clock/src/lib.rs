@@ -1,1 +1,85 @@
-//! Placeholder until the crate's first content lands.
+//! Clocks: where time enters Timestone.
+//!
+//! ```text
+//!   CLOCK_REALTIME ──► SystemClock ─┐
+//!   adjtimex ────────► its bound    │
+//!   a test, simulator ► ManualClock ├─► Clock::now() ──► physical: Timestamp ──► SessionClock::begin ──► txn's begin and commit
+//!   a skew model ────► SkewedClock ─┘                                                ▲
+//!                                        last commit, bound learned from an abort ───┘
+//! ```
+//!
+//! A [`Clock`] is a physical clock with a bound on its error; it may stand still or step backwards, as real ones do. A
+//! [`SessionClock`] turns its readings into strictly rising timestamps that lie above everything that the session has seen
+//! (SEMEL §3, MILANA §4.1). [`SkewModel`] reproduces the clock disciplines that the papers measured, from a seed.
+//!
+//! Skew costs performance and never correctness, so nothing here tries to *correct* a clock.
+//!
+//! # Invariants
+//! - This is the only crate of ours that reads the system's clock: everything else is handed a [`Timestamp`] or a [`Clock`].
+//! - Nothing here draws entropy: a [`SkewedClock`] is a function of its seed, its client and the clock beneath it.
+//! - Timestamps that one [`SessionClock`] issues rise strictly.
+//!
+//! What is deliberately absent: the watermark and `max_clock_lead` (the `txn` core has them), timers, and sleeping (`seda`).
+
+mod error;
+pub mod limits;
+mod manual;
+mod session;
+mod skew;
+mod system;
+
+use std::time::Duration;
+
+use timestone_types::Timestamp;
+
+pub use error::ClockError;
+pub use manual::ManualClock;
+pub use session::SessionClock;
+pub use skew::{SkewModel, SkewedClock};
+pub use system::SystemClock;
+
+/// How far a clock may be from true time, as its source says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ErrorBound {
+    /// True time lies within this span of [`Clock::now`], either way.
+    pub bound: Duration,
+    /// Whether anything disciplines the clock. When nothing does, `bound` is what the source claims and guarantees nothing.
+    pub synchronised: bool,
+}
+
+impl ErrorBound {
+    /// No error at all: a clock that is true by definition, as in tests and simulations.
+    pub const NONE: Self = Self { bound: Duration::ZERO, synchronised: true };
+}
+
+impl std::fmt::Display for ErrorBound {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.synchronised { write!(f, "±{:?}", self.bound) } else { f.write_str("unsynchronised") }
+    }
+}
+
+/// A physical clock. Cheap to read (tens of nanoseconds), shared between threads, not necessarily monotonic.
+pub trait Clock: Send + Sync {
+    /// The time that the clock shows.
+    fn now(&self) -> Timestamp;
+
+    /// How wrong it may be; may be as old as [`limits::ERROR_BOUND_MAX_AGE`].
+    fn error_bound(&self) -> ErrorBound;
+
+    /// What the clock is, as `status` and the metrics show it: `system`, `manual`, `simulated`.
+    fn source(&self) -> &'static str;
+}
+
+impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+
+    fn error_bound(&self) -> ErrorBound {
+        (**self).error_bound()
+    }
+
+    fn source(&self) -> &'static str {
+        (**self).source()
+    }
+}
