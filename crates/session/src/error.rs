@@ -1,0 +1,121 @@
+//! Why an operation failed without taking place.
+
+use core::time::Duration;
+
+use timestone_types::{Timestamp, limits};
+
+/// A key, value or transaction is larger than the store accepts. Told at `put`, never at commit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LimitError {
+    /// The key is empty.
+    #[error("the key is empty; a key has at least one byte")]
+    EmptyKey,
+    /// The key is too long.
+    #[error("the key has {bytes} bytes; a key has at most {limit}", limit = limits::MAX_KEY_BYTES)]
+    KeyTooLong {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// The value is too long.
+    #[error("the value has {bytes} bytes; a value has at most {limit}: store it in pieces", limit = limits::MAX_VALUE_BYTES)]
+    ValueTooLong {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// The transaction would carry too many bytes.
+    #[error("the transaction would carry {bytes} bytes; it may carry at most {limit}: commit in pieces", limit = limits::MAX_TXN_BYTES)]
+    TransactionTooLarge {
+        /// What it would carry, in bytes of keys and values.
+        bytes: usize,
+    },
+    /// The transaction would touch too many keys.
+    #[error("the transaction already touches {limit} keys, the most it may: commit in pieces", limit = limits::MAX_TXN_KEYS)]
+    TooManyKeys,
+}
+
+/// Why an operation failed. Nothing of the operation took place.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SessionError {
+    /// The session was closed, or never opened.
+    #[error("the session is closed; open another one")]
+    NoSession,
+    /// The transaction has finished already.
+    #[error("the transaction has finished already; begin another one")]
+    NoTransaction,
+    /// A limit of keys, values or transactions.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    /// A write in a transaction that was begun read-only.
+    #[error("the transaction was begun read-only and cannot write; begin it without read_only or snapshot_at")]
+    ReadOnly,
+    /// A snapshot in the future.
+    #[error("a snapshot at {at} lies in the future of this client's clock, {now}; ask for an earlier one")]
+    SnapshotInFuture {
+        /// The snapshot asked for.
+        at: Timestamp,
+        /// The clock.
+        now: Timestamp,
+    },
+    /// A queue or a server is full.
+    #[error("the server is busy; try again in {retry_after:?}")]
+    Busy {
+        /// How long to wait before the next attempt.
+        retry_after: Duration,
+    },
+    /// This client's clock is too far ahead of the server's. Never retried silently.
+    #[error("this machine's clock is {lead:?} ahead of the server's, more than the {limit:?} allowed; set the clock right", limit = limits::MAX_CLOCK_LEAD)]
+    ClockAhead {
+        /// How far ahead.
+        lead: Duration,
+    },
+    /// The deadline passed before an answer came.
+    #[error("no answer came before the deadline; the request had no effect, so it may be asked again")]
+    DeadlineExceeded,
+    /// The transaction was open longer than allowed.
+    #[error("the transaction was open for longer than {limit:?}; commit earlier, or read from a snapshot")]
+    TooLong {
+        /// The most it may stay open.
+        limit: Duration,
+    },
+    /// The server has ended this client's session; the host must ask for a new client id.
+    #[error("the server has ended this client's session because it was silent; the client must say hello again")]
+    SessionEnded,
+    /// No shard owns the key's slot.
+    #[error("no shard serves this key's slot at the moment; try again when the shard map has changed")]
+    NoShard,
+    /// The server refused the request for another reason.
+    #[error("the server refused the request with code {code}: {message}")]
+    Refused {
+        /// The wire's code.
+        code: u16,
+        /// The server's words.
+        message: String,
+    },
+    /// A reply could not be understood.
+    #[error("a reply of the server could not be read: {what}; client and server may be of different versions")]
+    Protocol {
+        /// What was wrong with it.
+        what: String,
+    },
+}
+
+impl SessionError {
+    /// Whether asking again may succeed without a change on the caller's side.
+    #[must_use]
+    pub const fn retryable(&self) -> bool {
+        matches!(self, Self::Busy { .. } | Self::DeadlineExceeded | Self::SessionEnded | Self::NoShard)
+    }
+
+    /// Whether a transaction in which it occurs is over.
+    #[must_use]
+    pub const fn ends_transaction(&self) -> bool {
+        matches!(
+            self,
+            Self::NoTransaction
+                | Self::ClockAhead { .. }
+                | Self::TooLong { .. }
+                | Self::SessionEnded
+                | Self::Protocol { .. }
+        )
+    }
+}

@@ -1,0 +1,37 @@
+//! Bounds of the engine. Those that users meet (keys, values, transactions) are `timestone_types::limits`.
+
+use core::time::Duration;
+
+/// Most requests of one engine that may wait for an answer at once; beyond it the engine answers `Busy`.
+pub const MAX_REQUESTS: usize = 1 << 20;
+/// Most transactions of one engine that may be open or unacknowledged at once.
+pub const MAX_TRANSACTIONS: usize = 1 << 18;
+/// Most sessions of one engine.
+pub const MAX_SESSIONS: usize = 1 << 20;
+/// Most bytes that may wait in one shard's outbox; beyond it new operations are answered `Busy`.
+pub const MAX_OUTBOX_BYTES: usize = 256 * 1024 * 1024;
+/// An unanswered request is asked again after this long, while its connection stands.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often unanswered requests are looked through. A twentieth of the request timeout: late by 5 % at most.
+pub const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+/// The deadline of an operation that names none. Longer than the decision timeout, so that a vanished participant is resolved
+/// rather than reported unknown.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
+/// Longest pause before a refused (`Busy`) or unanswered request is asked again.
+pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The first pause after `Busy` without a hint; doubles with every attempt.
+pub const MIN_RETRY_PAUSE: Duration = Duration::from_millis(1);
+/// The largest random step by which a later timestamp is raised above the highest mark met, so that two coordinators that were
+/// both pushed do not meet again.
+pub const LATER_SPREAD: Duration = Duration::from_micros(20);
+/// The first pause of the retry of a whole transaction; doubles with every attempt up to [`MAX_BACKOFF`].
+pub const MIN_BACKOFF: Duration = Duration::from_micros(50);
+/// Longest pause between two attempts of a whole transaction.
+pub const MAX_BACKOFF: Duration = Duration::from_millis(100);
+/// Buffers of a finished transaction larger than this are given back to the allocator, so that one giant does not stay for ever.
+pub const KEPT_ARENA_BYTES: usize = 64 * 1024;
+/// With more keys than this, a transaction's keys are found by a hash table instead of by comparison.
+pub const LINEAR_KEYS: usize = 12;
+
+const _: () = assert!(SWEEP_INTERVAL.as_nanos() * 20 <= REQUEST_TIMEOUT.as_nanos());
+const _: () = assert!(timestone_types::limits::DECISION_TIMEOUT.as_nanos() < DEFAULT_DEADLINE.as_nanos());

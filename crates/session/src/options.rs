@@ -1,0 +1,68 @@
+//! What a caller may say about a transaction or a request, and how an operation answers at once.
+
+use timestone_types::{Expiry, Timestamp, Version};
+
+use crate::{Ticket, done::ValueView};
+
+/// How a transaction is to run. `default()` is a serializable read-write transaction that begins now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct TxnOptions {
+    /// Refuse writes. Costs nothing, gains nothing but the check.
+    pub read_only: bool,
+    /// Even when nothing is written, validate at commit that every version read is still the latest: externally consistent.
+    pub strict: bool,
+    /// Read as of this point in time instead of now; implies `read_only`. Zero and the future are refused.
+    pub snapshot_at: Option<Timestamp>,
+    /// Acknowledge the commit only when the clock's error bound has passed the commit timestamp.
+    pub external_wait: bool,
+    /// When to stop waiting, for every operation of the transaction and for its commit. `None`: the configured default after each call.
+    pub deadline: Option<Timestamp>,
+}
+
+/// How a request outside a transaction is to run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RequestOptions {
+    /// When to stop trying; then a read fails and a write's fate is `Unknown`. `None`: the configured default.
+    pub deadline: Option<Timestamp>,
+    /// Acknowledge a write only when the clock's error bound has passed its timestamp.
+    pub external_wait: bool,
+}
+
+/// What a single-key write does to its key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutation<'a> {
+    /// Writes a value.
+    Put {
+        /// The value's bytes.
+        value: &'a [u8],
+        /// When it becomes absent.
+        expires_at: Expiry,
+    },
+    /// Makes the key absent.
+    Delete,
+}
+
+/// When a single-key write takes place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Condition {
+    /// In any case.
+    #[default]
+    Always,
+    /// Only when the key is absent (Redis's NX).
+    Absent,
+    /// Only when the key is present (Redis's XX).
+    Present,
+    /// Only when the key's latest version is this one (compare and set).
+    VersionIs(Version),
+}
+
+/// How an operation answers the call that began it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step<'a> {
+    /// A read was answered from the transaction itself.
+    Value(ValueView<'a>),
+    /// The operation is finished and has no result, or a commit needed no message and took place at this timestamp.
+    Committed(Timestamp),
+    /// A [`crate::Done`] will follow.
+    Pending(Ticket),
+}

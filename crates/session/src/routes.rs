@@ -1,0 +1,82 @@
+//! The shard map as the engine needs it: slot → shard in one load, and each shard's epoch.
+//!
+//! Deliberately without addresses: which connection leads to a shard is the host's business.
+
+use timestone_types::{Epoch, SLOT_COUNT, ShardId, Slot};
+
+/// Where keys live, compiled from the cluster's shard map.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Routes {
+    version: u32,
+    slots: Box<[u16]>,
+    shards: Vec<(ShardId, Epoch)>,
+}
+
+/// Marks a slot that nobody owns.
+const NOBODY: u16 = u16::MAX;
+
+impl Routes {
+    /// Routes of map `version` to `shards`, which are sorted here; `owner` tells who serves each slot.
+    #[must_use]
+    pub fn new(version: u32, mut shards: Vec<(ShardId, Epoch)>, owner: impl Fn(Slot) -> Option<ShardId>) -> Self {
+        shards.sort_unstable();
+        shards.dedup_by_key(|entry| entry.0);
+        let slots = (0..SLOT_COUNT)
+            .map(|raw| {
+                let shard = Slot::new(raw).and_then(&owner);
+                let place = shard.and_then(|shard| shards.binary_search_by_key(&shard, |entry| entry.0).ok());
+                place.map_or(NOBODY, |place| u16::try_from(place).unwrap_or(NOBODY))
+            })
+            .collect();
+        Self { version, slots, shards }
+    }
+
+    /// The version of the map that these routes were made from.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// All shards, sorted by id, with their epochs.
+    #[must_use]
+    pub fn shards(&self) -> &[(ShardId, Epoch)] {
+        &self.shards
+    }
+
+    /// The shard that serves a slot.
+    #[must_use]
+    pub fn shard_of(&self, slot: Slot) -> Option<ShardId> {
+        self.shards.get(usize::from(self.slots[usize::from(slot.get())])).map(|entry| entry.0)
+    }
+
+    /// The epoch of a shard, as far as this map knows.
+    #[must_use]
+    pub fn epoch(&self, shard: ShardId) -> Option<Epoch> {
+        let place = self.shards.binary_search_by_key(&shard, |entry| entry.0).ok()?;
+        Some(self.shards[place].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_lead_to_their_owner_and_unowned_slots_nowhere() {
+        let shards = vec![(ShardId::new(7), Epoch::new(2)), (ShardId::new(3), Epoch::new(1))];
+        let routes = Routes::new(5, shards, |slot| match slot.get() {
+            0..100 => Some(ShardId::new(3)),
+            100..200 => Some(ShardId::new(7)),
+            200..300 => Some(ShardId::new(9)),
+            _ => None,
+        });
+        let shard_of = |raw| routes.shard_of(Slot::new(raw).unwrap());
+        assert_eq!(shard_of(99), Some(ShardId::new(3)));
+        assert_eq!(shard_of(100), Some(ShardId::new(7)));
+        assert_eq!(shard_of(250), None, "shard 9 is not in the list of shards");
+        assert_eq!(shard_of(16_383), None);
+        assert_eq!(routes.epoch(ShardId::new(7)), Some(Epoch::new(2)));
+        assert_eq!(routes.epoch(ShardId::new(9)), None);
+        assert_eq!(routes.version(), 5);
+    }
+}
