@@ -1,1 +1,32 @@
-//! Placeholder until the crate's first content lands.
+//! Who owns what: slots, shards, servers, keyspaces and client ids, and the master that decides about them.
+//!
+//! ```text
+//!   servers ─ RegisterServer ─┐                         ┌─► ShardMap ─► clients route by slot
+//!   clients ─ RegisterClient ─┼─► Master (one at a time)┼─► client ids, never handed out twice
+//!   admins  ─ keyspaces ──────┘    state: bytes + CRC   └─► keyspace ids, never reused
+//! ```
+//!
+//! The crate is sans-IO and deterministic. [`Master`] is the embedded master's core: commands in, answers and "make this state
+//! durable first" out; whoever drives it does the file I/O. [`MasterCommand`] and [`MasterAnswer`] are the interface that an
+//! etcd-backed master offers as well. Source: replication.md ("Epochs", "The master"); SEMEL §3.2.
+//!
+//! What is deliberately absent: heartbeats and failure detection, moving of slots between shards, sockets and files.
+
+mod codec;
+mod error;
+mod keyspace;
+pub mod limits;
+mod map;
+mod master;
+mod message;
+mod server;
+mod state;
+
+pub use error::ClusterError;
+pub use keyspace::{
+    CacheMode, CommitMode, ExternalMode, IndexKind, Isolation, Keyspace, KeyspaceName, KeyspaceOptions,
+};
+pub use map::{MapVersion, ShardEntry, ShardMap, SlotRange};
+pub use master::{Master, MasterStep};
+pub use message::{ClientIdBlock, MasterAnswer, MasterCommand};
+pub use server::{Address, DirectoryId, ServerAddresses, ServerId, ServerInfo};

@@ -1,0 +1,130 @@
+//! What can go wrong with the cluster's metadata.
+
+use thiserror::Error;
+use timestone_types::{ShardId, Slot};
+
+/// Why a command was refused, or bytes were not understood.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ClusterError {
+    /// Bytes from disk or a peer are not what their layout promises.
+    #[error("{what} cannot be read: {reason}; it is damaged, or was written by something else")]
+    Malformed {
+        /// Which structure was being read.
+        what: &'static str,
+        /// What about it is wrong.
+        reason: &'static str,
+    },
+    /// The stored state was written by another version of the format.
+    #[error(
+        "the master's state has format {found}, this program reads format {supported}: run the program that wrote it, or migrate"
+    )]
+    Format {
+        /// The format found.
+        found: u32,
+        /// The format that this program reads and writes.
+        supported: u32,
+    },
+    /// The checksum of the stored state does not match its bytes.
+    #[error(
+        "the master's state is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}; restore it from a backup"
+    )]
+    Checksum {
+        /// The checksum that is stored.
+        found: u32,
+        /// The checksum of the bytes that are there.
+        computed: u32,
+    },
+    /// A slot that no shard owns, or more than one.
+    #[error("slot {slot} is owned by {owners} shards; a map must give every slot to exactly one")]
+    SlotOwners {
+        /// The slot.
+        slot: Slot,
+        /// How many shards claim it: zero, or two or more.
+        owners: u32,
+    },
+    /// Two entries of a map carry the same shard id.
+    #[error("shard {0} occurs twice in the map")]
+    DuplicateShard(ShardId),
+    /// An option's value is part of the design but not served by this version.
+    #[error("keyspace option {option} = {value} is not served by this version; it serves {served}")]
+    Unsupported {
+        /// The option.
+        option: &'static str,
+        /// The value asked for.
+        value: &'static str,
+        /// The values that are served.
+        served: &'static str,
+    },
+    /// A text is not a value of the option.
+    #[error("{value:?} is not a value of {option}; choose one of {choices}")]
+    UnknownValue {
+        /// The option.
+        option: &'static str,
+        /// What was given.
+        value: String,
+        /// All values, those that this version does not serve included.
+        choices: &'static str,
+    },
+    /// A name that keyspaces cannot have.
+    #[error(
+        "{name:?} cannot name a keyspace: use 1 to 64 of a-z, 0-9, '-', '_' and '.', starting with a letter or a digit"
+    )]
+    BadName {
+        /// The name, cut to a printable length.
+        name: String,
+    },
+    /// An address that cannot be dialled.
+    #[error("{address:?} is not an address: give HOST:PORT, for example 127.0.0.1:7400 or [::1]:7400")]
+    BadAddress {
+        /// The address, cut to a printable length.
+        address: String,
+    },
+    /// A keyspace of that name exists.
+    #[error("keyspace {name} exists already; drop it first, or choose another name")]
+    KeyspaceExists {
+        /// The name.
+        name: String,
+    },
+    /// There is no keyspace of that name.
+    #[error("there is no keyspace {name}; `timestone keyspace list` shows those that exist")]
+    KeyspaceUnknown {
+        /// The name.
+        name: String,
+    },
+    /// The keyspace `default` was to be dropped.
+    #[error("the keyspace default always exists and cannot be dropped; FLUSHDB empties it")]
+    KeyspacePermanent,
+    /// A bound of [`crate::limits`] was met.
+    #[error("{what}: {asked} asked for, at most {limit} possible")]
+    Limit {
+        /// What is bounded.
+        what: &'static str,
+        /// How many were asked for.
+        asked: u64,
+        /// The bound.
+        limit: u64,
+    },
+    /// The command belongs to another cluster.
+    #[error(
+        "this server belongs to cluster {ours:016x}, the request to cluster {theirs:016x}: check the address, or the data directory"
+    )]
+    WrongCluster {
+        /// This cluster.
+        ours: u64,
+        /// The other one.
+        theirs: u64,
+    },
+}
+
+impl ClusterError {
+    /// Whether the very same command may succeed later. Nothing here heals by waiting: every refusal needs somebody to act.
+    #[must_use]
+    pub const fn retryable(&self) -> bool {
+        false
+    }
+
+    /// The error for bytes of `what` that do not follow their layout.
+    pub(crate) const fn malformed(what: &'static str, reason: &'static str) -> Self {
+        Self::Malformed { what, reason }
+    }
+}

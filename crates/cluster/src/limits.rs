@@ -1,0 +1,36 @@
+//! Bounds of the cluster's metadata; every decoder checks against them before it allocates.
+
+use timestone_types::{ClientId, SLOT_COUNT};
+
+/// Most shards of one cluster. Each owns at least one slot, and 4096 shards of 4 slots are more than any master wants to list.
+pub const MAX_SHARDS: u16 = 4096;
+/// Most slot ranges over all shards of one map: a shard's ranges fragment when slots are moved.
+pub const MAX_SLOT_RANGES: usize = SLOT_COUNT as usize;
+/// Most servers of one cluster.
+pub const MAX_SERVERS: usize = 4096;
+/// Most replicas of one shard (2f+1 with f = 7).
+pub const MAX_REPLICAS: usize = 15;
+/// Most keyspaces of one cluster that exist at the same time.
+pub const MAX_KEYSPACES: usize = 1024;
+/// Longest name of a keyspace, in bytes.
+pub const MAX_KEYSPACE_NAME_BYTES: usize = 64;
+/// Longest address (`host:port`), in bytes: a DNS name is at most 253 bytes, brackets and port take 8.
+pub const MAX_ADDRESS_BYTES: usize = 261;
+/// How many client ids are reserved durably at a time. A crash wastes at most this many of four billion.
+pub const CLIENT_ID_BLOCK: u32 = 1024;
+/// Most client ids that one command may ask for.
+pub const MAX_CLIENT_IDS_PER_COMMAND: u32 = 1024;
+/// The highest client id; the one above marks "none left".
+pub const MAX_CLIENT_ID: ClientId = ClientId::new(u32::MAX - 1);
+/// Longest encoding of a whole map, a command, an answer or the master's state, in bytes.
+pub const MAX_ENCODED_BYTES: usize = 16 * 1024 * 1024;
+
+const _: () = assert!(MAX_SHARDS <= SLOT_COUNT);
+const _: () = assert!(MAX_CLIENT_IDS_PER_COMMAND <= CLIENT_ID_BLOCK);
+// A full map: every server with three addresses, every shard with all replicas, every range.
+const _: () = assert!(
+    MAX_SERVERS * (16 + 3 * (MAX_ADDRESS_BYTES + 2))
+        + MAX_SHARDS as usize * (16 + 4 * MAX_REPLICAS)
+        + MAX_SLOT_RANGES * 4
+        < MAX_ENCODED_BYTES
+);
