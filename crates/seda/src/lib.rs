@@ -1,1 +1,38 @@
-//! Placeholder until the crate's first content lands.
+//! Stages, the queues between them, and the threads that run them: the machine room of servers and clients.
+//!
+//! A *stage* owns its state and turns batches of events into events for other stages; it never blocks. A *layout* says which
+//! stages run on which thread. The *fused driver* of this crate runs all stages of a thread to completion in turns; another driver
+//! (the simulator) runs the same stages single-threaded under a virtual clock, since a stage only ever sees its [`Context`].
+//!
+//! ```text
+//!   sockets ─► NetStage ─ parcel ─► stage ─ event ─► stage ─ parcel ─► NetStage ─► one write per connection and turn
+//!                 same thread: VecDeque      other thread: SPSC lane + sleeping flag      outside: Injector
+//! ```
+//!
+//! What is deliberately absent: any knowledge of messages (a [`Protocol`] splits bytes, [`ParcelEvent`] wraps parcels), of shards,
+//! logs or clients, and of where time comes from (a [`TimeSource`] is handed in). Source: DTranx, "Stages"; building-blocks.md.
+
+mod error;
+mod gauge;
+mod layout;
+pub mod limits;
+mod metrics;
+mod net;
+mod parcel;
+mod runtime;
+mod sleep;
+mod spin;
+mod stage;
+
+pub use error::SedaError;
+pub use gauge::{AdmissionLimit, Gauge};
+pub use layout::{Layout, Pinning};
+pub use metrics::{RuntimeSnapshot, StageMetrics, StageSnapshot, ThreadSnapshot};
+pub use net::{
+    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetConfig, NetEvent, NetMetrics, NetSnapshot, NetStage,
+    ParcelEvent, Protocol, Split,
+};
+pub use parcel::{ConnectionId, Generation, Origin, Parcel, ParcelPool};
+pub use runtime::{Handle, Injector, Runtime, RuntimeConfig};
+pub use spin::Spin;
+pub use stage::{Context, Driver, IoRegistry, Readiness, Stage, StageId, TimeSource};

@@ -1,0 +1,61 @@
+//! The bounds of this crate, by name.
+
+use std::time::Duration;
+
+/// Most stages, and most threads, of one runtime.
+pub const MAX_STAGES: usize = 4096;
+/// Events that may wait in a stage's queue before senders are refused. Parcels hold many requests each, so this is plenty.
+pub const QUEUE_CAPACITY: usize = 8192;
+/// Slots of the lane from one thread to another; as many again may wait on the sender's side.
+pub const LANE_CAPACITY: usize = 4096;
+/// Events that are collected for a lane before they are pushed in the middle of a turn (building-blocks.md: chunks of 32, 0.9 ns).
+pub const LANE_CHUNK: usize = 32;
+/// Events that threads outside of the runtime may have waiting, per thread of the runtime.
+pub const INJECTOR_CAPACITY: usize = 16 * 1024;
+/// Events taken from one lane, or from the injector, in one turn, so that no producer starves the others.
+pub const INTAKE_PER_TURN: usize = 2048;
+/// How often the stages of a thread are run in one turn while events keep passing between them.
+pub const MAX_ROUNDS: usize = 8;
+/// Readiness events taken from the operating system at once.
+pub const POLL_EVENTS: usize = 1024;
+/// Turns between looks at the operating system while there is local work without end.
+pub const SPIN_DEFAULT: Duration = Duration::from_micros(30);
+/// The longest a thread sleeps while it holds events that a full lane or queue refused.
+pub const RETRY_INTERVAL: Duration = Duration::from_micros(100);
+/// One turn in this many is timed.
+pub const SAMPLE_EVERY: u32 = 64;
+
+/// Free buffers that a thread keeps.
+pub const POOL_BUFFERS: usize = 1024;
+/// Bytes of free buffers that a thread keeps.
+pub const POOL_BYTES: usize = 16 * 1024 * 1024;
+/// Capacity of a fresh parcel buffer.
+pub const PARCEL_BYTES: usize = 4096;
+/// Larger buffers are not kept.
+pub const POOL_LARGEST: usize = 256 * 1024;
+
+/// Default for the longest frame: a transaction's 64 MiB and room for its header and lists.
+pub const MAX_FRAME_BYTES: usize = timestone_types::limits::MAX_TXN_BYTES + 1024 * 1024;
+/// Bytes read from one connection with one call; the buffer is shared by all connections of a net stage.
+pub const READ_BYTES: usize = 256 * 1024;
+/// Bytes read from one connection in one turn before the others get theirs.
+pub const READ_PER_TURN: usize = 1024 * 1024;
+/// Output waiting for one connection above which it is no longer read from; reading resumes at half of it.
+pub const OUTPUT_BOUND: usize = 4 * 1024 * 1024;
+/// Slices handed to one vectored write.
+pub const WRITE_SLICES: usize = 64;
+/// Default for the connections of one net stage.
+pub const MAX_CONNECTIONS: usize = 16 * 1024;
+/// Connections accepted in one turn.
+pub const ACCEPTS_PER_TURN: usize = 256;
+/// After an accept failed for want of resources (open files), the listener rests for this long.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// A peer that closed its sending half is answered for this long after the last answer, then closed.
+pub const HALF_CLOSE_LINGER: Duration = Duration::from_millis(250);
+/// The same while answers are waiting that the peer does not take, and for connections being closed that should be flushed.
+pub const FLUSH_LINGER: Duration = Duration::from_secs(10);
+/// A dial that is not answered for this long has failed.
+pub const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+
+const _: () = assert!(LANE_CHUNK <= LANE_CAPACITY && INTAKE_PER_TURN <= QUEUE_CAPACITY);
+const _: () = assert!(PARCEL_BYTES <= POOL_LARGEST && MAX_STAGES <= u16::MAX as usize);
