@@ -1,0 +1,397 @@
+//! The records of the transaction log: what a shard must find again after a crash (DTranx §3.3.1, "TranxLog").
+//!
+//! A batch is a run of length-prefixed records. [`LogRecord::encode`] appends one, prefix included, to the shard's open batch;
+//! recovery hands out each record's bytes without the prefix, and [`LogRecord::decode`] reads them in place. Records have no
+//! checksum of their own: the block around them has one.
+//!
+//! Recovery must not depend on the order of records: a shard groups them by (transaction, commit timestamp). Deliberately
+//! absent: the layout of a prepare's body, which is a slice of the wire's frame and opaque here.
+
+use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_types::{ClientId, KeyspaceId, Sequence};
+
+use crate::WalError;
+
+/// Bytes of the length in front of every record of a batch.
+pub const PREFIX_BYTES: usize = 4;
+
+/// The lowest number that `Other` may use as its kind; smaller ones belong to this module.
+pub const FIRST_OTHER_KIND: u8 = 64;
+
+const PREPARE: u8 = 1;
+const DECISION: u8 = 2;
+const READ_BOUND: u8 = 3;
+const OUTCOME: u8 = 4;
+const FENCE: u8 = 5;
+
+/// Who decided a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum DecisionOrigin {
+    /// Its own client, the coordinator.
+    Client = 1,
+    /// The participants, because the client was silent.
+    Termination = 2,
+    /// Recovery.
+    Recovery = 3,
+}
+
+impl DecisionOrigin {
+    /// The origin with this number, as records store it.
+    #[must_use]
+    pub const fn from_u8(raw: u8) -> Option<Self> {
+        match raw {
+            1 => Some(Self::Client),
+            2 => Some(Self::Termination),
+            3 => Some(Self::Recovery),
+            _ => None,
+        }
+    }
+}
+
+/// The participants of a prepare: a list of shards, borrowed from ids or from a record's bytes.
+#[derive(Clone, Copy)]
+pub struct Participants<'a>(List<'a>);
+
+#[derive(Clone, Copy)]
+enum List<'a> {
+    Ids(&'a [ShardId]),
+    Bytes(&'a [u8]),
+}
+
+impl<'a> Participants<'a> {
+    /// A list of these shards; at most `u16::MAX` of them.
+    #[must_use]
+    pub const fn new(ids: &'a [ShardId]) -> Self {
+        Self(List::Ids(ids))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        match self.0 {
+            List::Ids(ids) => ids.len(),
+            List::Bytes(bytes) => bytes.len() / 2,
+        }
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The shards, in the order in which they were given.
+    pub fn iter(&self) -> impl Iterator<Item = ShardId> + 'a {
+        let (ids, bytes): (&'a [ShardId], &'a [u8]) = match self.0 {
+            List::Ids(ids) => (ids, &[]),
+            List::Bytes(bytes) => (&[], bytes),
+        };
+        ids.iter().copied().chain(bytes.chunks_exact(2).map(|pair| ShardId::new(u16::from_le_bytes([pair[0], pair[1]]))))
+    }
+}
+
+impl PartialEq for Participants<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Participants<'_> {}
+
+impl core::fmt::Debug for Participants<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// One record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogRecord<'a> {
+    /// This shard promised to commit `txn` at `commit`; with `single`, the promise is the commit itself.
+    Prepare {
+        /// The transaction.
+        txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
+        /// The commit timestamp that was validated.
+        commit: Timestamp,
+        /// Whether this shard is the only one, so that the record commits the transaction.
+        single: bool,
+        /// All shards that take part.
+        participants: Participants<'a>,
+        /// Write set and flags, opaque here.
+        body: &'a [u8],
+    },
+    /// The transaction was decided: committed at `commit`, or aborted when that is zero.
+    Decision {
+        /// The transaction.
+        txn: TxnId,
+        /// The decided commit timestamp; [`Timestamp::ZERO`] is abort.
+        commit: Timestamp,
+        /// Who decided.
+        origin: DecisionOrigin,
+    },
+    /// No read above `bound` was answered before a later record of this kind became durable; the watermark had reached `watermark`.
+    ReadBound {
+        /// Reads were answered at timestamps up to this one only.
+        bound: Timestamp,
+        /// The shard's watermark.
+        watermark: Timestamp,
+    },
+    /// What became of a transaction whose prepare and decision may be gone from the log: carried forward for askers.
+    Outcome {
+        /// The transaction.
+        txn: TxnId,
+        /// Its outcome.
+        outcome: TxnOutcome,
+    },
+    /// Everything of `keyspace` below `version` is absent.
+    Fence {
+        /// The keyspace.
+        keyspace: KeyspaceId,
+        /// Versions below it are absent.
+        version: Version,
+    },
+    /// A record of a kind that its writer knows; `kind` is at least [`FIRST_OTHER_KIND`].
+    Other {
+        /// The writer's number for it.
+        kind: u8,
+        /// Its content.
+        bytes: &'a [u8],
+    },
+}
+
+impl<'a> LogRecord<'a> {
+    /// Appends the record with its length prefix.
+    ///
+    /// # Panics
+    /// When `Other` uses a reserved kind, or the record is longer than a batch may be: bugs of the caller.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; PREFIX_BYTES]);
+        match *self {
+            Self::Prepare { txn, begin, commit, single, participants, body } => {
+                let count = u16::try_from(participants.len()).expect("a shard id has 16 bits, so do their number");
+                out.push(PREPARE);
+                put_txn(out, txn);
+                put_time(out, begin);
+                put_time(out, commit);
+                out.push(u8::from(single));
+                out.extend_from_slice(&count.to_le_bytes());
+                match participants.0 {
+                    List::Ids(ids) => ids.iter().for_each(|id| out.extend_from_slice(&id.get().to_le_bytes())),
+                    List::Bytes(bytes) => out.extend_from_slice(bytes),
+                }
+                out.extend_from_slice(body);
+            }
+            Self::Decision { txn, commit, origin } => {
+                out.push(DECISION);
+                put_txn(out, txn);
+                put_time(out, commit);
+                out.push(origin as u8);
+            }
+            Self::ReadBound { bound, watermark } => {
+                out.push(READ_BOUND);
+                put_time(out, bound);
+                put_time(out, watermark);
+            }
+            Self::Outcome { txn, outcome } => {
+                out.push(OUTCOME);
+                put_txn(out, txn);
+                put_time(out, match outcome {
+                    TxnOutcome::Committed(at) => at,
+                    TxnOutcome::Aborted => Timestamp::ZERO,
+                });
+            }
+            Self::Fence { keyspace, version } => {
+                out.push(FENCE);
+                out.extend_from_slice(&keyspace.get().to_le_bytes());
+                put_time(out, version.timestamp);
+                out.extend_from_slice(&version.client.get().to_le_bytes());
+            }
+            Self::Other { kind, bytes } => {
+                assert!(kind >= FIRST_OTHER_KIND, "kinds below {FIRST_OTHER_KIND} belong to the log's own records");
+                out.push(kind);
+                out.extend_from_slice(bytes);
+            }
+        }
+        let length = u32::try_from(out.len() - start - PREFIX_BYTES).expect("a record is shorter than the largest batch");
+        out[start..start + PREFIX_BYTES].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Reads a record from its bytes without the prefix, as recovery hands them out.
+    ///
+    /// # Errors
+    /// [`WalError::Record`] when the bytes do not follow the format.
+    pub fn decode(bytes: &'a [u8]) -> Result<Self, WalError> {
+        let mut reader = Reader { rest: bytes };
+        let record = match reader.u8()? {
+            PREPARE => {
+                let (txn, begin, commit) = (reader.txn()?, reader.time()?, reader.time()?);
+                let single = match reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(WalError::Record { detail: "its `single` flag is neither 0 nor 1" }),
+                };
+                let count = usize::from(u16::from_le_bytes(reader.array()?));
+                let participants = Participants(List::Bytes(reader.take(count * 2)?));
+                Self::Prepare { txn, begin, commit, single, participants, body: reader.all() }
+            }
+            DECISION => {
+                let (txn, commit) = (reader.txn()?, reader.time()?);
+                let origin = DecisionOrigin::from_u8(reader.u8()?).ok_or(WalError::Record { detail: "its origin is unknown" })?;
+                Self::Decision { txn, commit, origin }
+            }
+            READ_BOUND => Self::ReadBound { bound: reader.time()?, watermark: reader.time()? },
+            OUTCOME => {
+                let (txn, at) = (reader.txn()?, reader.time()?);
+                let outcome = if at == Timestamp::ZERO { TxnOutcome::Aborted } else { TxnOutcome::Committed(at) };
+                Self::Outcome { txn, outcome }
+            }
+            FENCE => {
+                let keyspace = KeyspaceId::new(u32::from_le_bytes(reader.array()?));
+                let timestamp = reader.time()?;
+                let client = ClientId::new(u32::from_le_bytes(reader.array()?));
+                Self::Fence { keyspace, version: Version::new(timestamp, client) }
+            }
+            kind if kind >= FIRST_OTHER_KIND => Self::Other { kind, bytes: reader.all() },
+            _ => return Err(WalError::Record { detail: "its kind is unknown" }),
+        };
+        if reader.rest.is_empty() { Ok(record) } else { Err(WalError::Record { detail: "bytes follow its end" }) }
+    }
+}
+
+fn put_txn(out: &mut Vec<u8>, txn: TxnId) {
+    out.extend_from_slice(&txn.client.get().to_le_bytes());
+    out.extend_from_slice(&txn.sequence.get().to_le_bytes());
+}
+
+fn put_time(out: &mut Vec<u8>, time: Timestamp) {
+    out.extend_from_slice(&time.as_nanos().to_le_bytes());
+}
+
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Result<&'a [u8], WalError> {
+        let (taken, rest) = self.rest.split_at_checked(count).ok_or(WalError::Record { detail: "it ends too early" })?;
+        self.rest = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WalError> {
+        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(WalError::Record { detail: "it ends too early" })?;
+        self.rest = rest;
+        Ok(*taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, WalError> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    fn time(&mut self) -> Result<Timestamp, WalError> {
+        Ok(Timestamp::from_nanos(u64::from_le_bytes(self.array()?)))
+    }
+
+    fn txn(&mut self) -> Result<TxnId, WalError> {
+        let client = ClientId::new(u32::from_le_bytes(self.array()?));
+        Ok(TxnId::new(client, Sequence::new(u64::from_le_bytes(self.array()?))))
+    }
+
+    fn all(&mut self) -> &'a [u8] {
+        core::mem::take(&mut self.rest)
+    }
+}
+
+/// Iterates over the records of one batch, without their prefixes.
+///
+/// Yields an error once, and nothing after it, when the lengths do not add up.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchRecords<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> BatchRecords<'a> {
+    /// Over the records of `batch`.
+    #[must_use]
+    pub const fn new(batch: &'a [u8]) -> Self {
+        Self { rest: batch }
+    }
+}
+
+impl<'a> Iterator for BatchRecords<'a> {
+    type Item = Result<&'a [u8], WalError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let split = self.rest.split_first_chunk::<PREFIX_BYTES>().and_then(|(prefix, rest)| {
+            let length = usize::try_from(u32::from_le_bytes(*prefix)).ok()?;
+            rest.split_at_checked(length)
+        });
+        let Some((record, rest)) = split else {
+            self.rest = &[];
+            return Some(Err(WalError::Record { detail: "its length reaches beyond its batch" }));
+        };
+        self.rest = rest;
+        Some(Ok(record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples<'a>(ids: &'a [ShardId], body: &'a [u8]) -> Vec<LogRecord<'a>> {
+        let txn = TxnId::new(ClientId::new(7), Sequence::new(0x0102_0304_0506_0708));
+        let at = Timestamp::from_nanos(0x1112_1314_1516_1718);
+        vec![
+            LogRecord::Prepare { txn, begin: at, commit: at.next(), single: false, participants: Participants::new(ids), body },
+            LogRecord::Decision { txn, commit: Timestamp::ZERO, origin: DecisionOrigin::Termination },
+            LogRecord::ReadBound { bound: at, watermark: at.previous() },
+            LogRecord::Outcome { txn, outcome: TxnOutcome::Committed(at) },
+            LogRecord::Outcome { txn, outcome: TxnOutcome::Aborted },
+            LogRecord::Fence { keyspace: KeyspaceId::new(3), version: Version::new(at, ClientId::new(9)) },
+            LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: body },
+        ]
+    }
+
+    #[test]
+    fn a_batch_of_every_kind_reads_back_as_written() {
+        let ids = [ShardId::new(1), ShardId::new(0x0203)];
+        let records = samples(&ids, b"body");
+        let mut batch = Vec::new();
+        records.iter().for_each(|record| record.encode(&mut batch));
+        let read: Vec<_> = BatchRecords::new(&batch).map(|bytes| LogRecord::decode(bytes.unwrap()).unwrap()).collect();
+        assert_eq!(read, records);
+        let mut again = Vec::new();
+        read.iter().for_each(|record| record.encode(&mut again));
+        assert_eq!(again, batch, "a decoded record encodes to the same bytes");
+    }
+
+    #[test]
+    fn every_truncation_of_a_fixed_record_is_refused() {
+        let mut batch = Vec::new();
+        samples(&[], b"")[1].encode(&mut batch);
+        let record = &batch[PREFIX_BYTES..];
+        for length in 0..record.len() {
+            assert!(LogRecord::decode(&record[..length]).is_err(), "{length} bytes of {} were accepted", record.len());
+        }
+        let mut longer = record.to_vec();
+        longer.push(0);
+        assert!(LogRecord::decode(&longer).is_err());
+    }
+
+    #[test]
+    fn a_length_beyond_the_batch_is_an_error_once() {
+        let mut batch = Vec::new();
+        samples(&[], b"")[2].encode(&mut batch);
+        batch.extend_from_slice(&[9, 0, 0, 0, 1]);
+        let read: Vec<_> = BatchRecords::new(&batch).map(|record| record.is_ok()).collect();
+        assert_eq!(read, [true, false]);
+    }
+}
