@@ -1,1 +1,36 @@
-//! Placeholder until the crate's first content lands.
+//! The ground floor's I/O: everything that the rest of Timestone wants from the operating system's files and sockets.
+//!
+//! ```text
+//!   flash, wal ──IoOp──► IoEngine ──► io_uring            (probed at start)
+//!        ▲                   │  └───► pread/pwrite threads (fallback, same API, same tests)
+//!        └──IoCompletion─────┘
+//!   seda ──register──► Poller (epoll, edge-triggered) ◄── wake_fd of engines, Waker of other threads
+//! ```
+//!
+//! Files go through *completions* (a buffer moves into the operation and comes back with its outcome), sockets through
+//! *readiness*. Buffers are aligned to pages, so that O_DIRECT accepts them.
+//!
+//! What is deliberately absent: any notion of pages, blocks, logs or frames; retries that change an outcome; async runtimes.
+//! The only `unsafe` of the crate is in [`buffer`](AlignedBuffer) and the io_uring engine; the API around it is safe, also
+//! when an engine is dropped while operations are in flight.
+
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+mod buffer;
+mod engine;
+mod error;
+mod file;
+pub mod limits;
+mod op;
+mod poller;
+mod threads;
+mod uring;
+mod wakeup;
+
+pub use buffer::{ALIGNMENT, AlignedBuffer, BufferPool};
+pub use engine::{EngineChoice, EngineKind, IoConfig, IoEngine};
+pub use error::IoError;
+pub use file::{Access, IoFile, open_direct, preallocate_zeroed, sync_parent};
+pub use mio;
+pub use op::{IoCompletion, IoOp, IoToken, Refused, RefusedReason};
+pub use poller::{Interest, PollEvents, PollToken, Poller, Readiness, Waker};

@@ -1,0 +1,44 @@
+//! The event descriptor that tells a sleeping reactor about completions.
+//!
+//! It is written once or more per completion and needs no reading by edge-triggered pollers. Its counter cannot block a writer:
+//! the descriptor is non-blocking, and a full counter is as readable as any other.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::error::IoError;
+
+/// An eventfd, non-blocking.
+#[derive(Debug)]
+pub(crate) struct Wakeup {
+    fd: OwnedFd,
+}
+
+impl Wakeup {
+    /// A descriptor that is not readable yet.
+    pub(crate) fn new() -> Result<Self, IoError> {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|errno| IoError::System { action: "create an event descriptor", source: errno.into() })?;
+        Ok(Self { fd })
+    }
+
+    /// Makes the descriptor readable (again: a new edge).
+    pub(crate) fn signal(&self) {
+        // Only a full counter can refuse, and then the descriptor is readable already.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Makes the descriptor unreadable until the next signal, for level-triggered pollers.
+    pub(crate) fn clear(&self) {
+        let mut counter = [0u8; 8];
+        // An error says that there was nothing to clear.
+        let _ = rustix::io::read(&self.fd, &mut counter);
+    }
+}
+
+impl AsFd for Wakeup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
