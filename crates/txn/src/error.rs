@@ -1,0 +1,57 @@
+//! Why a participant does not serve a request. A refusal is *not* a vote: it decides nothing about the transaction.
+
+use core::time::Duration;
+
+use timestone_types::{Timestamp, TxnId};
+
+/// A request that was not served, and what its sender may do about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The snapshot lies below the watermark: versions that it needs may be gone.
+    #[error("the snapshot is older than the shard's watermark {watermark}; begin a new transaction")]
+    TooOld {
+        /// The watermark that refused it.
+        watermark: Timestamp,
+    },
+    /// The timestamp runs further ahead of this server's clock than [`timestone_types::limits::MAX_CLOCK_LEAD`].
+    #[error(
+        "the client's clock is {lead:?} ahead of the server's, more than is allowed; check the clocks' synchronisation"
+    )]
+    ClockAhead {
+        /// How far ahead it is.
+        lead: Duration,
+    },
+    /// The key is prepared by a transaction that was not decided in time, and the request cannot be answered around it.
+    #[error("the key is being written by transaction {other}, which was not decided in time; try again")]
+    Prepared {
+        /// The transaction in the way.
+        other: TxnId,
+    },
+    /// The transaction was finished and acknowledged earlier; its outcome is no longer kept.
+    #[error(
+        "the transaction was finished and acknowledged earlier, so it is not executed again; its outcome is no longer kept"
+    )]
+    Finished,
+    /// The transaction is being terminated: its promise can no longer move to a later timestamp. Ask for its outcome.
+    #[error("the transaction is being terminated; ask for its outcome")]
+    Terminating,
+    /// The shard is still reading its log after a restart.
+    #[error("the shard is still recovering; try again shortly")]
+    Recovering,
+    /// A bound of [`crate::limits`] is reached.
+    #[error("the shard has too many requests waiting or transactions undecided; try again shortly")]
+    Busy,
+    /// A decision contradicts one that is already durable here. Nothing was changed.
+    #[error(
+        "the decision contradicts the one that this shard has recorded; report this as a bug, with the transaction's id"
+    )]
+    Contradiction,
+}
+
+impl Refusal {
+    /// Whether the same request may succeed when it is sent again later.
+    #[must_use]
+    pub const fn retryable(&self) -> bool {
+        matches!(self, Self::Prepared { .. } | Self::Recovering | Self::Busy)
+    }
+}

@@ -1,0 +1,47 @@
+//! The bounds of this crate, in one place. Those that users meet live in [`timestone_types::limits`].
+
+use core::time::Duration;
+
+use timestone_types::limits as shared;
+
+/// Most marks in one generation of a participant's window: 48 B each, so at most some 100 MB a shard with table overhead.
+/// More distinct keys than this within one window rotate the generations early, which costs `Later` votes, never correctness.
+pub const MAX_GENERATION_ENTRIES: usize = 1 << 20;
+/// Most requests that wait at one participant for decisions or for the read bound.
+pub const MAX_WAITING: usize = 1 << 16;
+/// Most transactions that one participant holds prepared or unapplied.
+pub const MAX_PREPARED: usize = 1 << 17;
+/// Most client incarnations that one participant knows at a time.
+pub const MAX_CLIENTS: usize = 1 << 16;
+/// Most finished transactions whose outcomes one client may leave unacknowledged at one participant.
+pub const MAX_KEPT_OUTCOMES: usize = 1 << 21;
+/// Participants and written keys of one transaction that are stored without an allocation of their own.
+pub const INLINE_SHARDS: usize = 8;
+/// How often the read bound (and the watermark with it) is written to the log.
+pub const BOUND_RENEWAL: Duration = Duration::from_millis(500);
+/// A bound that the log refused is asked for again after this long.
+pub const WATERMARK_INTERVAL: Duration = Duration::from_millis(50);
+/// How far above every mark a fence is told to commit, so that marks made while its vote travels do not overtake it.
+pub const FENCE_MARGIN: Duration = Duration::from_millis(10);
+/// Longest pause between two attempts of one participant to terminate a transaction.
+pub const MAX_TERMINATION_BACKOFF: Duration = Duration::from_secs(30);
+/// How long a coordinator waits for votes before it sends its prepares again.
+pub const PREPARE_RESEND: Duration = Duration::from_millis(250);
+/// How often a coordinator sends its prepares again before it asks for termination.
+pub const MAX_PREPARE_RESENDS: u32 = 3;
+/// How long a coordinator waits for an answer to a decision or to a request for termination, at first.
+pub const RESOLVE_RESEND: Duration = Duration::from_millis(200);
+/// Longest pause between two such attempts.
+pub const MAX_RESOLVE_BACKOFF: Duration = Duration::from_secs(2);
+
+// The durable bound must lie above every timestamp that the clock guard lets in until its next renewal is durable.
+const _: () = assert!(
+    BOUND_RENEWAL.as_nanos() + shared::MAX_CLOCK_LEAD.as_nanos() + Duration::from_millis(500).as_nanos()
+        < shared::READ_BOUND_AHEAD.as_nanos() + 1
+);
+// A fence's margin must pass the clock guard with room to spare.
+const _: () = assert!(FENCE_MARGIN.as_nanos() * 10 <= shared::MAX_CLOCK_LEAD.as_nanos());
+const _: () = assert!(WATERMARK_INTERVAL.as_nanos() <= shared::REPORT_INTERVAL.as_nanos());
+// The coordinator turns to termination before participants lose patience by themselves.
+const _: () =
+    assert!(PREPARE_RESEND.as_nanos() * (MAX_PREPARE_RESENDS as u128 + 1) <= shared::DECISION_TIMEOUT.as_nanos());

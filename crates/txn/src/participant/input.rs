@@ -1,0 +1,330 @@
+//! Everything that a participant can be told.
+//!
+//! Inputs borrow from the frame that carried them and are consumed by one `step`. Whatever has a [`Token`] is answered exactly
+//! once with an output that carries the same token, at once or later; [`super::Output::Again`] is such an answer, too.
+
+use timestone_types::{
+    AbortReason, ClientId, Expiry, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+};
+
+/// Chosen by the stage to recognise the answer to an input.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Token(pub u64);
+
+/// Counts what a participant wants in the log, from 1, without gaps.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Ticket(pub u64);
+
+/// What the store's index knows of a key, looked up by the stage in the same turn in which it calls `step`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LatestInStore {
+    /// The youngest version of any record of this key hash; [`Version::ZERO`] when there is none.
+    pub version: Version,
+    /// Whether that version is a tombstone, or there is none. Expiry is not considered.
+    pub absent: bool,
+}
+
+impl LatestInStore {
+    /// The key was never written, or everything of it is gone.
+    pub const NONE: Self = Self { version: Version::ZERO, absent: true };
+}
+
+/// At which point in time a single read wants the key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReadAt {
+    /// The youngest version at or below a transaction's begin.
+    Snapshot(Timestamp),
+    /// The youngest version there is, linearizably; the timestamp is the client's now.
+    Latest(Timestamp),
+}
+
+/// Whether a request may wait for another transaction's decision.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// Answer at once, whatever stands in the way.
+    No,
+    /// At most [`super::Config::prepared_wait`] from now. The default of clients.
+    Yes,
+    /// Until this point in time; what [`super::Output::Again`] hands back, so that waiting twice does not wait longer.
+    Until(Timestamp),
+}
+
+/// One key that a transaction read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadItem {
+    /// The keyspace of the key.
+    pub keyspace: KeyspaceId,
+    /// The key.
+    pub key: KeyHash,
+    /// The version that was read: a record's, a tombstone's, an expired record's, or zero.
+    pub version: Version,
+    /// Whether the client saw nothing there. All absences are equal.
+    pub absent: bool,
+    /// When the value that was read expires.
+    pub expires_at: Expiry,
+    /// What the store knows now.
+    pub latest: LatestInStore,
+}
+
+/// What a write does, as far as validation cares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteKind {
+    /// Puts a record under the key.
+    Put,
+    /// Puts a tombstone under the key.
+    Delete,
+    /// Empties the whole keyspace; the item's key means nothing.
+    Fence,
+}
+
+/// One key (or one keyspace) that a transaction writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WriteItem {
+    /// The keyspace of the key.
+    pub keyspace: KeyspaceId,
+    /// The key.
+    pub key: KeyHash,
+    /// What is written.
+    pub kind: WriteKind,
+    /// What the store knows now.
+    pub latest: LatestInStore,
+}
+
+/// The condition of a single-key write (compare-and-set, only-if-absent, only-if-present), as the stage found it.
+///
+/// The stage looks up the youngest record, which may take a page read, evaluates the condition at the commit timestamp, and
+/// then calls `step` with the version that it looked at. The core waits first when the key is prepared, and asks to have the
+/// condition evaluated again ([`super::Output::Again`]) when a younger version was committed meanwhile: no race is left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Condition {
+    /// The version of the record that the condition was evaluated against (a tombstone's or zero when there was none).
+    pub version: Version,
+    /// Whether it held.
+    pub holds: bool,
+}
+
+/// A transaction's part at this shard. See [`Input::Prepare`].
+#[derive(Clone, Copy, Debug)]
+pub struct Prepare<'a> {
+    /// Recognises the answer.
+    pub token: Token,
+    /// Which transaction.
+    pub txn: TxnId,
+    /// Its snapshot.
+    pub begin: Timestamp,
+    /// The timestamp at which it wants to commit; above begin and above every version read.
+    pub commit: Timestamp,
+    /// This shard is the only participant: a yes is the commit. With no writes (a `Strict` read-only transaction sends this
+    /// to each of its shards) nothing is recorded.
+    pub single: bool,
+    /// Whether it may wait for decisions of others.
+    pub wait: Wait,
+    /// All participants, this shard among them; the same in every round.
+    pub participants: &'a [ShardId],
+    /// The keys of this shard that it read.
+    pub reads: &'a [ReadItem],
+    /// The keys of this shard that it writes.
+    pub writes: &'a [WriteItem],
+    /// For single-key conditional writes.
+    pub condition: Option<Condition>,
+}
+
+/// A record of the log, handed back after a restart, in any order.
+#[derive(Clone, Copy, Debug)]
+pub enum Recovered<'a> {
+    /// A prepare. `reads` need not be kept: the read bound stands for their marks.
+    Prepare {
+        /// Which transaction.
+        txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
+        /// The promised timestamp.
+        commit: Timestamp,
+        /// Whether this shard was the only participant, so that the record is the commit.
+        single: bool,
+        /// All participants.
+        participants: &'a [ShardId],
+        /// What it writes here, with the store's latest versions as of now.
+        writes: &'a [WriteItem],
+    },
+    /// A decision, or an outcome that was carried forward.
+    Decision {
+        /// Which transaction.
+        txn: TxnId,
+        /// What became of it.
+        outcome: TxnOutcome,
+    },
+    /// A read bound.
+    ReadBound {
+        /// No timestamp at or above it had been served.
+        bound: Timestamp,
+        /// The watermark that was in force.
+        watermark: Timestamp,
+    },
+}
+
+/// What a participant answers to [`Input::Freeze`]. It never changes afterwards, but for prepared becoming decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrozenState {
+    /// Promised at this timestamp, and at no other from now on.
+    Prepared(Timestamp),
+    /// Decided, or aborted by this very question.
+    Decided(TxnOutcome),
+    /// Finished and acknowledged by everybody; nobody who is still undecided can get this answer.
+    Finished,
+}
+
+/// Who decided.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DecisionOrigin {
+    /// The coordinator.
+    Client,
+    /// Another participant, or this one, as backup coordinator.
+    Termination,
+    /// This participant by itself: a no, or a question about a transaction that it had not seen.
+    Participant,
+}
+
+/// What a participant can be told.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// Read one key. Answered by `ReadNow`, `Again` or `Refuse`.
+    Read {
+        /// Recognises the answer.
+        token: Token,
+        /// The keyspace of the key.
+        keyspace: KeyspaceId,
+        /// The key.
+        key: KeyHash,
+        /// At which point in time.
+        at: ReadAt,
+        /// Whether it may wait for a decision.
+        wait: Wait,
+        /// What the store knows now.
+        latest: LatestInStore,
+    },
+    /// Validate and promise. Answered by `Vote`, `Again`, `Refuse` or `Ignored`.
+    Prepare(Prepare<'a>),
+    /// The outcome of a transaction, from its coordinator or from a peer. Answered by `AckDecision` once durable, by
+    /// `AskWriteSet`, `Again` or `Refuse`.
+    Decide {
+        /// Recognises the answer.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+        /// What became of it.
+        outcome: TxnOutcome,
+        /// Who says so.
+        origin: DecisionOrigin,
+    },
+    /// The write set of a *committed* transaction whose prepare never arrived: the answer to `AskWriteSet`. Answered by
+    /// `AckDecision` once durable, or `Again`.
+    DecidedWriteSet {
+        /// The prepare as it was decided: its `commit` is the decided timestamp.
+        prepare: Prepare<'a>,
+    },
+    /// Every ticket up to and including this one is durable.
+    Durable {
+        /// The highest durable ticket.
+        through: Ticket,
+    },
+    /// Everything that `Apply` asked for can be read in the store.
+    Applied {
+        /// Which transaction.
+        txn: TxnId,
+    },
+    /// A client says what it may still use.
+    Report {
+        /// Which client incarnation.
+        client: ClientId,
+        /// The lowest timestamp that any of its sessions may still use.
+        watermark: Timestamp,
+        /// Every transaction with a sequence *below* this is finished, acknowledged by all its participants.
+        acked: Sequence,
+    },
+    /// Time passed: deadlines, rotation, read bound, watermark. Due at `next_deadline`, harmless at any time.
+    Tick,
+    /// What is known of a transaction, without changing it. Answered by `StatusIs`.
+    Status {
+        /// Recognises the answer.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+    },
+    /// Bring a transaction to its end; this shard acts as backup coordinator. Answered by `StatusIs` when decided and durable.
+    Terminate {
+        /// Recognises the answer.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
+        /// All participants.
+        participants: &'a [ShardId],
+    },
+    /// A backup coordinator asks for this participant's state, and answering freezes it. Answered by `FreezeAnswer`.
+    Freeze {
+        /// Recognises the answer.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
+    },
+    /// A peer's answer to `AskFreeze`.
+    FreezeAnswer {
+        /// Which shard answers.
+        from: ShardId,
+        /// Which transaction.
+        txn: TxnId,
+        /// Its state there.
+        state: FrozenState,
+    },
+    /// A peer has made durable what `TellDecision` told it.
+    DecisionAcked {
+        /// Which shard.
+        from: ShardId,
+        /// Which transaction.
+        txn: TxnId,
+    },
+    /// A scan or count of a keyspace at a snapshot: no write may commit at or below `at` in it from now on. Answered by
+    /// `FloorRaised`, `Again` or `Refuse`.
+    RaiseFloor {
+        /// Recognises the answer.
+        token: Token,
+        /// Which keyspace.
+        keyspace: KeyspaceId,
+        /// The snapshot.
+        at: Timestamp,
+        /// Whether it may wait for decisions.
+        wait: Wait,
+    },
+    /// One record of the log after a restart.
+    Recovered(Recovered<'a>),
+    /// The log was read to its end; service starts.
+    RecoveryDone,
+}
+
+/// What is known of a transaction. See [`Input::Status`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TxnStatus {
+    /// Nothing: never seen, or finished and forgotten.
+    Unknown,
+    /// Promised, not decided.
+    Prepared(Timestamp),
+    /// Decided.
+    Decided(TxnOutcome),
+}
+
+/// A participant's vote for one (transaction, commit timestamp).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Vote {
+    /// Promised, durably. For a single-shard transaction: committed.
+    Yes,
+    /// Only the timestamp is too low; nothing is promised. Try at this one or above.
+    Later(Timestamp),
+    /// Refused, durably.
+    No(AbortReason),
+    /// Somebody else decided already, at another timestamp than the one asked for.
+    Decided(TxnOutcome),
+}

@@ -1,0 +1,177 @@
+//! Everything that a participant can want done.
+
+use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome};
+
+use super::input::{DecisionOrigin, FrozenState, Ticket, Token, TxnStatus, Vote, Wait};
+use crate::Refusal;
+
+/// What to append to the log. The stage adds the bytes that it keeps (write set, participants).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogIntent {
+    /// The promise of a transaction; for `single` it is the commit.
+    Prepare {
+        /// Which transaction.
+        txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
+        /// The promised timestamp.
+        commit: Timestamp,
+        /// Whether this shard is the only participant.
+        single: bool,
+    },
+    /// A decision.
+    Decision {
+        /// Which transaction.
+        txn: TxnId,
+        /// What became of it.
+        outcome: TxnOutcome,
+        /// Who decided.
+        origin: DecisionOrigin,
+    },
+    /// No timestamp at or above `bound` is served until a higher one is durable.
+    ReadBound {
+        /// The bound.
+        bound: Timestamp,
+        /// The watermark that comes into force with it.
+        watermark: Timestamp,
+    },
+}
+
+/// What a participant wants done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Look the key up in the store at `at` and answer; check [`super::Participant::check_answer`] just before answering.
+    ReadNow {
+        /// Which read.
+        token: Token,
+        /// The point in time to read at.
+        at: Timestamp,
+        /// Whether a prepared write at or below `at` is undecided: the snapshot is not certain.
+        prepared_before: bool,
+    },
+    /// Submit the same input again, before any other, with fresh lookups and this `wait`. Several are resubmitted in the order
+    /// in which they were put out: waiting reads go before prepares.
+    Again {
+        /// Which input.
+        token: Token,
+        /// To be given with it (where the input has it).
+        wait: Wait,
+    },
+    /// The input waits; keep what is needed to submit it again. Exactly one `Again` follows.
+    Parked {
+        /// Which input.
+        token: Token,
+    },
+    /// Not served, and why. Decides nothing.
+    Refuse {
+        /// Which input.
+        token: Token,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A prepare below a timestamp that was seen already: no answer is owed.
+    Ignored {
+        /// Which input.
+        token: Token,
+    },
+    /// The vote, durable where it must be.
+    Vote {
+        /// Which prepare.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+        /// The timestamp that the vote is about.
+        commit: Timestamp,
+        /// The vote.
+        vote: Vote,
+    },
+    /// Append to the log; answer with `Input::Durable` later. Tickets rise by one.
+    Log {
+        /// Its number.
+        ticket: Ticket,
+        /// What to append.
+        intent: LogIntent,
+    },
+    /// Put the transaction's writes into the store at *this* timestamp, then say `Input::Applied`.
+    Apply {
+        /// Which transaction.
+        txn: TxnId,
+        /// The decided timestamp.
+        commit: Timestamp,
+    },
+    /// The decision is durable here.
+    AckDecision {
+        /// Which decision.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+    },
+    /// Committed, but its prepare never arrived: send the write set (`Input::DecidedWriteSet`).
+    AskWriteSet {
+        /// Which decision.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+    },
+    /// The bytes of the transaction's prepare are not needed any more.
+    ForgetPayload {
+        /// Which transaction.
+        txn: TxnId,
+    },
+    /// What is known of a transaction.
+    StatusIs {
+        /// Which question.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+        /// What is known.
+        status: TxnStatus,
+    },
+    /// The keyspace may be read at `at`.
+    FloorRaised {
+        /// Which scan.
+        token: Token,
+        /// The snapshot.
+        at: Timestamp,
+        /// Whether a prepared write at or below `at` is undecided.
+        prepared_before: bool,
+    },
+    /// Send `Input::Freeze` to that shard's primary.
+    AskFreeze {
+        /// To whom.
+        to: ShardId,
+        /// Which transaction.
+        txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
+    },
+    /// The answer to `Input::Freeze`.
+    FreezeAnswer {
+        /// Which question.
+        token: Token,
+        /// Which transaction.
+        txn: TxnId,
+        /// Its state here.
+        state: FrozenState,
+    },
+    /// Send `Input::Terminate` to that shard's primary, with [`super::Participant::participants_of`]; no answer is awaited.
+    AskTerminate {
+        /// To whom.
+        to: ShardId,
+        /// Which transaction.
+        txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
+    },
+    /// Send `Input::Decide` to that shard's primary; its acknowledgement comes back as `Input::DecisionAcked`.
+    TellDecision {
+        /// To whom.
+        to: ShardId,
+        /// Which transaction.
+        txn: TxnId,
+        /// What became of it.
+        outcome: TxnOutcome,
+    },
+    /// The watermark rose, durably.
+    AdvanceWatermark(Timestamp),
+}
