@@ -1,0 +1,340 @@
+//! The interface of every multi-version store: the [`Store`] trait and its vocabulary (SEMEL §3.1; storage.md "Stores").
+//!
+//! ```text
+//!   shard stage ──get/put/delete/fence──► Store ──FlashOp──► FlashDevice
+//!        ▲          Lookup (at once)        │
+//!        └──── pump() ──► StoreEvent ◄──────┘  (ReadDone, ScanDone, …)
+//! ```
+//!
+//! A store belongs to one shard and one thread. No call blocks (but [`Store::wait`], which is for recovery, shutdown and tests);
+//! whatever needs the device is answered later by an event of [`Store::pump`]. Time arrives as an argument.
+//!
+//! **What the caller promises.** (1) Reads are asked at or above the watermark. (2) What is not yet covered by
+//! [`Store::stable_batch`] can be put again after a crash (a log holds it), or its loss is acceptable. (3) After
+//! [`Store::advance_settled`]`(t)`, no put, delete or fence with a version at or below `t` arrives any more, neither by replay of a log
+//! after a crash nor late from elsewhere: only then may tombstones up to `t` go.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use timestone_types::{Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
+
+use crate::error::StoreError;
+
+/// Names a read, scan or count of the caller; returned in its event, never interpreted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ReadToken(pub u64);
+
+/// What a get found at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup<'a> {
+    /// A version that is visible.
+    Present {
+        /// Its version.
+        version: Version,
+        /// When it stops being visible.
+        expires_at: Expiry,
+        /// Its value.
+        value: &'a [u8],
+    },
+    /// No version is visible.
+    Absent {
+        /// The tombstone's, the expired record's or the fence's version; [`Version::ZERO`] when there is nothing at all.
+        version: Version,
+        /// The expired record's expiry, else never.
+        expires_at: Expiry,
+    },
+    /// The device is being asked; a [`StoreEvent::ReadDone`] with the token follows.
+    Pending,
+}
+
+/// The youngest version of a key, from the index alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Latest {
+    /// The youngest version (a record's, a tombstone's or a fence's); [`Version::ZERO`] when there is none.
+    pub version: Version,
+    /// Whether that is a tombstone, a fence or nothing. Expiry is not considered.
+    pub absent: bool,
+    /// Whether that version carries an expiry.
+    pub may_expire: bool,
+}
+
+/// What a read that went to the device found.
+#[derive(Debug)]
+pub enum ReadOutcome {
+    /// A version that is visible. Give `value` back with [`Store::recycle`] when done.
+    Present {
+        /// Its version.
+        version: Version,
+        /// When it stops being visible.
+        expires_at: Expiry,
+        /// Its value.
+        value: Vec<u8>,
+    },
+    /// No version is visible; as in [`Lookup::Absent`].
+    Absent {
+        /// As in [`Lookup::Absent`].
+        version: Version,
+        /// As in [`Lookup::Absent`].
+        expires_at: Expiry,
+    },
+    /// The read failed.
+    Failed(StoreError),
+}
+
+/// Where a scan goes on. Cursors survive growth of the index, and restarts.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct ScanCursor(pub u64);
+
+impl ScanCursor {
+    /// The beginning.
+    pub const START: Self = Self(0);
+}
+
+/// Keys found by a scan: their bytes one after the other.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct KeyList {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl KeyList {
+    /// Adds a key.
+    pub fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    /// How many keys.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// The keys in the order in which they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = core::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(self.ends.iter()).map(|(start, &end)| &self.bytes[start..end])
+    }
+}
+
+/// The answer to a count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Count {
+    /// The number, at once.
+    Keys(u64),
+    /// A [`StoreEvent::CountDone`] with the token follows.
+    Pending,
+}
+
+/// What a walk over all records found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScrubReport {
+    /// Pages that were read.
+    pub pages: u64,
+    /// Records whose checksum was verified.
+    pub records: u64,
+    /// Pages whose header does not check out.
+    pub corrupt_pages: u64,
+    /// Records whose checksum does not check out.
+    pub corrupt_records: u64,
+}
+
+/// Something that [`Store::pump`] reports.
+#[derive(Debug)]
+pub enum StoreEvent {
+    /// A pending get is answered.
+    ReadDone {
+        /// The token of the get.
+        token: ReadToken,
+        /// Its answer.
+        outcome: ReadOutcome,
+    },
+    /// A scan is answered.
+    ScanDone {
+        /// The token of the scan.
+        token: ReadToken,
+        /// The keys visible at its time, of about as many as the limit.
+        keys: KeyList,
+        /// Where to go on; `None` at the end.
+        next: Option<ScanCursor>,
+    },
+    /// A scan or count could not be completed.
+    ReadFailed {
+        /// The token of the scan or count.
+        token: ReadToken,
+        /// Why.
+        error: StoreError,
+    },
+    /// A count is answered.
+    CountDone {
+        /// The token of the count.
+        token: ReadToken,
+        /// The exact number of visible keys.
+        keys: u64,
+    },
+    /// A scrub has walked all records.
+    ScrubDone(ScrubReport),
+    /// A checkpoint has become durable.
+    CheckpointDone,
+    /// The device failed; the store takes no more writes. Reads go on as far as they can.
+    DeviceFailed(StoreError),
+    /// Everything is durable, a checkpoint included: the store may be dropped.
+    ShutDown,
+}
+
+/// Sizes and counters of a store.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct StoreStats {
+    /// Keys in the index (tombstones included).
+    pub keys: u64,
+    /// Versions in the index, further ones included.
+    pub versions: u64,
+    /// Dead records that the index still counts, until their blocks are erased.
+    pub dead_records: u64,
+    /// Bytes of memory of the index, all in.
+    pub index_bytes: u64,
+    /// Bytes of memory of the cache, its table included.
+    pub cache_bytes: u64,
+    /// Gets answered by the cache.
+    pub cache_hits: u64,
+    /// Gets answered by a page that is not yet programmed.
+    pub page_hits: u64,
+    /// Gets that needed the device.
+    pub device_gets: u64,
+    /// Page reads that these gets shared or caused.
+    pub page_reads: u64,
+    /// Puts, deletes and fences accepted.
+    pub puts: u64,
+    /// Puts that were there already.
+    pub duplicate_puts: u64,
+    /// Bytes of records put by the caller.
+    pub put_bytes: u64,
+    /// Bytes of pages programmed, for whatever reason.
+    pub programmed_bytes: u64,
+    /// Records moved by collection.
+    pub moved_records: u64,
+    /// Blocks collected.
+    pub collected_blocks: u64,
+    /// Tombstones dropped by collection.
+    pub dropped_tombstones: u64,
+    /// Blocks of the device now.
+    pub blocks: u32,
+    /// Blocks that are erased and free.
+    pub free_blocks: u32,
+    /// Corrupt records and pages met since opening.
+    pub corrupt: u64,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+}
+
+/// A multi-version store of one shard. See the module for what the caller promises.
+pub trait Store {
+    /// The secret of key hashes; fixed when the store was created.
+    fn seed(&self) -> HashSeed;
+
+    /// The youngest version at or before `at`.
+    ///
+    /// # Errors
+    /// [`StoreError::TooOld`] below the watermark, [`StoreError::Corrupt`] when the record is damaged.
+    fn get(&mut self, key: KeyRef<'_>, at: Timestamp, token: ReadToken) -> Result<Lookup<'_>, StoreError>;
+
+    /// The youngest version, from memory alone. When two keys share a hash it may be the other one's: callers stay correct.
+    fn latest(&mut self, key: KeyRef<'_>) -> Latest;
+
+    /// A hint that `hash` of `keyspace` will be asked for soon: brings its index entry into the processor's cache.
+    fn prefetch(&self, keyspace: KeyspaceId, hash: KeyHash);
+
+    /// Writes one version, in any order of versions; readable at once. A version that is there already is left alone.
+    ///
+    /// # Errors
+    /// [`StoreError::DeviceFull`] and [`StoreError::Busy`] (nothing was changed; retryable), limits, shutdown.
+    fn put(&mut self, key: KeyRef<'_>, version: Version, value: &[u8], expires_at: Expiry) -> Result<(), StoreError>;
+
+    /// Writes a tombstone; as [`put`](Self::put), but goes on when the device is full.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError>;
+
+    /// Everything of the keyspace at or below `version` is absent for reads at or after it.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError>;
+
+    /// Reads below `t` will not be asked any more; only rises.
+    fn advance_watermark(&mut self, t: Timestamp);
+
+    /// The watermark; after recovery the last one that a checkpoint holds.
+    fn watermark(&self) -> Timestamp;
+
+    /// The caller promises that no write with a version at or below `t` arrives any more (see the module); only rises.
+    fn advance_settled(&mut self, t: Timestamp);
+
+    /// Keys of a keyspace that are visible at `at`, in the order of their hashes, about `limit` at a time (keys that share a
+    /// position are never split). Every key that is present throughout a whole scan is returned at least once. Answered by
+    /// [`StoreEvent::ScanDone`].
+    ///
+    /// # Errors
+    /// [`StoreError::TooOld`].
+    fn scan(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: u32,
+        at: Timestamp,
+        token: ReadToken,
+    ) -> Result<(), StoreError>;
+
+    /// The exact number of keys of a keyspace visible at `at`.
+    ///
+    /// # Errors
+    /// [`StoreError::TooOld`].
+    fn count(&mut self, keyspace: KeyspaceId, at: Timestamp, token: ReadToken) -> Result<Count, StoreError>;
+
+    /// The puts that follow belong to log batch `batch`; numbers rise.
+    fn begin_batch(&mut self, batch: u64);
+
+    /// Every put of batches up to this one is durable without a log. The batch that is open is never included.
+    fn stable_batch(&self) -> u64;
+
+    /// Asks for everything put so far to become durable soon, without waiting for company.
+    fn sync_soon(&mut self);
+
+    /// Asks for a checkpoint now.
+    fn checkpoint_now(&mut self);
+
+    /// Starts a walk over all records, in the background; ends with [`StoreEvent::ScrubDone`].
+    fn scrub(&mut self);
+
+    /// Does what is due: polls the device, packs, programs, collects, checkpoints; never blocks, and never takes long.
+    fn pump(&mut self, now: Timestamp, events: &mut Vec<StoreEvent>);
+
+    /// When [`pump`](Self::pump) is due next even if nothing completes; `None` when there is nothing to wait for.
+    fn next_deadline(&self) -> Option<Timestamp>;
+
+    /// Readable when the device has completed something.
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Blocks until the device may have completed something; for recovery, shutdown and tests.
+    fn wait(&mut self, timeout: Duration);
+
+    /// Whether puts would be refused with [`StoreError::DeviceFull`] or [`StoreError::Busy`] now; ask before promising a write.
+    fn is_full(&self) -> bool;
+
+    /// Takes the bytes of a [`ReadOutcome::Present`] back for reuse.
+    fn recycle(&mut self, bytes: Vec<u8>);
+
+    /// Starts to drain: no more writes; ends with [`StoreEvent::ShutDown`].
+    fn shutdown(&mut self);
+
+    /// Sizes and counters.
+    fn stats(&self) -> StoreStats;
+}

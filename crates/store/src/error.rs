@@ -1,0 +1,91 @@
+//! What a store answers when it cannot or will not.
+
+use timestone_flash::FlashError;
+use timestone_types::{Timestamp, Version};
+
+/// Any failure of a store.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing more can be reclaimed: what lives fills the device. Reads and deletes go on.
+    #[error(
+        "the store is full: {live_blocks} of {blocks} blocks hold live data; delete something or raise the capacity"
+    )]
+    DeviceFull {
+        /// Blocks in use.
+        live_blocks: u32,
+        /// Blocks of the device.
+        blocks: u32,
+    },
+    /// Space is being reclaimed or staged values are being written; the same put will succeed soon.
+    #[error("the store is busy reclaiming or writing; try again in a moment")]
+    Busy,
+    /// The key is longer than keys may be.
+    #[error("the key of {bytes} bytes is too long; keys may have {limit}")]
+    KeyTooLong {
+        /// Its length.
+        bytes: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// The value is longer than values may be (on this device: small erase blocks lower the bound).
+    #[error("the value of {bytes} bytes is too large; values may have {limit} on this device")]
+    ValueTooLarge {
+        /// Its length.
+        bytes: usize,
+        /// The bound.
+        limit: usize,
+    },
+    /// [`Version::ZERO`], or a timestamp at the end of time, cannot be written.
+    #[error("version {0} cannot be written; versions lie after the beginning and before the end of time")]
+    BadVersion(Version),
+    /// The read lies below the watermark: versions that it needs may be gone.
+    #[error("the read at {at} lies below the watermark {watermark}; read again at a later time")]
+    TooOld {
+        /// The time asked for.
+        at: Timestamp,
+        /// The watermark.
+        watermark: Timestamp,
+    },
+    /// A page or record that the index names does not check out: its bytes were damaged on the device.
+    #[error("page {page} of the store is damaged ({reason}); restore the shard from a replica or a backup")]
+    Corrupt {
+        /// The page.
+        page: u32,
+        /// What does not check out.
+        reason: &'static str,
+    },
+    /// The device holds another store's pages.
+    #[error("the device belongs to store {found:#x}, not to {expected:#x}; check the data directory")]
+    ForeignStore {
+        /// The identity found on the device.
+        found: u64,
+        /// The identity expected.
+        expected: u64,
+    },
+    /// The device was written by another format version.
+    #[error("the device holds pages of format {found}; this version reads format {expected}")]
+    Format {
+        /// The version found.
+        found: u16,
+        /// The version that this code reads and writes.
+        expected: u16,
+    },
+    /// The store is shutting down and takes no more writes.
+    #[error("the store is shutting down; writes are no longer accepted")]
+    ShuttingDown,
+    /// The device failed.
+    #[error(transparent)]
+    Flash(#[from] FlashError),
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later.
+    #[must_use]
+    pub fn retryable(&self) -> bool {
+        match self {
+            Self::DeviceFull { .. } | Self::Busy => true,
+            Self::Flash(error) => error.retryable(),
+            _ => false,
+        }
+    }
+}

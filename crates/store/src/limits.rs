@@ -1,0 +1,26 @@
+//! Bounds of the stores, in one place.
+
+use core::time::Duration;
+
+/// Pages that are programmed by one operation: 128 KiB, where the device's bandwidth is reached (building-blocks.md).
+pub const GROUP_PAGES: u32 = 32;
+/// How long a full page waits for others of its turn, unless configured otherwise.
+pub const DEFAULT_PACKING_DELAY: Duration = Duration::from_millis(1);
+/// How long a partly filled page waits for company while a log makes puts durable, unless configured otherwise.
+pub const DEFAULT_PARTIAL_PAGE_DELAY: Duration = Duration::from_millis(50);
+/// Shortest time between two background syncs of the device, unless configured otherwise.
+pub const DEFAULT_SYNC_INTERVAL: Duration = Duration::from_millis(25);
+/// Bytes of the record cache, unless configured otherwise.
+pub const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of records put between two checkpoints, unless configured otherwise.
+pub const DEFAULT_CHECKPOINT_BYTES: u64 = 512 * 1024 * 1024;
+/// Bytes of large values that wait to be written; beyond, puts of large values are answered with `Busy`.
+pub const MAX_STAGED_BYTES: u64 = 96 * 1024 * 1024;
+/// Page reads in flight for gets, scans and counts; further ones wait in the store.
+pub const MAX_READS_IN_FLIGHT: usize = 96;
+/// Victim blocks that may be between "read" and "erased" at once.
+pub const MAX_VICTIMS: usize = 8;
+/// One block in this many is kept back from puts, so that collection and deletes always have room (storage.md: 10 %).
+pub const RESERVE_DIVISOR: u32 = 10;
+/// Idle bytes kept for reuse by [`crate::Store::recycle`].
+pub const RECYCLE_BYTES: usize = 8 * 1024 * 1024;
