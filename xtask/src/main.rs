@@ -1,2 +1,47 @@
-//! Checks and fixes of the workspace.
-fn main() {}
+//! `cargo xtask`: the checks and fixes of the workspace, the same on a developer's machine and in CI.
+//!
+//! ```text
+//!   verify ── fmt ─ clippy ─ doc ─ tidy ─ licences ─ tests     (never writes)
+//!   tidy   ── our own checks alone, seconds
+//!   fix    ── fmt, clippy --fix, the ratchet lowered            (writes)
+//! ```
+//!
+//! It starts cargo and git and reads the tree; it knows nothing of how the store works, and no crate of the store uses it.
+
+mod check_list;
+mod lexer;
+mod licences;
+mod manifest;
+mod steps;
+mod tidy;
+mod tree;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask verify [--without-tests]   everything CI checks; writes nothing outside the target folder
+cargo xtask tidy                       our own checks alone
+cargo xtask fix                        formats, applies clippy's suggestions, lowers the ratchet";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["verify"] => check_list::verify(true),
+        ["verify", "--without-tests"] => check_list::verify(false),
+        ["tidy"] => check_list::tidy(),
+        ["fix"] => check_list::fix(),
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        other => Err(format!("'{}' is no task of ours; these are:\n{USAGE}", other.join(" "))),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Our own checks: what style.md and architecture.md ask for and neither rustc nor clippy can see.
+//!
+//! Each check is a function from the tree to findings, in a module of its own, with tests that show it failing on a bad sample.
+
+mod dependencies;
+mod determinism;
+mod floors;
+mod headers;
+mod lengths;
+mod map;
+mod paths;
+mod unsafety;
+mod words;
+
+use crate::manifest::members;
+use crate::tree::{Finding, Tree};
+
+pub(crate) use lengths::{history as ratchet_history, lower as lower_ratchet};
+
+/// Runs every check. `Err` when the tree is too broken to be checked.
+pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
+    let members = members(tree)?;
+    let mut findings = Vec::new();
+    findings.extend(floors::check(&members));
+    findings.extend(dependencies::check(tree, &members)?);
+    findings.extend(map::check(tree, &members));
+    findings.extend(determinism::check(tree));
+    findings.extend(headers::check(tree));
+    findings.extend(lengths::check(tree));
+    findings.extend(words::check(tree));
+    findings.extend(unsafety::check(tree));
+    findings.extend(paths::check(tree));
+    findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
+    Ok(findings)
+}
