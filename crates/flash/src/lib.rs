@@ -6,7 +6,7 @@
 //!     └──FlashCompletion───┘
 //! ```
 //!
-//! Every device keeps the same rules (SEMEL §2.2, storage.md "Flash device"), which live in one place ([`ledger`]): pages of a
+//! Every device keeps the same rules (SEMEL §2.2, storage.md "Flash device"), which live in one place (`ledger.rs`): pages of a
 //! block are programmed once and in order, reading an erased page is refused, and so is everything that breaks the rules:
 //! misuse is reported, never obeyed.
 //!
@@ -17,11 +17,15 @@
 
 mod device;
 mod error;
+mod ledger;
 pub mod limits;
+mod memory;
+mod rng;
 
 pub use device::{
     BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES, PageId, Rejected,
     RejectedReason, Token,
 };
 pub use error::{FlashError, Misuse};
+pub use memory::{Fault, MemoryConfig, MemoryDevice, MemoryMedia, OpKind};
 pub use timestone_io::AlignedBuffer;

@@ -1,0 +1,333 @@
+//! What survives a power cut: the pages and generations of a memory device, and the faults ordered for it.
+//!
+//! ```text
+//!   MemoryMedia (shared handle, for tests)          MemoryDevice (one at a time, opened on it)
+//!     inject, flip_bit, set_full, power_cut ──► Media ◄── programs, erases, syncs
+//! ```
+//!
+//! A page that is programmed changes at once, and its former content is kept until a sync covers it: a power cut decides from
+//! its seed whether the page is kept, lost or torn between sectors. Erases that have not completed may or may not have happened.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::device::{BlockId, Generation, PAGE_BYTES, PageId};
+use crate::error::FlashError;
+use crate::limits::SECTOR_BYTES;
+use crate::memory::MemoryDevice;
+use crate::rng::SplitMix;
+
+/// Kinds of operations that a fault can hit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpKind {
+    /// A read.
+    Read,
+    /// A program.
+    Program,
+    /// An erase.
+    Erase,
+    /// A sync.
+    Sync,
+    /// A growth.
+    Grow,
+}
+
+/// Something that is to go wrong once. `nth` counts operations of the kind from now on; 1 is the next one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The operation fails with an I/O error and leaves the medium as it was.
+    Fail {
+        /// Which kind of operation.
+        kind: OpKind,
+        /// Which of them.
+        nth: u32,
+    },
+    /// The program reports success, but only its first `keep_bytes` reached the medium: what a lying device leaves.
+    TornProgram {
+        /// Which program.
+        nth: u32,
+        /// Bytes that arrive.
+        keep_bytes: usize,
+    },
+}
+
+/// Shape and manners of a memory device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryConfig {
+    /// Pages of every block.
+    pub pages_per_block: u32,
+    /// Blocks usable at first.
+    pub initial_blocks: u32,
+    /// Blocks it may grow to.
+    pub max_blocks: u32,
+    /// Most operations in flight.
+    pub queue_depth: u32,
+    /// Most completions a poll delivers: fewer keep operations in flight longer.
+    pub completions_per_poll: usize,
+    /// Completes operations in an order drawn from this seed, as far as the rules leave it open; `None`: in order of submission.
+    pub shuffle: Option<u64>,
+}
+
+impl Default for MemoryConfig {
+    fn default() -> Self {
+        Self {
+            pages_per_block: crate::limits::DEFAULT_PAGES_PER_BLOCK,
+            initial_blocks: 16,
+            max_blocks: 64,
+            queue_depth: crate::limits::DEFAULT_QUEUE_DEPTH,
+            completions_per_poll: usize::MAX,
+            shuffle: None,
+        }
+    }
+}
+
+/// The medium of a memory device: outlives the device, takes orders for faults. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct MemoryMedia {
+    shared: Arc<Mutex<Media>>,
+    config: MemoryConfig,
+}
+
+impl MemoryMedia {
+    /// A fresh medium of erased blocks.
+    ///
+    /// # Panics
+    /// When the configuration has no pages or more blocks at first than at most, or its pages cannot be numbered in 32 bits.
+    #[must_use]
+    pub fn new(config: MemoryConfig) -> Self {
+        assert!(config.pages_per_block > 0 && config.initial_blocks <= config.max_blocks);
+        assert!(config.max_blocks.checked_mul(config.pages_per_block).is_some(), "pages are numbered in 32 bits");
+        let media = Media {
+            pages_per_block: config.pages_per_block,
+            generations: vec![Generation::FIRST; config.initial_blocks as usize],
+            pages: vec![None; (config.initial_blocks * config.pages_per_block) as usize],
+            fresh: true,
+            ..Media::default()
+        };
+        Self { shared: Arc::new(Mutex::new(media)), config }
+    }
+
+    /// Opens the device. A device opened before on the same medium stops working, as after a restart of the machine.
+    #[must_use]
+    pub fn open(&self) -> MemoryDevice {
+        MemoryDevice::open(self.clone(), self.config)
+    }
+
+    /// Orders a fault.
+    pub fn inject(&self, fault: Fault) {
+        self.lock().faults.push(fault);
+    }
+
+    /// Faults that were ordered and have not struck yet.
+    #[must_use]
+    pub fn pending_faults(&self) -> usize {
+        self.lock().faults.len()
+    }
+
+    /// Flips one bit (0 to 32 767) of a page as it is now: rot. Says whether the page ever held data; nothing is flipped otherwise.
+    pub fn flip_bit(&self, page: PageId, bit: usize) -> bool {
+        let mut media = self.lock();
+        match media.pages.get_mut(page.0 as usize) {
+            Some(Some(bytes)) => {
+                bytes[bit / 8 % PAGE_BYTES] ^= 1 << (bit % 8);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes every growth fail for lack of space, or no longer.
+    pub fn set_full(&self, full: bool) {
+        self.lock().full = full;
+    }
+
+    /// Cuts the power: every page not covered by a completed sync is kept, lost or torn, every unfinished erase happened or not, all as
+    /// the seed has it. The device that was open answers everything with an error from now on.
+    pub fn power_cut(&self, seed: u64) {
+        self.lock().power_cut(seed);
+    }
+
+    /// Pages that a power cut now could lose.
+    #[must_use]
+    pub fn unsynced_pages(&self) -> usize {
+        self.lock().unsynced.len()
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Media> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type PageBytes = Box<[u8]>;
+
+/// A programmed page that no sync has covered yet.
+#[derive(Debug)]
+struct Unsynced {
+    page: PageId,
+    before: Option<PageBytes>,
+    /// When its program completed, in ticks of `Media::clock`.
+    completed_at: Option<u64>,
+}
+
+/// The medium itself.
+#[derive(Debug, Default)]
+pub(crate) struct Media {
+    pages_per_block: u32,
+    pub(crate) generations: Vec<Generation>,
+    pages: Vec<Option<PageBytes>>,
+    unsynced: Vec<Unsynced>,
+    /// Erases that were started and have not completed.
+    erasing: Vec<BlockId>,
+    faults: Vec<Fault>,
+    pub(crate) full: bool,
+    /// Never opened: all extents are known to be empty.
+    pub(crate) fresh: bool,
+    /// Rises at each opening and power cut; a device of an older session is dead.
+    pub(crate) session: u64,
+    clock: u64,
+}
+
+impl Media {
+    /// Counts one operation of a kind against the ordered faults; gives the one that strikes.
+    pub(crate) fn strike(&mut self, kind: OpKind) -> Option<Fault> {
+        let mut struck = None;
+        self.faults.retain_mut(|fault| {
+            if fault_kind(fault) != kind {
+                return true;
+            }
+            let (Fault::Fail { nth, .. } | Fault::TornProgram { nth, .. }) = fault;
+            *nth = nth.saturating_sub(1);
+            if *nth > 0 || struck.is_some() {
+                return true;
+            }
+            struck = Some(*fault);
+            false
+        });
+        struck
+    }
+
+    /// Copies pages out; what was never programmed reads as zeros.
+    pub(crate) fn read(&self, page: PageId, into: &mut [u8]) {
+        for (offset, target) in into.chunks_exact_mut(PAGE_BYTES).enumerate() {
+            match &self.pages[page.0 as usize + offset] {
+                Some(bytes) => target.copy_from_slice(bytes),
+                None => target.fill(0),
+            }
+        }
+    }
+
+    /// Programs pages, of which only the first `keep_bytes` arrive.
+    pub(crate) fn program(&mut self, page: PageId, bytes: &[u8], keep_bytes: usize) {
+        for (offset, source) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
+            let id = PageId(page.0 + offset as u32);
+            let kept = keep_bytes.saturating_sub(offset * PAGE_BYTES).min(PAGE_BYTES);
+            let before = self.pages[id.0 as usize].take();
+            let mut after = before.clone().unwrap_or_else(blank);
+            after[..kept].copy_from_slice(&source[..kept]);
+            self.pages[id.0 as usize] = Some(after);
+            self.unsynced.push(Unsynced { page: id, before, completed_at: None });
+        }
+    }
+
+    /// The program of these pages has completed: from now on a sync covers them.
+    pub(crate) fn program_completed(&mut self, page: PageId, pages: u32) {
+        self.clock += 1;
+        let range = page.0..page.0 + pages;
+        for entry in self.unsynced.iter_mut().filter(|entry| range.contains(&entry.page.0)) {
+            entry.completed_at.get_or_insert(self.clock);
+        }
+    }
+
+    /// The moment that a sync submitted now covers.
+    pub(crate) fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// A sync of that moment has completed.
+    pub(crate) fn sync_completed(&mut self, moment: u64) {
+        self.unsynced.retain(|entry| entry.completed_at.is_none_or(|completed| completed > moment));
+    }
+
+    /// An erase has started: a power cut may find it done.
+    pub(crate) fn erase_started(&mut self, block: BlockId) {
+        self.erasing.push(block);
+    }
+
+    /// The erase has ended; `succeeded` makes it durable. The pages keep their content until they are programmed again.
+    pub(crate) fn erase_ended(&mut self, block: BlockId, succeeded: bool) {
+        self.erasing.retain(|&erasing| erasing != block);
+        if succeeded {
+            let generation = &mut self.generations[block.0 as usize];
+            *generation = generation.next();
+        }
+    }
+
+    /// A generation that recovery found to be higher than the table's.
+    pub(crate) fn adopt(&mut self, block: BlockId, generation: Generation) {
+        self.generations[block.0 as usize] = generation;
+    }
+
+    /// Adds erased blocks.
+    pub(crate) fn grow_to(&mut self, blocks: u32) {
+        self.generations.resize(blocks as usize, Generation::FIRST);
+        self.pages.resize((blocks * self.pages_per_block) as usize, None);
+    }
+
+    /// The next session, in which all extents are unknown. Says whether the medium had never been opened.
+    pub(crate) fn begin_session(&mut self) -> bool {
+        self.session += 1;
+        self.erasing.clear();
+        std::mem::replace(&mut self.fresh, false)
+    }
+
+    fn power_cut(&mut self, seed: u64) {
+        let mut rng = SplitMix::new(seed);
+        self.session += 1;
+        let mut settled = std::collections::BTreeSet::new();
+        for entry in std::mem::take(&mut self.unsynced).into_iter().rev() {
+            if settled.contains(&entry.page) {
+                continue;
+            }
+            let current = &mut self.pages[entry.page.0 as usize];
+            match rng.below(4) {
+                // Lost: an older unsynced program of the page, after an erase, has its own fate.
+                0 => *current = entry.before,
+                // Torn: some sectors arrived, from the front, before the power went.
+                1 => {
+                    let arrived = rng.below(PAGE_BYTES / SECTOR_BYTES) * SECTOR_BYTES;
+                    let mut torn = entry.before.unwrap_or_else(blank);
+                    if let Some(bytes) = current {
+                        torn[..arrived].copy_from_slice(&bytes[..arrived]);
+                    }
+                    *current = Some(torn);
+                    settled.insert(entry.page);
+                }
+                // Kept: the cache had been written back in time.
+                _ => {
+                    settled.insert(entry.page);
+                }
+            }
+        }
+        for block in std::mem::take(&mut self.erasing) {
+            if rng.below(2) == 0 {
+                let generation = &mut self.generations[block.0 as usize];
+                *generation = generation.next();
+            }
+        }
+    }
+}
+
+/// The error of a device whose medium has gone on without it.
+pub(crate) fn powered_off() -> FlashError {
+    FlashError::Failed { reason: "the power was cut, or the medium was opened again" }
+}
+
+fn fault_kind(fault: &Fault) -> OpKind {
+    match fault {
+        Fault::Fail { kind, .. } => *kind,
+        Fault::TornProgram { .. } => OpKind::Program,
+    }
+}
+
+fn blank() -> PageBytes {
+    vec![0; PAGE_BYTES].into_boxed_slice()
+}

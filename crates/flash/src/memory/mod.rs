@@ -1,0 +1,335 @@
+//! A device in memory that keeps exactly the rules of the real ones, for tests and simulation.
+//!
+//! ```text
+//!   submit ─► waiting ──poll: starts──► started (the medium has changed) ──poll: completes──► completion
+//!                                           └─ held back by completions_per_poll, reordered by shuffle
+//! ```
+//!
+//! Nothing here depends on time or threads: the same calls and seeds give the same completions.
+
+mod media;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use timestone_io::AlignedBuffer;
+
+pub use media::{Fault, MemoryConfig, MemoryMedia, OpKind};
+use media::{Media, powered_off};
+
+use crate::device::{
+    BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES, PageId, Rejected,
+    RejectedReason, Token,
+};
+use crate::error::{FlashError, Misuse};
+use crate::ledger::{Extent, Ledger};
+use crate::rng::SplitMix;
+
+/// A flash device in memory, opened on a [`MemoryMedia`].
+#[derive(Debug)]
+pub struct MemoryDevice {
+    media: MemoryMedia,
+    session: u64,
+    config: MemoryConfig,
+    ledger: Ledger,
+    queue: VecDeque<InFlight>,
+    shuffle: Option<SplitMix>,
+    growing: bool,
+    failed: Option<&'static str>,
+    stats: DeviceStats,
+}
+
+/// An accepted operation.
+#[derive(Debug)]
+struct InFlight {
+    token: Token,
+    work: Work,
+    buffer: Option<AlignedBuffer>,
+    /// Whether the medium has seen it, and what it said.
+    outcome: Option<Result<(), FlashError>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Work {
+    Read(Extent),
+    Program(Extent),
+    Erase(BlockId),
+    /// Covers programs completed up to this moment of the medium.
+    Sync(u64),
+    Grow(u32),
+}
+
+impl Work {
+    fn kind(self) -> OpKind {
+        match self {
+            Self::Read(_) => OpKind::Read,
+            Self::Program(_) => OpKind::Program,
+            Self::Erase(_) => OpKind::Erase,
+            Self::Sync(_) => OpKind::Sync,
+            Self::Grow(_) => OpKind::Grow,
+        }
+    }
+
+    fn block(self) -> Option<BlockId> {
+        match self {
+            Self::Read(extent) | Self::Program(extent) => Some(extent.block),
+            Self::Erase(block) => Some(block),
+            Self::Sync(_) | Self::Grow(_) => None,
+        }
+    }
+}
+
+impl MemoryDevice {
+    /// A device on a fresh medium of its own; keep a [`MemoryMedia`] instead where faults or restarts are wanted.
+    #[must_use]
+    pub fn new(config: MemoryConfig) -> Self {
+        MemoryMedia::new(config).open()
+    }
+
+    pub(crate) fn open(media: MemoryMedia, config: MemoryConfig) -> Self {
+        let (session, ledger) = {
+            let mut inner = media.lock();
+            let fresh = inner.begin_session();
+            let generations = inner.generations.iter().copied();
+            (inner.session, Ledger::new(config.pages_per_block, config.max_blocks, generations, fresh))
+        };
+        Self {
+            media,
+            session,
+            config,
+            ledger,
+            queue: VecDeque::new(),
+            shuffle: config.shuffle.map(SplitMix::new),
+            growing: false,
+            failed: None,
+            stats: DeviceStats::default(),
+        }
+    }
+
+    /// The medium, for ordering faults.
+    #[must_use]
+    pub fn media(&self) -> &MemoryMedia {
+        &self.media
+    }
+
+    /// Checks an operation against the rules and counts it in.
+    fn admit(&mut self, op: &FlashOp) -> Result<Work, FlashError> {
+        if self.media.lock().session != self.session {
+            return Err(powered_off());
+        }
+        if let (Some(reason), false) = (self.failed, matches!(op, FlashOp::Read { .. })) {
+            return Err(FlashError::Failed { reason });
+        }
+        match op {
+            FlashOp::Read { page, pages, buffer, .. } => self.ledger.begin_read(*page, *pages, buffer).map(Work::Read),
+            FlashOp::Program { page, buffer, .. } => self.ledger.begin_program(*page, buffer).map(Work::Program),
+            FlashOp::Erase { block, .. } => self.ledger.begin_erase(*block).map(|()| Work::Erase(*block)),
+            FlashOp::Sync { .. } => Ok(Work::Sync(self.media.lock().now())),
+            FlashOp::Grow { .. } if self.growing => Err(Misuse::Growing.into()),
+            FlashOp::Grow { blocks, .. } => {
+                let target = self.ledger.check_growth(*blocks)?;
+                self.growing = true;
+                Ok(Work::Grow(target))
+            }
+        }
+    }
+
+    /// Lets the medium see everything accepted since the last poll.
+    fn start(&mut self) {
+        let mut media = self.media.lock();
+        let alive = media.session == self.session;
+        let pages_per_block = self.config.pages_per_block;
+        for op in self.queue.iter_mut().filter(|op| op.outcome.is_none()) {
+            op.outcome = Some(if alive { perform(&mut media, pages_per_block, op) } else { Err(powered_off()) });
+        }
+    }
+
+    /// Which operation completes next: the rules bind programs and erases of one block to their order.
+    fn choose(&mut self) -> usize {
+        let Some(rng) = &mut self.shuffle else { return 0 };
+        let drawn = rng.below(self.queue.len());
+        let work = self.queue[drawn].work;
+        if matches!(work, Work::Program(_) | Work::Erase(_)) {
+            let same_block = |op: &InFlight| op.work.block() == work.block();
+            return self.queue.iter().position(same_block).unwrap_or(drawn);
+        }
+        drawn
+    }
+
+    fn complete(&mut self, op: InFlight) -> FlashCompletion {
+        let mut result = op.outcome.unwrap_or_else(|| Err(powered_off()));
+        let mut media = self.media.lock();
+        if media.session != self.session {
+            result = Err(powered_off());
+        }
+        let ok = result.is_ok();
+        let alive = media.session == self.session;
+        match op.work {
+            Work::Read(extent) => {
+                self.ledger.end_read(extent.block);
+                if ok {
+                    self.stats.reads += 1;
+                    self.stats.read_bytes += u64::from(extent.pages) * PAGE_BYTES as u64;
+                }
+            }
+            Work::Program(extent) => {
+                let readable = self.ledger.end_program(extent, ok);
+                if readable {
+                    media.program_completed(first_page(extent, self.config.pages_per_block), extent.pages);
+                    self.stats.programs += 1;
+                    self.stats.program_writes += 1;
+                    self.stats.programmed_bytes += u64::from(extent.pages) * PAGE_BYTES as u64;
+                } else if ok {
+                    result = Err(Misuse::BlockFailed { block: extent.block }.into());
+                }
+            }
+            Work::Erase(block) => {
+                if alive {
+                    media.erase_ended(block, ok);
+                }
+                self.ledger.end_erase(block, ok);
+                self.stats.erases += u64::from(ok);
+            }
+            Work::Sync(moment) => {
+                if ok {
+                    media.sync_completed(moment);
+                    self.stats.syncs += 1;
+                    self.stats.medium_syncs += 1;
+                } else {
+                    self.failed = Some("a sync failed");
+                }
+            }
+            Work::Grow(blocks) => {
+                self.growing = false;
+                if ok {
+                    media.grow_to(blocks);
+                    self.ledger.grow_to(blocks);
+                }
+            }
+        }
+        self.stats.errors += u64::from(result.is_err());
+        FlashCompletion { token: op.token, result, buffer: op.buffer }
+    }
+}
+
+/// Lets the medium see one operation.
+fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result<(), FlashError> {
+    let struck = media.strike(op.work.kind());
+    if let Some(Fault::Fail { .. }) = struck {
+        return Err(FlashError::Medium {
+            operation: name(op.work.kind()),
+            source: io::Error::other("an injected fault"),
+        });
+    }
+    match op.work {
+        Work::Read(extent) => {
+            let bytes = extent.pages as usize * PAGE_BYTES;
+            let buffer = op.buffer.as_mut().expect("a read has a buffer");
+            media.read(first_page(extent, pages_per_block), &mut buffer[..bytes]);
+        }
+        Work::Program(extent) => {
+            let buffer = op.buffer.as_ref().expect("a program has a buffer");
+            let keep_bytes = match struck {
+                Some(Fault::TornProgram { keep_bytes, .. }) => keep_bytes,
+                _ => buffer.len(),
+            };
+            media.program(first_page(extent, pages_per_block), buffer, keep_bytes);
+        }
+        Work::Erase(block) => media.erase_started(block),
+        Work::Sync(_) => {}
+        Work::Grow(_) if media.full => {
+            return Err(FlashError::Full { reason: "the medium was told to be full".to_owned() });
+        }
+        Work::Grow(_) => {}
+    }
+    Ok(())
+}
+
+fn first_page(extent: Extent, pages_per_block: u32) -> PageId {
+    PageId(extent.block.0 * pages_per_block + extent.index)
+}
+
+fn name(kind: OpKind) -> &'static str {
+    match kind {
+        OpKind::Read => "read",
+        OpKind::Program => "program",
+        OpKind::Erase => "erase",
+        OpKind::Sync => "sync",
+        OpKind::Grow => "grow",
+    }
+}
+
+impl FlashDevice for MemoryDevice {
+    fn geometry(&self) -> Geometry {
+        self.ledger.geometry()
+    }
+
+    fn generation(&self, block: BlockId) -> Generation {
+        self.ledger.generation(block)
+    }
+
+    fn programmed(&self, block: BlockId) -> Option<u32> {
+        self.ledger.programmed(block)
+    }
+
+    fn observe(&mut self, block: BlockId, generation: Generation, programmed_pages: u32) -> Result<(), FlashError> {
+        let before = self.ledger.generation(block);
+        let after = self.ledger.observe(block, generation, programmed_pages)?;
+        if after > before {
+            self.media.lock().adopt(block, after);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, op: FlashOp) -> Result<(), Rejected> {
+        if self.queue.len() >= self.config.queue_depth as usize {
+            return Err(Rejected { reason: RejectedReason::QueueFull, op });
+        }
+        let work = match self.admit(&op) {
+            Ok(work) => work,
+            Err(error) => {
+                self.stats.misuses += u64::from(matches!(error, FlashError::Misuse(_)));
+                return Err(Rejected { reason: RejectedReason::Refused(error), op });
+            }
+        };
+        let token = op.token();
+        let buffer = match op {
+            FlashOp::Read { buffer, .. } | FlashOp::Program { buffer, .. } => Some(buffer),
+            FlashOp::Erase { .. } | FlashOp::Sync { .. } | FlashOp::Grow { .. } => None,
+        };
+        self.queue.push_back(InFlight { token, work, buffer, outcome: None });
+        Ok(())
+    }
+
+    fn poll(&mut self, completions: &mut Vec<FlashCompletion>) -> usize {
+        self.start();
+        let count = self.queue.len().min(self.config.completions_per_poll);
+        for _ in 0..count {
+            let chosen = self.choose();
+            if let Some(op) = self.queue.remove(chosen) {
+                let completion = self.complete(op);
+                completions.push(completion);
+            }
+        }
+        count
+    }
+
+    fn in_flight(&self) -> usize {
+        self.queue.len()
+    }
+
+    fn wait(&mut self, _timeout: Duration) {
+        // Every poll makes progress.
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn stats(&self) -> DeviceStats {
+        let (wear_min, wear_max) = self.ledger.wear();
+        DeviceStats { wear_min, wear_max, ..self.stats }
+    }
+}
