@@ -1,1 +1,46 @@
-//! Placeholder until the crate's first content lands.
+//! Bytes between processes: frames, every message of the native protocol, and the RESP codec.
+//!
+//! ```text
+//!   session ─ Get, Prepare, … ─ encode ─► parcel of frames ─► Frames ─► Frame ─ decode ─► shard
+//!   session ◄─ Value, Vote, … ─ decode ◄─ parcel of frames ◄────────── encode ◄────────── shard
+//!   redis client ─ bytes ─► resp::CommandParser ─► gateway ─► resp::ReplyWriter ─ bytes ─► redis client
+//! ```
+//! A frame is a 24-byte header and a body: fixed fields, the lengths of the variable fields, the variable fields; little-endian
+//! and packed throughout (docs/formats/wire.md). Decoding borrows from the received bytes; encoding appends to the caller's
+//! `Vec<u8>` and allocates nothing else. A frame is decoded by its kind: `match frame.kind() { Kind::Get => Get::decode(&frame)? … }`.
+//!
+//! Invariants:
+//! - decoding never panics and never allocates, whatever the bytes; every length is checked against the frame and the limits;
+//! - a message that decodes encodes to the same bytes again;
+//! - numbers of kinds, codes and enums are never given a second meaning.
+//!
+//! What is deliberately absent: sockets, buffers' lifetimes, retries, and what a message *does*.
+
+mod code;
+mod error;
+mod frame;
+mod hello;
+mod layout;
+pub mod limits;
+mod list;
+mod prepare;
+mod reply;
+mod request;
+pub mod resp;
+mod value;
+
+pub use code::ErrorCode;
+pub use error::WireError;
+pub use frame::{Envelope, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, check, frame_length};
+pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, Role, Welcome};
+pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
+pub use prepare::{PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry};
+pub use reply::{
+    Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, ScanPage, StatusIs, StatusList, Value,
+    Vote, WriteSet, Written,
+};
+pub use request::{
+    Count, Decide, FetchWriteSet, Forget, Freeze, Get, MapPull, MapPush, MasterAsk, NodeStatus, Ping, Prepare, Report,
+    Scan, ShardStats, Status, Terminate, Write,
+};
+pub use value::{Condition, ReadAt, TxnState, Verdict, WriteAction, WriteKind};

@@ -1,0 +1,367 @@
+//! Frames: the 24-byte header, splitting a run of bytes into frames, and the numbers of the kinds.
+//!
+//! ```text
+//!   offset 0   4   length of the whole frame, header included
+//!          4   1   kind
+//!          5   1   flags, 0 in this version
+//!          6   2   shard                     0 where the message is for the server
+//!          8   4   epoch of the shard        as the sender knows it
+//!         12   8   request                   chosen by the asker, echoed by every reply
+//!         20   4   version of the shard map  that the sender has
+//! ```
+
+use core::fmt;
+
+use timestone_cluster::MapVersion;
+use timestone_types::{Epoch, ShardId};
+
+use crate::WireError;
+use crate::layout::{Fixed, fixed_newtype};
+use crate::limits::MAX_FRAME_BYTES;
+
+/// Size of a frame's header.
+pub const HEADER_BYTES: usize = 24;
+
+/// Correlates a reply with its request; unique among the open requests of one connection. 0 where no reply is expected.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RequestId(u64);
+
+impl RequestId {
+    /// No reply is expected.
+    pub const NONE: Self = Self(0);
+
+    /// Wraps a raw number.
+    #[must_use]
+    pub const fn new(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The raw number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+fixed_newtype! {
+    RequestId: u64, RequestId::new, RequestId::get;
+}
+
+/// The part of a header that its sender chooses.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// The shard that is asked, or that answers.
+    pub shard: ShardId,
+    /// The shard's epoch as the sender knows it.
+    pub epoch: Epoch,
+    /// Correlates reply and request.
+    pub request: RequestId,
+    /// The version of the map that the sender has.
+    pub map_version: MapVersion,
+}
+
+impl Envelope {
+    /// Writes a header at the front of `to`, which is at least [`HEADER_BYTES`] long.
+    #[inline]
+    pub(crate) fn store(&self, kind: Kind, length: usize, to: &mut [u8]) {
+        assert!(length <= MAX_FRAME_BYTES, "what a frame carries is checked against the limits before it is encoded");
+        (length as u32).store(&mut to[0..4]);
+        to[4] = kind as u8;
+        to[5] = 0;
+        self.shard.store(&mut to[6..8]);
+        self.epoch.store(&mut to[8..12]);
+        self.request.store(&mut to[12..20]);
+        self.map_version.store(&mut to[20..24]);
+    }
+}
+
+/// A frame's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Length of the whole frame, in bytes.
+    pub length: u32,
+    /// What the body is.
+    pub kind: Kind,
+    /// What the sender chose.
+    pub envelope: Envelope,
+}
+
+/// One whole frame, borrowed from a receive buffer or parcel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Frame<'a> {
+    header: Header,
+    bytes: &'a [u8],
+}
+
+/// How long the frame at the front of `bytes` is: `None` while fewer than 4 bytes are there. For whoever cuts a byte stream.
+///
+/// # Errors
+/// [`WireError::FrameLength`] when no frame has that length.
+#[inline]
+pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
+    let Some(head) = bytes.first_chunk::<4>() else { return Ok(None) };
+    let length = u32::from_le_bytes(*head);
+    if (length as usize) < HEADER_BYTES || length as usize > MAX_FRAME_BYTES {
+        return Err(WireError::FrameLength { length, least: HEADER_BYTES as u32, most: MAX_FRAME_BYTES as u32 });
+    }
+    Ok(Some(length as usize))
+}
+
+impl<'a> Frame<'a> {
+    /// Takes the first frame off `bytes`: the frame and what follows it; `None` while it is not whole.
+    ///
+    /// # Errors
+    /// [`WireError::FrameLength`], [`WireError::UnknownKind`], or flags that this version does not know.
+    #[inline]
+    pub fn split(bytes: &'a [u8]) -> Result<Option<(Self, &'a [u8])>, WireError> {
+        let Some(length) = frame_length(bytes)? else { return Ok(None) };
+        let Some((own, rest)) = bytes.split_at_checked(length) else { return Ok(None) };
+        let head = &own[..HEADER_BYTES];
+        let kind = Kind::from_u8(head[4]).ok_or(WireError::UnknownKind(head[4]))?;
+        if head[5] != 0 {
+            return Err(WireError::BadField { field: "a frame's flags" });
+        }
+        let envelope = Envelope {
+            shard: Fixed::load(&head[6..8])?,
+            epoch: Fixed::load(&head[8..12])?,
+            request: Fixed::load(&head[12..20])?,
+            map_version: Fixed::load(&head[20..24])?,
+        };
+        Ok(Some((Self { header: Header { length: length as u32, kind, envelope }, bytes: own }, rest)))
+    }
+
+    /// Takes `bytes` as exactly one frame.
+    ///
+    /// # Errors
+    /// As [`Frame::split`]; [`WireError::Truncated`] or [`WireError::Trailing`] when it is not exactly one.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        match Self::split(bytes)? {
+            Some((frame, [])) => Ok(frame),
+            Some((frame, _)) => Err(WireError::Trailing { kind: frame.kind() as u8 }),
+            None => Err(WireError::Truncated { kind: bytes.get(4).copied().unwrap_or(0) }),
+        }
+    }
+
+    /// The whole header.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// What the body is.
+    #[must_use]
+    #[inline]
+    pub const fn kind(&self) -> Kind {
+        self.header.kind
+    }
+
+    /// What the sender chose.
+    #[must_use]
+    #[inline]
+    pub const fn envelope(&self) -> &Envelope {
+        &self.header.envelope
+    }
+
+    /// The envelope of a reply to this frame: same shard and request, with the replier's epoch and map.
+    #[must_use]
+    #[inline]
+    pub const fn reply_envelope(&self, epoch: Epoch, map_version: MapVersion) -> Envelope {
+        Envelope { shard: self.header.envelope.shard, epoch, request: self.header.envelope.request, map_version }
+    }
+
+    /// The whole frame's bytes, header included.
+    #[must_use]
+    #[inline]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+}
+
+/// The frames of a parcel, or of a receive buffer, in order.
+///
+/// Ends at the first incomplete frame ([`Frames::rest`] holds its beginning) and after the first error.
+#[derive(Clone, Debug)]
+pub struct Frames<'a> {
+    rest: &'a [u8],
+    failed: bool,
+}
+
+impl<'a> Frames<'a> {
+    /// Over a run of frames.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes, failed: false }
+    }
+
+    /// What was not consumed yet.
+    #[must_use]
+    pub const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+}
+
+impl<'a> Iterator for Frames<'a> {
+    type Item = Result<Frame<'a>, WireError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed {
+            return None;
+        }
+        match Frame::split(self.rest) {
+            Ok(Some((frame, rest))) => {
+                self.rest = rest;
+                Some(Ok(frame))
+            }
+            Ok(None) => None,
+            Err(error) => {
+                self.failed = true;
+                Some(Err(error))
+            }
+        }
+    }
+}
+
+/// One kind of message: how it is written into a frame and read from it.
+pub trait Message<'a>: Sized {
+    /// The kind that its frames have.
+    const KIND: Kind;
+
+    /// Appends one whole frame to `out`; allocates only what `out` needs to grow.
+    fn encode(&self, envelope: &Envelope, out: &mut Vec<u8>);
+
+    /// Reads the message, borrowing from the frame.
+    ///
+    /// # Errors
+    /// Why the frame is not such a message.
+    fn decode(frame: &Frame<'a>) -> Result<Self, WireError>;
+}
+
+/// Declares the kinds with their numbers, and what is checked for each.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $number:literal,)+) => {
+        /// What a frame is. Requests are below 128, replies from 128.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[repr(u8)]
+        pub enum Kind {
+            $($(#[$doc])* $name = $number,)+
+        }
+
+        impl Kind {
+            /// All kinds, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// The kind with this number.
+            #[must_use]
+            #[inline]
+            pub const fn from_u8(raw: u8) -> Option<Self> {
+                match raw {
+                    $($number => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+
+            /// The kind's name, for logs and metrics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                }
+            }
+
+            /// Whether frames of this kind answer requests.
+            #[must_use]
+            pub const fn is_reply(self) -> bool {
+                self as u8 >= 128
+            }
+        }
+
+        /// Decodes a frame by its kind and drops the result: for checkers, fuzzing and tests.
+        ///
+        /// # Errors
+        /// Why the frame is not a message.
+        pub fn check(frame: &Frame<'_>) -> Result<(), WireError> {
+            match frame.kind() {
+                $(Kind::$name => <crate::$name as Message<'_>>::decode(frame).map(drop),)+
+            }
+        }
+    };
+}
+
+kinds! {
+    /// [`crate::Hello`].
+    Hello = 1,
+    /// [`crate::Get`].
+    Get = 2,
+    /// [`crate::Prepare`].
+    Prepare = 3,
+    /// [`crate::Write`].
+    Write = 4,
+    /// [`crate::Decide`].
+    Decide = 5,
+    /// [`crate::Status`].
+    Status = 6,
+    /// [`crate::Terminate`].
+    Terminate = 7,
+    /// [`crate::Freeze`].
+    Freeze = 8,
+    /// [`crate::FetchWriteSet`].
+    FetchWriteSet = 9,
+    /// [`crate::Forget`].
+    Forget = 10,
+    /// [`crate::Report`].
+    Report = 11,
+    /// [`crate::Scan`].
+    Scan = 12,
+    /// [`crate::Count`].
+    Count = 13,
+    /// [`crate::ShardStats`].
+    ShardStats = 14,
+    /// [`crate::NodeStatus`].
+    NodeStatus = 15,
+    /// [`crate::MapPull`].
+    MapPull = 16,
+    /// [`crate::MapPush`].
+    MapPush = 17,
+    /// [`crate::MasterAsk`].
+    MasterAsk = 18,
+    /// [`crate::Ping`].
+    Ping = 19,
+    /// [`crate::Welcome`].
+    Welcome = 128,
+    /// [`crate::Value`].
+    Value = 129,
+    /// [`crate::Vote`].
+    Vote = 130,
+    /// [`crate::Written`].
+    Written = 131,
+    /// [`crate::DecideAck`].
+    DecideAck = 132,
+    /// [`crate::StatusIs`].
+    StatusIs = 133,
+    /// [`crate::FreezeAnswer`].
+    FreezeAnswer = 134,
+    /// [`crate::WriteSet`].
+    WriteSet = 135,
+    /// [`crate::ScanPage`].
+    ScanPage = 136,
+    /// [`crate::Counted`].
+    Counted = 137,
+    /// [`crate::StatusList`].
+    StatusList = 138,
+    /// [`crate::MapIs`].
+    MapIs = 139,
+    /// [`crate::MasterReply`].
+    MasterReply = 140,
+    /// [`crate::Done`].
+    Done = 141,
+    /// [`crate::ErrorReply`].
+    ErrorReply = 142,
+}
