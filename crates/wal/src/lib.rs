@@ -25,14 +25,22 @@
 //!
 //! Deliberately absent: any notion of time (given as an argument), threads on the append path, the meaning of records.
 
+mod assemble;
+pub mod block;
+mod check;
 mod config;
 pub mod device;
 mod error;
+mod files;
 pub mod limits;
 mod log;
+mod manager;
+mod pending;
 pub mod record;
 mod recovery;
+mod walker;
 
+pub use check::{CheckReport, FileReport, Finding, check, check_device};
 pub use config::{BatchNumber, DeviceKind, LogConfig, LogEvent, LogStats, RecoveryReport};
 pub use error::WalError;
 pub use log::Log;

@@ -22,7 +22,7 @@ pub const DEFAULT_QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// Most blocks that are written in one group: what an io engine's queue takes without waiting.
 pub const GROUP_BLOCKS: usize = 16;
 /// Block buffers kept for reuse when they are idle; the rest of a burst is given back.
-pub const IDLE_BUFFERS: usize = 4;
+pub const IDLE_BUFFERS: usize = 8;
 /// Files ready for rotation, at most: one for the next rotation and one that was just reclaimed.
 pub const SPARE_FILES: usize = 2;
 /// A fresh file is preallocated when no spare is left and the current file is used to this percentage; before that a

@@ -1,10 +1,26 @@
-//! Reads the log back after a restart.
+//! Reads the log back after a restart, then opens it for appending in a fresh file.
+//!
+//! Nothing on disk is changed before [`Recovery::finish`], so a recovery that ends in an error can be repeated. Old files stay until
+//! their shards release them. Appending never continues in an old file: what a crash left behind its last whole block stays
+//! there, and the fresh file's first block says where the log went on.
 
+use core::ops::Range;
 use std::path::Path;
+use std::time::Duration;
 
 use timestone_types::{ShardId, Timestamp};
 
-use crate::{BatchNumber, DeviceKind, Log, LogConfig, RecoveryReport, WalError};
+use crate::assemble::{Assembler, BatchAt, Step};
+use crate::device::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice, SsdDevice};
+use crate::files::{BatchRange, Files, HeldFile, widen};
+use crate::log::{Log, Store};
+use crate::manager::FileLog;
+use crate::record::PREFIX_BYTES;
+use crate::walker::{Place, Walker};
+use crate::{BatchNumber, DeviceKind, LogConfig, RecoveryReport, WalError};
+
+/// How long to wait at once for a file to be made; only the number of wake-ups depends on it.
+const WAIT: Duration = Duration::from_millis(100);
 
 /// One record of one whole batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,16 +36,54 @@ pub struct RecoveredRecord<'a> {
 /// A log that is being read back, record by record.
 #[derive(Debug)]
 pub struct Recovery {
+    config: LogConfig,
     report: RecoveryReport,
+    /// `None` for the device that keeps nothing.
+    reading: Option<Reading>,
+}
+
+struct Reading {
+    walker: Walker,
+    assembler: Assembler,
+    ranges: Vec<Vec<BatchRange>>,
+    place: Option<Place>,
+    /// The batch whose records are being handed out.
+    batch: Option<Current>,
+    done: bool,
+}
+
+struct Current {
+    shard: ShardId,
+    batch: BatchNumber,
+    at: BatchAt,
+    cursor: usize,
+}
+
+impl core::fmt::Debug for Reading {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Reading").field("place", &self.place).field("done", &self.done).finish_non_exhaustive()
+    }
 }
 
 impl Recovery {
-    pub(crate) fn open(_dir: &Path, config: LogConfig) -> Result<Self, WalError> {
+    pub(crate) fn open(directory: &Path, config: LogConfig) -> Result<Self, WalError> {
         config.validate()?;
         match config.device {
-            DeviceKind::None => Ok(Self { report: RecoveryReport::default() }),
-            DeviceKind::Ssd | DeviceKind::Pmem => Err(WalError::Unsupported { what: "this log device" }),
+            DeviceKind::None => Ok(Self { config, report: RecoveryReport::default(), reading: None }),
+            DeviceKind::Pmem => Err(WalError::Unsupported { what: "the log device `pmem` (persistent memory)" }),
+            DeviceKind::Ssd => Self::with_device(Box::new(SsdDevice::open(directory)?), config),
         }
+    }
+
+    pub(crate) fn with_device(device: Box<dyn LogDevice>, config: LogConfig) -> Result<Self, WalError> {
+        config.validate()?;
+        let walker = Walker::open(device)?;
+        let files = walker.files();
+        let report =
+            RecoveryReport { files: files.iter().filter(|file| file.first.is_some()).count() as u64, ..RecoveryReport::default() };
+        let ranges = vec![Vec::new(); files.len()];
+        let reading = Reading { walker, assembler: Assembler::default(), ranges, place: None, batch: None, done: false };
+        Ok(Self { config, report, reading: Some(reading) })
     }
 
     /// The next record in file order; `None` at the end.
@@ -37,21 +91,151 @@ impl Recovery {
     /// # Errors
     /// [`WalError::Corrupt`] and others; recovery is over then, and nothing on disk was changed.
     pub fn next_record(&mut self) -> Result<Option<RecoveredRecord<'_>>, WalError> {
-        Ok(None)
+        let Some(reading) = &mut self.reading else { return Ok(None) };
+        let Some((shard, batch, range)) = reading.next(&mut self.report)? else { return Ok(None) };
+        self.report.records += 1;
+        let bytes = reading.batch.as_ref().and_then(|current| reading.bytes_of(current).get(range)).unwrap_or_default();
+        Ok(Some(RecoveredRecord { shard, batch, bytes }))
     }
 
     /// What was found so far.
     #[must_use]
-    pub fn report(&self) -> RecoveryReport {
+    pub const fn report(&self) -> RecoveryReport {
         self.report
     }
 
-    /// Reads to the end, starts a new file, and opens the log for appending. Blocks.
+    /// Reads to the end, starts a fresh file, and opens the log for appending. Blocks.
     ///
     /// # Errors
-    /// As [`Recovery::next_record`], or the new file could not be made.
-    pub fn finish(self, now: Timestamp) -> Result<Log, WalError> {
-        let _ = now;
-        Ok(Log::new())
+    /// As [`Recovery::next_record`], or the fresh file could not be made.
+    pub fn finish(mut self, now: Timestamp) -> Result<Log, WalError> {
+        while self.next_record()?.is_some() {}
+        let Some(reading) = self.reading else { return Ok(Log::new(Store::nothing())) };
+        tracing::info!(
+            files = self.report.files,
+            blocks = self.report.blocks,
+            batches = self.report.batches,
+            records = self.report.records,
+            bytes = self.report.bytes,
+            incomplete_batches = self.report.incomplete_batches,
+            "the log was read back"
+        );
+        let next = reading.walker.next_sequence();
+        let last = reading.walker.files().last().map_or(Timestamp::ZERO, |file| file.info.name.created().next());
+        let mut held = Vec::new();
+        let mut blank = Vec::new();
+        for (file, ranges) in reading.walker.files().iter().zip(reading.ranges) {
+            if file.first.is_some() { held.push(HeldFile { info: file.info, ranges }) } else { blank.push(file.info) }
+        }
+        let mut device = reading.walker.into_device();
+        let current = FileInfo { name: FileName::new(now.max(last)), bytes: self.config.file_bytes };
+        make_first(device.as_mut(), current, blank)?;
+        Ok(Log::new(Store::Files(Box::new(FileLog::new(self.config, device, Files::new(held, current), next, now)))))
     }
+}
+
+/// Makes the file that is appended to first, from a blank one when there is one, and removes the other blanks.
+fn make_first(device: &mut dyn LogDevice, first: FileInfo, mut blank: Vec<FileInfo>) -> Result<(), WalError> {
+    let reused = blank.iter().rposition(|file| file.bytes == first.bytes).map(|at| blank.remove(at));
+    for file in blank {
+        device.remove(file.name);
+        wait_for(device)?;
+    }
+    device.prepare(first.name, reused.map_or(FileSource::Fresh { bytes: first.bytes }, |file| FileSource::Reused(file.name)));
+    wait_for(device)
+}
+
+fn wait_for(device: &mut dyn LogDevice) -> Result<(), WalError> {
+    let mut events = Vec::new();
+    loop {
+        device.poll(&mut events);
+        match events.pop() {
+            Some(DeviceEvent::Prepared { result, .. } | DeviceEvent::Removed { result, .. } | DeviceEvent::Written { result, .. }) => {
+                return result;
+            }
+            None => device.wait(WAIT),
+        }
+    }
+}
+
+impl Reading {
+    fn bytes_of(&self, current: &Current) -> &[u8] {
+        match &current.at {
+            BatchAt::Payload(range) => self.walker.payload().get(range.clone()).unwrap_or_default(),
+            BatchAt::Joined => self.assembler.joined(),
+        }
+    }
+
+    fn corrupt(&self, detail: String) -> WalError {
+        match self.place {
+            Some(place) => WalError::Corrupt { file: place.file, offset: place.offset, detail },
+            None => WalError::Record { detail: "a batch came before any block" },
+        }
+    }
+
+    /// The next record: its batch, and its range in the batch's bytes.
+    fn next(&mut self, report: &mut RecoveryReport) -> Result<Option<(ShardId, BatchNumber, Range<usize>)>, WalError> {
+        while !self.done {
+            if let Some(current) = &self.batch {
+                let (shard, batch, cursor) = (current.shard, current.batch, current.cursor);
+                let bytes = self.bytes_of(current);
+                if cursor < bytes.len() {
+                    let Some(range) = record_at(bytes, cursor) else {
+                        self.done = true;
+                        return Err(self.corrupt(format!("a record of batch {batch} of shard {shard} is longer than the batch")));
+                    };
+                    if let Some(current) = &mut self.batch {
+                        current.cursor = range.end;
+                    }
+                    return Ok(Some((shard, batch, range)));
+                }
+                self.batch = None;
+            }
+            if let Err(error) = self.next_batch(report) {
+                self.done = true;
+                return Err(error);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Goes on by one entry or block.
+    fn next_batch(&mut self, report: &mut RecoveryReport) -> Result<(), WalError> {
+        let step = if self.place.is_some() { self.assembler.step(self.walker.payload()) } else { Ok(Step::End) };
+        match step.map_err(|detail| self.corrupt(detail.into()))? {
+            Step::Batch(shard, batch, at) => {
+                self.note(shard, batch);
+                report.batches += 1;
+                self.batch = Some(Current { shard, batch, at, cursor: 0 });
+            }
+            Step::Part(shard, batch) => self.note(shard, batch),
+            Step::End => match self.walker.next_block()? {
+                Some((place, header)) => {
+                    self.place = Some(place);
+                    report.blocks += 1;
+                    report.bytes += header.padded_bytes() as u64;
+                    report.incomplete_batches += u64::from(self.assembler.begin_block(&header));
+                }
+                None => {
+                    self.done = true;
+                    report.incomplete_batches += u64::from(self.assembler.is_open());
+                }
+            },
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, shard: ShardId, batch: BatchNumber) {
+        if let Some(place) = self.place {
+            widen(&mut self.ranges[place.index], shard, batch, batch);
+        }
+    }
+}
+
+/// The range of the record whose prefix stands at `cursor`.
+fn record_at(batch: &[u8], cursor: usize) -> Option<Range<usize>> {
+    let prefix = batch.get(cursor..)?.first_chunk::<PREFIX_BYTES>()?;
+    let start = cursor + PREFIX_BYTES;
+    let end = start.checked_add(usize::try_from(u32::from_le_bytes(*prefix)).ok()?)?;
+    if end <= batch.len() { Some(start..end) } else { None }
 }

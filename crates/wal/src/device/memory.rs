@@ -1,0 +1,318 @@
+//! A disk in memory that forgets what was not synced: for tests, and for the simulator's worlds.
+//!
+//! The [`MemoryDisk`] outlives the devices opened on it. Nothing completes before the owner polls, so at any moment at most one
+//! group and one change of the directory are under way; [`MemoryDisk::crash`] decides their fate by a seed: each sector of the
+//! group was kept, lost or torn, and the change of the directory happened or not. Everything completed is durable.
+//! Deliberately absent: latencies (the owner decides when to poll).
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use timestone_io::AlignedBuffer;
+
+use super::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice};
+use crate::WalError;
+use crate::limits::SECTOR_BYTES;
+
+/// A disk with log files in memory; clones are the same disk.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<FileName, Vec<u8>>,
+    writing: Option<Writing>,
+    changing: Option<Change>,
+    /// Devices of an earlier life do nothing.
+    life: u64,
+    operations: u64,
+    stop_at: Option<u64>,
+    held: bool,
+    failing_writes: bool,
+    space_bytes: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Writing {
+    file: FileName,
+    offset: u64,
+    buffers: Vec<AlignedBuffer>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Prepare(FileName, FileSource),
+    Remove(FileName),
+}
+
+impl State {
+    fn stopped(&self) -> bool {
+        self.stop_at.is_some_and(|stop| self.operations >= stop)
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.files.values().map(|bytes| bytes.len() as u64).sum()
+    }
+
+    fn apply(&mut self, change: Change) -> DeviceEvent {
+        match change {
+            Change::Prepare(name, source) => DeviceEvent::Prepared { name, result: self.make(name, source) },
+            Change::Remove(name) => {
+                self.files.remove(&name);
+                DeviceEvent::Removed { name, result: Ok(()) }
+            }
+        }
+    }
+
+    fn make(&mut self, name: FileName, source: FileSource) -> Result<(), WalError> {
+        let bytes = match source {
+            FileSource::Fresh { bytes } if self.space_bytes.is_some_and(|limit| self.used_bytes() + bytes > limit) => {
+                return Err(error("preallocate", name, io::ErrorKind::StorageFull));
+            }
+            FileSource::Fresh { bytes } => vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)],
+            FileSource::Reused(old) => {
+                self.files.remove(&old).ok_or_else(|| error("rename", old, io::ErrorKind::NotFound))?
+            }
+        };
+        self.files.insert(name, bytes);
+        Ok(())
+    }
+
+    /// Copies `bytes` to the file; what reaches beyond its end is lost, as the manager never asks for it.
+    fn store(&mut self, file: FileName, offset: u64, bytes: &[u8]) {
+        let Some(content) = self.files.get_mut(&file) else { return };
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+        let end = (start + bytes.len()).min(content.len());
+        content[start..end].copy_from_slice(&bytes[..end - start]);
+    }
+}
+
+fn error(action: &'static str, file: FileName, kind: io::ErrorKind) -> WalError {
+    WalError::io(action, PathBuf::from(format!("memory/{file}")), kind.into())
+}
+
+/// The splitmix64 generator: enough to spread fates, and the same on every machine.
+fn draw(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *seed;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+impl MemoryDisk {
+    /// An empty disk.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A device on this disk.
+    #[must_use]
+    pub fn device(&self) -> Box<dyn LogDevice> {
+        let life = self.lock().life;
+        Box::new(MemoryDevice { disk: self.clone(), life })
+    }
+
+    /// Cuts the power: each sector of the write under way was kept, lost or torn, and the change of the directory under way
+    /// happened or not, as the seed says. Devices opened before do nothing any more.
+    pub fn crash(&self, mut seed: u64) {
+        let mut state = self.lock();
+        if let Some(Writing { file, offset, buffers }) = state.writing.take() {
+            let mut at = offset;
+            for buffer in &buffers {
+                for sector in buffer.chunks(SECTOR_BYTES) {
+                    let kept = match draw(&mut seed) % 4 {
+                        0 => 0,
+                        1 => usize::try_from(draw(&mut seed)).unwrap_or(0) % sector.len(),
+                        _ => sector.len(),
+                    };
+                    state.store(file, at, &sector[..kept]);
+                    at += sector.len() as u64;
+                }
+            }
+        }
+        if let Some(change) = state.changing.take()
+            && draw(&mut seed).is_multiple_of(2)
+        {
+            state.apply(change);
+        }
+        state.restart();
+    }
+
+    /// Cuts the power after the first `bytes` of the write under way. Changes of the directory under way did not happen.
+    pub fn crash_after_bytes(&self, bytes: usize) {
+        let mut state = self.lock();
+        if let Some(Writing { file, offset, buffers }) = state.writing.take() {
+            let whole: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).take(bytes).collect();
+            state.store(file, offset, &whole);
+        }
+        state.changing = None;
+        state.restart();
+    }
+
+    /// How many operations (writes, files made, files removed) were begun in this life.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.lock().operations
+    }
+
+    /// The operation of this number, counted from 1, never completes, and none after it.
+    pub fn stop_at(&self, operation: u64) {
+        self.lock().stop_at = Some(operation);
+    }
+
+    /// While held, nothing completes.
+    pub fn hold(&self, held: bool) {
+        self.lock().held = held;
+    }
+
+    /// Lets every write fail from now on, or not.
+    pub fn fail_writes(&self, failing: bool) {
+        self.lock().failing_writes = failing;
+    }
+
+    /// Fresh files beyond this many bytes in all fail with "no space".
+    pub fn limit_space(&self, bytes: Option<u64>) {
+        self.lock().space_bytes = bytes;
+    }
+
+    /// The files, oldest first.
+    #[must_use]
+    pub fn files(&self) -> Vec<FileName> {
+        self.lock().files.keys().copied().collect()
+    }
+
+    /// A copy of a file's bytes; empty when there is none.
+    #[must_use]
+    pub fn content(&self, file: FileName) -> Vec<u8> {
+        self.lock().files.get(&file).cloned().unwrap_or_default()
+    }
+
+    /// Replaces a file's bytes, or makes the file.
+    pub fn set_content(&self, file: FileName, content: Vec<u8>) {
+        self.lock().files.insert(file, content);
+    }
+
+    /// Takes a file away.
+    pub fn delete(&self, file: FileName) {
+        self.lock().files.remove(&file);
+    }
+
+    /// A disk of its own with the same files.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let state = State { files: self.lock().files.clone(), ..State::default() };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Length in bytes of the write under way; 0 when there is none.
+    #[must_use]
+    pub fn writing_bytes(&self) -> usize {
+        self.lock().writing.as_ref().map_or(0, |writing| writing.buffers.iter().map(|buffer| buffer.len()).sum())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn restart(&mut self) {
+        self.life += 1;
+        self.operations = 0;
+        self.stop_at = None;
+        self.held = false;
+    }
+}
+
+#[derive(Debug)]
+struct MemoryDevice {
+    disk: MemoryDisk,
+    life: u64,
+}
+
+impl MemoryDevice {
+    fn alive(&self) -> Option<MutexGuard<'_, State>> {
+        let state = self.disk.lock();
+        if state.life == self.life { Some(state) } else { None }
+    }
+}
+
+impl LogDevice for MemoryDevice {
+    fn list(&mut self) -> Result<Vec<FileInfo>, WalError> {
+        let state = self.disk.lock();
+        Ok(state.files.iter().map(|(&name, content)| FileInfo { name, bytes: content.len() as u64 }).collect())
+    }
+
+    fn read(&mut self, file: FileName, offset: u64, into: &mut [u8]) -> Result<usize, WalError> {
+        let state = self.disk.lock();
+        let content = state.files.get(&file).ok_or_else(|| error("read", file, io::ErrorKind::NotFound))?;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+        let count = into.len().min(content.len() - start);
+        into[..count].copy_from_slice(&content[start..start + count]);
+        Ok(count)
+    }
+
+    fn prepare(&mut self, name: FileName, source: FileSource) {
+        if let Some(mut state) = self.alive() {
+            assert!(state.changing.is_none(), "one change of the directory at a time");
+            state.operations += 1;
+            state.changing = Some(Change::Prepare(name, source));
+        }
+    }
+
+    fn remove(&mut self, file: FileName) {
+        if let Some(mut state) = self.alive() {
+            assert!(state.changing.is_none(), "one change of the directory at a time");
+            state.operations += 1;
+            state.changing = Some(Change::Remove(file));
+        }
+    }
+
+    fn write(&mut self, file: FileName, offset: u64, buffers: Vec<AlignedBuffer>) {
+        if let Some(mut state) = self.alive() {
+            assert!(state.writing.is_none(), "one write at a time");
+            let length: usize = buffers.iter().map(|buffer| buffer.len()).sum();
+            let room = state.files.get(&file).map_or(0, Vec::len);
+            assert!(offset as usize + length <= room, "a write stays within its file");
+            state.operations += 1;
+            state.writing = Some(Writing { file, offset, buffers });
+        }
+    }
+
+    fn poll(&mut self, events: &mut Vec<DeviceEvent>) {
+        let Some(mut state) = self.alive() else { return };
+        if state.held || state.stopped() {
+            return;
+        }
+        if let Some(change) = state.changing.take() {
+            events.push(state.apply(change));
+        }
+        if let Some(Writing { file, offset, buffers }) = state.writing.take() {
+            let result = if state.failing_writes {
+                Err(error("write", file, io::ErrorKind::Other))
+            } else {
+                let mut at = offset;
+                for buffer in &buffers {
+                    state.store(file, at, buffer);
+                    at += buffer.len() as u64;
+                }
+                Ok(())
+            };
+            events.push(DeviceEvent::Written { buffers, result });
+        }
+    }
+
+    fn wait(&mut self, _timeout: Duration) {}
+
+    fn wake_fd(&self) -> Option<RawFd> {
+        None
+    }
+}

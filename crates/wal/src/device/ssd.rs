@@ -1,0 +1,334 @@
+//! Log files on an SSD: preallocated and written before use, O_DIRECT and O_DSYNC, one write at a time
+//! (server-commit.md "The log", device `ssd`; building-blocks.md has the figures).
+//!
+//! A group goes to the I/O engine as one vectored write. O_DSYNC makes its completion mean durability, and lets the kernel use the
+//! device's forced unit access where a separate fdatasync would flush its whole cache. Making, renaming and removing files
+//! happens on a thread of its own, which hands over each new file already open: nothing on the append path waits for a
+//! directory.
+//!
+//! Invariant: a file appears under a log's name only when it is whole and synced.
+
+use core::time::Duration;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+
+use rustix::fs::OFlags;
+use timestone_io::{Access, AlignedBuffer, IoCompletion, IoConfig, IoEngine, IoError, IoFile, IoOp, IoToken};
+
+use super::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice};
+use crate::WalError;
+
+/// Operations of the device's own engine: one write is ever in flight.
+const ENGINE_DEPTH: u32 = 2;
+/// What a file is called while it is made.
+const UNFINISHED: &str = ".new";
+
+enum Job {
+    Prepare(FileName, FileSource),
+    Remove(FileName),
+}
+
+enum Done {
+    Prepared(FileName, Result<IoFile, WalError>),
+    Removed(FileName, Result<(), WalError>),
+}
+
+#[derive(Debug)]
+struct Worker {
+    jobs: Option<Sender<Job>>,
+    done: Receiver<Done>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A directory of log files.
+#[derive(Debug)]
+pub struct SsdDevice {
+    directory: PathBuf,
+    writer: Option<Writer>,
+    /// The file read last, open.
+    reading: Option<(FileName, fs::File)>,
+}
+
+/// What only a device for appending has.
+#[derive(Debug)]
+struct Writer {
+    engine: IoEngine,
+    worker: Worker,
+    /// Files that were made and not overtaken by a later one.
+    open: Vec<(FileName, IoFile)>,
+    completions: Vec<IoCompletion>,
+    events: Vec<DeviceEvent>,
+}
+
+impl SsdDevice {
+    /// Opens the directory for recovery and appending; makes it when it is missing, and removes what an interrupted
+    /// preallocation left.
+    ///
+    /// # Errors
+    /// When the directory cannot be made or read, or the I/O engine or its thread cannot start.
+    pub fn open(directory: &Path) -> Result<Self, WalError> {
+        if !directory.is_dir() {
+            fs::create_dir_all(directory).map_err(|cause| WalError::io("make the directory", directory, cause))?;
+            sync_parent(directory)?;
+        }
+        for (path, name) in entries(directory)? {
+            if name.strip_suffix(UNFINISHED).and_then(FileName::parse).is_some() {
+                fs::remove_file(&path).map_err(|cause| WalError::io("remove the unfinished file", path, cause))?;
+            }
+        }
+        let engine = IoEngine::new(IoConfig { depth: ENGINE_DEPTH, ..IoConfig::default() }).map_err(|error| from_io(directory, error))?;
+        let worker = Worker::start(directory)?;
+        let writer = Writer { engine, worker, open: Vec::new(), completions: Vec::new(), events: Vec::new() };
+        Ok(Self { directory: directory.to_owned(), writer: Some(writer), reading: None })
+    }
+
+    /// Opens the directory for reading; changes nothing in it, also when another process appends to it.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn open_read_only(directory: &Path) -> Result<Self, WalError> {
+        entries(directory)?;
+        Ok(Self { directory: directory.to_owned(), writer: None, reading: None })
+    }
+}
+
+/// Path and name of everything in the directory whose name is text.
+fn entries(directory: &Path) -> Result<Vec<(PathBuf, String)>, WalError> {
+    let failed = |cause| WalError::io("read the directory", directory, cause);
+    let mut entries = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if let Ok(name) = entry.file_name().into_string() {
+            entries.push((entry.path(), name));
+        }
+    }
+    Ok(entries)
+}
+
+fn from_io(path: &Path, error: IoError) -> WalError {
+    match error {
+        IoError::File { action, path, source } => WalError::io(action, path, source),
+        IoError::NoSpace { path, .. } => WalError::io("preallocate", path, io::ErrorKind::StorageFull.into()),
+        other => WalError::io("start I/O for", path, io::Error::other(other)),
+    }
+}
+
+fn sync_parent(path: &Path) -> Result<(), WalError> {
+    timestone_io::sync_parent(path).map_err(|error| from_io(path, error))
+}
+
+/// Opens a whole file for appending: completed writes are durable.
+fn open_synced(path: &Path) -> Result<IoFile, WalError> {
+    let open = |flags: OFlags| {
+        OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)
+    };
+    match open(OFlags::DIRECT | OFlags::DSYNC) {
+        Ok(file) => Ok(IoFile::new(file, path, true)),
+        Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {
+            let file = open(OFlags::DSYNC).map_err(|cause| WalError::io("open", path, cause))?;
+            Ok(IoFile::new(file, path, false))
+        }
+        Err(cause) => Err(WalError::io("open", path, cause)),
+    }
+}
+
+impl Worker {
+    fn start(directory: &Path) -> Result<Self, WalError> {
+        let (jobs, inbox) = channel::<Job>();
+        let (outbox, done) = channel::<Done>();
+        let at = directory.to_owned();
+        let run = move || {
+            for job in inbox {
+                let finished = match job {
+                    Job::Prepare(name, source) => Done::Prepared(name, prepare(&at, name, source)),
+                    Job::Remove(name) => Done::Removed(name, remove(&at, name)),
+                };
+                if outbox.send(finished).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("log-files".into())
+            .spawn(run)
+            .map_err(|cause| WalError::io("start the thread for", directory, cause))?;
+        Ok(Self { jobs: Some(jobs), done, thread: Some(thread) })
+    }
+
+    fn send(&self, job: Job) {
+        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        assert!(sent, "the thread for log files runs as long as the device");
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread for log files ended in a panic");
+        }
+    }
+}
+
+fn prepare(directory: &Path, name: FileName, source: FileSource) -> Result<IoFile, WalError> {
+    let path = directory.join(name.to_string());
+    match source {
+        FileSource::Reused(old) => {
+            let old = directory.join(old.to_string());
+            fs::rename(&old, &path).map_err(|cause| WalError::io("rename", old, cause))?;
+        }
+        FileSource::Fresh { bytes } => {
+            let unfinished = directory.join(format!("{name}{UNFINISHED}"));
+            if let Err(error) = fill(&unfinished, bytes) {
+                // Room is what is short, most likely: give it back at once. Failing that, the next start does.
+                if let Err(cause) = fs::remove_file(&unfinished) {
+                    tracing::warn!(path = %unfinished.display(), %cause, "could not remove an unfinished log file");
+                }
+                return Err(error);
+            }
+            fs::rename(&unfinished, &path).map_err(|cause| WalError::io("rename", unfinished, cause))?;
+        }
+    }
+    sync_parent(&path)?;
+    open_synced(&path)
+}
+
+fn fill(path: &Path, bytes: u64) -> Result<(), WalError> {
+    let file = timestone_io::open_direct(path, Access::CreateNew).map_err(|error| from_io(path, error))?;
+    timestone_io::preallocate_zeroed(&file, 0, bytes).map_err(|error| from_io(path, error))?;
+    // Length and allocation must be durable as well, or every later write would have to make them so.
+    file.file().sync_all().map_err(|cause| WalError::io("sync", path, cause))
+}
+
+fn remove(directory: &Path, name: FileName) -> Result<(), WalError> {
+    let path = directory.join(name.to_string());
+    match fs::remove_file(&path) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(WalError::io("remove", path, cause)),
+        _ => sync_parent(&path),
+    }
+}
+
+impl Writer {
+    fn take_done(&mut self, done: Done) {
+        self.events.push(match done {
+            Done::Removed(name, result) => DeviceEvent::Removed { name, result },
+            Done::Prepared(name, Err(error)) => DeviceEvent::Prepared { name, result: Err(error) },
+            Done::Prepared(name, Ok(file)) => {
+                self.open.push((name, file));
+                DeviceEvent::Prepared { name, result: Ok(()) }
+            }
+        });
+    }
+
+    fn write(&mut self, name: FileName, offset: u64, buffers: Vec<AlignedBuffer>) -> Result<(), (Vec<AlignedBuffer>, &'static str)> {
+        self.open.retain(|(open, _)| *open >= name);
+        let Some((_, file)) = self.open.iter().find(|(open, _)| *open == name) else {
+            return Err((buffers, "it was not made by this device"));
+        };
+        let op = IoOp::WriteMany { file: file.clone(), offset, buffers };
+        self.engine.submit(IoToken(name.created().as_nanos()), op).map_err(|refused| match refused.op {
+            IoOp::WriteMany { buffers, .. } => (buffers, "the I/O engine refused the write"),
+            _ => (Vec::new(), "the I/O engine refused the write"),
+        })?;
+        self.engine.flush();
+        Ok(())
+    }
+}
+
+impl LogDevice for SsdDevice {
+    fn list(&mut self) -> Result<Vec<FileInfo>, WalError> {
+        let mut files = Vec::new();
+        for (path, name) in entries(&self.directory)? {
+            if let Some(name) = FileName::parse(&name) {
+                let bytes = fs::metadata(&path).map_err(|cause| WalError::io("read the size of", path, cause))?.len();
+                files.push(FileInfo { name, bytes });
+            }
+        }
+        files.sort_by_key(|file| file.name);
+        Ok(files)
+    }
+
+    fn read(&mut self, name: FileName, offset: u64, into: &mut [u8]) -> Result<usize, WalError> {
+        let path = self.directory.join(name.to_string());
+        let file = match &mut self.reading {
+            Some((open, file)) if *open == name => file,
+            reading => {
+                let file = fs::File::open(&path).map_err(|cause| WalError::io("open", &path, cause))?;
+                &mut reading.insert((name, file)).1
+            }
+        };
+        let mut done = 0;
+        while done < into.len() {
+            match file.read_at(&mut into[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(WalError::io("read", path, cause)),
+            }
+        }
+        Ok(done)
+    }
+
+    fn prepare(&mut self, name: FileName, source: FileSource) {
+        let writer = self.writer.as_ref().expect("only a device for appending is asked to make files");
+        writer.worker.send(Job::Prepare(name, source));
+    }
+
+    fn remove(&mut self, file: FileName) {
+        let writer = self.writer.as_ref().expect("only a device for appending is asked to remove files");
+        writer.worker.send(Job::Remove(file));
+    }
+
+    fn write(&mut self, file: FileName, offset: u64, buffers: Vec<AlignedBuffer>) {
+        let writer = self.writer.as_mut().expect("only a device for appending is asked to write");
+        if let Err((buffers, detail)) = writer.write(file, offset, buffers) {
+            let path = self.directory.join(file.to_string());
+            let result = Err(WalError::io("write", path, io::Error::other(detail)));
+            writer.events.push(DeviceEvent::Written { buffers, result });
+        }
+    }
+
+    fn poll(&mut self, events: &mut Vec<DeviceEvent>) {
+        let Some(writer) = &mut self.writer else { return };
+        while let Ok(done) = writer.worker.done.try_recv() {
+            writer.take_done(done);
+        }
+        if writer.engine.in_flight() > 0 {
+            writer.engine.poll(&mut writer.completions);
+            for completion in writer.completions.drain(..) {
+                let name = FileName::new(timestone_types::Timestamp::from_nanos(completion.token.0));
+                let result = match completion.result {
+                    Ok(_) => Ok(()),
+                    Err(cause) => Err(WalError::io("write", self.directory.join(name.to_string()), cause)),
+                };
+                writer.events.push(DeviceEvent::Written { buffers: completion.buffers, result });
+            }
+        }
+        events.append(&mut writer.events);
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        let Some(writer) = &mut self.writer else { return };
+        if !writer.events.is_empty() {
+        } else if writer.engine.in_flight() > 0 {
+            writer.engine.wait(timeout);
+        } else {
+            match writer.worker.done.recv_timeout(timeout) {
+                Ok(done) => writer.take_done(done),
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+        }
+    }
+
+    fn wake_fd(&self) -> Option<RawFd> {
+        use std::os::fd::AsFd;
+        self.writer.as_ref().map(|writer| writer.engine.wake_fd().as_fd().as_raw_fd())
+    }
+}

@@ -1,0 +1,258 @@
+//! Walks all blocks of a log in order, and decides where the log ends (docs/formats/wal.md, "Where a log ends").
+//!
+//! Invariant: every block that was ever acknowledged is either handed out or reported as damage. The only exception is one that
+//! nothing after it proves: the very last group of a log cannot be told from one that a crash cut short.
+//!
+//! Deliberately absent: what is inside payloads.
+
+use crate::WalError;
+use crate::block::{BlockHeader, BlockSequence, HEADER_BYTES, HeaderAt};
+use crate::device::{FileInfo, FileName, LogDevice};
+use crate::limits::{MAX_BLOCK_BYTES, SECTOR_BYTES};
+
+/// Bytes read at once.
+const WINDOW_BYTES: usize = 1024 * 1024;
+
+/// A file on the way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WalkFile {
+    pub(crate) info: FileInfo,
+    /// The header of its first block, when that is there.
+    pub(crate) first: Option<BlockHeader>,
+}
+
+/// Where a block was found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// Index of the file among [`Walker::files`].
+    pub(crate) index: usize,
+    pub(crate) file: FileName,
+    pub(crate) offset: u64,
+}
+
+/// The part of a file that was read last.
+#[derive(Debug, Default)]
+struct Window {
+    file: Option<FileName>,
+    offset: u64,
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+pub(crate) struct Walker {
+    device: Box<dyn LogDevice>,
+    files: Vec<WalkFile>,
+    index: usize,
+    offset: u64,
+    /// The sequence of the next block; unknown before the first.
+    expected: Option<BlockSequence>,
+    window: Window,
+    /// Payload of the block that was handed out last.
+    payload: Vec<u8>,
+}
+
+impl Walker {
+    /// Looks at the start of every file.
+    pub(crate) fn open(mut device: Box<dyn LogDevice>) -> Result<Self, WalError> {
+        let infos = device.list()?;
+        let mut walker = Self {
+            device,
+            files: Vec::with_capacity(infos.len()),
+            index: 0,
+            offset: 0,
+            expected: None,
+            window: Window::default(),
+            payload: Vec::new(),
+        };
+        for info in infos {
+            let first = walker.header_at(info, 0)?;
+            walker.files.push(WalkFile { info, first });
+        }
+        Ok(walker)
+    }
+
+    pub(crate) fn files(&self) -> &[WalkFile] {
+        &self.files
+    }
+
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
+    /// The sequence after that of the last block; the first one of an empty log.
+    pub(crate) fn next_sequence(&self) -> BlockSequence {
+        self.expected.unwrap_or(BlockSequence::FIRST)
+    }
+
+    pub(crate) fn into_device(self) -> Box<dyn LogDevice> {
+        self.device
+    }
+
+    /// The next block; its payload is in [`Walker::payload`]. `None` at the end of the log.
+    pub(crate) fn next_block(&mut self) -> Result<Option<(Place, BlockHeader)>, WalError> {
+        loop {
+            let Some(&WalkFile { info, .. }) = self.files.get(self.index) else { return Ok(None) };
+            let place = Place { index: self.index, file: info.name, offset: self.offset };
+            let detail = match self.header_at(info, self.offset)? {
+                Some(header) if self.expected.is_some_and(|expected| expected != header.sequence) => {
+                    format!("block {} stands where block {} is expected", header.sequence.0, self.next_sequence().0)
+                }
+                Some(header) => match self.load(info, header)? {
+                    None => {
+                        self.expected = Some(header.sequence.plus(1));
+                        self.offset += header.padded_bytes() as u64;
+                        return Ok(Some((place, header)));
+                    }
+                    Some(detail) => detail.to_owned(),
+                },
+                None => "no block begins here".to_owned(),
+            };
+            if !self.continues_elsewhere(place, &detail)? {
+                self.index = self.files.len();
+                return Ok(None);
+            }
+        }
+    }
+
+    /// After an error of `next_block`: goes to the next block that stands anywhere behind the damage. `None` when there is none.
+    pub(crate) fn skip_damage(&mut self) -> Result<Option<Place>, WalError> {
+        let mut from = self.offset + SECTOR_BYTES as u64;
+        while let Some(&WalkFile { info, .. }) = self.files.get(self.index) {
+            let found = self.find_header(info, from, |_, _| true)?;
+            if let Some((offset, header)) = found {
+                self.offset = offset;
+                self.expected = Some(header.sequence);
+                return Ok(Some(Place { index: self.index, file: info.name, offset }));
+            }
+            self.index += 1;
+            self.offset = 0;
+            from = 0;
+        }
+        Ok(None)
+    }
+
+    /// Reads and checks the payload of the block at the current offset; says what is wrong with it.
+    fn load(&mut self, info: FileInfo, header: BlockHeader) -> Result<Option<&'static str>, WalError> {
+        let length = header.length as usize;
+        if self.offset + header.padded_bytes() as u64 > info.bytes {
+            return Ok(Some("the block reaches beyond the end of its file"));
+        }
+        let mut payload = core::mem::take(&mut self.payload);
+        payload.clear();
+        let view = self.view(info, self.offset, HEADER_BYTES + length)?;
+        payload.extend_from_slice(view.get(HEADER_BYTES..).unwrap_or_default());
+        self.payload = payload;
+        if self.payload.len() != length {
+            return Ok(Some("the file ends inside the block"));
+        }
+        let right = crc32c::crc32c(&self.payload) == header.payload_crc;
+        Ok(if right { None } else { Some("the block's payload does not match its CRC") })
+    }
+
+    /// No block stands at `place`. Goes to the file where an earlier recovery went on, or says that the log ends here.
+    fn continues_elsewhere(&mut self, place: Place, detail: &str) -> Result<bool, WalError> {
+        let corrupt = |proof: String| WalError::Corrupt { file: place.file, offset: place.offset, detail: format!("{detail}, but {proof}") };
+        let next = self.files.iter().enumerate().skip(place.index + 1).find_map(|(at, file)| Some((at, file.first?, file.info.name)));
+        if let Some((index, first, name)) = next {
+            if self.expected == Some(first.sequence) {
+                self.index = index;
+                self.offset = 0;
+                return Ok(true);
+            }
+            return Err(corrupt(format!("file {name} begins with block {}", first.sequence.0)));
+        }
+        // With no block before, the lowest group of this file is the one that may have been cut short.
+        let below = match self.expected {
+            Some(expected) => expected,
+            None => match self.lowest_group(place)? {
+                Some(lowest) => lowest,
+                None => return Ok(false),
+            },
+        };
+        let unknown = self.expected.is_none();
+        for index in place.index..self.files.len() {
+            let info = self.files[index].info;
+            let from = if index == place.index { place.offset } else { 0 };
+            let proof = self.find_header(info, from, |offset, header| {
+                header.durable_below > below || (unknown && offset > 0 && header.sequence == header.durable_below)
+            })?;
+            if let Some((offset, header)) = proof {
+                return Err(corrupt(format!("block {} at offset {offset} of file {} was written later", header.sequence.0, info.name)));
+            }
+        }
+        Ok(false)
+    }
+
+    /// The lowest `durable_below` of any block in the file.
+    fn lowest_group(&mut self, place: Place) -> Result<Option<BlockSequence>, WalError> {
+        let mut lowest = None;
+        let info = self.files[place.index].info;
+        self.find_header(info, place.offset, |_, header| {
+            lowest = Some(lowest.map_or(header.durable_below, |other: BlockSequence| other.min(header.durable_below)));
+            false
+        })?;
+        Ok(lowest)
+    }
+
+    /// The first header of this file at or behind `from` that is wanted.
+    fn find_header(
+        &mut self,
+        info: FileInfo,
+        from: u64,
+        mut wanted: impl FnMut(u64, &BlockHeader) -> bool,
+    ) -> Result<Option<(u64, BlockHeader)>, WalError> {
+        let mut start = from;
+        while start < info.bytes {
+            let view = self.view(info, start, WINDOW_BYTES)?;
+            if view.len() < HEADER_BYTES {
+                break;
+            }
+            for (index, sector) in view.chunks(SECTOR_BYTES).enumerate() {
+                let offset = start + (index * SECTOR_BYTES) as u64;
+                if let HeaderAt::Header(header) = BlockHeader::read(sector)
+                    && header.file == info.name
+                    && wanted(offset, &header)
+                {
+                    return Ok(Some((offset, header)));
+                }
+            }
+            start += WINDOW_BYTES as u64;
+        }
+        Ok(None)
+    }
+
+    /// The header of this file at `offset`, if there is one.
+    fn header_at(&mut self, info: FileInfo, offset: u64) -> Result<Option<BlockHeader>, WalError> {
+        match BlockHeader::read(self.view(info, offset, HEADER_BYTES)?) {
+            HeaderAt::Header(header) if header.file == info.name => Ok(Some(header)),
+            HeaderAt::Header(_) | HeaderAt::Nothing => Ok(None),
+            HeaderAt::OtherVersion(found) => {
+                Err(WalError::Version { file: info.name, found, supported: crate::block::FORMAT_VERSION })
+            }
+        }
+    }
+
+    /// `length` bytes from `offset` on, fewer at the end of the file.
+    fn view(&mut self, info: FileInfo, offset: u64, length: usize) -> Result<&[u8], WalError> {
+        assert!(length <= MAX_BLOCK_BYTES, "no block is longer");
+        let window = &mut self.window;
+        let inside = window.file == Some(info.name)
+            && offset >= window.offset
+            && offset + length as u64 <= window.offset + window.length as u64;
+        if !inside {
+            // The start of a file alone is asked for once per file: no need to read more.
+            let want = if offset == 0 && length == HEADER_BYTES && window.file != Some(info.name) { SECTOR_BYTES } else { WINDOW_BYTES };
+            let want = want.max(length);
+            if window.bytes.len() < want {
+                window.bytes.resize(want, 0);
+            }
+            window.file = None;
+            window.length = self.device.read(info.name, offset, &mut window.bytes[..want])?;
+            window.file = Some(info.name);
+            window.offset = offset;
+        }
+        let start = usize::try_from(offset - window.offset).unwrap_or(usize::MAX).min(window.length);
+        let end = (start + length).min(window.length);
+        Ok(&window.bytes[start..end])
+    }
+}
