@@ -222,9 +222,16 @@ impl Entry {
         };
         let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
         let (bytes, rest) = rest.split_at_checked(length as usize)?;
-        let (low, high) = (u32::from_le_bytes([header[8], header[9], header[10], header[11]]), u32::from_le_bytes([header[12], header[13], header[14], header[15]]));
+        let (low, high) = (
+            u32::from_le_bytes([header[8], header[9], header[10], header[11]]),
+            u32::from_le_bytes([header[12], header[13], header[14], header[15]]),
+        );
         let batch = BatchNumber::new(u64::from(low) | u64::from(high) << 32);
-        Some((Self { length, part, shard: ShardId::new(u16::from_le_bytes([header[6], header[7]])), batch }, bytes, rest))
+        Some((
+            Self { length, part, shard: ShardId::new(u16::from_le_bytes([header[6], header[7]])), batch },
+            bytes,
+            rest,
+        ))
     }
 }
 

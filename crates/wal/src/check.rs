@@ -83,7 +83,11 @@ impl fmt::Display for CheckReport {
             writeln!(f)?;
         }
         if self.incomplete_batches > 0 {
-            writeln!(f, "{} batches were cut short by a crash before they were acknowledged: no damage", self.incomplete_batches)?;
+            writeln!(
+                f,
+                "{} batches were cut short by a crash before they were acknowledged: no damage",
+                self.incomplete_batches
+            )?;
         }
         for finding in &self.findings {
             writeln!(f, "DAMAGED: {} at offset {}: {}", finding.file, finding.offset, finding.detail)?;
@@ -138,7 +142,9 @@ pub fn check_device(device: Box<dyn LogDevice>) -> Result<CheckReport, WalError>
             Err(WalError::Corrupt { file, offset, detail }) => {
                 assembler.reset();
                 let (detail, resumed) = match walker.skip_damage()? {
-                    Some(Place { file, offset, .. }) => (format!("{detail}; readable again from file {file} at offset {offset}"), true),
+                    Some(Place { file, offset, .. }) => {
+                        (format!("{detail}; readable again from file {file} at offset {offset}"), true)
+                    }
                     None => (format!("{detail}; nothing is readable behind it"), false),
                 };
                 report.findings.push(Finding { file, offset, detail });

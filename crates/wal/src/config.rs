@@ -84,7 +84,10 @@ impl LogConfig {
     pub(crate) fn validate(&self) -> Result<(), WalError> {
         let sector = limits::SECTOR_BYTES;
         let wrong = |detail: String| Err(WalError::Config { detail });
-        if self.block_bytes < sector || self.block_bytes > limits::MAX_BLOCK_BYTES || !self.block_bytes.is_multiple_of(sector) {
+        if self.block_bytes < sector
+            || self.block_bytes > limits::MAX_BLOCK_BYTES
+            || !self.block_bytes.is_multiple_of(sector)
+        {
             return wrong(format!(
                 "block_bytes is {}; it must be a multiple of {sector} between {sector} and {}",
                 self.block_bytes,
@@ -92,7 +95,10 @@ impl LogConfig {
             ));
         }
         let smallest = limits::MIN_FILE_BYTES.max(2 * self.block_bytes as u64);
-        if self.file_bytes < smallest || self.file_bytes > limits::MAX_FILE_BYTES || !self.file_bytes.is_multiple_of(sector as u64) {
+        if self.file_bytes < smallest
+            || self.file_bytes > limits::MAX_FILE_BYTES
+            || !self.file_bytes.is_multiple_of(sector as u64)
+        {
             return wrong(format!(
                 "file_bytes is {}; it must be a multiple of {sector} between {smallest} (two blocks) and {}",
                 self.file_bytes,

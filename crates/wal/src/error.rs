@@ -45,19 +45,25 @@ pub enum WalError {
         supported: u16,
     },
     /// A sync failed earlier; what reached the disk is unknown, so nothing is acknowledged any more.
-    #[error("the log stopped because a write failed ({cause}). Repair the disk and restart: everything acknowledged before is recovered")]
+    #[error(
+        "the log stopped because a write failed ({cause}). Repair the disk and restart: everything acknowledged before is recovered"
+    )]
     Poisoned {
         /// The failure that stopped it.
         cause: String,
     },
     /// The current file is full and the next could not be made.
-    #[error("the log has no room left and could not make its next file ({cause}). Free space on the disk; the log goes on by itself")]
+    #[error(
+        "the log has no room left and could not make its next file ({cause}). Free space on the disk; the log goes on by itself"
+    )]
     NoSpace {
         /// Why the next file could not be made.
         cause: String,
     },
     /// More is queued than the configured bound.
-    #[error("{queued} bytes wait for the log, which is more than its limit of {limit}; try again when some are durable")]
+    #[error(
+        "{queued} bytes wait for the log, which is more than its limit of {limit}; try again when some are durable"
+    )]
     Busy {
         /// Bytes waiting.
         queued: usize,

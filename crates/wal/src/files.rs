@@ -64,7 +64,10 @@ impl Files {
 
     /// The file that is appended to.
     pub(crate) fn current(&self) -> FileInfo {
-        self.current.as_ref().map(|file| file.info).expect("there is a current file from the start to the end of the log")
+        self.current
+            .as_ref()
+            .map(|file| file.info)
+            .expect("there is a current file from the start to the end of the log")
     }
 
     /// The largest name in use.

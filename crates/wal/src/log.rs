@@ -92,7 +92,10 @@ impl Log {
     /// # Panics
     /// When the shard's batch numbers do not rise, or the bytes are no run of records: bugs of the caller.
     pub fn append_batch(&mut self, shard: ShardId, batch: BatchNumber, bytes: &[u8]) -> Result<(), WalError> {
-        assert!(BatchRecords::new(bytes).all(|record| record.is_ok()), "batch {batch} of shard {shard} is no run of records");
+        assert!(
+            BatchRecords::new(bytes).all(|record| record.is_ok()),
+            "batch {batch} of shard {shard} is no run of records"
+        );
         match &mut self.store {
             Store::Files(log) => log.append(shard, batch, bytes),
             Store::Nothing { accepted, stats } => {

@@ -78,7 +78,13 @@ pub(crate) struct FileLog {
 
 impl FileLog {
     /// A log whose first group goes to the start of `files.current()`.
-    pub(crate) fn new(config: LogConfig, device: Box<dyn LogDevice>, files: Files, next: BlockSequence, now: Timestamp) -> Self {
+    pub(crate) fn new(
+        config: LogConfig,
+        device: Box<dyn LogDevice>,
+        files: Files,
+        next: BlockSequence,
+        now: Timestamp,
+    ) -> Self {
         Self {
             pending: Pending::new(config.block_bytes),
             config,
@@ -252,7 +258,8 @@ impl FileLog {
         let chore = if let Some(name) = self.leftover.take_if(|_| may_change) {
             Chore::Clean(name)
         } else if let Some(oldest) = oldest {
-            let reuse = !self.no_reuse && self.files.spare_count() < SPARE_FILES && oldest.bytes == self.config.file_bytes;
+            let reuse =
+                !self.no_reuse && self.files.spare_count() < SPARE_FILES && oldest.bytes == self.config.file_bytes;
             let spare = FileInfo { name: self.next_name(now), bytes: oldest.bytes };
             if reuse { Chore::Reuse { oldest: oldest.name, spare } } else { Chore::Remove(oldest.name) }
         } else if self.files.spare_count() == 0 && self.wants_spare() && now >= self.retry_fresh_at {

@@ -7,8 +7,8 @@
 //! Recovery must not depend on the order of records: a shard groups them by (transaction, commit timestamp). Deliberately
 //! absent: the layout of a prepare's body, which is a slice of the wire's frame and opaque here.
 
-use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_types::{ClientId, KeyspaceId, Sequence};
+use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome, Version};
 
 use crate::WalError;
 
@@ -87,7 +87,9 @@ impl<'a> Participants<'a> {
             List::Ids(ids) => (ids, &[]),
             List::Bytes(bytes) => (&[], bytes),
         };
-        ids.iter().copied().chain(bytes.chunks_exact(2).map(|pair| ShardId::new(u16::from_le_bytes([pair[0], pair[1]]))))
+        ids.iter()
+            .copied()
+            .chain(bytes.chunks_exact(2).map(|pair| ShardId::new(u16::from_le_bytes([pair[0], pair[1]]))))
     }
 }
 
@@ -199,10 +201,13 @@ impl<'a> LogRecord<'a> {
             Self::Outcome { txn, outcome } => {
                 out.push(OUTCOME);
                 put_txn(out, txn);
-                put_time(out, match outcome {
-                    TxnOutcome::Committed(at) => at,
-                    TxnOutcome::Aborted => Timestamp::ZERO,
-                });
+                put_time(
+                    out,
+                    match outcome {
+                        TxnOutcome::Committed(at) => at,
+                        TxnOutcome::Aborted => Timestamp::ZERO,
+                    },
+                );
             }
             Self::Fence { keyspace, version } => {
                 out.push(FENCE);
@@ -216,7 +221,8 @@ impl<'a> LogRecord<'a> {
                 out.extend_from_slice(bytes);
             }
         }
-        let length = u32::try_from(out.len() - start - PREFIX_BYTES).expect("a record is shorter than the largest batch");
+        let length =
+            u32::try_from(out.len() - start - PREFIX_BYTES).expect("a record is shorter than the largest batch");
         out[start..start + PREFIX_BYTES].copy_from_slice(&length.to_le_bytes());
     }
 
@@ -240,7 +246,8 @@ impl<'a> LogRecord<'a> {
             }
             DECISION => {
                 let (txn, commit) = (reader.txn()?, reader.time()?);
-                let origin = DecisionOrigin::from_u8(reader.u8()?).ok_or(WalError::Record { detail: "its origin is unknown" })?;
+                let origin = DecisionOrigin::from_u8(reader.u8()?)
+                    .ok_or(WalError::Record { detail: "its origin is unknown" })?;
                 Self::Decision { txn, commit, origin }
             }
             READ_BOUND => Self::ReadBound { bound: reader.time()?, watermark: reader.time()? },
@@ -277,13 +284,15 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], WalError> {
-        let (taken, rest) = self.rest.split_at_checked(count).ok_or(WalError::Record { detail: "it ends too early" })?;
+        let (taken, rest) =
+            self.rest.split_at_checked(count).ok_or(WalError::Record { detail: "it ends too early" })?;
         self.rest = rest;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WalError> {
-        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(WalError::Record { detail: "it ends too early" })?;
+        let (taken, rest) =
+            self.rest.split_first_chunk::<N>().ok_or(WalError::Record { detail: "it ends too early" })?;
         self.rest = rest;
         Ok(*taken)
     }
@@ -350,7 +359,14 @@ mod tests {
         let txn = TxnId::new(ClientId::new(7), Sequence::new(0x0102_0304_0506_0708));
         let at = Timestamp::from_nanos(0x1112_1314_1516_1718);
         vec![
-            LogRecord::Prepare { txn, begin: at, commit: at.next(), single: false, participants: Participants::new(ids), body },
+            LogRecord::Prepare {
+                txn,
+                begin: at,
+                commit: at.next(),
+                single: false,
+                participants: Participants::new(ids),
+                body,
+            },
             LogRecord::Decision { txn, commit: Timestamp::ZERO, origin: DecisionOrigin::Termination },
             LogRecord::ReadBound { bound: at, watermark: at.previous() },
             LogRecord::Outcome { txn, outcome: TxnOutcome::Committed(at) },

@@ -79,10 +79,13 @@ impl Recovery {
         config.validate()?;
         let walker = Walker::open(device)?;
         let files = walker.files();
-        let report =
-            RecoveryReport { files: files.iter().filter(|file| file.first.is_some()).count() as u64, ..RecoveryReport::default() };
+        let report = RecoveryReport {
+            files: files.iter().filter(|file| file.first.is_some()).count() as u64,
+            ..RecoveryReport::default()
+        };
         let ranges = vec![Vec::new(); files.len()];
-        let reading = Reading { walker, assembler: Assembler::default(), ranges, place: None, batch: None, done: false };
+        let reading =
+            Reading { walker, assembler: Assembler::default(), ranges, place: None, batch: None, done: false };
         Ok(Self { config, report, reading: Some(reading) })
     }
 
@@ -141,7 +144,10 @@ fn make_first(device: &mut dyn LogDevice, first: FileInfo, mut blank: Vec<FileIn
         device.remove(file.name);
         wait_for(device)?;
     }
-    device.prepare(first.name, reused.map_or(FileSource::Fresh { bytes: first.bytes }, |file| FileSource::Reused(file.name)));
+    device.prepare(
+        first.name,
+        reused.map_or(FileSource::Fresh { bytes: first.bytes }, |file| FileSource::Reused(file.name)),
+    );
     wait_for(device)
 }
 
@@ -150,7 +156,11 @@ fn wait_for(device: &mut dyn LogDevice) -> Result<(), WalError> {
     loop {
         device.poll(&mut events);
         match events.pop() {
-            Some(DeviceEvent::Prepared { result, .. } | DeviceEvent::Removed { result, .. } | DeviceEvent::Written { result, .. }) => {
+            Some(
+                DeviceEvent::Prepared { result, .. }
+                | DeviceEvent::Removed { result, .. }
+                | DeviceEvent::Written { result, .. },
+            ) => {
                 return result;
             }
             None => device.wait(WAIT),
@@ -182,7 +192,8 @@ impl Reading {
                 if cursor < bytes.len() {
                     let Some(range) = record_at(bytes, cursor) else {
                         self.done = true;
-                        return Err(self.corrupt(format!("a record of batch {batch} of shard {shard} is longer than the batch")));
+                        return Err(self
+                            .corrupt(format!("a record of batch {batch} of shard {shard} is longer than the batch")));
                     };
                     if let Some(current) = &mut self.batch {
                         current.cursor = range.end;

@@ -93,7 +93,10 @@ impl Walker {
         loop {
             let Some(&WalkFile { info, .. }) = self.files.get(self.index) else { return Ok(None) };
             let place = Place { index: self.index, file: info.name, offset: self.offset };
-            let detail = match self.header_at(info, self.offset)? {
+            let header = self.header_at(info, self.offset)?;
+            // A log begins with whatever block its oldest file begins with, also when its payload is torn.
+            self.expected = self.expected.or(header.map(|header| header.sequence));
+            let detail = match header {
                 Some(header) if self.expected.is_some_and(|expected| expected != header.sequence) => {
                     format!("block {} stands where block {} is expected", header.sequence.0, self.next_sequence().0)
                 }
@@ -151,25 +154,32 @@ impl Walker {
 
     /// No block stands at `place`. Goes to the file where an earlier recovery went on, or says that the log ends here.
     fn continues_elsewhere(&mut self, place: Place, detail: &str) -> Result<bool, WalError> {
-        let corrupt = |proof: String| WalError::Corrupt { file: place.file, offset: place.offset, detail: format!("{detail}, but {proof}") };
-        let next = self.files.iter().enumerate().skip(place.index + 1).find_map(|(at, file)| Some((at, file.first?, file.info.name)));
-        if let Some((index, first, name)) = next {
-            if self.expected == Some(first.sequence) {
+        let later = self.files.iter().enumerate().skip(place.index + 1);
+        let next = later.clone().find_map(|(index, file)| Some((index, file.first?, file.info.name)));
+        let proof = match next {
+            Some((index, first, _)) if self.expected == Some(first.sequence) => {
                 self.index = index;
                 self.offset = 0;
                 return Ok(true);
             }
-            return Err(corrupt(format!("file {name} begins with block {}", first.sequence.0)));
-        }
-        // With no block before, the lowest group of this file is the one that may have been cut short.
-        let below = match self.expected {
-            Some(expected) => expected,
-            None => match self.lowest_group(place)? {
-                Some(lowest) => lowest,
-                None => return Ok(false),
-            },
+            Some((_, first, name)) => Some(format!("file {name} begins with block {}", first.sequence.0)),
+            None => self.proof_of_loss(place)?,
         };
+        let Some(proof) = proof else { return Ok(false) };
+        let (file, offset) = self.blamed(place)?;
+        Err(WalError::Corrupt { file, offset, detail: format!("{detail}, but {proof}") })
+    }
+
+    /// Looks for a block that was sent after the missing one was durable, when no later file begins with a block.
+    fn proof_of_loss(&mut self, place: Place) -> Result<Option<String>, WalError> {
+        // With no block before, the lowest group of this file is the one that may have been cut short.
         let unknown = self.expected.is_none();
+        let Some(below) = (match self.expected {
+            None => self.lowest_group(place)?,
+            known => known,
+        }) else {
+            return Ok(None);
+        };
         for index in place.index..self.files.len() {
             let info = self.files[index].info;
             let from = if index == place.index { place.offset } else { 0 };
@@ -177,10 +187,23 @@ impl Walker {
                 header.durable_below > below || (unknown && offset > 0 && header.sequence == header.durable_below)
             })?;
             if let Some((offset, header)) = proof {
-                return Err(corrupt(format!("block {} at offset {offset} of file {} was written later", header.sequence.0, info.name)));
+                let (block, name) = (header.sequence.0, info.name);
+                return Ok(Some(format!(
+                    "block {block} at offset {offset} of file {name} was sent when it was durable"
+                )));
             }
         }
-        Ok(false)
+        Ok(None)
+    }
+
+    /// Where the missing block must have been: at the start of the next file when that holds blocks without a first one, else here.
+    fn blamed(&mut self, place: Place) -> Result<(FileName, u64), WalError> {
+        if let Some(&WalkFile { info, first: None }) = self.files.get(place.index + 1)
+            && self.find_header(info, 0, |_, _| true)?.is_some()
+        {
+            return Ok((info.name, 0));
+        }
+        Ok((place.file, place.offset))
     }
 
     /// The lowest `durable_below` of any block in the file.
@@ -240,9 +263,14 @@ impl Walker {
             && offset >= window.offset
             && offset + length as u64 <= window.offset + window.length as u64;
         if !inside {
-            // The start of a file alone is asked for once per file: no need to read more.
-            let want = if offset == 0 && length == HEADER_BYTES && window.file != Some(info.name) { SECTOR_BYTES } else { WINDOW_BYTES };
-            let want = want.max(length);
+            // The first look at a file is for its first header alone: no need to read more.
+            let want = if offset == 0 && length == HEADER_BYTES && window.file != Some(info.name) {
+                SECTOR_BYTES
+            } else {
+                WINDOW_BYTES
+            };
+            let left = usize::try_from(info.bytes.saturating_sub(offset)).unwrap_or(usize::MAX);
+            let want = want.max(length).min(left);
             if window.bytes.len() < want {
                 window.bytes.resize(want, 0);
             }

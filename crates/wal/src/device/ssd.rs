@@ -81,7 +81,8 @@ impl SsdDevice {
                 fs::remove_file(&path).map_err(|cause| WalError::io("remove the unfinished file", path, cause))?;
             }
         }
-        let engine = IoEngine::new(IoConfig { depth: ENGINE_DEPTH, ..IoConfig::default() }).map_err(|error| from_io(directory, error))?;
+        let engine = IoEngine::new(IoConfig { depth: ENGINE_DEPTH, ..IoConfig::default() })
+            .map_err(|error| from_io(directory, error))?;
         let worker = Worker::start(directory)?;
         let writer = Writer { engine, worker, open: Vec::new(), completions: Vec::new(), events: Vec::new() };
         Ok(Self { directory: directory.to_owned(), writer: Some(writer), reading: None })
@@ -124,9 +125,8 @@ fn sync_parent(path: &Path) -> Result<(), WalError> {
 
 /// Opens a whole file for appending: completed writes are durable.
 fn open_synced(path: &Path) -> Result<IoFile, WalError> {
-    let open = |flags: OFlags| {
-        OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path)
-    };
+    let open =
+        |flags: OFlags| OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path);
     match open(OFlags::DIRECT | OFlags::DSYNC) {
         Ok(file) => Ok(IoFile::new(file, path, true)),
         Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {
@@ -227,7 +227,12 @@ impl Writer {
         });
     }
 
-    fn write(&mut self, name: FileName, offset: u64, buffers: Vec<AlignedBuffer>) -> Result<(), (Vec<AlignedBuffer>, &'static str)> {
+    fn write(
+        &mut self,
+        name: FileName,
+        offset: u64,
+        buffers: Vec<AlignedBuffer>,
+    ) -> Result<(), (Vec<AlignedBuffer>, &'static str)> {
         self.open.retain(|(open, _)| *open >= name);
         let Some((_, file)) = self.open.iter().find(|(open, _)| *open == name) else {
             return Err((buffers, "it was not made by this device"));
