@@ -23,8 +23,6 @@ pub struct EngineConfig {
     pub report_interval: Duration,
     /// How long a read-write transaction may stay open.
     pub max_transaction_age: Duration,
-    /// Most requests that may wait for an answer at once.
-    pub max_requests: usize,
 }
 
 impl Default for EngineConfig {
@@ -37,7 +35,6 @@ impl Default for EngineConfig {
             default_deadline: limits::DEFAULT_DEADLINE,
             report_interval: shared::REPORT_INTERVAL,
             max_transaction_age: shared::MAX_TXN_AGE,
-            max_requests: limits::MAX_REQUESTS,
         }
     }
 }

@@ -6,6 +6,8 @@ use core::fmt;
 
 use timestone_types::{AbortKind, AbortReason, Expiry, KeyspaceId, Timestamp, TxnId, Version};
 
+use timestone_wire::ErrorCode;
+
 use crate::{OpId, SessionError};
 
 /// A finished operation, handed out by [`crate::Engine::next_done`].
@@ -22,8 +24,10 @@ pub struct Done<'a> {
 pub enum OpResult<'a> {
     /// A read's answer. Absence is an answer too.
     Value(ValueView<'a>),
-    /// A transaction or a single-key write took place.
+    /// A transaction took place.
     Committed(Committed),
+    /// A single-key write took place.
+    Written(Written<'a>),
     /// The transaction, or the single-key write, did not take place and never will.
     Aborted(Abort<'a>),
     /// The deadline passed before the fate of the transaction was learned. [`crate::Engine::status`] may tell later.
@@ -58,6 +62,17 @@ pub struct Committed {
     pub txn: Option<TxnId>,
 }
 
+/// A single-key write that took place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written<'a> {
+    /// The timestamp of the version written; where nothing had to be deleted, the request's place in the order of all.
+    pub timestamp: Timestamp,
+    /// The request's id.
+    pub txn: TxnId,
+    /// What the key had before, when that was asked for ([`crate::RequestOptions::return_previous`]).
+    pub previous: Option<ValueView<'a>>,
+}
+
 /// A key as people name it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct KeyName<'a> {
@@ -82,6 +97,8 @@ pub struct Abort<'a> {
     pub key: Option<KeyName<'a>>,
     /// The version of that key which this transaction had read, when it had.
     pub read: Option<Version>,
+    /// What the key has, when the condition of a single-key write did not hold; the value only when it was asked for.
+    pub found: Option<ValueView<'a>>,
     /// The aborted transaction; `None` when it was refused before it asked for a commit.
     pub txn: Option<TxnId>,
 }
@@ -91,6 +108,12 @@ impl Abort<'_> {
     #[must_use]
     pub const fn retryable(&self) -> bool {
         self.reason.kind.retryable()
+    }
+
+    /// The stable code that people and programs know it by.
+    #[must_use]
+    pub const fn code(&self) -> ErrorCode {
+        ErrorCode::of_abort(self.reason.kind)
     }
 
     /// The kind of the abort.

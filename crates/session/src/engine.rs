@@ -1,12 +1,39 @@
-//! The engine's interface: what a host calls, grouped as sessions, transactions, single keys, transport and time.
+//! The engine's state, and what a host sees of it: sessions, transport, results.
+//!
+//! ```text
+//!   transact.rs  begin get put commit ─┐                       ┌─ deliver.rs  replies
+//!   single.rs    get_latest write_if ──┼─► sessions ▪ txns ▪ ◄─┤
+//!                status ask            │   singles ▪ shards    └─ sweep.rs    repeats, deadlines, reports
+//!                                      └──► outbox per shard ──► host     results ──► next_done
+//! ```
+//!
+//! Invariants
+//! - A timestamp that a session issues is above every one it issued before and above all that it has seen.
+//! - A write is never reported failed while any shard may still carry it out.
+//! - A slot is released only when its result was handed out and no participant is owed anything; so a value handed out by
+//!   [`Engine::next_done`] stays until the next call.
+//! - The watermark reported is at or below the begin of everything open or unacknowledged.
+//!
+//! Deliberately absent: clocks (`now` is an argument), sockets, wakers.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
-use timestone_types::{ClientId, Expiry, KeyspaceId, ShardId, Timestamp, TxnId};
+use timestone_txn::coordinator::Output;
+use timestone_types::{
+    AbortKind, ClientId, HashSeed, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, hash_key,
+};
 
 use crate::{
-    Condition, Done, EngineConfig, Mutation, OpId, RequestOptions, Routes, SessionError, SessionId, Step, Ticket,
-    TxnHandle, TxnOptions, ValueView,
+    Abort, Committed, Done, EngineConfig, OpId, OpResult, Routes, SessionError, SessionId, Ticket, ValueView, Written,
+    frames::Route,
+    handle::TicketKind,
+    jitter::Jitter,
+    limits,
+    number::{Kind, Number},
+    record::{Outcome, Phase, Session, Single, Txn, Verdict},
+    shards::{Place, Shards},
+    slab::{Name, Slab},
 };
 
 /// Counters of one engine since it was made.
@@ -30,267 +57,401 @@ pub struct EngineStats {
     pub ignored_replies: u64,
 }
 
-/// The client's side of Timestone for one event loop.
+/// The client's side of Timestone for one event loop. See the crate's description.
 #[derive(Debug)]
 pub struct Engine {
-    config: EngineConfig,
-    client: ClientId,
-    routes: Routes,
-    stats: EngineStats,
-    outbox: Vec<u8>,
+    pub(crate) config: EngineConfig,
+    pub(crate) client: ClientId,
+    pub(crate) last_sequence: Sequence,
+    pub(crate) routes: Routes,
+    pub(crate) shards: Shards,
+    pub(crate) sessions: Slab<Session>,
+    pub(crate) txns: Slab<Txn>,
+    pub(crate) singles: Slab<Single>,
+    pub(crate) done: VecDeque<Ended>,
+    pub(crate) handed_out: Option<Ended>,
+    pub(crate) outputs: Vec<Output>,
+    /// The latest `now` that was seen: time does not run backwards here.
+    pub(crate) clock: Timestamp,
+    pub(crate) clock_error: Duration,
+    pub(crate) next_due: Timestamp,
+    pub(crate) next_report: Timestamp,
+    pub(crate) jitter: Jitter,
+    pub(crate) hash_seed: HashSeed,
+    pub(crate) stats: EngineStats,
+    pub(crate) wants_routes: bool,
+    pub(crate) wants_client: bool,
+    /// Transactions reported `Unknown`, with what was learned since, oldest first: they hold the acknowledged bound back for a
+    /// while, so that the participants can still tell.
+    pub(crate) lingering: VecDeque<Lingering>,
+}
+
+/// A transaction that was reported `Unknown`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lingering {
+    pub(crate) until: Timestamp,
+    pub(crate) txn: TxnId,
+    pub(crate) outcome: Option<TxnOutcome>,
+}
+
+/// A result that waits to be handed out.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) op: OpId,
+    pub(crate) what: EndedWhat,
+}
+
+/// Where the result is kept.
+#[derive(Debug)]
+pub(crate) enum EndedWhat {
+    /// A transaction's entry.
+    Read(Name, u32),
+    /// A transaction's verdict.
+    Verdict(Name),
+    /// A request's outcome.
+    Single(Name),
+    /// Here.
+    Failed(SessionError),
 }
 
 /// Sessions.
 impl Engine {
-    /// An engine of `client` (an id that the master handed out). `seed` feeds the jitter of pauses and later timestamps. Every shard
-    /// counts as connected until [`Engine::disconnected`] says otherwise.
+    /// An engine of `client` (an id that the master handed out). `seed` feeds the jitter of pauses and later timestamps. Every
+    /// shard counts as connected until [`Engine::disconnected`] says otherwise.
     #[must_use]
     pub fn new(config: EngineConfig, client: ClientId, routes: Routes, seed: u64) -> Self {
-        todo!("the engine lands next")
+        let shards = Shards::new(&routes);
+        Self {
+            config,
+            client,
+            last_sequence: Sequence::ZERO,
+            routes,
+            shards,
+            sessions: Slab::new(limits::MAX_SESSIONS),
+            txns: Slab::new(limits::MAX_TRANSACTIONS),
+            singles: Slab::new(limits::MAX_SINGLES),
+            done: VecDeque::new(),
+            handed_out: None,
+            outputs: Vec::new(),
+            clock: Timestamp::ZERO,
+            clock_error: Duration::ZERO,
+            next_due: Timestamp::MAX,
+            next_report: Timestamp::ZERO,
+            jitter: Jitter::new(seed),
+            hash_seed: HashSeed(seed),
+            stats: EngineStats::default(),
+            wants_routes: false,
+            wants_client: false,
+            lingering: VecDeque::new(),
+        }
     }
 
     /// Opens a session. Transactions of one session see each other's effects, whatever the clock does.
+    ///
+    /// # Errors
+    /// `Busy` when the engine carries [`limits::MAX_SESSIONS`] already.
     pub fn open_session(&mut self) -> Result<SessionId, SessionError> {
-        todo!("the engine lands next")
+        let (name, session) =
+            self.sessions.take().ok_or(SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE })?;
+        *session = Session::default();
+        Ok(SessionId { index: name.index, generation: name.generation })
     }
 
     /// Closes a session: its open transactions are forgotten, its commits under way are still brought to an end.
     pub fn close_session(&mut self, session: SessionId) {
-        todo!("the engine lands next")
-    }
-}
-
-/// Transactions.
-impl Engine {
-    /// Begins a transaction. Sends nothing.
-    pub fn begin(
-        &mut self,
-        now: Timestamp,
-        session: SessionId,
-        options: TxnOptions,
-    ) -> Result<TxnHandle, SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// The snapshot that a transaction reads from.
-    pub fn begin_timestamp(&self, txn: TxnHandle) -> Result<Timestamp, SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// Reads a key: the transaction's own write, else its own earlier read ([`Step::Value`]), else the shard is asked
-    /// ([`Step::Pending`], then a [`Done`] with `op`). Many may be under way at once.
-    pub fn get(
-        &mut self,
-        now: Timestamp,
-        txn: TxnHandle,
-        keyspace: KeyspaceId,
-        key: &[u8],
-        op: OpId,
-    ) -> Result<Step<'_>, SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// What the transaction knows about a key already, without asking anybody.
-    pub fn peek(&self, txn: TxnHandle, keyspace: KeyspaceId, key: &[u8]) -> Option<ValueView<'_>> {
-        todo!("the engine lands next")
-    }
-
-    /// Writes a key at commit. Checks the limits now.
-    pub fn put(
-        &mut self,
-        now: Timestamp,
-        txn: TxnHandle,
-        keyspace: KeyspaceId,
-        key: &[u8],
-        value: &[u8],
-        expires_at: Expiry,
-    ) -> Result<(), SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// Deletes a key at commit.
-    pub fn delete(
-        &mut self,
-        now: Timestamp,
-        txn: TxnHandle,
-        keyspace: KeyspaceId,
-        key: &[u8],
-    ) -> Result<(), SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// Makes everything of a keyspace absent at commit, on every shard at one timestamp.
-    pub fn fence(&mut self, now: Timestamp, txn: TxnHandle, keyspace: KeyspaceId) -> Result<(), SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// Commits. Without writes, and when no read met a prepared write, at once and without a message ([`Step::Committed`]); else a
-    /// [`Done`] with `op` follows: `Committed`, `Aborted`, `Unknown` or `Failed`. The handle is worth nothing afterwards.
-    pub fn commit(&mut self, now: Timestamp, txn: TxnHandle, op: OpId) -> Result<Step<'_>, SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// Forgets a transaction. Nothing was sent that would have to be taken back. Without effect when it has finished.
-    pub fn abort(&mut self, txn: TxnHandle) {
-        todo!("the engine lands next")
-    }
-}
-
-/// Requests outside transactions.
-impl Engine {
-    /// Reads the latest version of one key, linearizably: waits for prepared writes.
-    pub fn get_latest(
-        &mut self,
-        now: Timestamp,
-        session: SessionId,
-        keyspace: KeyspaceId,
-        key: &[u8],
-        options: RequestOptions,
-        op: OpId,
-    ) -> Result<Step<'_>, SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// Writes one key, linearizably and exactly once, provided that `condition` holds (else `Aborted` with kind `Condition`).
-    #[expect(clippy::too_many_arguments, reason = "a request outside a transaction says everything at once")]
-    pub fn write_if(
-        &mut self,
-        now: Timestamp,
-        session: SessionId,
-        keyspace: KeyspaceId,
-        key: &[u8],
-        mutation: Mutation<'_>,
-        condition: Condition,
-        options: RequestOptions,
-        op: OpId,
-    ) -> Result<Step<'_>, SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// Asks every shard what became of a transaction.
-    pub fn status(
-        &mut self,
-        now: Timestamp,
-        txn: TxnId,
-        options: RequestOptions,
-        op: OpId,
-    ) -> Result<Step<'_>, SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// Sends any other idempotent request (scan, count, statistics) to a shard: `encode` appends one frame that carries the given
-    /// request number. The answer is [`crate::OpResult::Frame`]. Asked again after a loss, until the deadline.
-    pub fn ask(
-        &mut self,
-        now: Timestamp,
-        shard: ShardId,
-        options: RequestOptions,
-        op: OpId,
-        encode: impl FnOnce(u64, &mut Vec<u8>),
-    ) -> Result<Step<'_>, SessionError> {
-        todo!("the engine lands next")
-    }
-
-    /// Drops interest in an operation: its [`Done`] will not come, except when it is finished already. A write under way goes on and
-    /// is brought to an end; a read is forgotten.
-    pub fn cancel(&mut self, ticket: Ticket) {
-        todo!("the engine lands next")
+        let name = Name { index: session.index, generation: session.generation };
+        if self.sessions.get(name).is_none() {
+            return;
+        }
+        for index in 0..self.txns.slots() {
+            let Some(txn) = self.txns.name(index).and_then(|txn| self.txns.get(txn)) else { continue };
+            if txn.session == Some(name) && txn.phase == Phase::Open {
+                self.close(index, None);
+            }
+        }
+        self.sessions.release(name.index);
     }
 }
 
 /// Transport.
 impl Engine {
-    /// Takes one reply frame that came from `shard`. Late, doubled and unreadable replies are counted and ignored.
-    pub fn deliver(&mut self, now: Timestamp, shard: ShardId, frame: &[u8]) {
-        todo!("the engine lands next")
-    }
-
     /// The connection to `shard` is lost: what was asked is asked again after [`Engine::connected`]; nothing is reported failed.
     pub fn disconnected(&mut self, now: Timestamp, shard: ShardId) {
-        todo!("the engine lands next")
+        self.advance(now);
+        if let Some(place) = self.shards.place_of(shard) {
+            self.shards.down(place);
+        }
     }
 
     /// The connection to `shard` stands (again).
     pub fn connected(&mut self, now: Timestamp, shard: ShardId) {
-        todo!("the engine lands next")
+        let now = self.advance(now);
+        let Some(place) = self.shards.place_of(shard) else { return };
+        self.shards.at_mut(place).up = true;
+        self.ask_again_at(now, Some(place));
+        self.report_to(place);
     }
 
-    /// The next shard with bytes to send, and its outbox: whole frames, which the host takes out (the buffer keeps its capacity) or
-    /// leaves for later.
+    /// The next shard with bytes to send, and its outbox: whole frames. The host takes them out (clearing or swapping the buffer)
+    /// or leaves them, and then looks again with [`Engine::outbox`].
     pub fn next_dirty(&mut self) -> Option<(ShardId, &mut Vec<u8>)> {
-        todo!("the engine lands next")
+        self.shards.next_dirty()
     }
 
-    /// A shard's outbox.
+    /// A shard's outbox; `None` for a shard that was in no map.
     pub fn outbox(&mut self, shard: ShardId) -> Option<&mut Vec<u8>> {
-        todo!("the engine lands next")
+        let place = self.shards.place_of(shard)?;
+        Some(&mut self.shards.at_mut(place).outbox)
     }
 
-    /// The next finished operation.
-    pub fn next_done(&mut self) -> Option<Done<'_>> {
-        todo!("the engine lands next")
-    }
-
-    /// A newer shard map: what waits for it is asked at the right place.
+    /// A newer shard map: what waits for it is asked at the right place. An older one is ignored.
     pub fn set_routes(&mut self, now: Timestamp, routes: Routes) {
-        todo!("the engine lands next")
+        let now = self.advance(now);
+        if routes.version() < self.routes.version() {
+            return;
+        }
+        self.shards.update(&routes);
+        self.routes = routes;
+        self.wants_routes = false;
+        self.follow_routes();
+        self.ask_again_at(now, None);
     }
 
     /// The routes in use.
-    pub fn routes(&self) -> &Routes {
-        todo!("the engine lands next")
+    #[must_use]
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
     }
 
     /// Whether some server said that the routes are outdated; cleared by [`Engine::set_routes`].
-    pub fn wants_routes(&self) -> bool {
-        todo!("the engine lands next")
+    #[must_use]
+    pub const fn wants_routes(&self) -> bool {
+        self.wants_routes
     }
 
     /// Whether the server ended this client's session: the host asks for a new client id and calls [`Engine::renew_client`].
-    pub fn wants_client(&self) -> bool {
-        todo!("the engine lands next")
+    #[must_use]
+    pub const fn wants_client(&self) -> bool {
+        self.wants_client
     }
 
-    /// Goes on under a new client id. Open transactions are over (`TooOld`), commits under way are resolved by asking.
+    /// Goes on under a new client id. Open transactions are over, because their snapshots are not held any more; commits and writes
+    /// under way keep their ids and are resolved.
     pub fn renew_client(&mut self, now: Timestamp, client: ClientId) {
-        todo!("the engine lands next")
+        self.advance(now);
+        for index in 0..self.txns.slots() {
+            if self.txns.name(index).is_some() && self.txns.at(index).phase == Phase::Open {
+                self.close_as_too_old(index, None, Timestamp::ZERO);
+            }
+        }
+        self.client = client;
+        self.last_sequence = Sequence::ZERO;
+        self.wants_client = false;
+        self.report_everywhere();
     }
 
     /// The id that requests carry.
-    pub fn client(&self) -> ClientId {
-        todo!("the engine lands next")
-    }
-}
-
-/// Time.
-impl Engine {
-    /// Does what is due: repeats, deadlines, terminations, reports.
-    pub fn tick(&mut self, now: Timestamp) {
-        todo!("the engine lands next")
-    }
-
-    /// When [`Engine::tick`] has something to do next.
-    pub fn next_deadline(&self) -> Option<Timestamp> {
-        todo!("the engine lands next")
+    #[must_use]
+    pub const fn client(&self) -> ClientId {
+        self.client
     }
 
     /// The physical clock's error bound, for `external_wait`.
-    pub fn set_clock_error(&mut self, bound: Duration) {
-        todo!("the engine lands next")
+    pub const fn set_clock_error(&mut self, bound: Duration) {
+        self.clock_error = bound;
     }
 
     /// How long to pause before attempt number `attempt` (from 1) of a whole transaction: exponential with jitter.
     pub fn backoff(&mut self, attempt: u32) -> Duration {
-        todo!("the engine lands next")
+        self.jitter.pause(attempt, limits::MIN_BACKOFF, limits::MAX_BACKOFF)
     }
 
     /// How many transactions and writes are not finished at every participant yet; a host that shuts down waits for 0, bounded.
+    #[must_use]
     pub fn unresolved(&self) -> usize {
-        todo!("the engine lands next")
+        let txns = self.txns.iter().filter(|(_, txn)| !txn.settled).count();
+        txns + self.singles.iter().filter(|(_, single)| single.is_write() && !single.settled).count()
     }
 
     /// The counters.
-    pub fn stats(&self) -> EngineStats {
-        todo!("the engine lands next")
+    #[must_use]
+    pub const fn stats(&self) -> EngineStats {
+        self.stats
+    }
+}
+
+/// Results.
+impl Engine {
+    /// The next finished operation. What it borrows stays until the next call.
+    pub fn next_done(&mut self) -> Option<Done<'_>> {
+        self.release_handed_out();
+        let ended = self.done.pop_front()?;
+        let op = ended.op;
+        let ended = self.handed_out.insert(ended);
+        let result = match &ended.what {
+            EndedWhat::Failed(error) => OpResult::Failed(error.clone()),
+            EndedWhat::Read(name, entry) => match self.txns.get(*name).and_then(|txn| txn.keys.view_read(*entry)) {
+                Some(view) => OpResult::Value(view),
+                None => OpResult::Failed(SessionError::NoTransaction),
+            },
+            EndedWhat::Verdict(name) => match self.txns.get(*name) {
+                Some(txn) => verdict_of(txn),
+                None => OpResult::Failed(SessionError::NoTransaction),
+            },
+            EndedWhat::Single(name) => match self.singles.get(*name) {
+                Some(single) => outcome_of(single),
+                None => OpResult::Failed(SessionError::NoSession),
+            },
+        };
+        Some(Done { op, result })
+    }
+
+    /// Drops interest in an operation: its [`Done`] will not come, except when it is finished already. A write under way goes on and
+    /// is brought to an end; a read is forgotten.
+    pub fn cancel(&mut self, ticket: Ticket) {
+        let name = Name { index: ticket.index, generation: ticket.generation };
+        match ticket.kind {
+            TicketKind::Read => {
+                let Some(txn) = self.txns.get_mut(name) else { return };
+                txn.waiters.retain(|&(entry, op)| entry != ticket.item || op != ticket.op);
+                if txn.phase == Phase::Open {
+                    txn.keys.forget_waiter(ticket.item, ticket.op);
+                }
+            }
+            TicketKind::Commit => {
+                if let Some(txn) =
+                    self.txns.get_mut(name).filter(|txn| txn.op == Some(ticket.op) && txn.verdict.is_none())
+                {
+                    txn.op = None;
+                    self.release_txn_if_over(ticket.index);
+                }
+            }
+            TicketKind::Single => {
+                let Some(single) = self.singles.get_mut(name).filter(|single| single.op == Some(ticket.op)) else {
+                    return;
+                };
+                if single.outcome.is_none() {
+                    single.op = None;
+                    single.settled |= !single.is_write();
+                    self.release_single_if_over(ticket.index);
+                }
+            }
+        }
+    }
+
+    fn release_handed_out(&mut self) {
+        match self.handed_out.take().map(|ended| ended.what) {
+            Some(EndedWhat::Verdict(name)) => {
+                if let Some(txn) = self.txns.get_mut(name) {
+                    txn.op = None;
+                    self.release_txn_if_over(name.index);
+                }
+            }
+            Some(EndedWhat::Single(name)) => {
+                if let Some(single) = self.singles.get_mut(name) {
+                    single.op = None;
+                    self.release_single_if_over(name.index);
+                }
+            }
+            Some(EndedWhat::Read(..) | EndedWhat::Failed(_)) | None => {}
+        }
+    }
+}
+
+fn verdict_of(txn: &Txn) -> OpResult<'_> {
+    let id = (txn.id != TxnId::default()).then_some(txn.id);
+    match txn.verdict {
+        Some(Verdict::Committed(timestamp)) => OpResult::Committed(Committed { timestamp, txn: id }),
+        Some(Verdict::Aborted { reason, entry }) => {
+            let read = entry.map(|at| txn.keys.entry(at)).filter(|entry| entry.read == crate::keys::Read::Known);
+            let key = entry.map(|at| txn.keys.key(at));
+            match &txn.fault {
+                Some(fault) if reason.kind == AbortKind::Terminated => OpResult::Failed(fault.clone()),
+                _ => OpResult::Aborted(Abort {
+                    reason,
+                    key,
+                    read: read.map(|entry| entry.version),
+                    found: None,
+                    txn: id,
+                }),
+            }
+        }
+        Some(Verdict::Failed(error)) => OpResult::Failed(error.into()),
+        Some(Verdict::Unknown) | None => OpResult::Unknown(txn.id),
+    }
+}
+
+fn outcome_of(single: &Single) -> OpResult<'_> {
+    match &single.outcome {
+        Some(Outcome::Value { version, expires_at, present }) => {
+            let value = present.then_some(single.buffer.as_slice());
+            OpResult::Value(ValueView { value, version: *version, expires_at: *expires_at })
+        }
+        Some(Outcome::Committed(timestamp)) => {
+            let previous = single.previous().filter(|_| single.return_previous);
+            OpResult::Written(Written { timestamp: *timestamp, txn: single.id, previous })
+        }
+        Some(Outcome::Aborted(reason)) => {
+            let key = Some(crate::KeyName { keyspace: single.keyspace, key: single.key() });
+            let found = single.previous().filter(|_| reason.kind == AbortKind::Condition);
+            OpResult::Aborted(Abort { reason: *reason, key, read: None, found, txn: Some(single.id) })
+        }
+        Some(Outcome::Status(status)) => OpResult::Status(*status),
+        Some(Outcome::Frame) => OpResult::Frame(&single.buffer),
+        Some(Outcome::Failed(error)) => OpResult::Failed(error.clone()),
+        Some(Outcome::Unknown) | None => OpResult::Unknown(single.id),
+    }
+}
+
+/// What the other files share.
+impl Engine {
+    /// Takes note of the time, which never runs backwards here.
+    pub(crate) fn advance(&mut self, now: Timestamp) -> Timestamp {
+        self.clock = self.clock.max(now);
+        self.clock
+    }
+
+    /// Something is to be done at `due`.
+    pub(crate) fn note_due(&mut self, due: Timestamp) {
+        self.next_due = self.next_due.min(due);
+    }
+
+    pub(crate) fn hash(&self, keyspace: KeyspaceId, key: &[u8]) -> u64 {
+        hash_key(self.hash_seed, keyspace, key).0
+    }
+
+    pub(crate) fn next_id(&mut self) -> TxnId {
+        self.last_sequence = self.last_sequence.next();
+        TxnId::new(self.client, self.last_sequence)
+    }
+
+    /// What a frame to a shard carries in its header.
+    pub(crate) fn route(shards: &Shards, place: Place, kind: Kind, name: Name, item: u32) -> Route {
+        let shard = shards.at(place);
+        Route {
+            shard: shard.id,
+            epoch: shard.epoch,
+            map_version: shards.map_version(),
+            request: Number::new(kind, name, item).pack(),
+        }
+    }
+
+    pub(crate) fn finish(&mut self, op: OpId, what: EndedWhat) {
+        self.done.push_back(Ended { op, what });
+    }
+
+    /// Releases a transaction that was told and owes nothing.
+    pub(crate) fn release_txn_if_over(&mut self, index: u32) {
+        let txn = self.txns.at(index);
+        if matches!(txn.phase, Phase::Told | Phase::Closed) && txn.op.is_none() && txn.settled {
+            self.txns.release(index);
+        }
+    }
+
+    pub(crate) fn release_single_if_over(&mut self, index: u32) {
+        let single = self.singles.at(index);
+        if single.op.is_none() && single.settled {
+            self.singles.release(index);
+        }
     }
 }

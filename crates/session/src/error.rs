@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use timestone_types::{Timestamp, limits};
+use timestone_wire::ErrorCode;
 
 /// A key, value or transaction is larger than the store accepts. Told at `put`, never at commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -84,38 +85,51 @@ pub enum SessionError {
     #[error("no shard serves this key's slot at the moment; try again when the shard map has changed")]
     NoShard,
     /// The server refused the request for another reason.
-    #[error("the server refused the request with code {code}: {message}")]
+    #[error("the server refused the request: {message}")]
     Refused {
         /// The wire's code.
-        code: u16,
+        code: ErrorCode,
         /// The server's words.
         message: String,
-    },
-    /// A reply could not be understood.
-    #[error("a reply of the server could not be read: {what}; client and server may be of different versions")]
-    Protocol {
-        /// What was wrong with it.
-        what: String,
     },
 }
 
 impl SessionError {
+    /// The stable code that people and programs know it by; `None` for a mistake in the use of the engine, which has none.
+    #[must_use]
+    pub const fn code(&self) -> Option<ErrorCode> {
+        Some(match self {
+            Self::NoSession | Self::NoTransaction => return None,
+            Self::Limit(LimitError::EmptyKey) | Self::ReadOnly | Self::SnapshotInFuture { .. } => {
+                ErrorCode::BadArgument
+            }
+            Self::Limit(LimitError::KeyTooLong { .. }) => ErrorCode::KeyTooLong,
+            Self::Limit(LimitError::ValueTooLong { .. }) => ErrorCode::ValueTooLong,
+            Self::Limit(LimitError::TransactionTooLarge { .. }) => ErrorCode::TxnTooLarge,
+            Self::Limit(LimitError::TooManyKeys) => ErrorCode::TxnTooManyKeys,
+            Self::Busy { .. } => ErrorCode::Busy,
+            Self::ClockAhead { .. } => ErrorCode::ClockAhead,
+            Self::DeadlineExceeded => ErrorCode::Timeout,
+            Self::TooLong { .. } => ErrorCode::TxnTooLong,
+            Self::SessionEnded => ErrorCode::SessionEnded,
+            Self::NoShard => ErrorCode::WrongShard,
+            Self::Refused { code, .. } => *code,
+        })
+    }
+
     /// Whether asking again may succeed without a change on the caller's side.
     #[must_use]
     pub const fn retryable(&self) -> bool {
-        matches!(self, Self::Busy { .. } | Self::DeadlineExceeded | Self::SessionEnded | Self::NoShard)
+        match self {
+            Self::Busy { .. } | Self::DeadlineExceeded | Self::SessionEnded | Self::NoShard => true,
+            Self::Refused { code, .. } => code.retryable(),
+            _ => false,
+        }
     }
 
     /// Whether a transaction in which it occurs is over.
     #[must_use]
     pub const fn ends_transaction(&self) -> bool {
-        matches!(
-            self,
-            Self::NoTransaction
-                | Self::ClockAhead { .. }
-                | Self::TooLong { .. }
-                | Self::SessionEnded
-                | Self::Protocol { .. }
-        )
+        matches!(self, Self::NoTransaction | Self::ClockAhead { .. } | Self::TooLong { .. } | Self::SessionEnded)
     }
 }

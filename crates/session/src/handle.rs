@@ -26,6 +26,7 @@ pub struct Ticket {
     pub(crate) index: u32,
     pub(crate) generation: u32,
     pub(crate) item: u32,
+    pub(crate) op: OpId,
 }
 
 /// What a ticket names.

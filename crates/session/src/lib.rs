@@ -14,16 +14,27 @@
 //! futures and entropy; and the cache between transactions, which will slot in front of [`Engine::get`] without changing it.
 
 mod config;
+mod deliver;
 mod done;
 mod engine;
 mod error;
+mod frames;
 mod handle;
+mod jitter;
+mod keys;
 pub mod limits;
+mod number;
 mod options;
+mod record;
 mod routes;
+mod shards;
+mod single;
+mod slab;
+mod sweep;
+mod transact;
 
 pub use config::EngineConfig;
-pub use done::{Abort, Committed, Done, KeyName, OpResult, TxnStatus, ValueView};
+pub use done::{Abort, Committed, Done, KeyName, OpResult, TxnStatus, ValueView, Written};
 pub use engine::{Engine, EngineStats};
 pub use error::{LimitError, SessionError};
 pub use handle::{OpId, SessionId, Ticket, TxnHandle};

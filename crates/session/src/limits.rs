@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-/// Most requests of one engine that may wait for an answer at once; beyond it the engine answers `Busy`.
-pub const MAX_REQUESTS: usize = 1 << 20;
+/// Most requests outside transactions of one engine that may be under way at once; beyond it the engine answers `Busy`.
+pub const MAX_SINGLES: usize = 1 << 18;
 /// Most transactions of one engine that may be open or unacknowledged at once.
 pub const MAX_TRANSACTIONS: usize = 1 << 18;
 /// Most sessions of one engine.
@@ -12,8 +12,8 @@ pub const MAX_SESSIONS: usize = 1 << 20;
 pub const MAX_OUTBOX_BYTES: usize = 256 * 1024 * 1024;
 /// An unanswered request is asked again after this long, while its connection stands.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often unanswered requests are looked through. A twentieth of the request timeout: late by 5 % at most.
-pub const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+/// Requests under way are looked through at most this often, however many different times they are due at.
+pub const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
 /// The deadline of an operation that names none. Longer than the decision timeout, so that a vanished participant is resolved
 /// rather than reported unknown.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
@@ -33,5 +33,11 @@ pub const KEPT_ARENA_BYTES: usize = 64 * 1024;
 /// With more keys than this, a transaction's keys are found by a hash table instead of by comparison.
 pub const LINEAR_KEYS: usize = 12;
 
-const _: () = assert!(SWEEP_INTERVAL.as_nanos() * 20 <= REQUEST_TIMEOUT.as_nanos());
+const _: () = assert!(SWEEP_INTERVAL.as_nanos() * 100 <= REQUEST_TIMEOUT.as_nanos());
 const _: () = assert!(timestone_types::limits::DECISION_TIMEOUT.as_nanos() < DEFAULT_DEADLINE.as_nanos());
+/// Entries that a finished transaction's buffer keeps.
+pub const KEPT_ENTRIES: usize = 1024;
+/// How long a transaction that was reported `Unknown` keeps its participants from forgetting its outcome, once that is known.
+pub const LINGER: Duration = Duration::from_secs(60);
+/// Most transactions reported `Unknown` that are remembered.
+pub const MAX_LINGERING: usize = 1024;

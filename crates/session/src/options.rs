@@ -26,6 +26,8 @@ pub struct RequestOptions {
     pub deadline: Option<Timestamp>,
     /// Acknowledge a write only when the clock's error bound has passed its timestamp.
     pub external_wait: bool,
+    /// The answer to a write carries the value that the key had before.
+    pub return_previous: bool,
 }
 
 /// What a single-key write does to its key.
@@ -38,13 +40,18 @@ pub enum Mutation<'a> {
         /// When it becomes absent.
         expires_at: Expiry,
     },
-    /// Makes the key absent.
+    /// Writes a value and keeps the expiry that the key has (Redis's KEEPTTL).
+    PutKeepExpiry {
+        /// The value's bytes.
+        value: &'a [u8],
+    },
+    /// Makes the key absent. Where it is absent already nothing is written, and the request succeeds.
     Delete,
 }
 
 /// When a single-key write takes place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Condition {
+pub enum Condition<'a> {
     /// In any case.
     #[default]
     Always,
@@ -52,8 +59,10 @@ pub enum Condition {
     Absent,
     /// Only when the key is present (Redis's XX).
     Present,
-    /// Only when the key's latest version is this one (compare and set).
+    /// Only when the key is present with this version (compare and set); [`Version::ZERO`] means absent.
     VersionIs(Version),
+    /// Only when the key is present with this value.
+    ValueIs(&'a [u8]),
 }
 
 /// How an operation answers the call that began it.

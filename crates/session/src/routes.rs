@@ -2,6 +2,7 @@
 //!
 //! Deliberately without addresses: which connection leads to a shard is the host's business.
 
+use timestone_cluster::ShardMap;
 use timestone_types::{Epoch, SLOT_COUNT, ShardId, Slot};
 
 /// Where keys live, compiled from the cluster's shard map.
@@ -49,11 +50,23 @@ impl Routes {
         self.shards.get(usize::from(self.slots[usize::from(slot.get())])).map(|entry| entry.0)
     }
 
+    /// The owner of every slot, in the order of the slots.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Option<ShardId>> + '_ {
+        self.slots.iter().map(|&place| self.shards.get(usize::from(place)).map(|entry| entry.0))
+    }
+
     /// The epoch of a shard, as far as this map knows.
     #[must_use]
     pub fn epoch(&self, shard: ShardId) -> Option<Epoch> {
         let place = self.shards.binary_search_by_key(&shard, |entry| entry.0).ok()?;
         Some(self.shards[place].1)
+    }
+}
+
+impl From<&ShardMap> for Routes {
+    fn from(map: &ShardMap) -> Self {
+        let shards = map.shards().iter().map(|shard| (shard.id, shard.epoch)).collect();
+        Self::new(map.version().get(), shards, |slot| Some(map.shard_of(slot)))
     }
 }
 

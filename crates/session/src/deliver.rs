@@ -1,0 +1,303 @@
+//! Replies: each finds its asker by its number, and moves it on.
+//!
+//! What is late (the slot has moved on), doubled (the asker does not wait any more), from the wrong shard or unreadable is counted
+//! and ignored: networks repeat and reorder, and no peer may bring the engine down.
+
+use timestone_txn::coordinator::Input;
+use timestone_txn::participant::Vote;
+use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnOutcome};
+
+use timestone_wire::{Frame, Frames, WireError};
+
+use crate::{
+    Engine, SessionError,
+    engine::EndedWhat,
+    frames::{self, Fault, Reply},
+    keys::{Answer, Read},
+    limits,
+    number::{Kind, Number},
+    record::{Ending, Outcome, Phase, Want},
+    shards::Place,
+};
+
+impl Engine {
+    /// Takes one reply frame that came from `shard`. Late, doubled and unreadable replies are counted and ignored.
+    pub fn deliver(&mut self, now: Timestamp, shard: ShardId, frame: &[u8]) {
+        match Frame::parse(frame) {
+            Ok(frame) => self.deliver_frame(now, shard, &frame),
+            Err(_) => self.stats.ignored_replies += 1,
+        }
+    }
+
+    /// Takes a run of whole reply frames; each says in its header which shard it comes from.
+    ///
+    /// # Errors
+    /// What could not be read: the connection cannot be trusted further and is to be closed. Frames before it were taken.
+    pub fn deliver_parcel(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
+        let mut frames = Frames::new(bytes);
+        for frame in &mut frames {
+            let frame = frame.inspect_err(|_| self.stats.ignored_replies += 1)?;
+            self.deliver_frame(now, frame.envelope().shard, &frame);
+        }
+        if frames.rest().is_empty() { Ok(()) } else { Err(WireError::Truncated { kind: 0 }) }
+    }
+
+    /// Takes one reply that was split off already.
+    pub fn deliver_frame(&mut self, now: Timestamp, shard: ShardId, frame: &Frame<'_>) {
+        let now = self.advance(now);
+        let number = Number::unpack(frame.envelope().request.get());
+        let taken = self.shards.place_of(shard).and_then(|place| match number.kind {
+            Kind::Read => self.deliver_read(now, place, number, frame),
+            Kind::Commit => self.deliver_commit(now, shard, number, frame),
+            Kind::Single => self.deliver_single(now, place, number, frame),
+            Kind::None => self.deliver_to_nobody(frame),
+        });
+        if taken.is_none() {
+            self.stats.ignored_replies += 1;
+        }
+    }
+
+    /// An answer to a transaction's read.
+    fn deliver_read(&mut self, now: Timestamp, place: Place, number: Number, frame: &Frame<'_>) -> Option<()> {
+        let name = self.txns.name(number.name.index).filter(|&name| number.is_for(name))?;
+        let txn = self.txns.at_mut(name.index);
+        let asked = txn.phase == Phase::Open && number.item < txn.keys.len();
+        let entry = asked.then(|| txn.keys.entry(number.item))?;
+        let Read::Asked(op) = entry.read else { return None };
+        if entry.place != place {
+            return None;
+        }
+        match frames::reply(frame).ok()? {
+            Reply::Value(answer) => {
+                txn.asked -= 1;
+                let learned = txn.keys.learn(number.item, answer);
+                if let Err(limit) = &learned {
+                    txn.keys.entry_mut(number.item).read = Read::None;
+                    let failed = EndedWhat::Failed(limit.clone().into());
+                    if let Some(op) = op {
+                        self.finish(op, failed);
+                    }
+                } else if let Some(op) = op {
+                    self.finish(op, EndedWhat::Read(name, number.item));
+                }
+                if !self.txns.at(name.index).waiters.is_empty() {
+                    self.tell_waiters(name.index, number.item, learned.err().map(SessionError::from));
+                }
+            }
+            Reply::Fault(fault) => self.fault_of_read(now, name.index, number.item, fault),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Tells the further operations that wait for one read what came of it.
+    fn tell_waiters(&mut self, index: u32, item: u32, error: Option<SessionError>) {
+        let Some(name) = self.txns.name(index) else { return };
+        let mut at = 0;
+        while let Some(&(entry, op)) = self.txns.at(index).waiters.get(at) {
+            if entry != item {
+                at += 1;
+                continue;
+            }
+            self.txns.at_mut(index).waiters.swap_remove(at);
+            let what = error.clone().map_or(EndedWhat::Read(name, item), EndedWhat::Failed);
+            self.finish(op, what);
+        }
+    }
+
+    fn fault_of_read(&mut self, now: Timestamp, index: u32, item: u32, fault: Fault<'_>) {
+        if let Some(pause) = self.pause_for(&fault, self.txns.at(index).keys.entry(item).attempts) {
+            let entry = self.txns.at_mut(index).keys.entry_mut(item);
+            entry.attempts += 1;
+            entry.due = now.saturating_add(pause);
+            let due = entry.due;
+            return self.note_due(due);
+        }
+        match fault {
+            Fault::TooOld { watermark } => self.close_as_too_old(index, Some(item), watermark),
+            Fault::ClockAhead { lead } => self.close_with(index, item, Ending::ClockAhead { lead }),
+            Fault::SessionEnded => {
+                self.wants_client = true;
+                self.close_with(index, item, Ending::SessionEnded);
+            }
+            other => self.fail_read(index, item, other.into()),
+        }
+    }
+
+    /// One read failed; the transaction lives on.
+    pub(crate) fn fail_read(&mut self, index: u32, item: u32, error: SessionError) {
+        let txn = self.txns.at_mut(index);
+        let op = txn.keys.take_waiter(item);
+        txn.keys.entry_mut(item).read = Read::None;
+        txn.asked -= 1;
+        if let Some(op) = op {
+            self.finish(op, EndedWhat::Failed(error.clone()));
+        }
+        self.tell_waiters(index, item, Some(error));
+    }
+
+    /// How long to wait before asking again, when the fault passes by itself.
+    fn pause_for(&mut self, fault: &Fault<'_>, attempts: u32) -> Option<core::time::Duration> {
+        let pause = self.jitter.pause(attempts + 1, limits::MIN_RETRY_PAUSE, limits::MAX_RETRY_PAUSE);
+        match *fault {
+            Fault::Busy { retry_after } => Some(retry_after.min(limits::MAX_RETRY_PAUSE).max(pause)),
+            Fault::Prepared { .. } => Some(pause),
+            Fault::WrongRoute => {
+                self.wants_routes = true;
+                Some(pause)
+            }
+            _ => None,
+        }
+    }
+
+    /// An answer to a committing transaction: a vote, an acknowledgement, or what became of it.
+    fn deliver_commit(&mut self, now: Timestamp, from: ShardId, number: Number, frame: &Frame<'_>) -> Option<()> {
+        let name = self.txns.name(number.name.index).filter(|&name| number.is_for(name))?;
+        let index = name.index;
+        if !matches!(self.txns.at(index).phase, Phase::Committing | Phase::Told) || self.txns.at(index).settled {
+            return None;
+        }
+        let own = self.txns.at(index).id;
+        let input = match frames::reply(frame).ok()? {
+            Reply::Vote { txn, commit, vote } if txn == own => {
+                self.stats.later_rounds += u64::from(matches!(vote, Vote::Later(_)));
+                let step = self.jitter.step(limits::LATER_SPREAD);
+                Input::Vote { from, commit, vote, step }
+            }
+            Reply::Acked { txn } if txn == own => Input::Acked { from },
+            Reply::WriteSetWanted { txn } if txn == own => Input::WriteSetWanted { from },
+            Reply::Status { txn, status } if txn == own => {
+                self.learn_lingering(own, status.outcome());
+                Input::StatusIs { from, status: status.into() }
+            }
+            Reply::Fault(fault) => Input::Refused { from, refusal: self.note_fault(index, fault)? },
+            _ => return None,
+        };
+        self.coordinate(now, index, input);
+        Some(())
+    }
+
+    /// What a refusal during a commit means for the whole engine, and for the coordinator.
+    fn note_fault(&mut self, index: u32, fault: Fault<'_>) -> Option<timestone_txn::Refusal> {
+        self.wants_routes |= matches!(fault, Fault::WrongRoute);
+        self.wants_client |= matches!(fault, Fault::SessionEnded);
+        if let Fault::Other { .. } = fault {
+            self.txns.at_mut(index).fault = Some(fault.into());
+        }
+        fault.refusal()
+    }
+
+    /// An answer to a request outside transactions.
+    fn deliver_single(&mut self, now: Timestamp, place: Place, number: Number, frame: &Frame<'_>) -> Option<()> {
+        let name = self.singles.name(number.name.index).filter(|&name| number.is_for(name))?;
+        let index = name.index;
+        let single = self.singles.at_mut(index);
+        let asked = single.want == Want::Status || single.place == place;
+        if single.settled || !asked {
+            return None;
+        }
+        let reply = frames::reply(frame).ok()?;
+        match (single.want, reply) {
+            (_, Reply::Fault(fault)) => self.fault_of_single(now, index, fault)?,
+            (Want::Get, Reply::Value(Answer { version, expires_at, value, .. })) => {
+                single.buffer.clear();
+                single.buffer.extend_from_slice(value.unwrap_or_default());
+                let present = value.is_some();
+                self.end_single(now, index, Outcome::Value { version, expires_at, present });
+            }
+            (Want::Put | Want::Delete, Reply::Written { commit, vote, previous }) => {
+                let current = commit == single.commit;
+                if !matches!(vote, Vote::Later(_)) {
+                    single.keep_previous(previous);
+                }
+                self.vote_on_single(now, index, commit, vote, current)?;
+            }
+            (Want::Put | Want::Delete, Reply::Status { txn, status }) if txn == single.id => {
+                let vote = Vote::Decided(status.outcome()?);
+                self.vote_on_single(now, index, Timestamp::ZERO, vote, true)?;
+            }
+            (Want::Status, Reply::Status { txn, status }) if txn == single.id => {
+                self.merge_status(now, index, place, status);
+            }
+            (Want::Ask, _) => {
+                single.buffer.clear();
+                single.buffer.extend_from_slice(frame.bytes());
+                self.end_single(now, index, Outcome::Frame);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// A vote about a single-key write. A decision counts whichever round it answers; `Later` only when it answers the present one.
+    fn vote_on_single(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        commit: Timestamp,
+        vote: Vote,
+        current: bool,
+    ) -> Option<()> {
+        match vote {
+            Vote::Yes | Vote::Decided(TxnOutcome::Committed(_)) => {
+                let at = if let Vote::Decided(TxnOutcome::Committed(at)) = vote { at } else { commit };
+                self.wrote(now, index, at);
+            }
+            Vote::No(reason) => self.end_single(now, index, Outcome::Aborted(reason)),
+            Vote::Decided(TxnOutcome::Aborted) => {
+                self.end_single(now, index, Outcome::Aborted(AbortReason::of(AbortKind::Terminated)));
+            }
+            Vote::Later(bound) if current => self.later(now, index, bound),
+            Vote::Later(_) => return None,
+        }
+        Some(())
+    }
+
+    /// A single-key write took place at `at`: told at once, or when the clock's error bound has passed.
+    fn wrote(&mut self, now: Timestamp, index: u32, at: Timestamp) {
+        let until = at.saturating_add(self.clock_error);
+        let single = self.singles.at_mut(index);
+        if single.external_wait && single.outcome.is_none() && until >= now {
+            single.settled = true;
+            single.commit = at;
+            single.due = until.next();
+            let due = single.due;
+            self.note_due(due);
+        } else {
+            self.end_single(now, index, Outcome::Committed(at));
+        }
+    }
+
+    fn fault_of_single(&mut self, now: Timestamp, index: u32, fault: Fault<'_>) -> Option<()> {
+        if let Some(pause) = self.pause_for(&fault, self.singles.at(index).attempts) {
+            let single = self.singles.at_mut(index);
+            single.attempts += 1;
+            single.due = now.saturating_add(pause);
+            let due = single.due;
+            self.note_due(due);
+            return Some(());
+        }
+        self.wants_client |= matches!(fault, Fault::SessionEnded);
+        let is_write = self.singles.at(index).is_write();
+        let outcome = match fault {
+            Fault::TooOld { watermark } => {
+                Outcome::Aborted(AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) })
+            }
+            // Under this id it was carried out or refused before, and nobody remembers which.
+            Fault::SessionEnded | Fault::Terminating if is_write => Outcome::Unknown,
+            other => Outcome::Failed(other.into()),
+        };
+        self.end_single(now, index, outcome);
+        Some(())
+    }
+
+    /// A reply to a report. Only what concerns the whole engine matters.
+    fn deliver_to_nobody(&mut self, frame: &Frame<'_>) -> Option<()> {
+        match frames::reply(frame).ok()? {
+            Reply::Fault(Fault::WrongRoute) => self.wants_routes = true,
+            Reply::Fault(Fault::SessionEnded) => self.wants_client = true,
+            _ => {}
+        }
+        Some(())
+    }
+}
