@@ -18,7 +18,6 @@ pub mod coordinator;
 mod error;
 pub mod limits;
 pub mod participant;
-#[cfg(feature = "planted-bugs")]
 mod planted;
 mod shards;
 

@@ -18,9 +18,10 @@ pub const MAX_KEPT_OUTCOMES: usize = 1 << 21;
 /// Participants and written keys of one transaction that are stored without an allocation of their own.
 pub const INLINE_SHARDS: usize = 8;
 /// How often the read bound (and the watermark with it) is written to the log.
-pub const BOUND_RENEWAL: Duration = Duration::from_millis(500);
-/// A bound that the log refused is asked for again after this long.
-pub const WATERMARK_INTERVAL: Duration = Duration::from_millis(50);
+pub const BOUND_RENEWAL: Duration = Duration::from_millis(250);
+/// How far ahead of the clock the read bound is written. Writes wait for the clock to pass it after a restart, so it is no
+/// larger than the clock guard and a slow sync need.
+pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
 /// How far above every mark a fence is told to commit, so that marks made while its vote travels do not overtake it.
 pub const FENCE_MARGIN: Duration = Duration::from_millis(10);
 /// Longest pause between two attempts of one participant to terminate a transaction.
@@ -34,14 +35,14 @@ pub const RESOLVE_RESEND: Duration = Duration::from_millis(200);
 /// Longest pause between two such attempts.
 pub const MAX_RESOLVE_BACKOFF: Duration = Duration::from_secs(2);
 
-// The durable bound must lie above every timestamp that the clock guard lets in until its next renewal is durable.
+// A client whose clock leads as far as the guard allows must not wait for the bound in a steady state, with 250 ms for a sync.
 const _: () = assert!(
-    BOUND_RENEWAL.as_nanos() + shared::MAX_CLOCK_LEAD.as_nanos() + Duration::from_millis(500).as_nanos()
-        < shared::READ_BOUND_AHEAD.as_nanos() + 1
+    BOUND_RENEWAL.as_nanos() + shared::MAX_CLOCK_LEAD.as_nanos() + Duration::from_millis(250).as_nanos()
+        <= BOUND_AHEAD.as_nanos()
 );
+const _: () = assert!(BOUND_AHEAD.as_nanos() <= shared::READ_BOUND_AHEAD.as_nanos());
 // A fence's margin must pass the clock guard with room to spare.
 const _: () = assert!(FENCE_MARGIN.as_nanos() * 10 <= shared::MAX_CLOCK_LEAD.as_nanos());
-const _: () = assert!(WATERMARK_INTERVAL.as_nanos() <= shared::REPORT_INTERVAL.as_nanos());
 // The coordinator turns to termination before participants lose patience by themselves.
 const _: () =
     assert!(PREPARE_RESEND.as_nanos() * (MAX_PREPARE_RESENDS as u128 + 1) <= shared::DECISION_TIMEOUT.as_nanos());

@@ -1,8 +1,52 @@
-//! Bugs on purpose: the tests switch one on and must fail. Compiled only with the feature `planted-bugs`.
+//! Bugs on purpose: the tests switch one on and must fail. They act only with the feature `planted-bugs`; without it every
+//! question after one is a constant `false` and the compiler removes it. The numbers are the classes of verification.md.
 
-/// Which bugs are switched on; see `docs` of each field for the class of verification.md that it belongs to.
+/// Which bugs are switched on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is switched on alone")]
 pub struct PlantedBugs {
-    /// 1: validated reads do not raise `latest_read`.
+    /// 1: validated reads do not raise `latest_read` (MILANA's Algorithm 1 as printed).
     pub skip_step_3: bool,
+    /// 1: `latest_read` is recorded only where a mark exists.
+    pub mark_only_known_keys: bool,
+    /// 2: a commit for an unseen transaction is acknowledged without its writes.
+    pub apply_empty_write_set: bool,
+    /// 3: a commit is applied at the first promised timestamp.
+    pub apply_at_prepared: bool,
+    /// 4: reads of absent keys leave no mark.
+    pub forget_absent_marks: bool,
+    /// 5: an outcome is forgotten at once, so a late prepare prepares for ever.
+    pub forget_outcomes: bool,
+    /// 6: preparing again at a later timestamp gives up the old promise before the new checks.
+    pub drop_old_promise: bool,
+    /// 7: requests are served before the log was read to its end.
+    pub serve_while_recovering: bool,
+    /// 8: rule 1 tolerates prepared writes above the commit timestamp.
+    pub relax_rule_1: bool,
+    /// 9: termination commits at its own timestamp without looking at the others'.
+    pub terminate_at_own_timestamp: bool,
+    /// 10: answering a backup coordinator does not freeze.
+    pub answer_without_freezing: bool,
+    /// 11: the read bound is forgotten at a restart.
+    pub forget_read_bound: bool,
+    /// 13: votes count whoever sent them, and however often.
+    pub count_strangers: bool,
+    /// 13: votes for earlier timestamps count.
+    pub count_stale_votes: bool,
+    /// 14: an answer is not checked against the watermark again.
+    pub skip_answer_check: bool,
+    /// 15: votes are sent before they are durable.
+    pub vote_before_durable: bool,
+    /// 16: timestamps far ahead of the clock are let in.
+    pub trust_every_clock: bool,
+    /// 17: a coordinator that hears nothing reports an abort.
+    pub abort_on_timeout: bool,
+    /// 19: recovery drops prepared transactions.
+    pub recover_without_prepared: bool,
+    /// 21: the watermark looks at one session only.
+    pub watermark_of_one: bool,
+    /// 21: a commit may equal the mark of a read.
+    pub equal_is_enough: bool,
+    /// A key is free before its put can be read.
+    pub free_before_applied: bool,
 }

@@ -1,15 +1,78 @@
 //! The coordinator: one per committing transaction, in the client's session or the gateway.
+//!
+//! ```text
+//!   Commit ──▶ Preparing ──all yes──▶ Deciding ──all acknowledged──▶ Done
+//!                │  ▲ │ └──a no────▶ (told first, then the participants)
+//!                │  └─┘ Later: the maximum and a random step, at most three times
+//!                └──silence, refusal, no more rounds──▶ Resolving ──a decision──▶ Deciding
+//! ```
+//!
+//! Invariants: participants never change; a vote counts for the current timestamp only, once per shard, from participants only;
+//! abort is decided here only when some participant voted no, otherwise termination is asked (MILANA §4.5); the application is
+//! told exactly once and before the participants; `Done` is last. A one-shard transaction is decided by its participant's log.
+//!
+//! With `external_wait` the decisions leave at once and only the acknowledgement waits until the clock's error bound has passed
+//! the commit timestamp. It keeps no read or write set: whoever sends `Prepare` has them.
 
 mod input;
+mod local;
 mod output;
 
+use core::time::Duration;
+
 pub use input::{CommitKind, Input};
+pub use local::LocalValidation;
 pub use output::{CommitResult, Output};
-use timestone_types::Timestamp;
+use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnId, TxnOutcome};
+
+use crate::limits::{MAX_PREPARE_RESENDS, MAX_RESOLVE_BACKOFF, PREPARE_RESEND, RESOLVE_RESEND};
+use crate::participant::{TxnStatus, Vote};
+use crate::planted::PlantedBugs;
+use crate::{Refusal, ShardList};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Phase {
+    #[default]
+    Idle,
+    Preparing,
+    Resolving,
+    Deciding,
+    Done,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Member {
+    voted: bool,
+    yes: bool,
+    acked: bool,
+    knows_nothing: bool,
+}
 
 /// One committing transaction. Pool them: [`Coordinator::reset`] keeps what was allocated.
 #[derive(Debug, Default)]
-pub struct Coordinator {}
+pub struct Coordinator {
+    phase: Phase,
+    txn: TxnId,
+    commit: Timestamp,
+    strict: bool,
+    external_wait: bool,
+    error_bound: Duration,
+    deadline: Timestamp,
+    shards: ShardList,
+    members: Vec<Member>,
+    rounds: u32,
+    later: Timestamp,
+    resends: u32,
+    retry_at: Timestamp,
+    pause: Duration,
+    asked: usize,
+    outcome: Option<TxnOutcome>,
+    /// What the application is told if the outcome is abort.
+    abort: Option<CommitResult>,
+    told: bool,
+    #[cfg(feature = "planted-bugs")]
+    bugs: PlantedBugs,
+}
 
 impl Coordinator {
     /// A fresh coordinator.
@@ -18,34 +81,353 @@ impl Coordinator {
         Self::default()
     }
 
-    /// Makes it fresh again.
-    pub fn reset(&mut self) {}
+    /// A fresh coordinator with bugs on purpose.
+    #[cfg(feature = "planted-bugs")]
+    #[must_use]
+    pub fn with_bugs(bugs: PlantedBugs) -> Self {
+        Self { bugs, ..Self::default() }
+    }
 
-    /// Takes one input; appends what is to be done to `out`.
-    pub fn step(&mut self, _now: Timestamp, _input: Input<'_>, _out: &mut Vec<Output>) {}
+    /// Makes it fresh again, keeping its allocations.
+    pub fn reset(&mut self) {
+        let (mut members, shards) = (core::mem::take(&mut self.members), core::mem::take(&mut self.shards));
+        members.clear();
+        *self = Self {
+            members,
+            shards,
+            #[cfg(feature = "planted-bugs")]
+            bugs: self.bugs,
+            ..Self::default()
+        };
+    }
+
+    /// Whether it has nothing to do: fresh, or `Done` was put out.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        matches!(self.phase, Phase::Idle | Phase::Done)
+    }
+
+    /// The timestamp that is being tried, or that was decided.
+    #[must_use]
+    pub fn commit_timestamp(&self) -> Timestamp {
+        self.commit
+    }
+
+    /// The transaction that this is about.
+    #[must_use]
+    pub fn txn(&self) -> TxnId {
+        self.txn
+    }
+
+    /// All participants.
+    #[must_use]
+    pub fn participants(&self) -> &[ShardId] {
+        self.shards.as_slice()
+    }
+
+    /// What was decided.
+    #[must_use]
+    pub fn outcome(&self) -> Option<TxnOutcome> {
+        self.outcome
+    }
 
     /// When the next `Tick` is due.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        None
-    }
-}
-
-/// Collects what a read-only transaction needs to know to commit by itself (MILANA §4.3).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LocalValidation {
-    uncertain: bool,
-}
-
-impl LocalValidation {
-    /// Notes one answered read.
-    pub fn observe(&mut self, prepared_before: bool) {
-        self.uncertain |= prepared_before;
+        if self.is_idle() {
+            return None;
+        }
+        let mut next = self.retry_at;
+        if !self.told {
+            next = next.min(self.deadline);
+            if matches!(self.outcome, Some(TxnOutcome::Committed(_))) {
+                next = next.min(self.commit.next().saturating_add(self.error_bound));
+            }
+        }
+        Some(next)
     }
 
-    /// Whether the transaction commits without a message: no key that it read had a prepared version at or below begin.
-    #[must_use]
-    pub fn commits(self) -> bool {
-        !self.uncertain
+    /// Takes one input; appends what is to be done to `out`, in order. Late and foreign inputs change nothing.
+    pub fn step(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
+        match input {
+            Input::Commit { txn, begin, commit, participants, kind, external_wait, error_bound, deadline } => {
+                assert!(self.phase == Phase::Idle, "a coordinator commits one transaction between resets");
+                assert!(!participants.is_empty(), "a transaction that commits has a participant");
+                self.txn = txn;
+                self.strict = kind == CommitKind::StrictReadOnly;
+                self.external_wait = external_wait;
+                self.error_bound = error_bound;
+                self.deadline = deadline;
+                self.shards.set(participants);
+                self.members.resize(participants.len(), Member::default());
+                self.commit = commit.max(begin.next());
+                self.begin_round(now, out);
+            }
+            Input::Vote { from, commit, vote, step } => self.vote(now, from, commit, vote, step, out),
+            Input::Refused { from, refusal } => self.refused(now, from, refusal, out),
+            Input::Acked { from } => {
+                if let Some(index) = self.shards.position(from)
+                    && self.phase == Phase::Deciding
+                {
+                    self.members[index].acked = true;
+                    self.close(out);
+                }
+            }
+            Input::StatusIs { from, status } => self.status(now, from, status, out),
+            Input::WriteSetWanted { from } => {
+                if let (Some(TxnOutcome::Committed(commit)), Some(_)) = (self.outcome, self.shards.position(from)) {
+                    out.push(Output::SendWriteSet { to: from, commit });
+                }
+            }
+            Input::Disconnected { from } => {
+                if !self.is_idle() && self.shards.position(from).is_some() {
+                    self.retry_at = self.retry_at.min(now);
+                }
+            }
+            Input::Tick { error_bound } => {
+                self.error_bound = error_bound;
+                self.tick(now, out);
+            }
+        }
+    }
+
+    /// One participant decides by itself, and nobody needs to be told.
+    fn decides_alone(&self) -> bool {
+        self.strict || self.members.len() == 1
+    }
+
+    fn begin_round(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        self.phase = Phase::Preparing;
+        self.later = Timestamp::ZERO;
+        self.resends = 0;
+        self.retry_at = now.saturating_add(PREPARE_RESEND);
+        self.members.fill(Member::default());
+        self.send_prepares(out);
+    }
+
+    fn send_prepares(&self, out: &mut Vec<Output>) {
+        let (commit, single) = (self.commit, self.decides_alone());
+        let silent = self.shards.as_slice().iter().zip(&self.members).filter(|(_, member)| !member.voted);
+        out.extend(silent.map(|(&to, _)| Output::Prepare { to, commit, single }));
+    }
+
+    fn vote(
+        &mut self,
+        now: Timestamp,
+        from: ShardId,
+        commit: Timestamp,
+        vote: Vote,
+        step: Duration,
+        out: &mut Vec<Output>,
+    ) {
+        let bugs = self.bugs();
+        if !matches!(self.phase, Phase::Preparing | Phase::Resolving) {
+            return;
+        }
+        let index = match self.shards.position(from) {
+            Some(index) => index,
+            None if bugs.count_strangers => self.members.iter().position(|one| !one.voted).unwrap_or(0),
+            None => return,
+        };
+        if let Vote::Decided(outcome) = vote {
+            return self.settle(now, outcome, out);
+        }
+        if commit != self.commit && !bugs.count_stale_votes {
+            return;
+        }
+        if self.members[index].voted {
+            return;
+        }
+        match vote {
+            Vote::No(reason) => {
+                self.members[index].acked = true;
+                self.abort = Some(CommitResult::Aborted { reason, by: Some(from) });
+                return self.settle(now, TxnOutcome::Aborted, out);
+            }
+            // Termination was asked for: promises do not move any more.
+            Vote::Later(_) if self.phase == Phase::Resolving => return,
+            Vote::Later(at) => self.later = self.later.max(at.saturating_add(step)),
+            Vote::Yes => self.members[index].yes = true,
+            Vote::Decided(_) => {}
+        }
+        self.members[index].voted = true;
+        if !self.members.iter().all(|one| one.voted) {
+            return;
+        }
+        if self.members.iter().all(|one| one.yes) {
+            self.settle(now, TxnOutcome::Committed(self.commit), out);
+        } else {
+            self.next_round(now, out);
+        }
+    }
+
+    /// Everybody has voted, some with `Later`.
+    fn next_round(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        if self.rounds < crate::limits::MAX_LATER_ROUNDS {
+            self.rounds += 1;
+            self.commit = self.later.max(self.commit.next());
+            return self.begin_round(now, out);
+        }
+        let reason = AbortReason { at: self.later, ..AbortReason::of(AbortKind::Timestamp) };
+        self.abort = Some(CommitResult::Aborted { reason, by: None });
+        self.give_up(now, out);
+    }
+
+    /// No more rounds, or silence: the participants decide among themselves. Nothing is to be ended after a strict read.
+    fn give_up(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        if self.strict {
+            return self.settle(now, TxnOutcome::Aborted, out);
+        }
+        self.phase = Phase::Resolving;
+        self.pause = RESOLVE_RESEND;
+        let lowest = self.shards.lowest().and_then(|lowest| self.shards.position(lowest));
+        self.asked = lowest.unwrap_or(0);
+        self.ask_termination(now, out);
+    }
+
+    fn ask_termination(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        self.retry_at = now.saturating_add(self.pause);
+        out.push(Output::Terminate { to: self.shards.as_slice()[self.asked] });
+    }
+
+    fn refused(&mut self, now: Timestamp, from: ShardId, refusal: Refusal, out: &mut Vec<Output>) {
+        let Some(index) = self.shards.position(from) else { return };
+        match self.phase {
+            Phase::Preparing if refusal.retryable() => self.resends = 0,
+            Phase::Preparing => {
+                // Whether a copy of the prepare is still on its way is not known, so even this ends in a durable state.
+                if !matches!(refusal, Refusal::Terminating) {
+                    self.abort = Some(CommitResult::Refused { refusal, by: from });
+                }
+                self.give_up(now, out);
+            }
+            // It has recorded the opposite, which no repetition changes; its operator was told by the refusal's text.
+            Phase::Deciding if refusal == Refusal::Contradiction => {
+                self.members[index].acked = true;
+                self.close(out);
+            }
+            Phase::Idle | Phase::Resolving | Phase::Deciding | Phase::Done => {}
+        }
+    }
+
+    fn status(&mut self, now: Timestamp, from: ShardId, status: TxnStatus, out: &mut Vec<Output>) {
+        let Some(index) = self.shards.position(from) else { return };
+        if !matches!(self.phase, Phase::Resolving | Phase::Preparing) {
+            return;
+        }
+        match status {
+            TxnStatus::Decided(outcome) => self.settle(now, outcome, out),
+            TxnStatus::Prepared(_) => {}
+            TxnStatus::Unknown if self.phase == Phase::Resolving => {
+                self.members[index].knows_nothing = true;
+                if self.members.iter().all(|one| one.knows_nothing) {
+                    self.tell(CommitResult::Unknown, out);
+                    self.phase = Phase::Done;
+                    return out.push(Output::Done);
+                }
+                self.retry_at = now;
+            }
+            TxnStatus::Unknown => {}
+        }
+    }
+
+    fn tell(&mut self, result: CommitResult, out: &mut Vec<Output>) {
+        if !self.told {
+            self.told = true;
+            out.push(Output::Finished(result));
+        }
+    }
+
+    /// The outcome is known: the application first, then the participants.
+    fn settle(&mut self, now: Timestamp, outcome: TxnOutcome, out: &mut Vec<Output>) {
+        self.outcome = Some(outcome);
+        self.phase = Phase::Deciding;
+        self.pause = RESOLVE_RESEND;
+        self.retry_at = now.saturating_add(self.pause);
+        match outcome {
+            TxnOutcome::Committed(at) => {
+                self.commit = at;
+                self.tell_committed(now, out);
+            }
+            TxnOutcome::Aborted => {
+                let reason = AbortReason::of(AbortKind::Terminated);
+                let result = self.abort.unwrap_or(CommitResult::Aborted { reason, by: None });
+                self.tell(result, out);
+            }
+        }
+        if self.decides_alone() {
+            self.members.iter_mut().for_each(|one| one.acked = true);
+        }
+        self.send_decisions(out);
+        self.close(out);
+    }
+
+    /// With `external_wait`, only once no clock within its bounds can still show a time at or below the commit.
+    fn tell_committed(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        if !self.external_wait || now.saturating_sub(self.error_bound) > self.commit {
+            self.tell(CommitResult::Committed(self.commit), out);
+        }
+    }
+
+    fn send_decisions(&self, out: &mut Vec<Output>) {
+        let Some(outcome) = self.outcome else { return };
+        let open = self.shards.as_slice().iter().zip(&self.members).filter(|(_, member)| !member.acked);
+        out.extend(open.map(|(&to, _)| Output::Decide { to, outcome }));
+    }
+
+    fn close(&mut self, out: &mut Vec<Output>) {
+        if self.phase == Phase::Deciding && self.told && self.members.iter().all(|one| one.acked) {
+            self.phase = Phase::Done;
+            out.push(Output::Done);
+        }
+    }
+
+    fn tick(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        if self.is_idle() {
+            return;
+        }
+        if matches!(self.outcome, Some(TxnOutcome::Committed(_))) {
+            self.tell_committed(now, out);
+            self.close(out);
+        } else if now >= self.deadline && !self.told {
+            if self.phase == Phase::Preparing {
+                self.give_up(now, out);
+            }
+            self.tell(CommitResult::Unknown, out);
+        }
+        if now < self.retry_at {
+            return;
+        }
+        match self.phase {
+            Phase::Preparing if self.bugs().abort_on_timeout => self.settle(now, TxnOutcome::Aborted, out),
+            Phase::Preparing if self.resends < MAX_PREPARE_RESENDS => {
+                self.resends += 1;
+                self.retry_at = now.saturating_add(PREPARE_RESEND);
+                self.send_prepares(out);
+            }
+            Phase::Preparing => self.give_up(now, out),
+            Phase::Resolving => {
+                self.asked = (self.asked + 1) % self.members.len();
+                self.pause = (self.pause * 2).min(MAX_RESOLVE_BACKOFF);
+                self.ask_termination(now, out);
+            }
+            Phase::Deciding => {
+                self.pause = (self.pause * 2).min(MAX_RESOLVE_BACKOFF);
+                self.retry_at = now.saturating_add(self.pause);
+                self.send_decisions(out);
+            }
+            Phase::Idle | Phase::Done => {}
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    fn bugs(&self) -> PlantedBugs {
+        self.bugs
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    #[allow(clippy::unused_self, reason = "the same signature with the feature")]
+    fn bugs(&self) -> PlantedBugs {
+        PlantedBugs::default()
     }
 }

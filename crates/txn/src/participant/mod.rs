@@ -1,18 +1,55 @@
-//! The participant: one per shard primary; see [`Participant`].
+//! The participant: one per shard primary. It validates, promises, decides with others, and remembers what replays need.
+//!
+//! ```text
+//!   Input ──▶ step ─┬─ read.rs          latest_read, waiting reads, scans
+//!                   ├─ prepare.rs       rules 1-3, Later, rounds, conditions, fences
+//!                   ├─ finish.rs        durable, decided, applied
+//!                   ├─ termination.rs   freeze, backup coordinator, spreading
+//!                   ├─ housekeeping.rs  window, read bound, watermark, reports
+//!                   └─ recovery.rs      the log after a restart           ──▶ Output
+//!   state: window.rs (marks) · table.rs (transactions) · clients.rs · waiting.rs · keyspaces.rs
+//! ```
+//!
+//! Invariants: nothing is answered before what it rests on is durable; every token gets exactly one final answer (`Parked`
+//! announces that it comes later); a transaction is in at most one place; per key at most one transaction is prepared (but
+//! for recovery from an unordered log, which makes several wait in line); the same inputs give the same outputs.
+//!
+//! Deliberately absent: values, key bytes, message layouts, the clock.
 
+mod clients;
+mod finish;
+mod housekeeping;
 mod input;
+mod keyspaces;
 mod output;
+mod prepare;
+mod read;
+mod recovery;
+mod table;
+mod termination;
+mod waiting;
+mod window;
 
 use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
 
 pub use input::{
     Condition, DecisionOrigin, FrozenState, Input, LatestInStore, Prepare, ReadAt, ReadItem, Recovered, Ticket, Token,
     TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
 pub use output::{LogIntent, Output};
-use timestone_types::{ShardId, Timestamp, TxnId, limits as shared};
+use timestone_types::{AbortReason, ShardId, Timestamp, TxnId, limits as shared};
 
+use self::clients::Clients;
+use self::housekeeping::Bound;
+use self::keyspaces::Keyspaces;
+use self::recovery::Recovery;
+use self::table::{Asker, Handle, Place, Table};
+use self::termination::Resolution;
+use self::waiting::Waiting;
+use self::window::Window;
 use crate::Refusal;
+use crate::planted::PlantedBugs;
 
 /// What can be chosen per shard.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +62,9 @@ pub struct Config {
     pub history_window: Duration,
     /// After this long without a decision, termination begins.
     pub decision_timeout: Duration,
+    /// Bugs on purpose.
+    #[cfg(feature = "planted-bugs")]
+    pub bugs: PlantedBugs,
 }
 
 impl Default for Config {
@@ -34,30 +74,162 @@ impl Default for Config {
             vote_later: true,
             history_window: Duration::ZERO,
             decision_timeout: shared::DECISION_TIMEOUT,
+            #[cfg(feature = "planted-bugs")]
+            bugs: PlantedBugs::default(),
         }
     }
+}
+
+/// What is waited for in the log, and what follows.
+#[derive(Clone, Copy, Debug)]
+enum Pending {
+    Nothing,
+    Promise { record: Handle, txn: TxnId, asker: Asker },
+    AbortedPromise { record: Handle, txn: TxnId, asker: Asker, reason: AbortReason },
+    Committed { record: Handle, txn: TxnId, token: Option<Token> },
+    Aborted { txn: TxnId, then: AfterAbort },
+    Bound { bound: Timestamp, watermark: Timestamp },
+}
+
+/// What follows when an abort is durable.
+#[derive(Clone, Copy, Debug)]
+enum AfterAbort {
+    Vote { asker: Asker, reason: AbortReason },
+    Acknowledge(Token),
+    Nothing,
+}
+
+/// Counts for metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Marks in both generations.
+    pub marks: usize,
+    /// Transactions promised, or committed and not yet applied and logged.
+    pub in_flight: usize,
+    /// Outcomes that are kept for replays.
+    pub kept: usize,
+    /// Inputs that wait.
+    pub waiting: usize,
+    /// Client incarnations that are known.
+    pub clients: usize,
+    /// Transactions that this shard is bringing to their end.
+    pub resolving: usize,
+    /// At or above every mark that was dropped.
+    pub floor: Timestamp,
 }
 
 /// One shard's primary. Starts in recovery: hand it the log's records, then `Input::RecoveryDone`.
 #[derive(Debug)]
 pub struct Participant {
     shard: ShardId,
+    config: Config,
+    recovery: Option<Recovery>,
+    window: Window,
+    keyspaces: Keyspaces,
+    table: Table,
+    clients: Clients,
+    waiting: Waiting,
+    resolutions: BTreeMap<TxnId, Resolution>,
+    pending: VecDeque<(Ticket, Pending)>,
+    last_ticket: Ticket,
+    bound: Bound,
+    watermark: Timestamp,
+    pledged_watermark: Timestamp,
 }
 
 impl Participant {
     /// A participant that knows nothing yet.
     #[must_use]
-    pub fn new(shard: ShardId, _config: Config) -> Self {
-        Self { shard }
+    pub fn new(shard: ShardId, config: Config) -> Self {
+        Self {
+            shard,
+            config,
+            recovery: Some(Recovery::default()),
+            window: Window::new(),
+            keyspaces: Keyspaces::default(),
+            table: Table::new(),
+            clients: Clients::new(),
+            waiting: Waiting::default(),
+            resolutions: BTreeMap::new(),
+            pending: VecDeque::new(),
+            last_ticket: Ticket::default(),
+            bound: Bound::default(),
+            watermark: Timestamp::ZERO,
+            pledged_watermark: Timestamp::ZERO,
+        }
     }
 
     /// Takes one input; appends what is to be done to `out`, in order.
-    pub fn step(&mut self, _now: Timestamp, _input: Input<'_>, _out: &mut Vec<Output>) {}
+    #[inline]
+    pub fn step(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
+        if self.recovery.is_some() && !self.bugs().serve_while_recovering {
+            return self.step_in_recovery(now, input, out);
+        }
+        match input {
+            Input::Read { token, keyspace, key, at, wait, latest } => {
+                self.read(now, token, keyspace, key, at, wait, latest, out);
+            }
+            Input::Prepare(prepare) => self.prepare(now, &prepare, out),
+            Input::Decide { token, txn, outcome, origin } => self.decide(now, Some(token), txn, outcome, origin, out),
+            Input::DecidedWriteSet { prepare } => self.decided_write_set(now, &prepare, out),
+            Input::Durable { through } => self.durable(now, through, out),
+            Input::Applied { txn } => self.applied(txn, out),
+            Input::Report { client, watermark, acked } => self.report(now, client, watermark, acked),
+            Input::Tick => self.tick(now, out),
+            Input::Status { token, txn } => {
+                let status = match self.status_of(txn) {
+                    (status, true) => status,
+                    (_, false) => TxnStatus::Unknown,
+                };
+                out.push(Output::StatusIs { token, txn, status });
+            }
+            Input::Terminate { token, txn, begin, participants } => {
+                self.terminate(now, token, txn, begin, participants, out);
+            }
+            Input::Freeze { token, txn, begin } => self.freeze(now, token, txn, begin, out),
+            Input::FreezeAnswer { from, txn, state } => self.frozen(now, from, txn, state, out),
+            Input::DecisionAcked { from, txn } => self.decision_acked(from, txn),
+            Input::RaiseFloor { token, keyspace, at, wait } => self.raise_floor(now, token, keyspace, at, wait, out),
+            Input::Recovered(_) | Input::RecoveryDone => self.step_in_recovery(now, input, out),
+        }
+    }
 
-    /// When the next `Tick` is due.
+    #[cold]
+    fn step_in_recovery(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
+        let token = match input {
+            Input::Recovered(record) => {
+                if let Some(recovery) = &mut self.recovery {
+                    recovery.add(record);
+                }
+                return;
+            }
+            Input::RecoveryDone => {
+                if let Some(recovery) = self.recovery.take() {
+                    self.recovery_done(now, recovery, out);
+                }
+                return;
+            }
+            Input::Read { token, .. }
+            | Input::Decide { token, .. }
+            | Input::Status { token, .. }
+            | Input::Terminate { token, .. }
+            | Input::Freeze { token, .. }
+            | Input::RaiseFloor { token, .. } => token,
+            Input::Prepare(prepare) | Input::DecidedWriteSet { prepare } => prepare.token,
+            Input::Durable { .. }
+            | Input::Applied { .. }
+            | Input::Report { .. }
+            | Input::Tick
+            | Input::FreezeAnswer { .. }
+            | Input::DecisionAcked { .. } => return,
+        };
+        out.push(Output::Refuse { token, refusal: Refusal::Recovering });
+    }
+
+    /// When the next `Tick` is due; `None` while recovering.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        None
+        self.recovery.is_none().then(|| self.deadline())
     }
 
     /// Which shard this is.
@@ -66,23 +238,97 @@ impl Participant {
         self.shard
     }
 
-    /// The durable watermark: snapshots below it are refused.
+    /// The durable watermark: versions below it may be gone.
     #[must_use]
     pub fn watermark(&self) -> Timestamp {
-        Timestamp::ZERO
+        self.watermark
     }
 
     /// To be asked just before a read at `at` is answered: versions may have been collected while a page was read.
     ///
     /// # Errors
     /// [`Refusal::TooOld`] when the watermark has passed `at` meanwhile.
-    pub fn check_answer(&self, _at: Timestamp) -> Result<(), Refusal> {
+    pub fn check_answer(&self, at: Timestamp) -> Result<(), Refusal> {
+        if at < self.watermark && !self.bugs().skip_answer_check {
+            return Err(Refusal::TooOld { watermark: self.watermark });
+        }
         Ok(())
     }
 
     /// All participants of a transaction that is in flight here; empty when it is not.
     #[must_use]
-    pub fn participants_of(&self, _txn: TxnId) -> &[ShardId] {
-        &[]
+    pub fn participants_of(&self, txn: TxnId) -> &[ShardId] {
+        match self.table.find(txn) {
+            Some(Place::Flight(slot)) => self.table.record(slot).participants.as_slice(),
+            _ => &[],
+        }
+    }
+
+    /// Counts for metrics.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        Stats {
+            marks: self.window.len(),
+            in_flight: self.table.in_flight(),
+            kept: self.table.kept_len(),
+            waiting: self.waiting.len(),
+            clients: self.clients.all().len(),
+            resolving: self.resolutions.len(),
+            floor: self.window.floor(),
+        }
+    }
+
+    fn log(&mut self, intent: LogIntent, pending: Pending, out: &mut Vec<Output>) {
+        self.last_ticket = Ticket(self.last_ticket.0 + 1);
+        let ticket = self.last_ticket;
+        self.pending.push_back((ticket, pending));
+        out.push(Output::Log { ticket, intent });
+    }
+
+    /// Until when an input may wait for a decision; `None` when it may not.
+    fn may_wait(&self, now: Timestamp, wait: Wait) -> Option<Timestamp> {
+        let deadline = match wait {
+            Wait::No => return None,
+            Wait::Yes => now.saturating_add(self.config.prepared_wait),
+            Wait::Until(deadline) => deadline,
+        };
+        (deadline > now && !self.waiting.is_full()).then_some(deadline)
+    }
+
+    fn park(&mut self, token: Token, owner: Handle, reads: bool, deadline: Timestamp, out: &mut Vec<Output>) {
+        self.waiting.park(&mut self.table, owner, reads, token, deadline);
+        out.push(Output::Parked { token });
+    }
+
+    /// Parks a question about a transaction; the caller has marked it as asked about.
+    fn park_asking(&mut self, txn: TxnId, token: Token, out: &mut Vec<Output>) {
+        if self.waiting.is_full() {
+            return out.push(Output::Refuse { token, refusal: Refusal::Busy });
+        }
+        self.waiting.park_asking(txn, token);
+        out.push(Output::Parked { token });
+    }
+
+    /// The guard against broken clocks.
+    #[inline]
+    fn within_lead(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
+        let lead = at.since(now);
+        if lead > shared::MAX_CLOCK_LEAD && !self.bugs().trust_every_clock {
+            return Err(Refusal::ClockAhead { lead });
+        }
+        Ok(())
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[inline]
+    fn bugs(&self) -> PlantedBugs {
+        self.config.bugs
+    }
+
+    #[cfg(not(feature = "planted-bugs"))]
+    #[inline]
+    #[allow(clippy::unused_self, reason = "the same signature with the feature")]
+    fn bugs(&self) -> PlantedBugs {
+        PlantedBugs::default()
     }
 }

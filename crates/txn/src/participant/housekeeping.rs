@@ -1,0 +1,200 @@
+//! Time: the window's rotation, decision timeouts, the durable read bound, the watermark, and what may be forgotten with it.
+//!
+//! The **read bound** lies above every timestamp that was served; it is durable before anything at or above it is served, and
+//! after a restart the floor starts there, so that a mark lost with the memory is never undercut. The **watermark** travels in
+//! the same record: it comes into force (versions may be collected, outcomes forgotten) when it is durable, so it never falls
+//! back. From the moment it is *asked* to be logged, nothing below it is let in any more.
+//!
+//! The watermark is the minimum over live sessions' reports, the oldest begin in flight, and the own clock less
+//! [`shared::WATERMARK_LAG`]; with no live session it stays where it is (time.md).
+
+use timestone_types::{ClientId, Sequence, Timestamp, TxnId, limits as shared};
+
+use super::input::{Token, Wait, WriteKind};
+use super::output::{LogIntent, Output};
+use super::table::Kept;
+use super::waiting::Timer;
+use super::{Participant, Pending};
+use crate::Refusal;
+use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL};
+
+/// The durable read bound and its renewal.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Bound {
+    /// What is served lies below.
+    pub(super) durable: Timestamp,
+    /// What will be durable.
+    pub(super) asked: Timestamp,
+    pub(super) renew_at: Timestamp,
+}
+
+impl Participant {
+    pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        while let Some(timer) = self.waiting.pop_due(now) {
+            match timer {
+                Timer::Waiter(index, generation) => self.waiting.expire(&mut self.table, index, generation, out),
+                Timer::Resolution(txn) => self.resolution_is_due(now, txn, out),
+            }
+        }
+        if self.window.is_due(now) {
+            let held = self.table.live().flat_map(|(_, record)| &record.writes);
+            let held = held.filter(|one| one.kind != WriteKind::Fence).map(|one| one.key);
+            self.window.rotate(now, held);
+            self.keyspaces.drop_scan_marks(self.window.floor());
+        }
+        while let Some((slot, by)) = self.table.first_timeout() {
+            if by > now {
+                break;
+            }
+            self.lose_patience(now, slot, out);
+        }
+        if now >= self.bound.renew_at {
+            self.ask_bound(now, now, out);
+        }
+    }
+
+    pub(super) fn deadline(&self) -> Timestamp {
+        let mut next = self.bound.renew_at.min(self.window.rotate_at());
+        if let Some(at) = self.waiting.next_timer() {
+            next = next.min(at);
+        }
+        if let Some((_, by)) = self.table.first_timeout() {
+            next = next.min(by);
+        }
+        next
+    }
+
+    /// Something at `at` has to wait until a bound above it is durable.
+    pub(super) fn park_behind_bound(
+        &mut self,
+        now: Timestamp,
+        token: Token,
+        wait: Wait,
+        at: Timestamp,
+        out: &mut Vec<Output>,
+    ) {
+        if self.waiting.is_full() {
+            return out.push(Output::Refuse { token, refusal: Refusal::Busy });
+        }
+        self.waiting.park_behind_bound(token, wait);
+        out.push(Output::Parked { token });
+        if at >= self.bound.asked {
+            self.ask_bound(now, at, out);
+        }
+    }
+
+    pub(super) fn ask_bound(&mut self, now: Timestamp, at_least: Timestamp, out: &mut Vec<Output>) {
+        let bound = now.saturating_add(BOUND_AHEAD).max(at_least.saturating_add(BOUND_RENEWAL)).max(self.bound.asked);
+        let watermark = self.next_watermark(now);
+        self.pledged_watermark = watermark;
+        self.bound.asked = bound;
+        self.bound.renew_at = now.saturating_add(BOUND_RENEWAL);
+        self.log(LogIntent::ReadBound { bound, watermark }, Pending::Bound { bound, watermark }, out);
+    }
+
+    fn next_watermark(&self, now: Timestamp) -> Timestamp {
+        let mut reports = self.clients.all().iter().filter(|one| one.is_live(now)).filter_map(|one| one.reported);
+        let lowest = if self.bugs().watermark_of_one { reports.next_back() } else { reports.min() };
+        let Some(lowest) = lowest else { return self.pledged_watermark };
+        let in_flight = self.table.live().map(|(_, record)| record.begin).min().unwrap_or(Timestamp::MAX);
+        let own = now.saturating_sub(shared::WATERMARK_LAG).saturating_sub(self.config.history_window);
+        lowest.min(in_flight).min(own).max(self.pledged_watermark)
+    }
+
+    pub(super) fn bound_is_durable(
+        &mut self,
+        now: Timestamp,
+        bound: Timestamp,
+        watermark: Timestamp,
+        out: &mut Vec<Output>,
+    ) {
+        assert!(bound >= self.bound.durable && watermark >= self.watermark, "bound and watermark only rise");
+        self.bound.durable = bound;
+        self.waiting.wake_behind_bound(out);
+        if watermark > self.watermark {
+            self.watermark = watermark;
+            out.push(Output::AdvanceWatermark(watermark));
+            self.forget_below_watermark(now, out);
+        }
+    }
+
+    /// A client's report. Reports may arrive late and out of order; what they say only rises.
+    pub(super) fn report(&mut self, now: Timestamp, id: ClientId, watermark: Timestamp, acked: Sequence) {
+        let Some(client) = self.clients.entry(id, now) else { return };
+        client.heard_at = client.heard_at.max(now);
+        client.reported = Some(client.reported.unwrap_or(Timestamp::ZERO).max(watermark));
+        client.acked = client.acked.max(acked);
+        let (acked, mut first) = (client.acked, client.first_kept);
+        while first != u32::MAX {
+            let kept = self.table.kept(first);
+            if kept.txn.sequence >= acked || !kept.durable {
+                break;
+            }
+            let next = kept.next;
+            self.table.forget(first);
+            first = next;
+        }
+        if let Some(client) = self.clients.entry(id, now) {
+            client.first_kept = first;
+        }
+    }
+
+    /// Outcomes whose begin lies below the watermark go: replays are refused from now on. A commit over several shards that
+    /// nobody reported as acknowledged is told to the others first.
+    fn forget_below_watermark(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        for index in 0..self.clients.all().len() {
+            let mut first = self.clients.all()[index].first_kept;
+            while first != u32::MAX {
+                let kept = self.table.kept(first);
+                if kept.begin >= self.watermark || !kept.durable {
+                    break;
+                }
+                let next = kept.next;
+                if !self.spread(now, first, out) {
+                    self.table.forget(first);
+                }
+                first = next;
+            }
+            self.clients.get_mut(index).first_kept = first;
+        }
+        let watermark = self.watermark;
+        self.clients.drop_if(|one| !one.is_live(now) && one.first_kept == u32::MAX && one.newest_begin < watermark);
+    }
+
+    pub(super) fn is_acked(&self, txn: TxnId) -> bool {
+        self.clients.find(txn.client).is_some_and(|client| txn.sequence < client.acked)
+    }
+
+    /// Makes sure that outcomes of the client can be kept; false when there are too many clients.
+    pub(super) fn know_client(&mut self, now: Timestamp, id: ClientId, begin: Timestamp) -> bool {
+        match self.clients.entry(id, now) {
+            Some(client) => {
+                client.newest_begin = client.newest_begin.max(begin);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Adds an outcome to the table and to its client's list.
+    pub(super) fn keep(&mut self, kept: Kept) -> u32 {
+        let index = self.table.keep(kept);
+        self.link(index);
+        index
+    }
+
+    pub(super) fn link(&mut self, index: u32) {
+        let kept = self.table.kept(index);
+        let (id, begin) = (kept.txn.client, kept.begin);
+        let Some(client) = self.clients.entry(id, Timestamp::ZERO) else { return };
+        client.newest_begin = client.newest_begin.max(begin);
+        let last = client.last_kept;
+        let empty = client.first_kept == u32::MAX;
+        client.last_kept = index;
+        if empty {
+            client.first_kept = index;
+        } else {
+            self.table.kept_mut(last).next = index;
+        }
+    }
+}

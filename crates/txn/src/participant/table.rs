@@ -1,0 +1,452 @@
+//! The transaction table: what is in flight, and what became of those that are finished but may be asked for again.
+//!
+//! ```text
+//!   by_id: TxnId ──▶ Place::Flight(slot) ──▶ Record   promised, or committed and not yet applied and logged
+//!                └─▶ Place::Kept(index)  ──▶ Kept     an outcome, until everybody knows or nobody can ask
+//! ```
+//!
+//! Slabs with free lists: steady state allocates nothing, a record's lists keep their room. Slots are reused, so whatever
+//! outlives a record (a pending log ticket) names it by (slot, generation). Iteration is over `live`, in a fixed order.
+//!
+//! It does not touch marks, clients or the log; MILANA §4.1 calls it the transaction table.
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use timestone_types::{AbortReason, KeyHash, KeyspaceId, Timestamp, TxnId, TxnOutcome};
+
+use super::input::{Token, WriteItem, WriteKind};
+use crate::ShardList;
+
+/// Where a record lies in the slab.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Slot(u32);
+
+impl Slot {
+    pub(super) const NONE: Self = Self(u32::MAX);
+
+    pub(super) const fn new(index: u32) -> Self {
+        Self(index)
+    }
+
+    pub(super) const fn is_none(self) -> bool {
+        self.0 == u32::MAX
+    }
+
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A slot and the generation of its record, for whatever may outlive it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Handle {
+    pub(super) slot: Slot,
+    generation: u32,
+}
+
+/// How far a transaction in flight has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    /// Promised; `durable` once its first promise is.
+    Prepared { durable: bool },
+    /// Refused by this participant after an earlier promise, which holds until the refusal is durable.
+    Aborting,
+    /// Decided; finished when its writes can be read and the decision is durable.
+    Committed { at: Timestamp, applied: bool, logged: bool },
+}
+
+/// A written key (or a fenced keyspace) as it is remembered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Written {
+    pub(super) keyspace: KeyspaceId,
+    pub(super) key: KeyHash,
+    pub(super) kind: WriteKind,
+}
+
+impl Written {
+    pub(super) fn of(item: &WriteItem) -> Self {
+        Self { keyspace: item.keyspace, key: item.key, kind: item.kind }
+    }
+}
+
+/// A list of waiters, by its two ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ends {
+    pub(super) head: u32,
+    pub(super) tail: u32,
+}
+
+impl Ends {
+    pub(super) const EMPTY: Self = Self { head: u32::MAX, tail: u32::MAX };
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.head == u32::MAX
+    }
+}
+
+/// A transaction in flight.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) txn: TxnId,
+    pub(super) begin: Timestamp,
+    /// The lowest promise that may still be decided: what reads have to respect.
+    pub(super) commit: Timestamp,
+    /// A later promise whose record is not durable yet.
+    pub(super) moving_to: Option<Timestamp>,
+    /// The highest timestamp that was asked for.
+    pub(super) seen: Timestamp,
+    /// The timestamp of the very first promise.
+    #[cfg(feature = "planted-bugs")]
+    pub(super) first: Timestamp,
+    pub(super) phase: Phase,
+    pub(super) single: bool,
+    /// Its state was told to a backup coordinator: the promise no longer moves.
+    pub(super) frozen: bool,
+    /// Somebody asked about it and waits in `Waiting::asking`.
+    pub(super) asked: bool,
+    pub(super) participants: ShardList,
+    pub(super) writes: Vec<Written>,
+    pub(super) reads_waiting: Ends,
+    pub(super) others_waiting: Ends,
+    /// When this participant loses patience; the list of those that wait for it is sorted.
+    pub(super) decide_by: Timestamp,
+    timeout_before: Slot,
+    timeout_after: Slot,
+    in_timeouts: bool,
+    live_index: u32,
+    generation: u32,
+}
+
+/// What became of a finished transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Fate {
+    /// Committed; the participants are those that may still have to be told.
+    Committed { at: Timestamp, participants: ShardList },
+    /// Aborted, and what the vote or the status says of it.
+    Aborted(AbortReason),
+}
+
+impl Fate {
+    pub(super) fn outcome(&self) -> TxnOutcome {
+        match self {
+            Self::Committed { at, .. } => TxnOutcome::Committed(*at),
+            Self::Aborted(_) => TxnOutcome::Aborted,
+        }
+    }
+}
+
+/// A finished transaction.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) txn: TxnId,
+    pub(super) begin: Timestamp,
+    pub(super) fate: Fate,
+    pub(super) durable: bool,
+    pub(super) asked: bool,
+    /// The next outcome of the same client.
+    pub(super) next: u32,
+}
+
+/// Where a transaction is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    Flight(Slot),
+    Kept(u32),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Index {
+    txn: TxnId,
+    place: Place,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Table {
+    by_id: HashTable<Index>,
+    records: Vec<Record>,
+    free_records: Vec<Slot>,
+    live: Vec<Slot>,
+    kept: Vec<Kept>,
+    free_kept: Vec<u32>,
+    first_timeout: Slot,
+    last_timeout: Slot,
+}
+
+fn hash_txn(txn: TxnId) -> u64 {
+    let mixed = (txn.sequence.get() ^ (u64::from(txn.client.get()) << 40)).wrapping_add(u64::from(txn.client.get()));
+    let wide = u128::from(mixed ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
+    (wide >> 64) as u64 ^ wide as u64
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self {
+            by_id: HashTable::new(),
+            records: Vec::new(),
+            free_records: Vec::new(),
+            live: Vec::new(),
+            kept: Vec::new(),
+            free_kept: Vec::new(),
+            first_timeout: Slot::NONE,
+            last_timeout: Slot::NONE,
+        }
+    }
+
+    #[inline]
+    pub(super) fn find(&self, txn: TxnId) -> Option<Place> {
+        self.by_id.find(hash_txn(txn), |one| one.txn == txn).map(|one| one.place)
+    }
+
+    fn set_place(&mut self, txn: TxnId, place: Place) {
+        match self.by_id.entry(hash_txn(txn), |one| one.txn == txn, |one| hash_txn(one.txn)) {
+            Entry::Occupied(mut found) => found.get_mut().place = place,
+            Entry::Vacant(free) => {
+                free.insert(Index { txn, place });
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn record(&self, slot: Slot) -> &Record {
+        &self.records[slot.index()]
+    }
+
+    #[inline]
+    pub(super) fn record_mut(&mut self, slot: Slot) -> &mut Record {
+        &mut self.records[slot.index()]
+    }
+
+    pub(super) fn handle(&self, slot: Slot) -> Handle {
+        Handle { slot, generation: self.record(slot).generation }
+    }
+
+    /// The record that a handle means, unless it has gone meanwhile.
+    pub(super) fn alive(&self, handle: Handle) -> Option<Slot> {
+        (self.record(handle.slot).generation == handle.generation).then_some(handle.slot)
+    }
+
+    /// Adds a record for a transaction that is in no other place. Its lists are empty and keep their room.
+    pub(super) fn insert(&mut self, txn: TxnId, begin: Timestamp, commit: Timestamp, phase: Phase) -> Slot {
+        let slot = match self.free_records.pop() {
+            Some(slot) => slot,
+            None => self.grow(),
+        };
+        let live_index = self.live.len() as u32;
+        self.live.push(slot);
+        let record = self.record_mut(slot);
+        record.txn = txn;
+        record.begin = begin;
+        record.commit = commit;
+        record.seen = commit;
+        record.moving_to = None;
+        record.phase = phase;
+        record.single = false;
+        record.frozen = false;
+        record.asked = false;
+        record.live_index = live_index;
+        #[cfg(feature = "planted-bugs")]
+        {
+            record.first = commit;
+        }
+        self.set_place(txn, Place::Flight(slot));
+        slot
+    }
+
+    fn grow(&mut self) -> Slot {
+        let slot = Slot::new(self.records.len() as u32);
+        self.records.push(Record {
+            txn: TxnId::default(),
+            begin: Timestamp::ZERO,
+            commit: Timestamp::ZERO,
+            moving_to: None,
+            seen: Timestamp::ZERO,
+            #[cfg(feature = "planted-bugs")]
+            first: Timestamp::ZERO,
+            phase: Phase::Aborting,
+            single: false,
+            frozen: false,
+            asked: false,
+            participants: ShardList::default(),
+            writes: Vec::new(),
+            reads_waiting: Ends::EMPTY,
+            others_waiting: Ends::EMPTY,
+            decide_by: Timestamp::MAX,
+            timeout_before: Slot::NONE,
+            timeout_after: Slot::NONE,
+            in_timeouts: false,
+            live_index: 0,
+            generation: 0,
+        });
+        slot
+    }
+
+    /// Takes a record out of the slab; its place in `by_id` has to be set or removed by the caller.
+    fn free(&mut self, slot: Slot) {
+        self.leave_timeouts(slot);
+        let live_index = self.record(slot).live_index as usize;
+        self.live.swap_remove(live_index);
+        if let Some(&moved) = self.live.get(live_index) {
+            self.record_mut(moved).live_index = live_index as u32;
+        }
+        let record = self.record_mut(slot);
+        assert!(
+            record.reads_waiting.is_empty() && record.others_waiting.is_empty(),
+            "waiters are woken before a record goes"
+        );
+        record.generation = record.generation.wrapping_add(1);
+        record.writes.clear();
+        record.participants.set(&[]);
+        self.free_records.push(slot);
+    }
+
+    /// Turns a record into an outcome.
+    pub(super) fn finish(&mut self, slot: Slot, fate: Fate, durable: bool) -> u32 {
+        let record = self.record(slot);
+        let (txn, begin, asked) = (record.txn, record.begin, record.asked);
+        self.free(slot);
+        self.keep(Kept { txn, begin, fate, durable, asked, next: u32::MAX })
+    }
+
+    /// Adds an outcome.
+    pub(super) fn keep(&mut self, kept: Kept) -> u32 {
+        let txn = kept.txn;
+        let index = match self.free_kept.pop() {
+            Some(index) => {
+                self.kept[index as usize] = kept;
+                index
+            }
+            None => {
+                self.kept.push(kept);
+                self.kept.len() as u32 - 1
+            }
+        };
+        self.set_place(txn, Place::Kept(index));
+        index
+    }
+
+    pub(super) fn kept(&self, index: u32) -> &Kept {
+        &self.kept[index as usize]
+    }
+
+    pub(super) fn kept_mut(&mut self, index: u32) -> &mut Kept {
+        &mut self.kept[index as usize]
+    }
+
+    /// Forgets an outcome.
+    pub(super) fn forget(&mut self, index: u32) {
+        let txn = self.kept[index as usize].txn;
+        if let Ok(found) = self.by_id.find_entry(hash_txn(txn), |one| one.txn == txn) {
+            found.remove();
+        }
+        self.kept[index as usize].fate = Fate::Aborted(AbortReason::of(timestone_types::AbortKind::Terminated));
+        self.free_kept.push(index);
+    }
+
+    /// Everything in flight.
+    pub(super) fn live(&self) -> impl Iterator<Item = (Slot, &Record)> {
+        self.live.iter().map(|&slot| (slot, self.record(slot)))
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.live.len()
+    }
+
+    pub(super) fn kept_len(&self) -> usize {
+        self.kept.len() - self.free_kept.len()
+    }
+
+    /// Appends to the list of those that wait for their decision. Deadlines are given in rising order.
+    pub(super) fn join_timeouts(&mut self, slot: Slot, decide_by: Timestamp) {
+        self.leave_timeouts(slot);
+        let last = self.last_timeout;
+        let record = self.record_mut(slot);
+        record.decide_by = decide_by;
+        record.in_timeouts = true;
+        record.timeout_before = last;
+        record.timeout_after = Slot::NONE;
+        if last.is_none() {
+            self.first_timeout = slot;
+        } else {
+            self.record_mut(last).timeout_after = slot;
+        }
+        self.last_timeout = slot;
+    }
+
+    pub(super) fn leave_timeouts(&mut self, slot: Slot) {
+        let record = self.record_mut(slot);
+        if !record.in_timeouts {
+            return;
+        }
+        record.in_timeouts = false;
+        let (before, after) = (record.timeout_before, record.timeout_after);
+        if before.is_none() {
+            self.first_timeout = after;
+        } else {
+            self.record_mut(before).timeout_after = after;
+        }
+        if after.is_none() {
+            self.last_timeout = before;
+        } else {
+            self.record_mut(after).timeout_before = before;
+        }
+    }
+
+    /// The transaction that has waited longest for its decision.
+    pub(super) fn first_timeout(&self) -> Option<(Slot, Timestamp)> {
+        (!self.first_timeout.is_none()).then(|| (self.first_timeout, self.record(self.first_timeout).decide_by))
+    }
+}
+
+/// Whose vote waits for the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Asker {
+    pub(super) token: Token,
+    pub(super) commit: Timestamp,
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{AbortKind, ClientId, Sequence};
+
+    use super::*;
+
+    fn txn(sequence: u64) -> TxnId {
+        TxnId::new(ClientId::new(1), Sequence::new(sequence))
+    }
+
+    #[test]
+    fn a_reused_slot_is_not_taken_for_its_former_record() {
+        let mut table = Table::new();
+        let slot = table.insert(txn(1), Timestamp::ZERO, Timestamp::ZERO, Phase::Prepared { durable: false });
+        let handle = table.handle(slot);
+        assert_eq!(table.alive(handle), Some(slot));
+        let kept = table.finish(slot, Fate::Aborted(AbortReason::of(AbortKind::Requested)), true);
+        assert_eq!(table.find(txn(1)), Some(Place::Kept(kept)));
+        assert_eq!(table.insert(txn(2), Timestamp::ZERO, Timestamp::ZERO, Phase::Prepared { durable: false }), slot);
+        assert_eq!(table.alive(handle), None);
+        table.forget(kept);
+        assert_eq!((table.find(txn(1)), table.kept_len(), table.in_flight()), (None, 0, 1));
+    }
+
+    #[test]
+    fn timeouts_stay_in_order_whatever_leaves() {
+        let mut table = Table::new();
+        let at = Timestamp::from_nanos;
+        let slots: Vec<Slot> = (0..4)
+            .map(|n| {
+                let slot = table.insert(txn(n), Timestamp::ZERO, Timestamp::ZERO, Phase::Prepared { durable: true });
+                table.join_timeouts(slot, at(n));
+                slot
+            })
+            .collect();
+        table.leave_timeouts(slots[1]);
+        table.join_timeouts(slots[0], at(9));
+        let mut order = Vec::new();
+        while let Some((slot, by)) = table.first_timeout() {
+            order.push(by.as_nanos());
+            table.leave_timeouts(slot);
+        }
+        assert_eq!(order, [2, 3, 9]);
+    }
+}

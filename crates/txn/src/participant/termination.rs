@@ -1,0 +1,310 @@
+//! Bringing transactions to their end when their client is silent (MILANA §4.5, and what mends it).
+//!
+//! ```text
+//!   decision timeout ──▶ lowest participant? ──yes──▶ Collecting ──answers──▶ decided, told to all
+//!                              └──no──▶ AskedLowest ──still nothing──▶ Collecting
+//!   watermark passes an unacknowledged commit ──▶ Spreading ──all have acknowledged──▶ forgotten
+//! ```
+//!
+//! *Answering freezes*: who says "prepared at t" promises no later timestamp from then on (a promise that was recovered from
+//! the log is always frozen); every other state becomes a durable abort before it is told. So every backup coordinator sees the
+//! same states, and the outcome is the same whoever acts: any decision seen → that; all prepared at the same timestamp →
+//! commit; anything else → abort. Answers of shards that take no part are not counted.
+
+use core::time::Duration;
+
+use timestone_types::{AbortKind, ShardId, Timestamp, TxnId, TxnOutcome};
+
+use super::input::{DecisionOrigin, FrozenState, Token, TxnStatus};
+use super::output::Output;
+use super::table::{Phase, Place, Slot};
+use super::waiting::Timer;
+use super::{AfterAbort, Participant};
+use crate::Refusal;
+use crate::limits::MAX_TERMINATION_BACKOFF;
+
+/// How far the effort has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Role {
+    AskedLowest,
+    Collecting,
+    Spreading(TxnOutcome),
+}
+
+/// The effort to end one transaction.
+#[derive(Clone, Debug)]
+pub(super) struct Resolution {
+    begin: Timestamp,
+    participants: Vec<ShardId>,
+    /// Who has answered what; for `Spreading`, any answer is an acknowledgement.
+    answers: Vec<Option<FrozenState>>,
+    role: Role,
+    pause: Duration,
+}
+
+impl Participant {
+    /// The oldest promise has waited too long.
+    pub(super) fn lose_patience(&mut self, now: Timestamp, slot: Slot, out: &mut Vec<Output>) {
+        let record = self.table.record(slot);
+        let settled = record.phase == Phase::Prepared { durable: true } && record.moving_to.is_none();
+        if !settled {
+            return self.table.join_timeouts(slot, now.saturating_add(self.config.decision_timeout));
+        }
+        self.table.leave_timeouts(slot);
+        let record = self.table.record(slot);
+        let (txn, begin) = (record.txn, record.begin);
+        match record.participants.lowest() {
+            Some(lowest) if lowest != self.shard => {
+                self.resolve_as(now, slot, Role::AskedLowest);
+                out.push(Output::AskTerminate { to: lowest, txn, begin });
+            }
+            _ => self.collect(now, slot, out),
+        }
+    }
+
+    fn resolve_as(&mut self, now: Timestamp, slot: Slot, role: Role) {
+        let record = self.table.record(slot);
+        let participants = record.participants.as_slice().to_vec();
+        let pause = self.config.decision_timeout;
+        let answers = vec![None; participants.len()];
+        let (txn, begin) = (record.txn, record.begin);
+        self.resolutions.insert(txn, Resolution { begin, participants, answers, role, pause });
+        self.waiting.set_timer(now.saturating_add(pause), Timer::Resolution(txn));
+    }
+
+    /// Acts as backup coordinator: freezes its own promise, asks the others.
+    fn collect(&mut self, now: Timestamp, slot: Slot, out: &mut Vec<Output>) {
+        self.table.leave_timeouts(slot);
+        let record = self.table.record_mut(slot);
+        record.frozen = true;
+        let (txn, own) = (record.txn, record.commit);
+        self.resolve_as(now, slot, Role::Collecting);
+        let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
+        for (index, &shard) in resolution.participants.iter().enumerate() {
+            if shard == self.shard {
+                resolution.answers[index] = Some(FrozenState::Prepared(own));
+            } else {
+                out.push(Output::AskFreeze { to: shard, txn, begin: resolution.begin });
+            }
+        }
+        self.judge(now, txn, out);
+    }
+
+    /// The next attempt, after a longer and longer pause.
+    pub(super) fn resolution_is_due(&mut self, now: Timestamp, txn: TxnId, out: &mut Vec<Output>) {
+        let acked = self.is_acked(txn);
+        let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
+        let role = resolution.role;
+        if role == Role::AskedLowest {
+            if let Some(Place::Flight(slot)) = self.table.find(txn) {
+                self.collect(now, slot, out);
+            }
+            return;
+        }
+        if acked && matches!(role, Role::Spreading(_)) {
+            return self.forget_spread(txn);
+        }
+        resolution.pause = (resolution.pause * 2).min(MAX_TERMINATION_BACKOFF);
+        self.waiting.set_timer(now.saturating_add(resolution.pause), Timer::Resolution(txn));
+        for (&to, answer) in resolution.participants.iter().zip(&resolution.answers) {
+            match role {
+                _ if answer.is_some() => {}
+                Role::Spreading(outcome) => out.push(Output::TellDecision { to, txn, outcome }),
+                Role::Collecting | Role::AskedLowest => {
+                    out.push(Output::AskFreeze { to, txn, begin: resolution.begin });
+                }
+            }
+        }
+    }
+
+    /// A peer's state. It counts once, from participants only, and a promise may be replaced by the decision.
+    pub(super) fn frozen(
+        &mut self,
+        now: Timestamp,
+        from: ShardId,
+        txn: TxnId,
+        state: FrozenState,
+        out: &mut Vec<Output>,
+    ) {
+        let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
+        if resolution.role != Role::Collecting || state == FrozenState::Finished {
+            return;
+        }
+        let Some(index) = resolution.participants.iter().position(|&one| one == from) else { return };
+        resolution.answers[index] = Some(state);
+        self.judge(now, txn, out);
+    }
+
+    fn judge(&mut self, now: Timestamp, txn: TxnId, out: &mut Vec<Output>) {
+        let Some(resolution) = self.resolutions.get(&txn) else { return };
+        let decided = resolution.answers.iter().find_map(|answer| match answer {
+            Some(FrozenState::Decided(outcome)) => Some(*outcome),
+            _ => None,
+        });
+        let outcome = match decided {
+            Some(outcome) => outcome,
+            None if resolution.answers.iter().any(Option::is_none) => return,
+            None => match resolution.answers.first() {
+                Some(Some(FrozenState::Prepared(at)))
+                    if self.bugs().terminate_at_own_timestamp
+                        || resolution.answers.iter().all(|one| *one == Some(FrozenState::Prepared(*at))) =>
+                {
+                    TxnOutcome::Committed(*at)
+                }
+                _ => TxnOutcome::Aborted,
+            },
+        };
+        let others: Vec<ShardId> = resolution.participants.iter().copied().filter(|&one| one != self.shard).collect();
+        self.decide(now, None, txn, outcome, DecisionOrigin::Termination, out);
+        out.extend(others.into_iter().map(|to| Output::TellDecision { to, txn, outcome }));
+    }
+
+    /// A question from a backup coordinator. Every state is durable before it is told, and told states do not change.
+    pub(super) fn freeze(&mut self, now: Timestamp, token: Token, txn: TxnId, begin: Timestamp, out: &mut Vec<Output>) {
+        let keeps_moving = self.bugs().answer_without_freezing;
+        let answer = |state| Output::FreezeAnswer { token, txn, state };
+        match self.table.find(txn) {
+            Some(Place::Kept(index)) => {
+                let kept = self.table.kept_mut(index);
+                if kept.durable {
+                    return out.push(answer(FrozenState::Decided(kept.fate.outcome())));
+                }
+                kept.asked = true;
+            }
+            Some(Place::Flight(slot)) => {
+                let record = self.table.record_mut(slot);
+                match record.phase {
+                    Phase::Prepared { durable: true } if record.moving_to.is_none() && !record.single => {
+                        record.frozen |= !keeps_moving;
+                        return out.push(answer(FrozenState::Prepared(record.commit)));
+                    }
+                    Phase::Committed { at, logged: true, .. } => {
+                        return out.push(answer(FrozenState::Decided(TxnOutcome::Committed(at))));
+                    }
+                    Phase::Prepared { .. } | Phase::Committed { .. } | Phase::Aborting => record.asked = true,
+                }
+            }
+            None if self.is_acked(txn) => return out.push(answer(FrozenState::Finished)),
+            // Below the watermark no prepare is let in any more: aborted, and no record is needed to keep it so.
+            None if begin < self.watermark => return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted))),
+            None if keeps_moving => return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted))),
+            None => {
+                let origin = DecisionOrigin::Participant;
+                if !self.abort_unseen(now, txn, begin, AbortKind::Terminated, origin, AfterAbort::Nothing, out) {
+                    return out.push(Output::Refuse { token, refusal: Refusal::Busy });
+                }
+                self.mark_asked(txn);
+            }
+        }
+        self.park_asking(txn, token, out);
+    }
+
+    /// A client, or a peer that found this shard to be the lowest, asks for the end of a transaction.
+    pub(super) fn terminate(
+        &mut self,
+        now: Timestamp,
+        token: Token,
+        txn: TxnId,
+        begin: Timestamp,
+        participants: &[ShardId],
+        out: &mut Vec<Output>,
+    ) {
+        if !participants.contains(&self.shard) {
+            return out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
+        }
+        match self.table.find(txn) {
+            Some(Place::Kept(_)) => {}
+            Some(Place::Flight(slot)) => {
+                let record = self.table.record(slot);
+                let settled = record.phase == Phase::Prepared { durable: true } && record.moving_to.is_none();
+                let collecting = self.resolutions.get(&txn).is_some_and(|one| one.role == Role::Collecting);
+                if settled && !record.single && !collecting {
+                    self.collect(now, slot, out);
+                }
+            }
+            None if self.is_acked(txn) || begin < self.watermark => {
+                return out.push(Output::StatusIs { token, txn, status: TxnStatus::Unknown });
+            }
+            None => {
+                let origin = DecisionOrigin::Participant;
+                if !self.abort_unseen(now, txn, begin, AbortKind::Terminated, origin, AfterAbort::Nothing, out) {
+                    return out.push(Output::Refuse { token, refusal: Refusal::Busy });
+                }
+                let others = participants.iter().copied().filter(|&one| one != self.shard);
+                out.extend(others.map(|to| Output::TellDecision { to, txn, outcome: TxnOutcome::Aborted }));
+            }
+        }
+        match self.status_of(txn) {
+            (status @ TxnStatus::Decided(_), true) => out.push(Output::StatusIs { token, txn, status }),
+            _ => {
+                self.mark_asked(txn);
+                self.park_asking(txn, token, out);
+            }
+        }
+    }
+
+    /// What is known, and whether it is durable.
+    pub(super) fn status_of(&self, txn: TxnId) -> (TxnStatus, bool) {
+        match self.table.find(txn) {
+            None => (TxnStatus::Unknown, true),
+            Some(Place::Kept(index)) => {
+                let kept = self.table.kept(index);
+                (TxnStatus::Decided(kept.fate.outcome()), kept.durable)
+            }
+            Some(Place::Flight(slot)) => {
+                let record = self.table.record(slot);
+                match record.phase {
+                    Phase::Prepared { durable } => (TxnStatus::Prepared(record.commit), durable),
+                    Phase::Aborting => (TxnStatus::Prepared(record.commit), true),
+                    Phase::Committed { at, logged, .. } => (TxnStatus::Decided(TxnOutcome::Committed(at)), logged),
+                }
+            }
+        }
+    }
+
+    fn mark_asked(&mut self, txn: TxnId) {
+        match self.table.find(txn) {
+            Some(Place::Kept(index)) => self.table.kept_mut(index).asked = true,
+            Some(Place::Flight(slot)) => self.table.record_mut(slot).asked = true,
+            None => {}
+        }
+    }
+
+    /// The client of a commit never said that everybody has acknowledged, and the watermark has passed it: this shard tells
+    /// the others itself, and forgets when they have it.
+    pub(super) fn spread(&mut self, now: Timestamp, index: u32, out: &mut Vec<Output>) -> bool {
+        let kept = self.table.kept(index);
+        let (txn, begin, outcome) = (kept.txn, kept.begin, kept.fate.outcome());
+        let super::table::Fate::Committed { participants, .. } = &kept.fate else { return false };
+        let participants: Vec<ShardId> =
+            participants.as_slice().iter().copied().filter(|&one| one != self.shard).collect();
+        if participants.is_empty() {
+            return false;
+        }
+        let pause = self.config.decision_timeout;
+        out.extend(participants.iter().map(|&to| Output::TellDecision { to, txn, outcome }));
+        let answers = vec![None; participants.len()];
+        let role = Role::Spreading(outcome);
+        self.resolutions.insert(txn, Resolution { begin, participants, answers, role, pause });
+        self.waiting.set_timer(now.saturating_add(pause), Timer::Resolution(txn));
+        true
+    }
+
+    /// A peer has the decision.
+    pub(super) fn decision_acked(&mut self, from: ShardId, txn: TxnId) {
+        let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
+        let Role::Spreading(outcome) = resolution.role else { return };
+        let Some(index) = resolution.participants.iter().position(|&one| one == from) else { return };
+        resolution.answers[index] = Some(FrozenState::Decided(outcome));
+        if resolution.answers.iter().all(Option::is_some) {
+            self.forget_spread(txn);
+        }
+    }
+
+    fn forget_spread(&mut self, txn: TxnId) {
+        self.resolutions.remove(&txn);
+        if let Some(Place::Kept(index)) = self.table.find(txn) {
+            self.table.forget(index);
+        }
+    }
+}

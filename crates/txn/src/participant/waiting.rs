@@ -1,0 +1,178 @@
+//! Everything that waits: for another transaction's decision, for the durable read bound, for durability, for a deadline.
+//!
+//! ```text
+//!   reads and scans ─▶ record.reads_waiting  ┐
+//!   prepares        ─▶ record.others_waiting ┴─ woken when the record lets go of its keys: reads first, then prepares
+//!   anything        ─▶ behind_bound             woken when a higher read bound is durable
+//!   questions       ─▶ asking                   woken when the transaction that they are about is durable or decided
+//! ```
+//!
+//! To wake means `Output::Again`: the stage submits the input again with fresh lookups, so nothing stale is remembered here
+//! but a token and a deadline. Invariant: each parked token is woken exactly once. Bounded by [`MAX_WAITING`].
+
+use core::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use timestone_types::{Timestamp, TxnId};
+
+use super::input::{Token, Wait};
+use super::output::Output;
+use super::table::{Ends, Handle, Record, Slot, Table};
+use crate::limits::MAX_WAITING;
+
+const END: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    token: Token,
+    deadline: Timestamp,
+    owner: Slot,
+    reads: bool,
+    before: u32,
+    after: u32,
+    generation: u32,
+    active: bool,
+}
+
+/// What a deadline is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Timer {
+    /// A waiter's patience: its index and generation.
+    Waiter(u32, u32),
+    /// Another attempt at bringing a transaction to its end.
+    Resolution(TxnId),
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    waiters: Vec<Waiter>,
+    free: Vec<u32>,
+    timers: BinaryHeap<Reverse<(Timestamp, Timer)>>,
+    behind_bound: Vec<(Token, Wait)>,
+    asking: Vec<(TxnId, Token)>,
+}
+
+fn ends(record: &mut Record, reads: bool) -> &mut Ends {
+    if reads { &mut record.reads_waiting } else { &mut record.others_waiting }
+}
+
+impl Waiting {
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiters.len() - self.free.len() + self.behind_bound.len() + self.asking.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= MAX_WAITING
+    }
+
+    /// Lets an input wait for the record in `owner` until `deadline`.
+    pub(super) fn park(&mut self, table: &mut Table, owner: Handle, reads: bool, token: Token, deadline: Timestamp) {
+        let slot = owner.slot;
+        let ends = ends(table.record_mut(slot), reads);
+        let waiter =
+            Waiter { token, deadline, owner: slot, reads, before: ends.tail, after: END, generation: 0, active: true };
+        let index = match self.free.pop() {
+            Some(index) => {
+                let generation = self.waiters[index as usize].generation;
+                self.waiters[index as usize] = Waiter { generation, ..waiter };
+                index
+            }
+            None => {
+                self.waiters.push(waiter);
+                self.waiters.len() as u32 - 1
+            }
+        };
+        if ends.tail == END {
+            ends.head = index;
+        } else {
+            self.waiters[ends.tail as usize].after = index;
+        }
+        ends.tail = index;
+        let generation = self.waiters[index as usize].generation;
+        self.timers.push(Reverse((deadline, Timer::Waiter(index, generation))));
+    }
+
+    fn release(&mut self, index: u32) {
+        let waiter = &mut self.waiters[index as usize];
+        assert!(waiter.active, "a waiter is woken once");
+        waiter.active = false;
+        waiter.generation = waiter.generation.wrapping_add(1);
+        self.free.push(index);
+    }
+
+    /// Wakes everybody who waits for this record: reads before prepares, each in the order in which they came.
+    pub(super) fn wake(&mut self, record: &mut Record, out: &mut Vec<Output>) {
+        for reads in [true, false] {
+            let mut index = core::mem::replace(ends(record, reads), Ends::EMPTY).head;
+            while index != END {
+                let Waiter { token, deadline, after, .. } = self.waiters[index as usize];
+                out.push(Output::Again { token, wait: Wait::Until(deadline) });
+                self.release(index);
+                index = after;
+            }
+        }
+    }
+
+    /// A waiter's patience is over: it is answered around what stands in its way.
+    pub(super) fn expire(&mut self, table: &mut Table, index: u32, generation: u32, out: &mut Vec<Output>) {
+        let waiter = self.waiters[index as usize];
+        if !waiter.active || waiter.generation != generation {
+            return;
+        }
+        let ends = ends(table.record_mut(waiter.owner), waiter.reads);
+        if waiter.before == END {
+            ends.head = waiter.after;
+        } else {
+            self.waiters[waiter.before as usize].after = waiter.after;
+        }
+        if waiter.after == END {
+            ends.tail = waiter.before;
+        } else {
+            self.waiters[waiter.after as usize].before = waiter.before;
+        }
+        self.release(index);
+        out.push(Output::Again { token: waiter.token, wait: Wait::No });
+    }
+
+    pub(super) fn set_timer(&mut self, at: Timestamp, timer: Timer) {
+        self.timers.push(Reverse((at, timer)));
+    }
+
+    pub(super) fn next_timer(&self) -> Option<Timestamp> {
+        self.timers.peek().map(|first| first.0.0)
+    }
+
+    /// The next timer that is due.
+    pub(super) fn pop_due(&mut self, now: Timestamp) -> Option<Timer> {
+        if self.next_timer()? > now {
+            return None;
+        }
+        self.timers.pop().map(|first| first.0.1)
+    }
+
+    pub(super) fn park_behind_bound(&mut self, token: Token, wait: Wait) {
+        self.behind_bound.push((token, wait));
+    }
+
+    pub(super) fn wake_behind_bound(&mut self, out: &mut Vec<Output>) {
+        for (token, wait) in self.behind_bound.drain(..) {
+            out.push(Output::Again { token, wait });
+        }
+    }
+
+    /// Lets a question wait until the state of `txn` is durable or decided. The caller marks the transaction as asked about.
+    pub(super) fn park_asking(&mut self, txn: TxnId, token: Token) {
+        self.asking.push((txn, token));
+    }
+
+    pub(super) fn wake_asking(&mut self, txn: TxnId, out: &mut Vec<Output>) {
+        self.asking.retain(|&(about, token)| {
+            if about == txn {
+                out.push(Output::Again { token, wait: Wait::No });
+            }
+            about != txn
+        });
+    }
+}
