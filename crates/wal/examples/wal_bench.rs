@@ -31,8 +31,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let seconds: u64 = arguments.next().map_or(Ok(3), |text| text.parse())?;
     println!("{RECORD_BYTES}-byte records, {seconds} s each, files in {}", directory.display());
     println!(
-        "{:>8} {:>6} {:>8} {:>12} {:>12} {:>10} {:>10}",
-        "device", "group", "waiting", "commits/s", "records/s", "p50 us", "p99 us"
+        "{:>8} {:>6} {:>8} {:>12} {:>12} {:>10} {:>10} {:>8}",
+        "device", "group", "waiting", "commits/s", "records/s", "p50 us", "p99 us", "open ms"
     );
     for device in [DeviceKind::Ssd, DeviceKind::None] {
         for group in GROUPS {
@@ -57,6 +57,7 @@ fn run(
     let start = Instant::now();
     let now = || Timestamp::from_nanos(1).saturating_add(start.elapsed());
     let mut log = Log::open(directory, LogConfig { device, ..LogConfig::default() })?.finish(now())?;
+    let opened_ms = start.elapsed().as_millis();
     let shard = ShardId::new(1);
     let mut record = Vec::new();
     LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &[7; RECORD_BYTES] }.encode(&mut record);
@@ -89,7 +90,7 @@ fn run(
     let took = begin.elapsed().as_secs_f64();
     let commits = times.len() as f64 / took;
     println!(
-        "{:>8} {group:>6} {:>8} {commits:>12.0} {:>12.0} {:>10.1} {:>10.1}",
+        "{:>8} {group:>6} {:>8} {commits:>12.0} {:>12.0} {:>10.1} {:>10.1} {opened_ms:>8}",
         format!("{device:?}").to_lowercase(),
         if matches!(waiting, Waiting::Spin) { "spin" } else { "block" },
         commits * group as f64,

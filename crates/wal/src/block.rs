@@ -244,7 +244,7 @@ mod tests {
             file: FileName::new(Timestamp::from_nanos(0x0102_0304_0506_0708)),
             sequence: BlockSequence(0x1112_1314_1516_1718),
             durable_below: BlockSequence(0x2122_2324_2526_2728),
-            length: 0x31_32,
+            length: 0x3132,
             payload_crc: 0x4142_4344,
             opened: true,
         }

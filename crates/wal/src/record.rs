@@ -389,6 +389,34 @@ mod tests {
         assert_eq!(again, batch, "a decoded record encodes to the same bytes");
     }
 
+    /// The rows of the table "Records" of docs/formats/wal.md: kind, name, bytes of the parts of fixed size.
+    fn documented() -> Vec<(u8, String, usize)> {
+        let page = include_str!("../../../docs/formats/wal.md");
+        let section = page.split("## Records\n").nth(1).expect("the page has this section");
+        let row = |line: &str| {
+            let cells: Vec<_> = line.split('|').map(str::trim).collect();
+            let kind = cells.get(1)?.split(' ').next()?.parse().ok()?;
+            // Explanations stand in parentheses; what is left is "name size, name size".
+            let content: String = cells.get(3)?.split('(').map(|part| part.rsplit(')').next().unwrap_or("")).collect();
+            let sizes = content.split(',').filter_map(|part| part.split_whitespace().nth(1)?.parse::<usize>().ok());
+            Some((kind, cells.get(2)?.to_string(), sizes.sum()))
+        };
+        section.lines().filter_map(row).collect()
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let rows = documented();
+        assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 64]);
+        for record in samples(&[], b"") {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            let row = rows.iter().find(|row| row.0 == bytes[PREFIX_BYTES]).expect("every kind is documented");
+            assert!(format!("{record:?}").starts_with(&row.1), "{record:?} is called {}", row.1);
+            assert_eq!(bytes.len() - PREFIX_BYTES - 1, row.2, "size of {}", row.1);
+        }
+    }
+
     #[test]
     fn every_truncation_of_a_fixed_record_is_refused() {
         let mut batch = Vec::new();
