@@ -229,10 +229,21 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
+/// A field of a message, for documentation and for whoever takes frames apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Its size; `None` when it is variable: then a `u32` with its length stands at the end of the fixed part.
+    pub bytes: Option<usize>,
+}
+
 /// One kind of message: how it is written into a frame and read from it.
 pub trait Message<'a>: Sized {
     /// The kind that its frames have.
     const KIND: Kind;
+    /// Its fields, in the order of their bytes.
+    const FIELDS: &'static [Field];
 
     /// Appends one whole frame to `out`; allocates only what `out` needs to grow.
     fn encode(&self, envelope: &Envelope, out: &mut Vec<u8>);
@@ -273,6 +284,14 @@ macro_rules! kinds {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => stringify!($name),)+
+                }
+            }
+
+            /// The fields of its body, in the order of their bytes.
+            #[must_use]
+            pub const fn fields(self) -> &'static [Field] {
+                match self {
+                    $(Self::$name => <crate::$name as Message<'static>>::FIELDS,)+
                 }
             }
 

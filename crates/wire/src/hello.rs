@@ -12,8 +12,9 @@ use timestone_cluster::{ClusterError, ShardMap};
 use timestone_types::{ClientId, ClusterId, Timestamp, limits as types_limits};
 
 use crate::layout::{ClientName, ClusterBytes, Fixed, fixed_newtype, message};
+use crate::limits::MAX_CLIENT_NAME_BYTES;
 use crate::value::numbered;
-use crate::{Frame, Kind, Message, WireError};
+use crate::{Frame, Kind, Message, WireError, frame_length};
 
 /// A version of the native protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -80,6 +81,21 @@ impl<'a> Hello<'a> {
     #[must_use]
     pub const fn new(role: Role, cluster: ClusterId, client: ClientId, name: &'a str) -> Self {
         Self { magic: MAGIC, least: PROTOCOL.0, most: PROTOCOL.1, role, cluster, client, name }
+    }
+
+    /// The longest hello, in bytes: what a server buffers at most before it knows who is there.
+    pub const MAX_BYTES: usize = Self::FIXED_BYTES + MAX_CLIENT_NAME_BYTES;
+
+    /// How long the first frame of a connection is, as [`frame_length`] but without waiting for what no hello can be.
+    ///
+    /// # Errors
+    /// [`WireError::NotHello`] when no hello has that length: the peer speaks TLS, HTTP, RESP or something else.
+    pub fn first_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
+        match frame_length(bytes) {
+            Ok(Some(length)) if length > Self::MAX_BYTES => Err(WireError::NotHello),
+            Ok(length) => Ok(length),
+            Err(_) => Err(WireError::NotHello),
+        }
     }
 
     /// Reads the first frame of a connection.

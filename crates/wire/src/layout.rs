@@ -321,6 +321,13 @@ macro_rules! message {
 
         impl<$lt> $crate::Message<$lt> for $name {
             const KIND: $crate::Kind = $crate::Kind::$kind;
+            const FIELDS: &'static [$crate::Field] = &[
+                $($crate::Field {
+                    name: stringify!($field),
+                    bytes: Some(<$field_type as $crate::layout::Fixed>::BYTES),
+                },)*
+                $($crate::Field { name: stringify!($tail), bytes: None },)*
+            ];
 
             #[inline]
             #[allow(unused_assignments, unused_variables, unused_mut, reason = "the last offset is computed like the others")]

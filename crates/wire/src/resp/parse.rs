@@ -34,6 +34,8 @@ impl Default for RespLimits {
 
 /// Longest line: an inline command, or a length. As in Redis.
 const MAX_LINE_BYTES: usize = 64 * 1024;
+/// A command with more arguments than this gives their list's memory back: 16 bytes each on every connection add up.
+const KEEP_ARGS: usize = 16 * 1024;
 
 /// The bytes do not follow the protocol. The text is Redis's; answer `-ERR ` and the text, then close the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -105,11 +107,11 @@ enum State {
 pub struct CommandParser {
     limits: RespLimits,
     state: State,
-    /// Where the next unread byte is, counted from the front of the buffer.
+    /// Where the next unread byte is, counted from the command's first byte.
     position: usize,
     /// Up to where the line at `position` has been searched for its end.
     searched: usize,
-    /// The arguments read so far: ranges of the receive buffer, or of `words` for an inline command.
+    /// The arguments read so far: ranges of the command's bytes, or of `words` for an inline command.
     args: Vec<Range<usize>>,
     /// The words of an inline command without their quotes.
     words: Vec<u8>,
@@ -233,35 +235,40 @@ impl CommandParser {
     /// # Errors
     /// [`ProtocolError`]: answer it, then close the connection; the parser is not used again.
     pub fn parse<'p>(&'p mut self, buffer: &'p [u8]) -> Result<Parsed<'p>, ProtocolError> {
+        // Empty commands at the front are passed over; everything else counts from the command's first byte.
+        let mut skipped = 0;
         loop {
+            let bytes = &buffer[skipped..];
             let step = match self.state {
-                State::Start => self.start(buffer)?,
-                State::Length { left } => self.bulk_length(buffer, left)?,
-                State::Bulk { left, bytes } => self.bulk(buffer, left, bytes),
+                State::Start => self.start(bytes)?,
+                State::Length { left } => self.bulk_length(bytes, left)?,
+                State::Bulk { left, bytes: length } => self.bulk(bytes, left, length),
             };
             match step {
+                Step::On if self.state == State::Start => skipped += self.restart(),
                 Step::On => {}
                 Step::Whole => {
-                    let consumed = core::mem::take(&mut self.position);
-                    self.searched = 0;
-                    self.state = State::Start;
-                    let bytes = if self.inline { &self.words } else { buffer };
+                    let consumed = skipped + self.restart();
+                    let bytes = if self.inline { &self.words } else { bytes };
                     return Ok(Parsed::Command(Command { args: &self.args, bytes, consumed }));
                 }
-                Step::Wait(needed) => {
-                    let mut consumed = 0;
-                    if self.state == State::Start {
-                        consumed = core::mem::take(&mut self.position);
-                        self.searched -= consumed;
-                    }
-                    return Ok(Parsed::Incomplete { consumed, needed });
-                }
+                Step::Wait(needed) => return Ok(Parsed::Incomplete { consumed: skipped, needed }),
             }
         }
     }
 
+    /// Gets ready for the next command, and gives how many bytes the last one took.
+    fn restart(&mut self) -> usize {
+        self.state = State::Start;
+        self.searched = 0;
+        core::mem::take(&mut self.position)
+    }
+
     fn start(&mut self, buffer: &[u8]) -> Result<Step, ProtocolError> {
         self.args.clear();
+        self.args.shrink_to(KEEP_ARGS);
+        self.words.clear();
+        self.words.shrink_to(MAX_LINE_BYTES);
         self.inline = buffer.get(self.position).is_some_and(|&first| first != b'*');
         if self.inline { self.inline_command(buffer) } else { self.multibulk_length(buffer) }
     }
@@ -276,7 +283,6 @@ impl CommandParser {
         let line = &buffer[self.position..end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         self.advance(end + 1);
-        self.words.clear();
         split_words(line, &mut self.words, &mut self.args)?;
         Ok(if self.args.is_empty() { Step::On } else { Step::Whole })
     }
@@ -393,27 +399,23 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
 
-/// Splits a line into words as Redis's `sdssplitargs` does: "double quotes" with escapes, 'single quotes' with `\'`.
+/// Splits a line into words as Redis's `sdssplitargs` does: "double quotes" with escapes, 'single quotes' with `\'`. Unlike there
+/// a zero byte does not end the line: a value that holds one is taken whole.
 fn split_words(line: &[u8], words: &mut Vec<u8>, args: &mut Vec<Range<usize>>) -> Result<(), ProtocolError> {
     let mut rest = line;
-    loop {
-        let start = rest.iter().position(|&byte| !is_space(byte) && byte != 0).unwrap_or(rest.len());
-        // A zero byte ends a C string, and with it the line.
-        if rest[..start].contains(&0) || start == rest.len() {
-            return Ok(());
-        }
-        rest = &rest[start..];
+    while let Some(start) = rest.iter().position(|&byte| !is_space(byte)) {
         let from = words.len();
-        rest = take_word(rest, words)?;
+        rest = take_word(&rest[start..], words)?;
         args.push(from..words.len());
     }
+    Ok(())
 }
 
 /// Appends the word at the front of `rest` to `words`, and gives what follows it.
 fn take_word<'l>(mut rest: &'l [u8], words: &mut Vec<u8>) -> Result<&'l [u8], ProtocolError> {
     loop {
         match rest {
-            [] | [0, ..] => return Ok(rest),
+            [] => return Ok(rest),
             [byte, ..] if is_space(*byte) => return Ok(rest),
             [b'"', after @ ..] => return closed(take_double_quoted(after, words)?),
             [b'\'', after @ ..] => return closed(take_single_quoted(after, words)?),
@@ -428,22 +430,21 @@ fn take_word<'l>(mut rest: &'l [u8], words: &mut Vec<u8>) -> Result<&'l [u8], Pr
 /// A closing quote is followed by a space or the end.
 fn closed(rest: &[u8]) -> Result<&[u8], ProtocolError> {
     match rest {
-        [] | [0, ..] => Ok(rest),
-        [byte, ..] if is_space(*byte) => Ok(rest),
-        _ => Err(ProtocolError::UnbalancedQuotes),
+        [byte, ..] if !is_space(*byte) => Err(ProtocolError::UnbalancedQuotes),
+        _ => Ok(rest),
     }
 }
 
 fn take_double_quoted<'l>(mut rest: &'l [u8], words: &mut Vec<u8>) -> Result<&'l [u8], ProtocolError> {
     loop {
         match rest {
-            [] | [0, ..] => return Err(ProtocolError::UnbalancedQuotes),
+            [] => return Err(ProtocolError::UnbalancedQuotes),
             [b'"', after @ ..] => return Ok(after),
             [b'\\', b'x', high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
                 words.push(hex_digit(*high) << 4 | hex_digit(*low));
                 rest = after;
             }
-            [b'\\', escaped, after @ ..] if *escaped != 0 => {
+            [b'\\', escaped, after @ ..] => {
                 words.push(match escaped {
                     b'n' => b'\n',
                     b'r' => b'\r',
@@ -465,7 +466,7 @@ fn take_double_quoted<'l>(mut rest: &'l [u8], words: &mut Vec<u8>) -> Result<&'l
 fn take_single_quoted<'l>(mut rest: &'l [u8], words: &mut Vec<u8>) -> Result<&'l [u8], ProtocolError> {
     loop {
         match rest {
-            [] | [0, ..] => return Err(ProtocolError::UnbalancedQuotes),
+            [] => return Err(ProtocolError::UnbalancedQuotes),
             [b'\\', b'\'', after @ ..] => {
                 words.push(b'\'');
                 rest = after;

@@ -1,0 +1,246 @@
+//! Layouts, asserted byte by byte, and the documentation's tables against the code.
+
+use std::fmt::Write as _;
+
+use timestone_cluster::MapVersion;
+use timestone_types::{
+    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
+    Version,
+};
+use timestone_wire::*;
+
+const TO: Envelope = Envelope {
+    shard: ShardId::new(0x0201),
+    epoch: Epoch::new(0x0605_0403),
+    request: RequestId::new(0x0e0d_0c0b_0a09_0807),
+    map_version: MapVersion::new(0x1211_100f),
+};
+/// The header after length, kind and flags, for [`TO`].
+const TO_HEX: &str = "0102 03040506 0708090a0b0c0d0e 0f101112";
+
+const TXN: TxnId = TxnId::new(ClientId::new(0x11), Sequence::new(0x22));
+const TXN_HEX: &str = "11000000 2200000000000000";
+
+const fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+fn assert_bytes(bytes: &[u8], kind_and_flags: &str, body: &str) {
+    let body: String = body.split_whitespace().collect();
+    let length = 24 + body.len() / 2;
+    let expected = format!("{:08x}{kind_and_flags}{TO_HEX}{body}", (length as u32).swap_bytes()).replace(' ', "");
+    let found: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn get() {
+    let mut out = Vec::new();
+    let get = Get {
+        keyspace: KeyspaceId::new(5),
+        at: ReadAt::Snapshot(at(6)),
+        client: ClientId::new(7),
+        wait: true,
+        key: b"key",
+    };
+    get.encode(&TO, &mut out);
+    assert_bytes(&out, "0200", "05000000 01 0600000000000000 07000000 01 03000000 6b6579");
+}
+
+#[test]
+fn value() {
+    let mut out = Vec::new();
+    let value = Value {
+        version: Version::new(at(1), ClientId::new(2)),
+        expires_at: Expiry::NEVER,
+        prepared_before: false,
+        present: true,
+        value: b"hi",
+    };
+    value.encode(&TO, &mut out);
+    assert_bytes(&out, "8100", "0100000000000000 02000000 ffffffffffffffff 00 01 02000000 6869");
+}
+
+#[test]
+fn prepare() {
+    let mut out = Vec::new();
+    let participants = [ShardId::new(1), ShardId::new(0x0302)];
+    let head =
+        PrepareHead { txn: TXN, begin: at(3), commit: at(4), single: false, wait: true, participants: &participants };
+    let mut writer = PrepareWriter::begin(&TO, &head, &mut out);
+    let version = Version::new(at(8), ClientId::new(9));
+    let expires_at = Expiry::at(at(10));
+    writer.read(&ReadEntry { keyspace: KeyspaceId::new(7), version, absent: true, expires_at, key: b"r" });
+    writer.write(&WriteEntry {
+        keyspace: KeyspaceId::new(7),
+        kind: WriteKind::Put,
+        expires_at,
+        key: b"w",
+        value: b"val",
+    });
+    let fence = WriteKind::Fence;
+    writer.write(&WriteEntry {
+        keyspace: KeyspaceId::new(6),
+        kind: fence,
+        expires_at: Expiry::NEVER,
+        key: b"",
+        value: b"",
+    });
+    writer.finish();
+    let body = "
+        01000000 02000000
+        07000000 0800000000000000 09000000 0a00000000000000 01 01000000 72
+        07000000 01 0a00000000000000 01000000 03000000 77 76616c
+        06000000 03 ffffffffffffffff 00000000 00000000";
+    let expected = format!("{TXN_HEX} 0300000000000000 0400000000000000 00 01 04000000 54000000 01000203 {body}");
+    assert_bytes(&out, "0300", &expected);
+}
+
+#[test]
+fn write() {
+    let mut out = Vec::new();
+    let write = Write {
+        txn: TXN,
+        begin: at(1),
+        commit: at(2),
+        keyspace: KeyspaceId::new(3),
+        action: WriteAction::PutKeepExpiry,
+        wait: false,
+        return_previous: true,
+        expires_at: Expiry::at(at(4)),
+        condition: Condition::IfVersion(Version::new(at(5), ClientId::new(6))),
+        key: b"k",
+        value: b"v",
+    };
+    write.encode(&TO, &mut out);
+    let fixed = format!("{TXN_HEX} 0100000000000000 0200000000000000 03000000 02 00 01 0400000000000000");
+    let lengths = "0d000000 01000000 01000000";
+    assert_bytes(&out, "0400", &format!("{fixed} {lengths} 04 0500000000000000 06000000 6b 76"));
+    for (condition, hex) in [
+        (Condition::Always, "01"),
+        (Condition::IfAbsent, "02"),
+        (Condition::IfPresent, "03"),
+        (Condition::IfValue(b"old"), "056f6c64"),
+    ] {
+        let mut out = Vec::new();
+        Write { condition, ..write }.encode(&TO, &mut out);
+        let lengths = format!("{:02x}000000 01000000 01000000", hex.len() / 2);
+        assert_bytes(&out, "0400", &format!("{fixed} {lengths} {hex} 6b 76"));
+    }
+}
+
+#[test]
+fn votes() {
+    let reason = AbortReason { kind: AbortKind::WriteConflict, item: Some(3), other: Some(TXN), at: at(9) };
+    let zeros = "00".repeat(25);
+    for (verdict, hex) in [
+        (Verdict::Yes, format!("01{zeros}")),
+        (Verdict::Later(at(5)), format!("02 0500000000000000 {}", &zeros[16..])),
+        (Verdict::No(reason), format!("03 02 03000000 {TXN_HEX} 0900000000000000")),
+        (Verdict::No(AbortReason::of(AbortKind::Requested)), format!("03 09 ffffffff {}", &zeros[10..])),
+    ] {
+        let mut out = Vec::new();
+        Vote { txn: TXN, commit: at(4), verdict }.encode(&TO, &mut out);
+        assert_bytes(&out, "8200", &format!("{TXN_HEX} 0400000000000000 {hex}"));
+    }
+}
+
+#[test]
+fn decisions_reports_and_states() {
+    let mut out = Vec::new();
+    Decide::new(TXN, Some(at(7))).encode(&TO, &mut out);
+    assert_bytes(&out, "0500", &format!("{TXN_HEX} 0700000000000000"));
+    out.clear();
+    Decide::new(TXN, None).encode(&TO, &mut out);
+    assert_bytes(&out, "0500", &format!("{TXN_HEX} 0000000000000000"));
+    assert_eq!(Decide::decode(&Frame::parse(&out).unwrap()).map(|decide| decide.decision()), Ok(None));
+    out.clear();
+    Report { client: ClientId::new(1), watermark: at(2), acked: Sequence::new(3), closing: true }.encode(&TO, &mut out);
+    assert_bytes(&out, "0b00", "01000000 0200000000000000 0300000000000000 01");
+    for (state, hex) in [
+        (TxnState::Unknown, "00 0000000000000000"),
+        (TxnState::Prepared(at(1)), "01 0100000000000000"),
+        (TxnState::Committed(at(2)), "02 0200000000000000"),
+        (TxnState::Aborted, "03 0000000000000000"),
+    ] {
+        out.clear();
+        StatusIs { txn: TXN, state }.encode(&TO, &mut out);
+        assert_bytes(&out, "8500", &format!("{TXN_HEX} {hex}"));
+    }
+}
+
+#[test]
+fn hello_and_error() {
+    let mut out = Vec::new();
+    Hello::new(Role::Client, ClusterId::new(1), ClientId::new(2), "me").encode(&TO, &mut out);
+    assert_bytes(&out, "0100", "5453544e 0100 0100 01 0100000000000000 02000000 02000000 6d65");
+    out.clear();
+    let error = ErrorReply { code: ErrorCode::Conflict, retry_after_ns: 5, detail: 6, other: Some(TXN), message: "no" };
+    error.encode(&TO, &mut out);
+    assert_bytes(&out, "8e00", &format!("fc03 0500000000000000 0600000000000000 {TXN_HEX} 02000000 6e6f"));
+}
+
+#[test]
+fn lists() {
+    let mut out = Vec::new();
+    let mut list = StatusListWriter::begin(&TO, &mut out);
+    assert!(list.push("a", "bc"));
+    list.finish();
+    assert_bytes(&out, "8a00", "07000000 0100 0200 61 6263");
+    out.clear();
+    let mut page = ScanPageWriter::begin(&TO, &mut out);
+    let version = Version::new(at(1), ClientId::new(2));
+    assert!(page.push(&ScanEntry { version, expires_at: Expiry::NEVER, key: b"k", value: b"v" }));
+    page.finish(9, true);
+    let entry = "0100000000000000 02000000 ffffffffffffffff 01000000 01000000 6b 76";
+    assert_bytes(&out, "8800", &format!("0900000000000000 01 1e000000 {entry}"));
+}
+
+/// The tables of docs/formats/wire.md, as the code has them.
+fn tables() -> String {
+    let mut text =
+        String::from("| kind | message | fixed bytes | fields in order (bytes; `…` = variable) |\n|---|---|---|---|\n");
+    for &kind in Kind::ALL {
+        let fixed: usize = HEADER_BYTES + kind.fields().iter().map(|field| field.bytes.unwrap_or(4)).sum::<usize>();
+        let fields: Vec<String> = kind
+            .fields()
+            .iter()
+            .map(|field| match field.bytes {
+                Some(bytes) => format!("{} {bytes}", field.name),
+                None => format!("{} …", field.name),
+            })
+            .collect();
+        writeln!(text, "| {} | {} | {fixed} | {} |", kind as u8, kind.name(), fields.join(" · ")).unwrap();
+    }
+    text.push_str("\n| code | retryable |\n|---|---|\n");
+    for &code in ErrorCode::ALL {
+        writeln!(text, "| {code} | {} |", if code.retryable() { "yes" } else { "no" }).unwrap();
+    }
+    text
+}
+
+#[test]
+fn the_documentation_shows_the_codes_tables() {
+    let documented = include_str!("../../../../docs/formats/wire.md");
+    let spaced = |number: usize| {
+        let digits = number.to_string();
+        let groups: Vec<&str> =
+            digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+        groups.join(" ")
+    };
+    assert!(documented.contains(&format!("24 to {} |", spaced(limits::MAX_FRAME_BYTES))), "the longest frame");
+    assert!(
+        documented.contains(&format!("a `Hello` of at most {} bytes", spaced(Hello::MAX_BYTES))),
+        "the longest hello"
+    );
+    let tables = tables();
+    for part in tables.split("\n\n") {
+        assert!(documented.contains(part.trim_end()), "docs/formats/wire.md does not hold this table:\n{part}");
+    }
+}
+
+#[test]
+fn the_constant_part_of_a_frame_is_what_its_fields_add_up_to() {
+    assert_eq!((Get::FIXED_BYTES, Value::FIXED_BYTES, Prepare::FIXED_BYTES), (46, 50, 62));
+    assert_eq!((Vote::FIXED_BYTES, Decide::FIXED_BYTES, Ping::FIXED_BYTES), (70, 44, 24));
+}

@@ -1,0 +1,343 @@
+//! Random messages of every kind from a seed, encoded.
+
+use timestone_cluster::{MapVersion, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap};
+use timestone_types::{
+    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
+    Version,
+};
+use timestone_wire::*;
+
+/// SplitMix64: enough randomness for shapes, and every failure names its seed.
+pub(crate) struct Source(pub u64);
+
+impl Source {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    pub(crate) fn flag(&mut self) -> bool {
+        self.next() & 1 == 1
+    }
+
+    pub(crate) fn bytes(&mut self, most: usize) -> Vec<u8> {
+        let length = self.below(most + 1);
+        (0..length).map(|_| self.next() as u8).collect()
+    }
+
+    pub(crate) fn text(&mut self, most: usize) -> String {
+        let length = self.below(most + 1);
+        (0..length).map(|_| ['a', 'é', '7', '漢', ' '][self.below(5)]).collect()
+    }
+
+    pub(crate) fn time(&mut self) -> Timestamp {
+        match self.below(8) {
+            0 => Timestamp::ZERO,
+            1 => Timestamp::MAX,
+            _ => Timestamp::from_nanos(self.next()),
+        }
+    }
+
+    pub(crate) fn txn(&mut self) -> TxnId {
+        TxnId::new(ClientId::new(self.next() as u32 | 1), Sequence::new(self.next()))
+    }
+
+    pub(crate) fn version(&mut self) -> Version {
+        Version::new(self.time(), ClientId::new(self.next() as u32))
+    }
+
+    pub(crate) fn keyspace(&mut self) -> KeyspaceId {
+        KeyspaceId::new(self.next() as u32)
+    }
+
+    pub(crate) fn client(&mut self) -> ClientId {
+        ClientId::new(self.next() as u32)
+    }
+
+    pub(crate) fn envelope(&mut self) -> Envelope {
+        Envelope {
+            shard: ShardId::new(self.next() as u16),
+            epoch: Epoch::new(self.next() as u32),
+            request: RequestId::new(self.next()),
+            map_version: MapVersion::new(self.next() as u32),
+        }
+    }
+
+    pub(crate) fn verdict(&mut self) -> Verdict {
+        match self.below(3) {
+            0 => Verdict::Yes,
+            1 => Verdict::Later(self.time()),
+            _ => Verdict::No(AbortReason {
+                kind: AbortKind::ALL[self.below(AbortKind::ALL.len())],
+                item: self.flag().then_some(7),
+                other: self.flag().then(|| self.txn()),
+                at: self.time(),
+            }),
+        }
+    }
+
+    pub(crate) fn state(&mut self) -> TxnState {
+        match self.below(4) {
+            0 => TxnState::Unknown,
+            1 => TxnState::Prepared(self.time()),
+            2 => TxnState::Committed(self.time()),
+            _ => TxnState::Aborted,
+        }
+    }
+
+    pub(crate) fn shards(&mut self) -> Vec<ShardId> {
+        let length = self.below(6);
+        (0..length).map(|_| ShardId::new(self.next() as u16)).collect()
+    }
+
+    pub(crate) fn map_bytes(&mut self) -> Vec<u8> {
+        let server = ServerInfo {
+            id: ServerId::new(1),
+            directory: timestone_cluster::DirectoryId(self.next()),
+            addresses: ServerAddresses::IN_PROCESS,
+        };
+        let shards = 1 + self.below(9) as u16;
+        let map = ShardMap::single(ClusterId::new(self.next()), server, shards).unwrap();
+        let mut bytes = Vec::new();
+        map.encode(&mut bytes);
+        bytes
+    }
+}
+
+type OwnedRead = (KeyspaceId, Version, bool, Expiry, Vec<u8>);
+type OwnedWrite = (KeyspaceId, WriteKind, Expiry, Vec<u8>, Vec<u8>);
+
+/// What a prepare was built from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sets {
+    pub reads: Vec<OwnedRead>,
+    pub writes: Vec<OwnedWrite>,
+}
+
+impl Sets {
+    pub(crate) fn random(source: &mut Source) -> Self {
+        let reads = (0..source.below(5)).map(|_| {
+            let expiry = Expiry::at(source.time());
+            (source.keyspace(), source.version(), source.flag(), expiry, source.bytes(40))
+        });
+        let reads = reads.collect();
+        let writes = (0..source.below(5)).map(|_| {
+            let expiry = Expiry::at(source.time());
+            match source.below(4) {
+                0 => (source.keyspace(), WriteKind::Fence, Expiry::NEVER, vec![], vec![]),
+                1 => (source.keyspace(), WriteKind::Delete, Expiry::NEVER, source.bytes(40), vec![]),
+                _ => (source.keyspace(), WriteKind::Put, expiry, source.bytes(40), source.bytes(300)),
+            }
+        });
+        Self { reads, writes: writes.collect() }
+    }
+
+    pub(crate) fn write(&self, envelope: &Envelope, head: &PrepareHead<'_>, out: &mut Vec<u8>) {
+        let mut writer = PrepareWriter::begin(envelope, head, out);
+        for (keyspace, version, absent, expires_at, key) in &self.reads {
+            let (keyspace, version, absent, expires_at) = (*keyspace, *version, *absent, *expires_at);
+            writer.read(&ReadEntry { keyspace, version, absent, expires_at, key });
+        }
+        for (keyspace, kind, expires_at, key, value) in &self.writes {
+            writer.write(&WriteEntry { keyspace: *keyspace, kind: *kind, expires_at: *expires_at, key, value });
+        }
+        writer.finish();
+    }
+
+    pub(crate) fn of(body: &PrepareBody<'_>) -> Self {
+        let reads =
+            body.reads().map(|read| (read.keyspace, read.version, read.absent, read.expires_at, read.key.to_vec()));
+        let writes = body
+            .writes()
+            .map(|write| (write.keyspace, write.kind, write.expires_at, write.key.to_vec(), write.value.to_vec()));
+        Self { reads: reads.collect(), writes: writes.collect() }
+    }
+}
+
+fn prepare(source: &mut Source, envelope: &Envelope, out: &mut Vec<u8>) -> Sets {
+    let participants = source.shards();
+    let sets = Sets::random(source);
+    let head = PrepareHead {
+        txn: source.txn(),
+        begin: source.time(),
+        commit: source.time(),
+        single: source.flag(),
+        wait: source.flag(),
+        participants: &participants,
+    };
+    sets.write(envelope, &head, out);
+    sets
+}
+
+/// A random message of a kind, encoded as one frame at the end of `out`.
+pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
+    let source = &mut Source(seed);
+    let to = &source.envelope();
+    let (txn, at, keyspace, client) = (source.txn(), source.time(), source.keyspace(), source.client());
+    let (short, long, flag) = (source.bytes(60), source.bytes(600), source.flag());
+    match kind {
+        Kind::Hello => {
+            let role = [Role::Client, Role::Server, Role::Tool][source.below(3)];
+            Hello::new(role, ClusterId::new(source.next()), client, &source.text(20)).encode(to, out);
+        }
+        Kind::Get => {
+            let at = if flag { ReadAt::Snapshot(at) } else { ReadAt::Latest(at) };
+            Get { keyspace, at, client, wait: source.flag(), key: &short }.encode(to, out);
+        }
+        Kind::Prepare => drop(prepare(source, to, out)),
+        Kind::Write => {
+            let expected = source.bytes(50);
+            let version = source.version();
+            let conditions = [
+                Condition::Always,
+                Condition::IfAbsent,
+                Condition::IfPresent,
+                Condition::IfVersion(version),
+                Condition::IfValue(&expected),
+            ];
+            let condition = conditions[source.below(5)];
+            let action = [WriteAction::Put, WriteAction::PutKeepExpiry, WriteAction::Delete][source.below(3)];
+            let (begin, commit, wait, return_previous) = (source.time(), source.time(), source.flag(), source.flag());
+            let expires_at = Expiry::at(at);
+            let (key, value) = (&short[..], &long[..]);
+            Write { txn, begin, commit, keyspace, action, wait, return_previous, expires_at, condition, key, value }
+                .encode(to, out);
+        }
+        Kind::Decide => Decide::new(txn, flag.then_some(at)).encode(to, out),
+        Kind::Status => Status { txn }.encode(to, out),
+        Kind::Terminate => {
+            let shards = source.shards();
+            Terminate { txn, begin: at, commit: source.time(), participants: Shards::new(&shards) }.encode(to, out);
+        }
+        Kind::Freeze => Freeze { txn, begin: at }.encode(to, out),
+        Kind::FetchWriteSet => FetchWriteSet { txn, commit: at }.encode(to, out),
+        Kind::Forget => Forget { txn }.encode(to, out),
+        Kind::Report => {
+            Report { client, watermark: at, acked: Sequence::new(source.next()), closing: flag }.encode(to, out);
+        }
+        Kind::Scan => {
+            Scan { keyspace, cursor: source.next(), limit: 10, at, client, with_values: flag }.encode(to, out);
+        }
+        Kind::Count => Count { keyspace, at, client }.encode(to, out),
+        Kind::ShardStats => ShardStats {}.encode(to, out),
+        Kind::NodeStatus => NodeStatus {}.encode(to, out),
+        Kind::MapPull => MapPull {}.encode(to, out),
+        Kind::MapPush => MapPush { map: &source.map_bytes() }.encode(to, out),
+        Kind::MasterAsk => {
+            let mut command = Vec::new();
+            MasterCommand::RegisterClient { count: 1 + source.below(9) as u32 }.encode(&mut command);
+            MasterAsk { command: &command }.encode(to, out);
+        }
+        Kind::Ping => Ping {}.encode(to, out),
+        Kind::Welcome => {
+            let (cluster, map) = (ClusterId::new(source.next()), source.map_bytes());
+            Welcome { protocol: PROTOCOL.1, cluster, client, now: at, limits: Limits::OURS, map: &map }.encode(to, out);
+        }
+        Kind::Value => {
+            let (version, expires_at) = (source.version(), Expiry::at(at));
+            Value { version, expires_at, prepared_before: flag, present: source.flag(), value: &long }.encode(to, out);
+        }
+        Kind::Vote => Vote { txn, commit: at, verdict: source.verdict() }.encode(to, out),
+        Kind::Written => Written {
+            txn,
+            commit: at,
+            verdict: source.verdict(),
+            previous_present: flag,
+            previous_version: source.version(),
+            previous_expires_at: Expiry::at(source.time()),
+            previous_value: &long,
+        }
+        .encode(to, out),
+        Kind::DecideAck => DecideAck { txn }.encode(to, out),
+        Kind::StatusIs => StatusIs { txn, state: source.state() }.encode(to, out),
+        Kind::FreezeAnswer => FreezeAnswer { txn, state: source.state() }.encode(to, out),
+        Kind::WriteSet => {
+            let mut frame = Vec::new();
+            prepare(source, to, &mut frame);
+            let prepare = Prepare::decode(&Frame::parse(&frame).unwrap()).unwrap();
+            WriteSet { txn, begin: at, commit: source.time(), body: prepare.body }.encode(to, out);
+        }
+        Kind::ScanPage => {
+            let mut page = ScanPageWriter::begin(to, out);
+            for _ in 0..source.below(5) {
+                let (key, value) = (source.bytes(30), source.bytes(100));
+                let (version, expires_at) = (source.version(), Expiry::at(source.time()));
+                assert!(page.push(&ScanEntry { version, expires_at, key: &key, value: &value }));
+            }
+            page.finish(source.next(), flag);
+        }
+        Kind::Counted => Counted { keys: source.next() }.encode(to, out),
+        Kind::StatusList => {
+            let mut list = StatusListWriter::begin(to, out);
+            for _ in 0..source.below(5) {
+                assert!(list.push(&source.text(10), &source.text(30)));
+            }
+            list.finish();
+        }
+        Kind::MapIs => MapIs { map: &source.map_bytes() }.encode(to, out),
+        Kind::MasterReply => {
+            let mut answer = Vec::new();
+            MasterAnswer::Dropped { id: keyspace }.encode(&mut answer);
+            MasterReply { answer: &answer }.encode(to, out);
+        }
+        Kind::Done => Done {}.encode(to, out),
+        Kind::ErrorReply => {
+            let code = ErrorCode::ALL[source.below(ErrorCode::ALL.len())];
+            let other = flag.then_some(txn);
+            let (retry_after_ns, detail, message) = (source.next(), source.next(), source.text(50));
+            ErrorReply { code, retry_after_ns, detail, other, message: &message }.encode(to, out);
+        }
+    }
+}
+
+/// Decodes a frame by its kind and encodes what was read again.
+pub(crate) fn encode_again(frame: &Frame<'_>) -> Result<Vec<u8>, WireError> {
+    fn again<'a, M: Message<'a>>(frame: &Frame<'a>) -> Result<Vec<u8>, WireError> {
+        let mut out = Vec::new();
+        M::decode(frame)?.encode(frame.envelope(), &mut out);
+        Ok(out)
+    }
+    match frame.kind() {
+        Kind::Hello => again::<Hello<'_>>(frame),
+        Kind::Get => again::<Get<'_>>(frame),
+        Kind::Prepare => again::<Prepare<'_>>(frame),
+        Kind::Write => again::<Write<'_>>(frame),
+        Kind::Decide => again::<Decide>(frame),
+        Kind::Status => again::<Status>(frame),
+        Kind::Terminate => again::<Terminate<'_>>(frame),
+        Kind::Freeze => again::<Freeze>(frame),
+        Kind::FetchWriteSet => again::<FetchWriteSet>(frame),
+        Kind::Forget => again::<Forget>(frame),
+        Kind::Report => again::<Report>(frame),
+        Kind::Scan => again::<Scan>(frame),
+        Kind::Count => again::<Count>(frame),
+        Kind::ShardStats => again::<ShardStats>(frame),
+        Kind::NodeStatus => again::<NodeStatus>(frame),
+        Kind::MapPull => again::<MapPull>(frame),
+        Kind::MapPush => again::<MapPush<'_>>(frame),
+        Kind::MasterAsk => again::<MasterAsk<'_>>(frame),
+        Kind::Ping => again::<Ping>(frame),
+        Kind::Welcome => again::<Welcome<'_>>(frame),
+        Kind::Value => again::<Value<'_>>(frame),
+        Kind::Vote => again::<Vote>(frame),
+        Kind::Written => again::<Written<'_>>(frame),
+        Kind::DecideAck => again::<DecideAck>(frame),
+        Kind::StatusIs => again::<StatusIs>(frame),
+        Kind::FreezeAnswer => again::<FreezeAnswer>(frame),
+        Kind::WriteSet => again::<WriteSet<'_>>(frame),
+        Kind::ScanPage => again::<ScanPage<'_>>(frame),
+        Kind::Counted => again::<Counted>(frame),
+        Kind::StatusList => again::<StatusList<'_>>(frame),
+        Kind::MapIs => again::<MapIs<'_>>(frame),
+        Kind::MasterReply => again::<MasterReply<'_>>(frame),
+        Kind::Done => again::<Done>(frame),
+        Kind::ErrorReply => again::<ErrorReply<'_>>(frame),
+    }
+}
