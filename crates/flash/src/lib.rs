@@ -13,10 +13,9 @@
 //! What is deliberately absent: what pages mean (headers, checksums, records), which block to write next, wear levelling and
 //! collection. The layout of the file is in `docs/formats/flash.md`.
 
-#![cfg_attr(not(test), warn(clippy::unwrap_used))]
-
 mod device;
 mod error;
+mod file;
 mod ledger;
 pub mod limits;
 mod memory;
@@ -27,5 +26,7 @@ pub use device::{
     RejectedReason, Token,
 };
 pub use error::{FlashError, Misuse};
+pub use file::layout::{self, DeviceId};
+pub use file::{FileConfig, FileDevice};
 pub use memory::{Fault, MemoryConfig, MemoryDevice, MemoryMedia, OpKind};
 pub use timestone_io::AlignedBuffer;

@@ -14,8 +14,6 @@
 //! The only `unsafe` of the crate is in [`buffer`](AlignedBuffer) and the io_uring engine; the API around it is safe, also
 //! when an engine is dropped while operations are in flight.
 
-#![cfg_attr(not(test), warn(clippy::unwrap_used))]
-
 mod buffer;
 mod engine;
 mod error;

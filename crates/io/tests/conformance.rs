@@ -3,6 +3,8 @@
 //! io_uring is required where the kernel has it: the suite asks the kernel's own switch, so a broken ring engine cannot hide
 //! behind the fallback.
 
+#![expect(clippy::unwrap_used, reason = "a test says what is wrong by where it panics")]
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;

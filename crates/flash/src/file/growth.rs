@@ -1,0 +1,149 @@
+//! Growing the file in the background: reserve, write zeros in pieces, sync, record in the table.
+//!
+//! ```text
+//!   start ─► allocating ─► zeroing (a few pieces in flight) ─► syncing ─► recording ─► done
+//!               └──────────────┴─ failed, once nothing is in flight
+//! ```
+//!
+//! The zeros make later programs change no metadata of the file system, which is what makes their syncs fast
+//! (building-blocks.md). A growth that a crash cuts short is simply begun again: the table says what exists.
+
+use std::io;
+
+use timestone_io::limits::ZERO_FILL_BYTES;
+use timestone_io::{AlignedBuffer, IoFile, IoOp};
+
+use crate::device::Token;
+use crate::error::FlashError;
+use crate::file::layout::Layout;
+use crate::limits::GROW_WRITES_IN_FLIGHT;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Start,
+    Allocating,
+    Zeroing,
+    Syncing,
+    Synced,
+    Recording,
+}
+
+/// What the device has to do next for a growth.
+#[derive(Debug)]
+pub(crate) enum GrowthStep {
+    /// Start this operation and report it.
+    Start(IoOp),
+    /// Nothing until something is reported.
+    Wait,
+    /// Sync the medium and report it.
+    Sync,
+    /// Record in the table that this many blocks exist.
+    Record(u32),
+    /// It is over.
+    Failed(FlashError),
+}
+
+/// One growth under way.
+#[derive(Debug)]
+pub(crate) struct Growth {
+    token: Token,
+    to: u32,
+    /// Next byte of the file to be zeroed, and where that ends.
+    next: u64,
+    end: u64,
+    phase: Phase,
+    writes_in_flight: usize,
+    zeros: Vec<AlignedBuffer>,
+    error: Option<io::Error>,
+}
+
+impl Growth {
+    /// Growth from `from` blocks to `to`.
+    pub(crate) fn new(token: Token, layout: Layout, from: u32, to: u32) -> Self {
+        Self {
+            token,
+            to,
+            next: layout.block_offset(from),
+            end: layout.block_offset(to),
+            phase: Phase::Start,
+            writes_in_flight: 0,
+            zeros: Vec::new(),
+            error: None,
+        }
+    }
+
+    /// Under which token the caller waits for it.
+    pub(crate) fn token(&self) -> Token {
+        self.token
+    }
+
+    /// What is to be done now; call again until it says `Wait` or `Failed`.
+    pub(crate) fn next(&mut self, file: &IoFile) -> GrowthStep {
+        if self.writes_in_flight == 0
+            && let Some(source) = self.error.take()
+        {
+            return GrowthStep::Failed(explain(source));
+        }
+        match self.phase {
+            Phase::Start => {
+                self.phase = Phase::Allocating;
+                self.writes_in_flight = 1;
+                GrowthStep::Start(IoOp::Allocate {
+                    file: file.clone(),
+                    offset: self.next,
+                    length: self.end - self.next,
+                })
+            }
+            Phase::Zeroing if self.error.is_none() && self.next < self.end => self.zero_piece(file),
+            Phase::Zeroing if self.error.is_none() && self.writes_in_flight == 0 => {
+                self.phase = Phase::Syncing;
+                GrowthStep::Sync
+            }
+            Phase::Synced => {
+                self.phase = Phase::Recording;
+                GrowthStep::Record(self.to)
+            }
+            Phase::Allocating | Phase::Zeroing | Phase::Syncing | Phase::Recording => GrowthStep::Wait,
+        }
+    }
+
+    /// An operation that `next` started has ended.
+    pub(crate) fn settle(&mut self, result: io::Result<usize>, buffer: Option<AlignedBuffer>) {
+        self.writes_in_flight -= 1;
+        self.zeros.extend(buffer);
+        if self.phase == Phase::Allocating {
+            self.phase = Phase::Zeroing;
+        }
+        if let Err(error) = result {
+            self.error.get_or_insert(error);
+        }
+    }
+
+    /// The sync that `next` asked for has succeeded.
+    pub(crate) fn synced(&mut self) {
+        assert_eq!(self.phase, Phase::Syncing);
+        self.phase = Phase::Synced;
+    }
+
+    fn zero_piece(&mut self, file: &IoFile) -> GrowthStep {
+        if self.writes_in_flight >= GROW_WRITES_IN_FLIGHT {
+            return GrowthStep::Wait;
+        }
+        let buffer = self.zeros.pop().unwrap_or_else(|| AlignedBuffer::zeroed(ZERO_FILL_BYTES));
+        let length = usize::try_from(self.end - self.next).unwrap_or(ZERO_FILL_BYTES).min(ZERO_FILL_BYTES);
+        let offset = self.next;
+        self.next += length as u64;
+        self.writes_in_flight += 1;
+        GrowthStep::Start(IoOp::Write { file: file.clone(), offset, buffer, length })
+    }
+}
+
+/// A full disk is something the caller can act on; anything else is a failure of the medium.
+fn explain(source: io::Error) -> FlashError {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            FlashError::Full { reason: format!("the file system has no room for it to grow ({source})") }
+        }
+        _ => FlashError::Medium { operation: "grow", source },
+    }
+}
