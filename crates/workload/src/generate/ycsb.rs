@@ -1,0 +1,156 @@
+//! YCSB's core workloads A, B, C, D and F (Cooper et al. 2010), one or several operations to a transaction.
+//!
+//! | workload | reads | else | keys |
+//! |---|---|---|---|
+//! | A | 50 % | update | zipf |
+//! | B | 95 % | update | zipf |
+//! | C | 100 % | | zipf |
+//! | D | 95 % | insert | latest: zipf, counted back from the newest |
+//! | F | 50 % | read-modify-write | zipf |
+//!
+//! A transaction's operations touch different keys. D's inserts go to keys of the client's own; what it reads as "latest" is the
+//! newest of its own inserts and, behind them, of the loaded keys, so that a read never names a key that another client has
+//! not inserted yet.
+
+use crate::{KeyIndex, Op, TxnPlan, WorkloadSpec};
+
+use super::keys::{Keys, UniqueNumbers};
+
+#[derive(Clone, Debug)]
+pub(super) struct Ycsb {
+    other_percent: u64,
+    other: Other,
+    ops_per_txn: u64,
+}
+
+/// What is done where nothing is just read.
+#[derive(Clone, Debug)]
+enum Other {
+    Update,
+    Modify,
+    Insert { numbers: UniqueNumbers, inserted: u64 },
+}
+
+impl Ycsb {
+    pub(super) fn updating(percent: u64, spec: &WorkloadSpec) -> Self {
+        Self { other_percent: percent, other: Other::Update, ops_per_txn: u64::from(spec.ops_per_txn) }
+    }
+
+    pub(super) fn modifying(percent: u64, spec: &WorkloadSpec) -> Self {
+        Self { other_percent: percent, other: Other::Modify, ops_per_txn: u64::from(spec.ops_per_txn) }
+    }
+
+    pub(super) fn inserting(percent: u64, spec: &WorkloadSpec, numbers: UniqueNumbers) -> Self {
+        let other = Other::Insert { numbers, inserted: 0 };
+        Self { other_percent: percent, other, ops_per_txn: u64::from(spec.ops_per_txn) }
+    }
+
+    pub(super) fn next(&mut self, keys: &mut Keys, plan: &mut TxnPlan) {
+        plan.begin("read");
+        let others = (0..self.ops_per_txn).filter(|_| keys.random.percent(self.other_percent)).count();
+        let reads = self.ops_per_txn as usize - others;
+        if let Other::Insert { numbers, inserted } = &mut self.other {
+            for _ in 0..reads {
+                plan.push(Op::Get(latest(keys, numbers, *inserted)));
+            }
+            for _ in 0..others {
+                plan.name = "insert";
+                plan.push(Op::Put(KeyIndex(keys.count() + numbers.take())));
+                *inserted += 1;
+            }
+            return;
+        }
+        let picked = keys.different(self.ops_per_txn);
+        plan.ops.extend(picked.iter().take(reads).map(|&key| Op::Get(key)));
+        for &key in picked.iter().skip(reads) {
+            if matches!(self.other, Other::Modify) {
+                plan.name = "read_modify_write";
+                plan.push(Op::Get(key));
+            } else {
+                plan.name = "update";
+            }
+            plan.push(Op::Put(key));
+        }
+    }
+}
+
+/// The key that lies a drawn rank behind the newest one.
+fn latest(keys: &mut Keys, numbers: &UniqueNumbers, inserted: u64) -> KeyIndex {
+    let back = keys.rank();
+    match back.checked_sub(inserted) {
+        None => KeyIndex(keys.count() + numbers.taken(back)),
+        // The rank lies below the count, so the difference does.
+        Some(behind) => KeyIndex(keys.count() - 1 - behind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::Generator;
+
+    fn plans(name: &str, ops_per_txn: u32) -> Vec<TxnPlan> {
+        let spec = WorkloadSpec { keys: 10_000, ops_per_txn, ..WorkloadSpec::named(name).unwrap() };
+        let mut generator = Generator::new(&spec, 1, 4).unwrap();
+        let mut plan = TxnPlan::default();
+        let mut next = || {
+            generator.next(&mut plan);
+            plan.clone()
+        };
+        std::iter::repeat_with(&mut next).take(20_000).collect()
+    }
+
+    fn read_only_percent(plans: &[TxnPlan]) -> f64 {
+        100.0 * plans.iter().filter(|plan| plan.is_read_only()).count() as f64 / plans.len() as f64
+    }
+
+    #[test]
+    fn the_shares_of_reads_are_ycsbs() {
+        for (name, percent) in
+            [("ycsb-a", 50.0), ("ycsb-b", 95.0), ("ycsb-c", 100.0), ("ycsb-d", 95.0), ("ycsb-f", 50.0)]
+        {
+            let seen = read_only_percent(&plans(name, 1));
+            assert!((seen - percent).abs() < 1.5, "{name}: {seen}");
+        }
+    }
+
+    #[test]
+    fn f_reads_what_it_writes() {
+        for plan in plans("ycsb-f", 1).iter().filter(|plan| !plan.is_read_only()) {
+            let key = plan.ops[0].key();
+            assert_eq!(plan.ops, [Op::Get(key), Op::Put(key)]);
+        }
+    }
+
+    #[test]
+    fn d_reads_only_what_was_loaded_or_inserted_by_itself() {
+        let mut inserted = BTreeSet::new();
+        let (mut fresh, mut reads) = (0, 0);
+        for plan in plans("ycsb-d", 1) {
+            for op in plan.ops {
+                match op {
+                    Op::Put(key) => {
+                        assert!(key.0 >= 10_000 && (key.0 - 10_000) % 4 == 1);
+                        assert!(inserted.insert(key), "inserted twice");
+                    }
+                    other => {
+                        reads += 1;
+                        fresh += u32::from(inserted.contains(&other.key()));
+                        assert!(other.key().0 < 10_000 || inserted.contains(&other.key()));
+                    }
+                }
+            }
+        }
+        assert!(fresh * 2 > reads, "most reads are of late inserts: {fresh} of {reads}");
+    }
+
+    #[test]
+    fn a_transaction_of_several_operations_touches_different_keys() {
+        for plan in plans("ycsb-a", 4) {
+            let keys: BTreeSet<_> = plan.ops.iter().map(|op| op.key()).collect();
+            assert_eq!((plan.ops.len(), keys.len()), (4, 4));
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Histories: what was asked and what was answered, in the order in which it happened.
+//!
+//! ```text
+//!   runner ─► HistoryRecorder ─► EDN, one map a line, Jepsen's form ─► read ─► History ─► check
+//! ```
+//! The form is the one that Jepsen's checkers read:
+//!
+//! ```text
+//!   {:type :invoke, :process 0, :index 0, :time 10, :f :txn, :value [[:r 3 nil] [:append 3 2]]}
+//!   {:type :ok, :process 0, :index 1, :time 25, :f :txn, :value [[:r 3 [1]] [:append 3 2]]}
+//! ```
+//!
+//! # Invariants
+//! - Events stand in real-time order: whatever completed before another was invoked stands before it.
+//! - A process has one transaction at a time. One whose outcome is unknown ends its process with `:info`, and whoever was that
+//!   process goes on as a new one, for the old transaction may still take effect at any time.
+
+mod edn;
+mod read;
+mod record;
+
+use timestone_types::Timestamp;
+
+use crate::{KeyIndex, Op, TxnPlan};
+
+pub use read::read;
+pub use record::{Fate, HistoryRecorder, Slot};
+
+/// Who ran a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Process(pub u64);
+
+/// What an event says of its transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EventKind {
+    /// It begins.
+    Invoke,
+    /// It committed.
+    Ok,
+    /// It certainly did not commit.
+    Fail,
+    /// Nobody knows.
+    Info,
+}
+
+/// What a read returned.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// Nothing: the key is absent, or the transaction has not been answered.
+    Nothing,
+    /// An integer.
+    Integer(i64),
+    /// A list.
+    List(Vec<i64>),
+}
+
+/// One step of a transaction, as a history tells it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MicroOp {
+    /// `[:r key value]`
+    Read {
+        /// The key.
+        key: KeyIndex,
+        /// What was there.
+        seen: Seen,
+    },
+    /// `[:append key element]`
+    Append {
+        /// The key.
+        key: KeyIndex,
+        /// The element.
+        element: i64,
+    },
+    /// `[:w key value]`
+    Write {
+        /// The key.
+        key: KeyIndex,
+        /// The integer; `None` in an invocation that does not know it yet.
+        value: Option<i64>,
+    },
+}
+
+/// One line of a history.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Event {
+    /// What it says.
+    pub kind: EventKind,
+    /// Whose transaction.
+    pub process: Process,
+    /// Its place, from 0.
+    pub index: u64,
+    /// When, counted from the run's begin.
+    pub time: Timestamp,
+    /// The transaction's steps.
+    pub ops: Vec<MicroOp>,
+}
+
+/// All events of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    /// In real-time order.
+    pub events: Vec<Event>,
+}
+
+/// Replaces `ops` by how a history tells a plan before it is answered: reads of nothing, writes of what is known.
+pub fn invocation(plan: &TxnPlan, ops: &mut Vec<MicroOp>) {
+    ops.clear();
+    for op in &plan.ops {
+        match *op {
+            Op::Get(key) => ops.push(MicroOp::Read { key, seen: Seen::Nothing }),
+            Op::Put(key) => ops.push(MicroOp::Write { key, value: None }),
+            Op::Write { key, value } => ops.push(MicroOp::Write { key, value: Some(value) }),
+            Op::Append { key, element } => ops.push(MicroOp::Append { key, element }),
+            Op::Add { key, .. } => {
+                ops.push(MicroOp::Read { key, seen: Seen::Nothing });
+                ops.push(MicroOp::Write { key, value: None });
+            }
+        }
+    }
+}

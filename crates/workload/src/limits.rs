@@ -1,0 +1,24 @@
+//! Bounds of this crate, each with its reason.
+
+use std::time::Duration;
+
+/// Shortest key: one letter and seven digits, enough for ten million keys.
+pub const MIN_KEY_BYTES: usize = 8;
+/// Most keys: their numbers still fit the digits of a 16-byte key with room to spare.
+pub const MAX_KEYS: u64 = 100_000_000_000;
+/// Most accounts of the bank: a reading transaction reads all of them at once.
+pub const MAX_ACCOUNTS: u64 = 10_000;
+/// Steepest contention parameter: beyond it, practically every draw is the first key.
+pub const MAX_ZIPF: f64 = 5.0;
+/// Longest latency told apart from longer ones, which are counted as this.
+pub const MAX_LATENCY: Duration = Duration::from_secs(3_600);
+/// Digits of a latency that a histogram keeps: 0.1 % error.
+pub const LATENCY_DIGITS: u8 = 3;
+/// How often a drawn key is drawn again because the transaction has it already, before its neighbour is taken.
+pub const MAX_REDRAWS: u32 = 16;
+/// Most anomalies of one kind that a checker words: the first few tell the story.
+pub const MAX_REPORTED: usize = 8;
+/// Most edges of one strongly connected component from which a checker searches for the shortest cycle.
+pub const MAX_CYCLE_SEARCHES: usize = 256;
+/// Deepest nesting of vectors and maps that the EDN reader follows; a history needs three.
+pub const MAX_EDN_DEPTH: usize = 16;

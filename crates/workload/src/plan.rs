@@ -1,0 +1,85 @@
+//! One transaction as plain data: what a generator makes and a runner executes, again and again when it aborts.
+
+use crate::KeyIndex;
+
+/// One step of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// Read the key.
+    Get(KeyIndex),
+    /// Write a value of the specified size.
+    Put(KeyIndex),
+    /// Read the integer there and write it back increased; when it would fall below zero, abort the transaction.
+    Add {
+        /// The key.
+        key: KeyIndex,
+        /// What to add.
+        delta: i64,
+    },
+    /// Read the list there and write it back with one more element.
+    Append {
+        /// The key.
+        key: KeyIndex,
+        /// The element, which no other append carries.
+        element: i64,
+    },
+    /// Write this integer.
+    Write {
+        /// The key.
+        key: KeyIndex,
+        /// The integer, which no other write carries.
+        value: i64,
+    },
+}
+
+impl Op {
+    /// The key that the step touches.
+    #[must_use]
+    pub const fn key(self) -> KeyIndex {
+        match self {
+            Self::Get(key)
+            | Self::Put(key)
+            | Self::Add { key, .. }
+            | Self::Append { key, .. }
+            | Self::Write { key, .. } => key,
+        }
+    }
+
+    /// Whether the step writes.
+    #[must_use]
+    pub const fn writes(self) -> bool {
+        !matches!(self, Self::Get(_))
+    }
+
+    /// Whether the step needs what is there.
+    #[must_use]
+    pub const fn reads(self) -> bool {
+        matches!(self, Self::Get(_) | Self::Add { .. } | Self::Append { .. })
+    }
+}
+
+/// A transaction to run; its buffer is used again for the next one.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TxnPlan {
+    /// Its steps, in order.
+    pub ops: Vec<Op>,
+    /// What the workload calls it: `timeline`, `transfer`, `update` …
+    pub name: &'static str,
+}
+
+impl TxnPlan {
+    /// Whether no step writes.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        !self.ops.iter().any(|op| op.writes())
+    }
+
+    pub(crate) fn begin(&mut self, name: &'static str) {
+        self.ops.clear();
+        self.name = name;
+    }
+
+    pub(crate) fn push(&mut self, op: Op) {
+        self.ops.push(op);
+    }
+}
