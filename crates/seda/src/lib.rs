@@ -14,11 +14,14 @@
 
 mod error;
 mod gauge;
+mod lanes;
 mod layout;
 pub mod limits;
+pub mod manual;
 mod metrics;
 mod net;
 mod parcel;
+mod reactor;
 mod runtime;
 mod sleep;
 mod spin;

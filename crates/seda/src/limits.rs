@@ -18,7 +18,7 @@ pub const INTAKE_PER_TURN: usize = 2048;
 pub const MAX_ROUNDS: usize = 8;
 /// Readiness events taken from the operating system at once.
 pub const POLL_EVENTS: usize = 1024;
-/// Turns between looks at the operating system while there is local work without end.
+/// How long a thread spins before it sleeps, when spinning pays.
 pub const SPIN_DEFAULT: Duration = Duration::from_micros(30);
 /// The longest a thread sleeps while it holds events that a full lane or queue refused.
 pub const RETRY_INTERVAL: Duration = Duration::from_micros(100);

@@ -42,9 +42,9 @@ pub struct StageSnapshot {
     pub batches_total: u64,
     /// Turns it was given.
     pub turns_total: u64,
-    /// Events waiting at its last batch.
+    /// Events waiting at the end of its last turn.
     pub queue_length: u64,
-    /// The most that ever waited.
+    /// The most that were ever waiting when a batch began.
     pub queue_length_max: u64,
     /// Events refused because the queue was full.
     pub refused_total: u64,

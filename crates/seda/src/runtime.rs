@@ -1,9 +1,29 @@
 //! Starting, feeding, watching and stopping a set of stages.
+//!
+//! ```text
+//!   start ─► running ── shutdown: flag, wake all ─► draining ── all quiet, nothing under way ─► stop ─► joined
+//!                                                        └───── patience is over ──────────────────┘
+//! ```
+//!
+//! Invariant of draining: it ends when in two looks, one after the other, every thread says that its stages are drained and its
+//! queues empty, and as many events were received as sent, the same numbers in both (Mattern's four counters): then nothing can be
+//! under way between threads.
 
-use std::marker::PhantomData;
-use std::time::Duration;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use crate::{AdmissionLimit, Layout, RuntimeSnapshot, SedaError, Spin, Stage, StageId, TimeSource};
+use crossbeam_queue::ArrayQueue;
+
+use crate::limits::{INJECTOR_CAPACITY, QUEUE_CAPACITY};
+use crate::metrics::ThreadMetrics;
+use crate::reactor::Reactor;
+use crate::sleep::SleepFlag;
+use crate::{
+    AdmissionLimit, Gauge, Layout, Pinning, RuntimeSnapshot, SedaError, Spin, Stage, StageId, StageMetrics, TimeSource, lanes,
+};
 
 /// How a runtime behaves.
 #[derive(Clone, Debug)]
@@ -12,7 +32,8 @@ pub struct RuntimeConfig {
     pub name: String,
     /// How threads wait.
     pub spin: Spin,
-    /// Busy threads of this machine that are known beforehand and are not of this runtime (clients, say).
+    /// Busy threads of this machine that are known beforehand and are not of this runtime (clients, say). Clients that connect over
+    /// loopback are noticed by themselves.
     pub other_threads: usize,
     /// Events that may wait for one stage.
     pub queue_capacity: usize,
@@ -20,62 +41,279 @@ pub struct RuntimeConfig {
     pub admission: Vec<(StageId, AdmissionLimit)>,
 }
 
+impl Default for RuntimeConfig {
+    fn default() -> Self {
+        Self {
+            name: "seda".to_owned(),
+            spin: Spin::default(),
+            other_threads: 0,
+            queue_capacity: QUEUE_CAPACITY,
+            admission: Vec::new(),
+        }
+    }
+}
+
+/// What all threads know of one stage.
+#[derive(Debug)]
+pub(crate) struct StageShared {
+    pub(crate) name: String,
+    pub(crate) thread: usize,
+    pub(crate) place: usize,
+    pub(crate) metrics: StageMetrics,
+    pub(crate) gauge: Gauge,
+    pub(crate) drained: AtomicBool,
+}
+
+/// What all threads know of one thread.
+pub(crate) struct ThreadShared<E> {
+    pub(crate) flag: SleepFlag,
+    pub(crate) waker: mio::Waker,
+    pub(crate) injector: ArrayQueue<(StageId, E)>,
+    pub(crate) metrics: ThreadMetrics,
+    /// During shutdown: stages drained and queues empty, as of the end of its last turn.
+    pub(crate) quiet: AtomicBool,
+    /// Events handed to other threads, counted before they are pushed.
+    pub(crate) sent: AtomicU64,
+    /// Events handed to it from outside, counted before they are pushed.
+    pub(crate) injected: AtomicU64,
+    /// Events taken from lanes and injector, counted at the end of the turn that handled them.
+    pub(crate) received: AtomicU64,
+}
+
+impl<E> ThreadShared<E> {
+    /// Wakes the thread, whatever it does.
+    pub(crate) fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "A thread could not be woken; it will notice at its next deadline.");
+        }
+    }
+}
+
+/// What all threads and handles share.
+pub(crate) struct Shared<E> {
+    pub(crate) threads: Vec<ThreadShared<E>>,
+    pub(crate) stages: Vec<StageShared>,
+    pub(crate) queue_capacity: usize,
+    pub(crate) cores: usize,
+    pub(crate) other_threads: usize,
+    pub(crate) local_peers: AtomicI64,
+    pub(crate) shutting_down: AtomicBool,
+    pub(crate) stopped: AtomicBool,
+}
+
+impl<E> Shared<E> {
+    /// Whether this process and its local clients want more cores than there are.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let peers = usize::from(self.local_peers.load(Ordering::Relaxed) > 0);
+        self.threads.len() + self.other_threads.max(peers) > self.cores
+    }
+
+    fn wake_all(&self) {
+        self.threads.iter().for_each(ThreadShared::wake);
+    }
+
+    /// The sums of sent and received events, if every thread says that it is quiet.
+    fn quiet_counts(&self) -> Option<(u64, u64)> {
+        let (mut sent, mut received) = (0u64, 0u64);
+        for thread in &self.threads {
+            if !thread.quiet.load(Ordering::Acquire) {
+                return None;
+            }
+            received = received.wrapping_add(thread.received.load(Ordering::Acquire));
+        }
+        for thread in &self.threads {
+            sent = sent.wrapping_add(thread.sent.load(Ordering::Acquire));
+            sent = sent.wrapping_add(thread.injected.load(Ordering::Acquire));
+        }
+        Some((sent, received))
+    }
+
+    fn is_drained(&self) -> bool {
+        let first = self.quiet_counts();
+        first.is_some_and(|(sent, received)| sent == received) && self.quiet_counts() == first
+    }
+}
+
 /// Starts stages.
 #[derive(Debug)]
 pub struct Runtime;
 
 impl Runtime {
-    /// Starts one thread per entry of `layout`, which run `stages` until the handle stops them.
+    /// Starts one thread per entry of `layout`, which run `stages` until the handle stops them. A stage's id is its index.
     ///
     /// # Errors
     /// An impossible layout, or what the operating system refuses.
     pub fn start<E: Send + 'static>(
-        _stages: Vec<Box<dyn Stage<E>>>,
-        _layout: Layout,
-        _time: impl TimeSource,
-        _config: RuntimeConfig,
+        stages: Vec<Box<dyn Stage<E>>>,
+        layout: Layout,
+        time: impl TimeSource,
+        config: RuntimeConfig,
     ) -> Result<Handle<E>, SedaError> {
-        Err(SedaError::Size { stages: 0, threads: 0, limit: 0 })
+        let homes = layout.homes(stages.len())?;
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let limit_of = |id: usize| {
+            let named = config.admission.iter().find(|(stage, _)| stage.index() == id);
+            named.map_or(AdmissionLimit::NONE, |&(_, limit)| limit)
+        };
+        let described = stages.iter().zip(&homes).enumerate().map(|(id, (stage, &(thread, place)))| StageShared {
+            name: stage.name().to_owned(),
+            thread,
+            place,
+            metrics: StageMetrics::default(),
+            gauge: Gauge::new(limit_of(id)),
+            drained: AtomicBool::new(false),
+        });
+        let described = described.collect();
+        let start = |what| move |source| SedaError::Start { what, source };
+        let mut polls = Vec::new();
+        let mut threads = Vec::new();
+        for _ in &layout.threads {
+            let poll = mio::Poll::new().map_err(start("poller"))?;
+            let waker = mio::Waker::new(poll.registry(), crate::reactor::WAKER).map_err(start("waker"))?;
+            polls.push(poll);
+            threads.push(ThreadShared {
+                flag: SleepFlag::default(),
+                waker,
+                injector: ArrayQueue::new(INJECTOR_CAPACITY),
+                metrics: ThreadMetrics::default(),
+                quiet: AtomicBool::new(false),
+                sent: AtomicU64::new(0),
+                injected: AtomicU64::new(0),
+                received: AtomicU64::new(0),
+            });
+        }
+        let shared = Arc::new(Shared {
+            threads,
+            stages: described,
+            queue_capacity: config.queue_capacity,
+            cores,
+            other_threads: config.other_threads,
+            local_peers: AtomicI64::new(0),
+            shutting_down: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+        });
+        let mut handle = Handle { shared: Arc::clone(&shared), threads: Vec::new() };
+        let time: Arc<dyn TimeSource> = Arc::new(time);
+        let mut stages: Vec<Option<Box<dyn Stage<E>>>> = stages.into_iter().map(Some).collect();
+        for (index, (poll, lanes)) in polls.into_iter().zip(lanes::mesh(layout.threads.len())).enumerate() {
+            let own = layout.threads[index].iter();
+            let own = own.filter_map(|&id| stages[id.index()].take().map(|stage| (id, stage))).collect();
+            let reactor = Reactor::new(index, Arc::clone(&shared), own, lanes, poll, Arc::clone(&time), config.spin)
+                .map_err(start("poller"))?;
+            let core = core_of(&layout.pinning, index, cores);
+            let spawned = thread::Builder::new().name(format!("{}-{index}", config.name)).spawn(move || {
+                pin(core);
+                reactor.run_or_abort();
+            });
+            handle.threads.push(spawned.map_err(start("thread"))?);
+        }
+        Ok(handle)
+    }
+}
+
+fn core_of(pinning: &Pinning, thread: usize, cores: usize) -> Option<usize> {
+    match pinning {
+        Pinning::None => None,
+        Pinning::Cores => {
+            // The cores that the process may use need not be numbered from zero.
+            let allowed = rustix::thread::sched_getaffinity(None).ok()?;
+            let usable = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+            usable.cycle().nth(thread % cores.max(1))
+        }
+        Pinning::List(list) => list.get(thread % list.len().max(1)).copied(),
+    }
+}
+
+/// Binds the calling thread; a core that cannot be had is a matter of speed, not of correctness.
+fn pin(core: Option<usize>) {
+    let Some(core) = core.filter(|&core| core < rustix::thread::CpuSet::MAX_CPU) else { return };
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
+        tracing::warn!(core, %error, "A thread could not be bound to its core and runs unbound.");
     }
 }
 
 /// A running runtime; dropping it stops the threads without draining.
-#[derive(Debug)]
-pub struct Handle<E> {
-    event: PhantomData<fn(E)>,
+pub struct Handle<E: Send + 'static> {
+    shared: Arc<Shared<E>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl<E: Send + 'static> Handle<E> {
     /// For threads outside.
     #[must_use]
     pub fn injector(&self) -> Injector<E> {
-        Injector { event: PhantomData }
+        Injector { shared: Arc::clone(&self.shared) }
     }
 
     /// What all stages and threads have done so far.
     #[must_use]
     pub fn metrics(&self) -> RuntimeSnapshot {
-        RuntimeSnapshot { stages: Vec::new(), threads: Vec::new() }
+        let stage = |stage: &StageShared| stage.metrics.snapshot(&stage.name, stage.thread, &stage.gauge);
+        RuntimeSnapshot {
+            stages: self.shared.stages.iter().map(stage).collect(),
+            threads: self.shared.threads.iter().map(|thread| thread.metrics.snapshot()).collect(),
+        }
     }
 
     /// Tells all stages to finish, waits until they are drained, stops and joins the threads.
     ///
     /// # Errors
     /// [`SedaError::NotDrained`] when that takes longer than `patience`; the threads are stopped nevertheless.
-    pub fn shutdown(self, _patience: Duration) -> Result<(), SedaError> {
-        Ok(())
+    pub fn shutdown(mut self, patience: Duration) -> Result<(), SedaError> {
+        self.shared.shutting_down.store(true, Ordering::SeqCst);
+        self.shared.wake_all();
+        let begin = Instant::now();
+        let mut drained = self.shared.is_drained();
+        while !drained && begin.elapsed() < patience {
+            thread::sleep(Duration::from_micros(200));
+            drained = self.shared.is_drained();
+        }
+        let result = if drained { Ok(()) } else { Err(self.undrained(patience)) };
+        self.stop();
+        result
+    }
+
+    fn undrained(&self, waited: Duration) -> SedaError {
+        let busy = self.shared.stages.iter().filter(|stage| !stage.drained.load(Ordering::Acquire));
+        let mut stages: Vec<String> = busy.map(|stage| stage.name.clone()).collect();
+        if stages.is_empty() {
+            stages.push("queues between stages".to_owned());
+        }
+        SedaError::NotDrained { waited, stages }
+    }
+
+    fn stop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        self.shared.wake_all();
+        for thread in self.threads.drain(..) {
+            // A panicking stage has aborted the process, so a thread ends by returning.
+            let _ = thread.join();
+        }
     }
 }
 
-/// Sends events into a runtime from threads outside of it.
-#[derive(Debug)]
-pub struct Injector<E> {
-    event: PhantomData<fn(E)>,
+impl<E: Send + 'static> Drop for Handle<E> {
+    fn drop(&mut self) {
+        self.stop();
+    }
 }
 
-impl<E> Clone for Injector<E> {
+impl<E: Send + 'static> fmt::Debug for Handle<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle").field("threads", &self.threads).finish_non_exhaustive()
+    }
+}
+
+/// Sends events into a runtime from threads outside of it: bounded, many producers.
+pub struct Injector<E: Send + 'static> {
+    shared: Arc<Shared<E>>,
+}
+
+impl<E: Send + 'static> Clone for Injector<E> {
     fn clone(&self) -> Self {
-        Self { event: PhantomData }
+        Self { shared: Arc::clone(&self.shared) }
     }
 }
 
@@ -83,8 +321,27 @@ impl<E: Send + 'static> Injector<E> {
     /// Queues an event for a stage, and wakes its thread if that sleeps.
     ///
     /// # Errors
-    /// The event itself when the queue is full, or when the runtime has stopped.
-    pub fn send(&self, _to: StageId, event: E) -> Result<(), E> {
-        Err(event)
+    /// The event itself when the queue is full, when there is no such stage, or when the runtime has stopped.
+    pub fn send(&self, to: StageId, event: E) -> Result<(), E> {
+        let Some(stage) = self.shared.stages.get(to.index()) else { return Err(event) };
+        if self.shared.stopped.load(Ordering::Acquire) {
+            return Err(event);
+        }
+        let thread = &self.shared.threads[stage.thread];
+        thread.injected.fetch_add(1, Ordering::AcqRel);
+        if let Err((_, event)) = thread.injector.push((to, event)) {
+            thread.injected.fetch_sub(1, Ordering::AcqRel);
+            return Err(event);
+        }
+        if thread.flag.must_wake() {
+            thread.wake();
+        }
+        Ok(())
+    }
+}
+
+impl<E: Send + 'static> fmt::Debug for Injector<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Injector").finish_non_exhaustive()
     }
 }

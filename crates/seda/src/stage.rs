@@ -113,6 +113,10 @@ pub struct Readiness {
     pub readable: bool,
     /// There is room to write (or an error).
     pub writable: bool,
+    /// The peer sends nothing more after what can be read.
+    pub read_closed: bool,
+    /// Nothing can be written any more.
+    pub write_closed: bool,
 }
 
 /// Bits of an operating-system token that hold a stage's own token; those above hold the stage's place on its thread.
@@ -237,6 +241,11 @@ impl<'a, E> Context<'a, E> {
     pub fn finish_parcel(&mut self, parcel: Parcel) {
         self.driver.gauge(self.stage).release(u64::from(parcel.frames), parcel.bytes.len() as u64);
         self.parcels.give(parcel.bytes);
+    }
+
+    /// The buffers and the driver, borrowed side by side.
+    pub(crate) fn pool_and_driver(&mut self) -> (&mut ParcelPool, &dyn Driver<E>) {
+        (self.parcels, self.driver)
     }
 
     /// What is admitted to a stage.

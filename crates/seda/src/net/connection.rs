@@ -1,0 +1,216 @@
+//! One connection: its socket, what was received of an unfinished frame, what is to be written, and where it is in its life.
+//!
+//! ```text
+//!   Dialling ─► Open ─► Flushing (nothing read any more) ─► Lingering (our end shut, input discarded) ─► gone
+//!                 └───────────── error, reset, abort, end of stream and everything answered ──────────────►
+//! ```
+//!
+//! Invariants: `queued` is the sum of what is left in `out`; an idle connection holds no buffers. Lingering lets the peer read
+//! our last words: closing a socket with unread input would reset it, and destroy them.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write};
+
+use mio::net::TcpStream;
+use timestone_types::Timestamp;
+
+use super::{ConnectionView, DisconnectReason};
+use crate::ParcelPool;
+use crate::limits::WRITE_SLICES;
+
+/// Where a connection is in its life.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Its dial is not answered yet.
+    Dialling,
+    /// Both directions work, as far as is known.
+    Open,
+    /// It is closed once its output is written.
+    Flushing(DisconnectReason),
+    /// Its output is written and our end shut; waits for the peer's end.
+    Lingering(DisconnectReason),
+}
+
+/// What became of writing.
+#[derive(Debug)]
+pub(super) enum Written {
+    /// Everything.
+    All,
+    /// The socket takes no more at the moment.
+    Blocked,
+    /// The connection is lost.
+    Failed(io::Error),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: TcpStream,
+    pub(super) view: ConnectionView,
+    pub(super) phase: Phase,
+    /// The beginning of a frame whose rest is not here yet, or frames that nobody takes at the moment.
+    pub(super) received: Vec<u8>,
+    /// Bytes that `received` needs before splitting it again makes sense.
+    pub(super) needed: usize,
+    out: VecDeque<Vec<u8>>,
+    /// Bytes of the first buffer of `out` that are written.
+    written: usize,
+    /// Bytes in `out` that are not written.
+    pub(super) queued: usize,
+    /// The socket may have something to read.
+    pub(super) readable: bool,
+    /// The socket may take something.
+    pub(super) writable: bool,
+    /// It is in the list of those to be read.
+    pub(super) listed_to_read: bool,
+    /// It is in the list of those to be written.
+    pub(super) listed_to_write: bool,
+    /// It is in the queue of those whose time is watched.
+    pub(super) watched: bool,
+    /// The peer sends nothing more.
+    pub(super) ended: bool,
+    /// The poller has seen the end of what the peer sends; it may not be read yet.
+    pub(super) end_seen: bool,
+    /// Nothing can be written any more.
+    pub(super) dead: bool,
+    /// It has sent a frame.
+    pub(super) used: bool,
+    /// Frames in `received` wait for room at their stage.
+    pub(super) stalled: bool,
+    /// Its events that the courier keeps.
+    pub(super) held: u32,
+    /// The last time that something was queued for or written to it.
+    pub(super) progress: Timestamp,
+}
+
+/// Parcels up to this size are appended to the buffer before them, if that has room: cheaper than a slice of their own.
+const APPEND_BYTES: usize = 2048;
+
+impl Connection {
+    pub(super) fn new(stream: TcpStream, view: ConnectionView, phase: Phase, now: Timestamp) -> Self {
+        Self {
+            stream,
+            view,
+            phase,
+            received: Vec::new(),
+            needed: 0,
+            out: VecDeque::new(),
+            written: 0,
+            queued: 0,
+            readable: false,
+            writable: true,
+            listed_to_read: false,
+            listed_to_write: false,
+            watched: false,
+            ended: false,
+            end_seen: false,
+            dead: false,
+            used: false,
+            stalled: false,
+            held: 0,
+            progress: now,
+        }
+    }
+
+    /// Whether it takes output: commands to connections that are ending are dropped.
+    pub(super) fn takes_output(&self) -> bool {
+        matches!(self.phase, Phase::Dialling | Phase::Open)
+    }
+
+    /// Queues output.
+    pub(super) fn queue(&mut self, bytes: Vec<u8>, pool: &mut ParcelPool) {
+        self.queued += bytes.len();
+        if bytes.len() <= APPEND_BYTES
+            && let Some(last) = self.out.back_mut()
+            && last.capacity() - last.len() >= bytes.len()
+        {
+            last.extend_from_slice(&bytes);
+            pool.give(bytes);
+            return;
+        }
+        if bytes.is_empty() {
+            pool.give(bytes);
+        } else {
+            self.out.push_back(bytes);
+        }
+    }
+
+    /// Writes what is queued, with one call unless there are very many buffers. Counts calls in `writes`.
+    pub(super) fn write(&mut self, pool: &mut ParcelPool, writes: &mut u64) -> Written {
+        while self.queued > 0 {
+            let offered: usize;
+            *writes += 1;
+            let result = if self.out.len() == 1 {
+                offered = self.queued;
+                self.stream.write(&self.out[0][self.written..])
+            } else {
+                let mut slices = [IoSlice::new(&[]); WRITE_SLICES];
+                let mut count = 0;
+                let mut bytes = 0;
+                for (slice, buffer) in slices.iter_mut().zip(&self.out) {
+                    let rest = if count == 0 { &buffer[self.written..] } else { &buffer[..] };
+                    bytes += rest.len();
+                    *slice = IoSlice::new(rest);
+                    count += 1;
+                }
+                offered = bytes;
+                self.stream.write_vectored(&slices[..count])
+            };
+            match result {
+                Ok(0) => return Written::Failed(io::ErrorKind::WriteZero.into()),
+                Ok(bytes) => {
+                    self.took(bytes, pool);
+                    if bytes < offered {
+                        // The rest would block: the poller tells when there is room again.
+                        self.writable = false;
+                        return Written::Blocked;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.writable = false;
+                    return Written::Blocked;
+                }
+                Err(error) => return Written::Failed(error),
+            }
+        }
+        Written::All
+    }
+
+    /// Drops `bytes` written bytes from the queue.
+    fn took(&mut self, bytes: usize, pool: &mut ParcelPool) {
+        self.queued -= bytes;
+        self.written += bytes;
+        while let Some(first) = self.out.front() {
+            if self.written < first.len() {
+                break;
+            }
+            self.written -= first.len();
+            if let Some(buffer) = self.out.pop_front() {
+                pool.give(buffer);
+            }
+        }
+        debug_assert!(self.queued > 0 || (self.out.is_empty() && self.written == 0), "nothing is left of written buffers");
+    }
+
+    /// Keeps `rest` (the end of what was received) until more comes; an empty rest gives the buffer back.
+    pub(super) fn keep(&mut self, rest: &[u8], pool: &mut ParcelPool) {
+        if rest.is_empty() {
+            pool.give(std::mem::take(&mut self.received));
+            return;
+        }
+        if self.received.capacity() == 0 {
+            self.received = pool.take();
+        }
+        self.received.clear();
+        self.received.extend_from_slice(rest);
+    }
+
+    /// Gives all buffers back.
+    pub(super) fn release(&mut self, pool: &mut ParcelPool) {
+        pool.give(std::mem::take(&mut self.received));
+        self.out.drain(..).for_each(|buffer| pool.give(buffer));
+        self.queued = 0;
+        self.written = 0;
+    }
+}

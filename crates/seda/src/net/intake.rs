@@ -1,0 +1,228 @@
+//! From received bytes to parcels: splits, groups by destination, copies each run of frames once.
+//!
+//! ```text
+//!   bytes:  [f→2][f→2][f→5][f→2][part…]
+//!            └── run ─┘└run┘└run┘  └── rest
+//!   parcels: 2: f f f     5: f
+//! ```
+//!
+//! Order within a destination is kept; between destinations there is none. Frames of a stage without room are answered `Busy` by
+//! the protocol one by one, or, if it cannot say that, splitting stops there.
+
+use crate::gauge::Gauge;
+use crate::limits::MAX_STAGES;
+use crate::net::{Break, ConnectionView, Protocol, Split};
+use crate::{Parcel, ParcelPool, StageId};
+
+/// No open parcel for that stage.
+const NONE: u16 = u16::MAX;
+
+/// The parcels being filled from one connection's bytes. Reused from read to read.
+#[derive(Debug, Default)]
+pub(super) struct Intake {
+    /// By stage: its place in `open`.
+    place: Vec<u16>,
+    open: Vec<(StageId, Parcel)>,
+}
+
+/// How splitting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// What is left, if anything, is the beginning of a frame of this many bytes.
+    Wants(usize),
+    /// The next frame's stage has no room, and the protocol cannot say so.
+    Stalled,
+    /// The connection broke the protocol.
+    Broken(Break),
+}
+
+/// What came of splitting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Bytes that are dealt with; the rest is the connection's to keep.
+    pub(super) consumed: usize,
+    /// Frames answered with `Busy`.
+    pub(super) busy: u64,
+    /// How it ended.
+    pub(super) ended: Ended,
+}
+
+/// A run of frames, one after another, for one stage.
+#[derive(Clone, Copy)]
+struct Run {
+    to: StageId,
+    begin: usize,
+    frames: u32,
+    admitted: bool,
+}
+
+impl Intake {
+    /// Splits `bytes` into the open parcels; answers of refused frames go to `answers`.
+    pub(super) fn split<'a, P: Protocol>(
+        &mut self,
+        protocol: &mut P,
+        view: &ConnectionView,
+        bytes: &[u8],
+        max_frame: usize,
+        pool: &mut ParcelPool,
+        gauge_of: impl Fn(StageId) -> &'a Gauge,
+        answers: &mut Vec<u8>,
+    ) -> Outcome {
+        let mut at = 0;
+        let mut busy = 0;
+        let mut run: Option<Run> = None;
+        let ended = loop {
+            let rest = &bytes[at..];
+            if rest.is_empty() {
+                break Ended::Wants(0);
+            }
+            let (length, to) = match protocol.split(view, rest) {
+                Split::Frame { length, .. } if length > max_frame => {
+                    break Ended::Broken(Break::TooLong { needed: length, bound: max_frame });
+                }
+                Split::Frame { length, to } if length > 0 && length <= rest.len() => (length, to),
+                Split::Frame { .. } | Split::Broken => break Ended::Broken(Break::Malformed),
+                Split::Incomplete { needed } if needed > max_frame => {
+                    break Ended::Broken(Break::TooLong { needed, bound: max_frame });
+                }
+                Split::Incomplete { needed } => break Ended::Wants(needed.max(rest.len() + 1)),
+            };
+            match &mut run {
+                Some(open) if open.to == to => open.frames += 1,
+                _ => {
+                    let admitted = gauge_of(to).has_room();
+                    if let Some(ended) = run.replace(Run { to, begin: at, frames: 1, admitted }) {
+                        self.copy(ended, &bytes[..at], view, pool);
+                    }
+                }
+            }
+            if run.is_some_and(|run| !run.admitted) {
+                if !protocol.busy(view, &rest[..length], answers) {
+                    run = None;
+                    break Ended::Stalled;
+                }
+                busy += 1;
+            }
+            at += length;
+        };
+        if let Some(ended) = run {
+            self.copy(ended, &bytes[..at], view, pool);
+        }
+        Outcome { consumed: at, busy, ended }
+    }
+
+    /// Copies a run, which ends where `bytes` does, into its parcel.
+    fn copy(&mut self, run: Run, bytes: &[u8], view: &ConnectionView, pool: &mut ParcelPool) {
+        if !run.admitted {
+            return;
+        }
+        let index = run.to.index();
+        assert!(index < MAX_STAGES, "the protocol names a stage that cannot exist: {}", run.to);
+        if index >= self.place.len() {
+            self.place.resize(index + 1, NONE);
+        }
+        if self.place[index] == NONE {
+            self.place[index] = self.open.len() as u16;
+            self.open.push((run.to, Parcel::new(view.origin, pool.take())));
+        }
+        let parcel = &mut self.open[self.place[index] as usize].1;
+        parcel.frames += run.frames;
+        parcel.bytes.extend_from_slice(&bytes[run.begin..]);
+    }
+
+    /// Takes the filled parcels out.
+    pub(super) fn take(&mut self, mut each: impl FnMut(StageId, Parcel)) {
+        for (to, parcel) in self.open.drain(..) {
+            self.place[to.index()] = NONE;
+            each(to, parcel);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{AdmissionLimit, ConnectionId, Generation, Origin};
+
+    /// Frames are `[length][stage][payload…]`; a length of 255 is malformed, and stage 9's frames are announced as huge.
+    struct Toy {
+        says_busy: bool,
+    }
+
+    impl Protocol for Toy {
+        fn split(&mut self, _: &ConnectionView, bytes: &[u8]) -> Split {
+            match bytes {
+                [255, ..] => Split::Broken,
+                [_, 9, ..] => Split::Incomplete { needed: 1 << 20 },
+                [length, to, ..] if bytes.len() >= *length as usize => {
+                    Split::Frame { length: *length as usize, to: StageId::new(u16::from(*to)) }
+                }
+                [length, ..] => Split::Incomplete { needed: *length as usize },
+                [] => Split::Broken,
+            }
+        }
+
+        fn busy(&mut self, _: &ConnectionView, frame: &[u8], out: &mut Vec<u8>) -> bool {
+            out.extend_from_slice(frame);
+            self.says_busy
+        }
+
+        fn refuse(&mut self, _: &ConnectionView, _: Break, _: &[u8], _: &mut Vec<u8>) {}
+    }
+
+    fn split(bytes: &[u8], says_busy: bool) -> (Outcome, Vec<(StageId, u32, Vec<u8>)>, Vec<u8>) {
+        let origin = Origin { stage: StageId::new(0), connection: ConnectionId::new(1), generation: Generation::new(2) };
+        let view = ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
+        let (open, full) = (Gauge::default(), Gauge::new(AdmissionLimit { requests: 0, bytes: 0 }));
+        let gauge_of = |stage: StageId| if stage.index() == 8 { &full } else { &open };
+        let (mut intake, mut pool, mut answers) = (Intake::default(), ParcelPool::new(), Vec::new());
+        let mut toy = Toy { says_busy };
+        let outcome = intake.split(&mut toy, &view, bytes, 1000, &mut pool, gauge_of, &mut answers);
+        let mut parcels = Vec::new();
+        intake.take(|to, parcel| {
+            assert_eq!(parcel.origin, origin);
+            parcels.push((to, parcel.frames, parcel.bytes));
+        });
+        assert!(intake.place.iter().all(|&place| place == NONE));
+        (outcome, parcels, answers)
+    }
+
+    #[test]
+    fn frames_are_grouped_by_destination_in_order_and_the_rest_is_kept() {
+        let (outcome, parcels, _) = split(&[3, 2, 10, 3, 2, 11, 2, 5, 3, 2, 12, 9, 2, 1], true);
+        assert_eq!(outcome, Outcome { consumed: 11, busy: 0, ended: Ended::Wants(9) });
+        assert_eq!(
+            parcels,
+            [
+                (StageId::new(2), 3, vec![3, 2, 10, 3, 2, 11, 3, 2, 12]),
+                (StageId::new(5), 1, vec![2, 5]),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_came_before_a_broken_frame_is_delivered() {
+        let (outcome, parcels, _) = split(&[2, 1, 255, 1], true);
+        assert_eq!(outcome, Outcome { consumed: 2, busy: 0, ended: Ended::Broken(Break::Malformed) });
+        assert_eq!(parcels, [(StageId::new(1), 1, vec![2, 1])]);
+        let (outcome, ..) = split(&[0, 1], true);
+        assert_eq!(outcome.ended, Ended::Broken(Break::Malformed));
+        let (outcome, ..) = split(&[7, 9], true);
+        assert_eq!(outcome.ended, Ended::Broken(Break::TooLong { needed: 1 << 20, bound: 1000 }));
+    }
+
+    #[test]
+    fn frames_of_a_full_stage_are_answered_and_others_pass() {
+        let (outcome, parcels, answers) = split(&[2, 8, 3, 8, 1, 2, 1, 2, 8], true);
+        assert_eq!(outcome, Outcome { consumed: 9, busy: 3, ended: Ended::Wants(0) });
+        assert_eq!(parcels, [(StageId::new(1), 1, vec![2, 1])]);
+        assert_eq!(answers, [2, 8, 3, 8, 1, 2, 8]);
+    }
+
+    #[test]
+    fn a_protocol_that_cannot_say_busy_stalls_at_the_first_such_frame() {
+        let (outcome, parcels, _) = split(&[2, 1, 2, 8, 2, 1], false);
+        assert_eq!(outcome, Outcome { consumed: 2, busy: 0, ended: Ended::Stalled });
+        assert_eq!(parcels, [(StageId::new(1), 1, vec![2, 1])]);
+    }
+}

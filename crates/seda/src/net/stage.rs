@@ -1,0 +1,800 @@
+//! The I/O stage of TCP connections: accepts, dials, reads, writes, closes.
+//!
+//! In a turn: `ready` marks what the poller reported; `handle` queues parcels and carries out commands; `turn` accepts, reads and
+//! hands on; `flush` writes each connection that has something once.
+//!
+//! Invariants: a connection is read from only while its output is within the bound, its events are taken by their stages, and it
+//! has not ended. A slot's generation rises with every connection, so that answers to a past one are dropped. Edge-triggered: a
+//! connection stays `readable` until a read came back short or would block.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::sync::Arc;
+
+use mio::Interest;
+use mio::net::{TcpListener, TcpStream};
+use timestone_types::Timestamp;
+
+use super::connection::{Connection, Phase, Written};
+use super::courier::{Courier, Holder};
+use super::intake::{Ended, Intake};
+use super::{Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, NetMetrics, ParcelEvent, Protocol};
+use crate::limits::{
+    ACCEPT_PAUSE, ACCEPTS_PER_TURN, DIAL_TIMEOUT, FLUSH_LINGER, HALF_CLOSE_LINGER, MAX_CONNECTIONS, MAX_FRAME_BYTES,
+    OUTPUT_BOUND, POOL_LARGEST, READ_BYTES, READ_PER_TURN, RETRY_INTERVAL,
+};
+use crate::{ConnectionId, Context, Generation, Origin, Parcel, Readiness, SedaError, Stage, StageId};
+
+/// Bounds and wiring of a net stage.
+#[derive(Clone, Debug)]
+pub struct NetConfig {
+    /// Its name in metrics and logs.
+    pub name: String,
+    /// Who is told of accepted connections opening and closing (dialled ones name their own).
+    pub owner: Option<StageId>,
+    /// The net stages that accepted connections are handed to in turn, itself included; empty: it keeps all.
+    pub share_with: Vec<StageId>,
+    /// Most connections.
+    pub max_connections: usize,
+    /// Longest frame, in bytes.
+    pub max_frame_bytes: usize,
+    /// Output waiting for one connection above which it is no longer read from, in bytes.
+    pub output_bound_bytes: usize,
+}
+
+impl Default for NetConfig {
+    fn default() -> Self {
+        Self {
+            name: "net".to_owned(),
+            owner: None,
+            share_with: Vec::new(),
+            max_connections: MAX_CONNECTIONS,
+            max_frame_bytes: MAX_FRAME_BYTES,
+            output_bound_bytes: OUTPUT_BOUND,
+        }
+    }
+}
+
+/// Tokens with this bit are listeners', the others connections'.
+const LISTENER_BIT: u64 = 1 << 40;
+/// The beginning of a frame up to this size is put in front of what is read next; a longer one is collected in its own buffer.
+const SCRATCH_HEAD: usize = READ_BYTES / 4;
+
+#[derive(Debug)]
+struct Listener {
+    socket: TcpListener,
+    ready: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    connection: Option<Box<Connection>>,
+}
+
+/// See the module; `E` carries its parcels, `P` splits its bytes.
+#[derive(Debug)]
+pub struct NetStage<E, P> {
+    protocol: P,
+    config: NetConfig,
+    metrics: Arc<NetMetrics>,
+    listeners: Vec<Listener>,
+    /// The accept that failed for want of resources is tried again then.
+    accept_again: Option<Timestamp>,
+    next_share: usize,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    to_read: Vec<u32>,
+    to_write: Vec<u32>,
+    /// Connections whose frames wait for room at their stage.
+    stalled: Vec<u32>,
+    /// Dials under way, and connections that are ending, in the order of their next check.
+    dials: VecDeque<(Timestamp, Holder)>,
+    watched: VecDeque<(Timestamp, Holder)>,
+    courier: Courier<E>,
+    intake: Intake,
+    scratch: Vec<u8>,
+    answers: Vec<u8>,
+    now: Timestamp,
+    shutting_down: bool,
+}
+
+impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
+    /// A net stage without listeners; `protocol` splits what its connections receive.
+    pub fn new(protocol: P, config: NetConfig) -> Self {
+        Self {
+            protocol,
+            config,
+            metrics: Arc::default(),
+            listeners: Vec::new(),
+            accept_again: None,
+            next_share: 0,
+            slots: Vec::new(),
+            free: Vec::new(),
+            to_read: Vec::new(),
+            to_write: Vec::new(),
+            stalled: Vec::new(),
+            dials: VecDeque::new(),
+            watched: VecDeque::new(),
+            courier: Courier::new(),
+            intake: Intake::default(),
+            scratch: Vec::new(),
+            answers: Vec::new(),
+            now: Timestamp::ZERO,
+            shutting_down: false,
+        }
+    }
+
+    /// Binds a listener now, to be served once the runtime runs; the address tells the port if 0 was asked for.
+    ///
+    /// # Errors
+    /// [`SedaError::Listen`].
+    pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, SedaError> {
+        let refused = |source| SedaError::Listen { address, source };
+        let socket = TcpListener::bind(address).map_err(refused)?;
+        let bound = socket.local_addr().map_err(refused)?;
+        self.listeners.push(Listener { socket, ready: false });
+        Ok(bound)
+    }
+
+    /// Its counters.
+    pub fn metrics(&self) -> Arc<NetMetrics> {
+        Arc::clone(&self.metrics)
+    }
+
+    fn connection(&mut self, origin: Origin) -> Option<(u32, &mut Connection)> {
+        let slot = self.slots.get_mut(origin.connection.index())?;
+        if slot.generation != origin.generation.number() {
+            return None;
+        }
+        Some((origin.connection.index() as u32, slot.connection.as_deref_mut()?))
+    }
+
+    fn at(&mut self, index: u32) -> Option<&mut Connection> {
+        self.slots.get_mut(index as usize)?.connection.as_deref_mut()
+    }
+
+    fn holder(&mut self, (index, generation): Holder) -> Option<&mut Connection> {
+        let slot = self.slots.get_mut(index as usize)?;
+        if slot.generation == generation { slot.connection.as_deref_mut() } else { None }
+    }
+
+    fn count(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Puts a connection on the list of those to be read from, if it is not there and may be.
+    fn list_to_read(&mut self, index: u32) -> bool {
+        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return false };
+        if connection.readable && !connection.listed_to_read {
+            connection.listed_to_read = true;
+            self.to_read.push(index);
+        }
+        connection.listed_to_read
+    }
+
+    fn list_to_write(&mut self, index: u32) {
+        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
+        if !connection.listed_to_write {
+            connection.listed_to_write = true;
+            self.to_write.push(index);
+        }
+    }
+
+    /// Has an ending connection looked at again after a while.
+    fn watch(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        let Some(connection) = slot.connection.as_deref_mut() else { return };
+        if !connection.watched {
+            connection.watched = true;
+            self.watched.push_back((self.now.saturating_add(HALF_CLOSE_LINGER), (index, slot.generation)));
+        }
+    }
+
+    // ---- opening ----
+
+    fn accept(&mut self, ctx: &mut Context<'_, E>) {
+        for index in 0..self.listeners.len() {
+            for accepted in 0.. {
+                if !self.listeners[index].ready {
+                    break;
+                }
+                if accepted == ACCEPTS_PER_TURN {
+                    ctx.want_turn();
+                    break;
+                }
+                match self.listeners[index].socket.accept() {
+                    Ok((stream, peer)) => self.share(ctx, stream, peer),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.listeners[index].ready = false,
+                    Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                    Err(error) => {
+                        tracing::warn!(stage = %self.config.name, %error, "Cannot accept a connection; is the limit on open files too low?");
+                        self.accept_again = Some(self.now.saturating_add(ACCEPT_PAUSE));
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps an accepted connection, or hands it to the net stage whose turn it is.
+    fn share(&mut self, ctx: &mut Context<'_, E>, stream: TcpStream, peer: SocketAddr) {
+        let target = self.config.share_with.get(self.next_share).copied().unwrap_or(ctx.stage());
+        self.next_share = (self.next_share + 1) % self.config.share_with.len().max(1);
+        if target == ctx.stage() {
+            self.adopt(ctx, stream, peer);
+            return;
+        }
+        if let Err(event) = ctx.send(target, E::from_command(NetCommand::Adopt { stream, peer }))
+            && let Ok(NetCommand::Adopt { stream, peer }) = event.into_command()
+        {
+            self.adopt(ctx, stream, peer);
+        }
+    }
+
+    fn adopt(&mut self, ctx: &mut Context<'_, E>, mut stream: TcpStream, peer: SocketAddr) {
+        let refusal = if self.shutting_down {
+            Some(Break::ShuttingDown)
+        } else if self.count() >= self.config.max_connections {
+            Some(Break::TooManyConnections { bound: self.config.max_connections })
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            self.metrics.refused_total.add(1);
+            let origin = Origin {
+                stage: ctx.stage(),
+                connection: ConnectionId::new(u32::MAX),
+                generation: Generation::new(0),
+            };
+            let view = ConnectionView { origin, peer, dial: None, owner: self.config.owner };
+            self.answers.clear();
+            self.protocol.refuse(&view, reason, &[], &mut self.answers);
+            // Its socket's buffer is empty: what does not fit now is not worth waiting for.
+            let _ = stream.write(&self.answers);
+            self.answers.clear();
+            return;
+        }
+        match self.insert(ctx, stream, peer, None, self.config.owner, Phase::Open) {
+            Ok(index) => {
+                self.metrics.accepted_total.add(1);
+                self.announce(ctx, index);
+            }
+            Err(error) => {
+                self.metrics.refused_total.add(1);
+                tracing::warn!(%peer, %error, "A connection could not be registered with the poller and was dropped.");
+            }
+        }
+    }
+
+    fn dial(&mut self, ctx: &mut Context<'_, E>, dial: DialId, address: SocketAddr, owner: StageId) {
+        self.metrics.dialled_total.add(1);
+        let opened = if self.count() >= self.config.max_connections {
+            Err(io::Error::other("this side has too many connections; close some, or raise the limit"))
+        } else {
+            TcpStream::connect(address)
+                .and_then(|stream| self.insert(ctx, stream, address, Some(dial), Some(owner), Phase::Dialling))
+        };
+        match opened {
+            Ok(index) => {
+                let generation = self.slots[index as usize].generation;
+                self.dials.push_back((self.now.saturating_add(DIAL_TIMEOUT), (index, generation)));
+            }
+            Err(error) => self.tell(ctx, Some(owner), NetEvent::DialFailed { dial, address, error }, None),
+        }
+    }
+
+    fn insert(
+        &mut self,
+        ctx: &mut Context<'_, E>,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+        dial: Option<DialId>,
+        owner: Option<StageId>,
+        phase: Phase,
+    ) -> io::Result<u32> {
+        let index = self.free.last().copied().unwrap_or(self.slots.len() as u32);
+        let Some(io) = ctx.io() else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this driver has no sockets"));
+        };
+        io.register(&mut stream, u64::from(index), Interest::READABLE | Interest::WRITABLE)?;
+        if self.free.pop().is_none() {
+            self.slots.push(Slot { generation: 0, connection: None });
+        }
+        let slot = &mut self.slots[index as usize];
+        let generation = Generation::new(slot.generation);
+        let origin = Origin { stage: ctx.stage(), connection: ConnectionId::new(index), generation };
+        let view = ConnectionView { origin, peer, dial, owner };
+        slot.connection = Some(Box::new(Connection::new(stream, view, phase, self.now)));
+        if peer.ip().is_loopback() {
+            ctx.note_local_peers(1);
+        }
+        self.metrics.connections.set(self.count() as u64);
+        Ok(index)
+    }
+
+    /// An open connection is made known, and told not to delay.
+    fn announce(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let Some(connection) = self.at(index) else { return };
+        if let Err(error) = connection.stream.set_nodelay(true) {
+            tracing::debug!(peer = %connection.view.peer, %error, "A connection keeps Nagle's delay.");
+        }
+        let view = connection.view;
+        self.tell(ctx, view.owner, NetEvent::Connected(view), None);
+    }
+
+    /// The poller says that a dial is answered.
+    fn dialled(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let Some(connection) = self.at(index) else { return };
+        let answer = match connection.stream.take_error() {
+            Ok(None) => connection.stream.peer_addr().map(|_| ()),
+            Ok(Some(error)) | Err(error) => Err(error),
+        };
+        match answer {
+            Ok(()) => {
+                connection.phase = Phase::Open;
+                let has_output = connection.queued > 0;
+                self.announce(ctx, index);
+                if has_output {
+                    self.list_to_write(index);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+            Err(error) => self.remove(ctx, index, DisconnectReason::Failed(error)),
+        }
+    }
+
+    // ---- receiving ----
+
+    /// Reads from a connection what one turn allows, and hands the frames on.
+    fn receive(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let mut budget = READ_PER_TURN;
+        loop {
+            let bound = self.config.output_bound_bytes;
+            let shutting_down = self.shutting_down;
+            let Self { slots, scratch, metrics, .. } = self;
+            let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
+            let discards = matches!(connection.phase, Phase::Lingering(_));
+            let reads = matches!(connection.phase, Phase::Open)
+                && connection.held == 0
+                && !connection.stalled
+                && connection.queued <= bound
+                && !(shutting_down && connection.view.dial.is_none());
+            if !connection.readable || connection.ended || !(reads || discards) {
+                return;
+            }
+            if budget == 0 {
+                self.list_to_read(index);
+                ctx.want_turn();
+                return;
+            }
+            let head = connection.received.len();
+            let collects = head > SCRATCH_HEAD || connection.needed > scratch.len();
+            let head = if collects { 0 } else { head };
+            if !collects {
+                scratch[..head].copy_from_slice(&connection.received);
+            }
+            metrics.reads_total.add(1);
+            match connection.stream.read(&mut scratch[head..]) {
+                Ok(0) => {
+                    connection.readable = false;
+                    self.end_of_stream(ctx, index);
+                    return;
+                }
+                Ok(bytes) => {
+                    metrics.bytes_received_total.add(bytes as u64);
+                    budget = budget.saturating_sub(bytes);
+                    // A short read has emptied the socket, unless the end of the stream is right behind it.
+                    connection.readable = head + bytes == scratch.len() || connection.end_seen;
+                    if discards {
+                        continue;
+                    }
+                    if collects {
+                        connection.received.extend_from_slice(&scratch[..bytes]);
+                        if connection.received.len() >= connection.needed {
+                            self.digest_collected(ctx, index);
+                        }
+                    } else {
+                        let scratch = std::mem::take(scratch);
+                        let consumed = self.digest(ctx, index, &scratch[..head + bytes]);
+                        if let Some(connection) = self.at(index) {
+                            connection.keep(&scratch[consumed..head + bytes], ctx.parcels());
+                        }
+                        self.scratch = scratch;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    connection.readable = false;
+                    return;
+                }
+                Err(error) => {
+                    self.remove(ctx, index, DisconnectReason::Failed(error));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Splits what a connection has collected in its own buffer, and keeps the rest in a buffer no larger than it needs.
+    fn digest_collected(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let Some(connection) = self.at(index) else { return };
+        let mut bytes = std::mem::take(&mut connection.received);
+        let consumed = self.digest(ctx, index, &bytes);
+        let Some(connection) = self.at(index) else { return };
+        let rest = bytes.len() - consumed;
+        if rest > SCRATCH_HEAD || (rest > 0 && bytes.capacity() <= POOL_LARGEST) {
+            bytes.drain(..consumed);
+            connection.received = bytes;
+        } else {
+            connection.keep(&bytes[consumed..], ctx.parcels());
+            ctx.give_buffer(bytes);
+        }
+    }
+
+    /// Splits received bytes and hands the parcels on. How many bytes are dealt with.
+    fn digest(&mut self, ctx: &mut Context<'_, E>, index: u32, bytes: &[u8]) -> usize {
+        let Self { slots, intake, protocol, answers, config, metrics, courier, stalled, .. } = self;
+        let slot = &mut slots[index as usize];
+        let Some(connection) = slot.connection.as_deref_mut() else { return bytes.len() };
+        let view = connection.view;
+        let (pool, driver) = ctx.pool_and_driver();
+        let gauge_of = |stage| driver.gauge(stage);
+        let outcome = intake.split(protocol, &view, bytes, config.max_frame_bytes, pool, gauge_of, answers);
+        let holder = (index, slot.generation);
+        intake.take(|to, parcel| {
+            metrics.frames_received_total.add(u64::from(parcel.frames));
+            ctx.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
+            connection.used = true;
+            if !courier.send(ctx, to, E::from_net(NetEvent::Parcel(parcel)), Some(holder)) {
+                connection.held += 1;
+            }
+        });
+        metrics.frames_busy_total.add(outcome.busy);
+        let mut consumed = outcome.consumed;
+        connection.needed = 0;
+        match outcome.ended {
+            Ended::Wants(needed) => connection.needed = needed,
+            Ended::Stalled => {
+                connection.stalled = true;
+                stalled.push(index);
+            }
+            Ended::Broken(reason) => {
+                protocol.refuse(&view, reason, &bytes[consumed..], answers);
+                metrics.broken_total.add(1);
+                connection.phase = Phase::Flushing(DisconnectReason::Broken(reason));
+                consumed = bytes.len();
+            }
+        }
+        let goes_on = matches!(connection.phase, Phase::Open);
+        if !answers.is_empty() {
+            let buffer = std::mem::replace(answers, ctx.take_buffer());
+            connection.queue(buffer, ctx.parcels());
+        }
+        if connection.queued > 0 || !goes_on {
+            self.list_to_write(index);
+        }
+        if !goes_on {
+            self.watch(index);
+        }
+        consumed
+    }
+
+    /// The peer sends nothing more.
+    fn end_of_stream(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let Some(connection) = self.at(index) else { return };
+        connection.ended = true;
+        if connection.dead || !connection.used || matches!(connection.phase, Phase::Lingering(_)) {
+            self.remove(ctx, index, DisconnectReason::Closed);
+            return;
+        }
+        if !connection.stalled {
+            // The beginning of a frame that will never be whole.
+            ctx.give_buffer(std::mem::take(&mut connection.received));
+        }
+        connection.progress = ctx.now();
+        let view = connection.view;
+        self.watch(index);
+        self.tell(ctx, view.owner, NetEvent::HalfClosed(view.origin), None);
+    }
+
+    /// Tries again what stages had no room for.
+    fn retry(&mut self, ctx: &mut Context<'_, E>) {
+        if !self.courier.is_empty() {
+            let Self { courier, slots, to_read, .. } = self;
+            courier.pump(ctx, |(index, generation)| {
+                let slot = &mut slots[index as usize];
+                if let Some(connection) = slot.connection.as_deref_mut().filter(|_| slot.generation == generation) {
+                    connection.held -= 1;
+                    if connection.held == 0 && connection.readable && !connection.listed_to_read {
+                        connection.listed_to_read = true;
+                        to_read.push(index);
+                    }
+                }
+            });
+        }
+        for index in std::mem::take(&mut self.stalled) {
+            let Some(connection) = self.at(index).filter(|connection| connection.stalled) else { continue };
+            connection.stalled = false;
+            self.digest_collected(ctx, index);
+            self.list_to_read(index);
+        }
+    }
+
+    // ---- sending ----
+
+    fn send(&mut self, ctx: &mut Context<'_, E>, parcel: Parcel) {
+        let now = self.now;
+        let found = self.connection(parcel.origin).filter(|(_, connection)| connection.takes_output());
+        let Some((index, connection)) = found else {
+            self.metrics.parcels_dropped_total.add(1);
+            ctx.give_buffer(parcel.bytes);
+            return;
+        };
+        connection.progress = now;
+        connection.queue(parcel.bytes, ctx.parcels());
+        let listed = connection.listed_to_write;
+        if !listed && matches!(connection.phase, Phase::Open) {
+            self.list_to_write(index);
+        }
+    }
+
+    /// Writes what is queued for a connection, and takes the next step of its end, if it has come to that.
+    fn write(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let (now, bound) = (self.now, self.config.output_bound_bytes);
+        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
+        connection.listed_to_write = false;
+        let before = connection.queued;
+        let mut writes = 0;
+        let written = if connection.writable || before == 0 {
+            connection.write(ctx.parcels(), &mut writes)
+        } else {
+            Written::Blocked
+        };
+        let sent = before - connection.queued;
+        if sent > 0 {
+            connection.progress = now;
+        }
+        let resumes = before > bound / 2 && connection.queued <= bound / 2;
+        self.metrics.writes_total.add(writes);
+        self.metrics.bytes_sent_total.add(sent as u64);
+        match written {
+            Written::Failed(error) => self.remove(ctx, index, DisconnectReason::Failed(error)),
+            Written::All if matches!(connection.phase, Phase::Flushing(_)) => self.shut(ctx, index),
+            Written::All | Written::Blocked => {
+                if resumes && self.list_to_read(index) {
+                    ctx.want_turn();
+                }
+            }
+        }
+    }
+
+    /// Everything is written to a connection being closed: shuts our end, and waits for the peer's unless that came already.
+    fn shut(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let Some(connection) = self.at(index) else { return };
+        let Phase::Flushing(reason) = std::mem::replace(&mut connection.phase, Phase::Open) else { return };
+        if connection.ended || connection.stream.shutdown(Shutdown::Write).is_err() {
+            self.remove(ctx, index, reason);
+            return;
+        }
+        connection.phase = Phase::Lingering(reason);
+        self.watch(index);
+        if self.list_to_read(index) {
+            ctx.want_turn();
+        }
+    }
+
+    // ---- ending ----
+
+    fn close(&mut self, ctx: &mut Context<'_, E>, origin: Origin) {
+        let Some((index, connection)) = self.connection(origin) else { return };
+        match connection.phase {
+            Phase::Dialling => self.remove(ctx, index, DisconnectReason::Asked),
+            Phase::Open => {
+                connection.phase = Phase::Flushing(DisconnectReason::Asked);
+                self.list_to_write(index);
+                self.watch(index);
+            }
+            Phase::Flushing(_) | Phase::Lingering(_) => {}
+        }
+    }
+
+    /// Forgets a connection, and tells its owner.
+    fn remove(&mut self, ctx: &mut Context<'_, E>, index: u32, reason: DisconnectReason) {
+        let slot = &mut self.slots[index as usize];
+        let Some(mut connection) = slot.connection.take() else { return };
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        if let Some(io) = ctx.io()
+            && let Err(error) = io.deregister(&mut connection.stream)
+        {
+            tracing::debug!(peer = %connection.view.peer, %error, "A closed connection was not registered.");
+        }
+        if connection.view.peer.ip().is_loopback() {
+            ctx.note_local_peers(-1);
+        }
+        connection.release(ctx.parcels());
+        self.metrics.connections.set(self.count() as u64);
+        let ConnectionView { origin, peer, dial, owner } = connection.view;
+        let event = match (connection.phase, dial, reason) {
+            (Phase::Dialling, Some(dial), DisconnectReason::Failed(error)) => {
+                NetEvent::DialFailed { dial, address: peer, error }
+            }
+            (Phase::Dialling, Some(dial), _) => {
+                NetEvent::DialFailed { dial, address: peer, error: io::ErrorKind::ConnectionAborted.into() }
+            }
+            // Whatever ended the wait for the peer, the reason is why the connection was being closed.
+            (Phase::Flushing(reason) | Phase::Lingering(reason), dial, _) | (_, dial, reason) => {
+                NetEvent::Disconnected { origin, dial, reason }
+            }
+        };
+        self.tell(ctx, owner, event, None);
+    }
+
+    fn tell(&mut self, ctx: &mut Context<'_, E>, owner: Option<StageId>, event: NetEvent, holder: Option<Holder>) {
+        if let Some(owner) = owner {
+            self.courier.send(ctx, owner, E::from_net(event), holder);
+        }
+    }
+
+    /// Looks after dials that take too long and connections that take too long to end.
+    fn expire(&mut self, ctx: &mut Context<'_, E>) {
+        while let Some((_, holder)) = self.dials.pop_front_if(|(at, _)| *at <= self.now) {
+            if self.holder(holder).is_some_and(|connection| matches!(connection.phase, Phase::Dialling)) {
+                self.remove(ctx, holder.0, DisconnectReason::Failed(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        while let Some((_, holder)) = self.watched.pop_front_if(|(at, _)| *at <= self.now) {
+            let now = self.now;
+            let Some(connection) = self.holder(holder) else { continue };
+            connection.watched = false;
+            let idle = now.since(connection.progress);
+            let waits = connection.queued > 0 || connection.stalled || connection.held > 0;
+            let over = match connection.phase {
+                Phase::Lingering(_) => true,
+                _ if waits => idle >= FLUSH_LINGER,
+                _ => idle >= HALF_CLOSE_LINGER,
+            };
+            if over {
+                self.remove(ctx, holder.0, DisconnectReason::Closed);
+            } else {
+                self.watch(holder.0);
+            }
+        }
+        if self.accept_again.is_some_and(|at| at <= self.now) {
+            self.accept_again = None;
+        }
+    }
+
+    fn begin_shutdown(&mut self, ctx: &mut Context<'_, E>) {
+        self.shutting_down = true;
+        for mut listener in self.listeners.drain(..) {
+            if let Some(io) = ctx.io()
+                && let Err(error) = io.deregister(&mut listener.socket)
+            {
+                tracing::debug!(%error, "A listener was not registered.");
+            }
+        }
+    }
+}
+
+impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
+    fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_, E>) {
+        self.scratch = vec![0; READ_BYTES];
+        let Some(io) = ctx.io() else {
+            assert!(self.listeners.is_empty(), "a net stage with listeners needs a driver with sockets");
+            return;
+        };
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            let registered = io.register(&mut listener.socket, LISTENER_BIT | index as u64, Interest::READABLE);
+            assert!(registered.is_ok(), "a listener is refused by the poller: {registered:?}");
+        }
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, E>, events: &mut VecDeque<E>) {
+        self.now = ctx.now();
+        for event in events.drain(..) {
+            match event.into_command() {
+                Ok(NetCommand::Send(parcel)) => self.send(ctx, parcel),
+                Ok(NetCommand::Dial { dial, address, owner }) => self.dial(ctx, dial, address, owner),
+                Ok(NetCommand::Close(origin)) => self.close(ctx, origin),
+                Ok(NetCommand::Abort(origin)) => {
+                    if let Some((index, _)) = self.connection(origin) {
+                        self.remove(ctx, index, DisconnectReason::Asked);
+                    }
+                }
+                Ok(NetCommand::Adopt { stream, peer }) => self.adopt(ctx, stream, peer),
+                Err(_) => {
+                    debug_assert!(false, "a net stage was sent an event that is no command");
+                    tracing::error!(stage = %self.config.name, "An event that is no command was dropped.");
+                }
+            }
+        }
+    }
+
+    fn ready(&mut self, ctx: &mut Context<'_, E>, ready: &[Readiness]) {
+        self.now = ctx.now();
+        for event in ready {
+            if event.token & LISTENER_BIT != 0 {
+                if let Some(listener) = self.listeners.get_mut((event.token & !LISTENER_BIT) as usize) {
+                    listener.ready = true;
+                }
+                continue;
+            }
+            let index = event.token as u32;
+            let Some(connection) = self.at(index) else { continue };
+            if matches!(connection.phase, Phase::Dialling) {
+                connection.readable |= event.readable;
+                connection.end_seen |= event.read_closed;
+                if event.writable {
+                    self.dialled(ctx, index);
+                    self.list_to_read(index);
+                }
+                continue;
+            }
+            connection.readable |= event.readable;
+            connection.end_seen |= event.read_closed;
+            connection.dead |= event.write_closed;
+            connection.writable |= event.writable;
+            let (writes, gone) = (connection.queued > 0 && event.writable, connection.dead && connection.ended);
+            if gone {
+                self.remove(ctx, index, DisconnectReason::Closed);
+                continue;
+            }
+            self.list_to_read(index);
+            if writes {
+                self.list_to_write(index);
+            }
+        }
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, E>) {
+        self.now = ctx.now();
+        if ctx.is_shutting_down() && !self.shutting_down {
+            self.begin_shutdown(ctx);
+        }
+        self.expire(ctx);
+        self.retry(ctx);
+        if self.accept_again.is_none() {
+            self.accept(ctx);
+        }
+        // Connections listed meanwhile belong to the next turn.
+        let listed = self.to_read.len();
+        for position in 0..listed {
+            let index = self.to_read[position];
+            if let Some(connection) = self.at(index) {
+                connection.listed_to_read = false;
+                self.receive(ctx, index);
+            }
+        }
+        self.to_read.drain(..listed);
+    }
+
+    fn flush(&mut self, ctx: &mut Context<'_, E>) {
+        self.now = ctx.now();
+        for position in 0..self.to_write.len() {
+            let index = self.to_write[position];
+            self.write(ctx, index);
+        }
+        self.to_write.clear();
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let fronts = [self.dials.front(), self.watched.front()].into_iter().flatten().map(|&(at, _)| at);
+        let waits = !self.courier.is_empty() || !self.stalled.is_empty();
+        let retry = waits.then(|| self.now.saturating_add(RETRY_INTERVAL));
+        fronts.chain(self.accept_again).chain(retry).min()
+    }
+
+    fn drained(&self) -> bool {
+        let idle = |connection: &Connection| {
+            connection.queued == 0 && connection.held == 0 && !connection.stalled && connection.takes_output()
+        };
+        self.courier.is_empty() && self.slots.iter().all(|slot| slot.connection.as_deref().is_none_or(idle))
+    }
+}

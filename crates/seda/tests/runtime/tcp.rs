@@ -1,0 +1,406 @@
+//! The net stage over loopback: pipelining, big frames, back-pressure, bad peers, many connections, dials, sharing, admission.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use timestone_seda::{
+    AdmissionLimit, Break, DialId, DisconnectReason, Handle, Layout, NetCommand, NetConfig, NetEvent, NetMetrics, NetStage,
+    Runtime, RuntimeConfig, Stage, StageId,
+};
+
+use crate::support::{Echo, Event, HEADER, Lengths, encode, eventually, now};
+
+const NET: StageId = StageId::new(0);
+const ECHO: StageId = StageId::new(1);
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Server {
+    handle: Handle<Event>,
+    address: SocketAddr,
+    heard: Receiver<NetEvent>,
+    net: Arc<NetMetrics>,
+}
+
+fn serve(config: NetConfig, runtime: RuntimeConfig, times: usize) -> Server {
+    let mut net = NetStage::<Event, _>::new(Lengths, NetConfig { owner: Some(ECHO), ..config });
+    let address = net.listen(([127, 0, 0, 1], 0).into()).expect("listens");
+    let metrics = net.metrics();
+    let (echo, heard) = Echo::new(times);
+    let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(net), Box::new(echo)];
+    let handle = Runtime::start(stages, Layout::single(2), now, runtime).expect("starts");
+    Server { handle, address, heard, net: metrics }
+}
+
+fn serve_simply() -> Server {
+    serve(NetConfig::default(), RuntimeConfig::default(), 1)
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("connects");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream
+}
+
+fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
+    let mut header = [0; HEADER];
+    stream.read_exact(&mut header).expect("a header");
+    let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+    let mut payload = vec![0; length - HEADER];
+    stream.read_exact(&mut payload).expect("a payload");
+    payload
+}
+
+fn read_to_end(stream: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).expect("an orderly end");
+    bytes
+}
+
+#[test]
+fn pipelined_frames_come_back_in_order_however_they_are_cut() {
+    let server = serve_simply();
+    let mut stream = connect(server.address);
+    let mut sent = Vec::new();
+    for number in 0..5_000u32 {
+        sent.extend(encode(1, &vec![number as u8; number as usize % 300]));
+    }
+    let mut writer = stream.try_clone().expect("a second handle");
+    let bytes = sent.clone();
+    let writing = std::thread::spawn(move || {
+        let mut rest = &bytes[..];
+        for size in [1usize, 2, 3, 7, 100, 1000, 40_000, 3, 77].into_iter().cycle() {
+            let (now, later) = rest.split_at(size.min(rest.len()));
+            writer.write_all(now).expect("writes");
+            rest = later;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    });
+    let mut received = vec![0; sent.len()];
+    stream.read_exact(&mut received).expect("everything comes back");
+    writing.join().expect("no panic");
+    assert!(received == sent);
+    let counts = server.net.snapshot();
+    assert_eq!((counts.frames_received_total, counts.connections), (5_000, 1));
+    assert_eq!((counts.bytes_received_total, counts.bytes_sent_total), (sent.len() as u64, sent.len() as u64));
+    server.handle.shutdown(PATIENCE).expect("drained");
+}
+
+#[test]
+fn one_batch_of_frames_is_one_parcel_and_one_write() {
+    let server = serve_simply();
+    let mut stream = connect(server.address);
+    let frame = encode(1, &[7; 20]);
+    stream.write_all(&frame.repeat(100)).expect("writes");
+    for _ in 0..100 {
+        assert_eq!(read_frame(&mut stream), [7; 20]);
+    }
+    let counts = server.net.snapshot();
+    assert_eq!((counts.writes_total, counts.reads_total), (1, 1));
+    let echo = &server.handle.metrics().stages[1];
+    // The other event is the opening of the connection.
+    assert_eq!(echo.events_total, 2);
+}
+
+#[test]
+fn frames_larger_than_every_buffer_pass() {
+    let server = serve_simply();
+    let mut stream = connect(server.address);
+    for size in [100_000usize, 300_000, 5_000_000, 20_000_000, 10] {
+        let payload: Vec<u8> = (0..size).map(|at| (at * 31 % 251) as u8).collect();
+        let mut writer = stream.try_clone().expect("a second handle");
+        let frame = encode(1, &payload);
+        let writing = std::thread::spawn(move || writer.write_all(&frame).expect("writes"));
+        assert!(read_frame(&mut stream) == payload, "{size} bytes");
+        writing.join().expect("no panic");
+    }
+}
+
+#[test]
+fn a_slow_reader_is_not_read_from_and_others_are_served() {
+    let config = NetConfig { output_bound_bytes: 256 * 1024, ..NetConfig::default() };
+    // Each request of 1 KiB is answered with 64 KiB.
+    let server = serve(config, RuntimeConfig::default(), 64);
+    let mut slow = connect(server.address);
+    let mut writer = slow.try_clone().expect("a second handle");
+    let total = 4_000;
+    let writing = std::thread::spawn(move || {
+        for number in 0..total {
+            writer.write_all(&encode(1, &[number as u8; 1024 - HEADER])).expect("writes");
+        }
+    });
+    eventually("the server stops reading", || {
+        let before = server.net.snapshot().bytes_received_total;
+        std::thread::sleep(Duration::from_millis(50));
+        before > 0 && server.net.snapshot().bytes_received_total == before
+    });
+    let taken = server.net.snapshot().frames_received_total;
+    assert!(taken < total / 2, "{taken} requests were taken from a peer that reads no answer");
+    let mut other = connect(server.address);
+    other.write_all(&encode(1, b"hello")).expect("writes");
+    assert_eq!(read_frame(&mut other), b"hello");
+    for number in 0..total {
+        for _ in 0..64 {
+            assert_eq!(read_frame(&mut slow), [number as u8; 1024 - HEADER]);
+        }
+    }
+    writing.join().expect("no panic");
+}
+
+#[test]
+fn whoever_breaks_the_protocol_is_told_and_closed_and_others_are_not_disturbed() {
+    let config = NetConfig { max_frame_bytes: 1000, ..NetConfig::default() };
+    let server = serve(config, RuntimeConfig::default(), 1);
+    let mut good = connect(server.address);
+    let cases: [(&[u8], &str, Break); 2] = [
+        (&[1, 0, 0, 0, 1, 9, 9, 9], "Malformed", Break::Malformed),
+        (&[0, 0, 1, 0, 1, 9, 9, 9], "TooLong { needed: 65536, bound: 1000 }", Break::TooLong { needed: 65536, bound: 1000 }),
+    ];
+    assert!(matches!(server.heard.recv_timeout(PATIENCE), Ok(NetEvent::Connected(_))));
+    for (bytes, words, expected) in cases {
+        let mut bad = connect(server.address);
+        let mut sent = encode(1, b"first");
+        sent.extend_from_slice(bytes);
+        bad.write_all(&sent).expect("writes");
+        let answer = read_to_end(&mut bad);
+        let text = String::from_utf8_lossy(&answer);
+        assert!(text.contains(words), "{text}");
+        drop(bad);
+        let origin = match server.heard.recv_timeout(PATIENCE) {
+            Ok(NetEvent::Connected(view)) => view.origin,
+            other => panic!("{other:?}"),
+        };
+        match server.heard.recv_timeout(PATIENCE) {
+            Ok(NetEvent::Disconnected { origin: gone, reason: DisconnectReason::Broken(reason), dial: None }) => {
+                assert_eq!((gone, reason), (origin, expected));
+            }
+            other => panic!("{other:?}"),
+        }
+        good.write_all(&encode(1, b"still here")).expect("writes");
+        assert_eq!(read_frame(&mut good), b"still here");
+    }
+    assert_eq!(server.net.snapshot().broken_total, 2);
+}
+
+#[test]
+fn a_peer_that_has_said_all_still_gets_its_answers() {
+    let server = serve_simply();
+    let mut stream = connect(server.address);
+    stream.write_all(&encode(1, b"last words").repeat(3)).expect("writes");
+    stream.shutdown(Shutdown::Write).expect("half closes");
+    assert_eq!(read_to_end(&mut stream), encode(1, b"last words").repeat(3));
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        seen.push(server.heard.recv_timeout(PATIENCE).expect("an event"));
+    }
+    assert!(matches!(
+        seen[..],
+        [NetEvent::Connected(_), NetEvent::HalfClosed(_), NetEvent::Disconnected { reason: DisconnectReason::Closed, .. }]
+    ));
+}
+
+#[test]
+fn thousands_of_connections_open_and_close_without_leaving_anything() {
+    let server = serve_simply();
+    for _ in 0..4 {
+        let mut streams: Vec<TcpStream> = (0..400).map(|_| connect(server.address)).collect();
+        for (number, stream) in streams.iter_mut().enumerate() {
+            stream.write_all(&encode(1, &[number as u8])).expect("writes");
+        }
+        for (number, stream) in streams.iter_mut().enumerate() {
+            assert_eq!(read_frame(stream), [number as u8]);
+        }
+        // Half of them leave in an orderly way, the others reset: their input is not read.
+        for stream in streams.iter_mut().step_by(2) {
+            stream.write_all(&encode(1, b"unread")).expect("writes");
+        }
+    }
+    for _ in 0..2_000 {
+        drop(connect(server.address));
+    }
+    eventually("all are gone", || {
+        let counts = server.net.snapshot();
+        counts.connections == 0 && counts.accepted_total == 3_600
+    });
+    let (mut opened, mut closed) = (0, 0);
+    while opened < 3_600 || closed < 3_600 {
+        match server.heard.recv_timeout(PATIENCE).expect("every opening and closing is told") {
+            NetEvent::Connected(_) => opened += 1,
+            NetEvent::Disconnected { .. } => closed += 1,
+            _ => {}
+        }
+        assert!(closed <= opened);
+    }
+    server.handle.shutdown(PATIENCE).expect("drained");
+}
+
+#[test]
+fn too_many_connections_are_refused_with_words() {
+    let server = serve(NetConfig { max_connections: 2, ..NetConfig::default() }, RuntimeConfig::default(), 1);
+    let mut first = connect(server.address);
+    let second = connect(server.address);
+    let mut third = connect(server.address);
+    let answer = read_to_end(&mut third);
+    assert!(String::from_utf8_lossy(&answer).contains("TooManyConnections { bound: 2 }"));
+    drop(second);
+    eventually("there is room again", || server.net.snapshot().connections == 1);
+    let mut fourth = connect(server.address);
+    for stream in [&mut first, &mut fourth] {
+        stream.write_all(&encode(1, b"x")).expect("writes");
+        assert_eq!(read_frame(stream), b"x");
+    }
+}
+
+#[test]
+fn connections_are_closed_on_demand_after_their_output() {
+    let server = serve_simply();
+    let mut stream = connect(server.address);
+    let origin = match server.heard.recv_timeout(PATIENCE) {
+        Ok(NetEvent::Connected(view)) => view.origin,
+        other => panic!("{other:?}"),
+    };
+    let injector = server.handle.injector();
+    let parcel = timestone_seda::Parcel::new(origin, b"goodbye".to_vec());
+    injector.send(NET, Event::Command(NetCommand::Send(parcel))).expect("room");
+    injector.send(NET, Event::Command(NetCommand::Close(origin))).expect("room");
+    assert_eq!(read_to_end(&mut stream), b"goodbye");
+    drop(stream);
+    match server.heard.recv_timeout(PATIENCE) {
+        Ok(NetEvent::Disconnected { origin: gone, reason: DisconnectReason::Asked, .. }) => assert_eq!(gone, origin),
+        other => panic!("{other:?}"),
+    }
+    let parcel = timestone_seda::Parcel::new(origin, b"too late".to_vec());
+    injector.send(NET, Event::Command(NetCommand::Send(parcel))).expect("room");
+    eventually("the late parcel is dropped", || server.net.snapshot().parcels_dropped_total == 1);
+}
+
+#[test]
+fn a_dialled_connection_carries_frames_both_ways_and_a_refused_one_is_reported() {
+    let server = serve_simply();
+    // The dialling side: its echo stage only listens, answers of the server arrive there as parcels and are sent back for ever.
+    let net = NetStage::<Event, _>::new(Lengths, NetConfig::default());
+    let (echo, heard) = Echo::new(1);
+    let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(net), Box::new(echo)];
+    let client = Runtime::start(stages, Layout::single(2), now, RuntimeConfig::default()).expect("starts");
+    let dial = |number, address| {
+        let command = NetCommand::Dial { dial: DialId::new(number), address, owner: ECHO };
+        client.injector().send(NET, Event::Command(command)).expect("room");
+    };
+    dial(7, server.address);
+    let origin = match heard.recv_timeout(PATIENCE) {
+        Ok(NetEvent::Connected(view)) => {
+            assert_eq!((view.dial, view.peer), (Some(DialId::new(7)), server.address));
+            view.origin
+        }
+        other => panic!("{other:?}"),
+    };
+    let ball = timestone_seda::Parcel::new(origin, encode(1, b"ball"));
+    client.injector().send(NET, Event::Command(NetCommand::Send(ball))).expect("room");
+    eventually("the ball has passed a hundred times", || server.net.snapshot().frames_received_total > 100);
+    let closed = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("an address");
+    dial(8, closed);
+    match heard.recv_timeout(PATIENCE) {
+        Ok(NetEvent::DialFailed { dial, address, .. }) => assert_eq!((dial, address), (DialId::new(8), closed)),
+        other => panic!("{other:?}"),
+    }
+    drop(server.handle);
+    match heard.recv_timeout(PATIENCE) {
+        Ok(NetEvent::HalfClosed(gone) | NetEvent::Disconnected { origin: gone, .. }) => assert_eq!(gone, origin),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn accepted_connections_are_shared_between_the_net_stages_of_two_threads() {
+    let share_with = vec![StageId::new(0), StageId::new(2)];
+    let mut first = NetStage::<Event, _>::new(Lengths, NetConfig { share_with, ..NetConfig::default() });
+    let address = first.listen(([127, 0, 0, 1], 0).into()).expect("listens");
+    let second = NetStage::<Event, _>::new(Lengths, NetConfig::default());
+    let metrics = [first.metrics(), second.metrics()];
+    let stages: Vec<Box<dyn Stage<Event>>> =
+        vec![Box::new(first), Box::new(Echo::new(1).0), Box::new(second), Box::new(Echo::new(1).0)];
+    let id = StageId::new;
+    let layout = Layout::new(vec![vec![id(0), id(1)], vec![id(2), id(3)]]);
+    let handle = Runtime::start(stages, layout, now, RuntimeConfig::default()).expect("starts");
+    let mut streams: Vec<TcpStream> = (0..10).map(|_| connect(address)).collect();
+    for round in 0..100u8 {
+        for stream in &mut streams {
+            // One frame for the echo stage of each thread: parcels cross threads in both directions.
+            stream.write_all(&[encode(1, &[round]), encode(3, &[round])].concat()).expect("writes");
+        }
+        for stream in &mut streams {
+            assert_eq!((read_frame(stream), read_frame(stream)), (vec![round], vec![round]));
+        }
+    }
+    assert_eq!(metrics.each_ref().map(|metrics| metrics.snapshot().connections), [5, 5]);
+    handle.shutdown(PATIENCE).expect("drained");
+}
+
+/// Takes parcels and never finishes them, so that what is admitted stays admitted.
+struct Hoarder(Vec<Event>);
+
+impl Stage<Event> for Hoarder {
+    fn name(&self) -> &str {
+        "hoarder"
+    }
+
+    fn handle(&mut self, _: &mut timestone_seda::Context<'_, Event>, events: &mut std::collections::VecDeque<Event>) {
+        self.0.extend(events.drain(..));
+    }
+}
+
+#[test]
+fn what_a_stage_has_no_room_for_is_answered_busy() {
+    let mut net = NetStage::<Event, _>::new(Lengths, NetConfig::default());
+    let address = net.listen(([127, 0, 0, 1], 0).into()).expect("listens");
+    let metrics = net.metrics();
+    let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(net), Box::new(Hoarder(Vec::new()))];
+    let limit = AdmissionLimit { requests: 10, bytes: u64::MAX };
+    let config = RuntimeConfig { admission: vec![(ECHO, limit)], ..RuntimeConfig::default() };
+    let handle = Runtime::start(stages, Layout::single(2), now, config).expect("starts");
+    let mut stream = connect(address);
+    for _ in 0..10 {
+        stream.write_all(&encode(1, b"kept")).expect("writes");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    eventually("ten are admitted", || handle.metrics().stages[1].admitted_requests == 10);
+    stream.write_all(&encode(1, b"refused").repeat(3)).expect("writes");
+    for _ in 0..3 {
+        assert_eq!(read_frame(&mut stream), b"busy");
+    }
+    let counts = metrics.snapshot();
+    assert_eq!((counts.frames_received_total, counts.frames_busy_total), (10, 3));
+}
+
+#[test]
+fn a_port_in_use_is_an_error_that_says_so() {
+    let mut net = NetStage::<Event, _>::new(Lengths, NetConfig::default());
+    let address = net.listen(([127, 0, 0, 1], 0).into()).expect("listens");
+    let mut other = NetStage::<Event, _>::new(Lengths, NetConfig::default());
+    let text = other.listen(address).expect_err("in use").to_string();
+    assert!(text.contains(&address.to_string()) && text.contains("another process"), "{text}");
+}
+
+#[test]
+fn shutdown_answers_what_was_taken_and_accepts_nothing_new() {
+    let server = serve_simply();
+    let mut stream = connect(server.address);
+    stream.write_all(&encode(1, &[1; 1000]).repeat(2_000)).expect("writes");
+    eventually("the first are taken", || server.net.snapshot().frames_received_total > 0);
+    let reading = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // The rest of the requests is not read, so the connection may end with a reset.
+        let _ = stream.read_to_end(&mut bytes);
+        bytes.len()
+    });
+    let address = server.address;
+    server.handle.shutdown(PATIENCE).expect("drained");
+    let counts = server.net.snapshot();
+    assert_eq!(counts.bytes_sent_total, counts.frames_received_total * (1000 + HEADER as u64));
+    assert!(reading.join().expect("no panic") as u64 <= counts.bytes_sent_total);
+    assert!(TcpStream::connect(address).is_err(), "nobody listens any more");
+}
