@@ -85,7 +85,11 @@ impl UringEngine {
         // SAFETY: a no-op refers to no memory.
         unsafe { self.ring.submission().push(&opcode::Nop::new().build().user_data(PROBE)) }
             .map_err(|_| io::Error::other("the submission ring is full"))?;
-        self.ring.submit_and_wait(1)?;
+        while let Err(error) = self.ring.submit_and_wait(1) {
+            if !is_transient(&error) {
+                return Err(error);
+            }
+        }
         match self.ring.completion().next() {
             Some(entry) if entry.result() == 0 && entry.user_data() == PROBE => Ok(()),
             Some(entry) => Err(io::Error::from_raw_os_error(-entry.result())),

@@ -226,18 +226,9 @@ impl FileDevice {
     }
 
     fn drive_runs(&mut self) {
-        while let Some((id, extent, mut buffers)) = self.runs.take() {
-            let file = self.file.clone();
-            let offset = self.offset_of(extent);
+        while let Some((id, extent, buffers)) = self.runs.take() {
             self.stats.program_writes += 1;
-            let op = match buffers.len() {
-                1 => {
-                    let buffer = buffers.swap_remove(0);
-                    let length = buffer.len();
-                    IoOp::Write { file, offset, buffer, length }
-                }
-                _ => IoOp::WriteMany { file, offset, buffers },
-            };
+            let op = IoOp::WriteMany { file: self.file.clone(), offset: self.offset_of(extent), buffers };
             self.start_op(Purpose::Run(id), op);
         }
     }
@@ -295,11 +286,10 @@ impl FileDevice {
 
     /// Takes in what the engine has finished.
     fn settle(&mut self, done: IoCompletion, completions: &mut Vec<FlashCompletion>) {
-        let IoCompletion { token, result, buffer, mut buffers } = done;
+        let IoCompletion { token, result, buffer, buffers } = done;
         match Purpose::of(token) {
             Purpose::Read(index) => self.end_read(index, result, buffer, completions),
             Purpose::Run(id) => {
-                buffers.extend(buffer);
                 self.runs.finish(id, buffers, result.map(|_| ()));
                 self.release_programs(completions);
             }
