@@ -274,3 +274,55 @@ impl Block {
         Self { generation, accepted: 0, readable: 0, reads: 0, programs: 0, known, erasing: false, failed: false }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCK: BlockId = BlockId(1);
+
+    fn ledger() -> Ledger {
+        Ledger::new(4, 8, [Generation::FIRST; 2].into_iter(), true)
+    }
+
+    fn page() -> AlignedBuffer {
+        AlignedBuffer::zeroed(PAGE_BYTES)
+    }
+
+    #[test]
+    fn an_erase_is_due_when_the_last_read_and_program_have_ended() {
+        let mut ledger = ledger();
+        let first = ledger.begin_program(PageId(4), &page()).unwrap();
+        assert!(ledger.end_program(first, true));
+        ledger.begin_read(PageId(4), 1, &page()).unwrap();
+        let second = ledger.begin_program(PageId(5), &page()).unwrap();
+        assert!(!ledger.erase_is_due(BLOCK), "nobody asked for it");
+        ledger.begin_erase(BLOCK).unwrap();
+        assert!(!ledger.erase_is_due(BLOCK), "a read and a program are in flight");
+        ledger.end_program(second, true);
+        assert!(!ledger.erase_is_due(BLOCK), "a read is in flight");
+        ledger.end_read(BLOCK);
+        assert!(ledger.erase_is_due(BLOCK));
+        ledger.end_erase(BLOCK, true);
+        assert_eq!((ledger.generation(BLOCK), ledger.programmed(BLOCK)), (Generation(2), Some(0)));
+    }
+
+    #[test]
+    #[should_panic(expected = "before its turn")]
+    fn an_erase_that_overtakes_a_read_is_caught() {
+        let mut ledger = ledger();
+        let extent = ledger.begin_program(PageId(4), &page()).unwrap();
+        ledger.end_program(extent, true);
+        ledger.begin_read(PageId(4), 1, &page()).unwrap();
+        ledger.begin_erase(BLOCK).unwrap();
+        ledger.end_erase(BLOCK, true);
+    }
+
+    #[test]
+    fn a_block_cannot_be_observed_while_it_is_erased() {
+        let mut ledger = Ledger::new(4, 8, [Generation::FIRST; 2].into_iter(), false);
+        ledger.begin_erase(BLOCK).unwrap();
+        let refused = ledger.observe(BLOCK, Generation(1), 2).unwrap_err();
+        assert!(matches!(refused, FlashError::Misuse(Misuse::Erasing { .. })), "{refused}");
+    }
+}
