@@ -3,7 +3,7 @@
 
 /// Which bugs are switched on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[allow(clippy::struct_excessive_bools, reason = "each is switched on alone")]
+#[cfg_attr(not(feature = "planted-bugs"), expect(unreachable_pub, reason = "exported with the feature only"))]
 pub struct PlantedBugs {
     /// 1: validated reads do not raise `latest_read` (MILANA's Algorithm 1 as printed).
     pub skip_step_3: bool,

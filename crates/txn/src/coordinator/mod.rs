@@ -23,6 +23,7 @@ use core::time::Duration;
 pub use input::{CommitKind, Input};
 pub use local::LocalValidation;
 pub use output::{CommitResult, Output};
+use timestone_types::limits::MAX_LATER_ROUNDS;
 use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnId, TxnOutcome};
 
 use crate::limits::{MAX_PREPARE_RESENDS, MAX_RESOLVE_BACKOFF, PREPARE_RESEND, RESOLVE_RESEND};
@@ -139,10 +140,10 @@ impl Coordinator {
         }
         let mut next = self.retry_at;
         if !self.told {
-            next = next.min(self.deadline);
-            if matches!(self.outcome, Some(TxnOutcome::Committed(_))) {
-                next = next.min(self.commit.next().saturating_add(self.error_bound));
-            }
+            next = next.min(match self.outcome {
+                Some(TxnOutcome::Committed(at)) => at.next().saturating_add(self.error_bound),
+                Some(TxnOutcome::Aborted) | None => self.deadline,
+            });
         }
         Some(next)
     }
@@ -263,7 +264,7 @@ impl Coordinator {
 
     /// Everybody has voted, some with `Later`.
     fn next_round(&mut self, now: Timestamp, out: &mut Vec<Output>) {
-        if self.rounds < crate::limits::MAX_LATER_ROUNDS {
+        if self.rounds < MAX_LATER_ROUNDS {
             self.rounds += 1;
             self.commit = self.later.max(self.commit.next());
             return self.begin_round(now, out);

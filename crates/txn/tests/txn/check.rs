@@ -1,0 +1,154 @@
+//! A small checker: is a history of committed transactions serializable, and do direct conflicts follow real time?
+//! Also the planted bugs by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use timestone_types::{Timestamp, TxnId, Version};
+
+use crate::stage::Key;
+
+/// A committed transaction: what it read (which version of which key) and what it wrote.
+#[derive(Clone, Debug, Default)]
+pub struct Committed {
+    pub reads: Vec<(Key, Version)>,
+    pub writes: Vec<Key>,
+    pub version: Version,
+    /// When commit was called and when the application was told, in true time.
+    pub called: Timestamp,
+    pub told: Timestamp,
+}
+
+/// Finds a cycle in the dependency graph, or a direct conflict against real time; says which.
+pub fn violation(history: &BTreeMap<TxnId, Committed>) -> Option<String> {
+    let mut versions: BTreeMap<&Key, BTreeMap<Version, TxnId>> = BTreeMap::new();
+    for (&txn, one) in history {
+        for key in &one.writes {
+            if let Some(other) = versions.entry(key).or_default().insert(one.version, txn) {
+                return Some(format!("{txn} and {other} wrote the same version of {key:?}"));
+            }
+        }
+    }
+    let mut edges: BTreeMap<TxnId, BTreeSet<TxnId>> = BTreeMap::new();
+    let mut add = |from: TxnId, to: TxnId| {
+        if from != to {
+            edges.entry(from).or_default().insert(to);
+        }
+    };
+    for chain in versions.values() {
+        for (before, after) in chain.values().zip(chain.values().skip(1)) {
+            add(*before, *after);
+        }
+    }
+    for (&txn, one) in history {
+        for (key, version) in &one.reads {
+            let Some(chain) = versions.get(key) else {
+                if version.is_zero() {
+                    continue;
+                }
+                return Some(format!("{txn} read {version} of {key:?}, which nobody wrote"));
+            };
+            match chain.get(version) {
+                Some(&writer) => add(writer, txn),
+                None if version.is_zero() => {}
+                None => return Some(format!("{txn} read {version} of {key:?}, which no committed transaction wrote")),
+            }
+            let next = (std::ops::Bound::Excluded(*version), std::ops::Bound::Unbounded);
+            if let Some((_, &writer)) = chain.range(next).next() {
+                add(txn, writer);
+            }
+        }
+    }
+    for (from, tos) in &edges {
+        for to in tos {
+            let (one, two) = (&history[from], &history[to]);
+            if !one.writes.is_empty() && !two.writes.is_empty() && two.told < one.called {
+                return Some(format!("{from} comes before {to}, which was over before {from} committed"));
+            }
+        }
+    }
+    cycle(&edges)
+}
+
+fn cycle(edges: &BTreeMap<TxnId, BTreeSet<TxnId>>) -> Option<String> {
+    let mut finished = BTreeSet::new();
+    for &start in edges.keys() {
+        let mut path: Vec<(TxnId, Vec<TxnId>)> = vec![(start, edges[&start].iter().copied().collect())];
+        while let Some((_, rest)) = path.last_mut() {
+            match rest.pop() {
+                None => {
+                    finished.insert(path.pop().map(|one| one.0).unwrap_or(start));
+                }
+                Some(next) if path.iter().any(|one| one.0 == next) => {
+                    let around: Vec<String> = path.iter().map(|one| one.0.to_string()).collect();
+                    return Some(format!("cycle: {} and back to {next}", around.join(" -> ")));
+                }
+                Some(next) if !finished.contains(&next) => {
+                    path.push((next, edges.get(&next).map(|tos| tos.iter().copied().collect()).unwrap_or_default()));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    None
+}
+
+macro_rules! bugs {
+    ($($name:ident),* $(,)?) => {
+        #[cfg(feature = "planted-bugs")]
+        pub const ALL_BUGS: &[&str] = &[$(stringify!($name)),*];
+
+        #[cfg(feature = "planted-bugs")]
+        pub fn bug(name: &str) -> timestone_txn::PlantedBugs {
+            let mut bugs = timestone_txn::PlantedBugs::default();
+            match name {
+                $(stringify!($name) => bugs.$name = true,)*
+                other => panic!("no such bug: {other}"),
+            }
+            bugs
+        }
+    };
+}
+
+bugs!(
+    skip_step_3,
+    mark_only_known_keys,
+    apply_empty_write_set,
+    apply_at_prepared,
+    forget_absent_marks,
+    forget_outcomes,
+    drop_old_promise,
+    serve_while_recovering,
+    relax_rule_1,
+    terminate_at_own_timestamp,
+    answer_without_freezing,
+    forget_read_bound,
+    count_strangers,
+    count_stale_votes,
+    skip_answer_check,
+    vote_before_durable,
+    trust_every_clock,
+    abort_on_timeout,
+    recover_without_prepared,
+    watermark_of_one,
+    equal_is_enough,
+    free_before_applied,
+);
+
+#[test]
+fn the_checker_finds_write_skew_and_lets_a_serial_history_pass() {
+    let txn = |n| TxnId::new(timestone_types::ClientId::new(n), timestone_types::Sequence::new(1));
+    let version = |nanos, n| Version::new(Timestamp::from_nanos(nanos), timestone_types::ClientId::new(n));
+    let key = |name: &str| (timestone_types::KeyspaceId::DEFAULT, name.to_owned());
+    let one = |reads: &str, writes: &str, nanos, n| Committed {
+        reads: vec![(key(reads), Version::ZERO)],
+        writes: vec![key(writes)],
+        version: version(nanos, n),
+        called: Timestamp::ZERO,
+        told: Timestamp::MAX,
+    };
+    let skew = BTreeMap::from([(txn(1), one("x", "y", 5, 1)), (txn(2), one("y", "x", 6, 2))]);
+    assert!(violation(&skew).is_some_and(|text| text.starts_with("cycle")));
+    let mut serial = skew;
+    serial.get_mut(&txn(2)).unwrap().reads = vec![(key("y"), version(5, 1))];
+    assert_eq!(violation(&serial), None);
+}

@@ -1,0 +1,367 @@
+//! What a shard stage does around a participant, with maps for store and log: looks versions up, keeps the bytes of prepares,
+//! applies, submits again what waited, loses what was not synced when it crashes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use timestone_txn::participant::{
+    Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent, Output, Participant, Prepare,
+    ReadAt, ReadItem, Recovered, Ticket, Token, Wait, WriteItem, WriteKind,
+};
+use timestone_types::{
+    ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version, hash_key,
+};
+
+pub type Key = (KeyspaceId, String);
+
+#[derive(Clone, Debug)]
+pub struct Read {
+    pub key: Key,
+    pub version: Version,
+    pub absent: bool,
+    pub expires_at: Expiry,
+}
+
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub key: Key,
+    pub kind: WriteKind,
+    pub value: String,
+    pub expires_at: Expiry,
+}
+
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub txn: TxnId,
+    pub begin: Timestamp,
+    pub commit: Timestamp,
+    pub single: bool,
+    pub wait: Wait,
+    pub participants: Vec<ShardId>,
+    pub reads: Vec<Read>,
+    pub writes: Vec<Write>,
+    /// The value that the key must have; `Some(None)` = must be absent.
+    pub expect: Option<Option<String>>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Request {
+    Read { key: Key, at: ReadAt, wait: Wait },
+    Prepare(Part),
+    WriteSet(Part),
+    Decide { txn: TxnId, outcome: TxnOutcome },
+    Report { client: ClientId, watermark: Timestamp, acked: Sequence },
+    Status { txn: TxnId },
+    Terminate { txn: TxnId, begin: Timestamp, participants: Vec<ShardId> },
+    Freeze { txn: TxnId, begin: Timestamp },
+    FreezeAnswer { from: ShardId, txn: TxnId, state: FrozenState },
+    DecisionAcked { from: ShardId, txn: TxnId },
+    RaiseFloor { keyspace: KeyspaceId, at: Timestamp, wait: Wait },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    pub key: Key,
+    pub version: Version,
+    pub value: Option<String>,
+    pub expires_at: Expiry,
+}
+
+/// An output, and for an answered read what was found.
+pub type Event = (Output, Option<Value>);
+
+#[derive(Clone, Debug)]
+struct Record {
+    value: Option<String>,
+    expires_at: Expiry,
+}
+
+#[derive(Clone, Debug)]
+struct Logged {
+    intent: LogIntent,
+    part: Option<Part>,
+}
+
+pub struct Stage {
+    pub shard: ShardId,
+    pub core: Participant,
+    pub config: Config,
+    store: BTreeMap<Key, BTreeMap<Version, Record>>,
+    fences: BTreeMap<KeyspaceId, Version>,
+    log: Vec<Logged>,
+    synced: usize,
+    first_ticket: u64,
+    payloads: BTreeMap<TxnId, Part>,
+    parked: BTreeMap<Token, Request>,
+    to_apply: VecDeque<(TxnId, Timestamp)>,
+    pub hold_log: bool,
+    pub hold_apply: bool,
+}
+
+pub fn hash(key: &Key) -> KeyHash {
+    hash_key(HashSeed(1), key.0, key.1.as_bytes())
+}
+
+impl Stage {
+    pub fn new(shard: ShardId, config: Config) -> Self {
+        Self {
+            shard,
+            core: Participant::new(shard, config),
+            config,
+            store: BTreeMap::new(),
+            fences: BTreeMap::new(),
+            log: Vec::new(),
+            synced: 0,
+            first_ticket: 1,
+            payloads: BTreeMap::new(),
+            parked: BTreeMap::new(),
+            to_apply: VecDeque::new(),
+            hold_log: false,
+            hold_apply: false,
+        }
+    }
+
+    pub fn latest(&self, key: &Key) -> LatestInStore {
+        let fence = self.fences.get(&key.0).copied().unwrap_or(Version::ZERO);
+        match self.store.get(key).and_then(|versions| versions.last_key_value()) {
+            Some((&version, record)) if version > fence => LatestInStore { version, absent: record.value.is_none() },
+            _ => LatestInStore { version: fence, absent: true },
+        }
+    }
+
+    pub fn lookup(&self, key: &Key, at: Timestamp) -> Value {
+        let top = Version::new(at, ClientId::new(u32::MAX));
+        let fence = self.fences.get(&key.0).copied().filter(|fence| *fence <= top).unwrap_or(Version::ZERO);
+        let found = self.store.get(key).and_then(|versions| versions.range(..=top).next_back());
+        match found {
+            Some((&version, record)) if version > fence => {
+                let value = record.value.clone().filter(|_| !record.expires_at.has_passed(at));
+                Value { key: key.clone(), version, value, expires_at: record.expires_at }
+            }
+            _ => Value { key: key.clone(), version: fence, value: None, expires_at: Expiry::NEVER },
+        }
+    }
+
+    /// Every version that was ever applied: (key, version).
+    pub fn versions(&self) -> impl Iterator<Item = (&Key, Version)> {
+        self.store.iter().flat_map(|(key, versions)| versions.keys().map(move |&version| (key, version)))
+    }
+
+    pub fn recover(&mut self, now: Timestamp) -> Vec<Event> {
+        self.core = Participant::new(self.shard, self.config);
+        self.first_ticket = 1;
+        self.payloads.clear();
+        self.parked.clear();
+        self.to_apply.clear();
+        self.log.truncate(self.synced);
+        let mut out = Vec::new();
+        // In any order: backwards is as good as forwards.
+        for logged in self.log.clone().iter().rev() {
+            let writes: Vec<WriteItem> = logged.part.iter().flat_map(|part| self.write_items(part)).collect();
+            let record = match logged.intent {
+                LogIntent::Prepare { txn, begin, commit, single } => {
+                    let part = logged.part.as_ref().unwrap();
+                    self.payloads.insert(txn, part.clone());
+                    Recovered::Prepare { txn, begin, commit, single, participants: &part.participants, writes: &writes }
+                }
+                LogIntent::Decision { txn, outcome, .. } => Recovered::Decision { txn, outcome },
+                LogIntent::ReadBound { bound, watermark } => Recovered::ReadBound { bound, watermark },
+            };
+            self.core.step(now, Input::Recovered(record), &mut out);
+        }
+        self.core.step(now, Input::RecoveryDone, &mut out);
+        let mut events = Vec::new();
+        self.absorb(now, out, &mut events);
+        self.settle(now, &mut events);
+        events
+    }
+
+    pub fn tick(&mut self, now: Timestamp) -> Vec<Event> {
+        self.feed(now, |core, now, out| core.step(now, Input::Tick, out))
+    }
+
+    /// Makes the log durable.
+    pub fn sync(&mut self, now: Timestamp) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.sync_into(now, &mut events);
+        self.settle(now, &mut events);
+        events
+    }
+
+    fn sync_into(&mut self, now: Timestamp, events: &mut Vec<Event>) -> bool {
+        if self.synced == self.log.len() {
+            return false;
+        }
+        let through = Ticket(self.first_ticket + (self.log.len() - self.synced) as u64 - 1);
+        self.first_ticket = through.0 + 1;
+        self.synced = self.log.len();
+        let mut out = Vec::new();
+        self.core.step(now, Input::Durable { through }, &mut out);
+        self.absorb(now, out, events);
+        true
+    }
+
+    /// Applies what was decided.
+    pub fn apply(&mut self, now: Timestamp) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.apply_into(now, &mut events);
+        self.settle(now, &mut events);
+        events
+    }
+
+    fn apply_into(&mut self, now: Timestamp, events: &mut Vec<Event>) -> bool {
+        let Some((txn, commit)) = self.to_apply.pop_front() else { return false };
+        let part = self.payloads.get(&txn).expect("the payload of what is applied is kept").clone();
+        let version = Version::new(commit, txn.client);
+        for write in part.writes {
+            if write.kind == WriteKind::Fence {
+                self.fences.insert(write.key.0, version);
+                continue;
+            }
+            let value = (write.kind == WriteKind::Put).then_some(write.value);
+            self.store.entry(write.key).or_default().insert(version, Record { value, expires_at: write.expires_at });
+        }
+        let mut out = Vec::new();
+        self.core.step(now, Input::Applied { txn }, &mut out);
+        self.absorb(now, out, events);
+        true
+    }
+
+    pub fn request(&mut self, now: Timestamp, token: Token, request: Request) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.submit(now, token, request, None, &mut events);
+        self.settle(now, &mut events);
+        events
+    }
+
+    fn feed(&mut self, now: Timestamp, step: impl FnOnce(&mut Participant, Timestamp, &mut Vec<Output>)) -> Vec<Event> {
+        let (mut out, mut events) = (Vec::new(), Vec::new());
+        step(&mut self.core, now, &mut out);
+        self.absorb(now, out, &mut events);
+        self.settle(now, &mut events);
+        events
+    }
+
+    /// Log and store, unless they are held.
+    fn settle(&mut self, now: Timestamp, events: &mut Vec<Event>) {
+        loop {
+            let applied = !self.hold_apply && self.apply_into(now, events);
+            let synced = !self.hold_log && self.sync_into(now, events);
+            if !applied && !synced {
+                return;
+            }
+        }
+    }
+
+    fn write_items(&self, part: &Part) -> Vec<WriteItem> {
+        let item = |write: &Write| WriteItem {
+            keyspace: write.key.0,
+            key: hash(&write.key),
+            kind: write.kind,
+            latest: self.latest(&write.key),
+        };
+        part.writes.iter().map(item).collect()
+    }
+
+    fn submit(&mut self, now: Timestamp, token: Token, request: Request, wait: Option<Wait>, events: &mut Vec<Event>) {
+        let mut out = Vec::new();
+        let kept = request.clone();
+        match request {
+            Request::Read { key, at, wait: asked } => {
+                let latest = self.latest(&key);
+                let wait = wait.unwrap_or(asked);
+                let input = Input::Read { token, keyspace: key.0, key: hash(&key), at, wait, latest };
+                self.core.step(now, input, &mut out);
+            }
+            Request::Prepare(ref part) | Request::WriteSet(ref part) => {
+                let decided = matches!(kept, Request::WriteSet(_));
+                self.payloads.entry(part.txn).or_insert_with(|| part.clone());
+                let reads: Vec<ReadItem> = part.reads.iter().map(|read| self.read_item(read)).collect();
+                let writes = self.write_items(part);
+                let condition = part.expect.as_ref().map(|expected| {
+                    let found = self.lookup(&part.writes[0].key, Timestamp::MAX.previous());
+                    let value = found.value.filter(|_| !found.expires_at.has_passed(part.commit));
+                    Condition { version: found.version, holds: value == *expected }
+                });
+                let prepare = Prepare {
+                    token,
+                    txn: part.txn,
+                    begin: part.begin,
+                    commit: part.commit,
+                    single: part.single,
+                    wait: wait.unwrap_or(part.wait),
+                    participants: &part.participants,
+                    reads: &reads,
+                    writes: &writes,
+                    condition,
+                };
+                let input = if decided { Input::DecidedWriteSet { prepare } } else { Input::Prepare(prepare) };
+                self.core.step(now, input, &mut out);
+            }
+            Request::Decide { txn, outcome } => {
+                let input = Input::Decide { token, txn, outcome, origin: DecisionOrigin::Client };
+                self.core.step(now, input, &mut out);
+            }
+            Request::Report { client, watermark, acked } => {
+                self.core.step(now, Input::Report { client, watermark, acked }, &mut out);
+            }
+            Request::Status { txn } => self.core.step(now, Input::Status { token, txn }, &mut out),
+            Request::Terminate { txn, begin, ref participants } => {
+                self.core.step(now, Input::Terminate { token, txn, begin, participants }, &mut out);
+            }
+            Request::Freeze { txn, begin } => self.core.step(now, Input::Freeze { token, txn, begin }, &mut out),
+            Request::FreezeAnswer { from, txn, state } => {
+                self.core.step(now, Input::FreezeAnswer { from, txn, state }, &mut out);
+            }
+            Request::DecisionAcked { from, txn } => self.core.step(now, Input::DecisionAcked { from, txn }, &mut out),
+            Request::RaiseFloor { keyspace, at, wait: asked } => {
+                let wait = wait.unwrap_or(asked);
+                self.core.step(now, Input::RaiseFloor { token, keyspace, at, wait }, &mut out);
+            }
+        }
+        self.parked.insert(token, kept);
+        self.absorb(now, out, events);
+    }
+
+    fn read_item(&self, read: &Read) -> ReadItem {
+        ReadItem {
+            keyspace: read.key.0,
+            key: hash(&read.key),
+            version: read.version,
+            absent: read.absent,
+            expires_at: read.expires_at,
+            latest: self.latest(&read.key),
+        }
+    }
+
+    fn absorb(&mut self, now: Timestamp, out: Vec<Output>, events: &mut Vec<Event>) {
+        for output in out {
+            let mut value = None;
+            match output {
+                Output::Again { token, wait } => {
+                    events.push((output, None));
+                    let request = self.parked.get(&token).expect("what is submitted again was kept").clone();
+                    self.submit(now, token, request, Some(wait), events);
+                    continue;
+                }
+                Output::ReadNow { token, at, .. } => {
+                    let Some(Request::Read { key, .. }) = self.parked.get(&token) else { panic!("a read was asked") };
+                    value = Some(self.lookup(key, at));
+                }
+                Output::Log { ticket, intent } => {
+                    assert_eq!(ticket.0, self.first_ticket + (self.log.len() - self.synced) as u64);
+                    let part = match intent {
+                        LogIntent::Prepare { txn, .. } => self.payloads.get(&txn).cloned(),
+                        LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => None,
+                    };
+                    self.log.push(Logged { intent, part });
+                }
+                Output::Apply { txn, commit } => self.to_apply.push_back((txn, commit)),
+                Output::ForgetPayload { txn } => {
+                    self.payloads.remove(&txn);
+                }
+                _ => {}
+            }
+            events.push((output, value));
+        }
+    }
+}
