@@ -23,7 +23,9 @@ pub enum SedaError {
         limit: usize,
     },
     /// A listening address could not be bound.
-    #[error("Cannot listen on {address}: {source}. Is another process using the port? Choose another address, or stop that process.")]
+    #[error(
+        "Cannot listen on {address}: {source}. Is another process using the port? Choose another address, or stop that process."
+    )]
     Listen {
         /// The address asked for.
         address: SocketAddr,

@@ -32,8 +32,8 @@ pub use gauge::{AdmissionLimit, Gauge};
 pub use layout::{Layout, Pinning};
 pub use metrics::{RuntimeSnapshot, StageMetrics, StageSnapshot, ThreadSnapshot};
 pub use net::{
-    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetConfig, NetEvent, NetMetrics, NetSnapshot, NetStage,
-    ParcelEvent, Protocol, Split,
+    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetConfig, NetEvent, NetMetrics, NetSnapshot,
+    NetStage, ParcelEvent, Protocol, Split,
 };
 pub use parcel::{ConnectionId, Generation, Origin, Parcel, ParcelPool};
 pub use runtime::{Handle, Injector, Runtime, RuntimeConfig};

@@ -157,7 +157,10 @@ impl<E> ManualDriver<E> {
 
 impl<E> fmt::Debug for ManualDriver<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManualDriver").field("now", &self.now).field("stages", &self.stages.len()).finish_non_exhaustive()
+        f.debug_struct("ManualDriver")
+            .field("now", &self.now)
+            .field("stages", &self.stages.len())
+            .finish_non_exhaustive()
     }
 }
 

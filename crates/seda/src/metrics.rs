@@ -79,7 +79,7 @@ impl StageSnapshot {
 }
 
 fn mean(sum: Duration, count: u64) -> Duration {
-    if count == 0 { Duration::ZERO } else { Duration::from_nanos(sum.as_nanos() as u64 / count) }
+    Duration::from_nanos((sum.as_nanos() as u64).checked_div(count).unwrap_or(0))
 }
 
 impl StageMetrics {

@@ -111,7 +111,11 @@ impl ParcelPool {
     /// Takes a buffer back; its content is dropped, and it is freed when it is larger than worth keeping or the pool is full.
     pub fn give(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
-        if capacity == 0 || capacity > POOL_LARGEST || self.free.len() >= POOL_BUFFERS || self.bytes + capacity > POOL_BYTES {
+        if capacity == 0
+            || capacity > POOL_LARGEST
+            || self.free.len() >= POOL_BUFFERS
+            || self.bytes + capacity > POOL_BYTES
+        {
             return;
         }
         buffer.clear();

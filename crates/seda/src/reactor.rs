@@ -217,7 +217,9 @@ impl<E: Send + 'static> Reactor<E> {
         let ended = catch_unwind(AssertUnwindSafe(|| self.run()));
         if ended.is_err() {
             let name = self.current.map_or("the runtime itself", |id| &self.shared.stages[id.index()].name);
-            let text = format!("Stage {name} panicked (see above). Its state cannot be trusted any more: the process is aborted.");
+            let text = format!(
+                "Stage {name} panicked (see above). Its state cannot be trusted any more: the process is aborted."
+            );
             tracing::error!("{text}");
             let _ = io::Write::write_all(&mut io::stderr(), format!("{text}\n").as_bytes());
             std::process::abort();

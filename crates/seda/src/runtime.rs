@@ -22,7 +22,8 @@ use crate::metrics::ThreadMetrics;
 use crate::reactor::Reactor;
 use crate::sleep::SleepFlag;
 use crate::{
-    AdmissionLimit, Gauge, Layout, Pinning, RuntimeSnapshot, SedaError, Spin, Stage, StageId, StageMetrics, TimeSource, lanes,
+    AdmissionLimit, Gauge, Layout, Pinning, RuntimeSnapshot, SedaError, Spin, Stage, StageId, StageMetrics, TimeSource,
+    lanes,
 };
 
 /// How a runtime behaves.

@@ -24,7 +24,8 @@ pub(crate) struct SleepFlag {
 }
 
 impl SleepFlag {
-    /// Consumer: announces sleep, and looks once more. `true`: block now, then call [`SleepFlag::awake`]. `false`: there is work.
+    /// Consumer: announces sleep, and looks once more. `true`: block now, once, then call [`SleepFlag::awake`]; whatever ended the
+    /// block has used the announcement up, so blocking again needs a new one. `false`: there is work.
     pub(crate) fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
         self.sleeping.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -69,6 +70,7 @@ mod tests {
     #[test]
     fn no_wake_up_is_lost_between_two_threads() {
         const ROUNDS: u64 = 100_000;
+        const MEETINGS: u64 = 3;
         let flag = SleepFlag::default();
         let sent = AtomicU64::new(0);
         let seen = AtomicU64::new(0);
@@ -77,10 +79,9 @@ mod tests {
                 let mut taken = 0;
                 while taken < ROUNDS {
                     if flag.may_sleep(|| sent.load(Ordering::Relaxed) == taken) {
-                        // Without a wake-up for the pending event this parks for ever, and the test hangs.
-                        while sent.load(Ordering::Relaxed) == taken {
-                            thread::park();
-                        }
+                        // Without a wake-up for a pending event this parks for ever, and the test hangs. A wake-up may be
+                        // meant for an event that was already seen: then sleep must be announced anew.
+                        thread::park();
                         flag.awake();
                     }
                     taken = sent.load(Ordering::Acquire);
@@ -92,7 +93,7 @@ mod tests {
                 if flag.must_wake() {
                     consumer.thread().unpark();
                 }
-                while round % 2 == 0 && seen.load(Ordering::Acquire) < round {
+                while round.is_multiple_of(MEETINGS) && seen.load(Ordering::Acquire) < round {
                     thread::yield_now();
                 }
             }

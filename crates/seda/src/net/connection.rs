@@ -190,7 +190,10 @@ impl Connection {
                 pool.give(buffer);
             }
         }
-        debug_assert!(self.queued > 0 || (self.out.is_empty() && self.written == 0), "nothing is left of written buffers");
+        debug_assert!(
+            self.queued > 0 || (self.out.is_empty() && self.written == 0),
+            "nothing is left of written buffers"
+        );
     }
 
     /// Keeps `rest` (the end of what was received) until more comes; an empty rest gives the buffer back.

@@ -18,8 +18,10 @@ use crate::{Parcel, ParcelPool, StageId};
 const NONE: u16 = u16::MAX;
 
 /// The parcels being filled from one connection's bytes. Reused from read to read.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Intake {
+    /// Longest frame, in bytes.
+    max_frame: usize,
     /// By stage: its place in `open`.
     place: Vec<u16>,
     open: Vec<(StageId, Parcel)>,
@@ -57,17 +59,22 @@ struct Run {
 }
 
 impl Intake {
+    /// An intake that takes frames of up to `max_frame` bytes.
+    pub(super) const fn new(max_frame: usize) -> Self {
+        Self { max_frame, place: Vec::new(), open: Vec::new() }
+    }
+
     /// Splits `bytes` into the open parcels; answers of refused frames go to `answers`.
     pub(super) fn split<'a, P: Protocol>(
         &mut self,
         protocol: &mut P,
         view: &ConnectionView,
         bytes: &[u8],
-        max_frame: usize,
         pool: &mut ParcelPool,
         gauge_of: impl Fn(StageId) -> &'a Gauge,
         answers: &mut Vec<u8>,
     ) -> Outcome {
+        let max_frame = self.max_frame;
         let mut at = 0;
         let mut busy = 0;
         let mut run: Option<Run> = None;
@@ -170,14 +177,17 @@ mod tests {
         fn refuse(&mut self, _: &ConnectionView, _: Break, _: &[u8], _: &mut Vec<u8>) {}
     }
 
-    fn split(bytes: &[u8], says_busy: bool) -> (Outcome, Vec<(StageId, u32, Vec<u8>)>, Vec<u8>) {
-        let origin = Origin { stage: StageId::new(0), connection: ConnectionId::new(1), generation: Generation::new(2) };
+    type Sorted = Vec<(StageId, u32, Vec<u8>)>;
+
+    fn split(bytes: &[u8], says_busy: bool) -> (Outcome, Sorted, Vec<u8>) {
+        let origin =
+            Origin { stage: StageId::new(0), connection: ConnectionId::new(1), generation: Generation::new(2) };
         let view = ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
         let (open, full) = (Gauge::default(), Gauge::new(AdmissionLimit { requests: 0, bytes: 0 }));
         let gauge_of = |stage: StageId| if stage.index() == 8 { &full } else { &open };
-        let (mut intake, mut pool, mut answers) = (Intake::default(), ParcelPool::new(), Vec::new());
+        let (mut intake, mut pool, mut answers) = (Intake::new(1000), ParcelPool::new(), Vec::new());
         let mut toy = Toy { says_busy };
-        let outcome = intake.split(&mut toy, &view, bytes, 1000, &mut pool, gauge_of, &mut answers);
+        let outcome = intake.split(&mut toy, &view, bytes, &mut pool, gauge_of, &mut answers);
         let mut parcels = Vec::new();
         intake.take(|to, parcel| {
             assert_eq!(parcel.origin, origin);
@@ -193,10 +203,7 @@ mod tests {
         assert_eq!(outcome, Outcome { consumed: 11, busy: 0, ended: Ended::Wants(9) });
         assert_eq!(
             parcels,
-            [
-                (StageId::new(2), 3, vec![3, 2, 10, 3, 2, 11, 3, 2, 12]),
-                (StageId::new(5), 1, vec![2, 5]),
-            ]
+            [(StageId::new(2), 3, vec![3, 2, 10, 3, 2, 11, 3, 2, 12]), (StageId::new(5), 1, vec![2, 5]),]
         );
     }
 

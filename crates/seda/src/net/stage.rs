@@ -105,7 +105,6 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     pub fn new(protocol: P, config: NetConfig) -> Self {
         Self {
             protocol,
-            config,
             metrics: Arc::default(),
             listeners: Vec::new(),
             accept_again: None,
@@ -118,7 +117,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             dials: VecDeque::new(),
             watched: VecDeque::new(),
             courier: Courier::new(),
-            intake: Intake::default(),
+            intake: Intake::new(config.max_frame_bytes),
+            config,
             scratch: Vec::new(),
             answers: Vec::new(),
             now: Timestamp::ZERO,
@@ -207,7 +207,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
                 match self.listeners[index].socket.accept() {
                     Ok((stream, peer)) => self.share(ctx, stream, peer),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.listeners[index].ready = false,
-                    Err(error) if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                    Err(error)
+                        if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
                     Err(error) => {
                         tracing::warn!(stage = %self.config.name, %error, "Cannot accept a connection; is the limit on open files too low?");
                         self.accept_again = Some(self.now.saturating_add(ACCEPT_PAUSE));
@@ -243,11 +244,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         };
         if let Some(reason) = refusal {
             self.metrics.refused_total.add(1);
-            let origin = Origin {
-                stage: ctx.stage(),
-                connection: ConnectionId::new(u32::MAX),
-                generation: Generation::new(0),
-            };
+            let origin =
+                Origin { stage: ctx.stage(), connection: ConnectionId::new(u32::MAX), generation: Generation::new(0) };
             let view = ConnectionView { origin, peer, dial: None, owner: self.config.owner };
             self.answers.clear();
             self.protocol.refuse(&view, reason, &[], &mut self.answers);

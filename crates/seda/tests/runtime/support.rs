@@ -13,7 +13,6 @@ use timestone_types::Timestamp;
 pub(crate) enum Event {
     Net(NetEvent),
     Command(NetCommand),
-    Number(u64),
 }
 
 impl ParcelEvent for Event {
@@ -110,7 +109,7 @@ impl Stage<Event> for Echo {
                     }
                 }
                 Event::Net(event) => self.heard.send(event).expect("the test listens"),
-                other => panic!("unexpected {other:?}"),
+                Event::Command(command) => panic!("no command for this stage: {command:?}"),
             }
         }
     }
