@@ -302,7 +302,7 @@ macro_rules! kinds {
             }
         }
 
-        /// Decodes a frame by its kind and drops the result: for checkers, fuzzing and tests.
+        /// Decodes a frame by its kind and drops the result: for checkers.
         ///
         /// # Errors
         /// Why the frame is not a message.
@@ -310,6 +310,18 @@ macro_rules! kinds {
             match frame.kind() {
                 $(Kind::$name => <crate::$name as Message<'_>>::decode(frame).map(drop),)+
             }
+        }
+
+        /// Decodes a frame by its kind and appends the message again, under the same envelope: the same bytes, as fuzzing and
+        /// tests check.
+        ///
+        /// # Errors
+        /// Why the frame is not a message.
+        pub fn recode(frame: &Frame<'_>, out: &mut Vec<u8>) -> Result<(), WireError> {
+            match frame.kind() {
+                $(Kind::$name => <crate::$name as Message<'_>>::decode(frame)?.encode(frame.envelope(), out),)+
+            }
+            Ok(())
         }
     };
 }

@@ -31,7 +31,9 @@ mod value;
 
 pub use code::ErrorCode;
 pub use error::WireError;
-pub use frame::{Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, check, frame_length};
+pub use frame::{
+    Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, check, frame_length, recode,
+};
 pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, Role, Welcome};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
 pub use prepare::{PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry};

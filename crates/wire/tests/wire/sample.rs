@@ -299,45 +299,6 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
 
 /// Decodes a frame by its kind and encodes what was read again.
 pub(crate) fn encode_again(frame: &Frame<'_>) -> Result<Vec<u8>, WireError> {
-    fn again<'a, M: Message<'a>>(frame: &Frame<'a>) -> Result<Vec<u8>, WireError> {
-        let mut out = Vec::new();
-        M::decode(frame)?.encode(frame.envelope(), &mut out);
-        Ok(out)
-    }
-    match frame.kind() {
-        Kind::Hello => again::<Hello<'_>>(frame),
-        Kind::Get => again::<Get<'_>>(frame),
-        Kind::Prepare => again::<Prepare<'_>>(frame),
-        Kind::Write => again::<Write<'_>>(frame),
-        Kind::Decide => again::<Decide>(frame),
-        Kind::Status => again::<Status>(frame),
-        Kind::Terminate => again::<Terminate<'_>>(frame),
-        Kind::Freeze => again::<Freeze>(frame),
-        Kind::FetchWriteSet => again::<FetchWriteSet>(frame),
-        Kind::Forget => again::<Forget>(frame),
-        Kind::Report => again::<Report>(frame),
-        Kind::Scan => again::<Scan>(frame),
-        Kind::Count => again::<Count>(frame),
-        Kind::ShardStats => again::<ShardStats>(frame),
-        Kind::NodeStatus => again::<NodeStatus>(frame),
-        Kind::MapPull => again::<MapPull>(frame),
-        Kind::MapPush => again::<MapPush<'_>>(frame),
-        Kind::MasterAsk => again::<MasterAsk<'_>>(frame),
-        Kind::Ping => again::<Ping>(frame),
-        Kind::Welcome => again::<Welcome<'_>>(frame),
-        Kind::Value => again::<Value<'_>>(frame),
-        Kind::Vote => again::<Vote>(frame),
-        Kind::Written => again::<Written<'_>>(frame),
-        Kind::DecideAck => again::<DecideAck>(frame),
-        Kind::StatusIs => again::<StatusIs>(frame),
-        Kind::FreezeAnswer => again::<FreezeAnswer>(frame),
-        Kind::WriteSet => again::<WriteSet<'_>>(frame),
-        Kind::ScanPage => again::<ScanPage<'_>>(frame),
-        Kind::Counted => again::<Counted>(frame),
-        Kind::StatusList => again::<StatusList<'_>>(frame),
-        Kind::MapIs => again::<MapIs<'_>>(frame),
-        Kind::MasterReply => again::<MasterReply<'_>>(frame),
-        Kind::Done => again::<Done>(frame),
-        Kind::ErrorReply => again::<ErrorReply<'_>>(frame),
-    }
+    let mut out = Vec::new();
+    recode(frame, &mut out).map(|()| out)
 }

@@ -1,0 +1,4 @@
+//! libFuzzer's entry to the target `resp`; what it checks is in `src/lib.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| timestone_fuzz::resp(data));
