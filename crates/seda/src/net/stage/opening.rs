@@ -1,0 +1,166 @@
+//! How connections come to be: accepted, handed over by another net stage, or dialled.
+//!
+//! What it does not do: anything with an open connection; that is its parent's.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use mio::Interest;
+use mio::net::TcpStream;
+
+use super::{NetStage, Slot};
+use crate::limits::{ACCEPT_PAUSE, ACCEPTS_PER_TURN, DIAL_TIMEOUT};
+use crate::net::connection::{Connection, Phase};
+use crate::net::{Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol};
+use crate::{ConnectionId, Context, Generation, Origin, StageId};
+
+impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
+    pub(super) fn accept(&mut self, ctx: &mut Context<'_, E>) {
+        for index in 0..self.listeners.len() {
+            for accepted in 0.. {
+                if !self.listeners[index].ready {
+                    break;
+                }
+                if accepted == ACCEPTS_PER_TURN {
+                    ctx.want_turn();
+                    break;
+                }
+                match self.listeners[index].socket.accept() {
+                    Ok((stream, peer)) => self.share(ctx, stream, peer),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.listeners[index].ready = false,
+                    Err(error)
+                        if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                    Err(error) => {
+                        tracing::warn!(stage = %self.config.name, %error, "Cannot accept a connection; is the limit on open files too low?");
+                        self.accept_again = Some(self.now.saturating_add(ACCEPT_PAUSE));
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps an accepted connection, or hands it to the net stage whose turn it is.
+    fn share(&mut self, ctx: &mut Context<'_, E>, stream: TcpStream, peer: SocketAddr) {
+        let target = self.config.share_with.get(self.next_share).copied().unwrap_or(ctx.stage());
+        self.next_share = (self.next_share + 1) % self.config.share_with.len().max(1);
+        if target == ctx.stage() {
+            self.adopt(ctx, stream, peer);
+            return;
+        }
+        if let Err(event) = ctx.send(target, E::from_command(NetCommand::Adopt { stream, peer }))
+            && let Ok(NetCommand::Adopt { stream, peer }) = event.into_command()
+        {
+            self.adopt(ctx, stream, peer);
+        }
+    }
+
+    pub(super) fn adopt(&mut self, ctx: &mut Context<'_, E>, mut stream: TcpStream, peer: SocketAddr) {
+        let refusal = if self.shutting_down {
+            Some(Break::ShuttingDown)
+        } else if self.count() >= self.config.max_connections {
+            Some(Break::TooManyConnections { bound: self.config.max_connections })
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
+            self.metrics.refused_total.add(1);
+            let origin =
+                Origin { stage: ctx.stage(), connection: ConnectionId::new(u32::MAX), generation: Generation::new(0) };
+            let view = ConnectionView { origin, peer, dial: None, owner: self.config.owner };
+            self.answers.clear();
+            self.protocol.refuse(&view, reason, &[], &mut self.answers);
+            // Its socket's buffer is empty: what does not fit now is not worth waiting for.
+            let _ = stream.write(&self.answers);
+            self.answers.clear();
+            return;
+        }
+        match self.insert(ctx, stream, peer, None, self.config.owner, Phase::Open) {
+            Ok(index) => {
+                self.metrics.accepted_total.add(1);
+                self.announce(ctx, index);
+            }
+            Err(error) => {
+                self.metrics.refused_total.add(1);
+                tracing::warn!(%peer, %error, "A connection could not be registered with the poller and was dropped.");
+            }
+        }
+    }
+
+    pub(super) fn dial(&mut self, ctx: &mut Context<'_, E>, dial: DialId, address: SocketAddr, owner: StageId) {
+        self.metrics.dialled_total.add(1);
+        let opened = if self.count() >= self.config.max_connections {
+            Err(io::Error::other("this side has too many connections; close some, or raise the limit"))
+        } else {
+            TcpStream::connect(address)
+                .and_then(|stream| self.insert(ctx, stream, address, Some(dial), Some(owner), Phase::Dialling))
+        };
+        match opened {
+            Ok(index) => {
+                let generation = self.slots[index as usize].generation;
+                self.dials.push_back((self.now.saturating_add(DIAL_TIMEOUT), (index, generation)));
+            }
+            Err(error) => self.tell(ctx, Some(owner), NetEvent::DialFailed { dial, address, error }, None),
+        }
+    }
+
+    fn insert(
+        &mut self,
+        ctx: &mut Context<'_, E>,
+        mut stream: TcpStream,
+        peer: SocketAddr,
+        dial: Option<DialId>,
+        owner: Option<StageId>,
+        phase: Phase,
+    ) -> io::Result<u32> {
+        let index = self.free.last().copied().unwrap_or(self.slots.len() as u32);
+        let Some(io) = ctx.io() else {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "this driver has no sockets"));
+        };
+        io.register(&mut stream, u64::from(index), Interest::READABLE | Interest::WRITABLE)?;
+        if self.free.pop().is_none() {
+            self.slots.push(Slot { generation: 0, connection: None });
+        }
+        let slot = &mut self.slots[index as usize];
+        let generation = Generation::new(slot.generation);
+        let origin = Origin { stage: ctx.stage(), connection: ConnectionId::new(index), generation };
+        let view = ConnectionView { origin, peer, dial, owner };
+        slot.connection = Some(Box::new(Connection::new(stream, view, phase, self.now)));
+        if peer.ip().is_loopback() {
+            ctx.note_local_peers(1);
+        }
+        self.metrics.connections.set(self.count() as u64);
+        Ok(index)
+    }
+
+    /// An open connection is made known, and told not to delay.
+    fn announce(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let Some(connection) = self.at(index) else { return };
+        if let Err(error) = connection.stream.set_nodelay(true) {
+            tracing::debug!(peer = %connection.view.peer, %error, "A connection keeps Nagle's delay.");
+        }
+        let view = connection.view;
+        self.tell(ctx, view.owner, NetEvent::Connected(view), None);
+    }
+
+    /// The poller says that a dial is answered.
+    pub(super) fn dialled(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let Some(connection) = self.at(index) else { return };
+        let answer = match connection.stream.take_error() {
+            Ok(None) => connection.stream.peer_addr().map(|_| ()),
+            Ok(Some(error)) | Err(error) => Err(error),
+        };
+        match answer {
+            Ok(()) => {
+                connection.phase = Phase::Open;
+                let has_output = connection.queued > 0;
+                self.announce(ctx, index);
+                if has_output {
+                    self.list_to_write(index);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+            Err(error) => self.remove(ctx, index, DisconnectReason::Failed(error)),
+        }
+    }
+}
