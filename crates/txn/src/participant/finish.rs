@@ -271,6 +271,7 @@ impl Participant {
     /// Frees the keys, as committed at a timestamp or as they were, and wakes who waits for them.
     pub(super) fn let_go(&mut self, slot: Slot, committed: Option<Timestamp>, out: &mut Vec<Output>) {
         self.release_keys(slot, committed);
+        self.table.record_mut(slot).writes.clear();
         self.waiting.wake(self.table.record_mut(slot), out);
     }
 

@@ -16,6 +16,7 @@
 //!
 //! Deliberately absent: values, key bytes, message layouts, the clock.
 
+mod carry;
 mod clients;
 mod finish;
 mod housekeeping;

@@ -49,8 +49,9 @@ pub enum Output {
         /// Whether a prepared write at or below `at` is undecided: the snapshot is not certain.
         prepared_before: bool,
     },
-    /// Submit the same input again, before any other, with fresh lookups and this `wait`. Several are resubmitted in the order
-    /// in which they were put out: waiting reads go before prepares.
+    /// Submit the same input again, with fresh lookups and this `wait`: after the other outputs of this step were handled
+    /// (log intents keep their order), before any other input. Several are resubmitted in the order in which they were put
+    /// out: waiting reads go before prepares.
     Again {
         /// Which input.
         token: Token,

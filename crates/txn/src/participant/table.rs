@@ -198,6 +198,11 @@ impl Table {
         self.by_id.find(hash_txn(txn), |one| one.txn == txn).map(|one| one.place)
     }
 
+    /// Every transaction that is in some place, in no meaningful order.
+    pub(super) fn places(&self) -> impl Iterator<Item = (TxnId, Place)> + '_ {
+        self.by_id.iter().map(|one| (one.txn, one.place))
+    }
+
     fn set_place(&mut self, txn: TxnId, place: Place) {
         match self.by_id.entry(hash_txn(txn), |one| one.txn == txn, |one| hash_txn(one.txn)) {
             Entry::Occupied(mut found) => found.get_mut().place = place,

@@ -12,6 +12,8 @@ use crate::stage::Key;
 pub struct Committed {
     pub reads: Vec<(Key, Version)>,
     pub writes: Vec<Key>,
+    /// Its writes are tombstones. All absences are equal: who read nothing comes before the next *put* only.
+    pub deletes: bool,
     pub version: Version,
     /// When commit was called and when the application was told, in true time.
     pub called: Timestamp,
@@ -53,7 +55,9 @@ pub fn violation(history: &BTreeMap<TxnId, Committed>) -> Option<String> {
                 None => return Some(format!("{txn} read {version} of {key:?}, which no committed transaction wrote")),
             }
             let next = (std::ops::Bound::Excluded(*version), std::ops::Bound::Unbounded);
-            if let Some((_, &writer)) = chain.range(next).next() {
+            let read_nothing = chain.get(version).is_none_or(|writer| history[writer].deletes);
+            let mut replaced = chain.range(next).map(|(_, &writer)| writer);
+            if let Some(writer) = replaced.find(|writer| !read_nothing || !history[writer].deletes) {
                 add(txn, writer);
             }
         }
@@ -142,6 +146,7 @@ fn the_checker_finds_write_skew_and_lets_a_serial_history_pass() {
     let one = |reads: &str, writes: &str, nanos, n| Committed {
         reads: vec![(key(reads), Version::ZERO)],
         writes: vec![key(writes)],
+        deletes: false,
         version: version(nanos, n),
         called: Timestamp::ZERO,
         told: Timestamp::MAX,

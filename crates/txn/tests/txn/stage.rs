@@ -93,6 +93,7 @@ pub struct Stage {
     payloads: BTreeMap<TxnId, Part>,
     parked: BTreeMap<Token, Request>,
     to_apply: VecDeque<(TxnId, Timestamp)>,
+    commits: Vec<(TxnId, Timestamp)>,
     pub hold_log: bool,
     pub hold_apply: bool,
 }
@@ -115,6 +116,7 @@ impl Stage {
             payloads: BTreeMap::new(),
             parked: BTreeMap::new(),
             to_apply: VecDeque::new(),
+            commits: Vec::new(),
             hold_log: false,
             hold_apply: false,
         }
@@ -144,6 +146,11 @@ impl Stage {
     /// Every version that was ever applied: (key, version).
     pub fn versions(&self) -> impl Iterator<Item = (&Key, Version)> {
         self.store.iter().flat_map(|(key, versions)| versions.keys().map(move |&version| (key, version)))
+    }
+
+    /// Every transaction that was ever applied here, and at which timestamp.
+    pub fn commits(&self) -> impl Iterator<Item = (TxnId, Timestamp)> {
+        self.commits.iter().copied()
     }
 
     pub fn recover(&mut self, now: Timestamp) -> Vec<Event> {
@@ -212,6 +219,7 @@ impl Stage {
         let Some((txn, commit)) = self.to_apply.pop_front() else { return false };
         let part = self.payloads.get(&txn).expect("the payload of what is applied is kept").clone();
         let version = Version::new(commit, txn.client);
+        self.commits.push((txn, commit));
         for write in part.writes {
             if write.kind == WriteKind::Fence {
                 self.fences.insert(write.key.0, version);
@@ -334,15 +342,11 @@ impl Stage {
     }
 
     fn absorb(&mut self, now: Timestamp, out: Vec<Output>, events: &mut Vec<Event>) {
+        let mut again = Vec::new();
         for output in out {
             let mut value = None;
             match output {
-                Output::Again { token, wait } => {
-                    events.push((output, None));
-                    let request = self.parked.get(&token).expect("what is submitted again was kept").clone();
-                    self.submit(now, token, request, Some(wait), events);
-                    continue;
-                }
+                Output::Again { token, wait } => again.push((token, wait)),
                 Output::ReadNow { token, at, .. } => {
                     let Some(Request::Read { key, .. }) = self.parked.get(&token) else { panic!("a read was asked") };
                     value = Some(self.lookup(key, at));
@@ -362,6 +366,10 @@ impl Stage {
                 _ => {}
             }
             events.push((output, value));
+        }
+        for (token, wait) in again {
+            let request = self.parked.get(&token).expect("what is submitted again was kept").clone();
+            self.submit(now, token, request, Some(wait), events);
         }
     }
 }
