@@ -37,7 +37,10 @@ fn main() {
             black_box(&plan);
         });
         let ops_per_txn = ops as f64 / count as f64;
-        println!("{name:14} {ns:7.1} ns a transaction, {:5.1} ns each of its {ops_per_txn:.1} operations", ns / ops_per_txn);
+        println!(
+            "{name:14} {ns:7.1} ns a transaction, {:5.1} ns each of its {ops_per_txn:.1} operations",
+            ns / ops_per_txn
+        );
     }
     let spec = WorkloadSpec { ops_per_txn: 4, ..WorkloadSpec::of(WorkloadKind::YcsbB) };
     let mut generator = Generator::new(&spec, 0, 1).expect("the parameters are valid");

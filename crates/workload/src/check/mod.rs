@@ -1,1 +1,32 @@
-//! Checkers.
+//! Checkers: from a history to what no execution of the promised isolation could have produced.
+//!
+//! ```text
+//!   History ─► Transactions ─┬─► list_append ─► order of versions ─┐
+//!                            ├─► register    ─► order of versions ─┴─► Graph ─► cycles ─┐
+//!                            ├─► bank        ─► totals                                  ├─► Verdict
+//!                            └─► durability  ─► against what is there in the end       ─┘
+//! ```
+//! The dependency graph and the names of its cycles are Adya's (1999), their inference from histories is Elle's (Kingsbury,
+//! Alvaro 2020). Everything takes time linear in the history, and more only where something is wrong.
+//!
+//! # Invariants
+//! - No false alarm: an order is inferred only where the history proves it. What is unknown may have happened or not.
+//! - A cycle is reported once, under the weakest promise that it breaks, and as short as it is found.
+
+mod bank;
+mod cycles;
+mod durability;
+mod graph;
+mod list_append;
+mod register;
+mod transactions;
+mod verdict;
+
+pub use bank::check_bank;
+pub use durability::check_durability;
+pub use list_append::check_list_append;
+pub use register::check_register;
+pub use verdict::{Anomaly, AnomalyKind, Promise, Verdict};
+
+#[cfg(test)]
+mod model;

@@ -1,0 +1,452 @@
+//! List-append: every list that was read tells the order of all appends before it, and so who wrote and read which version.
+//!
+//! ```text
+//!   reads of key 3:  []        [1]        [1 4]        [1 4 2]        longest = the order of versions
+//!                                                                      1 ──ww──► 4 ──ww──► 2 ──ww──► (unseen appends)
+//!   reader of [1]:   wr from the writer of 1, rw to the writer of 4
+//! ```
+//! Before the graph is drawn, what needs no graph is checked: every element read was appended (garbage), by a transaction that did
+//! not fail (G1a), as the last one of that transaction to the key (G1b), once; lists of one key continue each other; and a
+//! transaction sees its own appends and earlier reads (internal).
+//!
+//! A transaction of unknown outcome took effect when an element of it was read; else it is left out.
+
+use std::collections::BTreeMap;
+
+use super::cycles;
+use super::graph::{Edge, Graph, Why};
+use super::transactions::{End, Transaction, Transactions, TxnRef};
+use super::verdict::{AnomalyKind, Promise, Verdict};
+use crate::KeyIndex;
+use crate::history::{History, MicroOp, Seen};
+
+/// Checks a list-append history against a promise.
+#[must_use]
+pub fn check_list_append(history: &History, promise: Promise) -> Verdict {
+    let mut verdict = Verdict::default();
+    let transactions = Transactions::of(history, &mut verdict);
+    let mut keys = collect_appends(&transactions, &mut verdict);
+    for (reader, txn) in committed(&transactions) {
+        collect_reads(reader, txn, &mut keys, &mut verdict);
+    }
+    let mut took_effect: Vec<bool> = transactions.iter().map(|(_, txn)| txn.end == End::Committed).collect();
+    let mut graph = Graph::new(transactions.all.len());
+    for (key, facts) in &keys {
+        judge_key(*key, facts, &transactions, &mut took_effect, &mut verdict);
+        draw_key(*key, facts, &transactions, &mut graph, &mut verdict);
+    }
+    verdict.transactions = took_effect.iter().filter(|took_effect| **took_effect).count();
+    cycles::report(&transactions, graph, promise, &mut verdict);
+    verdict
+}
+
+/// What the history says of one key.
+#[derive(Default)]
+struct Facts<'a> {
+    /// Who appended which element, and whether it is the last one of that transaction to this key.
+    appends: BTreeMap<i64, Append>,
+    /// Reads from outside the reader: without what it had appended itself.
+    reads: Vec<(TxnRef, &'a [i64])>,
+    /// The longest of them: the order of versions.
+    longest: &'a [i64],
+}
+
+#[derive(Clone, Copy)]
+struct Append {
+    by: TxnRef,
+    is_last: bool,
+}
+
+type Keys<'a> = BTreeMap<KeyIndex, Facts<'a>>;
+
+fn committed<'t, 'a>(transactions: &'t Transactions<'a>) -> impl Iterator<Item = (TxnRef, &'t Transaction<'a>)> {
+    transactions.iter().filter(|(_, txn)| txn.end == End::Committed)
+}
+
+fn collect_appends<'a>(transactions: &Transactions<'a>, verdict: &mut Verdict) -> Keys<'a> {
+    let mut keys: Keys<'a> = BTreeMap::new();
+    for (by, txn) in transactions.iter() {
+        let mut last: BTreeMap<KeyIndex, i64> = BTreeMap::new();
+        for op in txn.ops {
+            let MicroOp::Append { key, element } = *op else { continue };
+            let facts = keys.entry(key).or_default();
+            if let Some(before) = last.insert(key, element)
+                && let Some(append) = facts.appends.get_mut(&before)
+            {
+                append.is_last = false;
+            }
+            if let Some(other) = facts.appends.insert(element, Append { by, is_last: true }) {
+                verdict.report(AnomalyKind::Duplicate, Promise::Serializable, || {
+                    let (one, two) = (transactions.name(other.by), transactions.name(by));
+                    format!("{one} and {two} both appended {element} to key {}; elements must be unique", key.0)
+                });
+            }
+        }
+    }
+    keys
+}
+
+/// Takes a transaction's reads from outside, and checks that the others agree with it.
+fn collect_reads<'a>(reader: TxnRef, txn: &Transaction<'a>, keys: &mut Keys<'a>, verdict: &mut Verdict) {
+    /// What the transaction knows of a key: what it saw of others, and its own appends since.
+    #[derive(Default)]
+    struct Known<'a> {
+        outside: Option<&'a [i64]>,
+        own: Vec<i64>,
+    }
+    let mut known: BTreeMap<KeyIndex, Known<'a>> = BTreeMap::new();
+    for op in txn.ops {
+        match op {
+            MicroOp::Append { key, element } => known.entry(*key).or_default().own.push(*element),
+            MicroOp::Write { .. } => {}
+            MicroOp::Read { key, seen } => {
+                let list = match seen {
+                    Seen::List(list) => list.as_slice(),
+                    Seen::Nothing => &[],
+                    Seen::Integer(_) => continue,
+                };
+                let known = known.entry(*key).or_default();
+                let outside = list.strip_suffix(known.own.as_slice());
+                match (outside, known.outside) {
+                    (Some(outside), None) => {
+                        known.outside = Some(outside);
+                        let facts = keys.entry(*key).or_default();
+                        facts.reads.push((reader, outside));
+                        if outside.len() > facts.longest.len() {
+                            facts.longest = outside;
+                        }
+                    }
+                    (Some(outside), Some(before)) if outside == before => {}
+                    _ => verdict.report(AnomalyKind::Internal, Promise::Serializable, || {
+                        let before = known.outside.map_or_else(|| "not read before".to_owned(), |list| format!("read as {list:?}"));
+                        let own = &known.own;
+                        let (index, process, key) = (txn.index, txn.process.0, key.0);
+                        format!("T{index} (process {process}) read {list:?} from key {key}, {before}, to which it had appended {own:?}")
+                    }),
+                }
+            }
+        }
+    }
+}
+
+/// What one key's reads say without a graph.
+fn judge_key(
+    key: KeyIndex,
+    facts: &Facts<'_>,
+    transactions: &Transactions<'_>,
+    took_effect: &mut [bool],
+    verdict: &mut Verdict,
+) {
+    let key = key.0;
+    let order = facts.longest;
+    let mut places: BTreeMap<i64, usize> = BTreeMap::new();
+    for (place, element) in order.iter().enumerate() {
+        if let Some(before) = places.insert(*element, place) {
+            verdict.report(AnomalyKind::Duplicate, Promise::Serializable, || {
+                format!("{element} stands in key {key} twice, at {before} and {place} of {order:?}")
+            });
+        }
+    }
+    for (reader, list) in &facts.reads {
+        let reader = *reader;
+        let is_prefix = order.starts_with(list);
+        if !is_prefix {
+            verdict.report(AnomalyKind::IncompatibleOrder, Promise::Serializable, || {
+                format!("{} read {list:?} from key {key}, which {order:?} does not continue", transactions.name(reader))
+            });
+        }
+        // What the longest list holds is looked at once, with it; only its last element depends on who read how far.
+        let to_judge =
+            if is_prefix && !std::ptr::eq(*list, order) { &list[list.len().saturating_sub(1)..] } else { list };
+        for element in to_judge {
+            judge_element(key, reader, *element, facts, transactions, took_effect, verdict);
+        }
+        let last = list.last().and_then(|element| facts.appends.get(element));
+        if let Some(append) = last.filter(|append| !append.is_last && append.by != reader) {
+            verdict.report(AnomalyKind::G1b, Promise::Serializable, || {
+                let (reader, writer) = (transactions.name(reader), transactions.name(append.by));
+                format!("{reader} read {list:?} from key {key}, whose last element {writer} had not finished with")
+            });
+        }
+    }
+}
+
+fn judge_element(
+    key: u64,
+    reader: TxnRef,
+    element: i64,
+    facts: &Facts<'_>,
+    transactions: &Transactions<'_>,
+    took_effect: &mut [bool],
+    verdict: &mut Verdict,
+) {
+    match facts.appends.get(&element) {
+        None => verdict.report(AnomalyKind::Garbage, Promise::Serializable, || {
+            format!("{} read {element} from key {key}, which nobody appended", transactions.name(reader))
+        }),
+        Some(append) if transactions.get(append.by).end == End::Aborted => {
+            verdict.report(AnomalyKind::G1a, Promise::Serializable, || {
+                let (reader, writer) = (transactions.name(reader), transactions.name(append.by));
+                format!("{reader} read {element} from key {key}, which {writer} appended before it aborted")
+            });
+        }
+        Some(append) => took_effect[append.by.0 as usize] = true,
+    }
+}
+
+/// One key's dependencies.
+fn draw_key(
+    key: KeyIndex,
+    facts: &Facts<'_>,
+    transactions: &Transactions<'_>,
+    graph: &mut Graph,
+    verdict: &mut Verdict,
+) {
+    let order = facts.longest;
+    let writer = |element: &i64| facts.appends.get(element).map(|append| append.by);
+    for pair in order.windows(2) {
+        if let (Some(from), Some(to)) = (writer(&pair[0]), writer(&pair[1])) {
+            graph.add(Edge { from: from.0, to: to.0, why: Why::Ww, key, value: Some(pair[1]) });
+        }
+    }
+    // Appends that certainly happened and that nobody saw come after everything that was seen.
+    let seen: std::collections::BTreeSet<i64> = order.iter().copied().collect();
+    let unseen: Vec<(i64, TxnRef)> = facts
+        .appends
+        .iter()
+        .filter(|(element, append)| !seen.contains(element) && transactions.get(append.by).end == End::Committed)
+        .map(|(element, append)| (*element, append.by))
+        .collect();
+    let tail = if unseen.is_empty() { None } else { Some(graph.add_helper()) };
+    if let Some(tail) = tail {
+        for (element, by) in &unseen {
+            graph.add(Edge { from: tail, to: by.0, why: Why::Ww, key, value: Some(*element) });
+        }
+        if let Some(last) = order.last().and_then(writer) {
+            // A transaction whose appends were seen in part follows itself at the tail; that says nothing.
+            if !unseen.iter().any(|(_, by)| *by == last) {
+                graph.add(Edge { from: last.0, to: tail, why: Why::Ww, key, value: None });
+            }
+        }
+    }
+    let mut replaced_the_end = Vec::new();
+    for (reader, list) in facts.reads.iter().filter(|(_, list)| order.starts_with(list)) {
+        if let Some((last, from)) = list.last().and_then(|last| Some((*last, writer(last)?))) {
+            graph.add(Edge { from: from.0, to: reader.0, why: Why::Wr, key, value: Some(last) });
+        }
+        if let Some(next) = order.get(list.len()) {
+            if let Some(to) = writer(next) {
+                graph.add(Edge { from: reader.0, to: to.0, why: Why::Rw, key, value: Some(*next) });
+            }
+        } else if let Some(tail) = tail {
+            graph.add(Edge { from: reader.0, to: tail, why: Why::Rw, key, value: None });
+            if unseen.iter().any(|(_, by)| by == reader) {
+                replaced_the_end.push(*reader);
+            }
+        }
+    }
+    if let [one, two, ..] = replaced_the_end[..] {
+        verdict.report(AnomalyKind::LostUpdate, Promise::Serializable, || {
+            let (one, two) = (transactions.name(one), transactions.name(two));
+            format!("{one} and {two} both read {order:?} from key {} and appended to it", key.0)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::read;
+
+    /// A history in short: each line is process, `+` invokes, `=` commits, `!` fails, `?` is unknown, and the operations.
+    fn history(lines: &[&str]) -> History {
+        let line = |(index, line): (usize, &&str)| {
+            let (process, rest) = line.split_once(' ').unwrap();
+            let (mark, value) = rest.split_once(' ').unwrap();
+            let kind = match mark {
+                "+" => "invoke",
+                "=" => "ok",
+                "!" => "fail",
+                _ => "info",
+            };
+            format!("{{:type :{kind}, :process {process}, :index {index}, :time {index}, :f :txn, :value [{value}]}}\n")
+        };
+        read(&lines.iter().enumerate().map(line).collect::<String>()).unwrap()
+    }
+
+    /// All transactions at once, each by a process of its own, all committed.
+    fn concurrent(values: &[&str]) -> History {
+        let begin = values.iter().enumerate().map(|(process, value)| format!("{process} + {value}"));
+        let end = values.iter().enumerate().map(|(process, value)| format!("{process} = {value}"));
+        let lines: Vec<String> = begin.chain(end).collect();
+        history(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    fn kinds(history: &History, promise: Promise) -> Vec<(AnomalyKind, Promise)> {
+        let verdict = check_list_append(history, promise);
+        verdict.anomalies.iter().map(|anomaly| (anomaly.kind, anomaly.breaks)).collect()
+    }
+
+    fn serializable(values: &[&str]) -> Vec<AnomalyKind> {
+        kinds(&concurrent(values), Promise::Serializable).into_iter().map(|(kind, _)| kind).collect()
+    }
+
+    #[test]
+    fn a_serial_history_is_valid() {
+        let history = history(&[
+            "0 + [:append 1 1] [:r 1 nil]",
+            "0 = [:append 1 1] [:r 1 [1]]",
+            "1 + [:r 1 nil] [:append 1 2]",
+            "1 = [:r 1 [1]] [:append 1 2]",
+            "0 + [:r 1 nil]",
+            "0 = [:r 1 [1 2]]",
+        ]);
+        let verdict = check_list_append(&history, Promise::RealTime);
+        assert!(verdict.is_valid(), "{verdict}");
+        assert_eq!(verdict.transactions, 3);
+    }
+
+    #[test]
+    fn g0_is_found() {
+        assert_eq!(
+            serializable(&["[:append 1 1] [:append 2 1]", "[:append 1 2] [:append 2 2]", "[:r 1 [1 2]] [:r 2 [2 1]]"])
+                [0],
+            AnomalyKind::G0
+        );
+    }
+
+    #[test]
+    fn g1a_is_found_and_an_unknown_append_may_be_read() {
+        let lines = ["0 + [:append 1 1]", "0 ! [:append 1 1]", "1 + [:r 1 nil]", "1 = [:r 1 [1]]"];
+        assert_eq!(kinds(&history(&lines), Promise::RealTime), [(AnomalyKind::G1a, Promise::Serializable)]);
+        let unknown = lines.map(|line| line.replace('!', "?"));
+        let verdict = check_list_append(&history(&unknown.each_ref().map(String::as_str)), Promise::RealTime);
+        assert!(verdict.is_valid() && verdict.transactions == 2, "{verdict}");
+    }
+
+    #[test]
+    fn g1b_is_found() {
+        assert!(serializable(&["[:append 1 1] [:append 1 2]", "[:r 1 [1]]"]).contains(&AnomalyKind::G1b));
+        assert_eq!(serializable(&["[:append 1 1] [:append 1 2]", "[:r 1 [1 2]]"]), []);
+    }
+
+    #[test]
+    fn g1c_is_found() {
+        let found = serializable(&["[:append 1 1] [:r 2 [1]]", "[:append 2 1] [:r 1 [1]]"]);
+        assert_eq!(found, [AnomalyKind::G1c]);
+    }
+
+    #[test]
+    fn read_skew_is_found() {
+        let found = serializable(&["[:append 1 1] [:append 2 1]", "[:r 1 []] [:r 2 [1]]"]);
+        assert_eq!(found, [AnomalyKind::GSingle], "an append that nobody saw comes after what was seen");
+        let found = serializable(&["[:append 1 1] [:append 2 1]", "[:r 1 []] [:r 2 [1]]", "[:r 1 [1]]"]);
+        assert_eq!(found, [AnomalyKind::GSingle]);
+    }
+
+    #[test]
+    fn a_lost_update_is_found_seen_or_unseen() {
+        let seen = serializable(&["[:r 1 []] [:append 1 1]", "[:r 1 []] [:append 1 2]", "[:r 1 [1 2]]"]);
+        assert_eq!(seen, [AnomalyKind::LostUpdate]);
+        let unseen = serializable(&["[:r 1 []] [:append 1 1]", "[:r 1 []] [:append 1 2]"]);
+        assert_eq!(unseen, [AnomalyKind::LostUpdate]);
+        assert_eq!(serializable(&["[:r 1 []] [:append 1 1]"]), [], "one's own append follows one's own reading");
+    }
+
+    #[test]
+    fn write_skew_is_found() {
+        let found = serializable(&["[:r 1 []] [:append 2 1]", "[:r 2 []] [:append 1 1]", "[:r 1 [1]] [:r 2 [1]]"]);
+        assert_eq!(found, [AnomalyKind::G2Item]);
+    }
+
+    #[test]
+    fn write_skew_shows_even_when_nobody_saw_the_writes() {
+        let found = serializable(&["[:r 1 []] [:append 2 1]", "[:r 2 []] [:append 1 1]"]);
+        assert_eq!(found, [AnomalyKind::G2Item]);
+    }
+
+    #[test]
+    fn a_stale_read_breaks_real_time_only() {
+        let lines = [
+            "0 + [:append 1 1]",
+            "0 = [:append 1 1]",
+            "1 + [:r 1 nil]",
+            "1 = [:r 1 []]",
+            "2 + [:r 1 nil]",
+            "2 = [:r 1 [1]]",
+        ];
+        assert_eq!(kinds(&history(&lines), Promise::Session), []);
+        assert_eq!(kinds(&history(&lines), Promise::RealTime), [(AnomalyKind::GSingle, Promise::RealTime)]);
+        let overlapping = ["1 + [:r 1 nil]", lines[0], lines[1], lines[3], lines[4], lines[5]];
+        assert_eq!(kinds(&history(&overlapping), Promise::RealTime), []);
+    }
+
+    #[test]
+    fn a_stale_read_of_ones_own_write_breaks_the_session() {
+        let lines = [
+            "0 + [:append 1 1]",
+            "0 = [:append 1 1]",
+            "0 + [:r 1 nil]",
+            "0 = [:r 1 []]",
+            "2 + [:r 1 nil]",
+            "2 = [:r 1 [1]]",
+        ];
+        assert_eq!(kinds(&history(&lines), Promise::Serializable), []);
+        assert_eq!(kinds(&history(&lines), Promise::RealTime), [(AnomalyKind::GSingle, Promise::Session)]);
+    }
+
+    #[test]
+    fn what_needs_no_graph_is_found() {
+        assert_eq!(serializable(&["[:r 1 [7]]"]), [AnomalyKind::Garbage]);
+        assert!(serializable(&["[:append 1 1]", "[:append 1 1]"]).contains(&AnomalyKind::Duplicate));
+        assert!(serializable(&["[:append 1 1]", "[:r 1 [1 1]]"]).contains(&AnomalyKind::Duplicate));
+        let orders = serializable(&["[:append 1 1]", "[:append 1 2]", "[:r 1 [1 2]]", "[:r 1 [2]]"]);
+        assert!(orders.contains(&AnomalyKind::IncompatibleOrder), "{orders:?}");
+        assert!(serializable(&["[:append 1 1] [:r 1 []]"]).contains(&AnomalyKind::Internal));
+        assert!(serializable(&["[:append 1 1]", "[:r 1 []] [:r 1 [1]]"]).contains(&AnomalyKind::Internal));
+    }
+
+    #[test]
+    fn a_history_that_is_none_is_refused() {
+        assert_eq!(kinds(&history(&["0 = [:r 1 []]"]), Promise::RealTime)[0].0, AnomalyKind::Malformed);
+        assert_eq!(
+            kinds(&history(&["0 + [:r 1 nil]", "0 + [:r 1 nil]"]), Promise::RealTime)[0].0,
+            AnomalyKind::Malformed
+        );
+    }
+
+    #[test]
+    fn a_cycle_is_told_step_by_step() {
+        let verdict = check_list_append(
+            &concurrent(&["[:r 1 []] [:append 2 5]", "[:r 2 []] [:append 1 6]", "[:r 1 [6]] [:r 2 [5]]"]),
+            Promise::Serializable,
+        );
+        let story = verdict.anomalies[0].to_string();
+        for line in [
+            "G2-item (write skew)",
+            "T0 (process 0) read key 1 without 6, which T1 (process 1) wrote",
+            "T1 (process 1) read key 2 without 5, which T0 (process 0) wrote",
+            "and so T0 (process 0) precedes itself",
+        ] {
+            assert!(story.contains(line), "{line} in\n{story}");
+        }
+        assert_eq!(story.lines().count(), 4, "no longer than it must be:\n{story}");
+    }
+
+    #[test]
+    fn the_shortest_cycle_is_told() {
+        // A ring of five through keys 1 to 5, and a shortcut of two through key 9.
+        let found = check_list_append(
+            &concurrent(&[
+                "[:append 1 1] [:r 5 [1]] [:r 9 [2]]",
+                "[:append 2 1] [:r 1 [1]]",
+                "[:append 3 1] [:r 2 [1]]",
+                "[:append 4 1] [:r 3 [1]] [:r 1 [1]] [:append 9 2]",
+                "[:append 5 1] [:r 4 [1]]",
+            ]),
+            Promise::Serializable,
+        );
+        assert_eq!(found.anomalies.len(), 1);
+        assert_eq!(found.anomalies[0].story.lines().filter(|line| line.contains("which")).count(), 2, "{found}");
+    }
+}

@@ -1,0 +1,95 @@
+//! From events to transactions: each invocation with its completion.
+
+use std::collections::BTreeMap;
+
+use super::verdict::{AnomalyKind, Promise, Verdict};
+use crate::history::{Event, EventKind, History, MicroOp, Process};
+
+/// A transaction's place in [`Transactions::all`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct TxnRef(pub(super) u32);
+
+/// How it ended, as far as its process knows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    Committed,
+    Aborted,
+    Unknown,
+}
+
+/// One transaction of a history.
+#[derive(Debug)]
+pub(super) struct Transaction<'a> {
+    pub(super) process: Process,
+    pub(super) end: End,
+    /// What it did: of its completion when it committed, else of its invocation.
+    pub(super) ops: &'a [MicroOp],
+    /// Places among the events; an open transaction has not completed at all.
+    pub(super) invoked: usize,
+    pub(super) completed: Option<usize>,
+    /// The index that the history gives its invocation: how people find it.
+    pub(super) index: u64,
+}
+
+/// All transactions, by invocation.
+pub(super) struct Transactions<'a> {
+    pub(super) all: Vec<Transaction<'a>>,
+}
+
+impl<'a> Transactions<'a> {
+    /// Pairs the events; what does not pair is reported.
+    pub(super) fn of(history: &'a History, verdict: &mut Verdict) -> Self {
+        let mut all: Vec<Transaction<'a>> = Vec::with_capacity(history.events.len() / 2);
+        let mut open: BTreeMap<Process, usize> = BTreeMap::new();
+        for (place, event) in history.events.iter().enumerate() {
+            if event.kind == EventKind::Invoke {
+                if open.insert(event.process, all.len()).is_some() {
+                    malformed(verdict, event, "invokes a transaction before its last one was completed");
+                }
+                all.push(Transaction {
+                    process: event.process,
+                    end: End::Unknown,
+                    ops: &event.ops,
+                    invoked: place,
+                    completed: None,
+                    index: event.index,
+                });
+                continue;
+            }
+            let Some(at) = open.remove(&event.process) else {
+                malformed(verdict, event, "completes a transaction that it did not invoke");
+                continue;
+            };
+            let txn = &mut all[at];
+            match event.kind {
+                EventKind::Ok => {
+                    (txn.end, txn.ops, txn.completed) = (End::Committed, &event.ops, Some(place));
+                }
+                EventKind::Fail => (txn.end, txn.completed) = (End::Aborted, Some(place)),
+                // It may take effect at any time from now on, so it never counts as completed.
+                EventKind::Info | EventKind::Invoke => {}
+            }
+        }
+        Self { all }
+    }
+
+    pub(super) fn get(&self, txn: TxnRef) -> &Transaction<'a> {
+        &self.all[txn.0 as usize]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TxnRef, &Transaction<'a>)> {
+        self.all.iter().enumerate().map(|(at, txn)| (TxnRef(at as u32), txn))
+    }
+
+    /// How a story calls a transaction.
+    pub(super) fn name(&self, txn: TxnRef) -> String {
+        let found = self.get(txn);
+        format!("T{} (process {})", found.index, found.process.0)
+    }
+}
+
+fn malformed(verdict: &mut Verdict, event: &Event, what: &str) {
+    verdict.report(AnomalyKind::Malformed, Promise::Serializable, || {
+        format!("at index {}, process {} {what}", event.index, event.process.0)
+    });
+}

@@ -1,0 +1,143 @@
+//! What a checker says.
+
+use std::fmt;
+
+use crate::limits::MAX_REPORTED;
+
+/// What the store promises about the order of transactions, from weaker to stronger; each includes those before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Promise {
+    /// Some serial order explains everything.
+    Serializable,
+    /// And in it each process's transactions stand as it ran them.
+    Session,
+    /// And whatever had completed stands before whatever was invoked later.
+    RealTime,
+}
+
+/// What can be wrong.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum AnomalyKind {
+    /// The history is not one: a completion without an invocation, a process with two transactions at once.
+    Malformed,
+    /// An element that was appended once stands twice, or two transactions wrote the same.
+    Duplicate,
+    /// A value that nobody wrote was read.
+    Garbage,
+    /// A transaction did not see what it had itself read or written before.
+    Internal,
+    /// Aborted read: what a failed transaction wrote was read.
+    G1a,
+    /// Intermediate read: a transaction's write that it overwrote itself was read.
+    G1b,
+    /// Two reads of one key show lists of which neither continues the other.
+    IncompatibleOrder,
+    /// Write cycle: writes alone contradict each other.
+    G0,
+    /// Circular information flow: writes and the readings of them form a cycle.
+    G1c,
+    /// Two transactions read the same version and both replaced it.
+    LostUpdate,
+    /// Read skew: a cycle with exactly one anti-dependency.
+    GSingle,
+    /// Write skew: a cycle with several anti-dependencies.
+    G2Item,
+    /// Accounts do not sum up to what the bank holds, or one is below zero.
+    WrongTotal,
+    /// An acknowledged write is gone.
+    LostWrite,
+}
+
+impl AnomalyKind {
+    /// The name in the literature, or ours.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed history",
+            Self::Duplicate => "duplicate",
+            Self::Garbage => "garbage read",
+            Self::Internal => "internal inconsistency",
+            Self::G1a => "G1a (aborted read)",
+            Self::G1b => "G1b (intermediate read)",
+            Self::IncompatibleOrder => "incompatible order",
+            Self::G0 => "G0 (write cycle)",
+            Self::G1c => "G1c (circular information flow)",
+            Self::LostUpdate => "lost update",
+            Self::GSingle => "G-single (read skew)",
+            Self::G2Item => "G2-item (write skew)",
+            Self::WrongTotal => "wrong total",
+            Self::LostWrite => "lost write",
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Anomaly {
+    /// What.
+    pub kind: AnomalyKind,
+    /// The weakest promise that it breaks.
+    pub breaks: Promise,
+    /// In words; for a cycle, one line for each of its steps.
+    pub story: String,
+}
+
+impl fmt::Display for Anomaly {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let order = match self.breaks {
+            Promise::Serializable => "",
+            Promise::Session => ", by the order of a session",
+            Promise::RealTime => ", in real time",
+        };
+        write!(f, "{}{order}: {}", self.kind.name(), self.story)
+    }
+}
+
+/// What a checker found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Verdict {
+    /// Transactions that were looked at: committed ones, and those of unknown outcome that took effect.
+    pub transactions: usize,
+    /// What is wrong, at most [`MAX_REPORTED`] of each kind.
+    pub anomalies: Vec<Anomaly>,
+    /// How many more there were.
+    pub unreported: usize,
+}
+
+impl Verdict {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.anomalies.is_empty()
+    }
+
+    /// Whether something of this kind is wrong.
+    #[must_use]
+    pub fn has(&self, kind: AnomalyKind) -> bool {
+        self.anomalies.iter().any(|anomaly| anomaly.kind == kind)
+    }
+
+    pub(super) fn report(&mut self, kind: AnomalyKind, breaks: Promise, story: impl FnOnce() -> String) {
+        if self.anomalies.iter().filter(|anomaly| anomaly.kind == kind).count() < MAX_REPORTED {
+            self.anomalies.push(Anomaly { kind, breaks, story: story() });
+        } else {
+            self.unreported += 1;
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_valid() {
+            return write!(f, "{} transactions, nothing wrong", self.transactions);
+        }
+        write!(f, "{} transactions, {} anomalies", self.transactions, self.anomalies.len() + self.unreported)?;
+        for anomaly in &self.anomalies {
+            write!(f, "\n{anomaly}")?;
+        }
+        if self.unreported > 0 {
+            write!(f, "\n… and {} more", self.unreported)?;
+        }
+        Ok(())
+    }
+}
