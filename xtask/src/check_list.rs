@@ -22,11 +22,7 @@ pub(crate) fn verify(with_tests: bool) -> Result<(), String> {
         &["doc", "--locked", "--workspace", "--no-deps", "--quiet"],
         &[("RUSTDOCFLAGS", "-D warnings")],
     );
-    if has_cargo_subcommand(&root, "deny") {
-        steps.cargo("cargo-deny", &["deny", "--locked", "check", "bans", "licenses", "sources"], &[]);
-    } else {
-        steps.own("licences", || licences::check(&root));
-    }
+    check_licences(&root, &mut steps);
     if with_tests {
         steps.cargo("tests", &["test", "--locked", "--workspace", "--quiet"], &[]);
     }
@@ -38,6 +34,14 @@ pub(crate) fn tidy() -> Result<(), String> {
     let root = workspace_root()?;
     let mut steps = Steps::new(&root);
     steps.own("tidy", || check_tree(&root));
+    steps.outcome()
+}
+
+/// The licences of all dependencies alone.
+pub(crate) fn licences() -> Result<(), String> {
+    let root = workspace_root()?;
+    let mut steps = Steps::new(&root);
+    check_licences(&root, &mut steps);
     steps.outcome()
 }
 
@@ -53,6 +57,15 @@ pub(crate) fn fix() -> Result<(), String> {
     steps.cargo("format", &["fmt", "--all"], &[]);
     steps.own("ratchet", || tidy::lower_ratchet(&root));
     steps.outcome()
+}
+
+/// By cargo-deny where it is installed, which knows more (bans, sources); else by our own reading of cargo's metadata.
+fn check_licences(root: &Path, steps: &mut Steps) {
+    if has_cargo_subcommand(root, "deny") {
+        steps.cargo("cargo-deny", &["deny", "--locked", "check", "bans", "licenses", "sources"], &[]);
+    } else {
+        steps.own("licences", || licences::check(root));
+    }
 }
 
 fn check_tree(root: &Path) -> Result<(), String> {

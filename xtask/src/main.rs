@@ -21,6 +21,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask verify [--without-tests]   everything CI checks; writes nothing outside the target folder
 cargo xtask tidy                       our own checks alone
+cargo xtask licences                   the licences of all dependencies alone
 cargo xtask fix                        formats, applies clippy's suggestions, lowers the ratchet";
 
 fn main() -> ExitCode {
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         ["verify"] => check_list::verify(true),
         ["verify", "--without-tests"] => check_list::verify(false),
         ["tidy"] => check_list::tidy(),
+        ["licences"] => check_list::licences(),
         ["fix"] => check_list::fix(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

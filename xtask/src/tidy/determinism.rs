@@ -52,7 +52,11 @@ fn clock_readers(tree: &Tree) -> Vec<Finding> {
         let code = code_only(text);
         for name in TIME_OF_DAY {
             for line in lines_with_word(&code, name) {
-                findings.push(Finding::new(path, line, format!("reads the time of day ({name}); only the clock crate may")));
+                findings.push(Finding::new(
+                    path,
+                    line,
+                    format!("reads the time of day ({name}); only the clock crate may"),
+                ));
             }
         }
     }
