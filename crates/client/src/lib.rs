@@ -1,1 +1,46 @@
-//! Placeholder until the crate's first content lands.
+//! The Rust client of Timestone: transactions, single keys, keyspaces; asynchronous and blocking; over TCP or in process.
+//!
+//! ```text
+//!   Db, Transaction (any thread, any executor) ── bounded queue, oneshot ──┐
+//!                                                                          ▼
+//!   LocalDb, LocalTransaction (tasks on the loop) ───────────────────► event loop ─ Engine ─ TCP, or stages of this process
+//! ```
+//! Start with [`connect`]; [`Db::transact`] runs a closure as a serializable transaction and retries conflicts. Work that is worth
+//! it runs *on* the event loop by [`Db::spawn`], where a read costs a frame and nothing is locked. [`blocking`] has the same names
+//! for threads. Every error has a stable code, the key, the other transaction and a hint: [`Error`].
+//!
+//! What is deliberately absent: the protocol itself (`timestone-session`), bytes (`timestone-wire`), threads and sockets
+//! (`timestone-seda`).
+
+mod address;
+pub mod blocking;
+mod connect;
+mod db;
+mod error;
+mod event;
+mod event_loop;
+mod executor;
+mod inproc;
+pub mod limits;
+mod local;
+mod oneshot;
+mod ops;
+mod retry;
+mod shared;
+mod stage;
+mod tcp;
+mod transport;
+mod value;
+
+pub use connect::{Attachment, ConnectOptions, InProcessClient, connect, connect_with, in_process};
+pub use db::{Db, Pending, Transaction};
+pub use error::{Error, Result};
+pub use event::{ClientEvent, ClientInput};
+pub use inproc::InProcess;
+pub use local::{LocalDb, LocalTransaction, Operation};
+pub use retry::{TransactOptions, TransactionOptions, WriteOutcome};
+pub use timestone_cluster::{Keyspace, KeyspaceOptions};
+pub use timestone_session::{Condition, EngineConfig, EngineStats, Mutation, TxnStatus};
+pub use timestone_types::{AbortKind, ClientId, Expiry, KeyspaceId, Timestamp, TxnId, Version};
+pub use timestone_wire::ErrorCode;
+pub use value::Value;

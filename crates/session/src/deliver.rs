@@ -73,7 +73,7 @@ impl Engine {
                 let learned = txn.keys.learn(number.item, answer);
                 if let Err(limit) = &learned {
                     txn.keys.entry_mut(number.item).read = Read::None;
-                    let failed = EndedWhat::Failed(limit.clone().into());
+                    let failed = EndedWhat::Failed((*limit).into());
                     if let Some(op) = op {
                         self.finish(op, failed);
                     }

@@ -1,0 +1,177 @@
+//! How a client comes to life: over TCP with a runtime of its own, or as a stage of a runtime that has a server in it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use timestone_clock::{Clock, SystemClock};
+use timestone_cluster::ShardMap;
+use timestone_seda::{Injector, Layout, NetConfig, NetStage, Runtime, RuntimeConfig, Spin, Stage, StageId, TimeSource};
+use timestone_session::{Engine, EngineConfig, Routes};
+use timestone_types::{ClientId, Timestamp};
+use timestone_wire::ErrorCode;
+use timestone_wire::limits::MAX_FRAME_BYTES;
+
+use crate::db::{Lifeline, Pending};
+use crate::event::{ClientEvent, TcpEvent};
+use crate::inproc::{InProcess, Lanes};
+use crate::shared::Shared;
+use crate::stage::ClientStage;
+use crate::tcp::{Native, Tcp};
+use crate::{Db, Error, Result, address, limits, oneshot};
+
+/// How a client connects and behaves.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// What the client calls itself in lists of clients and logs.
+    pub name: String,
+    /// How long to try before `connect` gives up.
+    pub connect_timeout: Duration,
+    /// How the event loop's thread waits. Off where it shares its core.
+    pub spin: Spin,
+    /// Settings of the engine.
+    pub engine: EngineConfig,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            name: std::env::args().next().unwrap_or_default(),
+            connect_timeout: limits::CONNECT_TIMEOUT,
+            spin: Spin::default(),
+            engine: EngineConfig::default(),
+        }
+    }
+}
+
+/// Connects to the cluster that one of the servers of `timestone://host[:port][,host[:port]]…` belongs to. The event loop gets a
+/// thread of its own, which ends with the last handle.
+///
+/// # Errors
+/// A bad address, or no server that answers.
+pub fn connect(url: &str) -> impl Future<Output = Result<Db>> + Send + use<> {
+    connect_with(url, &ConnectOptions::default())
+}
+
+/// As [`connect`], with options.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_with(url: &str, options: &ConnectOptions) -> impl Future<Output = Result<Db>> + Send + use<> {
+    let started = start(url, options);
+    async move {
+        let (db, ready) = started?;
+        ready.await?;
+        Ok(db)
+    }
+}
+
+/// The clock as a runtime takes it.
+struct Ticks(Arc<dyn Clock>);
+
+impl TimeSource for Ticks {
+    fn now(&self) -> Timestamp {
+        self.0.now()
+    }
+}
+
+const NET: StageId = StageId::new(0);
+const CLIENT: StageId = StageId::new(1);
+
+/// Starts the event loop; what is returned beside the handle tells when the first server has answered.
+pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<()>)> {
+    let seeds = address::parse(url)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let shared = Arc::new(Shared::new());
+    let (sender, receiver) = oneshot::channel();
+    let transport = Tcp::new(NET, options.name.clone(), seeds, options.connect_timeout, sender);
+    // Nothing is known yet: routes and id come with the first welcome.
+    let nowhere = Routes::new(0, Vec::new(), |_| None);
+    let engine = Engine::new(options.engine, ClientId::ZERO, nowhere, seed_of(&clock));
+    let config = NetConfig { name: "net".to_owned(), max_frame_bytes: MAX_FRAME_BYTES, ..NetConfig::default() };
+    let net: NetStage<TcpEvent, Native> = NetStage::new(Native { owner: CLIENT }, config);
+    let client = ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), transport, Arc::clone(&clock));
+    let stages: Vec<Box<dyn Stage<TcpEvent>>> = vec![Box::new(net), Box::new(client)];
+    let runtime = RuntimeConfig { name: "timestone-client".to_owned(), spin: options.spin, ..RuntimeConfig::default() };
+    let handle = Runtime::start(stages, Layout::single(2), Ticks(clock), runtime).map_err(|error| {
+        Error::new(ErrorCode::Internal, format!("the client's thread could not be started: {error}"), "")
+    })?;
+    shared.set_notifier(notifier(handle.injector(), CLIENT));
+    let end = move || {
+        if let Err(error) = handle.shutdown(limits::SHUTDOWN_PATIENCE) {
+            tracing::warn!(%error, "The client ended before its last messages were sent.");
+        }
+    };
+    let db = Db::new(Lifeline { shared, end: Some(Box::new(end)) });
+    Ok((db, Pending::of(receiver)))
+}
+
+fn notifier<E: ClientEvent>(injector: Injector<E>, stage: StageId) -> Box<dyn Fn() + Send + Sync> {
+    Box::new(move || {
+        if injector.send(stage, E::wake()).is_err() {
+            // The queue is full, so the loop is awake, and looks into its own queues at its next deadline at the latest.
+            tracing::debug!("The event loop could not be woken: its queue is full, or it has ended.");
+        }
+    })
+}
+
+/// Jitter needs no secret: any number that differs between clients.
+fn seed_of(clock: &Arc<dyn Clock>) -> u64 {
+    clock.now().as_nanos() ^ (u64::from(std::process::id()) << 32)
+}
+
+/// A client as a stage of a runtime that has the shards in it, made by [`in_process`].
+pub struct InProcessClient<E> {
+    /// The stage, to be placed in the runtime under an id of the host's choice.
+    pub stage: Box<dyn Stage<E>>,
+    shared: Arc<Shared>,
+}
+
+impl<E> std::fmt::Debug for InProcessClient<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InProcessClient").field("stage", &self.stage.name()).finish_non_exhaustive()
+    }
+}
+
+/// A client without sockets, for `open` and for servers that call themselves: frames go to the stages of the shards directly. The
+/// host has registered `client` with its master.
+#[must_use]
+pub fn in_process<E: ClientEvent>(
+    client: ClientId,
+    map: &ShardMap,
+    wiring: InProcess,
+    engine: EngineConfig,
+    clock: Arc<dyn Clock>,
+) -> InProcessClient<E> {
+    let shared = Arc::new(Shared::new());
+    let engine = Engine::new(engine, client, Routes::from(map), seed_of(&clock) ^ u64::from(client.get()));
+    let name = format!("client-{client}");
+    let stage = ClientStage::new(name, engine, Arc::clone(&shared), Lanes::<E>::new(wiring), clock);
+    InProcessClient { stage: Box::new(stage), shared }
+}
+
+/// The parts of an [`InProcessClient`]: the stage goes into the runtime, the other part makes handles once it runs.
+#[derive(Debug)]
+pub struct Attachment(Arc<Shared>);
+
+impl<E: ClientEvent> InProcessClient<E> {
+    /// Takes it apart.
+    #[must_use]
+    pub fn split(self) -> (Box<dyn Stage<E>>, Attachment) {
+        (self.stage, Attachment(self.shared))
+    }
+}
+
+impl Attachment {
+    /// A handle, when the runtime runs with the stage under the id `stage`. `end` is run when the last handle is dropped.
+    #[must_use]
+    pub fn attach<E: ClientEvent>(
+        self,
+        injector: Injector<E>,
+        stage: StageId,
+        end: Option<Box<dyn FnOnce() + Send + Sync>>,
+    ) -> Db {
+        self.0.set_notifier(notifier(injector, stage));
+        Db::new(Lifeline { shared: self.0, end })
+    }
+}

@@ -1,0 +1,444 @@
+//! The store from any thread and any executor: calls travel to the event loop through a bounded queue, results come back through a
+//! oneshot each. Every call begins when it is made; awaiting its [`Pending`] waits for the result.
+
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use timestone_cluster::{Keyspace, KeyspaceOptions};
+use timestone_session::{EngineStats, TxnStatus};
+use timestone_types::{Expiry, KeyspaceId, Timestamp, TxnId, Version};
+
+use crate::event_loop::Core;
+use crate::local::{LocalDb, LocalTransaction};
+use crate::oneshot::{self, Receiver};
+use crate::retry::Retry;
+use crate::shared::Shared;
+use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
+
+/// A call under way. Await it, or [`Pending::wait`] for it on a thread of its own. Dropping it does not take the call back.
+#[derive(Debug)]
+pub struct Pending<T>(State<T>);
+
+#[derive(Debug)]
+enum State<T> {
+    Asked(Receiver<Result<T>>),
+    Refused(Option<Error>),
+}
+
+impl<T> Pending<T> {
+    pub(crate) const fn of(receiver: Receiver<Result<T>>) -> Self {
+        Self(State::Asked(receiver))
+    }
+
+    /// Blocks the thread until the result is there. Never call it on an event loop: it would wait for itself.
+    ///
+    /// # Errors
+    /// Those of the call.
+    pub fn wait(self) -> Result<T> {
+        match self.0 {
+            State::Asked(receiver) => receiver.wait().unwrap_or_else(|| Err(Error::closed())),
+            State::Refused(error) => Err(error.unwrap_or_else(Error::closed)),
+        }
+    }
+}
+
+impl<T> Unpin for Pending<T> {}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        match &mut self.0 {
+            State::Asked(receiver) => {
+                Pin::new(receiver).poll(context).map(|got| got.unwrap_or_else(|| Err(Error::closed())))
+            }
+            State::Refused(error) => Poll::Ready(Err(error.take().unwrap_or_else(Error::closed))),
+        }
+    }
+}
+
+/// Keeps the event loop alive.
+pub(crate) struct Lifeline {
+    pub(crate) shared: Arc<Shared>,
+    /// Run when the last handle is dropped: ends a runtime that the client has to itself.
+    pub(crate) end: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            end();
+        }
+    }
+}
+
+/// The store. Cheap to clone, usable from every thread; all clones share one session, so they see each other's writes.
+///
+/// ```no_run
+/// # async fn example() -> timestone_client::Result<()> {
+/// let db = timestone_client::connect("timestone://127.0.0.1:7400").await?;
+/// db.put(b"n", b"1").await?;
+/// let total = db
+///     .transact(async |tx| {
+///         let n: u64 = tx.get(b"n").await?.map_or(0, |value| String::from_utf8_lossy(&value).parse().unwrap_or(0));
+///         tx.put(b"n", (n + 1).to_string().as_bytes());
+///         Ok(n + 1)
+///     })
+///     .await?;
+/// assert_eq!(db.get(b"n").await?.unwrap(), total.to_string().as_bytes()[..]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    life: Arc<Lifeline>,
+    keyspace: KeyspaceId,
+    deadline: Option<Duration>,
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db").field("keyspace", &self.keyspace).finish_non_exhaustive()
+    }
+}
+
+impl Db {
+    pub(crate) fn new(life: Lifeline) -> Self {
+        Self { life: Arc::new(life), keyspace: KeyspaceId::DEFAULT, deadline: None }
+    }
+
+    /// Runs `body` on the event loop, with a handle on this handle's session.
+    fn call<T, F, Fut>(&self, body: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(LocalDb) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T>> + 'static,
+    {
+        let (keyspace, deadline) = (self.keyspace, self.deadline);
+        self.on_loop(move |core| LocalDb::shared(core).map(|db| body(db.with_options(keyspace, deadline))))
+    }
+
+    fn on_loop<T, F, Fut>(&self, begin: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Rc<Core>) -> Result<Fut> + Send + 'static,
+        Fut: Future<Output = Result<T>> + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        let command = Box::new(move |core: &Rc<Core>| match begin(core) {
+            Ok(future) => core.tasks.spawn(Box::pin(async move { sender.send(future.await) })),
+            Err(error) => sender.send(Err(error)),
+        });
+        match self.life.shared.call(command) {
+            Ok(()) => Pending(State::Asked(receiver)),
+            Err(_) if self.life.shared.is_closed() => Pending(State::Refused(Some(Error::closed()))),
+            Err(_) => Pending(State::Refused(Some(Error::overloaded()))),
+        }
+    }
+
+    /// Runs a task *on* the event loop, with a session of its own: the fast path. Its future need not be `Send`; nothing crosses
+    /// threads until it has finished.
+    ///
+    /// ```no_run
+    /// # async fn example(db: timestone_client::Db) -> timestone_client::Result<()> {
+    /// let sum = db
+    ///     .spawn(|db| async move {
+    ///         let mut sum = 0;
+    ///         for key in [b"a", b"b"] {
+    ///             sum += db.get(key).await?.map_or(0, |value| value.len());
+    ///         }
+    ///         Ok(sum)
+    ///     })
+    ///     .await?;
+    /// # let _ = sum;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn spawn<T, F, Fut>(&self, task: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(LocalDb) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T>> + 'static,
+    {
+        let (keyspace, deadline) = (self.keyspace, self.deadline);
+        self.on_loop(move |core| LocalDb::open(core).map(|db| task(db.with_options(keyspace, deadline))))
+    }
+
+    /// The same session, with operations that give up after `span`.
+    #[must_use]
+    pub fn with_deadline(&self, span: Duration) -> Self {
+        Self { deadline: Some(span), ..self.clone() }
+    }
+
+    /// The same session in another keyspace, by its id.
+    #[must_use]
+    pub fn in_keyspace(&self, keyspace: KeyspaceId) -> Self {
+        Self { keyspace, ..self.clone() }
+    }
+
+    /// The same session in another keyspace, by its name.
+    ///
+    /// # Errors
+    /// No such keyspace.
+    pub async fn keyspace(&self, name: &str) -> Result<Self> {
+        Ok(self.in_keyspace(self.keyspace_id(name).await?))
+    }
+
+    pub(crate) fn keyspace_id(&self, name: &str) -> Pending<KeyspaceId> {
+        let name = name.to_owned();
+        self.call(move |db| async move { db.keyspace_id(&name).await })
+    }
+
+    /// Creates a keyspace.
+    pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Pending<Keyspace> {
+        let name = name.to_owned();
+        self.call(move |db| async move { db.create_keyspace(&name, options).await })
+    }
+
+    /// All keyspaces, by ascending id.
+    pub fn keyspaces(&self) -> Pending<Vec<Keyspace>> {
+        self.call(|db| async move { db.keyspaces().await })
+    }
+
+    /// Drops a keyspace with all its keys.
+    pub fn drop_keyspace(&self, name: &str) -> Pending<()> {
+        let name = name.to_owned();
+        self.call(move |db| async move { db.drop_keyspace(&name).await })
+    }
+
+    /// Reads the latest version of a key, linearizably.
+    pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
+        let key = key.to_vec();
+        self.call(move |db| async move { db.get(&key).await })
+    }
+
+    /// Writes a key, linearizably and exactly once.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Pending<Timestamp> {
+        self.put_until(key, value, Expiry::NEVER)
+    }
+
+    /// Writes a key that becomes absent at `expires_at`.
+    pub fn put_until(&self, key: &[u8], value: &[u8], expires_at: Expiry) -> Pending<Timestamp> {
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.call(move |db| async move { db.put_until(&key, &value, expires_at).await })
+    }
+
+    /// Deletes a key.
+    pub fn delete(&self, key: &[u8]) -> Pending<Timestamp> {
+        let key = key.to_vec();
+        self.call(move |db| async move { db.delete(&key).await })
+    }
+
+    /// Writes a key when it is absent; tells whether it did.
+    pub fn put_if_absent(&self, key: &[u8], value: &[u8]) -> Pending<bool> {
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.call(move |db| async move { db.put_if_absent(&key, &value).await })
+    }
+
+    /// Writes a key when it has the value `expected` (`None`: when it is absent); tells whether it did.
+    pub fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, value: &[u8]) -> Pending<bool> {
+        let (key, expected, value) = (key.to_vec(), expected.map(<[u8]>::to_vec), value.to_vec());
+        self.call(move |db| async move { db.compare_and_set(&key, expected.as_deref(), &value).await })
+    }
+
+    /// Writes a key when its latest version is `version` ([`Version::ZERO`]: when it is absent); tells whether it did.
+    pub fn put_if_version(&self, key: &[u8], version: Version, value: &[u8]) -> Pending<bool> {
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.call(move |db| async move { db.put_if_version(&key, version, &value).await })
+    }
+
+    /// Deletes a key and returns the value that it had.
+    pub fn take(&self, key: &[u8]) -> Pending<WriteOutcome> {
+        use timestone_session::{Condition, Mutation};
+        let key = key.to_vec();
+        self.call(move |db| async move { db.write(&key, Mutation::Delete, Condition::Present, true).await })
+    }
+
+    /// Asks what became of a transaction.
+    pub fn status(&self, txn: TxnId) -> Pending<TxnStatus> {
+        self.call(move |db| async move { db.status(txn).await })
+    }
+
+    /// The counters of the event loop's engine.
+    pub fn stats(&self) -> Pending<EngineStats> {
+        self.call(|db| async move { Ok(db.core().engine.borrow().stats()) })
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// A snapshot in the future, or too many transactions.
+    pub async fn begin(&self, options: &TransactionOptions) -> Result<Transaction> {
+        let (id, begin) = self.begin_on_loop(options).await?;
+        Ok(Transaction::new(self, id, begin))
+    }
+
+    pub(crate) fn begin_on_loop(&self, options: &TransactionOptions) -> Pending<(u64, Timestamp)> {
+        let options = options.clone();
+        self.call(move |db| async move {
+            let transaction = db.begin(&options)?;
+            let begin = transaction.begin_timestamp()?;
+            let core = db.core();
+            let id = core.next_remote.replace(core.next_remote.get() + 1);
+            core.remote.borrow_mut().insert(id, Rc::new(transaction));
+            Ok((id, begin))
+        })
+    }
+
+    /// A read-only transaction on the state as of `at`.
+    ///
+    /// # Errors
+    /// As [`Db::begin`].
+    pub async fn snapshot(&self, at: Timestamp) -> Result<Transaction> {
+        self.begin(&TransactionOptions { snapshot_at: Some(at), ..TransactionOptions::default() }).await
+    }
+
+    /// Runs a closure as a transaction, again after conflicts, and commits it. The closure must have no effects of its own: it may
+    /// run several times.
+    ///
+    /// # Errors
+    /// What the closure returns; the last conflict when every attempt met one; `UnknownOutcome` when it may have committed.
+    pub async fn transact<T, F>(&self, body: F) -> Result<T>
+    where
+        F: AsyncFnMut(Transaction) -> Result<T>,
+    {
+        self.transact_with(&TransactOptions::default(), body).await
+    }
+
+    /// As [`Db::transact`], with options.
+    ///
+    /// # Errors
+    /// As [`Db::transact`].
+    pub async fn transact_with<T, F>(&self, options: &TransactOptions, mut body: F) -> Result<T>
+    where
+        F: AsyncFnMut(Transaction) -> Result<T>,
+    {
+        let mut retry = Retry::new(options);
+        loop {
+            let transaction = self.begin(&options.transaction).await?;
+            let result = match body(transaction.clone()).await {
+                Ok(value) => transaction.commit().await.map(|_| value),
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(value) => return Ok(value),
+                Err(error) => {
+                    transaction.abort();
+                    retry.again(error)?;
+                }
+            }
+            self.pause(retry.attempts()).await?;
+        }
+    }
+
+    pub(crate) fn pause(&self, attempt: u32) -> Pending<()> {
+        self.call(move |db| async move { db.pause(attempt).await })
+    }
+}
+
+/// A transaction from any thread. Clones are the same transaction; when the last one is dropped without a commit, it is aborted.
+#[derive(Clone)]
+pub struct Transaction {
+    db: Db,
+    owner: Arc<Owner>,
+}
+
+struct Owner {
+    shared: Arc<Shared>,
+    id: u64,
+    begin: Timestamp,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let id = self.id;
+        // When the queue is full the transaction stays until the client ends or the watermark passes it; nothing was sent for it.
+        let forget: crate::shared::Command = Box::new(move |core: &Rc<Core>| {
+            let gone = core.remote.borrow_mut().remove(&id);
+            drop(gone);
+        });
+        drop(self.shared.call(forget));
+    }
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transaction").field("begin", &self.owner.begin).finish_non_exhaustive()
+    }
+}
+
+impl Transaction {
+    pub(crate) fn new(db: &Db, id: u64, begin: Timestamp) -> Self {
+        let owner = Owner { shared: Arc::clone(&db.life.shared), id, begin };
+        Self { db: db.clone(), owner: Arc::new(owner) }
+    }
+
+    fn call<T, F, Fut>(&self, body: F) -> Pending<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(Rc<LocalTransaction>) -> Fut + Send + 'static,
+        Fut: Future<Output = Result<T>> + 'static,
+    {
+        let id = self.owner.id;
+        self.db.on_loop(move |core| core.remote_txn(id).map(body))
+    }
+
+    /// The snapshot that it reads from.
+    #[must_use]
+    pub fn begin_timestamp(&self) -> Timestamp {
+        self.owner.begin
+    }
+
+    /// Reads a key.
+    pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
+        let (key, keyspace) = (key.to_vec(), self.db.keyspace);
+        self.call(move |tx| async move { tx.get_in(keyspace, &key).await })
+    }
+
+    /// Reads several keys at once; the answers come in their order.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Pending<Vec<Option<Value>>> {
+        let keys: Vec<Vec<u8>> = keys.iter().map(|key| key.as_ref().to_vec()).collect();
+        self.call(move |tx| async move { tx.get_many(&keys).await })
+    }
+
+    /// Writes a key at commit. Limits are checked now; when the result is not awaited, a write that is refused makes the commit
+    /// fail with the same error.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Pending<()> {
+        self.put_until(key, value, Expiry::NEVER)
+    }
+
+    /// Writes a key that becomes absent at `expires_at`.
+    pub fn put_until(&self, key: &[u8], value: &[u8], expires_at: Expiry) -> Pending<()> {
+        let (key, value, keyspace) = (key.to_vec(), value.to_vec(), self.db.keyspace);
+        self.now(move |tx| tx.put_in(keyspace, &key, &value, expires_at))
+    }
+
+    /// Deletes a key at commit; as [`Transaction::put`].
+    pub fn delete(&self, key: &[u8]) -> Pending<()> {
+        let (key, keyspace) = (key.to_vec(), self.db.keyspace);
+        self.now(move |tx| tx.delete_in(keyspace, &key))
+    }
+
+    /// Something that is done the moment the call reaches the loop, so that calls keep their order.
+    fn now(&self, body: impl FnOnce(&LocalTransaction) -> Result<()> + Send + 'static) -> Pending<()> {
+        self.call(move |tx| core::future::ready(body(&tx)))
+    }
+
+    /// Commits. The transaction is over afterwards, whatever comes of it.
+    pub fn commit(&self) -> Pending<Timestamp> {
+        self.call(move |tx| tx.commit())
+    }
+
+    /// Forgets the transaction. Without effect when it is over.
+    pub fn abort(&self) {
+        drop(self.now(|tx| {
+            tx.abort();
+            Ok(())
+        }));
+    }
+}

@@ -1,0 +1,64 @@
+//! How a runtime's events carry what a client stage is told; and the events of a client that has its runtime to itself.
+
+use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelEvent};
+
+/// What a client stage is told.
+#[derive(Debug)]
+pub enum ClientInput {
+    /// Look into the queues that other threads fill.
+    Wake,
+    /// From a net stage: connections, and frames of servers.
+    Net(NetEvent),
+    /// Frames of a stage of the same process.
+    Replies(Parcel),
+}
+
+/// Events that can be told to a client stage. In a process with a server, the server's events implement it: shards answer a client
+/// stage as they answer a net stage, with a [`NetCommand::Send`], which becomes [`ClientInput::Replies`].
+pub trait ClientEvent: ParcelEvent {
+    /// The event that makes a client stage look into its queues.
+    fn wake() -> Self;
+
+    /// Unwraps what concerns a client stage; anything else sent to one is given back, and is a mistake of the sender.
+    ///
+    /// # Errors
+    /// The event itself.
+    fn into_client(self) -> Result<ClientInput, Self>;
+}
+
+/// The events of a client over TCP.
+#[derive(Debug)]
+pub(crate) enum TcpEvent {
+    Wake,
+    Net(NetEvent),
+    Command(NetCommand),
+}
+
+impl ParcelEvent for TcpEvent {
+    fn from_net(event: NetEvent) -> Self {
+        Self::Net(event)
+    }
+
+    fn from_command(command: NetCommand) -> Self {
+        Self::Command(command)
+    }
+
+    fn into_command(self) -> Result<NetCommand, Self> {
+        if let Self::Command(command) = self { Ok(command) } else { Err(self) }
+    }
+}
+
+impl ClientEvent for TcpEvent {
+    fn wake() -> Self {
+        Self::Wake
+    }
+
+    fn into_client(self) -> Result<ClientInput, Self> {
+        match self {
+            Self::Wake => Ok(ClientInput::Wake),
+            Self::Net(event) => Ok(ClientInput::Net(event)),
+            Self::Command(NetCommand::Send(parcel)) => Ok(ClientInput::Replies(parcel)),
+            Self::Command(_) => Err(self),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What the event loop owns: the engine, the tasks, the operations they wait for, their timers.
+//!
+//! ```text
+//!   task ── get ──► Engine ──► outbox ──► transport (end of the turn: one parcel per shard)
+//!    ▲                                        │
+//!    └─ run queue ◄─ OpTable ◄─ next_done ◄── replies
+//! ```
+//! Lives on one thread; tasks and local handles share it by `Rc`. Borrows are short: nothing is borrowed while a task is polled.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use timestone_cluster::ShardMap;
+use timestone_session::{Engine, OpId, SessionId, Ticket};
+use timestone_types::{KeyspaceId, Timestamp};
+
+use crate::executor::Executor;
+use crate::local::LocalTransaction;
+use crate::ops::{OpTable, Output, Wake};
+use crate::shared::Shared;
+use crate::{Error, Result};
+
+/// The state of one event loop.
+pub(crate) struct Core {
+    pub(crate) engine: RefCell<Engine>,
+    pub(crate) ops: RefCell<OpTable>,
+    pub(crate) tasks: Executor,
+    pub(crate) shared: Arc<Shared>,
+    now: Cell<Timestamp>,
+    timers: RefCell<BinaryHeap<Reverse<(Timestamp, OpId)>>>,
+    /// Frames for any server: the master's business. Each carries its operation's name as request number.
+    pub(crate) to_server: RefCell<Vec<u8>>,
+    /// The session of handles that live on other threads.
+    pub(crate) shared_session: Cell<Option<SessionId>>,
+    /// Transactions of such handles.
+    pub(crate) remote: RefCell<BTreeMap<u64, Rc<LocalTransaction>>>,
+    pub(crate) next_remote: Cell<u64>,
+    pub(crate) keyspaces: RefCell<BTreeMap<String, KeyspaceId>>,
+    /// A shard map that was fetched and that the transport has not looked at.
+    pub(crate) newer_map: RefCell<Option<ShardMap>>,
+}
+
+impl Core {
+    pub(crate) fn new(engine: Engine, shared: Arc<Shared>) -> Self {
+        Self {
+            engine: RefCell::new(engine),
+            ops: RefCell::default(),
+            tasks: Executor::new(Arc::clone(&shared)),
+            shared,
+            now: Cell::new(Timestamp::ZERO),
+            timers: RefCell::default(),
+            to_server: RefCell::default(),
+            shared_session: Cell::new(None),
+            remote: RefCell::default(),
+            next_remote: Cell::new(1),
+            keyspaces: RefCell::default(),
+            newer_map: RefCell::new(None),
+        }
+    }
+
+    /// The time of this turn.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now.get()
+    }
+
+    /// A turn begins.
+    pub(crate) fn set_now(&self, now: Timestamp) {
+        self.now.set(self.now.get().max(now));
+    }
+
+    /// The session that handles on other threads share: they see each other's effects.
+    pub(crate) fn session_of_handles(&self) -> Result<SessionId> {
+        if let Some(session) = self.shared_session.get() {
+            return Ok(session);
+        }
+        let session = self.engine.borrow_mut().open_session()?;
+        self.shared_session.set(Some(session));
+        Ok(session)
+    }
+
+    /// Finishes an operation and wakes whoever waits for it.
+    pub(crate) fn finish(&self, op: OpId, output: impl FnOnce() -> Output) {
+        let wake = self.ops.borrow_mut().finish(op, output);
+        match wake {
+            Wake::Nobody => {}
+            Wake::Task(task) => self.tasks.wake(task),
+            Wake::Waker(waker) => waker.wake(),
+        }
+    }
+
+    /// Takes the engine's results over.
+    pub(crate) fn collect(&self) {
+        let mut engine = self.engine.borrow_mut();
+        while let Some(done) = engine.next_done() {
+            let result = done.result;
+            self.finish(done.op, || result.into());
+        }
+    }
+
+    /// Drops interest in an operation.
+    pub(crate) fn give_up(&self, op: OpId, ticket: Option<Ticket>) {
+        self.ops.borrow_mut().forget(op);
+        if let Some(ticket) = ticket {
+            self.engine.borrow_mut().cancel(ticket);
+        }
+    }
+
+    /// An operation that is finished when time has come to `until`.
+    pub(crate) fn timer(&self, until: Timestamp) -> OpId {
+        let op = self.ops.borrow_mut().open();
+        self.timers.borrow_mut().push(Reverse((until, op)));
+        op
+    }
+
+    /// Finishes the timers that are due.
+    pub(crate) fn fire(&self) {
+        let now = self.now();
+        loop {
+            let due = {
+                let mut timers = self.timers.borrow_mut();
+                match timers.peek() {
+                    Some(&Reverse((until, op))) if until <= now => {
+                        timers.pop();
+                        op
+                    }
+                    _ => return,
+                }
+            };
+            self.finish(due, || Output::Committed(now));
+        }
+    }
+
+    /// When the loop has something to do next.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        let timer = self.timers.borrow().peek().map(|&Reverse((until, _))| until);
+        let engine = self.engine.borrow().next_deadline();
+        timer.into_iter().chain(engine).min()
+    }
+
+    /// The transaction of a handle on another thread.
+    pub(crate) fn remote_txn(&self, id: u64) -> Result<Rc<LocalTransaction>> {
+        let found = self.remote.borrow().get(&id).map(Rc::clone);
+        found.ok_or_else(|| Error::from(timestone_session::SessionError::NoTransaction))
+    }
+}

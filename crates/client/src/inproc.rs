@@ -1,0 +1,122 @@
+//! The way to shards in the same process: parcels are sent to their stages directly, no socket, no copy.
+//!
+//! A shard's stage gets what a net stage would send it, with this client's stage as the origin, and answers there.
+
+use std::collections::VecDeque;
+
+use timestone_seda::{ConnectionId, Context, Generation, NetEvent, Origin, Parcel, ParcelEvent, StageId};
+use timestone_types::{ShardId, Timestamp};
+use timestone_wire::{Frames, frame_length};
+
+use crate::event::{ClientEvent, ClientInput};
+use crate::event_loop::Core;
+use crate::transport::{Transport, take_frames};
+
+/// Which stage serves which shard, and which the rest.
+#[derive(Clone, Debug)]
+pub struct InProcess {
+    /// The stage of every shard.
+    pub shards: Vec<(ShardId, StageId)>,
+    /// The stage that answers what concerns the server and the master (keyspaces, client ids, the map).
+    pub server: StageId,
+}
+
+/// See [`InProcess`].
+pub(crate) struct Lanes<E> {
+    wiring: InProcess,
+    /// What a full queue did not take, in order.
+    stuck: VecDeque<(StageId, E)>,
+}
+
+impl<E> Lanes<E> {
+    pub(crate) fn new(wiring: InProcess) -> Self {
+        Self { wiring, stuck: VecDeque::new() }
+    }
+
+    fn stage_of(&self, shard: ShardId) -> Option<StageId> {
+        // Shards are few and numbered from 0: the place is almost always the number.
+        match self.wiring.shards.get(usize::from(shard.get())) {
+            Some(&(id, stage)) if id == shard => Some(stage),
+            _ => self.wiring.shards.iter().find(|entry| entry.0 == shard).map(|entry| entry.1),
+        }
+    }
+}
+
+impl<E: ClientEvent> Lanes<E> {
+    fn send(&mut self, context: &mut Context<'_, E>, to: StageId, bytes: &mut Vec<u8>) {
+        let origin =
+            Origin { stage: context.stage(), connection: ConnectionId::new(0), generation: Generation::new(0) };
+        let mut buffer = context.take_buffer();
+        core::mem::swap(&mut buffer, bytes);
+        let mut parcel = Parcel::new(origin, buffer);
+        if context.gauge(to).is_limited() {
+            parcel.frames = count_frames(&parcel.bytes);
+            context.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
+        }
+        let event = <E as ParcelEvent>::from_net(NetEvent::Parcel(parcel));
+        if !self.stuck.is_empty() {
+            self.stuck.push_back((to, event));
+        } else if let Err(event) = context.send(to, event) {
+            self.stuck.push_back((to, event));
+        }
+    }
+
+    fn retry_stuck(&mut self, context: &mut Context<'_, E>) {
+        while let Some((to, event)) = self.stuck.pop_front() {
+            if let Err(event) = context.send(to, event) {
+                self.stuck.push_front((to, event));
+                return context.want_turn();
+            }
+        }
+    }
+}
+
+fn count_frames(mut bytes: &[u8]) -> u32 {
+    let mut frames = 0;
+    while let Ok(Some(length)) = frame_length(bytes) {
+        let Some((_, rest)) = bytes.split_at_checked(length) else { break };
+        bytes = rest;
+        frames += 1;
+    }
+    frames
+}
+
+impl<E: ClientEvent> Transport<E> for Lanes<E> {
+    fn start(&mut self, _context: &mut Context<'_, E>, _core: &Core) {}
+
+    fn input(&mut self, context: &mut Context<'_, E>, core: &Core, input: ClientInput) {
+        let (ClientInput::Replies(parcel) | ClientInput::Net(NetEvent::Parcel(parcel))) = input else { return };
+        if let Err(error) = take_frames(core, &parcel.bytes) {
+            let left = Frames::new(&parcel.bytes).rest().len();
+            tracing::error!(%error, left, "A reply of this process's own shard could not be read; what follows it is dropped.");
+        }
+        context.finish_parcel(parcel);
+    }
+
+    fn ship(&mut self, context: &mut Context<'_, E>, core: &Core) {
+        self.retry_stuck(context);
+        if !self.stuck.is_empty() {
+            // Outboxes grow meanwhile, and the engine refuses when they are full.
+            return;
+        }
+        let mut engine = core.engine.borrow_mut();
+        while let Some((shard, outbox)) = engine.next_dirty() {
+            match self.stage_of(shard) {
+                Some(stage) => self.send(context, stage, outbox),
+                None => outbox.clear(),
+            }
+        }
+        drop(engine);
+        let mut to_server = core.to_server.borrow_mut();
+        if !to_server.is_empty() {
+            self.send(context, self.wiring.server, &mut to_server);
+        }
+        if !self.stuck.is_empty() {
+            context.want_turn();
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        None
+    }
+}

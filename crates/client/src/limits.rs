@@ -1,0 +1,31 @@
+//! Bounds of the client. Those of keys, values and transactions are `timestone_types::limits`, those of the engine
+//! `timestone_session::limits`.
+
+use core::time::Duration;
+
+/// Calls from other threads that may wait for the event loop; beyond it a call is refused as busy.
+pub const COMMAND_QUEUE: usize = 64 * 1024;
+/// Calls from other threads that are taken up in one turn of the loop, so that replies are not kept waiting.
+pub const COMMANDS_PER_TURN: usize = 4096;
+/// Times that tasks are polled in one turn of the loop before bytes are sent and received again.
+pub const POLLS_PER_TURN: usize = 16 * 1024;
+/// How often `transact` runs its closure by default, at most.
+pub const MAX_ATTEMPTS: u32 = 64;
+/// First pause before a server that could not be reached is dialled again; doubles up to [`MAX_RECONNECT_PAUSE`].
+pub const MIN_RECONNECT_PAUSE: Duration = Duration::from_millis(10);
+/// Longest pause before a server is dialled again.
+pub const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
+/// How long a server may take to answer a hello before its connection is given up.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long `connect` tries before it gives up.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A newer shard map is asked for at most this often.
+pub const MAP_INTERVAL: Duration = Duration::from_millis(50);
+/// How long a client that is dropped waits for its last transactions to be acknowledged.
+pub const FAREWELL: Duration = Duration::from_secs(1);
+/// How long dropping the last handle waits for the event loop's thread.
+pub const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(3);
+/// How often the clock's error bound is read.
+pub const CLOCK_BOUND_INTERVAL: Duration = Duration::from_secs(1);
+
+const _: () = assert!(FAREWELL.as_nanos() < SHUTDOWN_PATIENCE.as_nanos());

@@ -1,0 +1,655 @@
+//! The store as tasks on the event loop see it: no other thread is involved, nothing is locked, a read costs a frame.
+//!
+//! [`LocalDb`] and [`LocalTransaction`] are what `Db::spawn` hands to its closure. Operations begin when they are called and are
+//! waited for by awaiting, so `let a = tx.get(b"a"); let b = tx.get(b"b"); (a.await?, b.await?)` asks for both at once.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use timestone_cluster::{Keyspace, KeyspaceName, KeyspaceOptions, MasterAnswer, MasterCommand};
+use timestone_session::limits::DEFAULT_DEADLINE;
+use timestone_session::{
+    Condition, Mutation, OpId, RequestOptions, SessionError, SessionId, Step, Ticket, TxnHandle, TxnStatus,
+};
+use timestone_types::{Expiry, KeyspaceId, Timestamp, TxnId, Version};
+use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Kind, MasterAsk, MasterReply, Message, RequestId};
+
+use crate::event_loop::Core;
+use crate::ops::{Output, Wake, owned, unexpected};
+use crate::retry::Retry;
+use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
+
+/// An operation under way. Dropping it gives the operation up; a write under way may still take place.
+pub struct Operation<T> {
+    core: Rc<Core>,
+    state: OperationState<T>,
+    convert: fn(Output) -> Result<T>,
+}
+
+enum OperationState<T> {
+    Waiting(OpId, Option<Ticket>),
+    Ready(Result<T>),
+    Over,
+}
+
+impl<T> Unpin for Operation<T> {}
+
+impl<T> Operation<T> {
+    fn begin(
+        core: &Rc<Core>,
+        convert: fn(Output) -> Result<T>,
+        start: impl FnOnce(OpId) -> Result<Option<Result<T>>, SessionError>,
+        ticket: impl FnOnce() -> Option<Ticket>,
+    ) -> Self {
+        let op = core.ops.borrow_mut().open();
+        let state = match start(op) {
+            Ok(None) => OperationState::Waiting(op, ticket()),
+            Ok(Some(ready)) => {
+                core.ops.borrow_mut().forget(op);
+                OperationState::Ready(ready)
+            }
+            Err(error) => {
+                core.ops.borrow_mut().forget(op);
+                OperationState::Ready(Err(error.into()))
+            }
+        };
+        Self { core: Rc::clone(core), state, convert }
+    }
+
+    fn ready(core: &Rc<Core>, result: Result<T>) -> Self {
+        Self { core: Rc::clone(core), state: OperationState::Ready(result), convert: unexpected }
+    }
+}
+
+impl<T> Future for Operation<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        match core::mem::replace(&mut self.state, OperationState::Over) {
+            OperationState::Ready(result) => Poll::Ready(result),
+            OperationState::Waiting(op, ticket) => {
+                let wake = || match self.core.tasks.current(context.waker()) {
+                    Some(task) => Wake::Task(task),
+                    None => Wake::Waker(context.waker().clone()),
+                };
+                let taken = self.core.ops.borrow_mut().take(op, wake);
+                match taken {
+                    Some(output) => Poll::Ready((self.convert)(output)),
+                    None => {
+                        self.state = OperationState::Waiting(op, ticket);
+                        Poll::Pending
+                    }
+                }
+            }
+            OperationState::Over => Poll::Ready(Err(Error::closed())),
+        }
+    }
+}
+
+impl<T> Drop for Operation<T> {
+    fn drop(&mut self) {
+        if let OperationState::Waiting(op, ticket) = self.state {
+            self.core.give_up(op, ticket);
+        }
+    }
+}
+
+impl<T> fmt::Debug for Operation<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation").finish_non_exhaustive()
+    }
+}
+
+fn to_value(output: Output) -> Result<Option<Value>> {
+    if let Output::Value(value) = output { Ok(value) } else { unexpected(output) }
+}
+
+fn to_timestamp(output: Output) -> Result<Timestamp> {
+    if let Output::Committed(at) = output { Ok(at) } else { unexpected(output) }
+}
+
+fn to_unit(output: Output) -> Result<()> {
+    to_timestamp(output).map(drop)
+}
+
+fn to_outcome(output: Output) -> Result<WriteOutcome> {
+    match output {
+        Output::Written(timestamp, previous) => Ok(WriteOutcome { written: Some(timestamp), found: previous }),
+        Output::ConditionFailed(found) => Ok(WriteOutcome { written: None, found }),
+        other => unexpected(other),
+    }
+}
+
+fn to_status(output: Output) -> Result<TxnStatus> {
+    if let Output::Status(status) = output { Ok(status) } else { unexpected(output) }
+}
+
+fn to_frame(output: Output) -> Result<Vec<u8>> {
+    if let Output::Frame(bytes) = output { Ok(bytes) } else { unexpected(output) }
+}
+
+/// A session, closed when the last handle to it is gone.
+struct Session {
+    core: Rc<Core>,
+    id: SessionId,
+    /// Shared with handles on other threads, and closed by nobody.
+    is_shared: bool,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if !self.is_shared {
+            self.core.engine.borrow_mut().close_session(self.id);
+        }
+    }
+}
+
+/// The store, for tasks on the event loop. Clones share a session: they see each other's writes.
+#[derive(Clone)]
+pub struct LocalDb {
+    core: Rc<Core>,
+    session: Rc<Session>,
+    keyspace: KeyspaceId,
+    deadline: Option<Duration>,
+}
+
+impl fmt::Debug for LocalDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalDb").field("keyspace", &self.keyspace).finish_non_exhaustive()
+    }
+}
+
+impl LocalDb {
+    /// A handle with a session of its own.
+    pub(crate) fn open(core: &Rc<Core>) -> Result<Self> {
+        let id = core.engine.borrow_mut().open_session()?;
+        Ok(Self::with(core, id, false))
+    }
+
+    /// A handle on the session of the handles on other threads.
+    pub(crate) fn shared(core: &Rc<Core>) -> Result<Self> {
+        Ok(Self::with(core, core.session_of_handles()?, true))
+    }
+
+    fn with(core: &Rc<Core>, id: SessionId, is_shared: bool) -> Self {
+        let session = Rc::new(Session { core: Rc::clone(core), id, is_shared });
+        Self { core: Rc::clone(core), session, keyspace: KeyspaceId::DEFAULT, deadline: None }
+    }
+
+    /// A handle with a new session: independent of what this one has seen.
+    ///
+    /// # Errors
+    /// Too many sessions.
+    pub fn new_session(&self) -> Result<Self> {
+        let own = Self::open(&self.core)?;
+        Ok(Self { keyspace: self.keyspace, deadline: self.deadline, ..own })
+    }
+
+    /// The same session, with operations that give up after `span`.
+    #[must_use]
+    pub fn with_deadline(&self, span: Duration) -> Self {
+        Self { deadline: Some(span), ..self.clone() }
+    }
+
+    /// The same session in another keyspace, by its id.
+    #[must_use]
+    pub fn in_keyspace(&self, keyspace: KeyspaceId) -> Self {
+        Self { keyspace, ..self.clone() }
+    }
+
+    pub(crate) fn with_options(mut self, keyspace: KeyspaceId, deadline: Option<Duration>) -> Self {
+        self.keyspace = keyspace;
+        self.deadline = deadline;
+        self
+    }
+
+    pub(crate) const fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+
+    /// The time of this turn of the loop.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.core.now()
+    }
+
+    fn request_options(&self) -> RequestOptions {
+        RequestOptions {
+            deadline: self.deadline.map(|span| self.now().saturating_add(span)),
+            ..RequestOptions::default()
+        }
+    }
+
+    /// Runs another task on this loop.
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        self.core.tasks.spawn(Box::pin(future));
+    }
+
+    /// Pauses the task.
+    pub fn sleep(&self, span: Duration) -> Operation<()> {
+        let op = self.core.timer(self.now().saturating_add(span));
+        Operation { core: Rc::clone(&self.core), state: OperationState::Waiting(op, None), convert: to_unit }
+    }
+
+    /// Reads the latest version of a key, linearizably.
+    pub fn get(&self, key: &[u8]) -> Operation<Option<Value>> {
+        let ticket = Cell::new(None);
+        let start = |op| {
+            let mut engine = self.core.engine.borrow_mut();
+            let step =
+                engine.get_latest(self.now(), self.session.id, self.keyspace, key, self.request_options(), op)?;
+            Ok(keep(step, &ticket).map(|view| Ok(owned(view))))
+        };
+        Operation::begin(&self.core, to_value, start, || ticket.take())
+    }
+
+    /// Writes a key, linearizably and exactly once, under a condition.
+    pub fn write(
+        &self,
+        key: &[u8],
+        mutation: Mutation<'_>,
+        condition: Condition<'_>,
+        return_previous: bool,
+    ) -> Operation<WriteOutcome> {
+        let ticket = Cell::new(None);
+        let start = |op| {
+            let options = RequestOptions { return_previous, ..self.request_options() };
+            let mut engine = self.core.engine.borrow_mut();
+            let (now, session) = (self.now(), self.session.id);
+            let step = engine.write_if(now, session, self.keyspace, key, mutation, condition, options, op)?;
+            Ok(keep(step, &ticket).map(|_| Err(Error::closed())))
+        };
+        Operation::begin(&self.core, to_outcome, start, || ticket.take())
+    }
+
+    /// Writes a key.
+    pub async fn put(&self, key: &[u8], value: &[u8]) -> Result<Timestamp> {
+        self.put_until(key, value, Expiry::NEVER).await
+    }
+
+    /// Writes a key that becomes absent at `expires_at`.
+    pub async fn put_until(&self, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<Timestamp> {
+        self.write(key, Mutation::Put { value, expires_at }, Condition::Always, false).await?.or_condition(key)
+    }
+
+    /// Deletes a key.
+    pub async fn delete(&self, key: &[u8]) -> Result<Timestamp> {
+        self.write(key, Mutation::Delete, Condition::Always, false).await?.or_condition(key)
+    }
+
+    /// Writes a key when it is absent; tells whether it did.
+    pub async fn put_if_absent(&self, key: &[u8], value: &[u8]) -> Result<bool> {
+        let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
+        Ok(self.write(key, mutation, Condition::Absent, false).await?.took_place())
+    }
+
+    /// Writes a key when it has the value `expected` (`None`: when it is absent); tells whether it did.
+    pub async fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, value: &[u8]) -> Result<bool> {
+        let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
+        let condition = expected.map_or(Condition::Absent, Condition::ValueIs);
+        Ok(self.write(key, mutation, condition, false).await?.took_place())
+    }
+
+    /// Writes a key when its latest version is `version` ([`Version::ZERO`]: when it is absent); tells whether it did.
+    pub async fn put_if_version(&self, key: &[u8], version: Version, value: &[u8]) -> Result<bool> {
+        let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
+        Ok(self.write(key, mutation, Condition::VersionIs(version), false).await?.took_place())
+    }
+
+    /// Asks what became of a transaction.
+    pub fn status(&self, txn: TxnId) -> Operation<TxnStatus> {
+        let ticket = Cell::new(None);
+        let start = |op| {
+            let mut engine = self.core.engine.borrow_mut();
+            let step = engine.status(self.now(), txn, self.request_options(), op)?;
+            keep(step, &ticket);
+            Ok(None)
+        };
+        Operation::begin(&self.core, to_status, start, || ticket.take())
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// A snapshot in the future, or too many transactions.
+    pub fn begin(&self, options: &TransactionOptions) -> Result<LocalTransaction> {
+        let options = options.for_engine(self.now(), self.deadline);
+        let handle = self.core.engine.borrow_mut().begin(self.now(), self.session.id, options)?;
+        Ok(LocalTransaction {
+            core: Rc::clone(&self.core),
+            session: Rc::clone(&self.session),
+            handle,
+            keyspace: self.keyspace,
+            spoiled: RefCell::new(None),
+        })
+    }
+
+    /// A read-only transaction on the state as of `at`.
+    ///
+    /// # Errors
+    /// As [`LocalDb::begin`].
+    pub fn snapshot(&self, at: Timestamp) -> Result<LocalTransaction> {
+        self.begin(&TransactionOptions { snapshot_at: Some(at), ..TransactionOptions::default() })
+    }
+
+    /// Runs a closure as a transaction, again after conflicts, and commits it. The closure must have no effects of its own: it may
+    /// run several times.
+    ///
+    /// # Errors
+    /// What the closure returns; the last conflict when every attempt met one; [`ErrorCode::UnknownOutcome`] when it may have
+    /// committed.
+    pub async fn transact<T, F, Fut>(&self, body: F) -> Result<T>
+    where
+        F: FnMut(Rc<LocalTransaction>) -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        self.transact_with(&TransactOptions::default(), body).await
+    }
+
+    /// As [`LocalDb::transact`], with options.
+    ///
+    /// # Errors
+    /// As [`LocalDb::transact`].
+    pub async fn transact_with<T, F, Fut>(&self, options: &TransactOptions, mut body: F) -> Result<T>
+    where
+        F: FnMut(Rc<LocalTransaction>) -> Fut,
+        Fut: Future<Output = Result<T>>,
+    {
+        let mut retry = Retry::new(options);
+        loop {
+            let transaction = Rc::new(self.begin(&options.transaction)?);
+            let result = match body(Rc::clone(&transaction)).await {
+                Ok(value) => transaction.commit().await.map(|_| value),
+                Err(error) => Err(error),
+            };
+            match result {
+                Ok(value) => return Ok(value),
+                Err(error) => {
+                    transaction.abort();
+                    retry.again(error)?;
+                }
+            }
+            self.pause(retry.attempts()).await?;
+        }
+    }
+
+    /// Pauses before attempt number `attempt + 1` of a transaction.
+    pub(crate) async fn pause(&self, attempt: u32) -> Result<()> {
+        let span = self.core.engine.borrow_mut().backoff(attempt);
+        self.sleep(span).await
+    }
+
+    /// Asks the master, through any server.
+    pub(crate) async fn ask_master(&self, command: &MasterCommand) -> Result<MasterAnswer> {
+        let op = self.core.ops.borrow_mut().open();
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let envelope = Envelope { request: RequestId::new(op.0), ..Envelope::default() };
+        MasterAsk { command: &bytes }.encode(&envelope, &mut self.core.to_server.borrow_mut());
+        let answer =
+            Operation { core: Rc::clone(&self.core), state: OperationState::Waiting(op, None), convert: to_frame };
+        read_answer(&self.within(answer).await?)
+    }
+
+    /// What an operation yields, unless the deadline of this handle comes first.
+    async fn within<T>(&self, mut operation: Operation<T>) -> Result<T> {
+        let mut over = self.sleep(self.deadline.unwrap_or(DEFAULT_DEADLINE));
+        std::future::poll_fn(|context| match Pin::new(&mut operation).poll(context) {
+            Poll::Pending => Pin::new(&mut over).poll(context).map(|_| Err(SessionError::DeadlineExceeded.into())),
+            ready => ready,
+        })
+        .await
+    }
+
+    /// Creates a keyspace.
+    ///
+    /// # Errors
+    /// A bad name or option, or one that exists.
+    pub async fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        let name = KeyspaceName::new(name).map_err(|error| bad_keyspace(&error))?;
+        match self.ask_master(&MasterCommand::CreateKeyspace { name, options }).await? {
+            MasterAnswer::Created(keyspace) => Ok(keyspace),
+            _ => Err(misunderstood()),
+        }
+    }
+
+    /// All keyspaces, by ascending id.
+    ///
+    /// # Errors
+    /// No server answers.
+    pub async fn keyspaces(&self) -> Result<Vec<Keyspace>> {
+        match self.ask_master(&MasterCommand::ListKeyspaces).await? {
+            MasterAnswer::Keyspaces(list) => Ok(list),
+            _ => Err(misunderstood()),
+        }
+    }
+
+    /// Drops a keyspace: its keys are gone, and its id is never used again.
+    ///
+    /// # Errors
+    /// No such keyspace, or the one that cannot be dropped.
+    pub async fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let id = self.keyspace_id(name).await?;
+        let options = TransactOptions::default();
+        self.transact_with(&options, |tx| async move { tx.clear_keyspace(id) }).await?;
+        let wanted = KeyspaceName::new(name).map_err(|error| bad_keyspace(&error))?;
+        let answer = self.ask_master(&MasterCommand::DropKeyspace { name: wanted }).await?;
+        self.core.keyspaces.borrow_mut().remove(name);
+        if let MasterAnswer::Dropped { .. } = answer { Ok(()) } else { Err(misunderstood()) }
+    }
+
+    /// A handle on a keyspace by its name.
+    ///
+    /// # Errors
+    /// No such keyspace.
+    pub async fn keyspace(&self, name: &str) -> Result<Self> {
+        Ok(self.in_keyspace(self.keyspace_id(name).await?))
+    }
+
+    pub(crate) async fn keyspace_id(&self, name: &str) -> Result<KeyspaceId> {
+        let known = self.core.keyspaces.borrow().get(name).copied();
+        if let Some(id) = known {
+            return Ok(id);
+        }
+        let list = self.keyspaces().await?;
+        let found = list.iter().find(|keyspace| keyspace.name.as_str() == name).map(|keyspace| keyspace.id);
+        let unknown = || {
+            let message = format!("there is no keyspace {name:?}");
+            Error::new(ErrorCode::KeyspaceUnknown, message, "create it with `timestone keyspace create`")
+        };
+        let id = found.ok_or_else(unknown)?;
+        self.core.keyspaces.borrow_mut().insert(name.to_owned(), id);
+        Ok(id)
+    }
+}
+
+/// Takes a step's ticket, or its value when there is one already.
+fn keep<'a>(step: Step<'a>, ticket: &Cell<Option<Ticket>>) -> Option<timestone_session::ValueView<'a>> {
+    match step {
+        Step::Value(view) => Some(view),
+        Step::Pending(own) => {
+            ticket.set(Some(own));
+            None
+        }
+        Step::Committed(_) => None,
+    }
+}
+
+fn read_answer(bytes: &[u8]) -> Result<MasterAnswer> {
+    let frame = Frame::parse(bytes).map_err(|_| misunderstood())?;
+    match frame.kind() {
+        Kind::MasterReply => {
+            let reply = MasterReply::decode(&frame).map_err(|_| misunderstood())?;
+            reply.master_answer().map_err(|_| misunderstood())
+        }
+        Kind::ErrorReply => {
+            Err(ErrorReply::decode(&frame).map_or_else(|_| misunderstood(), |reply| Error::of_reply(&reply)))
+        }
+        _ => Err(misunderstood()),
+    }
+}
+
+fn misunderstood() -> Error {
+    Error::new(ErrorCode::Malformed, "the server's answer could not be read", "update the older side")
+}
+
+fn bad_keyspace(error: &timestone_cluster::ClusterError) -> Error {
+    Error::new(ErrorCode::BadArgument, error.to_string(), "")
+}
+
+/// A transaction of a task on the event loop. Dropped without a commit, it is aborted.
+pub struct LocalTransaction {
+    core: Rc<Core>,
+    session: Rc<Session>,
+    handle: TxnHandle,
+    keyspace: KeyspaceId,
+    /// A write that was refused: the transaction must not commit without it.
+    spoiled: RefCell<Option<Error>>,
+}
+
+impl fmt::Debug for LocalTransaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalTransaction").field("handle", &self.handle).finish_non_exhaustive()
+    }
+}
+
+impl LocalTransaction {
+    /// The snapshot that it reads from.
+    ///
+    /// # Errors
+    /// The transaction is over.
+    pub fn begin_timestamp(&self) -> Result<Timestamp> {
+        Ok(self.core.engine.borrow().begin_timestamp(self.handle)?)
+    }
+
+    /// The session's handle.
+    #[must_use]
+    pub fn db(&self) -> LocalDb {
+        let session = Rc::clone(&self.session);
+        LocalDb { core: Rc::clone(&self.core), session, keyspace: self.keyspace, deadline: None }
+    }
+
+    /// Reads a key.
+    pub fn get(&self, key: &[u8]) -> Operation<Option<Value>> {
+        self.get_in(self.keyspace, key)
+    }
+
+    /// Reads a key of a keyspace.
+    pub fn get_in(&self, keyspace: KeyspaceId, key: &[u8]) -> Operation<Option<Value>> {
+        let ticket = Cell::new(None);
+        let start = |op| {
+            let mut engine = self.core.engine.borrow_mut();
+            let step = engine.get(self.core.now(), self.handle, keyspace, key, op)?;
+            Ok(keep(step, &ticket).map(|view| Ok(owned(view))))
+        };
+        Operation::begin(&self.core, to_value, start, || ticket.take())
+    }
+
+    /// Reads several keys at once; the answers come in their order.
+    ///
+    /// # Errors
+    /// The first that fails.
+    pub async fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Value>>> {
+        let asked: Vec<_> = keys.iter().map(|key| self.get(key.as_ref())).collect();
+        let mut values = Vec::with_capacity(asked.len());
+        for one in asked {
+            values.push(one.await?);
+        }
+        Ok(values)
+    }
+
+    /// Writes a key at commit.
+    ///
+    /// # Errors
+    /// A limit, a read-only transaction, or one that is over.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_in(self.keyspace, key, value, Expiry::NEVER)
+    }
+
+    /// Writes a key that becomes absent at `expires_at`.
+    ///
+    /// # Errors
+    /// As [`LocalTransaction::put`].
+    pub fn put_until(&self, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<()> {
+        self.put_in(self.keyspace, key, value, expires_at)
+    }
+
+    /// Writes a key of a keyspace.
+    ///
+    /// # Errors
+    /// As [`LocalTransaction::put`].
+    pub fn put_in(&self, keyspace: KeyspaceId, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<()> {
+        let now = self.core.now();
+        self.note(self.core.engine.borrow_mut().put(now, self.handle, keyspace, key, value, expires_at))
+    }
+
+    /// Deletes a key at commit.
+    ///
+    /// # Errors
+    /// As [`LocalTransaction::put`].
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        self.delete_in(self.keyspace, key)
+    }
+
+    /// Deletes a key of a keyspace.
+    ///
+    /// # Errors
+    /// As [`LocalTransaction::put`].
+    pub fn delete_in(&self, keyspace: KeyspaceId, key: &[u8]) -> Result<()> {
+        self.note(self.core.engine.borrow_mut().delete(self.core.now(), self.handle, keyspace, key))
+    }
+
+    /// Makes every key of a keyspace absent at commit.
+    ///
+    /// # Errors
+    /// As [`LocalTransaction::put`].
+    pub fn clear_keyspace(&self, keyspace: KeyspaceId) -> Result<()> {
+        self.note(self.core.engine.borrow_mut().fence(self.core.now(), self.handle, keyspace))
+    }
+
+    /// A refused write must not be left out silently: the commit will be refused with the same error.
+    fn note(&self, result: Result<(), SessionError>) -> Result<()> {
+        result.map_err(|error| {
+            let error = Error::from(error);
+            self.spoiled.borrow_mut().get_or_insert_with(|| error.clone());
+            error
+        })
+    }
+
+    /// Commits. The transaction is over afterwards, whatever comes of it.
+    pub fn commit(&self) -> Operation<Timestamp> {
+        if let Some(error) = self.spoiled.borrow_mut().take() {
+            self.abort();
+            return Operation::ready(&self.core, Err(error));
+        }
+        let ticket = Cell::new(None);
+        let start = |op| {
+            let mut engine = self.core.engine.borrow_mut();
+            Ok(match engine.commit(self.core.now(), self.handle, op)? {
+                Step::Committed(at) => Some(Ok(at)),
+                Step::Pending(own) => {
+                    ticket.set(Some(own));
+                    None
+                }
+                Step::Value(_) => None,
+            })
+        };
+        Operation::begin(&self.core, to_timestamp, start, || ticket.take())
+    }
+
+    /// Forgets the transaction. Without effect when it is over.
+    pub fn abort(&self) {
+        self.core.engine.borrow_mut().abort(self.handle);
+    }
+}
+
+impl Drop for LocalTransaction {
+    fn drop(&mut self) {
+        self.abort();
+    }
+}

@@ -1,0 +1,185 @@
+//! Operations under way: who waits for each, and its result until it is taken.
+
+use std::task::Waker;
+
+use timestone_session::{OpId, OpResult, TxnStatus, ValueView};
+use timestone_types::{AbortKind, Timestamp};
+
+use crate::executor::TaskId;
+use crate::{Error, Result, Value};
+
+/// Who is to be woken.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// Nobody waits yet.
+    Nobody,
+    /// A task of this loop.
+    Task(TaskId),
+    /// Somebody with a waker.
+    Waker(Waker),
+}
+
+/// What came of an operation, owned.
+#[derive(Debug)]
+pub(crate) enum Output {
+    /// A read.
+    Value(Option<Value>),
+    /// A commit's timestamp, or that of a timer.
+    Committed(Timestamp),
+    /// A single-key write: its timestamp, and the previous value.
+    Written(Timestamp, Option<Value>),
+    /// The condition of a single-key write did not hold; what the key has instead.
+    ConditionFailed(Option<Value>),
+    /// A transaction's fate.
+    Status(TxnStatus),
+    /// A reply frame.
+    Frame(Vec<u8>),
+    /// An error.
+    Failed(Error),
+}
+
+impl From<OpResult<'_>> for Output {
+    fn from(result: OpResult<'_>) -> Self {
+        match result {
+            OpResult::Value(view) => Self::Value(owned(view)),
+            OpResult::Committed(committed) => Self::Committed(committed.timestamp),
+            OpResult::Written(written) => Self::Written(written.timestamp, written.previous.and_then(owned)),
+            OpResult::Aborted(abort) if abort.kind() == AbortKind::Condition => {
+                Self::ConditionFailed(abort.found.and_then(owned))
+            }
+            OpResult::Aborted(abort) => Self::Failed(Error::of_abort(&abort)),
+            OpResult::Unknown(txn) => Self::Failed(Error::unknown(txn)),
+            OpResult::Status(status) => Self::Status(status),
+            OpResult::Frame(bytes) => Self::Frame(bytes.to_vec()),
+            OpResult::Failed(error) => Self::Failed(error.into()),
+        }
+    }
+}
+
+/// A copy of a view, when there is a value.
+pub(crate) fn owned(view: ValueView<'_>) -> Option<Value> {
+    view.value.map(|bytes| Value::new(bytes.to_vec(), view.version, view.expires_at))
+}
+
+enum State {
+    Free,
+    Waiting(Wake),
+    Ready(Output),
+}
+
+struct Slot {
+    generation: u32,
+    state: State,
+}
+
+/// All operations of one loop. Slots are reused; the generation tells an old operation from a new one.
+#[derive(Default)]
+pub(crate) struct OpTable {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+/// Bits of an operation's name that hold its generation: together with 32 bits of slot they stay below the engine's numbers, so
+/// that an operation's name can be the request number of a message to a server.
+const GENERATION_MASK: u32 = (1 << 29) - 1;
+
+const fn name(index: u32, generation: u32) -> OpId {
+    OpId((generation as u64) << 32 | index as u64)
+}
+
+impl OpTable {
+    /// A new operation that nobody waits for yet. Its name is never 0.
+    pub(crate) fn open(&mut self) -> OpId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot { generation: 0, state: State::Free });
+            self.slots.len() as u32 - 1
+        });
+        let slot = &mut self.slots[index as usize];
+        slot.generation = (slot.generation + 1) & GENERATION_MASK;
+        slot.generation += u32::from(slot.generation == 0);
+        slot.state = State::Waiting(Wake::Nobody);
+        name(index, slot.generation)
+    }
+
+    fn slot(&mut self, op: OpId) -> Option<&mut Slot> {
+        let slot = self.slots.get_mut(op.0 as u32 as usize)?;
+        (u64::from(slot.generation) == op.0 >> 32 && !matches!(slot.state, State::Free)).then_some(slot)
+    }
+
+    /// Finishes an operation; tells who is to be woken. An operation that was given up is left alone.
+    pub(crate) fn finish(&mut self, op: OpId, output: impl FnOnce() -> Output) -> Wake {
+        match self.slot(op).map(|slot| &mut slot.state) {
+            Some(state @ State::Waiting(_)) => match core::mem::replace(state, State::Ready(output())) {
+                State::Waiting(wake) => wake,
+                State::Ready(_) | State::Free => Wake::Nobody,
+            },
+            _ => Wake::Nobody,
+        }
+    }
+
+    /// Takes the result, when it is there; the operation is over then. Otherwise `wake` is woken when it comes.
+    pub(crate) fn take(&mut self, op: OpId, wake: impl FnOnce() -> Wake) -> Option<Output> {
+        let Some(slot) = self.slot(op) else { return Some(Output::Failed(Error::closed())) };
+        match core::mem::replace(&mut slot.state, State::Free) {
+            State::Ready(output) => {
+                self.free.push(op.0 as u32);
+                Some(output)
+            }
+            State::Waiting(_) => {
+                slot.state = State::Waiting(wake());
+                None
+            }
+            State::Free => Some(Output::Failed(Error::closed())),
+        }
+    }
+
+    /// Gives an operation up.
+    pub(crate) fn forget(&mut self, op: OpId) {
+        if let Some(slot) = self.slot(op) {
+            slot.state = State::Free;
+            self.free.push(op.0 as u32);
+        }
+    }
+}
+
+/// What an operation's future yields, made from its output.
+pub(crate) fn unexpected<T>(output: Output) -> Result<T> {
+    match output {
+        Output::Failed(error) => Err(error),
+        _ => Err(Error::new(
+            timestone_wire::ErrorCode::Internal,
+            "an operation was answered with the result of another one",
+            "report this as a bug",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_result_does_not_reach_the_next_user_of_the_slot() {
+        let mut ops = OpTable::default();
+        let old = ops.open();
+        ops.forget(old);
+        let new = ops.open();
+        assert_ne!(old, new);
+        assert!(matches!(ops.finish(old, || Output::Value(None)), Wake::Nobody));
+        assert!(ops.take(new, || Wake::Nobody).is_none());
+        ops.finish(new, || Output::Value(None));
+        assert!(matches!(ops.take(new, || Wake::Nobody), Some(Output::Value(None))));
+        assert!(matches!(ops.take(new, || Wake::Nobody), Some(Output::Failed(_))), "taken once");
+    }
+
+    #[test]
+    fn names_stay_below_the_engines_numbers() {
+        let mut ops = OpTable::default();
+        for _ in 0..1000 {
+            let op = ops.open();
+            assert!(op.0 > 0 && op.0 >> 62 == 0);
+            ops.forget(op);
+        }
+        assert!(name(u32::MAX, GENERATION_MASK).0 >> 62 == 0);
+    }
+}

@@ -1,0 +1,98 @@
+//! When a transaction is run again, and when that ends.
+
+use core::time::Duration;
+
+use timestone_session::TxnOptions;
+use timestone_types::Timestamp;
+
+use crate::{Error, Result, Value, limits};
+
+/// How a transaction is to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransactionOptions {
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Validate even a read-only transaction at commit: externally consistent.
+    pub strict: bool,
+    /// Read as of this point in time.
+    pub snapshot_at: Option<Timestamp>,
+    /// Acknowledge the commit only when the clock's error bound has passed its timestamp.
+    pub external_wait: bool,
+    /// Give up after this long, counted from begin.
+    pub deadline: Option<Duration>,
+}
+
+impl TransactionOptions {
+    pub(crate) fn for_engine(&self, now: Timestamp, handle_deadline: Option<Duration>) -> TxnOptions {
+        TxnOptions {
+            read_only: self.read_only,
+            strict: self.strict,
+            snapshot_at: self.snapshot_at,
+            external_wait: self.external_wait,
+            deadline: self.deadline.or(handle_deadline).map(|span| now.saturating_add(span)),
+        }
+    }
+}
+
+/// How `transact` runs its closure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransactOptions {
+    /// How each attempt runs.
+    pub transaction: TransactionOptions,
+    /// How often the closure is run, at most.
+    pub max_attempts: u32,
+}
+
+impl Default for TransactOptions {
+    fn default() -> Self {
+        Self { transaction: TransactionOptions::default(), max_attempts: limits::MAX_ATTEMPTS }
+    }
+}
+
+/// What came of a conditional write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteOutcome {
+    /// When it took place; `None` when its condition did not hold.
+    pub written: Option<Timestamp>,
+    /// The value that the key had before, when it was asked for; or what it has, when the condition did not hold.
+    pub found: Option<Value>,
+}
+
+impl WriteOutcome {
+    /// Whether it took place.
+    #[must_use]
+    pub const fn took_place(&self) -> bool {
+        self.written.is_some()
+    }
+
+    /// The timestamp of a write without a condition.
+    pub(crate) fn or_condition(self, key: &[u8]) -> Result<Timestamp> {
+        self.written.ok_or_else(|| {
+            let message = format!("the write of key {} had a condition that did not hold", key.escape_ascii());
+            Error::new(timestone_wire::ErrorCode::ConditionFailed, message, "")
+        })
+    }
+}
+
+/// Counts attempts.
+#[derive(Debug)]
+pub(crate) struct Retry {
+    attempts: u32,
+    most: u32,
+}
+
+impl Retry {
+    pub(crate) fn new(options: &TransactOptions) -> Self {
+        Self { attempts: 0, most: options.max_attempts.max(1) }
+    }
+
+    /// An attempt failed with `error`: whether there is another one.
+    pub(crate) fn again(&mut self, error: Error) -> Result<()> {
+        self.attempts += 1;
+        if error.retryable() && self.attempts < self.most { Ok(()) } else { Err(error.after(self.attempts)) }
+    }
+
+    pub(crate) const fn attempts(&self) -> u32 {
+        self.attempts
+    }
+}

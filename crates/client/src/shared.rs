@@ -1,0 +1,120 @@
+//! What other threads share with the event loop: the queue of calls, the list of woken tasks, and the way to wake the loop.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crossbeam_queue::ArrayQueue;
+
+use crate::event_loop::Core;
+use crate::executor::TaskId;
+use crate::limits;
+
+/// A call, carried out on the loop.
+pub(crate) type Command = Box<dyn FnOnce(&Rc<Core>) + Send>;
+
+type Notifier = Box<dyn Fn() + Send + Sync>;
+
+/// Shared between the loop and everybody else.
+pub(crate) struct Shared {
+    commands: ArrayQueue<Command>,
+    woken: Mutex<Vec<TaskId>>,
+    /// The loop was told and has not looked since: nobody needs to tell it again.
+    told: AtomicBool,
+    closed: AtomicBool,
+    notifier: OnceLock<Notifier>,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            commands: ArrayQueue::new(limits::COMMAND_QUEUE),
+            woken: Mutex::default(),
+            told: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            notifier: OnceLock::new(),
+        }
+    }
+
+    /// Sets the way to wake the loop, once.
+    pub(crate) fn set_notifier(&self, notifier: Notifier) {
+        if self.notifier.set(notifier).is_ok() {
+            self.told.store(false, Ordering::SeqCst);
+            self.tell();
+        }
+    }
+
+    /// Wakes the loop unless it was told already.
+    pub(crate) fn tell(&self) {
+        if !self.told.swap(true, Ordering::SeqCst)
+            && let Some(notifier) = self.notifier.get()
+        {
+            notifier();
+        }
+    }
+
+    /// Queues a call; gives it back when the queue is full or the loop is gone.
+    pub(crate) fn call(&self, command: Command) -> Result<(), Command> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(command);
+        }
+        self.commands.push(command)?;
+        self.tell();
+        if self.closed.load(Ordering::SeqCst) {
+            // The loop ended meanwhile and nobody will look into the queue again.
+            self.drop_commands();
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// The loop ends: calls are refused from now on, those that wait are dropped, so their callers learn it.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.drop_commands();
+    }
+
+    fn drop_commands(&self) {
+        while let Some(command) = self.commands.pop() {
+            drop(command);
+        }
+    }
+
+    /// The loop looks: whoever comes from now on has to tell it again.
+    pub(crate) fn looked(&self) {
+        self.told.store(false, Ordering::SeqCst);
+    }
+
+    /// The next call.
+    pub(crate) fn next(&self) -> Option<Command> {
+        self.commands.pop()
+    }
+
+    pub(crate) fn has_commands(&self) -> bool {
+        !self.commands.is_empty()
+    }
+
+    /// Lists a task as woken.
+    pub(crate) fn wake_task(&self, task: TaskId) {
+        self.woken.lock().unwrap_or_else(PoisonError::into_inner).push(task);
+        self.tell();
+    }
+
+    /// Hands out the woken tasks.
+    pub(crate) fn drain_wakes(&self, mut wake: impl FnMut(TaskId)) {
+        let mut woken = self.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        for task in woken.drain(..) {
+            wake(task);
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("commands", &self.commands.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,218 @@
+//! The event loop: one stage that hosts the engine, runs the tasks, and moves bytes in and out once per turn.
+//!
+//! ```text
+//!   turn   calls of other threads ─► tasks ⇄ engine ─► transport.ship
+//!   handle replies ─► engine ─► (results) ─► tasks, in the turn that follows
+//! ```
+//! Everything but the transport is `!Send` and lives in thread-local storage of the thread that the stage is started on; the stage
+//! itself, which travels there, carries only what it needs to begin.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use timestone_clock::Clock;
+use timestone_cluster::{MasterAnswer, MasterCommand};
+use timestone_seda::{Context, Stage};
+use timestone_session::{Engine, Routes};
+use timestone_types::Timestamp;
+
+use crate::event::ClientEvent;
+use crate::event_loop::Core;
+use crate::limits;
+use crate::local::LocalDb;
+use crate::shared::Shared;
+use crate::transport::Transport;
+
+thread_local! {
+    /// The loops of this thread, by the number of their stage.
+    static LOOPS: RefCell<Vec<(u64, Rc<Core>)>> = const { RefCell::new(Vec::new()) };
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+/// The stage of a client. Made by [`crate::in_process`] or inside `connect`.
+pub(crate) struct ClientStage<T> {
+    number: u64,
+    name: String,
+    /// Until it is started.
+    engine: Option<Engine>,
+    shared: Arc<Shared>,
+    transport: T,
+    clock: Arc<dyn Clock>,
+    next_bound: Timestamp,
+    next_map: Timestamp,
+    farewell: Option<Timestamp>,
+    gone: bool,
+    deadline: Option<Timestamp>,
+}
+
+impl<T> ClientStage<T> {
+    pub(crate) fn new(name: String, engine: Engine, shared: Arc<Shared>, transport: T, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            name,
+            engine: Some(engine),
+            shared,
+            transport,
+            clock,
+            next_bound: Timestamp::ZERO,
+            next_map: Timestamp::ZERO,
+            farewell: None,
+            gone: false,
+            deadline: None,
+        }
+    }
+
+    /// The loop, which lives on this thread once the stage was started here.
+    fn core(&self) -> Option<Rc<Core>> {
+        LOOPS.with_borrow(|loops| loops.iter().find(|entry| entry.0 == self.number).map(|entry| Rc::clone(&entry.1)))
+    }
+
+    /// Asks the master for a newer map or a new id, when a server said that ours is outdated.
+    fn renew(&mut self, core: &Rc<Core>) {
+        let (routes, client) = {
+            let engine = core.engine.borrow();
+            (engine.wants_routes(), engine.wants_client())
+        };
+        if (!routes && !client) || core.now() < self.next_map {
+            return;
+        }
+        self.next_map = core.now().saturating_add(limits::MAP_INTERVAL);
+        let Ok(db) = LocalDb::shared(core) else { return };
+        core.tasks.spawn(Box::pin(async move {
+            let core = Rc::clone(db.core());
+            if client
+                && let Ok(MasterAnswer::Clients(block)) =
+                    db.ask_master(&MasterCommand::RegisterClient { count: 1 }).await
+            {
+                core.engine.borrow_mut().renew_client(core.now(), block.first);
+            }
+            if routes && let Ok(MasterAnswer::Map(map)) = db.ask_master(&MasterCommand::FetchMap).await {
+                core.engine.borrow_mut().set_routes(core.now(), Routes::from(&map));
+                *core.newer_map.borrow_mut() = Some(map);
+            }
+        }));
+    }
+
+    /// Calls of other threads and tasks, until there is nothing to do or the turn's budget is used up. Tells whether work is left.
+    fn run(&self, core: &Rc<Core>) -> bool {
+        self.shared.looked();
+        self.shared.drain_wakes(|task| core.tasks.wake(task));
+        for _ in 0..limits::COMMANDS_PER_TURN {
+            let Some(command) = self.shared.next() else { break };
+            command(core);
+        }
+        core.fire();
+        let mut budget = limits::POLLS_PER_TURN;
+        loop {
+            core.collect();
+            if budget == 0 || !core.tasks.has_work() {
+                break;
+            }
+            budget = core.tasks.run(budget);
+        }
+        core.tasks.has_work() || self.shared.has_commands()
+    }
+
+    /// The last turn: what is open is aborted, what was committed is brought to its participants, bounded in time.
+    fn part<E: ClientEvent>(&mut self, context: &mut Context<'_, E>, core: &Rc<Core>)
+    where
+        T: Transport<E>,
+    {
+        let now = core.now();
+        if self.farewell.is_none() {
+            self.farewell = Some(now.saturating_add(limits::FAREWELL));
+            self.shared.close();
+            core.tasks.clear();
+            core.remote.borrow_mut().clear();
+        }
+        let over = self.farewell.is_some_and(|until| until <= now);
+        if !over && core.engine.borrow().unresolved() > 0 {
+            return;
+        }
+        core.engine.borrow_mut().say_goodbye(now);
+        self.transport.ship(context, core);
+        self.gone = true;
+        LOOPS.with_borrow_mut(|loops| loops.retain(|entry| entry.0 != self.number));
+    }
+}
+
+impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn start(&mut self, context: &mut Context<'_, E>) {
+        let Some(engine) = self.engine.take() else { return };
+        let core = Rc::new(Core::new(engine, Arc::clone(&self.shared)));
+        core.set_now(context.now());
+        self.transport.start(context, &core);
+        LOOPS.with_borrow_mut(|loops| loops.push((self.number, core)));
+    }
+
+    fn handle(&mut self, context: &mut Context<'_, E>, events: &mut VecDeque<E>) {
+        let Some(core) = self.core() else { return events.clear() };
+        core.set_now(context.now());
+        for event in events.drain(..) {
+            match event.into_client() {
+                Ok(input) => self.transport.input(context, &core, input),
+                Err(_) => tracing::error!(
+                    stage = self.name,
+                    "A client stage was sent an event that is not for it; it is dropped."
+                ),
+            }
+        }
+    }
+
+    fn turn(&mut self, context: &mut Context<'_, E>) {
+        let Some(core) = self.core() else { return };
+        core.set_now(context.now());
+        let now = core.now();
+        if now >= self.next_bound {
+            self.next_bound = now.saturating_add(limits::CLOCK_BOUND_INTERVAL);
+            core.engine.borrow_mut().set_clock_error(self.clock.error_bound().bound);
+        }
+        core.engine.borrow_mut().tick(now);
+        let more = self.run(&core);
+        self.renew(&core);
+        self.transport.ship(context, &core);
+        if context.is_shutting_down() {
+            self.part(context, &core);
+        }
+        if more {
+            context.want_turn();
+        }
+        let deadlines = [core.next_deadline(), self.transport.next_deadline(), self.farewell, Some(self.next_bound)];
+        self.deadline = deadlines.into_iter().flatten().min();
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        if self.gone { None } else { self.deadline }
+    }
+
+    fn drained(&self) -> bool {
+        self.gone
+    }
+}
+
+impl<T> Drop for ClientStage<T> {
+    fn drop(&mut self) {
+        self.shared.close();
+        // On the loop's own thread this is the end of the tasks; elsewhere (never started) there is nothing to end.
+        let core = LOOPS
+            .try_with(|loops| {
+                let mut loops = loops.try_borrow_mut().ok()?;
+                let at = loops.iter().position(|entry| entry.0 == self.number)?;
+                Some(loops.swap_remove(at).1)
+            })
+            .ok()
+            .flatten();
+        if let Some(core) = core {
+            core.tasks.clear();
+            core.remote.borrow_mut().clear();
+        }
+    }
+}

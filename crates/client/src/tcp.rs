@@ -1,0 +1,452 @@
+//! The way to servers over TCP: dials, greets, keeps one connection per server, dials again after a loss.
+//!
+//! ```text
+//!   Idle ── due ──► Resolving ──► Dialing ── connected, hello ──► Greeting ── welcome ──► Up ── lost ──► Idle (pause doubles)
+//!     ▲                │              │                              │
+//!     └────────────────┴──────────────┴── failed ────────────────────┘
+//! ```
+//! The first welcome brings the cluster, this client's id and the shard map; from then on there is one entry per server that is
+//! primary of a shard, and seeds that are none of them are only asked again when nobody else answers.
+//! Invariant: a shard is connected in the engine exactly while its server's entry is `Up`.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use timestone_cluster::{ServerId, ShardMap};
+use timestone_seda::{
+    Break, ConnectionView, Context, DialId, NetCommand, NetEvent, Origin, Parcel, Protocol, Split, StageId,
+};
+use timestone_session::{OpId, Routes};
+use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
+use timestone_wire::{
+    Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome, frame_length,
+};
+
+use crate::event::{ClientInput, TcpEvent};
+use crate::event_loop::Core;
+use crate::oneshot::Sender;
+use crate::ops::Output;
+use crate::transport::{Transport, asker, take_frames};
+use crate::{Error, Result, address, limits};
+
+/// Cuts the bytes of servers into frames, all for the stage that dialled.
+pub(crate) struct Native {
+    /// Who gets frames of connections whose owner is not known.
+    pub(crate) owner: StageId,
+}
+
+impl Protocol for Native {
+    fn split(&mut self, connection: &ConnectionView, bytes: &[u8]) -> Split {
+        match frame_length(bytes) {
+            Ok(Some(length)) if length <= bytes.len() => {
+                Split::Frame { length, to: connection.owner.unwrap_or(self.owner) }
+            }
+            Ok(Some(needed)) => Split::Incomplete { needed },
+            Ok(None) => Split::Incomplete { needed: 4 },
+            Err(_) => Split::Broken,
+        }
+    }
+
+    fn busy(&mut self, _connection: &ConnectionView, _frame: &[u8], _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn refuse(&mut self, _connection: &ConnectionView, _reason: Break, _rest: &[u8], _out: &mut Vec<u8>) {}
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Idle { retry_at: Timestamp },
+    Resolving,
+    Dialing(DialId),
+    Greeting { origin: Origin, until: Timestamp },
+    Up(Origin),
+}
+
+#[derive(Debug)]
+struct Server {
+    id: Option<ServerId>,
+    address: String,
+    state: State,
+    attempts: u32,
+    shards: Vec<ShardId>,
+    /// Operations asked here that no engine repeats.
+    asked: Vec<OpId>,
+}
+
+impl Server {
+    fn new(id: Option<ServerId>, address: String) -> Self {
+        let state = State::Idle { retry_at: Timestamp::ZERO };
+        Self { id, address, state, attempts: 0, shards: Vec::new(), asked: Vec::new() }
+    }
+
+    const fn origin(&self) -> Option<Origin> {
+        match self.state {
+            State::Up(origin) | State::Greeting { origin, .. } => Some(origin),
+            _ => None,
+        }
+    }
+}
+
+/// A name that was resolved by a helper thread: which server, and its address.
+type Resolved = Arc<Mutex<Vec<(String, std::io::Result<SocketAddr>)>>>;
+
+/// Connections to the servers of one cluster.
+pub(crate) struct Tcp {
+    net: StageId,
+    name: String,
+    servers: Vec<Server>,
+    cluster: ClusterId,
+    client: ClientId,
+    map: Option<ShardMap>,
+    next_dial: u64,
+    resolved: Resolved,
+    /// Told once, when the first welcome came or time is over.
+    ready: Option<Sender<Result<()>>>,
+    give_up_at: Option<Timestamp>,
+    connect_timeout: Duration,
+    last_failure: String,
+}
+
+impl Tcp {
+    pub(crate) fn new(
+        net: StageId,
+        name: String,
+        seeds: Vec<String>,
+        connect_timeout: Duration,
+        ready: Sender<Result<()>>,
+    ) -> Self {
+        Self {
+            net,
+            name,
+            servers: seeds.into_iter().map(|seed| Server::new(None, seed)).collect(),
+            cluster: ClusterId::ZERO,
+            client: ClientId::ZERO,
+            map: None,
+            next_dial: 1,
+            resolved: Arc::default(),
+            ready: Some(ready),
+            give_up_at: None,
+            connect_timeout,
+            last_failure: "no server was reached".to_owned(),
+        }
+    }
+
+    fn find(&self, origin: Origin) -> Option<usize> {
+        self.servers.iter().position(|server| server.origin() == Some(origin))
+    }
+
+    fn command(&self, context: &mut Context<'_, TcpEvent>, command: NetCommand) {
+        if context.send(self.net, TcpEvent::Command(command)).is_err() {
+            // The net stage is on this thread and empties its queue every turn; what is lost is asked again after its timeout.
+            tracing::warn!(
+                "The queue of the net stage is full; a message to a server is dropped and will be repeated."
+            );
+            context.want_turn();
+        }
+    }
+
+    /// Begins to connect to a server.
+    fn dial(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, index: usize) {
+        let server = &mut self.servers[index];
+        match address::literal(&server.address) {
+            Some(address) => self.dial_address(context, index, address),
+            None => {
+                server.state = State::Resolving;
+                let (name, resolved, shared) =
+                    (server.address.clone(), Arc::clone(&self.resolved), Arc::clone(&core.shared));
+                let looking_up = move || {
+                    let found = address::resolve(&name);
+                    resolved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((name, found));
+                    shared.tell();
+                };
+                if let Err(error) = std::thread::Builder::new().name("timestone-names".to_owned()).spawn(looking_up) {
+                    self.failed(core, index, format!("cannot start a thread: {error}"));
+                }
+            }
+        }
+    }
+
+    fn dial_address(&mut self, context: &mut Context<'_, TcpEvent>, index: usize, address: SocketAddr) {
+        let dial = DialId::new(self.next_dial);
+        self.next_dial += 1;
+        self.servers[index].state = State::Dialing(dial);
+        self.command(context, NetCommand::Dial { dial, address, owner: context.stage() });
+    }
+
+    fn take_resolved(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core) {
+        let found = core::mem::take(&mut *self.resolved.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        for (name, found) in found {
+            let waits = |server: &Server| server.state == State::Resolving && server.address == name;
+            let Some(index) = self.servers.iter().position(waits) else { continue };
+            match found {
+                Ok(address) => self.dial_address(context, index, address),
+                Err(error) => self.failed(core, index, error.to_string()),
+            }
+        }
+    }
+
+    /// A server could not be reached, or its connection is gone.
+    fn failed(&mut self, core: &Core, index: usize, why: String) {
+        let now = core.now();
+        let server = &mut self.servers[index];
+        let doubled = limits::MIN_RECONNECT_PAUSE.saturating_mul(1 << server.attempts.min(16));
+        let pause = doubled.min(limits::MAX_RECONNECT_PAUSE);
+        tracing::debug!(address = server.address, why, ?pause, "A server is not reached; it will be dialled again.");
+        server.attempts += 1;
+        server.state = State::Idle { retry_at: now.saturating_add(pause) };
+        let mut engine = core.engine.borrow_mut();
+        for &shard in &server.shards {
+            engine.disconnected(now, shard);
+        }
+        drop(engine);
+        for op in server.asked.drain(..) {
+            let lost = || Error::new(ErrorCode::Unavailable, "the connection was lost before the answer came", "retry");
+            core.finish(op, || Output::Failed(lost()));
+        }
+        self.last_failure = format!("{}: {why}", server.address);
+    }
+
+    fn connected(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, view: &ConnectionView) {
+        let dialled = |server: &Server| view.dial.is_some_and(|dial| server.state == State::Dialing(dial));
+        let Some(index) = self.servers.iter().position(dialled) else {
+            return self.command(context, NetCommand::Abort(view.origin));
+        };
+        let until = core.now().saturating_add(limits::HELLO_TIMEOUT);
+        self.servers[index].state = State::Greeting { origin: view.origin, until };
+        let mut parcel = context.take_parcel(view.origin);
+        let hello = Hello::new(Role::Client, self.cluster, self.client, &self.name);
+        hello.encode(&Envelope { request: RequestId::new(1), ..Envelope::default() }, &mut parcel.bytes);
+        self.command(context, NetCommand::Send(parcel));
+    }
+
+    /// The first frame of a server's connection.
+    fn greeted(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, index: usize, frame: &Frame<'_>) {
+        let refused = match frame.kind() {
+            Kind::Welcome => match Welcome::decode(frame).map_err(|error| error.to_string()) {
+                Ok(welcome) => match welcome.shard_map() {
+                    Ok(map) => return self.welcomed(context, core, index, &welcome, map),
+                    Err(error) => error.to_string(),
+                },
+                Err(error) => error,
+            },
+            Kind::ErrorReply => {
+                ErrorReply::decode(frame).map_or_else(|error| error.to_string(), |reply| reply.to_string())
+            }
+            other => format!("it answered the hello with {}", other.name()),
+        };
+        if let Some(origin) = self.servers[index].origin() {
+            self.command(context, NetCommand::Abort(origin));
+        }
+        tracing::warn!(address = self.servers[index].address, refused, "A server refused this client.");
+        self.failed(core, index, refused);
+    }
+
+    fn welcomed(
+        &mut self,
+        context: &mut Context<'_, TcpEvent>,
+        core: &Core,
+        index: usize,
+        welcome: &Welcome<'_>,
+        map: ShardMap,
+    ) {
+        let Some(origin) = self.servers[index].origin() else { return };
+        if self.cluster != ClusterId::ZERO && welcome.cluster != self.cluster {
+            self.command(context, NetCommand::Abort(origin));
+            return self.failed(core, index, format!("it belongs to another cluster, {:x}", welcome.cluster.get()));
+        }
+        self.cluster = welcome.cluster;
+        if welcome.client != ClientId::ZERO && welcome.client != self.client {
+            self.client = welcome.client;
+            core.engine.borrow_mut().renew_client(core.now(), welcome.client);
+        }
+        let server = &mut self.servers[index];
+        server.state = State::Up(origin);
+        server.attempts = 0;
+        if self.map.as_ref().is_none_or(|known| known.version() < map.version()) {
+            self.follow(core, index, map);
+        }
+        let mut engine = core.engine.borrow_mut();
+        for &shard in &self.servers[index].shards {
+            engine.connected(core.now(), shard);
+        }
+        drop(engine);
+        if let Some(ready) = self.ready.take() {
+            ready.send(Ok(()));
+        }
+    }
+
+    /// Follows a newer map: who serves what, and where. `from` is the entry that brought it.
+    fn follow(&mut self, core: &Core, from: usize, map: ShardMap) {
+        let primaries: Vec<_> =
+            map.servers().iter().filter(|server| map.owned_by(server.id).next().is_some()).collect();
+        for info in &primaries {
+            let known = self.servers.iter().position(|entry| entry.id == Some(info.id));
+            let native = info.addresses.native.as_ref().map(timestone_cluster::Address::as_str);
+            let seed = || {
+                // One server only: it is the one we talk to, whatever it calls itself. Else by address.
+                let by_address =
+                    self.servers.iter().position(|entry| entry.id.is_none() && Some(entry.address.as_str()) == native);
+                by_address.or((primaries.len() == 1 && self.servers[from].id.is_none()).then_some(from))
+            };
+            let entry = match (known.or_else(seed), native) {
+                (Some(entry), _) => entry,
+                (None, Some(native)) => {
+                    self.servers.push(Server::new(None, native.to_owned()));
+                    self.servers.len() - 1
+                }
+                (None, None) => continue,
+            };
+            self.servers[entry].id = Some(info.id);
+        }
+        let now = core.now();
+        let mut engine = core.engine.borrow_mut();
+        engine.set_routes(now, Routes::from(&map));
+        for server in &mut self.servers {
+            let id = server.id;
+            server.shards = id.map_or_else(Vec::new, |id| map.owned_by(id).map(|shard| shard.id).collect());
+        }
+        for shard in map.shards() {
+            let serves = |server: &Server| matches!(server.state, State::Up(_)) && server.shards.contains(&shard.id);
+            if self.servers.iter().any(serves) {
+                engine.connected(now, shard.id);
+            } else {
+                engine.disconnected(now, shard.id);
+            }
+        }
+        self.map = Some(map);
+    }
+
+    fn arrived(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, parcel: Parcel) {
+        let origin = parcel.origin;
+        let mut bytes = &parcel.bytes[..];
+        if let Some(index) = self.find(origin) {
+            if let State::Greeting { .. } = self.servers[index].state
+                && let Ok(Some((frame, rest))) = Frame::split(bytes)
+            {
+                self.greeted(context, core, index, &frame);
+                bytes = rest;
+            }
+            if let State::Up(_) = self.servers[index].state {
+                if !self.servers[index].asked.is_empty() {
+                    for op in Frames::new(bytes).flatten().filter_map(|frame| asker(&frame)) {
+                        self.servers[index].asked.retain(|&asked| asked != op);
+                    }
+                }
+                if let Err(error) = take_frames(core, bytes) {
+                    self.command(context, NetCommand::Abort(origin));
+                    self.failed(core, index, error.to_string());
+                }
+            }
+        }
+        context.finish_parcel(parcel);
+    }
+
+    fn look_after_connections(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core) {
+        let now = core.now();
+        let newer = core.newer_map.borrow_mut().take();
+        if let Some(map) = newer.filter(|map| self.map.as_ref().is_none_or(|known| known.version() < map.version())) {
+            let from = self.servers.iter().position(|server| matches!(server.state, State::Up(_))).unwrap_or(0);
+            self.follow(core, from, map);
+        }
+        let has_primaries = self.servers.iter().any(|server| server.id.is_some());
+        let someone_up = self.servers.iter().any(|server| matches!(server.state, State::Up(_)));
+        for index in 0..self.servers.len() {
+            let server = &self.servers[index];
+            // Once the map is known, seeds that are nobody's primary are dialled only when nobody else answers.
+            let wanted = (server.id.is_some() && !server.shards.is_empty()) || !has_primaries || !someone_up;
+            match server.state {
+                State::Idle { retry_at } if wanted && retry_at <= now => self.dial(context, core, index),
+                State::Greeting { origin, until } if until <= now => {
+                    self.command(context, NetCommand::Abort(origin));
+                    self.failed(core, index, "it does not answer the hello".to_owned());
+                }
+                _ => {}
+            }
+        }
+        if let Some(at) = self.give_up_at.filter(|&at| at <= now && self.ready.is_some()) {
+            let message = format!(
+                "no server answered within {:?} (until {at}); last tried {}",
+                self.connect_timeout, self.last_failure
+            );
+            let error =
+                Error::new(ErrorCode::Unavailable, message, "check that the server runs and the address is right");
+            if let Some(ready) = self.ready.take() {
+                ready.send(Err(error));
+            }
+        }
+    }
+
+    fn send_to_any(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core) {
+        if core.to_server.borrow().is_empty() {
+            return;
+        }
+        let up = |server: &Server| matches!(server.state, State::Up(_));
+        let Some(index) = self.servers.iter().position(up) else { return };
+        let Some(origin) = self.servers[index].origin() else { return };
+        let mut parcel = context.take_parcel(origin);
+        core::mem::swap(&mut parcel.bytes, &mut core.to_server.borrow_mut());
+        self.servers[index].asked.extend(Frames::new(&parcel.bytes).flatten().filter_map(|frame| asker(&frame)));
+        self.command(context, NetCommand::Send(parcel));
+    }
+}
+
+impl Transport<TcpEvent> for Tcp {
+    fn start(&mut self, _context: &mut Context<'_, TcpEvent>, core: &Core) {
+        self.give_up_at = Some(core.now().saturating_add(self.connect_timeout));
+    }
+
+    fn input(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, input: ClientInput) {
+        match input {
+            ClientInput::Net(NetEvent::Parcel(parcel)) | ClientInput::Replies(parcel) => {
+                self.arrived(context, core, parcel)
+            }
+            ClientInput::Net(NetEvent::Connected(view)) => self.connected(context, core, &view),
+            ClientInput::Net(NetEvent::HalfClosed(origin)) => self.command(context, NetCommand::Close(origin)),
+            ClientInput::Net(NetEvent::Disconnected { origin, reason, .. }) => {
+                if let Some(index) = self.find(origin) {
+                    self.failed(core, index, format!("the connection was lost ({reason:?})"));
+                }
+            }
+            ClientInput::Net(NetEvent::DialFailed { dial, error, .. }) => {
+                if let Some(index) = self.servers.iter().position(|server| server.state == State::Dialing(dial)) {
+                    self.failed(core, index, error.to_string());
+                }
+            }
+            ClientInput::Wake => {}
+        }
+    }
+
+    fn ship(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core) {
+        self.take_resolved(context, core);
+        self.look_after_connections(context, core);
+        self.send_to_any(context, core);
+        let mut engine = core.engine.borrow_mut();
+        while let Some((shard, outbox)) = engine.next_dirty() {
+            let serves = |server: &&Server| server.shards.contains(&shard);
+            match self.servers.iter().find(serves).map(|server| server.state) {
+                Some(State::Up(origin)) => {
+                    let mut parcel = context.take_parcel(origin);
+                    core::mem::swap(&mut parcel.bytes, outbox);
+                    self.command(context, NetCommand::Send(parcel));
+                }
+                // Asked again when the connection stands.
+                _ => outbox.clear(),
+            }
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let of_server = |server: &Server| match server.state {
+            State::Idle { retry_at } => Some(retry_at),
+            State::Greeting { until, .. } => Some(until),
+            _ => None,
+        };
+        let giving_up = self.give_up_at.filter(|_| self.ready.is_some());
+        // A seed that is not wanted is Idle with a time long past: it must not keep the loop awake.
+        let servers = self.servers.iter().filter(|server| !server.shards.is_empty() || self.map.is_none());
+        servers.filter_map(of_server).chain(giving_up).min()
+    }
+}
