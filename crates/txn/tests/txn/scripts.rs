@@ -20,7 +20,7 @@ use crate::stage::{Event, Part, Read, Request, Stage, Write};
 type Bugs = timestone_txn::PlantedBugs;
 #[cfg(not(feature = "planted-bugs"))]
 #[derive(Clone, Copy, Default)]
-struct Bugs;
+struct Bugs(());
 
 struct World {
     now: Timestamp,
