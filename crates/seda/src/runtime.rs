@@ -113,6 +113,14 @@ impl<E> Shared<E> {
         self.threads.iter().for_each(ThreadShared::wake);
     }
 
+    fn snapshot(&self) -> RuntimeSnapshot {
+        let stage = |stage: &StageShared| stage.metrics.snapshot(&stage.name, stage.thread, &stage.gauge);
+        RuntimeSnapshot {
+            stages: self.stages.iter().map(stage).collect(),
+            threads: self.threads.iter().map(|thread| thread.metrics.snapshot()).collect(),
+        }
+    }
+
     /// The sums of sent and received events, if every thread says that it is quiet.
     fn quiet_counts(&self) -> Option<(u64, u64)> {
         let (mut sent, mut received) = (0u64, 0u64);
@@ -251,11 +259,7 @@ impl<E: Send + 'static> Handle<E> {
     /// What all stages and threads have done so far.
     #[must_use]
     pub fn metrics(&self) -> RuntimeSnapshot {
-        let stage = |stage: &StageShared| stage.metrics.snapshot(&stage.name, stage.thread, &stage.gauge);
-        RuntimeSnapshot {
-            stages: self.shared.stages.iter().map(stage).collect(),
-            threads: self.shared.threads.iter().map(|thread| thread.metrics.snapshot()).collect(),
-        }
+        self.shared.snapshot()
     }
 
     /// Tells all stages to finish, waits until they are drained, stops and joins the threads.
@@ -319,6 +323,12 @@ impl<E: Send + 'static> Clone for Injector<E> {
 }
 
 impl<E: Send + 'static> Injector<E> {
+    /// What all stages and threads have done so far.
+    #[must_use]
+    pub fn metrics(&self) -> RuntimeSnapshot {
+        self.shared.snapshot()
+    }
+
     /// Queues an event for a stage, and wakes its thread if that sleeps.
     ///
     /// # Errors

@@ -1,0 +1,527 @@
+//! From a configuration to stages on threads.
+//!
+//! ```text
+//!   stage ids:  shards 0..S │ log 1 a thread │ native net 1 a thread │ RESP net and gateway 1 a thread │ node │ guests 1 a thread
+//!   thread i:   native net i, RESP net i, gateway i, guest i, shards s with s mod T = i, log i          (fused)
+//!   one more:   node
+//! ```
+//! Everything that can fail, fails here, before a thread runs: locks, formats, recovery, ports.
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, RwLock};
+
+use timestone_clock::{Clock, SystemClock};
+use timestone_cluster::{Address, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
+use timestone_flash::{FileConfig, FileDevice};
+use timestone_seda::{Layout, NetConfig, NetMetrics, NetStage, Pinning, RuntimeConfig, Stage, StageId};
+use timestone_store::{Mftl, MftlConfig, Store};
+use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
+use timestone_wal::{DeviceKind, Log, LogConfig};
+
+use crate::config::{MasterPlace, ServerConfig};
+use crate::datadir::DataDir;
+use crate::error::ServerError;
+use crate::event::Event;
+use crate::gauges::{LogGauges, ShardGauges};
+use crate::limits;
+use crate::log_stage::LogStage;
+use crate::native::{NativeProtocol, ShardTable};
+use crate::node::{MasterLink, NodeParts, NodeStage, register};
+use crate::raw::RawProtocol;
+use crate::shard::{LogPlace, Peers, Recovering, Replay};
+
+/// A stage of the process's owner, one per reactor thread: an embedded client.
+pub type Guest = Box<dyn Stage<Event>>;
+
+/// What a guest is told of the place that it gets.
+#[derive(Clone, Debug)]
+pub struct GuestSeat {
+    /// Its own stage id.
+    pub stage: StageId,
+    /// Which reactor thread it runs on.
+    pub thread: usize,
+    /// A client id of its own, never used before.
+    pub client: ClientId,
+    /// The shard map.
+    pub map: Arc<ShardMap>,
+    /// The stage of every shard of this process.
+    pub shards: Vec<(ShardId, StageId)>,
+}
+
+/// Everything that is needed to run, and to look at what runs.
+pub(crate) struct Assembled {
+    pub(crate) stages: Vec<Box<dyn Stage<Event>>>,
+    pub(crate) layout: Layout,
+    pub(crate) runtime: RuntimeConfig,
+    pub(crate) clock: Arc<SystemClock>,
+    pub(crate) native: Option<SocketAddr>,
+    pub(crate) resp: Option<SocketAddr>,
+    pub(crate) guests: Vec<GuestSeat>,
+    pub(crate) observed: Arc<Observed>,
+}
+
+/// What can be looked at from outside the stages.
+pub(crate) struct Observed {
+    pub(crate) server: ServerId,
+    pub(crate) started: Timestamp,
+    pub(crate) clock: Arc<SystemClock>,
+    pub(crate) shards: Vec<Arc<ShardGauges>>,
+    pub(crate) logs: Vec<Arc<LogGauges>>,
+    pub(crate) log_device: DeviceKind,
+    pub(crate) nets: Vec<(&'static str, Arc<NetMetrics>)>,
+    pub(crate) map: Arc<RwLock<Arc<ShardMap>>>,
+    pub(crate) stopping: Arc<AtomicBool>,
+    pub(crate) ready: AtomicBool,
+}
+
+impl Observed {
+    /// The shard map of now.
+    pub(crate) fn map(&self) -> Arc<ShardMap> {
+        match self.map.read() {
+            Ok(map) => Arc::clone(&map),
+            Err(poisoned) => Arc::clone(&poisoned.into_inner()),
+        }
+    }
+}
+
+/// Builds everything; the guests are made by `guests` once their seats are known.
+pub(crate) fn assemble(
+    config: &ServerConfig,
+    want_guests: bool,
+    guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+) -> Result<Assembled, ServerError> {
+    for address in [config.listen, config.resp, config.http].into_iter().flatten() {
+        if !address.ip().is_loopback() && !config.insecure {
+            return Err(ServerError::Insecure { address });
+        }
+    }
+    let clock = Arc::new(SystemClock::new());
+    let data = Arc::new(DataDir::open(&config.data, config.shards, || draw(&clock))?);
+    let threads = config.thread_count();
+
+    // Addresses first: the master must be told where this server is.
+    let plan = Plan::new(usize::from(data.identity().shards), threads);
+    let table = ShardTable::default();
+    let mut native = native_nets(config, &plan, &table)?;
+    let mut resp = resp_nets(config, &plan)?;
+    let addresses = ServerAddresses {
+        native: config.advertise.or(native.address).map(address_of).transpose()?,
+        resp: resp.address.map(address_of).transpose()?,
+        http: config.http.map(address_of).transpose()?,
+    };
+    let mut place = join_cluster(config, &data, &clock, addresses)?;
+    if place.shards.len() != usize::from(data.identity().shards) {
+        return Err(ServerError::Master {
+            address: master_address(config),
+            detail: format!(
+                "it has {} shards for this server, whose data directory holds {}; set --cluster-shards there to the sum over all servers",
+                place.shards.len(),
+                data.identity().shards
+            ),
+        });
+    }
+    let stage_of: Vec<(ShardId, StageId)> =
+        place.shards.iter().enumerate().map(|(index, &shard)| (shard, plan.shard(index))).collect();
+    let _ = table.set(by_number(&stage_of, plan.node()));
+
+    let mut replays = open_stores(config, &data, &place.shards, place.map.cluster())?;
+    let log_stages = replay_logs(config, &data, &clock, &plan, &stage_of, &mut replays)?;
+
+    let shared_map = Arc::new(RwLock::new(Arc::new(place.map.clone())));
+    let stopping = Arc::new(AtomicBool::new(false));
+    let mut stages: Vec<Option<Box<dyn Stage<Event>>>> = Vec::new();
+    stages.resize_with(plan.total(), || None);
+    let mut shard_gauges = Vec::new();
+    let logs: Vec<StageId> = (0..log_stages.len()).map(|thread| plan.log(thread)).collect();
+    for (index, replay) in replays.into_iter().enumerate() {
+        let shard = place.shards[index];
+        let gauges = Arc::new(ShardGauges::new(shard));
+        shard_gauges.push(Arc::clone(&gauges));
+        let log = match config.log {
+            DeviceKind::None => LogPlace::Nowhere,
+            DeviceKind::Ssd | DeviceKind::Pmem => LogPlace::Stage(plan.log(plan.thread_of(index))),
+        };
+        let mut peers = Peers::default();
+        for entry in place.map.shards() {
+            let local = stage_of.iter().find(|(id, _)| *id == entry.id).map(|(_, stage)| *stage);
+            peers.add(entry.id, local.unwrap_or_else(|| plan.node()), entry.epoch, local.is_some());
+        }
+        let epoch = place.map.epoch(shard).unwrap_or_default();
+        let map_version = place.map.version();
+        let recovering = Recovering { epoch, map_version, log, logs: logs.clone(), peers, gauges, now: clock.now() };
+        stages[plan.shard(index).index()] = Some(Box::new(replay.finish(recovering)));
+    }
+    let mut log_gauges = Vec::new();
+    for (thread, (stage, gauges)) in log_stages.into_iter().enumerate() {
+        log_gauges.push(gauges);
+        stages[plan.log(thread).index()] = Some(Box::new(stage));
+    }
+    let mut nets = Vec::new();
+    for (thread, net) in native.stages.drain(..).enumerate() {
+        nets.push(("native", net.metrics()));
+        stages[plan.native(thread).index()] = Some(Box::new(net));
+    }
+    for (thread, net) in resp.stages.drain(..).enumerate() {
+        nets.push(("resp", net.metrics()));
+        stages[plan.resp(thread).index()] = Some(Box::new(net));
+    }
+    let mut seat = |stage: StageId, thread: usize| -> Result<GuestSeat, ServerError> {
+        let client = place.client()?;
+        Ok(GuestSeat { stage, thread, client, map: Arc::new(place.map.clone()), shards: stage_of.clone() })
+    };
+    for thread in 0..threads {
+        let seat = seat(plan.gateway(thread), thread)?;
+        let gateway = crate::gateway::GatewayStage::new(seat, plan.resp(thread), plan.node());
+        stages[plan.gateway(thread).index()] = Some(Box::new(gateway));
+    }
+    let mut seats = Vec::new();
+    if want_guests {
+        for thread in 0..threads {
+            seats.push(seat(plan.guest(thread), thread)?);
+        }
+    }
+    for (seat, guest) in seats.iter().zip(guests(&seats)) {
+        stages[seat.stage.index()] = Some(guest);
+    }
+
+    let observed = Arc::new(Observed {
+        server: place.server,
+        started: clock.now(),
+        clock: Arc::clone(&clock),
+        shards: shard_gauges,
+        logs: log_gauges,
+        log_device: config.log,
+        nets,
+        map: Arc::clone(&shared_map),
+        stopping: Arc::clone(&stopping),
+        ready: AtomicBool::new(false),
+    });
+    let figures = {
+        let observed = Arc::downgrade(&observed);
+        Arc::new(move || observed.upgrade().map(|observed| crate::running::figures(&observed)).unwrap_or_default())
+    };
+    stages[plan.node().index()] = Some(Box::new(NodeStage::new(NodeParts {
+        server: place.server,
+        map: Arc::new(place.map),
+        master: place.link,
+        net: Some(plan.native(0)),
+        shard_stages: stage_of,
+        figures,
+        shared_map,
+        stopping,
+    })));
+
+    let used: Vec<bool> = stages.iter().map(Option::is_some).collect();
+    let stages: Vec<Box<dyn Stage<Event>>> =
+        stages.into_iter().map(|stage| stage.unwrap_or_else(|| Box::new(Empty))).collect();
+    let mut layout = Layout::new(plan.threads_of(&used));
+    layout.pinning = if config.pin { Pinning::Cores } else { Pinning::None };
+    let admission = (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
+    let runtime = RuntimeConfig { name: "timestone".to_owned(), admission, ..RuntimeConfig::default() };
+    Ok(Assembled {
+        stages,
+        layout,
+        runtime,
+        clock,
+        native: native.address,
+        resp: resp.address,
+        guests: seats,
+        observed,
+    })
+}
+
+/// Which stage has which id, and which thread runs it.
+struct Plan {
+    shards: usize,
+    threads: usize,
+}
+
+impl Plan {
+    const fn new(shards: usize, threads: usize) -> Self {
+        Self { shards, threads }
+    }
+
+    fn id(index: usize) -> StageId {
+        StageId::new(u16::try_from(index).unwrap_or(u16::MAX))
+    }
+
+    fn shard(&self, index: usize) -> StageId {
+        Self::id(index)
+    }
+
+    fn log(&self, thread: usize) -> StageId {
+        Self::id(self.shards + thread)
+    }
+
+    fn native(&self, thread: usize) -> StageId {
+        Self::id(self.shards + self.threads + thread)
+    }
+
+    fn resp(&self, thread: usize) -> StageId {
+        Self::id(self.shards + 2 * self.threads + thread)
+    }
+
+    fn gateway(&self, thread: usize) -> StageId {
+        Self::id(self.shards + 3 * self.threads + thread)
+    }
+
+    fn guest(&self, thread: usize) -> StageId {
+        Self::id(self.shards + 4 * self.threads + thread)
+    }
+
+    fn node(&self) -> StageId {
+        Self::id(self.shards + 5 * self.threads)
+    }
+
+    const fn total(&self) -> usize {
+        self.shards + 5 * self.threads + 1
+    }
+
+    const fn thread_of(&self, shard: usize) -> usize {
+        shard % self.threads
+    }
+
+    /// The stages of every thread, net stages first; the node has a thread of its own, because it may block. Ids of stages that this
+    /// configuration does not have go there too.
+    fn threads_of(&self, used: &[bool]) -> Vec<Vec<StageId>> {
+        let mut threads: Vec<Vec<StageId>> = (0..self.threads)
+            .map(|thread| {
+                let mut stages = vec![self.native(thread), self.resp(thread), self.gateway(thread), self.guest(thread)];
+                stages.extend((0..self.shards).filter(|&shard| self.thread_of(shard) == thread).map(Self::id));
+                stages.push(self.log(thread));
+                stages.retain(|stage| used[stage.index()]);
+                stages
+            })
+            .collect();
+        let mut last = vec![self.node()];
+        last.extend((0..self.total()).filter(|&index| !used[index]).map(Self::id));
+        threads.push(last);
+        threads
+    }
+}
+
+/// In the place of a stage that this configuration does not have.
+struct Empty;
+
+impl Stage<Event> for Empty {
+    fn name(&self) -> &str {
+        "unused"
+    }
+
+    fn handle(&mut self, _ctx: &mut timestone_seda::Context<'_, Event>, events: &mut std::collections::VecDeque<Event>) {
+        events.clear();
+    }
+}
+
+/// The stage of every shard number; `node` where a number is not here.
+fn by_number(stage_of: &[(ShardId, StageId)], node: StageId) -> Vec<StageId> {
+    let count = stage_of.iter().map(|(shard, _)| usize::from(shard.get()) + 1).max().unwrap_or(0);
+    let mut stages = vec![node; count];
+    for (shard, stage) in stage_of {
+        stages[usize::from(shard.get())] = *stage;
+    }
+    stages
+}
+
+/// The net stages of one protocol, and where they listen.
+struct Nets<P: timestone_seda::Protocol> {
+    stages: Vec<NetStage<Event, P>>,
+    address: Option<SocketAddr>,
+}
+
+fn native_nets(config: &ServerConfig, plan: &Plan, table: &ShardTable) -> Result<Nets<NativeProtocol>, ServerError> {
+    // Net stages exist without a listener as well: they dial other processes.
+    let stage = |thread| {
+        let share_with = (0..plan.threads).map(|thread| plan.native(thread)).collect();
+        let net = NetConfig { name: format!("native-{thread}"), owner: None, share_with, ..NetConfig::default() };
+        NetStage::new(NativeProtocol::new(plan.node(), Arc::clone(table)), net)
+    };
+    let mut nets = Nets { stages: (0..plan.threads).map(stage).collect(), address: None };
+    nets.listen(config.listen, "the native protocol")?;
+    Ok(nets)
+}
+
+fn resp_nets(config: &ServerConfig, plan: &Plan) -> Result<Nets<RawProtocol>, ServerError> {
+    if config.resp.is_none() {
+        return Ok(Nets { stages: Vec::new(), address: None });
+    }
+    let stage = |thread| {
+        let share_with = (0..plan.threads).map(|thread| plan.resp(thread)).collect();
+        let gateway = plan.gateway(thread);
+        let net = NetConfig { name: format!("resp-{thread}"), owner: Some(gateway), share_with, ..NetConfig::default() };
+        NetStage::new(RawProtocol::new(gateway), net)
+    };
+    let mut nets = Nets { stages: (0..plan.threads).map(stage).collect(), address: None };
+    nets.listen(config.resp, "the Redis protocol")?;
+    Ok(nets)
+}
+
+impl<P: timestone_seda::Protocol> Nets<P> {
+    fn listen(&mut self, address: Option<SocketAddr>, purpose: &'static str) -> Result<(), ServerError> {
+        if let (Some(address), Some(first)) = (address, self.stages.first_mut()) {
+            let bound = first.listen(address).map_err(|error| ServerError::listen(address, purpose, error))?;
+            self.address = Some(bound);
+        }
+        Ok(())
+    }
+}
+
+fn address_of(address: SocketAddr) -> Result<Address, ServerError> {
+    Address::new(&address.to_string()).map_err(ServerError::part)
+}
+
+/// A number that nobody can guess, for seeds and ids; the operating system's entropy by way of the standard library's hasher.
+fn draw(clock: &SystemClock) -> u64 {
+    use std::hash::BuildHasher;
+    std::collections::hash_map::RandomState::new().hash_one((clock.now().as_nanos(), std::process::id()))
+}
+
+/// What this server is in its cluster.
+struct Place {
+    server: ServerId,
+    shards: Vec<ShardId>,
+    map: ShardMap,
+    link: MasterLink,
+}
+
+impl Place {
+    fn client(&mut self) -> Result<ClientId, ServerError> {
+        match self.link.client_id() {
+            Ok(Some(client)) => Ok(client),
+            Ok(None) => Err(ServerError::Internal("the master's first block of client ids is too small".to_owned())),
+            Err(error) => Err(ServerError::part(error)),
+        }
+    }
+}
+
+const fn master_address(config: &ServerConfig) -> SocketAddr {
+    match config.master {
+        MasterPlace::Remote(address) => address,
+        MasterPlace::Embedded => SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), limits::NATIVE_PORT),
+    }
+}
+
+fn join_cluster(
+    config: &ServerConfig,
+    data: &Arc<DataDir>,
+    clock: &SystemClock,
+    addresses: ServerAddresses,
+) -> Result<Place, ServerError> {
+    let directory = DirectoryId(data.identity().hash_seed);
+    let shards_wanted = data.identity().shards;
+    if let MasterPlace::Remote(address) = config.master {
+        let cluster = data.load_cluster()?;
+        let registration = register(address, cluster, directory, &addresses, shards_wanted, limits::MASTER_PATIENCE)?;
+        data.save_cluster(registration.map.cluster())?;
+        let link = MasterLink::remote(address, registration.clients);
+        return Ok(Place { server: registration.server, shards: registration.shards, map: registration.map, link });
+    }
+    let master = match data.load_master()? {
+        Some(bytes) => Master::decode(&bytes).map_err(|error| ServerError::BadMaster { path: data.master_path(), detail: error.to_string() })?,
+        None => Master::create(ClusterId::new(draw(clock)), config.cluster_shards.unwrap_or(shards_wanted)).map_err(ServerError::part)?,
+    };
+    let cluster = master.cluster();
+    let mut link = MasterLink::embedded(master, Arc::clone(data));
+    let command = MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted };
+    match link.execute(command).map_err(ServerError::part)? {
+        (MasterAnswer::Server { server, shards, map }, _) => Ok(Place { server, shards, map, link }),
+        _ => Err(ServerError::Internal("the master answered something else than asked".to_owned())),
+    }
+}
+
+/// Opens or creates the store of every shard.
+fn open_stores(config: &ServerConfig, data: &DataDir, shards: &[ShardId], cluster: ClusterId) -> Result<Vec<Replay>, ServerError> {
+    let count = shards.len().max(1) as u64;
+    let capacity = match config.capacity_bytes {
+        Some(bytes) => bytes,
+        None => data.default_capacity()?,
+    };
+    let block_bytes = limits::BLOCK_BYTES;
+    let blocks = u32::try_from(capacity / count / block_bytes).unwrap_or(u32::MAX).max(limits::MIN_BLOCKS);
+    let mut replays = Vec::new();
+    for &shard in shards {
+        let mut file = FileConfig::new(data.flash_file(shard)?, blocks);
+        file.initial_blocks = file.initial_blocks.min(limits::INITIAL_BLOCKS);
+        let started = std::time::Instant::now();
+        let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
+        let (engine, direct) = (device.engine(), device.is_direct());
+        let store_id = cluster.get().rotate_left(16) ^ u64::from(shard.get());
+        let mftl = MftlConfig {
+            store_id,
+            seed: data.hash_seed(),
+            cache_bytes: config.cache_bytes / count,
+            ..MftlConfig::default()
+        };
+        let (store, report) = Mftl::open(Box::new(device), mftl).map_err(ServerError::part)?;
+        tracing::info!(
+            %shard, created, ?engine, direct, keys = report.keys, read_bytes = report.read_bytes,
+            checkpoint = report.checkpoint.is_some(), corrupt_records = report.corrupt_records,
+            elapsed_ms = started.elapsed().as_millis() as u64, "store open"
+        );
+        let store: Box<dyn Store + Send> = Box::new(store);
+        replays.push(Replay::new(shard, store));
+    }
+    Ok(replays)
+}
+
+type LogStages = Vec<(LogStage, Arc<LogGauges>)>;
+
+/// Replays every log of the directory into the shards, and opens the log of every thread.
+fn replay_logs(
+    config: &ServerConfig,
+    data: &DataDir,
+    clock: &SystemClock,
+    plan: &Plan,
+    stage_of: &[(ShardId, StageId)],
+    replays: &mut [Replay],
+) -> Result<LogStages, ServerError> {
+    let started = std::time::Instant::now();
+    let now = clock.now();
+    if config.log == DeviceKind::Pmem {
+        // Refused by the log itself, in its own words.
+        Log::open(&data.log_folder(0), LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() }).map_err(ServerError::part)?;
+    }
+    // Logs that an earlier run wrote are replayed whatever this one is told.
+    let mut folders = data.existing_log_folders()?;
+    if config.log == DeviceKind::Ssd {
+        folders.extend((0..plan.threads).map(|thread| data.log_folder(thread)));
+        folders.sort();
+        folders.dedup();
+    }
+    let mut logs = Vec::new();
+    let (mut records, mut bytes) = (0u64, 0u64);
+    for folder in &folders {
+        let mut recovery = Log::open(folder, LogConfig::default()).map_err(ServerError::part)?;
+        while let Some(record) = recovery.next_record().map_err(ServerError::part)? {
+            let index = stage_of.iter().position(|(shard, _)| *shard == record.shard);
+            let Some(index) = index else {
+                return Err(ServerError::ForeignRecord { path: folder.clone(), shard: record.shard });
+            };
+            records += 1;
+            bytes += record.bytes.len() as u64;
+            replays[index].record(now, record.batch, record.bytes)?;
+        }
+        logs.push((folder.clone(), recovery.finish(now).map_err(ServerError::part)?));
+    }
+    let applied: u64 = replays.iter().map(Replay::applied).sum();
+    tracing::info!(records, bytes, applied, elapsed_ms = started.elapsed().as_millis() as u64, "log replayed");
+    if config.log != DeviceKind::Ssd {
+        return Ok(Vec::new());
+    }
+    let mut stages: LogStages = Vec::new();
+    for thread in 0..plan.threads {
+        let folder = data.log_folder(thread);
+        let Some(index) = logs.iter().position(|(path, _)| *path == folder) else { continue };
+        let (_, log) = logs.swap_remove(index);
+        let gauges = Arc::new(LogGauges::default());
+        stages.push((LogStage::new(thread, log, stage_of.to_vec(), Arc::clone(&gauges)), gauges));
+    }
+    // Logs of threads that this run does not have are held by the first one, until nothing in them is needed.
+    if let Some((first, _)) = stages.first_mut() {
+        for (_, log) in logs {
+            first.adopt(log);
+        }
+    }
+    Ok(stages)
+}

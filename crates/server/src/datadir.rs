@@ -1,0 +1,335 @@
+//! The data directory: who owns it, which format it has, and where each part lives inside it.
+//!
+//! ```text
+//! timestone-data/
+//!   LOCK          held (flock) by the one process that owns the directory; holds its pid
+//!   FORMAT        format version, the number of shards, the seed of the key hashes; written once, atomically
+//!   master        the embedded master's state (cluster)
+//!   shard-0000/   flash (store's device)            one folder a shard
+//!   wal/thread-0/ the log files of one reactor thread
+//! ```
+//!
+//! Invariants: one process at a time; a directory of another format is refused before anything in it is touched; every file
+//! that is replaced is written aside, synced and renamed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use timestone_types::{ClusterId, HashSeed, ShardId};
+
+use crate::error::ServerError;
+
+/// The format of the directory and of everything in it. Raised when a reader of the version before could not cope.
+pub const FORMAT_VERSION: u32 = 1;
+
+const FORMAT_FILE: &str = "FORMAT";
+const LOCK_FILE: &str = "LOCK";
+const MASTER_FILE: &str = "master";
+const CLUSTER_FILE: &str = "cluster";
+
+/// What `FORMAT` says about the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// [`FORMAT_VERSION`] of the writer.
+    pub format: u32,
+    /// How many shards this directory holds.
+    pub shards: u16,
+    /// The secret seed of this directory's key hashes.
+    pub hash_seed: u64,
+}
+
+/// An owned, locked data directory.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    identity: Identity,
+    fresh: bool,
+    // Held for its lock; released by the operating system even when the process is killed.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Opens `path`, creating it when it does not exist, and takes its lock. `shards` is what a fresh directory gets; an existing one
+    /// keeps its number, and a different wish is an error.
+    ///
+    /// # Errors
+    /// The directory is in use, has another format, another number of shards, or cannot be read or written.
+    pub fn open(path: &Path, shards: Option<u16>, draw_seed: impl FnOnce() -> u64) -> Result<Self, ServerError> {
+        fs::create_dir_all(path).map_err(|source| ServerError::io("create the data directory", path, source))?;
+        let lock = take_lock(path)?;
+        let format_path = path.join(FORMAT_FILE);
+        let existing = match fs::read_to_string(&format_path) {
+            Ok(text) => Some(parse_identity(path, &text)?),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => return Err(ServerError::io("read", &format_path, error)),
+        };
+        let (identity, fresh) = match existing {
+            Some(identity) => (identity, false),
+            None => {
+                refuse_foreign_content(path)?;
+                let identity = Identity {
+                    format: FORMAT_VERSION,
+                    shards: shards.unwrap_or(crate::limits::DEFAULT_SHARDS),
+                    hash_seed: draw_seed(),
+                };
+                let text = toml::to_string(&identity).map_err(|error| ServerError::Internal(error.to_string()))?;
+                replace_file(&format_path, text.as_bytes())?;
+                (identity, true)
+            }
+        };
+        if let Some(wanted) = shards
+            && wanted != identity.shards
+        {
+            return Err(ServerError::ShardCount { path: path.to_owned(), existing: identity.shards, wanted });
+        }
+        Ok(Self { path: path.to_owned(), identity, fresh, _lock: lock })
+    }
+
+    /// The directory's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the directory says about itself.
+    #[must_use]
+    pub const fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// The seed of the directory's key hashes.
+    #[must_use]
+    pub const fn hash_seed(&self) -> HashSeed {
+        HashSeed(self.identity.hash_seed)
+    }
+
+    /// Whether this opening created the directory's content.
+    #[must_use]
+    pub const fn is_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// The flash file of one shard; its folder is created.
+    ///
+    /// # Errors
+    /// The folder cannot be created.
+    pub fn flash_file(&self, shard: ShardId) -> Result<PathBuf, ServerError> {
+        let folder = self.path.join(format!("shard-{:04}", shard.get()));
+        fs::create_dir_all(&folder).map_err(|source| ServerError::io("create", &folder, source))?;
+        Ok(folder.join("flash"))
+    }
+
+    /// The folder of the logs, one folder a stream inside.
+    #[must_use]
+    pub fn log_root(&self) -> PathBuf {
+        self.path.join("wal")
+    }
+
+    /// The log folder of one reactor thread.
+    #[must_use]
+    pub fn log_folder(&self, thread: usize) -> PathBuf {
+        self.log_root().join(format!("thread-{thread}"))
+    }
+
+    /// Every log folder that exists, whichever number of threads wrote them, in order of name.
+    ///
+    /// # Errors
+    /// The folder of the logs cannot be read.
+    pub fn existing_log_folders(&self) -> Result<Vec<PathBuf>, ServerError> {
+        let root = self.log_root();
+        let entries = match fs::read_dir(&root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(ServerError::io("list", &root, error)),
+        };
+        let mut folders = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|source| ServerError::io("list", &root, source))?;
+            if entry.path().is_dir() {
+                folders.push(entry.path());
+            }
+        }
+        folders.sort();
+        Ok(folders)
+    }
+
+    /// The embedded master's state as it was last saved, if it ever was.
+    ///
+    /// # Errors
+    /// The file exists but cannot be read.
+    pub fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
+        let path = self.master_path();
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(bytes)),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(ServerError::io("read", &path, error)),
+        }
+    }
+
+    /// Where the embedded master's state is.
+    #[must_use]
+    pub fn master_path(&self) -> PathBuf {
+        self.path.join(MASTER_FILE)
+    }
+
+    /// The cluster that this directory joined, where the master is elsewhere; zero before it has joined one.
+    ///
+    /// # Errors
+    /// The file exists but cannot be read or understood.
+    pub fn load_cluster(&self) -> Result<ClusterId, ServerError> {
+        let path = self.path.join(CLUSTER_FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ClusterId::ZERO),
+            Err(error) => return Err(ServerError::io("read", &path, error)),
+        };
+        u64::from_str_radix(text.trim(), 16)
+            .map(ClusterId::new)
+            .map_err(|error| ServerError::BadFormatFile { path, detail: error.to_string() })
+    }
+
+    /// Remembers the cluster that this directory belongs to.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
+        replace_file(&self.path.join(CLUSTER_FILE), format!("{:016x}\n", cluster.get()).as_bytes())
+    }
+
+    /// What the flash devices may take when nothing is said: 80 % of the free space, and what they have already.
+    ///
+    /// # Errors
+    /// The file system does not tell.
+    pub fn default_capacity(&self) -> Result<u64, ServerError> {
+        let told = rustix::fs::statvfs(&self.path);
+        let told = told.map_err(|errno| ServerError::io("measure the free space of", &self.path, errno.into()))?;
+        let mut used = 0;
+        for shard in 0..self.identity.shards {
+            let file = self.path.join(format!("shard-{shard:04}")).join("flash");
+            used += fs::metadata(&file).map_or(0, |metadata| metadata.len());
+        }
+        Ok((told.f_bavail * told.f_frsize + used) / 5 * 4)
+    }
+
+    /// Replaces the embedded master's state atomically and durably.
+    ///
+    /// # Errors
+    /// The file cannot be written; the old state is intact then.
+    pub fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        replace_file(&self.master_path(), bytes)
+    }
+}
+
+fn take_lock(path: &Path) -> Result<File, ServerError> {
+    let lock_path = path.join(LOCK_FILE);
+    let mut lock = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&lock_path)
+        .map_err(|source| ServerError::io("open the lock file", &lock_path, source))?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut pid = String::new();
+        // The pid only makes the message better; a reader that cannot have it says "unknown".
+        let _ = lock.read_to_string(&mut pid);
+        let pid = if pid.trim().is_empty() { "unknown".to_owned() } else { pid.trim().to_owned() };
+        return Err(ServerError::InUse { path: path.to_owned(), pid });
+    }
+    lock.set_len(0)
+        .and_then(|()| lock.seek(SeekFrom::Start(0)))
+        .and_then(|_| write!(lock, "{}", std::process::id()))
+        .map_err(|source| ServerError::io("write the lock file", &lock_path, source))?;
+    Ok(lock)
+}
+
+fn parse_identity(path: &Path, text: &str) -> Result<Identity, ServerError> {
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let damaged =
+        |detail: toml::de::Error| ServerError::BadFormatFile { path: path.join(FORMAT_FILE), detail: detail.to_string() };
+    let found: Format = toml::from_str(text).map_err(damaged)?;
+    if found.format != FORMAT_VERSION {
+        return Err(ServerError::OtherFormat { path: path.to_owned(), found: found.format, ours: FORMAT_VERSION });
+    }
+    toml::from_str(text).map_err(damaged)
+}
+
+/// A directory without `FORMAT` must be empty but for our lock: somebody's photographs are not a database.
+fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
+    let entries = fs::read_dir(path).map_err(|source| ServerError::io("list", path, source))?;
+    for entry in entries {
+        let entry = entry.map_err(|source| ServerError::io("list", path, source))?;
+        let name = entry.file_name();
+        if name != LOCK_FILE && name != format!("{FORMAT_FILE}.new").as_str() && name != "lost+found" {
+            return Err(ServerError::NotOurs { path: path.to_owned(), found: name.to_string_lossy().into_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Writes `bytes` beside `path`, syncs, renames over it and syncs the folder.
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
+    let aside = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        let mut file = File::create(&aside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&aside, path)?;
+        if let Some(folder) = path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    };
+    write().map_err(|source| ServerError::io("write", path, source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path, shards: Option<u16>) -> Result<DataDir, ServerError> {
+        DataDir::open(path, shards, || 42)
+    }
+
+    #[test]
+    fn a_fresh_directory_is_remembered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("data");
+        let first = open(&path, Some(3)).unwrap();
+        assert!(first.is_fresh());
+        drop(first);
+        let again = open(&path, None).unwrap();
+        assert!(!again.is_fresh());
+        assert_eq!(again.identity(), Identity { format: FORMAT_VERSION, shards: 3, hash_seed: 42 });
+    }
+
+    #[test]
+    fn a_second_owner_is_refused_and_told_the_pid() {
+        let folder = tempfile::tempdir().unwrap();
+        let _first = open(folder.path(), None).unwrap();
+        let error = open(folder.path(), None).unwrap_err();
+        assert!(matches!(&error, ServerError::InUse { pid, .. } if *pid == std::process::id().to_string()), "{error}");
+    }
+
+    #[test]
+    fn another_format_another_count_and_foreign_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(open(folder.path(), Some(2)).unwrap());
+        assert!(matches!(open(folder.path(), Some(4)), Err(ServerError::ShardCount { existing: 2, wanted: 4, .. })));
+        fs::write(folder.path().join(FORMAT_FILE), "format = 999\n").unwrap();
+        assert!(matches!(open(folder.path(), None), Err(ServerError::OtherFormat { found: 999, .. })));
+        fs::write(folder.path().join(FORMAT_FILE), "garbage").unwrap();
+        assert!(matches!(open(folder.path(), None), Err(ServerError::BadFormatFile { .. })));
+
+        let photos = tempfile::tempdir().unwrap();
+        fs::write(photos.path().join("cat.jpg"), b"meow").unwrap();
+        assert!(matches!(open(photos.path(), None), Err(ServerError::NotOurs { .. })));
+        assert!(!photos.path().join(FORMAT_FILE).exists());
+    }
+}

@@ -1,0 +1,140 @@
+//! What can keep a server from starting or from going on, in sentences for the person at the terminal.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+use timestone_seda::SedaError;
+use timestone_types::ShardId;
+
+/// Why a server could not start, or had to stop.
+#[derive(Debug, Error)]
+pub enum ServerError {
+    /// An operation on a file or folder failed.
+    #[error("could not {action} {path}: {source}; check that the path exists, its permissions and the free space")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Another process owns the data directory.
+    #[error("data directory {path} is in use by process {pid}; stop that server, or give this one another --data directory")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The owner as the lock file names it.
+        pid: String,
+    },
+    /// The data directory was written by another version.
+    #[error("data directory {path} has format {found}, this server reads format {ours}; use the Timestone version that wrote it, or another --data directory")]
+    OtherFormat {
+        /// The directory.
+        path: PathBuf,
+        /// The format found.
+        found: u32,
+        /// The format of this build.
+        ours: u32,
+    },
+    /// The `FORMAT` file cannot be understood.
+    #[error("{path} is damaged ({detail}); restore it from a backup of this directory: without it nothing in the directory is touched")]
+    BadFormatFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The directory holds something else.
+    #[error("{path} is not a Timestone data directory (it holds '{found}'); give --data an empty or a new directory")]
+    NotOurs {
+        /// The directory.
+        path: PathBuf,
+        /// One of the foreign names.
+        found: String,
+    },
+    /// The directory has another number of shards than was asked for.
+    #[error("data directory {path} has {existing} shards, but {wanted} were asked for; leave --shards out: the number is fixed when the directory is created")]
+    ShardCount {
+        /// The directory.
+        path: PathBuf,
+        /// What it has.
+        existing: u16,
+        /// What was asked for.
+        wanted: u16,
+    },
+    /// A port cannot be had.
+    #[error("could not listen on {address} for {purpose}: {source}; another process may use the port: choose another one, or 0 for any free one")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What it was wanted for.
+        purpose: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// An address that others can reach was asked for without protection.
+    #[error("refusing to listen on {address}: it is reachable from other machines, and this server has neither TLS nor authentication switched on; use a loopback address, or say --insecure")]
+    Insecure {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The log holds a record that this version does not know.
+    #[error("the log of shard {shard} holds a record of kind {kind}, which this version does not know; use the version that wrote it")]
+    UnknownRecord {
+        /// The shard.
+        shard: ShardId,
+        /// The record's kind.
+        kind: u8,
+    },
+    /// The log holds records of a shard that this server does not have.
+    #[error("the log in {path} holds records of shard {shard}, which this server does not own; it belongs to another data directory or cluster")]
+    ForeignRecord {
+        /// The log's folder.
+        path: PathBuf,
+        /// The shard.
+        shard: ShardId,
+    },
+    /// The embedded master's state is damaged.
+    #[error("the master's state in {path} cannot be used: {detail}; restore the file from a backup of this directory")]
+    BadMaster {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The cluster's master cannot be reached, or refuses this server.
+    #[error("the cluster's master at {address} does not take this server: {detail}")]
+    Master {
+        /// Where the master should be.
+        address: SocketAddr,
+        /// What happened.
+        detail: String,
+    },
+    /// A part of the server refused to start, in its own words.
+    #[error("{0}")]
+    Part(Box<dyn std::error::Error + Send + Sync>),
+    /// Our own mistake.
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+}
+
+impl ServerError {
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { action, path: path.to_owned(), source }
+    }
+
+    /// A net stage could not listen.
+    pub(crate) fn listen(address: SocketAddr, purpose: &'static str, error: SedaError) -> Self {
+        match error {
+            SedaError::Listen { source, .. } => Self::Listen { address, purpose, source },
+            other => Self::part(other),
+        }
+    }
+
+    pub(crate) fn part(error: impl std::error::Error + Send + Sync + 'static) -> Self {
+        Self::Part(Box::new(error))
+    }
+}

@@ -1,0 +1,87 @@
+//! Everything that passes between the stages of a process.
+
+use core::any::Any;
+use std::sync::Arc;
+
+use timestone_cluster::ShardMap;
+use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelEvent, StageId};
+use timestone_types::ShardId;
+use timestone_wal::BatchNumber;
+
+/// One event in a stage's queue.
+#[derive(Debug)]
+pub enum Event {
+    /// Frames (or, for the gateway, raw bytes) from or to one connection.
+    Parcel(Parcel),
+    /// A connection opened, closed, or could not be made.
+    Net(NetEvent),
+    /// For a net stage.
+    NetCommand(NetCommand),
+    /// A shard's records of one turn, for the log.
+    LogAppend(LogAppend),
+    /// All of the receiving shard's batches up to and including this one survive a crash.
+    LogDurable {
+        /// The last durable batch.
+        batch: BatchNumber,
+    },
+    /// A shard needs none of its batches below `keep_from` any more.
+    LogRelease {
+        /// The shard.
+        shard: ShardId,
+        /// The first batch that it still needs.
+        keep_from: BatchNumber,
+    },
+    /// The logs of one stage can hand out none of the receiving shard's batches before this one at a recovery any more.
+    LogRetained {
+        /// The log stage.
+        log: StageId,
+        /// The oldest batch that it may hand out.
+        from: BatchNumber,
+    },
+    /// The receiving shard shall append again what it still needs of its batches below this one.
+    LogCarry {
+        /// The first batch that is not meant.
+        below: BatchNumber,
+    },
+    /// The log failed for good: the receiving shard acknowledges no write any more.
+    LogFailed,
+    /// The shard map has changed.
+    MapChanged(Arc<ShardMap>),
+    /// For a stage that the process's owner added, in terms that only those two know.
+    Guest(Box<dyn Any + Send>),
+}
+
+/// A shard's records of one turn.
+#[derive(Debug)]
+pub struct LogAppend {
+    /// The shard.
+    pub shard: ShardId,
+    /// The batch's number among those of the shard.
+    pub batch: BatchNumber,
+    /// The records, each with its length in front.
+    pub bytes: Vec<u8>,
+}
+
+impl ParcelEvent for Event {
+    fn from_net(event: NetEvent) -> Self {
+        match event {
+            NetEvent::Parcel(parcel) => Self::Parcel(parcel),
+            other => Self::Net(other),
+        }
+    }
+
+    fn from_command(command: NetCommand) -> Self {
+        match command {
+            NetCommand::Send(parcel) => Self::Parcel(parcel),
+            other => Self::NetCommand(other),
+        }
+    }
+
+    fn into_command(self) -> Result<NetCommand, Self> {
+        match self {
+            Self::Parcel(parcel) => Ok(NetCommand::Send(parcel)),
+            Self::NetCommand(command) => Ok(command),
+            other => Err(other),
+        }
+    }
+}

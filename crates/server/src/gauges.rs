@@ -1,0 +1,154 @@
+//! Figures that stages publish for the HTTP port and for `NodeStatus`: plain atomics, written by one stage, read by whoever
+//! looks.
+
+use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use timestone_store::StoreStats;
+use timestone_txn::participant::Vote;
+use timestone_types::{AbortKind, ShardId, Timestamp};
+use timestone_wal::LogStats;
+use timestone_wire::Kind;
+
+/// What a log stage publishes.
+#[derive(Debug, Default)]
+pub(crate) struct LogGauges {
+    pub(crate) batches: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) groups: AtomicU64,
+    pub(crate) files: AtomicU64,
+    pub(crate) space_bytes: AtomicU64,
+    pub(crate) queued_bytes: AtomicU64,
+}
+
+impl LogGauges {
+    pub(crate) fn publish(&self, stats: &LogStats) {
+        self.batches.store(stats.batches, Relaxed);
+        self.written_bytes.store(stats.written_bytes, Relaxed);
+        self.groups.store(stats.groups, Relaxed);
+        self.files.store(stats.files, Relaxed);
+        self.space_bytes.store(stats.space_bytes, Relaxed);
+        self.queued_bytes.store(stats.queued_bytes, Relaxed);
+    }
+}
+
+/// What a shard publishes.
+#[derive(Debug)]
+pub(crate) struct ShardGauges {
+    pub(crate) shard: ShardId,
+    pub(crate) gets: AtomicU64,
+    pub(crate) prepares: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) decisions: AtomicU64,
+    pub(crate) votes_yes: AtomicU64,
+    pub(crate) votes_later: AtomicU64,
+    /// By [`AbortKind`], in the order of [`AbortKind::ALL`].
+    pub(crate) votes_no: [AtomicU64; AbortKind::ALL.len()],
+    pub(crate) watermark: AtomicU64,
+    pub(crate) requests: AtomicU64,
+    pub(crate) prepared: AtomicU64,
+    store: [AtomicU64; STORE_FIGURES.len()],
+}
+
+/// The names of a store's figures; units last.
+pub(crate) const STORE_FIGURES: [&str; 17] = [
+    "keys",
+    "versions",
+    "index_bytes",
+    "cache_bytes",
+    "cache_hits_total",
+    "page_hits_total",
+    "device_gets_total",
+    "puts_total",
+    "put_bytes_total",
+    "programmed_bytes_total",
+    "moved_records_total",
+    "collected_blocks_total",
+    "dropped_tombstones_total",
+    "blocks",
+    "free_blocks",
+    "corrupt_total",
+    "checkpoints_total",
+];
+
+/// A store's figures, by name.
+pub(crate) fn store_figures(stats: &StoreStats) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+    let values = [
+        stats.keys,
+        stats.versions,
+        stats.index_bytes,
+        stats.cache_bytes,
+        stats.cache_hits,
+        stats.page_hits,
+        stats.device_gets,
+        stats.puts,
+        stats.put_bytes,
+        stats.programmed_bytes,
+        stats.moved_records,
+        stats.collected_blocks,
+        stats.dropped_tombstones,
+        u64::from(stats.blocks),
+        u64::from(stats.free_blocks),
+        stats.corrupt,
+        stats.checkpoints,
+    ];
+    STORE_FIGURES.into_iter().zip(values)
+}
+
+impl ShardGauges {
+    pub(crate) fn new(shard: ShardId) -> Self {
+        Self {
+            shard,
+            gets: AtomicU64::default(),
+            prepares: AtomicU64::default(),
+            writes: AtomicU64::default(),
+            decisions: AtomicU64::default(),
+            votes_yes: AtomicU64::default(),
+            votes_later: AtomicU64::default(),
+            votes_no: Default::default(),
+            watermark: AtomicU64::default(),
+            requests: AtomicU64::default(),
+            prepared: AtomicU64::default(),
+            store: Default::default(),
+        }
+    }
+
+    /// Counts a request; one stage writes, so a load and a store will do.
+    #[inline]
+    pub(crate) fn count(&self, kind: Kind) {
+        let counter = match kind {
+            Kind::Get => &self.gets,
+            Kind::Prepare => &self.prepares,
+            Kind::Write => &self.writes,
+            Kind::Decide => &self.decisions,
+            _ => return,
+        };
+        bump(counter);
+    }
+
+    #[inline]
+    pub(crate) fn vote(&self, vote: &Vote) {
+        match vote {
+            Vote::Yes | Vote::Decided(_) => bump(&self.votes_yes),
+            Vote::Later(_) => bump(&self.votes_later),
+            Vote::No(reason) => bump(&self.votes_no[reason.kind as usize - 1]),
+        }
+    }
+
+    pub(crate) fn publish(&self, stats: &StoreStats, watermark: Timestamp, requests: usize, prepared: usize) {
+        self.watermark.store(watermark.as_nanos(), Relaxed);
+        self.requests.store(requests as u64, Relaxed);
+        self.prepared.store(prepared as u64, Relaxed);
+        for (slot, (_, value)) in self.store.iter().zip(store_figures(stats)) {
+            slot.store(value, Relaxed);
+        }
+    }
+
+    /// The store's figures as last published.
+    pub(crate) fn store(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        STORE_FIGURES.into_iter().zip(self.store.iter().map(|value| value.load(Relaxed)))
+    }
+}
+
+fn bump(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+}

@@ -1,0 +1,219 @@
+//! Metrics and health over HTTP, on a thread of its own that shares nothing with the data path but atomics.
+//!
+//! `/metrics` (Prometheus text), `/livez` (the process runs), `/readyz` (it serves; `?verbose` says why).
+
+use std::fmt::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use timestone_clock::Clock;
+use timestone_seda::Injector;
+use timestone_types::{AbortKind, Timestamp};
+use tokio::sync::oneshot;
+
+use crate::assembly::Observed;
+use crate::error::ServerError;
+use crate::event::Event;
+
+/// The HTTP server: bound first, so that a port in use is noticed before anything runs.
+pub(crate) struct HttpServer {
+    address: SocketAddr,
+    listener: Option<TcpListener>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Clone)]
+struct Shared {
+    observed: Arc<Observed>,
+    injector: Injector<Event>,
+}
+
+impl HttpServer {
+    /// Takes the port.
+    pub(crate) fn bind(address: SocketAddr) -> Result<Self, ServerError> {
+        let failed = |source| ServerError::Listen { address, purpose: "HTTP", source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { address, listener: Some(listener), stop: None, thread: None })
+    }
+
+    /// Serves until it is stopped.
+    pub(crate) fn serve(mut self, observed: Arc<Observed>, injector: Injector<Event>) -> Result<Self, ServerError> {
+        let Some(listener) = self.listener.take() else { return Ok(self) };
+        let (stop, stopped) = oneshot::channel();
+        let address = self.address;
+        let failed = move |source| ServerError::Listen { address, purpose: "HTTP", source };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let router = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/livez", get(|| async { "ok\n" }))
+            .route("/readyz", get(ready))
+            .with_state(Shared { observed, injector });
+        let run = move || {
+            runtime.block_on(async move {
+                let served = match tokio::net::TcpListener::from_std(listener) {
+                    Ok(listener) => {
+                        let quit = async move {
+                            // A dropped sender means the same as a message.
+                            let _ = stopped.await;
+                        };
+                        axum::serve(listener, router).with_graceful_shutdown(quit).await
+                    }
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = served {
+                    tracing::error!(%error, "the HTTP port is no longer served");
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("timestone-http".to_owned()).spawn(run).map_err(failed)?;
+        self.stop = Some(stop);
+        self.thread = Some(thread);
+        Ok(self)
+    }
+
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops serving.
+    pub(crate) fn stop(mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the HTTP thread panicked");
+        }
+    }
+}
+
+async fn ready(State(shared): State<Shared>, RawQuery(query): RawQuery) -> impl IntoResponse {
+    let observed = &shared.observed;
+    let unowned = observed.map().shards().iter().filter(|shard| shard.primary.is_none()).count();
+    let checks = [
+        ("recovered", observed.ready.load(Relaxed)),
+        ("not-stopping", !observed.stopping.load(Relaxed)),
+        ("shards-owned", unowned == 0),
+    ];
+    let ok = checks.iter().all(|(_, passed)| *passed);
+    let mut text = String::new();
+    if query.as_deref().is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose"))) {
+        for (name, passed) in checks {
+            let _ = writeln!(text, "[{}]{name} {}", if passed { '+' } else { '-' }, if passed { "ok" } else { "failed" });
+        }
+    }
+    text.push_str(if ok { "ready\n" } else { "not ready\n" });
+    (if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
+}
+
+async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
+    let mut text = Page::default();
+    shards(&mut text, &shared.observed);
+    logs(&mut text, &shared.observed);
+    stages(&mut text, &shared.injector);
+    clock(&mut text, &shared.observed);
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.0)
+}
+
+/// Prometheus's text format.
+#[derive(Default)]
+struct Page(String);
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str, samples: impl IntoIterator<Item = (String, f64)>) {
+        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        for (labels, value) in samples {
+            let _ = writeln!(self.0, "{name}{labels} {value}");
+        }
+    }
+}
+
+fn shards(page: &mut Page, observed: &Observed) {
+    let label = |shard: &crate::gauges::ShardGauges| format!("{{shard=\"{}\"}}", shard.shard);
+    let requests = observed.shards.iter().flat_map(|shard| {
+        let of = |kind: &str, value: u64| (format!("{{shard=\"{}\",kind=\"{kind}\"}}", shard.shard), value as f64);
+        [
+            of("get", shard.gets.load(Relaxed)),
+            of("prepare", shard.prepares.load(Relaxed)),
+            of("write", shard.writes.load(Relaxed)),
+            of("decide", shard.decisions.load(Relaxed)),
+        ]
+    });
+    page.family("timestone_requests_total", "counter", "Requests that shards took, by kind.", requests);
+    let votes = observed.shards.iter().flat_map(|shard| {
+        let of = |vote: &str, value: u64| (format!("{{shard=\"{}\",vote=\"{vote}\"}}", shard.shard), value as f64);
+        let no = AbortKind::ALL.iter().zip(&shard.votes_no).map(move |(kind, count)| (kind.name(), count.load(Relaxed)));
+        [("yes", shard.votes_yes.load(Relaxed)), ("later", shard.votes_later.load(Relaxed))].into_iter().chain(no).map(move |(name, value)| of(name, value))
+    });
+    page.family("timestone_votes_total", "counter", "Votes of shards: yes, later, or the reason of a no.", votes);
+    let lag = observed.shards.iter().map(|shard| {
+        let watermark = Timestamp::from_nanos(shard.watermark.load(Relaxed));
+        (label(shard), observed.clock.now().since(watermark).as_secs_f64())
+    });
+    page.family("timestone_watermark_lag_seconds", "gauge", "How far the watermark trails the clock.", lag);
+    let waiting = observed.shards.iter().map(|shard| (label(shard), shard.requests.load(Relaxed) as f64));
+    page.family("timestone_requests_under_way", "gauge", "Requests that wait for a decision, the log or the device.", waiting);
+    let prepared = observed.shards.iter().map(|shard| (label(shard), shard.prepared.load(Relaxed) as f64));
+    page.family("timestone_prepared_transactions", "gauge", "Transactions promised and not yet applied.", prepared);
+    for name in crate::gauges::STORE_FIGURES {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        let samples = observed.shards.iter().map(|shard| {
+            let value = shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);
+            (label(shard), value as f64)
+        });
+        page.family(&format!("timestone_store_{name}"), kind, "A figure of the multi-version store.", samples);
+    }
+    let per_key = observed.shards.iter().map(|shard| {
+        let of = |name: &str| shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value) as f64;
+        (label(shard), if of("keys") > 0.0 { of("index_bytes") / of("keys") } else { 0.0 })
+    });
+    page.family("timestone_store_index_bytes_per_key", "gauge", "Memory of the index for each key, further versions included.", per_key);
+}
+
+fn logs(page: &mut Page, observed: &Observed) {
+    let label = |index: usize| format!("{{log=\"{index}\"}}");
+    let mut family = |name: &str, kind: &str, help: &str, read: fn(&crate::gauges::LogGauges) -> u64| {
+        let samples = observed.logs.iter().enumerate().map(|(index, log)| (label(index), read(log) as f64));
+        page.family(name, kind, help, samples);
+    };
+    family("timestone_log_batches_total", "counter", "Batches appended.", |log| log.batches.load(Relaxed));
+    family("timestone_log_written_bytes_total", "counter", "Bytes written, headers and padding included.", |log| log.written_bytes.load(Relaxed));
+    family("timestone_log_groups_total", "counter", "Groups made durable, each by one wait for the device.", |log| log.groups.load(Relaxed));
+    family("timestone_log_files", "gauge", "Files that hold batches.", |log| log.files.load(Relaxed));
+    family("timestone_log_space_bytes", "gauge", "Bytes of the log's files.", |log| log.space_bytes.load(Relaxed));
+    family("timestone_log_queued_bytes", "gauge", "Bytes accepted and not durable yet.", |log| log.queued_bytes.load(Relaxed));
+}
+
+fn stages(page: &mut Page, injector: &Injector<Event>) {
+    let snapshot = injector.metrics();
+    let label = |name: &str| format!("{{stage=\"{name}\"}}");
+    let mut family = |name: &str, kind: &str, help: &str, read: fn(&timestone_seda::StageSnapshot) -> f64| {
+        let samples = snapshot.stages.iter().filter(|stage| stage.turns_total > 0).map(|stage| (label(&stage.name), read(stage)));
+        page.family(name, kind, help, samples);
+    };
+    family("timestone_stage_events_total", "counter", "Events handled.", |stage| stage.events_total as f64);
+    family("timestone_stage_batches_total", "counter", "Batches they came in.", |stage| stage.batches_total as f64);
+    family("timestone_stage_queue_length", "gauge", "Events waiting.", |stage| stage.queue_length as f64);
+    family("timestone_stage_refused_total", "counter", "Events refused because the queue was full.", |stage| stage.refused_total as f64);
+    family("timestone_stage_service_seconds", "gauge", "Mean time for each event, sampled.", |stage| stage.service_per_event().as_secs_f64());
+    family("timestone_stage_wait_seconds", "gauge", "Mean wait of a batch in the queue, sampled.", |stage| stage.wait_mean().as_secs_f64());
+}
+
+fn clock(page: &mut Page, observed: &Observed) {
+    let bound = observed.clock.error_bound();
+    let one = |value: f64| [(String::new(), value)];
+    page.family("timestone_clock_error_bound_seconds", "gauge", "How far the clock may be off.", one(bound.bound.as_secs_f64()));
+    let synchronised = f64::from(u8::from(bound.synchronised));
+    page.family("timestone_clock_synchronised", "gauge", "Whether anything disciplines the clock.", one(synchronised));
+    let uptime = observed.clock.now().since(observed.started).as_secs_f64();
+    page.family("timestone_uptime_seconds", "gauge", "Time since the server started.", one(uptime));
+}

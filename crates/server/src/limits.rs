@@ -1,0 +1,46 @@
+//! Bounds of the server, named in one place.
+
+use core::time::Duration;
+
+use timestone_seda::AdmissionLimit;
+
+/// Port of the native protocol.
+pub const NATIVE_PORT: u16 = 7400;
+/// Port of the RESP gateway.
+pub const RESP_PORT: u16 = 7401;
+/// Port of metrics, health and, later, the console.
+pub const HTTP_PORT: u16 = 7402;
+/// Shards of a fresh data directory when nothing else is said.
+pub const DEFAULT_SHARDS: u16 = 4;
+/// Most reactor threads.
+pub const MAX_THREADS: usize = 256;
+/// Bytes of the record cache when nothing else is said; allocated as it fills.
+pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
+/// How long a graceful shutdown waits for stages to drain.
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Bytes of answers to one origin after which an open parcel leaves before the end of the turn.
+pub const REPLY_PARCEL_BYTES: usize = 256 * 1024;
+/// Bytes of records after which an open log batch leaves before the end of the turn.
+pub const LOG_BATCH_BYTES: usize = 1024 * 1024;
+/// How often a shard tells the log what it still needs.
+pub const RELEASE_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a refused request should wait before it is sent again.
+pub const BUSY_RETRY_AFTER: Duration = Duration::from_millis(5);
+/// Most keys of one page of a scan.
+pub const MAX_SCAN_KEYS: u32 = 10_000;
+/// Client ids that a process fetches at a time from a master elsewhere.
+pub const CLIENT_BLOCK: u32 = 256;
+/// Most commands under way to a master elsewhere.
+pub const MAX_RELAYED: usize = 4096;
+/// Most bytes that wait for a connection to another process.
+pub const LINK_BACKLOG_BYTES: usize = 4 * 1024 * 1024;
+/// How long a process waits for a master elsewhere at start.
+pub const MASTER_PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of an erase block of the file device.
+pub const BLOCK_BYTES: u64 = 256 * 4096;
+/// Fewest blocks that a shard's device may have.
+pub const MIN_BLOCKS: u32 = 16;
+/// Blocks that a shard's device has at first; it grows as it fills.
+pub const INITIAL_BLOCKS: u32 = 16;
+/// What a shard takes on before it answers "busy".
+pub const SHARD_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, bytes: 256 * 1024 * 1024 };

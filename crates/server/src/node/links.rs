@@ -1,0 +1,82 @@
+//! Connections to other Timestone processes: dialled when first needed, greeted, and dialled again after a loss.
+//!
+//! Frames for a process that is not connected yet wait for it, bounded; what is lost is asked again by whoever asked.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use timestone_seda::{ConnectionView, DialId, NetCommand, Origin, Parcel, StageId};
+use timestone_types::{ClientId, ClusterId};
+use timestone_wire::{Envelope, Hello, Message, Role};
+
+use crate::event::Event;
+use crate::limits::LINK_BACKLOG_BYTES;
+
+#[derive(Debug, Default)]
+struct Link {
+    origin: Option<Origin>,
+    dial: Option<DialId>,
+    backlog: Vec<u8>,
+}
+
+/// All connections of the process to others.
+pub(crate) struct Links {
+    net: Option<StageId>,
+    links: BTreeMap<SocketAddr, Link>,
+    next_dial: u64,
+    owner: Option<StageId>,
+}
+
+impl Links {
+    pub(crate) const fn new(net: Option<StageId>) -> Self {
+        Self { net, links: BTreeMap::new(), next_dial: 1, owner: None }
+    }
+
+    /// Who hears of connections; the node stage itself.
+    pub(crate) const fn set_owner(&mut self, owner: StageId) {
+        self.owner = Some(owner);
+    }
+
+    /// What to tell which net stage so that `bytes` reach `address`.
+    pub(crate) fn send(&mut self, address: SocketAddr, bytes: Vec<u8>) -> (Option<StageId>, Vec<Event>) {
+        let Some(owner) = self.owner else { return (None, Vec::new()) };
+        let link = self.links.entry(address).or_default();
+        if let Some(origin) = link.origin {
+            return (self.net, vec![Event::Parcel(Parcel::new(origin, bytes))]);
+        }
+        if link.backlog.len() + bytes.len() <= LINK_BACKLOG_BYTES {
+            link.backlog.extend_from_slice(&bytes);
+        }
+        if link.dial.is_some() {
+            return (None, Vec::new());
+        }
+        let dial = DialId::new(self.next_dial);
+        self.next_dial += 1;
+        link.dial = Some(dial);
+        (self.net, vec![Event::NetCommand(NetCommand::Dial { dial, address, owner })])
+    }
+
+    /// A connection stands: greet, then send what waited.
+    pub(crate) fn connected(&mut self, view: &ConnectionView, cluster: ClusterId) -> (Option<StageId>, Vec<Event>) {
+        let Some(link) = self.links.values_mut().find(|link| link.dial.is_some() && link.dial == view.dial) else {
+            return (None, Vec::new());
+        };
+        link.origin = Some(view.origin);
+        let mut bytes = Vec::new();
+        Hello::new(Role::Server, cluster, ClientId::ZERO, "timestone-server").encode(&Envelope::default(), &mut bytes);
+        bytes.append(&mut link.backlog);
+        (self.net, vec![Event::Parcel(Parcel::new(view.origin, bytes))])
+    }
+
+    /// A connection is gone, or could not be made; the next frame dials again.
+    pub(crate) fn disconnected(&mut self, dial: DialId) {
+        for link in self.links.values_mut().filter(|link| link.dial == Some(dial)) {
+            *link = Link::default();
+        }
+    }
+}
+
+/// The socket address behind `host:port`.
+pub(crate) fn resolve(text: &str) -> Option<SocketAddr> {
+    text.parse().ok().or_else(|| text.to_socket_addrs().ok()?.next())
+}

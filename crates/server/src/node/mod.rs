@@ -1,0 +1,400 @@
+//! The node stage: what concerns the whole process rather than one shard.
+//!
+//! ```text
+//!   client ── Hello ──► node ── Welcome{client id, map} ──► client
+//!   anybody ─ MapPull, MasterAsk, NodeStatus ──► node ──► embedded master │ master in another process
+//!   shard ── Freeze, Decide for a shard elsewhere ──► node ── connection ──► that shard's server, and its answers back
+//! ```
+//! It runs on a thread of its own, because it may block: the embedded master's state is written and synced before an answer
+//! that depends on it leaves. Nothing of the data path passes through here on a single node.
+//! Source: replication.md ("The master").
+
+mod links;
+mod master;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use timestone_cluster::{MasterAnswer, MasterCommand, ServerId, ShardMap};
+use timestone_seda::{Context, NetEvent, Origin, Parcel, Stage, StageId};
+use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp};
+use timestone_wire::{
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Limits, MapIs, MasterReply, Message, Role,
+    StatusListWriter, Welcome,
+};
+
+use crate::event::Event;
+use crate::node::links::Links;
+pub(crate) use crate::node::master::{MasterLink, register};
+
+/// How often a process that is not the master asks for the map.
+const MAP_INTERVAL: core::time::Duration = core::time::Duration::from_secs(1);
+
+/// The node stage.
+pub(crate) struct NodeStage {
+    server: ServerId,
+    map: Arc<ShardMap>,
+    master: MasterLink,
+    links: Links,
+    shard_stages: Vec<(ShardId, StageId)>,
+    unsent: VecDeque<(StageId, Event)>,
+    next_map: Timestamp,
+    figures: Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
+    shared_map: Arc<std::sync::RwLock<Arc<ShardMap>>>,
+    stopping: Arc<AtomicBool>,
+}
+
+/// What a node stage is made of.
+pub(crate) struct NodeParts {
+    pub(crate) server: ServerId,
+    pub(crate) map: Arc<ShardMap>,
+    pub(crate) master: MasterLink,
+    /// The net stage that dials other processes.
+    pub(crate) net: Option<StageId>,
+    pub(crate) shard_stages: Vec<(ShardId, StageId)>,
+    /// Figures for `NodeStatus`.
+    pub(crate) figures: Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
+    /// The map as the rest of the process reads it.
+    pub(crate) shared_map: Arc<std::sync::RwLock<Arc<ShardMap>>>,
+    /// Set when the process is about to stop: readiness says no.
+    pub(crate) stopping: Arc<AtomicBool>,
+}
+
+impl NodeStage {
+    pub(crate) fn new(parts: NodeParts) -> Self {
+        Self {
+            server: parts.server,
+            map: parts.map,
+            master: parts.master,
+            links: Links::new(parts.net),
+            shard_stages: parts.shard_stages,
+            unsent: VecDeque::new(),
+            next_map: Timestamp::ZERO,
+            figures: parts.figures,
+            shared_map: parts.shared_map,
+            stopping: parts.stopping,
+        }
+    }
+
+    fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
+        let mut frames = Frames::new(&parcel.bytes);
+        for frame in &mut frames {
+            match frame {
+                Ok(frame) => self.frame(ctx, parcel.origin, &frame),
+                Err(error) => {
+                    tracing::warn!(%error, "a parcel for the node holds bytes that are no frame; the rest of it is dropped");
+                    break;
+                }
+            }
+        }
+        ctx.finish_parcel(parcel);
+    }
+
+    fn frame(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+        if self.shard_stages.iter().any(|(_, stage)| *stage == origin.stage) {
+            return self.forward(ctx, frame);
+        }
+        match frame.kind() {
+            Kind::Hello => self.hello(ctx, origin, frame),
+            Kind::MapPull => self.answer_map(ctx, origin, frame),
+            Kind::MasterAsk => self.master_ask(ctx, origin, frame),
+            Kind::NodeStatus => self.status(ctx, origin, frame),
+            kind if kind.is_reply() => self.reply(ctx, frame),
+            _ => {
+                let shard = frame.envelope().shard;
+                let words = format!("shard {shard} is not on this server; fetch the shard map again");
+                self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(ErrorCode::WrongShard, &words).encode(envelope, out));
+            }
+        }
+    }
+
+    fn hello(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+        let hello = match Hello::first(frame).and_then(|hello| hello.negotiate().map(|version| (hello, version))) {
+            Ok((hello, version)) => (hello, version),
+            Err(error) => {
+                let words = error.to_string();
+                let code = ErrorCode::from(&error);
+                return self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
+            }
+        };
+        let (hello, protocol) = hello;
+        let cluster = self.map.cluster();
+        if hello.cluster != ClusterId::ZERO && hello.cluster != cluster {
+            let words = format!("this server belongs to cluster {cluster}, not to {}; check the address", hello.cluster);
+            return self.answer(ctx, origin, frame, |envelope, out| {
+                ErrorReply::new(ErrorCode::WrongCluster, &words).encode(envelope, out);
+            });
+        }
+        if hello.role != Role::Client || hello.client != ClientId::ZERO {
+            return self.welcome(ctx, origin, frame.envelope().request, protocol, hello.client);
+        }
+        match self.master.client_id() {
+            Ok(Some(client)) => self.welcome(ctx, origin, frame.envelope().request, protocol, client),
+            Ok(None) => {
+                // The ids of the last block are used up: the answer waits for the next one.
+                self.master.waiting.push_back((origin, frame.envelope().request, protocol));
+                self.ask_for_clients(ctx);
+            }
+            Err(error) => {
+                let words = error.to_string();
+                self.answer(ctx, origin, frame, |envelope, out| {
+                    ErrorReply::new(ErrorCode::Unavailable, &words).encode(envelope, out);
+                });
+            }
+        }
+    }
+
+    fn welcome(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        request: wire::RequestId,
+        protocol: wire::ProtocolVersion,
+        client: ClientId,
+    ) {
+        let mut map = Vec::new();
+        self.map.encode(&mut map);
+        let envelope = Envelope { shard: ShardId::ZERO, epoch: Epoch::ZERO, request, map_version: self.map.version() };
+        let welcome =
+            Welcome { protocol, cluster: self.map.cluster(), client, now: ctx.now(), limits: Limits::OURS, map: &map };
+        let mut bytes = ctx.take_buffer();
+        welcome.encode(&envelope, &mut bytes);
+        self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
+    }
+
+    fn answer_map(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+        let mut map = Vec::new();
+        self.map.encode(&mut map);
+        self.answer(ctx, origin, frame, |envelope, out| MapIs { map: &map }.encode(envelope, out));
+    }
+
+    fn master_ask(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+        let command = match wire::MasterAsk::decode(frame) {
+            Ok(ask) => ask.master_command(),
+            Err(error) => {
+                let words = error.to_string();
+                let code = ErrorCode::from(&error);
+                return self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
+            }
+        };
+        let done = match command {
+            Ok(command) if self.master.is_embedded() => self.master.execute(command),
+            Ok(command) => return self.relay(ctx, origin, frame, &command),
+            Err(error) => Err(error.into()),
+        };
+        match done {
+            Ok((answer, map)) => {
+                if let Some(map) = map {
+                    self.set_map(ctx, map);
+                }
+                let mut bytes = Vec::new();
+                answer.encode(&mut bytes);
+                self.answer(ctx, origin, frame, |envelope, out| MasterReply { answer: &bytes }.encode(envelope, out));
+            }
+            Err(error) => {
+                let (code, words) = (error.code(), error.to_string());
+                self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
+            }
+        }
+    }
+
+    /// Passes a command on to the master in another process; its answer finds the way back by a number of ours.
+    fn relay(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>, command: &MasterCommand) {
+        let number = self.master.relay(origin, frame.envelope().request);
+        let mut bytes = Vec::new();
+        command.encode(&mut bytes);
+        let envelope = Envelope { request: number, ..Envelope::default() };
+        let mut out = ctx.take_buffer();
+        wire::MasterAsk { command: &bytes }.encode(&envelope, &mut out);
+        if let Some(address) = self.master.address() {
+            let (stage, event) = self.links.send(address, out);
+            self.send_all(ctx, stage, event);
+        }
+    }
+
+    fn ask_for_clients(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some((address, number)) = self.master.want_clients() else { return };
+        let mut bytes = Vec::new();
+        MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK }.encode(&mut bytes);
+        let mut out = ctx.take_buffer();
+        wire::MasterAsk { command: &bytes }.encode(&Envelope { request: number, ..Envelope::default() }, &mut out);
+        let (stage, event) = self.links.send(address, out);
+        self.send_all(ctx, stage, event);
+    }
+
+    fn pull_map(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(address) = self.master.address() else { return };
+        if ctx.now() < self.next_map {
+            return;
+        }
+        self.next_map = ctx.now().saturating_add(MAP_INTERVAL);
+        let mut out = ctx.take_buffer();
+        wire::MapPull {}.encode(&Envelope::default(), &mut out);
+        let (stage, event) = self.links.send(address, out);
+        self.send_all(ctx, stage, event);
+    }
+
+    /// A frame of one of our shards for a shard elsewhere.
+    fn forward(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
+        let Some(native) = self.map.primary(frame.envelope().shard).and_then(|server| server.addresses.native.as_ref()) else {
+            return;
+        };
+        let mut out = ctx.take_buffer();
+        out.extend_from_slice(frame.bytes());
+        match links::resolve(native.as_str()) {
+            Some(address) => {
+                let (stage, event) = self.links.send(address, out);
+                self.send_all(ctx, stage, event);
+            }
+            None => ctx.give_buffer(out),
+        }
+    }
+
+    /// An answer from another process: to one of our shards, or from the master.
+    fn reply(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
+        match frame.kind() {
+            Kind::FreezeAnswer | Kind::DecideAck => {
+                let asker = frame.envelope().request.get();
+                let stage = self.shard_stages.iter().find(|(shard, _)| u64::from(shard.get()) + 1 == asker);
+                if let Some(&(_, stage)) = stage {
+                    let mut out = ctx.take_buffer();
+                    out.extend_from_slice(frame.bytes());
+                    let origin = Origin { stage, ..crate::shard::own_origin(ctx.stage()) };
+                    self.send(ctx, stage, Event::Parcel(Parcel::new(origin, out)));
+                }
+            }
+            Kind::MapIs => {
+                if let Ok(map) = MapIs::decode(frame).map_err(drop).and_then(|is| is.shard_map().map_err(drop)) {
+                    self.set_map(ctx, map);
+                }
+            }
+            Kind::MasterReply | Kind::ErrorReply => self.master_replied(ctx, frame),
+            _ => {}
+        }
+    }
+
+    fn master_replied(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
+        let number = frame.envelope().request;
+        if let Some((origin, request)) = self.master.relayed(number) {
+            let mut out = ctx.take_buffer();
+            out.extend_from_slice(frame.bytes());
+            out[12..20].copy_from_slice(&request.get().to_le_bytes());
+            return self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, out)));
+        }
+        let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
+        if let Some(MasterAnswer::Clients(block)) = answer {
+            self.master.add_clients(block);
+            while let Some((origin, request, protocol)) = self.master.waiting.pop_front() {
+                match self.master.client_id() {
+                    Ok(Some(client)) => self.welcome(ctx, origin, request, protocol, client),
+                    _ => {
+                        self.master.waiting.push_front((origin, request, protocol));
+                        return self.ask_for_clients(ctx);
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_map(&mut self, ctx: &mut Context<'_, Event>, map: ShardMap) {
+        if map.version() <= self.map.version() {
+            return;
+        }
+        self.map = Arc::new(map);
+        if let Ok(mut shared) = self.shared_map.write() {
+            *shared = Arc::clone(&self.map);
+        }
+        for (_, stage) in self.shard_stages.clone() {
+            self.send(ctx, stage, Event::MapChanged(Arc::clone(&self.map)));
+        }
+    }
+
+    fn status(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+        let figures = (self.figures)();
+        let (server, cluster, shards) = (self.server, self.map.cluster(), self.shard_stages.len());
+        self.answer(ctx, origin, frame, |envelope, out| {
+            let mut list = StatusListWriter::begin(envelope, out);
+            list.push("server", &server.to_string());
+            list.push("cluster", &format!("{:016x}", cluster.get()));
+            list.push("shards", &shards.to_string());
+            for (name, value) in &figures {
+                list.push(name, value);
+            }
+            list.finish();
+        });
+    }
+
+    fn answer(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {
+        let envelope = frame.reply_envelope(Epoch::ZERO, self.map.version());
+        let mut bytes = ctx.take_buffer();
+        write(&envelope, &mut bytes);
+        self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
+    }
+
+    fn send_all(&mut self, ctx: &mut Context<'_, Event>, stage: Option<StageId>, events: Vec<Event>) {
+        if let Some(stage) = stage {
+            for event in events {
+                self.send(ctx, stage, event);
+            }
+        }
+    }
+
+    fn send(&mut self, ctx: &mut Context<'_, Event>, stage: StageId, event: Event) {
+        if !self.unsent.is_empty() {
+            self.unsent.push_back((stage, event));
+        } else if let Err(event) = ctx.send(stage, event) {
+            self.unsent.push_back((stage, event));
+        }
+    }
+}
+
+impl Stage<Event> for NodeStage {
+    fn name(&self) -> &str {
+        "node"
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_, Event>) {
+        self.links.set_owner(ctx.stage());
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        while let Some(event) = events.pop_front() {
+            match event {
+                Event::Parcel(parcel) => self.parcel(ctx, parcel),
+                Event::Net(NetEvent::Connected(view)) => {
+                    let (stage, events) = self.links.connected(&view, self.map.cluster());
+                    self.send_all(ctx, stage, events);
+                }
+                Event::Net(NetEvent::Disconnected { dial: Some(dial), .. } | NetEvent::DialFailed { dial, .. }) => {
+                    self.links.disconnected(dial);
+                    self.master.link_lost();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+        while let Some((stage, event)) = self.unsent.pop_front() {
+            if let Err(event) = ctx.send(stage, event) {
+                self.unsent.push_front((stage, event));
+                ctx.want_turn();
+                break;
+            }
+        }
+        if ctx.is_shutting_down() {
+            self.stopping.store(true, Ordering::Relaxed);
+        } else {
+            self.pull_map(ctx);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        (!self.master.is_embedded()).then_some(self.next_map)
+    }
+
+    fn drained(&self) -> bool {
+        self.unsent.is_empty()
+    }
+}

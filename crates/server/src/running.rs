@@ -1,0 +1,161 @@
+//! A running server: starting it, asking it how it is, stopping it.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use timestone_clock::Clock;
+use timestone_cluster::ShardMap;
+use timestone_seda::{Handle, Injector, Runtime};
+
+use crate::assembly::{Assembled, Guest, GuestSeat, Observed, assemble};
+use crate::config::ServerConfig;
+use crate::error::ServerError;
+use crate::event::Event;
+use crate::http::HttpServer;
+use crate::limits::SHUTDOWN_TIMEOUT;
+
+/// Where a server listens, with the ports that it really got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    /// Native protocol.
+    pub native: Option<SocketAddr>,
+    /// Redis protocol.
+    pub resp: Option<SocketAddr>,
+    /// Metrics and health.
+    pub http: Option<SocketAddr>,
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for (scheme, address) in [("timestone", self.native), ("redis", self.resp), ("http", self.http)] {
+            if let Some(address) = address {
+                write!(f, "{}{scheme}://{address}", if first { "" } else { " " })?;
+                first = false;
+            }
+        }
+        if first { f.write_str("(no ports)") } else { Ok(()) }
+    }
+}
+
+/// A running server. Dropping it stops the threads without draining; [`Server::shutdown`] is the graceful way.
+pub struct Server {
+    handle: Handle<Event>,
+    http: Option<HttpServer>,
+    addresses: Addresses,
+    observed: Arc<Observed>,
+    guests: Vec<GuestSeat>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Recovers the data directory and starts to serve.
+    ///
+    /// # Errors
+    /// Whatever keeps it from starting, in words for the person at the terminal.
+    pub fn start(config: &ServerConfig) -> Result<Self, ServerError> {
+        Self::run(config, assemble(config, false, |_| Vec::new())?)
+    }
+
+    /// The same, with one stage of the owner's on every reactor thread; `guests` makes them once their seats are known.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_with(config: &ServerConfig, guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>) -> Result<Self, ServerError> {
+        Self::run(config, assemble(config, true, guests)?)
+    }
+
+    fn run(config: &ServerConfig, assembled: Assembled) -> Result<Self, ServerError> {
+        let Assembled { stages, layout, runtime, clock, native, resp, guests, observed } = assembled;
+        let http = match config.http {
+            Some(address) => Some(HttpServer::bind(address)?),
+            None => None,
+        };
+        let time = move || clock.now();
+        let handle = Runtime::start(stages, layout, time, runtime).map_err(ServerError::part)?;
+        let http = match http {
+            Some(http) => Some(http.serve(Arc::clone(&observed), handle.injector())?),
+            None => None,
+        };
+        let addresses = Addresses { native, resp, http: http.as_ref().map(HttpServer::address) };
+        observed.ready.store(true, Relaxed);
+        Ok(Self { handle, http, addresses, observed, guests })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// The seats of the owner's stages.
+    #[must_use]
+    pub fn guests(&self) -> &[GuestSeat] {
+        &self.guests
+    }
+
+    /// For events from other threads to stages.
+    #[must_use]
+    pub fn injector(&self) -> Injector<Event> {
+        self.handle.injector()
+    }
+
+    /// The shard map of now.
+    #[must_use]
+    pub fn shard_map(&self) -> Arc<ShardMap> {
+        self.observed.map()
+    }
+
+    /// Drains, syncs, writes checkpoints, and stops.
+    ///
+    /// # Errors
+    /// Something could not be finished in time; it is recovered from the log at the next start.
+    pub fn shutdown(self) -> Result<(), ServerError> {
+        self.observed.stopping.store(true, Relaxed);
+        let stopped = self.handle.shutdown(SHUTDOWN_TIMEOUT);
+        if let Some(http) = self.http {
+            http.stop();
+        }
+        stopped.map_err(ServerError::part)
+    }
+}
+
+/// Figures for people who ask how the node is.
+pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
+    let now = observed.clock.now();
+    let bound = observed.clock.error_bound();
+    let mut figures = vec![
+        ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        ("server_id".to_owned(), observed.server.to_string()),
+        ("uptime_seconds".to_owned(), now.since(observed.started).as_secs().to_string()),
+        ("log".to_owned(), format!("{:?}", observed.log_device).to_lowercase()),
+        ("clock_source".to_owned(), observed.clock.source().to_string()),
+        ("clock_error_bound".to_owned(), bound.to_string()),
+    ];
+    let mut totals: Vec<(&'static str, u64)> = Vec::new();
+    for shard in &observed.shards {
+        for (name, value) in shard.store() {
+            match totals.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, total)) => *total += value,
+                None => totals.push((name, value)),
+            }
+        }
+    }
+    figures.extend(totals.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())));
+    for (index, log) in observed.logs.iter().enumerate() {
+        figures.push((format!("log_{index}_space_bytes"), log.space_bytes.load(Relaxed).to_string()));
+        figures.push((format!("log_{index}_files"), log.files.load(Relaxed).to_string()));
+    }
+    for shard in &observed.shards {
+        let lag = now.since(timestone_types::Timestamp::from_nanos(shard.watermark.load(Relaxed)));
+        figures.push((format!("shard_{}_watermark_lag_ms", shard.shard), lag.as_millis().to_string()));
+    }
+    figures
+}

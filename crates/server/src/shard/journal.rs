@@ -1,0 +1,261 @@
+//! A shard's side of the log: the open batch, which ticket rides in which batch, and what may be released.
+//!
+//! ```text
+//!   record(ticket) ─► open batch ── end of turn ──► log stage
+//!   durable(batch) ─► highest ticket that is durable now
+//!   keep_from = lowest batch that is still needed:
+//!      · undecided or unapplied prepares (their batch)        · applied puts that the store does not call stable yet
+//!      · batches younger than the watermark (kept outcomes), unless they were carried forward
+//! ```
+//! Invariants: batch numbers rise by one; a ticket is in exactly one batch; `keep_from` never falls.
+//! Source: DTranx §3.4 (reclaiming by state transition).
+
+use std::collections::VecDeque;
+
+use timestone_txn::participant::Ticket;
+use timestone_types::{Timestamp, limits};
+use timestone_wal::{BatchNumber, LogRecord};
+
+/// How far apart the remembered birthdays of batches are, in nanoseconds.
+const BIRTHDAY_GRAIN_NANOS: u64 = 50_000_000;
+
+/// The first batch of a grain of time, when it was closed, and the watermark of that moment: no write of it or of a later batch
+/// lies at or below that.
+#[derive(Clone, Copy, Debug)]
+struct Birthday {
+    batch: BatchNumber,
+    at: Timestamp,
+    watermark: Timestamp,
+}
+
+/// Records of one shard on their way to the log, and what is known of those that arrived.
+pub(crate) struct Journal {
+    open: Vec<u8>,
+    open_batch: BatchNumber,
+    last_ticket: Option<Ticket>,
+    // (batch, last ticket in it), oldest first, not durable yet.
+    in_flight: VecDeque<(BatchNumber, Ticket)>,
+    durable: BatchNumber,
+    // (batch in which puts were applied, lowest batch that holds one of their prepares), not stable yet.
+    unstable: VecDeque<(BatchNumber, BatchNumber)>,
+    // Oldest first, one per grain of time.
+    birthdays: VecDeque<Birthday>,
+    // As `birthdays`, for batches that the log may still hand out at a recovery.
+    retained: VecDeque<Birthday>,
+    carried_below: BatchNumber,
+    released: BatchNumber,
+}
+
+impl Journal {
+    /// A journal whose next batch has the number `first`.
+    pub(crate) fn new(first: BatchNumber) -> Self {
+        Self {
+            open: Vec::new(),
+            open_batch: first,
+            last_ticket: None,
+            in_flight: VecDeque::new(),
+            durable: BatchNumber::new(first.get() - 1),
+            unstable: VecDeque::new(),
+            birthdays: VecDeque::new(),
+            retained: VecDeque::new(),
+            carried_below: BatchNumber::ZERO,
+            released: BatchNumber::ZERO,
+        }
+    }
+
+    /// The batch that records are being added to.
+    pub(crate) const fn open_batch(&self) -> BatchNumber {
+        self.open_batch
+    }
+
+    /// Adds a record that the participant waits for.
+    pub(crate) fn record(&mut self, ticket: Ticket, record: &LogRecord<'_>) {
+        record.encode(&mut self.open);
+        self.last_ticket = Some(ticket);
+    }
+
+    /// Adds a record that nobody waits for.
+    pub(crate) fn note(&mut self, record: &LogRecord<'_>) {
+        record.encode(&mut self.open);
+    }
+
+    /// Bytes in the open batch.
+    pub(crate) fn open_bytes(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Closes the open batch, if it holds anything; `fresh` becomes the buffer of the next one.
+    pub(crate) fn close(
+        &mut self,
+        now: Timestamp,
+        watermark: Timestamp,
+        fresh: impl FnOnce() -> Vec<u8>,
+    ) -> Option<(BatchNumber, Vec<u8>)> {
+        if self.open.is_empty() {
+            return None;
+        }
+        let batch = self.open_batch;
+        if let Some(ticket) = self.last_ticket.take() {
+            self.in_flight.push_back((batch, ticket));
+        }
+        let grain = |at: Timestamp| at.as_nanos() / BIRTHDAY_GRAIN_NANOS;
+        if self.birthdays.back().is_none_or(|last| grain(last.at) < grain(now)) {
+            self.born(Birthday { batch, at: now, watermark });
+        }
+        self.open_batch = batch.next();
+        Some((batch, std::mem::replace(&mut self.open, fresh())))
+    }
+
+    fn born(&mut self, birthday: Birthday) {
+        self.birthdays.push_back(birthday);
+        self.retained.push_back(birthday);
+    }
+
+    /// Batches from `batch` on were found in the log at a restart at `now`, under this watermark.
+    pub(crate) fn recovered(&mut self, batch: BatchNumber, now: Timestamp, watermark: Timestamp) {
+        self.born(Birthday { batch, at: now, watermark });
+        self.unstable.push_back((self.open_batch, batch));
+    }
+
+    /// The log can hand out nothing before `from` any more: up to which timestamp no write can come back, if that is known.
+    pub(crate) fn settled(&mut self, from: BatchNumber) -> Option<Timestamp> {
+        while self.retained.get(1).is_some_and(|next| next.batch <= from) {
+            self.retained.pop_front();
+        }
+        self.retained.front().filter(|first| first.batch <= from).map(|first| first.watermark)
+    }
+
+    /// The log says that everything up to `batch` is durable: the highest ticket that is durable with it, if that is news.
+    pub(crate) fn durable(&mut self, batch: BatchNumber) -> Option<Ticket> {
+        self.durable = self.durable.max(batch);
+        let mut through = None;
+        while let Some(&(oldest, ticket)) = self.in_flight.front()
+            && oldest <= batch
+        {
+            through = Some(ticket);
+            self.in_flight.pop_front();
+        }
+        through
+    }
+
+    /// Whether nothing waits for the log.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.in_flight.is_empty()
+    }
+
+    /// Puts whose prepare is in `prepared_in` were applied now; the store counts them to the open batch.
+    pub(crate) fn applied(&mut self, prepared_in: BatchNumber) {
+        match self.unstable.back_mut() {
+            Some((batch, lowest)) if *batch == self.open_batch => *lowest = (*lowest).min(prepared_in),
+            _ => self.unstable.push_back((self.open_batch, prepared_in)),
+        }
+    }
+
+    /// Everything still needed below `below` is in a batch again that is durable.
+    pub(crate) fn carried(&mut self, below: BatchNumber) {
+        self.carried_below = self.carried_below.max(below);
+    }
+
+    /// The first batch that is still needed, when that is news.
+    pub(crate) fn release(
+        &mut self,
+        watermark: Timestamp,
+        stable: BatchNumber,
+        oldest_payload: Option<BatchNumber>,
+    ) -> Option<BatchNumber> {
+        while self.unstable.front().is_some_and(|&(batch, _)| batch <= stable) {
+            self.unstable.pop_front();
+        }
+        // A transaction's begin may lead the batch's birthday by the clock lead that is allowed.
+        let settled = watermark.saturating_sub(limits::MAX_CLOCK_LEAD);
+        while self.birthdays.get(1).is_some_and(|next| next.at < settled) {
+            self.birthdays.pop_front();
+        }
+        let young = self.birthdays.front().map_or(self.open_batch, |first| first.batch).max(self.carried_below);
+        let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
+        let keep_from = [Some(young), puts, oldest_payload].into_iter().flatten().min().unwrap_or(young);
+        let keep_from = keep_from.min(self.durable.next());
+        (keep_from > self.released).then(|| {
+            self.released = keep_from;
+            keep_from
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use timestone_types::{ClientId, Sequence, TxnId, TxnOutcome};
+
+    use super::*;
+
+    fn record() -> LogRecord<'static> {
+        LogRecord::Outcome { txn: TxnId::new(ClientId::new(1), Sequence::new(1)), outcome: TxnOutcome::Aborted }
+    }
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO.saturating_add(Duration::from_millis(millis))
+    }
+
+    #[test]
+    fn durability_of_a_batch_is_durability_of_its_last_ticket() {
+        let mut journal = Journal::new(BatchNumber::new(1));
+        journal.record(Ticket(1), &record());
+        journal.record(Ticket(2), &record());
+        let (first, bytes) = journal.close(at(1), Timestamp::ZERO, Vec::new).unwrap();
+        assert!(!bytes.is_empty() && !journal.is_idle());
+        journal.record(Ticket(3), &record());
+        let (second, _) = journal.close(at(2), Timestamp::ZERO, Vec::new).unwrap();
+        assert_eq!((first.get(), second.get()), (1, 2));
+        assert_eq!(journal.durable(first), Some(Ticket(2)));
+        assert_eq!(journal.durable(first), None);
+        assert_eq!(journal.durable(second), Some(Ticket(3)));
+        assert!(journal.is_idle() && journal.close(at(3), Timestamp::ZERO, Vec::new).is_none());
+    }
+
+    #[test]
+    fn a_batch_is_kept_for_payloads_unstable_puts_and_young_outcomes() {
+        let mut journal = Journal::new(BatchNumber::new(1));
+        for batch in 1..=4u64 {
+            journal.record(Ticket(batch), &record());
+            if batch == 3 {
+                journal.applied(BatchNumber::new(2));
+            }
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        let number = BatchNumber::new;
+        // The watermark keeps everything young; then the unstable put of batch 2; then an undecided prepare; then nothing.
+        assert_eq!(journal.release(at(1), BatchNumber::ZERO, None), Some(number(1)));
+        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None), Some(number(2)));
+        assert_eq!(journal.release(at(60_000), number(2), None), None);
+        assert_eq!(journal.release(at(60_000), number(3), Some(number(3))), Some(number(3)));
+        assert_eq!(journal.release(at(60_000), number(3), Some(number(3))), None);
+        assert_eq!(journal.release(at(60_000), number(3), None), Some(number(4)));
+    }
+
+    #[test]
+    fn carrying_forward_frees_young_batches_but_not_unstable_puts() {
+        let mut journal = Journal::new(BatchNumber::new(1));
+        for batch in 1..=3u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        journal.carried(BatchNumber::new(3));
+        assert_eq!(journal.release(at(0), BatchNumber::ZERO, None), Some(BatchNumber::new(3)));
+    }
+
+    #[test]
+    fn writes_are_settled_below_the_watermark_of_the_oldest_batch_that_is_retained() {
+        let mut journal = Journal::new(BatchNumber::new(1));
+        for batch in 1..=3u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+        }
+        assert_eq!(journal.settled(BatchNumber::new(1)), Some(at(1)));
+        assert_eq!(journal.settled(BatchNumber::new(2)), Some(at(2)));
+        assert_eq!(journal.settled(BatchNumber::new(9)), Some(at(3)));
+    }
+}

@@ -1,0 +1,581 @@
+//! Carrying out what the core wants: answers, records, writes into the store, messages to other shards.
+
+use timestone_cluster::ShardMap;
+use timestone_seda::{Context, Origin, Parcel};
+use timestone_store::{ReadOutcome, ScanCursor, StoreError, StoreEvent};
+use timestone_txn::Refusal;
+use timestone_txn::participant::{FrozenState, Input, LogIntent, Output, Ticket, Token, TxnStatus, Vote, Wait};
+use timestone_types::{AbortReason, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_wal::{BatchNumber, DecisionOrigin, LogRecord, Participants};
+use timestone_wire::{
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareBody, RequestId, ScanEntry, ScanPageWriter, Shards,
+    TxnState, Verdict,
+};
+
+use super::peers::own_origin;
+use super::pending::{Purpose, read_token, token_of};
+use super::{LogPlace, ShardStage, Unapplied};
+use crate::event::Event;
+
+impl ShardStage {
+    /// Carries out everything that the core has put out; `current` is the request that is at hand.
+    pub(super) fn carry_out(&mut self, ctx: &mut Context<'_, Event>, current: Option<(Token, &Frame<'_>)>) {
+        while !self.outputs.is_empty() {
+            let spare = std::mem::take(&mut self.spare_outputs);
+            let mut outputs = std::mem::replace(&mut self.outputs, spare);
+            for output in outputs.drain(..) {
+                self.output(ctx, output, current);
+            }
+            self.spare_outputs = outputs;
+        }
+        self.durable_soon(ctx, current);
+        // Whoever is handed in again carries out its own outputs in here, and must not begin to hand in others below that.
+        if !self.handing_in {
+            self.handing_in = true;
+            while let Some((token, wait)) = self.again.pop_front() {
+                self.resubmit(ctx, token, Some(wait));
+            }
+            self.handing_in = false;
+        }
+    }
+
+    /// Without a log, what was just recorded is durable already.
+    fn durable_soon(&mut self, ctx: &mut Context<'_, Event>, current: Option<(Token, &Frame<'_>)>) {
+        if let Some(through) = self.durable_at_once.take() {
+            self.participant.step(ctx.now(), Input::Durable { through }, &mut self.outputs);
+            if !self.outputs.is_empty() {
+                self.carry_out(ctx, current);
+            }
+        }
+    }
+
+    fn output(&mut self, ctx: &mut Context<'_, Event>, output: Output, current: Option<(Token, &Frame<'_>)>) {
+        match output {
+            Output::ReadNow { token, at, prepared_before } => self.read_later(ctx, token, at, prepared_before, current),
+            Output::Again { token, wait } => self.again.push_back((token, wait)),
+            Output::Parked { token } => self.park(token, current),
+            Output::Refuse { token, refusal } => self.refuse(ctx, token, &refusal),
+            Output::Ignored { token } => self.requests.close(token),
+            Output::Vote { token, txn, commit, vote } => self.vote(ctx, token, txn, commit, vote),
+            Output::Log { ticket, intent } => self.log(ticket, intent, current),
+            Output::Apply { txn, commit } => self.apply(ctx, Unapplied { txn, commit, done: 0 }),
+            Output::AckDecision { token, txn } => {
+                self.answer(ctx, token, |envelope, out| wire::DecideAck { txn }.encode(envelope, out));
+            }
+            Output::AskWriteSet { token, txn } => {
+                let commit = Timestamp::ZERO;
+                self.answer(ctx, token, |envelope, out| wire::FetchWriteSet { txn, commit }.encode(envelope, out));
+            }
+            Output::ForgetPayload { txn } => self.payloads.forget(txn),
+            Output::StatusIs { token, txn, status } => {
+                let state = state_of_status(status);
+                self.answer(ctx, token, |envelope, out| wire::StatusIs { txn, state }.encode(envelope, out));
+            }
+            Output::FloorRaised { token, at, prepared_before } => {
+                self.floor_raised(ctx, token, at, prepared_before, current);
+            }
+            Output::FreezeAnswer { token, txn, state } => {
+                let state = state_of_frozen(state);
+                self.answer(ctx, token, |envelope, out| wire::FreezeAnswer { txn, state }.encode(envelope, out));
+            }
+            Output::AskFreeze { to, txn, begin } => {
+                self.tell_peer(ctx, to, |envelope, out| wire::Freeze { txn, begin }.encode(envelope, out));
+            }
+            Output::AskTerminate { to, txn, begin } => self.ask_terminate(ctx, to, txn, begin),
+            Output::TellDecision { to, txn, outcome } => {
+                let decision = decision_of(outcome);
+                self.tell_peer(ctx, to, |envelope, out| wire::Decide::new(txn, decision).encode(envelope, out));
+            }
+            Output::AdvanceWatermark(at) => {
+                self.store.advance_watermark(at);
+                if self.log == LogPlace::Nowhere {
+                    // Nothing can be replayed, and the core lets no write below the watermark in.
+                    self.store.advance_settled(at);
+                }
+            }
+        }
+    }
+
+    /// Keeps the bytes of a request that has to wait.
+    fn park(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
+        if let Some((at_hand, frame)) = current
+            && at_hand == token
+            && let Some(request) = self.requests.get_mut(token)
+            && request.frame.is_empty()
+        {
+            request.frame.extend_from_slice(frame.bytes());
+        }
+    }
+
+    /// Hands a request that had to wait to the core again.
+    pub(super) fn resubmit(&mut self, ctx: &mut Context<'_, Event>, token: Token, wait: Option<Wait>) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let bytes = std::mem::take(&mut request.frame);
+        let submitted = match Frame::parse(&bytes) {
+            Ok(frame) => self.submit(ctx, token, &frame, wait),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = submitted {
+            // It was decoded before it was kept.
+            tracing::error!(shard = %self.shard, %error, "a request that waited cannot be read any more");
+            self.requests.close(token);
+        }
+        if let Some(request) = self.requests.get_mut(token)
+            && request.frame.is_empty()
+        {
+            request.frame = bytes;
+        }
+    }
+
+    /// A read that could not be answered in the same step.
+    fn read_later(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        at: Timestamp,
+        prepared_before: bool,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
+        if let Some((at_hand, frame)) = current
+            && at_hand == token
+        {
+            return self.read_frame(ctx, token, frame, at, prepared_before);
+        }
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let bytes = std::mem::take(&mut request.frame);
+        if let Ok(frame) = Frame::parse(&bytes) {
+            self.read_frame(ctx, token, &frame, at, prepared_before);
+        }
+    }
+
+    fn read_frame(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        frame: &Frame<'_>,
+        at: Timestamp,
+        prepared_before: bool,
+    ) {
+        if let Ok(get) = wire::Get::decode(frame) {
+            let key = KeyRef::new(self.seed, get.keyspace, get.key);
+            self.read_now(ctx, token, key, at, prepared_before);
+        }
+    }
+
+    fn vote(&mut self, ctx: &mut Context<'_, Event>, token: Token, txn: TxnId, commit: Timestamp, vote: Vote) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let purpose = request.purpose;
+        self.gauges.vote(&vote);
+        let (commit, verdict) = match vote {
+            Vote::Yes => (commit, Verdict::Yes),
+            Vote::Later(at) => (commit, Verdict::Later(at)),
+            Vote::No(reason) => (commit, Verdict::No(reason)),
+            Vote::Decided(outcome) => match (purpose, outcome) {
+                (Purpose::Write, TxnOutcome::Committed(at)) => (at, Verdict::Yes),
+                (Purpose::Write, TxnOutcome::Aborted) => {
+                    (commit, Verdict::No(AbortReason::of(timestone_types::AbortKind::Terminated)))
+                }
+                _ => {
+                    let state = state_of_outcome(outcome);
+                    return self.answer(ctx, token, |envelope, out| wire::StatusIs { txn, state }.encode(envelope, out));
+                }
+            },
+        };
+        if purpose == Purpose::Write {
+            self.answer_written(ctx, token, txn, commit, verdict);
+        } else {
+            self.answer(ctx, token, |envelope, out| wire::Vote { txn, commit, verdict }.encode(envelope, out));
+        }
+    }
+
+    fn log(&mut self, ticket: Ticket, intent: LogIntent, current: Option<(Token, &Frame<'_>)>) {
+        let recorded = self.log != LogPlace::Nowhere;
+        match intent {
+            LogIntent::Prepare { txn, begin, commit, single } => {
+                self.keep_payload(txn, begin, single, current);
+                let batch = self.journal.open_batch();
+                let Some(payload) = self.payloads.get_mut(txn) else { return };
+                // The records of earlier rounds are worth nothing once this one is durable; until then they are kept.
+                payload.batch = Some(payload.batch.map_or(batch, |earlier: BatchNumber| earlier.min(batch)));
+                if recorded {
+                    let participants = Participants::new(&payload.participants);
+                    let body = &payload.body;
+                    self.journal.record(ticket, &LogRecord::Prepare { txn, begin, commit, single, participants, body });
+                }
+            }
+            LogIntent::Decision { txn, outcome, origin } if recorded => {
+                let commit = decision_of(outcome).unwrap_or(Timestamp::ZERO);
+                self.journal.record(ticket, &LogRecord::Decision { txn, commit, origin: origin_of(origin) });
+            }
+            LogIntent::ReadBound { bound, watermark } if recorded => {
+                self.journal.record(ticket, &LogRecord::ReadBound { bound, watermark });
+            }
+            LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => {}
+        }
+        if !recorded {
+            self.durable_at_once = Some(ticket);
+        }
+    }
+
+    /// Copies the body of the prepare that is at hand to where it stays until it is applied.
+    fn keep_payload(&mut self, txn: TxnId, begin: Timestamp, single: bool, current: Option<(Token, &Frame<'_>)>) {
+        let Some((_, frame)) = current else { return };
+        match frame.kind() {
+            wire::Kind::Prepare => {
+                if let Ok(prepare) = wire::Prepare::decode(frame) {
+                    self.payloads.keep(txn, begin, single, &self.participants, prepare.body.bytes());
+                }
+            }
+            wire::Kind::Write => {
+                let participants = [self.shard];
+                if let Ok(frame) = Frame::parse(&self.body)
+                    && let Ok(prepare) = wire::Prepare::decode(&frame)
+                {
+                    self.payloads.keep(txn, begin, single, &participants, prepare.body.bytes());
+                }
+            }
+            // A write set that was asked for was kept when it came.
+            _ => {}
+        }
+    }
+
+    /// Puts a decided transaction's writes into the store, as far as there is room.
+    fn apply(&mut self, ctx: &mut Context<'_, Event>, work: Unapplied) {
+        if !self.unapplied.is_empty() || !self.try_apply(ctx, work) {
+            // `try_apply` has queued the rest, or the queue is not empty and order does not matter.
+        }
+    }
+
+    /// Whether everything was applied; what was not is queued.
+    fn try_apply(&mut self, ctx: &mut Context<'_, Event>, work: Unapplied) -> bool {
+        let Unapplied { txn, commit, done } = work;
+        let Some(payload) = self.payloads.get_mut(txn) else {
+            tracing::error!(shard = %self.shard, %txn, "a decided transaction has no write set here");
+            return true;
+        };
+        let batch = payload.batch;
+        let version = Version::new(commit, txn.client);
+        let body = match PrepareBody::parse(&payload.body) {
+            Ok(body) => body,
+            Err(error) => {
+                tracing::error!(shard = %self.shard, %txn, %error, "a kept write set cannot be read any more");
+                return true;
+            }
+        };
+        for (index, write) in body.writes().enumerate().skip(done) {
+            let key = KeyRef::new(self.seed, write.keyspace, write.key);
+            let put = match write.kind {
+                wire::WriteKind::Put => self.store.put(key, version, write.value, write.expires_at),
+                wire::WriteKind::Delete => self.store.delete(key, version),
+                wire::WriteKind::Fence => self.store.fence(write.keyspace, version),
+            };
+            if let Err(error) = put {
+                if !error.retryable() {
+                    tracing::error!(shard = %self.shard, %txn, %error, "a committed write cannot be stored; it stays in the log");
+                }
+                self.unapplied.push_back(Unapplied { txn, commit, done: index });
+                return false;
+            }
+        }
+        self.journal.applied(batch.unwrap_or_else(|| self.journal.open_batch()));
+        self.participant.step(ctx.now(), Input::Applied { txn }, &mut self.outputs);
+        true
+    }
+
+    /// Goes on with writes for which the store had no room.
+    pub(super) fn apply_rest(&mut self, ctx: &mut Context<'_, Event>) {
+        for _ in 0..self.unapplied.len() {
+            let Some(work) = self.unapplied.pop_front() else { break };
+            if !self.try_apply(ctx, work) {
+                break;
+            }
+        }
+        if !self.outputs.is_empty() {
+            self.carry_out(ctx, None);
+        }
+        if !self.unapplied.is_empty() {
+            ctx.want_turn();
+        }
+    }
+
+    /// What the store reports.
+    pub(super) fn store_event(&mut self, ctx: &mut Context<'_, Event>, event: StoreEvent) {
+        match event {
+            StoreEvent::ReadDone { token, outcome } => self.read_done(ctx, token_of(token), outcome),
+            StoreEvent::ScanDone { token, keys, next } => {
+                self.answer(ctx, token_of(token), |envelope, out| {
+                    let mut page = ScanPageWriter::begin(envelope, out);
+                    for key in keys.iter() {
+                        let entry = ScanEntry { version: Version::ZERO, expires_at: timestone_types::Expiry::NEVER, key, value: &[] };
+                        // A page holds at most the keys that were asked for, which fit a frame by the limit on scans.
+                        let _ = page.push(&entry);
+                    }
+                    page.finish(next.map_or(0, |cursor| cursor.0), next.is_none());
+                });
+            }
+            StoreEvent::CountDone { token, keys } => {
+                self.answer(ctx, token_of(token), |envelope, out| wire::Counted { keys }.encode(envelope, out));
+            }
+            StoreEvent::ReadFailed { token, error } => self.fail(ctx, token_of(token), &error),
+            StoreEvent::DeviceFailed(error) => {
+                tracing::error!(shard = %self.shard, %error, "the flash device failed; this shard takes no more writes");
+            }
+            StoreEvent::ScrubDone(report) => tracing::info!(shard = %self.shard, ?report, "scrub finished"),
+            StoreEvent::CheckpointDone => tracing::debug!(shard = %self.shard, "checkpoint written"),
+            StoreEvent::ShutDown => self.store_down = true,
+        }
+    }
+
+    fn read_done(&mut self, ctx: &mut Context<'_, Event>, token: Token, outcome: ReadOutcome) {
+        let Some(request) = self.requests.get_mut(token) else {
+            if let ReadOutcome::Present { value, .. } = outcome {
+                self.store.recycle(value);
+            }
+            return;
+        };
+        if request.purpose == Purpose::Write {
+            return self.write_found(ctx, token, outcome);
+        }
+        let (at, prepared_before) = (request.at, request.prepared_before);
+        if let Err(refusal) = self.participant.check_answer(at) {
+            return self.refuse(ctx, token, &refusal);
+        }
+        match outcome {
+            ReadOutcome::Present { version, expires_at, value } => {
+                self.answer(ctx, token, |envelope, out| {
+                    wire::Value { version, expires_at, prepared_before, present: true, value: &value }.encode(envelope, out);
+                });
+                self.store.recycle(value);
+            }
+            ReadOutcome::Absent { version, expires_at } => self.answer(ctx, token, |envelope, out| {
+                wire::Value { version, expires_at, prepared_before, present: false, value: &[] }.encode(envelope, out);
+            }),
+            ReadOutcome::Failed(error) => self.fail(ctx, token, &error),
+        }
+    }
+
+    /// A scan or count may read its snapshot now.
+    fn floor_raised(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        at: Timestamp,
+        prepared_before: bool,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
+        if prepared_before {
+            let words = "a write below the snapshot is not decided yet; try again";
+            return self.answer(ctx, token, |envelope, out| ErrorReply::new(ErrorCode::Busy, words).encode(envelope, out));
+        }
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let kept = std::mem::take(&mut request.frame);
+        let frame = match current {
+            Some((at_hand, frame)) if at_hand == token => Ok(*frame),
+            _ => Frame::parse(&kept),
+        };
+        let Ok(frame) = frame else { return self.requests.close(token) };
+        let started = if let Ok(scan) = wire::Scan::decode(&frame) {
+            if scan.with_values {
+                let words = "this version scans keys only; read the values by get";
+                return self.answer(ctx, token, |envelope, out| {
+                    ErrorReply::new(ErrorCode::Unsupported, words).encode(envelope, out);
+                });
+            }
+            let limit = scan.limit.clamp(1, crate::limits::MAX_SCAN_KEYS);
+            self.store.scan(scan.keyspace, ScanCursor(scan.cursor), limit, at, read_token(token))
+        } else if let Ok(count) = wire::Count::decode(&frame) {
+            match self.store.count(count.keyspace, at, read_token(token)) {
+                Ok(timestone_store::Count::Keys(keys)) => {
+                    return self.answer(ctx, token, |envelope, out| wire::Counted { keys }.encode(envelope, out));
+                }
+                Ok(timestone_store::Count::Pending) => Ok(()),
+                Err(error) => Err(error),
+            }
+        } else {
+            return self.requests.close(token);
+        };
+        if let Err(error) = started {
+            self.fail(ctx, token, &error);
+        }
+    }
+
+    /// Appends again what old log files hold up: promises and outcomes that are still needed.
+    pub(super) fn carry_forward(&mut self, ctx: &mut Context<'_, Event>, below: BatchNumber) {
+        if self.carrying.is_some() {
+            return;
+        }
+        let carried_in = self.journal.open_batch();
+        for (txn, payload) in self.payloads.iter_mut() {
+            if payload.batch.is_some_and(|batch| batch < below)
+                && let Some(commit) = self.participant.promised(txn)
+            {
+                let participants = Participants::new(&payload.participants);
+                let (begin, single, body) = (payload.begin, payload.single, &payload.body);
+                self.journal.note(&LogRecord::Prepare { txn, begin, commit, single, participants, body });
+                payload.batch = Some(carried_in);
+            }
+        }
+        for (txn, outcome) in self.participant.kept_outcomes() {
+            self.journal.note(&LogRecord::Outcome { txn, outcome });
+        }
+        let (bound, watermark) = (self.participant.read_bound(), self.participant.watermark());
+        self.journal.note(&LogRecord::ReadBound { bound, watermark });
+        self.carrying = Some((below, carried_in));
+        self.store.sync_soon();
+        self.close_batch(ctx);
+    }
+
+    /// Answers a request with one frame, and ends it.
+    pub(super) fn answer(&mut self, ctx: &mut Context<'_, Event>, token: Token, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {
+        if let Some(request) = self.requests.get_mut(token) {
+            let (origin, envelope) = (request.origin, request.envelope);
+            write(&envelope, self.replies.buffer(ctx, origin));
+            self.requests.close(token);
+        }
+    }
+
+    pub(super) fn answer_error(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>, error: &ErrorReply<'_>) {
+        let envelope = frame.reply_envelope(self.epoch, self.map_version);
+        error.encode(&envelope, self.reply(ctx, origin));
+    }
+
+    pub(super) fn refuse_epoch(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+        let words = format!(
+            "shard {} is in epoch {}, the request was made for epoch {}; fetch the shard map again",
+            self.shard,
+            self.epoch,
+            frame.envelope().epoch
+        );
+        self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::StaleEpoch, &words));
+    }
+
+    pub(super) fn refuse_full(&mut self, ctx: &mut Context<'_, Event>, token: Token) {
+        let words = "the store is full: delete something, or restart the server with a larger --capacity";
+        self.answer(ctx, token, |envelope, out| ErrorReply::new(ErrorCode::DeviceFull, words).encode(envelope, out));
+    }
+
+    fn refuse(&mut self, ctx: &mut Context<'_, Event>, token: Token, refusal: &Refusal) {
+        let words = refusal.to_string();
+        let error = match *refusal {
+            Refusal::TooOld { watermark } => {
+                ErrorReply::new(ErrorCode::SnapshotTooOld, &words).with_detail(watermark.as_nanos())
+            }
+            Refusal::ClockAhead { lead } => {
+                let nanos = u64::try_from(lead.as_nanos()).unwrap_or(u64::MAX);
+                ErrorReply::new(ErrorCode::ClockAhead, &words).with_detail(nanos)
+            }
+            Refusal::Prepared { other } => ErrorReply { other: Some(other), ..ErrorReply::new(ErrorCode::Prepared, &words) },
+            Refusal::Finished => ErrorReply::new(ErrorCode::SessionEnded, &words),
+            Refusal::Terminating => ErrorReply::new(ErrorCode::Terminated, &words),
+            Refusal::Recovering => ErrorReply::new(ErrorCode::Unavailable, &words),
+            Refusal::Busy => {
+                ErrorReply::new(ErrorCode::Busy, &words).with_retry_after(crate::limits::BUSY_RETRY_AFTER)
+            }
+            Refusal::Contradiction => ErrorReply::new(ErrorCode::Internal, &words),
+        };
+        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
+    }
+
+    /// The store could not do what a request needs.
+    pub(super) fn fail(&mut self, ctx: &mut Context<'_, Event>, token: Token, error: &StoreError) {
+        let words = error.to_string();
+        let code = match error {
+            StoreError::TooOld { .. } => ErrorCode::SnapshotTooOld,
+            StoreError::DeviceFull { .. } => ErrorCode::DeviceFull,
+            StoreError::Busy => ErrorCode::Busy,
+            StoreError::Corrupt { .. } => ErrorCode::Corrupt,
+            StoreError::KeyTooLong { .. } => ErrorCode::KeyTooLong,
+            StoreError::ValueTooLarge { .. } => ErrorCode::ValueTooLong,
+            _ => ErrorCode::StorageFailed,
+        };
+        let detail = if let StoreError::TooOld { watermark, .. } = error { watermark.as_nanos() } else { 0 };
+        if matches!(code, ErrorCode::Corrupt | ErrorCode::StorageFailed) {
+            tracing::error!(shard = %self.shard, %error, "the store could not serve a request");
+        }
+        self.answer(ctx, token, |envelope, out| ErrorReply::new(code, &words).with_detail(detail).encode(envelope, out));
+    }
+
+    /// Sends one frame to the primary of another shard.
+    fn tell_peer(&mut self, ctx: &mut Context<'_, Event>, to: ShardId, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {
+        let Some((stage, epoch)) = self.peers.find(to) else { return };
+        // The number tells the node stage of this process whom an answer from another process is for.
+        let envelope = Envelope { shard: to, epoch, request: RequestId::new(u64::from(self.shard.get()) + 1), map_version: self.map_version };
+        let mut bytes = ctx.take_buffer();
+        write(&envelope, &mut bytes);
+        let parcel = Parcel::new(own_origin(ctx.stage()), bytes);
+        if ctx.send(stage, Event::Parcel(parcel)).is_err() {
+            // Termination repeats its questions, so a full queue costs time only.
+            tracing::debug!(shard = %self.shard, %to, "a message to another shard found its queue full");
+        }
+    }
+
+    fn ask_terminate(&mut self, ctx: &mut Context<'_, Event>, to: ShardId, txn: TxnId, begin: Timestamp) {
+        let participants = self.participant.participants_of(txn).to_vec();
+        let commit = self.participant.promised(txn).unwrap_or(Timestamp::ZERO);
+        self.tell_peer(ctx, to, |envelope, out| {
+            wire::Terminate { txn, begin, commit, participants: Shards::new(&participants) }.encode(envelope, out);
+        });
+    }
+
+    pub(super) fn answer_stats(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+        let envelope = frame.reply_envelope(self.epoch, self.map_version);
+        let stats = self.store.stats();
+        let out = self.replies.buffer(ctx, origin);
+        let mut list = wire::StatusListWriter::begin(&envelope, out);
+        for (name, value) in crate::gauges::store_figures(&stats) {
+            list.push(name, &value.to_string());
+        }
+        list.push("watermark", &self.participant.watermark().to_string());
+        list.push("prepared", &self.payloads.len().to_string());
+        list.finish();
+    }
+
+    pub(super) fn map_changed(&mut self, map: &ShardMap) {
+        self.map_version = map.version();
+        for shard in map.shards() {
+            self.peers.set_epoch(shard.id, shard.epoch);
+            if shard.id == self.shard {
+                self.epoch = shard.epoch;
+            }
+        }
+    }
+}
+
+const fn decision_of(outcome: TxnOutcome) -> Option<Timestamp> {
+    match outcome {
+        TxnOutcome::Committed(at) => Some(at),
+        TxnOutcome::Aborted => None,
+    }
+}
+
+const fn state_of_outcome(outcome: TxnOutcome) -> TxnState {
+    match outcome {
+        TxnOutcome::Committed(at) => TxnState::Committed(at),
+        TxnOutcome::Aborted => TxnState::Aborted,
+    }
+}
+
+const fn state_of_status(status: TxnStatus) -> TxnState {
+    match status {
+        TxnStatus::Unknown => TxnState::Unknown,
+        TxnStatus::Prepared(at) => TxnState::Prepared(at),
+        TxnStatus::Decided(outcome) => state_of_outcome(outcome),
+    }
+}
+
+/// `Finished` travels as "unknown": whoever is undecided never gets it.
+const fn state_of_frozen(state: FrozenState) -> TxnState {
+    match state {
+        FrozenState::Prepared(at) => TxnState::Prepared(at),
+        FrozenState::Decided(outcome) => state_of_outcome(outcome),
+        FrozenState::Finished => TxnState::Unknown,
+    }
+}
+
+const fn origin_of(origin: timestone_txn::participant::DecisionOrigin) -> DecisionOrigin {
+    match origin {
+        timestone_txn::participant::DecisionOrigin::Client => DecisionOrigin::Client,
+        timestone_txn::participant::DecisionOrigin::Termination
+        | timestone_txn::participant::DecisionOrigin::Participant => DecisionOrigin::Termination,
+    }
+}

@@ -1,0 +1,87 @@
+//! The bytes of prepared transactions, kept from the prepare until its writes are applied.
+//!
+//! The participant's core knows keys as hashes; key bytes and values stay here, as the body of the prepare frame, copied once
+//! into a pooled buffer. The same bytes go to the log.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use timestone_types::{ShardId, Timestamp, TxnId};
+use timestone_wal::BatchNumber;
+
+/// What a prepare brought.
+#[derive(Debug, Default)]
+pub(crate) struct Payload {
+    /// The body: read set and write set, as the wire lays them out.
+    pub(crate) body: Vec<u8>,
+    /// The transaction's snapshot.
+    pub(crate) begin: Timestamp,
+    /// All participants.
+    pub(crate) participants: Vec<ShardId>,
+    /// Whether this shard is the only one.
+    pub(crate) single: bool,
+    /// The batch that holds the latest prepare record; none before it is logged.
+    pub(crate) batch: Option<BatchNumber>,
+}
+
+/// Payloads by transaction, with a free list so that the steady state allocates nothing.
+#[derive(Default)]
+pub(crate) struct Payloads {
+    by_txn: HashMap<TxnId, Payload, RandomState>,
+    free: Vec<Payload>,
+}
+
+/// Free payloads that are kept for reuse.
+const KEEP_FREE: usize = 1024;
+/// A buffer that grew beyond this is not kept.
+const KEEP_BYTES: usize = 64 * 1024;
+
+impl Payloads {
+    /// Keeps a prepare's bytes, replacing those of an earlier round.
+    pub(crate) fn keep(&mut self, txn: TxnId, begin: Timestamp, single: bool, participants: &[ShardId], body: &[u8]) -> &mut Payload {
+        let free = &mut self.free;
+        let payload = self.by_txn.entry(txn).or_insert_with(|| free.pop().unwrap_or_default());
+        payload.body.clear();
+        payload.body.extend_from_slice(body);
+        payload.participants.clear();
+        payload.participants.extend_from_slice(participants);
+        payload.begin = begin;
+        payload.single = single;
+        payload
+    }
+
+    /// What a transaction brought, if it is still kept.
+    pub(crate) fn get_mut(&mut self, txn: TxnId) -> Option<&mut Payload> {
+        self.by_txn.get_mut(&txn)
+    }
+
+    /// The same, to look at.
+    pub(crate) fn get(&self, txn: TxnId) -> Option<&Payload> {
+        self.by_txn.get(&txn)
+    }
+
+    /// Forgets a transaction's bytes.
+    pub(crate) fn forget(&mut self, txn: TxnId) {
+        if let Some(mut payload) = self.by_txn.remove(&txn) {
+            payload.batch = None;
+            if self.free.len() < KEEP_FREE && payload.body.capacity() <= KEEP_BYTES {
+                self.free.push(payload);
+            }
+        }
+    }
+
+    /// Every payload, in no order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (TxnId, &mut Payload)> {
+        self.by_txn.iter_mut().map(|(&txn, payload)| (txn, payload))
+    }
+
+    /// The lowest batch that holds the prepare of a payload.
+    pub(crate) fn oldest_batch(&self) -> Option<BatchNumber> {
+        self.by_txn.values().filter_map(|payload| payload.batch).min()
+    }
+
+    /// How many are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.by_txn.len()
+    }
+}

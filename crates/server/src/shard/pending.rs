@@ -1,0 +1,174 @@
+//! Requests that are being worked on: who asked, and what is needed to go on.
+//!
+//! The participant and the store name a request by a token; here a token is a place in a slab and the number of its use, so a
+//! late answer to a place that was given to somebody else is noticed.
+
+use timestone_seda::Origin;
+use timestone_store::ReadToken;
+use timestone_txn::participant::Token;
+use timestone_types::{Expiry, Timestamp, Version};
+use timestone_wire::Envelope;
+
+/// What a request is, as far as its answer goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Purpose {
+    /// Nobody waits for an answer.
+    #[default]
+    Silent,
+    /// A read of one key.
+    Get,
+    /// A prepare of a transaction.
+    Prepare,
+    /// A single-key write.
+    Write,
+    /// Anything that is answered from the participant's output alone.
+    Other,
+    /// A page of a scan.
+    Scan,
+    /// A count.
+    Count,
+}
+
+/// What a single-key write found before it was validated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Previous {
+    /// Whether it was looked up.
+    pub(crate) known: bool,
+    /// Whether the key was visible.
+    pub(crate) present: bool,
+    /// The version found.
+    pub(crate) version: Version,
+    /// Its expiry.
+    pub(crate) expires_at: Expiry,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) origin: Origin,
+    /// The envelope of its answer.
+    pub(crate) envelope: Envelope,
+    pub(crate) purpose: Purpose,
+    /// Its frame, when it had to wait.
+    pub(crate) frame: Vec<u8>,
+    /// The point in time at which the store was asked.
+    pub(crate) at: Timestamp,
+    pub(crate) prepared_before: bool,
+    pub(crate) previous: Previous,
+    /// The previous value, for writes that return it or compare with it.
+    pub(crate) value: Vec<u8>,
+    /// The write has no condition of its own.
+    pub(crate) unconditional: bool,
+    /// The write's answer carries the previous value.
+    pub(crate) returns_previous: bool,
+    uses: u32,
+    live: bool,
+}
+
+/// All requests of one shard that are under way.
+#[derive(Default)]
+pub(crate) struct Requests {
+    slots: Vec<Request>,
+    free: Vec<u32>,
+}
+
+/// Frame buffers larger than this are not kept in free places.
+const KEEP_BYTES: usize = 4096;
+
+impl Requests {
+    /// Gives a request its token.
+    #[inline]
+    pub(crate) fn open(&mut self, origin: Origin, envelope: Envelope, purpose: Purpose) -> Token {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.slots.push(Request {
+                    origin,
+                    envelope,
+                    purpose,
+                    frame: Vec::new(),
+                    at: Timestamp::ZERO,
+                    prepared_before: false,
+                    previous: Previous::default(),
+                    value: Vec::new(),
+                    unconditional: false,
+                    returns_previous: false,
+                    uses: 0,
+                    live: false,
+                });
+                (self.slots.len() - 1) as u32
+            }
+        };
+        let slot = &mut self.slots[index as usize];
+        assert!(!slot.live, "a free place is not in use");
+        slot.origin = origin;
+        slot.envelope = envelope;
+        slot.purpose = purpose;
+        slot.live = true;
+        slot.uses = slot.uses.wrapping_add(1);
+        Token(u64::from(slot.uses) << 32 | u64::from(index))
+    }
+
+    /// The request of a token, if it is still under way.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, token: Token) -> Option<&mut Request> {
+        let slot = self.slots.get_mut((token.0 & 0xffff_ffff) as usize)?;
+        (slot.live && slot.uses == (token.0 >> 32) as u32).then_some(slot)
+    }
+
+    /// Ends a request: its place is free again.
+    #[inline]
+    pub(crate) fn close(&mut self, token: Token) {
+        let index = (token.0 & 0xffff_ffff) as u32;
+        if let Some(slot) = self.get_mut(token) {
+            slot.live = false;
+            slot.frame.clear();
+            slot.value.clear();
+            slot.previous = Previous::default();
+            if slot.frame.capacity() > KEEP_BYTES {
+                slot.frame = Vec::new();
+            }
+            if slot.value.capacity() > KEEP_BYTES {
+                slot.value = Vec::new();
+            }
+            self.free.push(index);
+        }
+    }
+
+    /// How many are under way.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}
+
+/// The store names a request as the participant does.
+pub(crate) const fn read_token(token: Token) -> ReadToken {
+    ReadToken(token.0)
+}
+
+/// And back.
+pub(crate) const fn token_of(token: ReadToken) -> Token {
+    Token(token.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_seda::{ConnectionId, Generation, StageId};
+
+    use super::*;
+
+    #[test]
+    fn a_token_of_an_earlier_use_finds_nothing() {
+        let origin = Origin { stage: StageId::new(0), connection: ConnectionId::new(0), generation: Generation::new(0) };
+        let mut requests = Requests::default();
+        let first = requests.open(origin, Envelope::default(), Purpose::Get);
+        requests.get_mut(first).unwrap().frame.extend_from_slice(b"frame");
+        requests.close(first);
+        let second = requests.open(origin, Envelope::default(), Purpose::Write);
+        assert_ne!(first, second);
+        assert!(requests.get_mut(first).is_none());
+        assert!(requests.get_mut(second).unwrap().frame.is_empty());
+        requests.close(first);
+        assert_eq!(requests.len(), 1);
+    }
+}

@@ -1,0 +1,256 @@
+//! From a data directory to a shard that can serve: the store is recovered, then the logs are replayed into it.
+//!
+//! ```text
+//!   Mftl::open ─► store ─┐
+//!   every log folder ────┴─► Replay::record … ─► finish ─► ShardStage (RecoveryDone when it starts)
+//! ```
+//! Records come in any order between logs. What is decided goes straight into the store (a version that is there already changes
+//! nothing), so that the memory needed does not grow with the log; what is not decided stays promised, with its bytes.
+//! Source: DTranx §3.5, MILANA §4.5.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use timestone_cluster::MapVersion;
+use timestone_seda::StageId;
+use timestone_store::{Store, StoreError, StoreEvent};
+use timestone_txn::participant::{Config, Input, Participant, Recovered, WriteItem, WriteKind};
+use timestone_types::{Epoch, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_wal::{BatchNumber, LogRecord};
+use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
+
+use super::journal::Journal;
+use super::payload::Payloads;
+use super::pending::Requests;
+use super::replies::Replies;
+use super::{LogPlace, Peers, ShardStage};
+use crate::error::ServerError;
+use crate::gauges::ShardGauges;
+
+/// How long to wait for the device before looking again.
+const DEVICE_WAIT: Duration = Duration::from_millis(10);
+
+/// A shard whose logs are being replayed.
+pub(crate) struct Replay {
+    shard: ShardId,
+    store: Box<dyn Store + Send>,
+    payloads: Payloads,
+    promised: HashMap<TxnId, Timestamp, RandomState>,
+    decided: HashMap<TxnId, TxnOutcome, RandomState>,
+    bound: Timestamp,
+    watermark: Timestamp,
+    lowest: Option<BatchNumber>,
+    highest: BatchNumber,
+    applied: u64,
+    events: Vec<StoreEvent>,
+}
+
+/// What the shard is told beside its state.
+pub(crate) struct Recovering {
+    pub(crate) epoch: Epoch,
+    pub(crate) map_version: MapVersion,
+    pub(crate) log: LogPlace,
+    /// Every log stage: earlier runs may have left batches of this shard with any of them.
+    pub(crate) logs: Vec<StageId>,
+    pub(crate) peers: Peers,
+    pub(crate) gauges: Arc<ShardGauges>,
+    /// The present, by the clock that the stage will be given.
+    pub(crate) now: Timestamp,
+}
+
+impl Replay {
+    /// A shard on a store that has recovered itself.
+    pub(crate) fn new(shard: ShardId, store: Box<dyn Store + Send>) -> Self {
+        let watermark = store.watermark();
+        Self {
+            shard,
+            store,
+            payloads: Payloads::default(),
+            promised: HashMap::default(),
+            decided: HashMap::default(),
+            bound: Timestamp::ZERO,
+            watermark,
+            lowest: None,
+            highest: BatchNumber::ZERO,
+            applied: 0,
+            events: Vec::new(),
+        }
+    }
+
+    /// Transactions whose writes were found in the log.
+    pub(crate) const fn applied(&self) -> u64 {
+        self.applied
+    }
+
+    /// Takes one record of the shard.
+    ///
+    /// # Errors
+    /// The record cannot be understood, or the store cannot take it.
+    pub(crate) fn record(&mut self, now: Timestamp, batch: BatchNumber, bytes: &[u8]) -> Result<(), ServerError> {
+        self.lowest = Some(self.lowest.map_or(batch, |lowest| lowest.min(batch)));
+        self.highest = self.highest.max(batch);
+        match LogRecord::decode(bytes).map_err(ServerError::part)? {
+            LogRecord::Prepare { txn, begin, commit, single, participants, body } => {
+                self.bound = self.bound.max(commit);
+                let decided = if single { Some(TxnOutcome::Committed(commit)) } else { self.decided.get(&txn).copied() };
+                match decided {
+                    Some(TxnOutcome::Committed(at)) => {
+                        self.decided.insert(txn, TxnOutcome::Committed(at));
+                        self.apply(now, txn, at, body)?;
+                    }
+                    Some(TxnOutcome::Aborted) => {}
+                    None => {
+                        let participants: Vec<ShardId> = participants.iter().collect();
+                        let payload = self.payloads.keep(txn, begin, single, &participants, body);
+                        payload.batch = Some(payload.batch.map_or(batch, |earlier| earlier.min(batch)));
+                        let promised = self.promised.entry(txn).or_insert(commit);
+                        *promised = (*promised).max(commit);
+                    }
+                }
+            }
+            LogRecord::Decision { txn, commit, .. } => {
+                let outcome = if commit == Timestamp::ZERO { TxnOutcome::Aborted } else { TxnOutcome::Committed(commit) };
+                self.decide(now, txn, outcome)?;
+            }
+            LogRecord::Outcome { txn, outcome } => self.decide(now, txn, outcome)?,
+            LogRecord::ReadBound { bound, watermark } => {
+                self.bound = self.bound.max(bound);
+                self.watermark = self.watermark.max(watermark);
+            }
+            LogRecord::Fence { keyspace, version } => self.with_room(now, |store| store.fence(keyspace, version))?,
+            LogRecord::Other { kind, .. } => {
+                return Err(ServerError::UnknownRecord { shard: self.shard, kind });
+            }
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, now: Timestamp, txn: TxnId, outcome: TxnOutcome) -> Result<(), ServerError> {
+        if let TxnOutcome::Committed(at) = outcome {
+            self.bound = self.bound.max(at);
+            if self.promised.remove(&txn).is_some()
+                && let Some(payload) = self.payloads.get_mut(txn)
+            {
+                let body = std::mem::take(&mut payload.body);
+                self.apply(now, txn, at, &body)?;
+            }
+        }
+        self.promised.remove(&txn);
+        self.payloads.forget(txn);
+        self.decided.insert(txn, outcome);
+        Ok(())
+    }
+
+    fn apply(&mut self, now: Timestamp, txn: TxnId, commit: Timestamp, body: &[u8]) -> Result<(), ServerError> {
+        let body = PrepareBody::parse(body).map_err(ServerError::part)?;
+        let version = Version::new(commit, txn.client);
+        let seed = self.store.seed();
+        for write in body.writes() {
+            let key = KeyRef::new(seed, write.keyspace, write.key);
+            self.with_room(now, |store| match write.kind {
+                WireWriteKind::Put => store.put(key, version, write.value, write.expires_at),
+                WireWriteKind::Delete => store.delete(key, version),
+                WireWriteKind::Fence => store.fence(write.keyspace, version),
+            })?;
+        }
+        self.applied += 1;
+        Ok(())
+    }
+
+    /// Writes into the store, waiting for the device where it has no room for more at the moment.
+    fn with_room(
+        &mut self,
+        now: Timestamp,
+        mut write: impl FnMut(&mut (dyn Store + Send)) -> Result<(), StoreError>,
+    ) -> Result<(), ServerError> {
+        loop {
+            match write(&mut *self.store) {
+                Ok(()) => return Ok(()),
+                Err(StoreError::Busy) => {
+                    self.store.pump(now, &mut self.events);
+                    self.store.wait(DEVICE_WAIT);
+                    self.store.pump(now, &mut self.events);
+                    self.events.clear();
+                }
+                Err(error) => return Err(ServerError::part(error)),
+            }
+        }
+    }
+
+    /// The log was read to its end: the stage, which serves once it has started.
+    pub(crate) fn finish(self, with: Recovering) -> ShardStage {
+        let Self { shard, mut store, payloads, promised, decided, bound, watermark, lowest, highest, .. } = self;
+        let seed = store.seed();
+        let mut participant = Participant::new(shard, Config::default());
+        let mut outputs = Vec::new();
+        let mut tell = |record: Recovered<'_>| participant.step(with.now, Input::Recovered(record), &mut outputs);
+        tell(Recovered::ReadBound { bound, watermark });
+        let in_order: BTreeSet<TxnId> = promised.keys().copied().collect();
+        for txn in in_order {
+            let (Some(payload), Some(&commit)) = (payloads.get(txn), promised.get(&txn)) else { continue };
+            let writes = write_items(&mut *store, seed, &payload.body);
+            let (begin, single, participants) = (payload.begin, payload.single, &payload.participants[..]);
+            tell(Recovered::Prepare { txn, begin, commit, single, participants, writes: &writes });
+        }
+        let in_order: BTreeSet<TxnId> = decided.keys().copied().collect();
+        for txn in in_order {
+            tell(Recovered::Decision { txn, outcome: decided[&txn] });
+        }
+        let mut journal = Journal::new(highest.next());
+        if let Some(lowest) = lowest {
+            journal.recovered(lowest, with.now, watermark);
+        }
+        ShardStage {
+            name: format!("shard-{shard}"),
+            shard,
+            epoch: with.epoch,
+            map_version: with.map_version,
+            seed,
+            participant,
+            store,
+            log: with.log,
+            peers: with.peers,
+            journal,
+            payloads,
+            requests: Requests::default(),
+            replies: Replies::default(),
+            gauges: with.gauges,
+            outputs,
+            spare_outputs: Vec::new(),
+            again: VecDeque::new(),
+            handing_in: false,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            participants: Vec::new(),
+            body: Vec::new(),
+            store_events: Vec::new(),
+            unapplied: VecDeque::new(),
+            unsent: VecDeque::new(),
+            retained: with.logs.iter().map(|&log| (log, None)).collect(),
+            durable_at_once: None,
+            next_release: Timestamp::ZERO,
+            carrying: None,
+            log_failed: false,
+            store_draining: false,
+            store_down: false,
+        }
+    }
+}
+
+fn write_items(store: &mut (dyn Store + Send), seed: timestone_types::HashSeed, body: &[u8]) -> Vec<WriteItem> {
+    let Ok(body) = PrepareBody::parse(body) else { return Vec::new() };
+    let items = body.writes().map(|write| {
+        let key = KeyRef::new(seed, write.keyspace, write.key);
+        let kind = match write.kind {
+            WireWriteKind::Put => WriteKind::Put,
+            WireWriteKind::Delete => WriteKind::Delete,
+            WireWriteKind::Fence => WriteKind::Fence,
+        };
+        let latest = store.latest(key);
+        let latest = timestone_txn::participant::LatestInStore { version: latest.version, absent: latest.absent };
+        WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }
+    });
+    items.collect()
+}
