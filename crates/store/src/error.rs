@@ -70,6 +70,14 @@ pub enum StoreError {
         /// The version that this code reads and writes.
         expected: u16,
     },
+    /// The device may grow beyond what an index entry can name.
+    #[error("the device may have {pages} pages, and a store can use {limit}; lower the capacity or use more shards")]
+    DeviceTooLarge {
+        /// Pages that the device may grow to.
+        pages: u64,
+        /// The bound.
+        limit: u64,
+    },
     /// The store is shutting down and takes no more writes.
     #[error("the store is shutting down; writes are no longer accepted")]
     ShuttingDown,

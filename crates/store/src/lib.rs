@@ -10,6 +10,7 @@
 
 mod api;
 mod error;
+mod layout;
 pub mod limits;
 mod mftl;
 

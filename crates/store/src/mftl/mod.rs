@@ -1,71 +1,109 @@
-//! The multi-version store of SEMEL: the index maps a key directly to a flash page, one collector serves space and versions.
+//! The multi-version store of SEMEL (§3.1): the index maps a key directly to a flash page, one collector serves space and versions.
+//!
+//! ```text
+//!            put ───────────────► writer ──► groups of pages ──► port ──► device
+//!             │  └──► cache          ▲                            ▲ │
+//!             ▼         ▲            │ survivors                  │ │ pages
+//!   space ► index       └── reads ◄──┼────────────────────────────┘ ▼
+//!             ▲                   collect, staging, walk, checkpoint (a little at every pump)
+//!             └── recover (once, at opening)
+//! ```
+//!
+//! The parts hold their own state; this module owns them all, takes the calls of [`Store`] and drives the parts from [`Store::pump`].
+//!
+//! Invariants: (1) every record in a block that is not erased, and not hidden by a fence at or below the watermark, is named by the index or
+//! counted in its key's grave; (2) a block is erased only when its survivors are durable elsewhere and no read is under way in it; (3) what the
+//! index names can be read at once: from the cache, a group, the staging area or the device.
 
-use core::time::Duration;
+mod blocks;
+mod cache;
+mod checkpoint;
+mod collect;
+mod config;
+mod index;
+mod port;
+mod put;
+mod reads;
+mod recover;
+mod space;
+mod staging;
+mod walk;
+mod writer;
 
-use timestone_flash::FlashDevice;
-use timestone_types::HashSeed;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
+use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashOp, PageId};
+use timestone_types::{Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
+
+use crate::api::{Count, Latest, Lookup, ReadToken, ScanCursor, Store, StoreEvent, StoreStats};
 use crate::error::StoreError;
-use crate::limits;
+use crate::limits::RECYCLE_BYTES;
+use blocks::{BlockState, Blocks};
+use cache::Cache;
+use checkpoint::Checkpointer;
+use collect::Collector;
+pub use config::{MftlConfig, RecoveryReport};
+use index::{KeyId, Location};
+use port::{Port, Purpose};
+use reads::{Found, Reads};
+use space::Spaces;
+use staging::Staging;
+use walk::Walks;
+use writer::{StreamId, Writer};
 
-/// What a [`Mftl`] is told when it is opened.
-#[derive(Clone, Copy, Debug)]
-pub struct MftlConfig {
-    /// Identity of the store (cluster and shard, by the caller's convention); a device with another one is refused.
-    pub store_id: u64,
-    /// The secret of key hashes for a fresh device; a device that was used before keeps its own.
-    pub seed: HashSeed,
-    /// Bytes of memory for the record cache, all in; zero for none.
-    pub cache_bytes: u64,
-    /// How long a full page waits for others, at most.
-    pub packing_delay: Duration,
-    /// How long a partly filled page waits for company, at most. Equal to `packing_delay` where no log makes puts durable.
-    pub partial_page_delay: Duration,
-    /// Shortest time between two background syncs of the device.
-    pub sync_interval: Duration,
-    /// Bytes of records between two checkpoints; zero for checkpoints on demand only.
-    pub checkpoint_bytes: u64,
-}
-
-impl Default for MftlConfig {
-    fn default() -> Self {
-        Self {
-            store_id: 0,
-            seed: HashSeed(0),
-            cache_bytes: limits::DEFAULT_CACHE_BYTES,
-            packing_delay: limits::DEFAULT_PACKING_DELAY,
-            partial_page_delay: limits::DEFAULT_PARTIAL_PAGE_DELAY,
-            sync_interval: limits::DEFAULT_SYNC_INTERVAL,
-            checkpoint_bytes: limits::DEFAULT_CHECKPOINT_BYTES,
-        }
-    }
-}
-
-/// What recovery found. The caller, who has a clock, knows how long it took.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RecoveryReport {
-    /// Number of the checkpoint that was used, if any.
-    pub checkpoint: Option<u64>,
-    /// Checkpoints that were found damaged or incomplete.
-    pub bad_checkpoints: u32,
-    /// Blocks that were scanned, wholly or in part.
-    pub scanned_blocks: u32,
-    /// Bytes read, checkpoint included.
-    pub read_bytes: u64,
-    /// Records found by the scan.
-    pub scanned_records: u64,
-    /// Keys in the index afterwards.
-    pub keys: u64,
-    /// Records whose checksum does not check out; they are never returned.
-    pub corrupt_records: u64,
-    /// Pages whose header does not check out although pages after them do.
-    pub corrupt_pages: u64,
+/// How far a shutdown has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Life {
+    Running,
+    /// No more writes; everything is being made durable, a checkpoint last.
+    Draining,
+    Down,
 }
 
 /// The store. See [`crate::Store`] for its operations.
+///
+/// ```
+/// use timestone_store::{Mftl, MftlConfig, Store, Lookup, ReadToken};
+/// use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let device = Box::new(timestone_flash::MemoryDevice::new(timestone_flash::MemoryConfig::default()));
+/// let (mut store, report) = Mftl::open(device, MftlConfig::default())?;
+/// assert_eq!(report.keys, 0);
+/// let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, b"planet");
+/// let version = Version::new(Timestamp::from_nanos(7), ClientId::new(1));
+/// store.put(key, version, b"earth", Expiry::NEVER)?;
+/// let found = store.get(key, Timestamp::from_nanos(8), ReadToken(1))?;
+/// assert!(matches!(found, Lookup::Present { value: b"earth", .. }));
+/// # Ok(())
+/// # }
+/// ```
 pub struct Mftl {
-    device: Box<dyn FlashDevice>,
     config: MftlConfig,
+    seed: HashSeed,
+    port: Port,
+    blocks: Blocks,
+    spaces: Spaces,
+    cache: Cache,
+    writer: Writer,
+    reads: Reads,
+    staging: Staging,
+    collector: Collector,
+    checkpointer: Checkpointer,
+    walks: Walks,
+    watermark: Timestamp,
+    settled: Timestamp,
+    life: Life,
+    failed: bool,
+    sync_wanted: bool,
+    growing: bool,
+    /// Dirty blocks that are being erased.
+    cleaning: Vec<BlockId>,
+    stats: StoreStats,
+    events: Vec<StoreEvent>,
+    completions: Vec<FlashCompletion>,
+    recycled: Vec<Vec<u8>>,
+    recycled_bytes: usize,
 }
 
 impl Mftl {
@@ -74,7 +112,7 @@ impl Mftl {
     /// # Errors
     /// [`StoreError::ForeignStore`], [`StoreError::Format`], and failures of the device.
     pub fn open(device: Box<dyn FlashDevice>, config: MftlConfig) -> Result<(Self, RecoveryReport), StoreError> {
-        Ok((Self { device, config }, RecoveryReport::default()))
+        recover::open(device, config)
     }
 
     /// The configuration it was opened with.
@@ -86,6 +124,383 @@ impl Mftl {
     /// The device under the store.
     #[must_use]
     pub fn device(&self) -> &dyn FlashDevice {
-        &*self.device
+        &*self.port.device
+    }
+
+    /// The longest value that this device's blocks allow.
+    #[must_use]
+    pub fn max_value_bytes(&self) -> usize {
+        staging::max_value_bytes(self.blocks.geometry)
+    }
+
+    /// Ends the store without draining and gives its device back, as after a crash of the process. For tests.
+    #[must_use]
+    pub fn into_device(self) -> Box<dyn FlashDevice> {
+        self.port.device
+    }
+
+    /// Bytes for an answer, recycled when there are any.
+    fn bytes(&mut self) -> Vec<u8> {
+        let mut bytes = self.recycled.pop().unwrap_or_default();
+        self.recycled_bytes -= bytes.capacity();
+        bytes.clear();
+        bytes
+    }
+
+    /// The first failure of the device ends writing.
+    fn device_failed(&mut self, error: impl Into<StoreError>) {
+        if !self.failed {
+            self.failed = true;
+            self.events.push(StoreEvent::DeviceFailed(error.into()));
+        }
+    }
+
+    fn complete(&mut self, completion: FlashCompletion) {
+        let FlashCompletion { token, result, buffer } = completion;
+        let Some((purpose, number)) = Purpose::of(token) else { return };
+        match purpose {
+            Purpose::Program => {
+                if let Some(buffer) = buffer {
+                    self.port.give(buffer);
+                }
+                match result {
+                    Ok(()) => self.writer.programmed(number, &mut self.blocks),
+                    Err(error) => self.device_failed(error),
+                }
+            }
+            Purpose::Sync => match result {
+                Ok(()) => self.writer.synced(),
+                Err(error) => self.device_failed(error),
+            },
+            Purpose::Erase => match result {
+                Ok(()) => self.erased(BlockId(number as u32)),
+                Err(error) => self.device_failed(error),
+            },
+            Purpose::Grow => {
+                self.growing = false;
+                match result {
+                    Ok(()) => self.grown(),
+                    Err(error) => {
+                        tracing::warn!(%error, "the flash device could not grow");
+                        self.collector.growth_failed = true;
+                    }
+                }
+            }
+            Purpose::PageRead | Purpose::VictimRead | Purpose::PartRead | Purpose::ScrubRead => {
+                self.port.read_done();
+                let Some(buffer) = buffer else { return };
+                match purpose {
+                    Purpose::PageRead => self.page_read(PageId(number as u32), result, &buffer),
+                    Purpose::PartRead => self.part_read(number, result, &buffer),
+                    Purpose::ScrubRead => self.scrub_read(result, &buffer),
+                    _ => {
+                        self.victim_read(number, result, buffer);
+                        return;
+                    }
+                }
+                self.port.give(buffer);
+            }
+            Purpose::Recovery => {}
+        }
+    }
+
+    fn grown(&mut self) {
+        self.blocks.geometry = self.port.device.geometry();
+        while self.blocks.count() < self.blocks.geometry.blocks {
+            let generation = self.port.device.generation(BlockId(self.blocks.count()));
+            self.blocks.add_free(generation);
+        }
+    }
+
+    /// Takes in what has completed.
+    fn poll(&mut self) {
+        let mut completions = core::mem::take(&mut self.completions);
+        self.port.submit(&mut completions);
+        self.port.device.poll(&mut completions);
+        for completion in completions.drain(..) {
+            self.complete(completion);
+        }
+        self.completions = completions;
+    }
+
+    fn sweep(&mut self) -> bool {
+        let (blocks, watermark) = (&mut self.blocks, self.watermark);
+        self.spaces.sweep(watermark, |page, by| {
+            if page < Location::MAX_PAGES {
+                blocks.superseded(PageId(page), by, watermark);
+            }
+        })
+    }
+
+    /// Whether a write that waits for nothing but the next pump is under way.
+    fn has_work(&self) -> bool {
+        self.staging.has_work(&self.writer)
+            || self.collector.has_work()
+            || self.checkpointer.has_work()
+            || self.walks.has_work()
+            || !self.spaces.graveyard.is_empty()
+            || self.spaces.list.iter().any(|space| space.fence_at(self.watermark) > space.swept)
+    }
+
+    fn drain(&mut self) {
+        match self.life {
+            Life::Draining if self.failed => {}
+            Life::Draining => {
+                if !self.staging.is_empty() {
+                    self.sync_wanted = true;
+                } else if self.checkpointer.final_done {
+                    self.life = Life::Down;
+                    self.events.push(StoreEvent::ShutDown);
+                } else if !self.checkpointer.wanted_or_running() {
+                    self.checkpointer.want_final();
+                }
+            }
+            Life::Running | Life::Down => {}
+        }
+    }
+}
+
+impl Store for Mftl {
+    fn seed(&self) -> HashSeed {
+        self.seed
+    }
+
+    fn get(&mut self, key: KeyRef<'_>, at: Timestamp, token: ReadToken) -> Result<Lookup<'_>, StoreError> {
+        if at < self.watermark {
+            return Err(StoreError::TooOld { at, watermark: self.watermark });
+        }
+        let id = KeyId::of(self.seed, key);
+        match self.locate(key.keyspace, id, key.bytes, at, None) {
+            Found::Absent { version, expires_at } => Ok(Lookup::Absent { version, expires_at }),
+            Found::Cached { version, place } => {
+                self.stats.cache_hits += 1;
+                let expires_at = self.cache.expires_at(place);
+                Ok(reads::visible(version, expires_at, self.cache.value(place), at))
+            }
+            Found::InGroup { version, page, offset } => {
+                self.stats.page_hits += 1;
+                let record = self.record_in_group(page, offset)?;
+                Ok(reads::visible(version, record.expires_at, record.value, at))
+            }
+            Found::Staged { version, slot } => {
+                self.stats.page_hits += 1;
+                let (expires_at, value) = self.staging.value(slot);
+                Ok(reads::visible(version, expires_at, value, at))
+            }
+            Found::OnFlash { version, page } => {
+                self.stats.device_gets += 1;
+                self.wait_for_page(reads::Waiter::get(token, key, id, at, version, page));
+                Ok(Lookup::Pending)
+            }
+        }
+    }
+
+    fn latest(&mut self, key: KeyRef<'_>) -> Latest {
+        let Some(space) = self.spaces.get(key.keyspace) else { return Latest { absent: true, ..Latest::default() } };
+        let fence = space.latest_fence();
+        match space.index.latest(KeyId::of(self.seed, key)) {
+            Some((version, location)) if version > fence => {
+                Latest { version, absent: location.tombstone(), may_expire: location.may_expire() }
+            }
+            _ => Latest { version: fence, absent: true, may_expire: false },
+        }
+    }
+
+    fn prefetch(&self, keyspace: KeyspaceId, hash: KeyHash) {
+        if let Some(space) = self.spaces.get(keyspace) {
+            // A load whose result nobody waits for: the processor fetches the line while the caller goes on.
+            core::hint::black_box(space.index.touch(hash));
+        }
+    }
+
+    fn put(&mut self, key: KeyRef<'_>, version: Version, value: &[u8], expires_at: Expiry) -> Result<(), StoreError> {
+        self.write(key, version, Some(value), expires_at)
+    }
+
+    fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
+        self.write(key, version, None, Expiry::NEVER)
+    }
+
+    fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
+        self.write_fence(keyspace, version)
+    }
+
+    fn advance_watermark(&mut self, t: Timestamp) {
+        if t > self.watermark {
+            self.watermark = t;
+            self.collector.stuck = false;
+        }
+    }
+
+    fn watermark(&self) -> Timestamp {
+        self.watermark
+    }
+
+    fn advance_settled(&mut self, t: Timestamp) {
+        self.settled = self.settled.max(t);
+    }
+
+    fn scan(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: u32,
+        at: Timestamp,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        self.begin_scan(keyspace, cursor, limit, at, token)
+    }
+
+    fn count(&mut self, keyspace: KeyspaceId, at: Timestamp, token: ReadToken) -> Result<Count, StoreError> {
+        self.begin_count(keyspace, at, token)
+    }
+
+    fn begin_batch(&mut self, batch: u64) {
+        debug_assert!(batch >= self.writer.batch, "batch numbers rise");
+        self.writer.batch = self.writer.batch.max(batch);
+    }
+
+    fn stable_batch(&self) -> u64 {
+        let lowest = self.writer.lowest_unstable().min(self.staging.lowest_batch()).min(self.writer.batch);
+        lowest.saturating_sub(1)
+    }
+
+    fn sync_soon(&mut self) {
+        self.sync_wanted = true;
+    }
+
+    fn checkpoint_now(&mut self) {
+        self.checkpointer.want();
+    }
+
+    fn scrub(&mut self) {
+        self.begin_scrub();
+    }
+
+    fn pump(&mut self, now: Timestamp, events: &mut Vec<StoreEvent>) {
+        self.writer.now = self.writer.now.max(now);
+        self.poll();
+        if !self.failed {
+            self.pump_staging();
+            self.clean_blocks();
+            self.pump_collector();
+            self.sweep();
+            self.pump_checkpoint();
+            let (packing, partial) = (self.config.packing_delay, self.config.partial_page_delay);
+            if self.sync_wanted || self.life == Life::Draining {
+                for stream in StreamId::ALL {
+                    self.writer.flush(stream, &self.blocks, &mut self.port);
+                }
+            }
+            self.writer.flush_due(packing, partial, &self.blocks, &mut self.port);
+            let wanted = self.sync_wanted || self.somebody_waits_for_durability();
+            self.writer.sync(self.config.sync_interval, wanted, &mut self.port);
+            if self.sync_wanted && self.writer.all_durable() {
+                self.sync_wanted = false;
+            }
+            self.drain();
+        }
+        self.pump_walks();
+        self.poll();
+        self.stats.programmed_bytes = self.writer.programmed_pages * timestone_flash::PAGE_BYTES as u64;
+        events.append(&mut self.events);
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        if self.has_work() || !self.events.is_empty() || self.life == Life::Draining {
+            return Some(self.writer.now);
+        }
+        if self.failed {
+            return None;
+        }
+        let flush = self.writer.flush_deadline(self.config.packing_delay, self.config.partial_page_delay);
+        let sync = self.writer.sync_deadline(self.config.sync_interval);
+        flush.into_iter().chain(sync).min()
+    }
+
+    fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.port.device.wake_fd()
+    }
+
+    fn wait(&mut self, timeout: Duration) {
+        self.port.device.wait(timeout);
+    }
+
+    fn is_full(&self) -> bool {
+        self.failed
+            || self.writer.is_behind()
+            || self.staging.is_full()
+            || (self.blocks.free_count() <= self.blocks.reserve()
+                && !self.writer.has_room(StreamId::Hot, timestone_flash::PAGE_BYTES, &self.blocks))
+    }
+
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        if self.recycled_bytes + bytes.capacity() <= RECYCLE_BYTES {
+            self.recycled_bytes += bytes.capacity();
+            self.recycled.push(bytes);
+        }
+    }
+
+    fn shutdown(&mut self) {
+        if self.life == Life::Running {
+            self.life = Life::Draining;
+        }
+    }
+
+    fn stats(&self) -> StoreStats {
+        let spaces = &self.spaces.list;
+        let sum = |what: fn(&space::Space) -> u64| spaces.iter().map(what).sum::<u64>();
+        StoreStats {
+            keys: sum(|space| space.index.keys()),
+            versions: sum(|space| space.index.versions()),
+            dead_records: sum(|space| space.index.dead()),
+            index_bytes: sum(|space| space.index.bytes()),
+            cache_bytes: self.cache.bytes(),
+            blocks: self.blocks.count(),
+            free_blocks: self.blocks.free_count(),
+            ..self.stats
+        }
+    }
+}
+
+impl Mftl {
+    /// A block has been erased: what it held is really gone.
+    fn erased(&mut self, block: BlockId) {
+        let generation = self.port.device.generation(block);
+        for (keyspace, epoch, id) in self.collector.erased(block) {
+            if let Some(space) = self.spaces.get_mut(keyspace)
+                && space.epoch == epoch
+            {
+                space.index.erased(id);
+            }
+        }
+        if let Some(at) = self.cleaning.iter().position(|&other| other == block) {
+            self.cleaning.swap_remove(at);
+            self.blocks.cleaned();
+        }
+        self.blocks.release(block, generation);
+    }
+
+    /// Erases free blocks that a crash left in doubt, a few ahead of their use.
+    fn clean_blocks(&mut self) {
+        while let Some(block) = self.blocks.next_to_clean() {
+            self.cleaning.push(block);
+            self.erase(block);
+        }
+    }
+
+    /// Asks for a block's erase. Nobody may be reading in it.
+    fn erase(&mut self, block: BlockId) {
+        let entry = self.blocks.get_mut(block);
+        assert_eq!(entry.readers, 0, "a block with readers is not erased");
+        entry.state = BlockState::Erasing;
+        self.port.write(FlashOp::Erase { token: Purpose::Erase.token(u64::from(block.0)), block });
+    }
+
+    fn somebody_waits_for_durability(&self) -> bool {
+        self.life == Life::Draining
+            || self.collector.waits(&self.writer)
+            || self.checkpointer.waits()
+            || self.staging.waits()
     }
 }

@@ -1,0 +1,191 @@
+//! One page: header, records from the front, slot directory from the back.
+//!
+//! ```text
+//!   0 magic u32 │ 4 format u16 │ 6 kind u8 │ 7 zero u8 │ 8 crc u32 │ 12 generation u32 │ 16 page u32
+//!   20 count u16 │ 22 used u16 │ 24 store u64 │ 32 seed u64 │ 40 sequence u64 │ 48 records … │ … slot 1 │ slot 0
+//!   slot: offset u16 │ low 16 bits of the key's check u16
+//! ```
+//!
+//! The header's checksum (CRC-32C) covers the header behind it and the slots; records have their own. In pages of other kinds than
+//! records it covers the whole page. Generation and page number tell a page of this life of its block from leftovers and from
+//! misdirected writes.
+
+use timestone_flash::{Generation, PAGE_BYTES, PageId};
+
+use super::record::Record;
+use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+
+/// "TSPG" as it lies in memory.
+pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"TSPG");
+/// The version of everything that this module lays out.
+pub(crate) const FORMAT: u16 = 1;
+/// Bytes of a page header.
+pub(crate) const HEADER_BYTES: usize = 48;
+/// Bytes of a slot.
+pub(crate) const SLOT_BYTES: usize = 4;
+/// Bytes behind the header of a page that holds no records.
+pub(crate) const RAW_PAYLOAD: usize = PAGE_BYTES - HEADER_BYTES;
+
+/// What a page holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum PageKind {
+    /// Records of ordinary size.
+    Records = 1,
+    /// Records in a block of large values: their heads.
+    LargeHeads = 2,
+    /// A part of a large value.
+    LargePart = 3,
+    /// A part of a checkpoint.
+    Checkpoint = 4,
+}
+
+/// A page's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PageHeader {
+    pub(crate) kind: PageKind,
+    pub(crate) generation: Generation,
+    pub(crate) page: PageId,
+    /// Records in it; for other kinds, free for their use.
+    pub(crate) count: u16,
+    /// Where the next record would go; for other kinds, bytes used.
+    pub(crate) used: u16,
+    pub(crate) store: u64,
+    pub(crate) seed: u64,
+    /// Rises with every page that the store begins.
+    pub(crate) sequence: u64,
+}
+
+impl PageHeader {
+    /// The header of a page as it lies there, verified for magic, format and checksum only. `Err` has the format found.
+    pub(crate) fn read(page: &[u8]) -> Option<Result<Self, u16>> {
+        if u32_at(page, 0) != MAGIC {
+            return None;
+        }
+        if u32_at(page, 8) != checksum(page)? {
+            return None;
+        }
+        let format = u16_at(page, 4);
+        if format != FORMAT {
+            return Some(Err(format));
+        }
+        let kind = kind_of(page[6])?;
+        Some(Ok(Self {
+            kind,
+            generation: Generation(u32_at(page, 12)),
+            page: PageId(u32_at(page, 16)),
+            count: u16_at(page, 20),
+            used: u16_at(page, 22),
+            store: u64_at(page, 24),
+            seed: u64_at(page, 32),
+            sequence: u64_at(page, 40),
+        }))
+    }
+}
+
+fn kind_of(raw: u8) -> Option<PageKind> {
+    Some(match raw {
+        1 => PageKind::Records,
+        2 => PageKind::LargeHeads,
+        3 => PageKind::LargePart,
+        4 => PageKind::Checkpoint,
+        _ => return None,
+    })
+}
+
+fn checksum(page: &[u8]) -> Option<u32> {
+    match kind_of(page[6])? {
+        PageKind::Records | PageKind::LargeHeads => {
+            let slots = usize::from(u16_at(page, 20)) * SLOT_BYTES;
+            let first_slot = PAGE_BYTES.checked_sub(slots).filter(|&at| at >= HEADER_BYTES)?;
+            let head = crc32c::crc32c(&page[12..HEADER_BYTES]);
+            Some(crc32c::crc32c_append(head, &page[first_slot..PAGE_BYTES]))
+        }
+        PageKind::LargePart | PageKind::Checkpoint => Some(crc32c::crc32c(&page[12..PAGE_BYTES])),
+    }
+}
+
+/// Begins a page: zeroes it and writes its header, without a checksum.
+pub(crate) fn init_page(page: &mut [u8], header: &PageHeader) {
+    page.fill(0);
+    put_u32(page, 0, MAGIC);
+    put_u16(page, 4, FORMAT);
+    page[6] = header.kind as u8;
+    put_u32(page, 12, header.generation.0);
+    put_u32(page, 16, header.page.0);
+    put_u16(page, 20, header.count);
+    put_u16(page, 22, header.used);
+    put_u64(page, 24, header.store);
+    put_u64(page, 32, header.seed);
+    put_u64(page, 40, header.sequence);
+}
+
+/// Bytes that a further record may have.
+pub(crate) fn room(page: &[u8]) -> usize {
+    let slots = usize::from(u16_at(page, 20)) + 1;
+    (PAGE_BYTES - slots * SLOT_BYTES).saturating_sub(usize::from(u16_at(page, 22)))
+}
+
+/// Adds a record, which must fit.
+pub(crate) fn append(page: &mut [u8], record: &Record<'_>, check: u32) {
+    let bytes = record.bytes();
+    assert!(bytes <= room(page), "a record of {bytes} bytes fits the page");
+    let (count, used) = (u16_at(page, 20), u16_at(page, 22));
+    record.write(&mut page[usize::from(used)..]);
+    let slot = PAGE_BYTES - (usize::from(count) + 1) * SLOT_BYTES;
+    put_u16(page, slot, used);
+    put_u16(page, slot + 2, check as u16);
+    put_u16(page, 20, count + 1);
+    put_u16(page, 22, used + bytes as u16);
+}
+
+/// Writes the checksum: the page is complete.
+pub(crate) fn seal(page: &mut [u8]) {
+    let crc = checksum(page).expect("the header was written by init_page");
+    put_u32(page, 8, crc);
+}
+
+/// Whether this is page `page` of a store's block in `generation`, complete and undamaged in header and slots.
+pub(crate) fn verify(
+    bytes: &[u8],
+    page: PageId,
+    generation: Generation,
+    store: u64,
+) -> Result<PageHeader, &'static str> {
+    match PageHeader::read(bytes) {
+        None => Err("its header does not check out"),
+        Some(Err(_)) => Err("it is of another format"),
+        Some(Ok(header)) if header.store != store => Err("it belongs to another store"),
+        Some(Ok(header)) if header.page != page => Err("it was written to another place"),
+        Some(Ok(header)) if header.generation != generation => Err("it is of another generation"),
+        Some(Ok(header)) => Ok(header),
+    }
+}
+
+/// The raw bytes of every record of a page, from its start to the end of the record area. `None`: a slot makes no sense.
+pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
+    let count = usize::from(u16_at(page, 20)).min(RAW_PAYLOAD / SLOT_BYTES);
+    let used = usize::from(u16_at(page, 22)).min(PAGE_BYTES);
+    (0..count).map(move |slot| {
+        let at = usize::from(u16_at(page, PAGE_BYTES - (slot + 1) * SLOT_BYTES));
+        (HEADER_BYTES..used).contains(&at).then(|| &page[at..used])
+    })
+}
+
+/// The record of a page for which `wanted` holds, among those whose slot agrees with `check` and whose version is `version`.
+pub(crate) fn find<'a>(
+    page: &'a [u8],
+    check: u32,
+    version: timestone_types::Version,
+    wanted: impl Fn(&Record<'_>) -> bool,
+) -> Option<&'a [u8]> {
+    records(page).enumerate().find_map(|(slot, bytes)| {
+        let bytes = bytes?;
+        if u16_at(page, PAGE_BYTES - (slot + 1) * SLOT_BYTES + 2) != check as u16
+            || Record::peek_version(bytes) != Some(version)
+        {
+            return None;
+        }
+        wanted(&Record::read(bytes)?).then_some(bytes)
+    })
+}

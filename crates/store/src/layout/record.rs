@@ -1,0 +1,160 @@
+//! One record: a version of a key, a tombstone, a fence, or the head of a large value.
+//!
+//! ```text
+//!   0 crc u32 │ 4 flags u8 │ 5 zero u8 │ 6 key length u16 │ 8 value length u32 │ 12 keyspace u32 │ 16 hash u64
+//!   24 timestamp u64 │ 32 client u32 │ [36 expiry u64] │ key │ value
+//! ```
+//!
+//! The checksum (CRC-32C) covers everything behind itself. A record lies in one page; what does not fit is a *large* record,
+//! whose value is a [`super::LargeHead`]. The hash is kept so that recovery files a record where its writer did.
+
+use timestone_flash::PAGE_BYTES;
+use timestone_types::{ClientId, Expiry, KeyHash, KeyspaceId, Timestamp, Version};
+
+use super::{HEADER_BYTES, SLOT_BYTES, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+
+const FIXED: usize = 36;
+const EXPIRY: usize = 8;
+const TOMBSTONE: u8 = 1;
+const EXPIRES: u8 = 2;
+const LARGE: u8 = 4;
+const FENCE: u8 = 8;
+const LARGE_TOMBSTONE: u8 = LARGE | TOMBSTONE;
+
+/// The longest record: a page with nothing else in it.
+pub(crate) const MAX_RECORD_BYTES: usize = PAGE_BYTES - HEADER_BYTES - SLOT_BYTES;
+
+/// What a record is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RecordKind {
+    /// A key with a value.
+    Value,
+    /// A key that is absent from this version on. With an expiry: a value that had expired for every reader.
+    Tombstone,
+    /// A key with a value that lies in pages of its own.
+    Large,
+    /// A tombstone whose key lies in pages of its own.
+    LargeTombstone,
+    /// The keyspace's fence; no key, no value.
+    Fence,
+}
+
+impl RecordKind {
+    /// Whether the key is absent from this version on.
+    pub(crate) fn is_tombstone(self) -> bool {
+        matches!(self, Self::Tombstone | Self::LargeTombstone)
+    }
+
+    /// Whether the record's value is a [`super::LargeHead`].
+    pub(crate) fn is_large(self) -> bool {
+        matches!(self, Self::Large | Self::LargeTombstone)
+    }
+}
+
+/// A record, read in place or about to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Record<'a> {
+    pub(crate) kind: RecordKind,
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) hash: KeyHash,
+    pub(crate) version: Version,
+    pub(crate) expires_at: Expiry,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// Bytes that a record with such a key and value takes.
+    pub(crate) fn bytes_for(key: usize, value: usize, expires: bool) -> usize {
+        FIXED + if expires { EXPIRY } else { 0 } + key + value
+    }
+
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        Self::bytes_for(self.key.len(), self.value.len(), !self.expires_at.is_never())
+    }
+
+    /// Writes it at the start of `out`, which is at least [`Self::bytes`] long.
+    pub(crate) fn write(&self, out: &mut [u8]) {
+        let bytes = self.bytes();
+        let mut flags = match self.kind {
+            RecordKind::Value => 0,
+            RecordKind::Tombstone => TOMBSTONE,
+            RecordKind::Large => LARGE,
+            RecordKind::LargeTombstone => LARGE | TOMBSTONE,
+            RecordKind::Fence => FENCE,
+        };
+        let mut key_at = FIXED;
+        if !self.expires_at.is_never() {
+            flags |= EXPIRES;
+            put_u64(out, FIXED, self.expires_at.timestamp().as_nanos());
+            key_at += EXPIRY;
+        }
+        out[4] = flags;
+        out[5] = 0;
+        put_u16(out, 6, self.key.len() as u16);
+        put_u32(out, 8, self.value.len() as u32);
+        put_u32(out, 12, self.keyspace.get());
+        put_u64(out, 16, self.hash.0);
+        put_u64(out, 24, self.version.timestamp.as_nanos());
+        put_u32(out, 32, self.version.client.get());
+        let value_at = key_at + self.key.len();
+        out[key_at..value_at].copy_from_slice(self.key);
+        out[value_at..bytes].copy_from_slice(self.value);
+        let crc = crc32c::crc32c(&out[4..bytes]);
+        put_u32(out, 0, crc);
+    }
+
+    /// The version of the record at the start of `bytes`, without looking at anything else.
+    pub(crate) fn peek_version(bytes: &[u8]) -> Option<Version> {
+        if bytes.len() < FIXED {
+            return None;
+        }
+        Some(Version::new(Timestamp::from_nanos(u64_at(bytes, 24)), ClientId::new(u32_at(bytes, 32))))
+    }
+
+    /// Reads the record at the start of `bytes`; `None` when its lengths make no sense. The checksum is [`Self::intact`]'s.
+    pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
+        let version = Self::peek_version(bytes)?;
+        let flags = bytes[4];
+        let kind = match flags & !EXPIRES {
+            0 => RecordKind::Value,
+            TOMBSTONE => RecordKind::Tombstone,
+            LARGE => RecordKind::Large,
+            FENCE => RecordKind::Fence,
+            LARGE_TOMBSTONE => RecordKind::LargeTombstone,
+            _ => return None,
+        };
+        let mut key_at = FIXED;
+        let mut expires_at = Expiry::NEVER;
+        if flags & EXPIRES != 0 {
+            if bytes.len() < FIXED + EXPIRY {
+                return None;
+            }
+            expires_at = Expiry::at(Timestamp::from_nanos(u64_at(bytes, FIXED)));
+            key_at += EXPIRY;
+        }
+        let value_at = key_at + usize::from(u16_at(bytes, 6));
+        let end = value_at.checked_add(u32_at(bytes, 8) as usize)?;
+        if end > bytes.len() {
+            return None;
+        }
+        Some(Self {
+            kind,
+            keyspace: KeyspaceId::new(u32_at(bytes, 12)),
+            hash: KeyHash(u64_at(bytes, 16)),
+            version,
+            expires_at,
+            key: &bytes[key_at..value_at],
+            value: &bytes[value_at..end],
+        })
+    }
+
+    /// Reads the record at the start of `bytes` and verifies its checksum.
+    pub(crate) fn read_intact(bytes: &'a [u8]) -> Option<Self> {
+        let record = Self::read(bytes)?;
+        let flagged = bytes[4] & EXPIRES != 0;
+        let end = Self::bytes_for(record.key.len(), record.value.len(), flagged);
+        (crc32c::crc32c(&bytes[4..end]) == u32_at(bytes, 0)).then_some(record)
+    }
+}

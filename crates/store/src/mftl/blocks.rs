@@ -1,0 +1,332 @@
+//! The block table: what each erase block is for, how much of it is dead, and which one to collect next.
+//!
+//! ```text
+//!   Free ──take──► Open(stream) ──full──► Sealed ──choose──► Victim ──survivors durable──► Erasing ──► Free
+//! ```
+//!
+//! Dead bytes are an estimate, kept without reading anything: a superseded record counts as its block's average one. What was superseded by
+//! versions above the watermark cannot be collected yet; it waits in two buckets until the watermark has passed the
+//! youngest of them.
+//!
+//! Invariants: a block is in `free` if and only if its state is `Free`; a block with readers is not erased.
+
+use std::collections::BTreeSet;
+
+use timestone_flash::{BlockId, Generation, Geometry, PageId};
+use timestone_types::Timestamp;
+
+use super::writer::StreamId;
+
+/// What a block is doing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum BlockState {
+    Free,
+    /// Free, but it must be erased before use.
+    Dirty,
+    Open(StreamId),
+    Sealed,
+    Victim,
+    Erasing,
+    /// Damaged pages were met: what could be saved has been moved, the rest is kept for whoever wants to look.
+    Quarantined,
+}
+
+/// One erase block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub(crate) state: BlockState,
+    /// What it holds; meaningless when free.
+    pub(crate) stream: StreamId,
+    pub(crate) generation: Generation,
+    /// Pages begun.
+    pub(crate) pages: u32,
+    /// Pages whose programs have completed: these can be read from the device.
+    pub(crate) readable: u32,
+    /// Reads that must finish before the block is erased.
+    pub(crate) readers: u32,
+    /// Bytes of records (or pages of parts) written.
+    pub(crate) written: u32,
+    /// Records written.
+    pub(crate) records: u32,
+    /// Bytes known to be dead.
+    dead: u32,
+    closing: u32,
+    recent: u32,
+    closing_until: Timestamp,
+    recent_until: Timestamp,
+    /// Records with an expiry, and the latest of them.
+    expiring: u32,
+    expires_by: Timestamp,
+    /// The write clock when it was sealed.
+    sealed_at: u64,
+}
+
+impl Block {
+    fn free(generation: Generation) -> Self {
+        Self {
+            state: BlockState::Free,
+            stream: StreamId::Hot,
+            generation,
+            pages: 0,
+            readable: 0,
+            readers: 0,
+            written: 0,
+            records: 0,
+            dead: 0,
+            closing: 0,
+            recent: 0,
+            closing_until: Timestamp::ZERO,
+            recent_until: Timestamp::ZERO,
+            expiring: 0,
+            expires_by: Timestamp::ZERO,
+            sealed_at: 0,
+        }
+    }
+
+    fn average(&self) -> u32 {
+        if self.records == 0 { self.written } else { self.written / self.records }
+    }
+
+    /// How much of the block's space collection would have to move, in thousandths, by estimate. Space that was lost to packing moves with
+    /// its records and is not won; pages never begun are.
+    pub(crate) fn live_share(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
+        let mut dead = u64::from(self.dead);
+        if self.closing_until <= watermark {
+            dead += u64::from(self.closing);
+            if self.recent_until <= watermark {
+                dead += u64::from(self.recent);
+            }
+        }
+        if self.expiring > 0 && self.expires_by <= watermark {
+            dead = dead.max(u64::from(self.expiring) * u64::from(self.average()));
+        }
+        let written = u64::from(self.written).max(1);
+        let live = u64::from(self.written).saturating_sub(dead);
+        (live * 1000 * u64::from(self.pages) / (written * u64::from(pages_per_block))) as u32
+    }
+
+    /// Counts of the block, for a checkpoint.
+    pub(crate) fn counts(&self) -> [u32; 3] {
+        [self.written, self.records, self.dead.saturating_add(self.closing).saturating_add(self.recent)]
+    }
+}
+
+/// All blocks of the device.
+pub(crate) struct Blocks {
+    pub(crate) geometry: Geometry,
+    pub(crate) list: Vec<Block>,
+    free: BTreeSet<(u32, u32)>,
+    dirty: Vec<BlockId>,
+    /// Dirty blocks whose erase is under way.
+    cleaning: u32,
+    /// Pages begun since opening: the clock by which blocks age.
+    pub(crate) clock: u64,
+}
+
+impl Blocks {
+    /// A table without blocks.
+    pub(crate) fn new(geometry: Geometry) -> Self {
+        Self { geometry, list: Vec::new(), free: BTreeSet::new(), dirty: Vec::new(), cleaning: 0, clock: 1 }
+    }
+
+    /// Adds the next block, free.
+    pub(crate) fn add_free(&mut self, generation: Generation) {
+        self.free.insert((generation.0, self.list.len() as u32));
+        self.list.push(Block::free(generation));
+    }
+
+    /// Adds the next block, sealed, as recovery found it.
+    pub(crate) fn add_sealed(&mut self, generation: Generation, stream: StreamId, pages: u32) {
+        self.list.push(Block { state: BlockState::Sealed, stream, pages, readable: pages, ..Block::free(generation) });
+    }
+
+    /// Blocks that are free, or will be after an erase.
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.len() as u32 + self.dirty.len() as u32 + self.cleaning
+    }
+
+    /// Blocks that can be taken at once.
+    pub(crate) fn clean_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+
+    /// A block holds nothing, but must be erased before use.
+    pub(crate) fn set_dirty(&mut self, block: BlockId) {
+        self.get_mut(block).state = BlockState::Dirty;
+        self.dirty.push(block);
+    }
+
+    /// A block to erase, when few are clean.
+    pub(crate) fn next_to_clean(&mut self) -> Option<BlockId> {
+        const KEEP_CLEAN: u32 = 8;
+        if self.clean_count() + self.cleaning >= KEEP_CLEAN {
+            return None;
+        }
+        let block = self.dirty.pop()?;
+        self.cleaning += 1;
+        Some(block)
+    }
+
+    /// A block from [`Self::next_to_clean`] has been erased.
+    pub(crate) fn cleaned(&mut self) {
+        self.cleaning -= 1;
+    }
+
+    /// Blocks of the device.
+    pub(crate) fn count(&self) -> u32 {
+        self.list.len() as u32
+    }
+
+    /// Free blocks that puts must leave alone.
+    pub(crate) fn reserve(&self) -> u32 {
+        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 3
+    }
+
+    /// Below this many free blocks collection begins (or the device grows).
+    pub(crate) fn low_water(&self) -> u32 {
+        self.reserve() + self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 2
+    }
+
+    /// The block of a page.
+    pub(crate) fn of(&self, page: PageId) -> BlockId {
+        self.geometry.block_of(page)
+    }
+
+    /// The entry of a block.
+    pub(crate) fn get(&self, block: BlockId) -> &Block {
+        &self.list[block.0 as usize]
+    }
+
+    /// The entry of a block, to change it.
+    pub(crate) fn get_mut(&mut self, block: BlockId) -> &mut Block {
+        &mut self.list[block.0 as usize]
+    }
+
+    /// Takes the least worn free block, if more than `leave` are free.
+    pub(crate) fn take(&mut self, stream: StreamId, leave: u32) -> Option<BlockId> {
+        if self.free_count() <= leave {
+            return None;
+        }
+        let (generation, block) = self.free.pop_first()?;
+        self.list[block as usize] =
+            Block { state: BlockState::Open(stream), stream, ..Block::free(Generation(generation)) };
+        Some(BlockId(block))
+    }
+
+    /// No more pages will be begun in the block.
+    pub(crate) fn seal(&mut self, block: BlockId) {
+        let clock = self.clock;
+        let entry = self.get_mut(block);
+        debug_assert!(matches!(entry.state, BlockState::Open(_)));
+        entry.state = BlockState::Sealed;
+        entry.sealed_at = clock;
+    }
+
+    /// The block is erased.
+    pub(crate) fn release(&mut self, block: BlockId, generation: Generation) {
+        assert_eq!(self.get(block).readers, 0, "a block with readers is not erased");
+        *self.get_mut(block) = Block::free(generation);
+        self.free.insert((generation.0, block.0));
+    }
+
+    /// A record was written to a block.
+    pub(crate) fn wrote(&mut self, block: BlockId, bytes: u32, expires_by: Option<Timestamp>) {
+        let entry = self.get_mut(block);
+        entry.written += bytes;
+        entry.records += 1;
+        if let Some(at) = expires_by {
+            entry.expiring += 1;
+            entry.expires_by = entry.expires_by.max(at);
+        }
+    }
+
+    /// Counts and dead bytes that a checkpoint remembers.
+    pub(crate) fn restore_counts(&mut self, block: BlockId, counts: [u32; 3]) {
+        let entry = self.get_mut(block);
+        [entry.written, entry.records, entry.dead] = counts;
+    }
+
+    /// A record in `page` was superseded by a version at `by`.
+    pub(crate) fn superseded(&mut self, page: PageId, by: Timestamp, watermark: Timestamp) {
+        let block = self.of(page);
+        let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
+        if entry.closing_until <= watermark {
+            entry.dead = entry.dead.saturating_add(entry.closing);
+            entry.closing = entry.recent;
+            entry.closing_until = entry.recent_until;
+            entry.recent = 0;
+        }
+        entry.recent = entry.recent.saturating_add(entry.average());
+        entry.recent_until = entry.recent_until.max(by);
+    }
+
+    /// `bytes` of a block are dead for good.
+    pub(crate) fn died(&mut self, block: BlockId, bytes: u32) {
+        let entry = self.get_mut(block);
+        entry.dead = entry.dead.saturating_add(bytes);
+    }
+
+    /// The sealed block whose collection wins most: space won × age ÷ data moved (cost-benefit), if its live share is below
+    /// `limit` thousandths.
+    pub(crate) fn choose_victim(&self, watermark: Timestamp, limit: u32) -> Option<BlockId> {
+        let mut best = None;
+        for (number, block) in self.list.iter().enumerate() {
+            let busy = block.readable < block.pages || block.readers > 0;
+            if block.state != BlockState::Sealed || block.stream == StreamId::Checkpoint || busy {
+                continue;
+            }
+            let live = block.live_share(watermark, self.geometry.pages_per_block).min(1000);
+            if live >= limit {
+                continue;
+            }
+            let age = u128::from(self.clock.saturating_sub(block.sealed_at) + 1);
+            let score = u128::from(1000 - live) * age * 1024 / u128::from(1000 + live);
+            if best.is_none_or(|(most, _)| score > most) {
+                best = Some((score, BlockId(number as u32)));
+            }
+        }
+        best.map(|(_, block)| block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table() -> Blocks {
+        let geometry = Geometry { pages_per_block: 4, blocks: 8, max_blocks: 8 };
+        let mut blocks = Blocks::new(geometry);
+        for generation in [3, 1, 2, 5, 4, 8, 7, 6] {
+            blocks.add_free(Generation(generation));
+        }
+        blocks
+    }
+
+    #[test]
+    fn the_least_worn_block_is_taken_first() {
+        let mut blocks = table();
+        let order: Vec<u32> = (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free").0).collect();
+        assert_eq!(order, [1, 2, 0]);
+        assert_eq!(blocks.take(StreamId::Hot, 5), None, "five are left alone");
+    }
+
+    #[test]
+    fn what_is_superseded_above_the_watermark_counts_later() {
+        let mut blocks = table();
+        let block = blocks.take(StreamId::Hot, 0).expect("free");
+        for _ in 0..10 {
+            blocks.wrote(block, 1000, None);
+        }
+        blocks.get_mut(block).pages = 4;
+        blocks.get_mut(block).readable = 4;
+        blocks.seal(block);
+        let page = blocks.geometry.page(block, 0);
+        for _ in 0..9 {
+            blocks.superseded(page, Timestamp::from_nanos(50), Timestamp::from_nanos(10));
+        }
+        assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(10), 4), 1000);
+        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 600), None);
+        assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(50), 4), 100);
+        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(50), 600), Some(block));
+    }
+}

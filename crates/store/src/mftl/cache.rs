@@ -1,0 +1,426 @@
+//! The record cache: whole records in an append log of segments, admitted and kept by frequency (S3-FIFO).
+//!
+//! ```text
+//!   insert ─► small queue (a tenth) ──asked for meanwhile──► main queue ──asked for meanwhile──► main again
+//!                     └──not asked for──► ghost (remembers the key)      └──not──► gone
+//!                          insert of a remembered key ─► main queue
+//! ```
+//!
+//! Segments of [`SEGMENT_BYTES`] are allocated as they are needed, up to the bound; a full queue gives up its oldest segment whole, copying
+//! only what was asked for. Records are found through a table of 8-byte slots in cache-line-sized buckets of eight: a hit costs one miss for
+//! the bucket and one for the record. The table is sized once and zeroed lazily by the system: an idle cache costs next to nothing.
+//!
+//! What it deliberately does not do: serve as the truth. A record that is not here is on flash or in a page that is being written.
+//!
+//! Invariant: a slot in the table points to a record whose header repeats what it is filed under; a record without slot is dead.
+
+use std::collections::VecDeque;
+
+use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
+
+use super::index::KeyId;
+use crate::layout::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+
+/// Bytes of a log segment: small enough that giving one up takes tens of microseconds.
+const SEGMENT_BYTES: usize = 256 * 1024;
+/// Records longer than this are not cached: one would push too many others out.
+const MAX_RECORD: usize = SEGMENT_BYTES / 8;
+/// Slots of a bucket: one cache line.
+const WAYS: usize = 8;
+/// Cached bytes for which one slot is provided; smaller records push each other out of their buckets earlier.
+const BYTES_PER_SLOT: u64 = 192;
+/// How often "asked for" is counted, at most.
+const MAX_FREQUENCY: u64 = 3;
+
+const HEADER: usize = 48;
+
+/// What a record is filed under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CacheKey<'a> {
+    pub(crate) keyspace: KeyspaceId,
+    pub(crate) id: KeyId,
+    pub(crate) version: Version,
+    pub(crate) key: &'a [u8],
+}
+
+impl CacheKey<'_> {
+    /// Mixes what finds the record: not the key's bytes, which the id stands for.
+    fn hash(&self) -> u64 {
+        let version = self.version.timestamp.as_nanos() ^ u64::from(self.version.client.get()) << 40;
+        let mixed = (self.family() ^ version).wrapping_mul(0x9fb2_1c65_1e98_df25);
+        mixed ^ mixed >> 29
+    }
+
+    /// As [`Self::hash`], the same for all versions of a key.
+    fn family(&self) -> u64 {
+        let mixed = self.id.mixed() ^ u64::from(self.keyspace.get()).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        mixed ^ mixed >> 32
+    }
+}
+
+/// A record's place, valid until the next insert.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    segment: u32,
+    offset: u32,
+}
+
+/// A slot: 27 bits of fingerprint, 2 of frequency, 35 of place plus one (zero is an empty slot).
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Slot(u64);
+
+impl Slot {
+    const PLACE_BITS: u32 = 35;
+    const OFFSET_BITS: u32 = 15;
+
+    fn new(hash: u64, frequency: u64, place: Place) -> Self {
+        let raw = (u64::from(place.segment) << Self::OFFSET_BITS | u64::from(place.offset / 8)) + 1;
+        Self(hash >> 37 << 37 | frequency << Self::PLACE_BITS | raw)
+    }
+
+    fn matches(self, hash: u64) -> bool {
+        self.0 != 0 && self.0 >> 37 == hash >> 37
+    }
+
+    fn frequency(self) -> u64 {
+        self.0 >> Self::PLACE_BITS & 3
+    }
+
+    fn asked_for(self) -> Self {
+        if self.frequency() == MAX_FREQUENCY { self } else { Self(self.0 + (1 << Self::PLACE_BITS)) }
+    }
+
+    fn place(self) -> Place {
+        let raw = (self.0 & ((1 << Self::PLACE_BITS) - 1)) - 1;
+        Place { segment: (raw >> Self::OFFSET_BITS) as u32, offset: (raw & ((1 << Self::OFFSET_BITS) - 1)) as u32 * 8 }
+    }
+}
+
+const _: () = assert!(SEGMENT_BYTES / 8 == 1 << Slot::OFFSET_BITS);
+
+#[derive(Debug, Default)]
+struct Segment {
+    bytes: Box<[u8]>,
+    used: usize,
+}
+
+/// The cache of one store.
+pub(crate) struct Cache {
+    buckets: Vec<[u64; WAYS]>,
+    ghosts: Vec<u32>,
+    segments: Vec<Segment>,
+    free: Vec<u32>,
+    /// Oldest first; the last of each is being filled.
+    small: VecDeque<u32>,
+    main: VecDeque<u32>,
+    max_segments: usize,
+}
+
+impl Cache {
+    /// A cache of `bytes`, table and ghosts included; below about three segments there is none.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let slots = (bytes / BYTES_PER_SLOT) as usize;
+        let buckets = (slots / WAYS).max(1);
+        let ghosts = slots.max(1);
+        let table = (buckets * WAYS * 8 + ghosts * 4) as u64;
+        let max_segments = (bytes.saturating_sub(table) as usize) / SEGMENT_BYTES;
+        let max_segments = if max_segments < 3 { 0 } else { max_segments.min(1 << 20) };
+        let (buckets, ghosts) = if max_segments == 0 { (0, 0) } else { (buckets, ghosts) };
+        Self {
+            buckets: vec![[0; WAYS]; buckets],
+            ghosts: vec![0; ghosts],
+            segments: Vec::new(),
+            free: Vec::new(),
+            small: VecDeque::new(),
+            main: VecDeque::new(),
+            max_segments,
+        }
+    }
+
+    /// Bytes of memory in use, as far as the table is touched in proportion to the log.
+    pub(crate) fn bytes(&self) -> u64 {
+        let table = (self.buckets.len() * WAYS * 8 + self.ghosts.len() * 4) as u64;
+        (self.segments.iter().map(|segment| segment.bytes.len()).sum::<usize>()) as u64 + table
+    }
+
+    /// How many main-queue segments there are room for: the rest is the small queue's tenth and one spare.
+    fn small_target(&self) -> usize {
+        (self.max_segments / 10).max(1)
+    }
+
+    fn bucket_of(&self, hash: u64) -> usize {
+        ((u128::from(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * self.buckets.len() as u128) >> 64) as usize
+    }
+
+    /// Finds a record and notes that it was asked for.
+    pub(crate) fn find(&mut self, key: CacheKey<'_>) -> Option<Place> {
+        if self.max_segments == 0 {
+            return None;
+        }
+        let hash = key.hash();
+        let bucket = self.bucket_of(hash);
+        for way in 0..WAYS {
+            let slot = Slot(self.buckets[bucket][way]);
+            if slot.matches(hash) && self.is(slot.place(), key) {
+                self.buckets[bucket][way] = slot.asked_for().0;
+                return Some(slot.place());
+            }
+        }
+        None
+    }
+
+    /// The key of a cached version that is known by its id only.
+    pub(crate) fn find_by_id(&self, keyspace: KeyspaceId, id: KeyId, version: Version) -> Option<Place> {
+        if self.max_segments == 0 {
+            return None;
+        }
+        let key = CacheKey { keyspace, id, version, key: &[] };
+        let hash = key.hash();
+        let bucket = &self.buckets[self.bucket_of(hash)];
+        bucket.iter().map(|&raw| Slot(raw)).filter(|slot| slot.matches(hash)).map(Slot::place).find(|&place| {
+            let found = self.filed_under(place);
+            found.keyspace == keyspace && found.id == id && found.version == version
+        })
+    }
+
+    fn record(&self, place: Place) -> &[u8] {
+        &self.segments[place.segment as usize].bytes[place.offset as usize..]
+    }
+
+    fn filed_under(&self, place: Place) -> CacheKey<'_> {
+        let bytes = self.record(place);
+        let key_end = HEADER + usize::from(u16_at(bytes, 6));
+        CacheKey {
+            keyspace: KeyspaceId::new(u32_at(bytes, 8)),
+            id: KeyId { segment: u16_at(bytes, 4), tag: u32_at(bytes, 12), check: u32_at(bytes, 16) },
+            version: Version::new(
+                Timestamp::from_nanos(u64_at(bytes, 24)),
+                timestone_types::ClientId::new(u32_at(bytes, 20)),
+            ),
+            key: &bytes[HEADER..key_end],
+        }
+    }
+
+    fn is(&self, place: Place, key: CacheKey<'_>) -> bool {
+        let found = self.filed_under(place);
+        found.version == key.version && found.keyspace == key.keyspace && found.key == key.key
+    }
+
+    /// The key of a record.
+    pub(crate) fn key(&self, place: Place) -> &[u8] {
+        self.filed_under(place).key
+    }
+
+    /// The value of a record.
+    pub(crate) fn value(&self, place: Place) -> &[u8] {
+        let bytes = self.record(place);
+        let start = HEADER + usize::from(u16_at(bytes, 6));
+        &bytes[start..start + u32_at(bytes, 0) as usize]
+    }
+
+    /// The expiry of a record.
+    pub(crate) fn expires_at(&self, place: Place) -> Expiry {
+        Expiry::at(Timestamp::from_nanos(u64_at(self.record(place), 32)))
+    }
+
+    /// Adds a record that is not there. Records that are too long are left out.
+    pub(crate) fn insert(&mut self, key: CacheKey<'_>, expires_at: Expiry, value: &[u8]) {
+        let bytes = (HEADER + key.key.len() + value.len()).next_multiple_of(8);
+        if self.max_segments == 0 || bytes > MAX_RECORD {
+            return;
+        }
+        let family = key.family();
+        let ghost = (family as usize) % self.ghosts.len();
+        let remembered = self.ghosts[ghost] != 0 && self.ghosts[ghost] == (family >> 32) as u32;
+        let Some(place) = self.reserve(remembered, bytes) else { return };
+        let at = place.offset as usize;
+        let out = &mut self.segments[place.segment as usize].bytes[at..at + bytes];
+        put_u32(out, 0, value.len() as u32);
+        put_u16(out, 4, key.id.segment);
+        put_u16(out, 6, key.key.len() as u16);
+        put_u32(out, 8, key.keyspace.get());
+        put_u32(out, 12, key.id.tag);
+        put_u32(out, 16, key.id.check);
+        put_u32(out, 20, key.version.client.get());
+        put_u64(out, 24, key.version.timestamp.as_nanos());
+        put_u64(out, 32, expires_at.timestamp().as_nanos());
+        put_u32(out, 40, bytes as u32);
+        let value_at = HEADER + key.key.len();
+        out[HEADER..value_at].copy_from_slice(key.key);
+        out[value_at..value_at + value.len()].copy_from_slice(value);
+        self.file(key.hash(), 0, place);
+    }
+
+    /// Puts a slot into its bucket, over an empty one or the one asked for least.
+    fn file(&mut self, hash: u64, frequency: u64, place: Place) {
+        let bucket = self.bucket_of(hash);
+        let slots = &mut self.buckets[bucket];
+        let rank = |raw: u64| if raw == 0 { 0 } else { 1 + Slot(raw).frequency() };
+        let way = (0..WAYS).min_by_key(|&way| rank(slots[way])).unwrap_or(0);
+        slots[way] = Slot::new(hash, frequency, place).0;
+    }
+
+    /// Room for a record at the end of a queue.
+    fn reserve(&mut self, main: bool, bytes: usize) -> Option<Place> {
+        let last = if main { self.main.back() } else { self.small.back() };
+        let fits = last.is_some_and(|&segment| self.segments[segment as usize].used + bytes <= SEGMENT_BYTES);
+        if !fits {
+            let segment = self.free_segment()?;
+            // Giving a segment up may have begun a new one at the end of the main queue: it stays in use.
+            if main { self.main.push_back(segment) } else { self.small.push_back(segment) }
+        }
+        let segment = if main { *self.main.back()? } else { *self.small.back()? };
+        let offset = self.segments[segment as usize].used;
+        self.segments[segment as usize].used += bytes;
+        Some(Place { segment, offset: offset as u32 })
+    }
+
+    /// An empty segment; one more always stays free, for what is kept when a segment is given up.
+    fn free_segment(&mut self) -> Option<u32> {
+        for round in 0.. {
+            let unallocated = self.max_segments - self.segments.len();
+            if self.free.len() + unallocated > 1 {
+                break;
+            }
+            let victim = if self.small.len() > self.small_target() { self.small.pop_front() } else { None };
+            match victim.or_else(|| self.main.pop_front()).or_else(|| self.small.pop_front()) {
+                Some(segment) => self.give_up(segment, round >= 2),
+                None => return None,
+            }
+        }
+        Some(self.take_free())
+    }
+
+    fn take_free(&mut self) -> u32 {
+        if let Some(segment) = self.free.pop() {
+            return segment;
+        }
+        self.segments.push(Segment { bytes: vec![0; SEGMENT_BYTES].into_boxed_slice(), used: 0 });
+        (self.segments.len() - 1) as u32
+    }
+
+    /// Empties a segment; what was asked for moves to the main queue, unless `all` must go.
+    fn give_up(&mut self, segment: u32, all: bool) {
+        let mut bytes = core::mem::take(&mut self.segments[segment as usize].bytes);
+        let used = core::mem::replace(&mut self.segments[segment as usize].used, 0);
+        let mut at = 0;
+        while at < used {
+            let place = Place { segment, offset: at as u32 };
+            let record = &bytes[at..];
+            let length = u32_at(record, 40) as usize;
+            let (hash, family) = Self::hashes(record);
+            if let Some((bucket, way)) = self.slot_at(hash, place) {
+                let frequency = Slot(self.buckets[bucket][way]).frequency();
+                self.buckets[bucket][way] = 0;
+                if frequency > 0 && !all {
+                    self.keep(hash, frequency - 1, &record[..length]);
+                } else {
+                    let ghost = (family as usize) % self.ghosts.len();
+                    self.ghosts[ghost] = (family >> 32) as u32;
+                }
+            }
+            at += length;
+        }
+        core::mem::swap(&mut self.segments[segment as usize].bytes, &mut bytes);
+        self.free.push(segment);
+    }
+
+    fn hashes(record: &[u8]) -> (u64, u64) {
+        let key = CacheKey {
+            keyspace: KeyspaceId::new(u32_at(record, 8)),
+            id: KeyId { segment: u16_at(record, 4), tag: u32_at(record, 12), check: u32_at(record, 16) },
+            version: Version::new(
+                Timestamp::from_nanos(u64_at(record, 24)),
+                timestone_types::ClientId::new(u32_at(record, 20)),
+            ),
+            key: &[],
+        };
+        (key.hash(), key.family())
+    }
+
+    fn slot_at(&self, hash: u64, place: Place) -> Option<(usize, usize)> {
+        let bucket = self.bucket_of(hash);
+        let way = self.buckets[bucket].iter().position(|&raw| raw != 0 && Slot(raw).place() == place)?;
+        Some((bucket, way))
+    }
+
+    /// Appends a record to the main queue again; the spare segment is there for it.
+    fn keep(&mut self, hash: u64, frequency: u64, record: &[u8]) {
+        let fits =
+            self.main.back().is_some_and(|&last| self.segments[last as usize].used + record.len() <= SEGMENT_BYTES);
+        if !fits {
+            if self.free.is_empty() && self.segments.len() == self.max_segments {
+                return;
+            }
+            let fresh = self.take_free();
+            self.main.push_back(fresh);
+        }
+        let Some(&last) = self.main.back() else { return };
+        let segment = &mut self.segments[last as usize];
+        let offset = segment.used;
+        segment.bytes[offset..offset + record.len()].copy_from_slice(record);
+        segment.used += record.len();
+        self.file(hash, frequency, Place { segment: last, offset: offset as u32 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{ClientId, KeyHash};
+
+    use super::*;
+
+    fn key(n: u64, bytes: &[u8]) -> CacheKey<'_> {
+        let hash = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        CacheKey {
+            keyspace: KeyspaceId::DEFAULT,
+            id: KeyId::new(KeyHash(hash ^ hash >> 31), n as u32),
+            version: Version::new(Timestamp::from_nanos(n + 1), ClientId::new(1)),
+            key: bytes,
+        }
+    }
+
+    #[test]
+    fn what_was_inserted_is_found_with_its_key_only() {
+        let mut cache = Cache::new(4 << 20);
+        let expires = Expiry::at(Timestamp::from_nanos(77));
+        cache.insert(key(1, b"one"), expires, b"value");
+        let place = cache.find(key(1, b"one")).expect("cached");
+        assert_eq!(
+            (cache.value(place), cache.key(place), cache.expires_at(place)),
+            (&b"value"[..], &b"one"[..], expires)
+        );
+        assert_eq!(cache.find(key(1, b"two")), None);
+        assert_eq!(cache.find(key(2, b"one")), None);
+        let plain = key(1, b"");
+        assert_eq!(cache.find_by_id(plain.keyspace, plain.id, plain.version), Some(place));
+    }
+
+    #[test]
+    fn memory_stays_within_the_bound_and_hot_records_stay() {
+        let bound = 4 << 20;
+        let mut cache = Cache::new(bound);
+        let value = [7; 500];
+        let hot: Vec<[u8; 8]> = (0..1000u64).map(u64::to_le_bytes).collect();
+        for (n, bytes) in hot.iter().enumerate() {
+            cache.insert(key(n as u64, bytes), Expiry::NEVER, &value);
+        }
+        for n in 1000..100_000u64 {
+            cache.insert(key(n, &n.to_le_bytes()), Expiry::NEVER, &value);
+            if n % 4 == 0 {
+                let n = n / 4 % 1000;
+                cache.find(key(n, &hot[n as usize]));
+            }
+        }
+        assert!(cache.bytes() <= bound, "{} bytes", cache.bytes());
+        let kept = (0..1000).filter(|&n| cache.find(key(n, &hot[n as usize])).is_some()).count();
+        assert!(kept > 950, "{kept} of 1000 hot records survived a flood of cold ones");
+    }
+
+    #[test]
+    fn without_memory_there_is_no_cache() {
+        let mut cache = Cache::new(1000);
+        cache.insert(key(1, b"one"), Expiry::NEVER, b"value");
+        assert_eq!((cache.find(key(1, b"one")), cache.bytes()), (None, 0));
+    }
+}

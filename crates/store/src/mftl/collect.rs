@@ -1,0 +1,457 @@
+//! The collector: one for flash space and for version retention (SEMEL §3.1 "Garbage collection").
+//!
+//! ```text
+//!   choose victim ─► read it, 128 KiB at a time ─► per record: dead? │ survivor ─► cold stream, index moved
+//!        (cost-benefit)                                              │ large value ─► staging
+//!                  ─► wait until survivors are durable and readers are gone ─► erase ─► free
+//! ```
+//!
+//! Paced by consumption: each pump moves a few pages for every page that puts have used, more when free blocks run short, and
+//! never more than [`MAX_PAGES_PER_PUMP`]. Before it has to work hard the device grows. When no block is worth collecting and no free one is left for
+//! puts, the store is *stuck*: really full, until something is deleted and the watermark passes it.
+//!
+//! A tombstone goes only when its key has no older record on flash at all and the caller has promised that none will come (`settled`).
+//! A block with damaged pages is emptied of what can be saved and then left alone.
+
+use std::collections::VecDeque;
+
+use timestone_flash::{AlignedBuffer, BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
+use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
+
+use super::Mftl;
+use super::blocks::BlockState;
+use super::index::{Fate, KeyId, Location};
+use super::port::Purpose;
+use super::reads::{For, Waiter, head_is_void};
+use super::writer::{StreamId, Writer};
+use crate::layout::{self, LargeHead, PageKind, Record, RecordKind};
+use crate::limits::{GROUP_PAGES, MAX_VICTIMS};
+
+/// Pages that one pump looks at, at most: some 300 µs of work.
+const MAX_PAGES_PER_PUMP: u32 = 64;
+/// Large values of one victim that are moved at once.
+const MAX_RESTAGING: u32 = 4;
+/// While the device can grow, only blocks with less than this many thousandths alive are collected.
+const EASY: u32 = 500;
+/// Without growth, blocks up to this live share are collected.
+const HARD: u32 = 970;
+
+/// A block on its way to be erased.
+struct Victim {
+    block: BlockId,
+    next_read: u32,
+    reading: bool,
+    /// Pages that were read and not looked at yet: first index, count, bytes.
+    chunk: Option<(u32, u32, AlignedBuffer)>,
+    page: u32,
+    record: usize,
+    dead: Vec<(KeyspaceId, u32, KeyId)>,
+    large: VecDeque<(KeyspaceId, KeyId, Version)>,
+    restaging: u32,
+    damaged: bool,
+    /// Ordinals that must be durable, once everything is moved.
+    barrier: Option<(u64, u64)>,
+    erasing: bool,
+}
+
+/// The collector of one store.
+#[derive(Default)]
+pub(super) struct Collector {
+    victims: Vec<Victim>,
+    /// Bytes put since the last pump.
+    pub(super) consumed: u64,
+    /// Nothing is worth collecting.
+    pub(super) stuck: bool,
+    pub(super) growth_failed: bool,
+    credit: u64,
+    /// The write clock and watermark at which the last search found nothing.
+    fruitless: Option<(u64, Timestamp)>,
+}
+
+impl Collector {
+    /// Whether the next pump can do something.
+    pub(super) fn has_work(&self) -> bool {
+        self.victims.iter().any(|victim| victim.chunk.is_some())
+    }
+
+    /// Whether some victim waits for its survivors to become durable.
+    pub(super) fn waits(&self, writer: &Writer) -> bool {
+        self.victims.iter().any(|victim| {
+            victim.barrier.is_some_and(|(cold, large)| {
+                !writer.is_durable(StreamId::Cold, cold) || !writer.is_durable(StreamId::Large, large)
+            })
+        })
+    }
+
+    /// The blocks that are being emptied.
+    pub(super) fn victims(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.victims.iter().map(|victim| victim.block)
+    }
+
+    /// A victim has been erased; returns what its graves no longer need to count.
+    pub(super) fn erased(&mut self, block: BlockId) -> Vec<(KeyspaceId, u32, KeyId)> {
+        match self.victims.iter().position(|victim| victim.block == block) {
+            Some(at) => self.victims.swap_remove(at).dead,
+            None => Vec::new(),
+        }
+    }
+}
+
+/// A large value of a victim has arrived elsewhere, or needs not.
+pub(super) fn restaged(collector: &mut Collector, block: BlockId) {
+    if let Some(victim) = collector.victims.iter_mut().find(|victim| victim.block == block) {
+        victim.restaging -= 1;
+    }
+}
+
+/// A large value of a victim could not be read.
+pub(super) fn restage_failed(collector: &mut Collector, block: BlockId) {
+    if let Some(victim) = collector.victims.iter_mut().find(|victim| victim.block == block) {
+        victim.damaged = true;
+        victim.restaging -= 1;
+    }
+}
+
+impl Mftl {
+    /// Grows, chooses, moves, erases: a little of each.
+    pub(super) fn pump_collector(&mut self) {
+        let consumed = core::mem::take(&mut self.collector.consumed);
+        let (free, low, reserve) = (self.blocks.free_count(), self.blocks.low_water(), self.blocks.reserve());
+        let coming = self.collector.victims.iter().filter(|victim| victim.barrier.is_some()).count() as u32;
+        if free + coming < low {
+            self.make_room(free, reserve);
+        }
+        // Moving a page's worth wins less than a page: four pages for each one used keep up until blocks are four fifths alive; scarcer
+        // blocks raise the pace.
+        self.collector.credit = (self.collector.credit + consumed * 4).min(u64::from(MAX_PAGES_PER_PUMP) << 12);
+        let mut pages = (self.collector.credit / PAGE_BYTES as u64) as u32;
+        if free <= reserve {
+            pages = MAX_PAGES_PER_PUMP;
+        } else if consumed == 0 {
+            pages = pages.max(8);
+        }
+        self.collector.credit -= (u64::from(pages) * PAGE_BYTES as u64).min(self.collector.credit);
+        for at in 0..self.collector.victims.len() {
+            self.advance(at, &mut pages);
+        }
+        let mut at = 0;
+        while at < self.collector.victims.len() {
+            let victim = &self.collector.victims[at];
+            if victim.damaged && victim.barrier.is_some() {
+                // What could be saved has moved. The rest stays for whoever wants to look.
+                let block = victim.block;
+                tracing::warn!(block = block.0, "a block with damaged pages is set aside");
+                self.blocks.get_mut(block).state = BlockState::Quarantined;
+                self.collector.victims.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn make_room(&mut self, free: u32, reserve: u32) {
+        let room = self.blocks.geometry.max_blocks - self.blocks.count();
+        let can_grow = room > 0 && !self.collector.growth_failed;
+        let limit = if can_grow { EASY } else { HARD };
+        let wanted = if free <= reserve { MAX_VICTIMS / 2 } else { 1 };
+        let searched = (self.blocks.clock / 8, self.watermark);
+        if self.collector.victims.len() < wanted && self.collector.fruitless != Some(searched) {
+            match self.blocks.choose_victim(self.watermark, limit) {
+                Some(block) => {
+                    self.collector.stuck = false;
+                    self.begin_victim(block);
+                }
+                None => {
+                    self.collector.fruitless = Some(searched);
+                    if free <= reserve && !can_grow && self.collector.victims.is_empty() {
+                        // Open blocks may hold most of what is dead: end them, so that they can be chosen next time.
+                        self.collector.stuck = true;
+                    }
+                }
+            }
+        }
+        if can_grow && !self.growing && self.collector.victims.is_empty() {
+            let blocks = (self.blocks.count() / 8).clamp(16, 1024).min(room);
+            self.growing = true;
+            self.port.write(FlashOp::Grow { token: Purpose::Grow.token(0), blocks });
+        }
+    }
+
+    fn begin_victim(&mut self, block: BlockId) {
+        self.blocks.get_mut(block).state = BlockState::Victim;
+        self.collector.victims.push(Victim {
+            block,
+            next_read: 0,
+            reading: false,
+            chunk: None,
+            page: 0,
+            record: 0,
+            dead: Vec::new(),
+            large: VecDeque::new(),
+            restaging: 0,
+            damaged: false,
+            barrier: None,
+            erasing: false,
+        });
+    }
+
+    /// Does what can be done for one victim now.
+    fn advance(&mut self, at: usize, budget: &mut u32) {
+        let victim = &mut self.collector.victims[at];
+        let block = victim.block;
+        let pages = self.blocks.get(block).pages;
+        if let Some((first, count, bytes)) = victim.chunk.take() {
+            let rest = self.collect_chunk(at, first, count, &bytes, budget);
+            if rest {
+                self.collector.victims[at].chunk = Some((first, count, bytes));
+                return;
+            }
+            self.port.give(bytes);
+        }
+        let victim = &mut self.collector.victims[at];
+        if !victim.reading && victim.chunk.is_none() && victim.next_read < pages {
+            let count = GROUP_PAGES.min(pages - victim.next_read);
+            let first = victim.next_read;
+            victim.next_read += count;
+            victim.reading = true;
+            self.blocks.get_mut(block).readers += 1;
+            let page = self.blocks.geometry.page(block, first);
+            let buffer = self.port.buffer(count);
+            let token = Purpose::VictimRead.token(u64::from(block.0) << 16 | u64::from(first));
+            self.port.read(FlashOp::Read { token, page, pages: count, buffer });
+            return;
+        }
+        if victim.reading || victim.next_read < pages {
+            return;
+        }
+        self.restage_some(at);
+        let victim = &mut self.collector.victims[at];
+        if victim.restaging > 0 || !victim.large.is_empty() {
+            return;
+        }
+        let Some((cold, large)) = victim.barrier else {
+            victim.barrier = Some((self.writer.ordinal(StreamId::Cold), self.writer.ordinal(StreamId::Large)));
+            if self.blocks.free_count() <= self.blocks.reserve() {
+                self.writer.flush(StreamId::Cold, &self.blocks, &mut self.port);
+                self.writer.flush(StreamId::Large, &self.blocks, &mut self.port);
+            }
+            return;
+        };
+        let durable = self.writer.is_durable(StreamId::Cold, cold) && self.writer.is_durable(StreamId::Large, large);
+        let victim = &mut self.collector.victims[at];
+        if durable && !victim.erasing && !victim.damaged && self.blocks.get(block).readers == 0 {
+            victim.erasing = true;
+            self.stats.collected_blocks += 1;
+            self.erase(block);
+        }
+    }
+
+    /// Some pages of a victim have been read.
+    pub(super) fn victim_read(&mut self, number: u64, result: Result<(), FlashError>, bytes: AlignedBuffer) {
+        let (block, first) = (BlockId((number >> 16) as u32), (number & 0xffff) as u32);
+        self.blocks.get_mut(block).readers -= 1;
+        let count = GROUP_PAGES.min(self.blocks.get(block).pages - first);
+        let Some(victim) = self.collector.victims.iter_mut().find(|victim| victim.block == block) else { return };
+        victim.reading = false;
+        victim.page = 0;
+        victim.record = 0;
+        if result.is_err() {
+            victim.damaged = true;
+            self.stats.corrupt += 1;
+            self.port.give(bytes);
+            return;
+        }
+        victim.chunk = Some((first, count, bytes));
+    }
+
+    /// Looks at the pages of a chunk. True when the budget (or the space for survivors) ended first.
+    fn collect_chunk(&mut self, at: usize, first: u32, count: u32, bytes: &[u8], budget: &mut u32) -> bool {
+        let block = self.collector.victims[at].block;
+        let generation = self.blocks.get(block).generation;
+        while self.collector.victims[at].page < count {
+            if *budget == 0 || self.writer.is_behind() {
+                return true;
+            }
+            let index = self.collector.victims[at].page;
+            let page = self.blocks.geometry.page(block, first + index);
+            let bytes = &bytes[index as usize * PAGE_BYTES..(index as usize + 1) * PAGE_BYTES];
+            match layout::verify(bytes, page, generation, self.config.store_id) {
+                Ok(header) if matches!(header.kind, PageKind::Records | PageKind::LargeHeads) => {
+                    if !self.collect_records(at, page, bytes) {
+                        return true;
+                    }
+                }
+                Ok(header) if header.kind == PageKind::LargePart => self.collect_part(at, bytes),
+                Ok(_) => {}
+                Err(_) => {
+                    self.stats.corrupt += 1;
+                    self.collector.victims[at].damaged = true;
+                }
+            }
+            *budget -= 1;
+            let victim = &mut self.collector.victims[at];
+            victim.page += 1;
+            victim.record = 0;
+        }
+        false
+    }
+
+    /// Decides about every record of a page. False when there is no space for survivors.
+    fn collect_records(&mut self, at: usize, page: PageId, bytes: &[u8]) -> bool {
+        let done = self.collector.victims[at].record;
+        for raw in layout::records(bytes).skip(done) {
+            match raw.and_then(Record::read_intact) {
+                Some(record) => {
+                    if !self.collect_record(at, page, &record) {
+                        return false;
+                    }
+                }
+                None => {
+                    self.stats.corrupt += 1;
+                    self.collector.victims[at].damaged = true;
+                }
+            }
+            self.collector.victims[at].record += 1;
+        }
+        true
+    }
+
+    fn collect_record(&mut self, at: usize, page: PageId, record: &Record<'_>) -> bool {
+        let (watermark, settled) = (self.watermark, self.settled);
+        if record.kind == RecordKind::Fence {
+            return self.move_fence(page, record);
+        }
+        let head = if record.kind.is_large() { LargeHead::read(record.value) } else { None };
+        if head.as_ref().is_some_and(|head| head_is_void(head, &self.blocks)) {
+            return true;
+        }
+        let Some(space) = self.spaces.find(record.keyspace) else { return true };
+        let id = id_of(self.seed, record, head.as_ref());
+        let space = &mut self.spaces.list[space];
+        if record.version <= space.fence_at(watermark) {
+            space.index.forget(id, record.version, page.0);
+            return true;
+        }
+        let expired = record.expires_at.has_passed(watermark);
+        let droppable = (record.kind.is_tombstone() || expired) && record.version.timestamp <= settled;
+        match space.index.assess(id, record.version, page.0, watermark, droppable) {
+            Fate::Keep if record.kind.is_large() && !(expired && !record.key.is_empty()) => {
+                self.collector.victims[at].large.push_back((record.keyspace, id, record.version));
+                true
+            }
+            Fate::Keep => self.move_record(page, record, id, expired),
+            Fate::Dead => {
+                let epoch = space.epoch;
+                self.collector.victims[at].dead.push((record.keyspace, epoch, id));
+                self.bury_parts(head.as_ref());
+                true
+            }
+            Fate::Untracked => {
+                self.bury_parts(head.as_ref());
+                true
+            }
+            Fate::DroppedTombstone => {
+                self.stats.dropped_tombstones += 1;
+                self.bury_parts(head.as_ref());
+                true
+            }
+        }
+    }
+
+    /// The parts of a dead large value are dead.
+    fn bury_parts(&mut self, head: Option<&LargeHead<'_>>) {
+        for extent in head.iter().flat_map(|head| &head.extents) {
+            let block = self.blocks.of(extent.page);
+            self.blocks.died(block, extent.pages * PAGE_BYTES as u32);
+        }
+    }
+
+    /// Moves a survivor to the cold stream. What has expired for every reader goes on as a tombstone.
+    fn move_record(&mut self, page: PageId, record: &Record<'_>, id: KeyId, expired: bool) -> bool {
+        let mut copy = *record;
+        if expired {
+            copy.kind = RecordKind::Tombstone;
+            copy.value = &[];
+        }
+        let stream = StreamId::Cold;
+        let Some(to) = self.writer.append(stream, &copy, id.check, 0, &mut self.blocks, &mut self.port) else {
+            return false;
+        };
+        let location = Location::new(to.0, copy.kind.is_tombstone(), !copy.expires_at.is_never());
+        if let Some(space) = self.spaces.get_mut(record.keyspace) {
+            let moved = space.index.moved(id, record.version, page.0, location);
+            debug_assert!(moved, "a survivor is in the index");
+            let latest = space.index.latest(id).map_or(Version::ZERO, |(version, _)| version);
+            if location.tombstone() || latest != record.version {
+                self.blocks.superseded(to, latest.timestamp, self.watermark);
+            }
+        }
+        self.stats.moved_records += 1;
+        true
+    }
+
+    fn move_fence(&mut self, page: PageId, record: &Record<'_>) -> bool {
+        let known = self.spaces.get(record.keyspace).is_some_and(|space| {
+            space.fences.iter().any(|fence| fence.version == record.version && fence.page == page.0)
+        });
+        if !known {
+            return true;
+        }
+        let Some(to) = self.writer.append(StreamId::Cold, record, 0, 0, &mut self.blocks, &mut self.port) else {
+            return false;
+        };
+        if let Some(space) = self.spaces.get_mut(record.keyspace) {
+            for fence in space.fences.iter_mut().filter(|fence| fence.version == record.version) {
+                fence.page = to.0;
+            }
+        }
+        true
+    }
+
+    /// A part of a large value: if the value lives, and its head will not be met in this block, it must be moved.
+    fn collect_part(&mut self, at: usize, bytes: &[u8]) {
+        let (part, _) = layout::part_header(bytes);
+        let id = KeyId::new(part.hash, part.check);
+        let victim = &self.collector.victims[at];
+        let value = (part.keyspace, id, part.version);
+        if victim.large.contains(&value) {
+            return;
+        }
+        let lives = self.spaces.get(part.keyspace).is_some_and(|space| {
+            part.version > space.fence_at(self.watermark)
+                && space.index.chain(id).any(|(version, place)| {
+                    let elsewhere =
+                        place.page() < Location::MAX_PAGES && self.blocks.of(PageId(place.page())) != victim.block;
+                    version == part.version && elsewhere
+                })
+        });
+        if lives {
+            self.collector.victims[at].large.push_back(value);
+        }
+    }
+
+    /// Begins to read large values that must leave a victim.
+    fn restage_some(&mut self, at: usize) {
+        while self.collector.victims[at].restaging < MAX_RESTAGING && !self.staging.is_full() {
+            let victim = &mut self.collector.victims[at];
+            let block = victim.block;
+            let Some((keyspace, id, version)) = victim.large.pop_front() else { return };
+            let place = self.spaces.get(keyspace).and_then(|space| {
+                space.index.chain(id).find(|&(found, place)| found == version && place.page() < Location::MAX_PAGES)
+            });
+            if let Some((_, place)) = place {
+                self.collector.victims[at].restaging += 1;
+                let page = PageId(place.page());
+                self.wait_for_page(Waiter::keyless(For::Restage(block), keyspace, id, version, page));
+            }
+        }
+    }
+}
+
+/// What the index knows a record's key by.
+pub(super) fn id_of(seed: HashSeed, record: &Record<'_>, head: Option<&LargeHead<'_>>) -> KeyId {
+    match head {
+        Some(head) => KeyId::new(record.hash, head.check),
+        None => KeyId::of(seed, KeyRef { keyspace: record.keyspace, bytes: record.key, hash: record.hash }),
+    }
+}

@@ -1,0 +1,61 @@
+//! What a store is told when it is opened, and what it reports about that.
+
+use core::time::Duration;
+
+use timestone_types::HashSeed;
+
+use crate::limits;
+
+/// What a [`Mftl`] is told when it is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct MftlConfig {
+    /// Identity of the store (cluster and shard, by the caller's convention); a device with another one is refused.
+    pub store_id: u64,
+    /// The secret of key hashes for a fresh device; a device that was used before keeps its own.
+    pub seed: HashSeed,
+    /// Bytes of memory for the record cache, all in; zero for none.
+    pub cache_bytes: u64,
+    /// How long a full page waits for others, at most.
+    pub packing_delay: Duration,
+    /// How long a partly filled page waits for company, at most. Equal to `packing_delay` where no log makes puts durable.
+    pub partial_page_delay: Duration,
+    /// Shortest time between two background syncs of the device.
+    pub sync_interval: Duration,
+    /// Bytes of records between two checkpoints; zero for checkpoints on demand only.
+    pub checkpoint_bytes: u64,
+}
+
+impl Default for MftlConfig {
+    fn default() -> Self {
+        Self {
+            store_id: 0,
+            seed: HashSeed(0),
+            cache_bytes: limits::DEFAULT_CACHE_BYTES,
+            packing_delay: limits::DEFAULT_PACKING_DELAY,
+            partial_page_delay: limits::DEFAULT_PARTIAL_PAGE_DELAY,
+            sync_interval: limits::DEFAULT_SYNC_INTERVAL,
+            checkpoint_bytes: limits::DEFAULT_CHECKPOINT_BYTES,
+        }
+    }
+}
+
+/// What recovery found. The caller, who has a clock, knows how long it took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryReport {
+    /// Number of the checkpoint that was used, if any.
+    pub checkpoint: Option<u64>,
+    /// Checkpoints that were found damaged or incomplete.
+    pub bad_checkpoints: u32,
+    /// Blocks that were scanned, wholly or in part.
+    pub scanned_blocks: u32,
+    /// Bytes read, checkpoint included.
+    pub read_bytes: u64,
+    /// Records found by the scan.
+    pub scanned_records: u64,
+    /// Keys in the index afterwards.
+    pub keys: u64,
+    /// Records whose checksum does not check out; they are never returned.
+    pub corrupt_records: u64,
+    /// Pages whose header does not check out although pages after them do.
+    pub corrupt_pages: u64,
+}

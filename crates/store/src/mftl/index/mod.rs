@@ -1,0 +1,630 @@
+//! The index of one keyspace: from keys to the flash pages of their versions (SEMEL §3.1 "Mapping table").
+//!
+//! ```text
+//!   KeyHash ─top 10 bits─► segment ─tag, check─► head (youngest version) ─► [grave] ─► version ─► version …   (descending)
+//! ```
+//!
+//! **Identity.** Keys are not stored: a key is known by its keyspace, 42 bits of its [`KeyHash`] (segment and tag) and a 32-bit
+//! `check` from a second, independently seeded hash of its bytes. Collection trusts these 74 bits (two of 100 million keys agree
+//! with probability 3 × 10⁻⁷ in a store's life, and nobody outside knows the seeds); reads compare the full key anyway, and go on down the chain
+//! when it is another's.
+//!
+//! **Dead records.** A record is dead when a younger version of its key lies at or below the watermark. Its node is then freed, but its
+//! bytes stay on flash until its block is erased, and a full scan after a crash would find them: harmless below a living version, a resurrection
+//! once a tombstone above it has gone. So each key counts its dead records in a *grave* node, placed right behind the head: the
+//! collector counts down when the block is erased, and drops a tombstone only when nothing is below it and the grave is empty. The count may be
+//! too high after a recovery from a checkpoint (a tombstone stays longer), never too low.
+//!
+//! Invariants: a chain descends (equal versions only as copies of one record that a crash during collection left);
+//! `live_heads + expiring_heads` = heads that are no tombstones; a grave, where there is one, is the node behind the head and counts at least 1.
+
+mod pool;
+mod segment;
+
+use timestone_types::{HashSeed, KeyHash, KeyRef, Timestamp, Version, hash_key};
+
+pub(crate) use pool::Link;
+use pool::{Node, Pool};
+use segment::{Head, Segment};
+
+/// How many parts an index is cut into.
+pub(crate) const SEGMENTS: usize = 1024;
+/// A put looks at this many further versions for dead ones; once in [`LONG_WALK_EVERY`] puts it looks at all.
+const SHORT_WALK: usize = 16;
+/// See [`SHORT_WALK`]: keeps puts to one very hot key from walking its whole chain each time.
+const LONG_WALK_EVERY: u64 = 64;
+
+/// Where a record is, and what must be known of it without reading it: 30 bits of page, tombstone, may-expire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Location(u32);
+
+impl Location {
+    /// Pages that a location can name.
+    pub(crate) const MAX_PAGES: u32 = (1 << 30) - 0x1_0000;
+    /// From here on, "pages" are slots of values that are being staged.
+    pub(crate) const STAGED: u32 = Self::MAX_PAGES;
+    /// Marks a grave; no page has this number.
+    pub(crate) const GRAVE: Self = Self(u32::MAX);
+    const TOMBSTONE: u32 = 1 << 30;
+    const MAY_EXPIRE: u32 = 1 << 31;
+
+    /// A record in `page`.
+    pub(crate) fn new(page: u32, tombstone: bool, may_expire: bool) -> Self {
+        debug_assert!(page < 1 << 30);
+        let mut raw = page;
+        if tombstone {
+            raw |= Self::TOMBSTONE;
+        }
+        if may_expire {
+            raw |= Self::MAY_EXPIRE;
+        }
+        Self(raw)
+    }
+
+    /// The raw bits, for checkpoints.
+    pub(crate) fn raw(self) -> u32 {
+        self.0
+    }
+
+    /// From raw bits; `None` for what no location looks like.
+    pub(crate) fn from_raw(raw: u32) -> Option<Self> {
+        let location = Self(raw);
+        (location.page() < Self::MAX_PAGES).then_some(location)
+    }
+
+    /// The page, or [`Location::STAGED`] plus a slot.
+    pub(crate) fn page(self) -> u32 {
+        self.0 & ((1 << 30) - 1)
+    }
+
+    /// Whether the record is a tombstone.
+    pub(crate) fn tombstone(self) -> bool {
+        self.0 & Self::TOMBSTONE != 0
+    }
+
+    /// Whether the record has an expiry.
+    pub(crate) fn may_expire(self) -> bool {
+        self.0 & Self::MAY_EXPIRE != 0
+    }
+}
+
+/// What the index knows a key by, inside its keyspace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct KeyId {
+    pub(crate) segment: u16,
+    pub(crate) tag: u32,
+    pub(crate) check: u32,
+}
+
+impl KeyId {
+    /// From a key's two hashes.
+    pub(crate) fn new(hash: KeyHash, check: u32) -> Self {
+        Self { segment: (hash.0 >> 54) as u16, tag: (hash.0 as u32).max(1), check }
+    }
+
+    /// Of a key under a store's seed.
+    pub(crate) fn of(seed: HashSeed, key: KeyRef<'_>) -> Self {
+        let second = HashSeed(seed.0.rotate_left(32) ^ 0x5eed_0f7e_c4ec_b175);
+        Self::new(key.hash, (hash_key(second, key.keyspace, key.bytes).0 >> 32) as u32)
+    }
+
+    /// A well mixed number made of all its bits, for the cache.
+    pub(crate) fn mixed(self) -> u64 {
+        let wide = u64::from(self.tag) << 32 | u64::from(self.check);
+        (wide ^ u64::from(self.segment).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93)
+    }
+}
+
+/// Where a put would go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Spot {
+    /// The key is new.
+    NewKey,
+    /// The version is younger than the key's youngest, which is in this slot.
+    Youngest(usize),
+    /// There are younger versions; the slot of the key.
+    Between(usize),
+    /// The version is there already.
+    Exists,
+}
+
+/// What collection may do with a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fate {
+    /// Somebody may read it, or it hides something: it must be moved.
+    Keep,
+    /// Nobody needs it; its key's grave counts it until its block is erased.
+    Dead,
+    /// Nobody needs it, and nothing counts it.
+    Untracked,
+    /// It was a tombstone (or expired) above nothing at all: its key has left the index.
+    DroppedTombstone,
+}
+
+/// The index of one keyspace.
+#[derive(Debug)]
+pub(crate) struct Index {
+    segments: Vec<Segment>,
+    pool: Pool,
+    keys: u64,
+    further: u64,
+    dead: u64,
+    live_heads: u64,
+    expiring_heads: u64,
+}
+
+impl Index {
+    /// No keys, no memory.
+    pub(crate) fn new() -> Self {
+        Self { segments: Vec::new(), pool: Pool::new(), keys: 0, further: 0, dead: 0, live_heads: 0, expiring_heads: 0 }
+    }
+
+    /// Keys, tombstones included.
+    pub(crate) fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// Versions in all.
+    pub(crate) fn versions(&self) -> u64 {
+        self.keys + self.further
+    }
+
+    /// Dead records that graves count.
+    pub(crate) fn dead(&self) -> u64 {
+        self.dead
+    }
+
+    /// Keys whose youngest version is neither a tombstone nor may expire.
+    pub(crate) fn live_heads(&self) -> u64 {
+        self.live_heads
+    }
+
+    /// Keys whose youngest version may expire.
+    pub(crate) fn expiring_heads(&self) -> u64 {
+        self.expiring_heads
+    }
+
+    /// Bytes of memory, all in.
+    pub(crate) fn bytes(&self) -> u64 {
+        let tables: u64 = self.segments.iter().map(Segment::bytes).sum();
+        tables + (self.segments.capacity() * size_of::<Segment>()) as u64 + self.pool.bytes()
+    }
+
+    /// Brings what a search for `hash` reads first into the processor's cache.
+    pub(crate) fn touch(&self, hash: KeyHash) -> u32 {
+        let id = KeyId::new(hash, 0);
+        self.segments.get(id.segment as usize).map_or(0, |segment| segment.touch(id.tag))
+    }
+
+    fn slot(&self, id: KeyId) -> Option<usize> {
+        self.segments.get(id.segment as usize)?.find(id.tag, id.check)
+    }
+
+    fn head(&self, id: KeyId, slot: usize) -> &Head {
+        self.segments[id.segment as usize].head(slot)
+    }
+
+    fn head_mut(&mut self, id: KeyId, slot: usize) -> &mut Head {
+        self.segments[id.segment as usize].head_mut(slot)
+    }
+
+    /// The youngest version of a key.
+    pub(crate) fn latest(&self, id: KeyId) -> Option<(Version, Location)> {
+        let head = self.head(id, self.slot(id)?);
+        Some((head.version(), head.location))
+    }
+
+    /// The versions of a key, youngest first.
+    pub(crate) fn chain(&self, id: KeyId) -> Chain<'_> {
+        match self.slot(id) {
+            Some(slot) => self.chain_of(self.head(id, slot)),
+            None => Chain { pool: &self.pool, first: None, next: Link::NONE },
+        }
+    }
+
+    fn chain_of<'a>(&'a self, head: &Head) -> Chain<'a> {
+        Chain { pool: &self.pool, first: Some((head.version(), head.location)), next: head.older }
+    }
+
+    /// Where a version would go.
+    pub(crate) fn probe(&self, id: KeyId, version: Version) -> Spot {
+        let Some(slot) = self.slot(id) else { return Spot::NewKey };
+        let head = self.head(id, slot);
+        if version > head.version() {
+            return Spot::Youngest(slot);
+        }
+        match self.chain_of(head).find(|&(found, _)| found <= version) {
+            Some((found, _)) if found == version => Spot::Exists,
+            _ => Spot::Between(slot),
+        }
+    }
+
+    /// Adds a version where [`Self::probe`] said; the index must not have changed since. Returns the location of the version that it
+    /// supersedes as the youngest, if any.
+    pub(crate) fn put(
+        &mut self,
+        id: KeyId,
+        spot: Spot,
+        version: Version,
+        location: Location,
+        watermark: Timestamp,
+    ) -> Option<Location> {
+        match spot {
+            Spot::NewKey => {
+                if self.segments.is_empty() {
+                    self.segments = core::iter::repeat_with(Segment::new).take(SEGMENTS).collect();
+                }
+                self.segments[id.segment as usize].insert(id.tag, Head::new(id.check, version, location));
+                self.keys += 1;
+                self.count_head(location, true);
+                None
+            }
+            Spot::Youngest(slot) => {
+                let head = *self.head(id, slot);
+                self.further += 1;
+                self.count_head(head.location, false);
+                self.count_head(location, true);
+                // The grave stays behind the head.
+                let older = if head.older != Link::NONE && self.pool.get(head.older).is_grave() {
+                    let next = self.pool.get(head.older).next;
+                    let demoted = self.pool.add(Node::version_at(head.version(), head.location, next));
+                    self.pool.get_mut(head.older).next = demoted;
+                    head.older
+                } else {
+                    self.pool.add(Node::version_at(head.version(), head.location, head.older))
+                };
+                let entry = self.head_mut(id, slot);
+                entry.set_version(version);
+                entry.location = location;
+                entry.older = older;
+                self.prune(id, slot, watermark, version.timestamp.as_nanos());
+                Some(head.location)
+            }
+            Spot::Between(slot) => {
+                self.insert_below(id, slot, version, location);
+                None
+            }
+            Spot::Exists => unreachable!("a version that exists is not put again"),
+        }
+    }
+
+    /// Adds a record that recovery found, also when it is a copy of one that is known. Returns the location that is superseded by
+    /// that: an older version's or the record's own.
+    pub(crate) fn put_found(&mut self, id: KeyId, version: Version, location: Location) -> Option<Location> {
+        match self.probe(id, version) {
+            Spot::Exists => {
+                if self.chain(id).any(|(found, place)| found == version && place.page() == location.page()) {
+                    return None;
+                }
+                let slot = self.slot(id)?;
+                self.insert_below(id, slot, version, location);
+                Some(location)
+            }
+            Spot::Between(slot) => {
+                self.insert_below(id, slot, version, location);
+                Some(location)
+            }
+            spot => self.put(id, spot, version, location, Timestamp::ZERO),
+        }
+    }
+
+    /// Inserts a version that is not younger than the head, behind everything that is at least as young.
+    fn insert_below(&mut self, id: KeyId, slot: usize, version: Version, location: Location) {
+        self.further += 1;
+        let first = self.head(id, slot).older;
+        let mut previous = Link::NONE;
+        let mut next = first;
+        while next != Link::NONE {
+            let node = self.pool.get(next);
+            if !node.is_grave() && node.version() < version {
+                break;
+            }
+            previous = next;
+            next = node.next;
+        }
+        let link = self.pool.add(Node::version_at(version, location, next));
+        if previous == Link::NONE {
+            self.head_mut(id, slot).older = link;
+        } else {
+            self.pool.get_mut(previous).next = link;
+        }
+    }
+
+    fn count_head(&mut self, location: Location, add: bool) {
+        if location.tombstone() {
+            return;
+        }
+        let counter = if location.may_expire() { &mut self.expiring_heads } else { &mut self.live_heads };
+        if add { *counter += 1 } else { *counter -= 1 }
+    }
+
+    /// Frees the nodes of dead versions and counts them in the grave.
+    fn prune(&mut self, id: KeyId, slot: usize, watermark: Timestamp, dice: u64) {
+        let head = *self.head(id, slot);
+        // Nanosecond timestamps are even in their low bits: mix before drawing.
+        let long = dice.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (LONG_WALK_EVERY - 1) == 0;
+        let walk = if long { usize::MAX } else { SHORT_WALK };
+        if head.version().timestamp <= watermark {
+            let after = if head.older != Link::NONE && self.pool.get(head.older).is_grave() {
+                self.pool.get(head.older).next
+            } else {
+                head.older
+            };
+            self.bury_all(id, slot, Link::NONE, after);
+            return;
+        }
+        let mut at = head.older;
+        for _ in 0..walk {
+            if at == Link::NONE {
+                return;
+            }
+            let node = *self.pool.get(at);
+            if !node.is_grave() && node.version().timestamp <= watermark {
+                self.bury_all(id, slot, at, node.next);
+                return;
+            }
+            at = node.next;
+        }
+    }
+
+    /// Buries the rest of a chain from `first` on; `keep_last` is the node before it, or none when that is the head (or its grave).
+    fn bury_all(&mut self, id: KeyId, slot: usize, keep_last: Link, first: Link) {
+        let mut count = 0;
+        let mut at = first;
+        while at != Link::NONE {
+            let next = self.pool.get(at).next;
+            self.pool.remove(at);
+            count += 1;
+            at = next;
+        }
+        if count == 0 {
+            return;
+        }
+        let older = self.head(id, slot).older;
+        if keep_last != Link::NONE {
+            self.pool.get_mut(keep_last).next = Link::NONE;
+        } else if older == first {
+            self.head_mut(id, slot).older = Link::NONE;
+        } else {
+            self.pool.get_mut(older).next = Link::NONE;
+        }
+        self.further -= u64::from(count);
+        self.count_dead(id, slot, count);
+    }
+
+    fn count_dead(&mut self, id: KeyId, slot: usize, count: u32) {
+        self.dead += u64::from(count);
+        let older = self.head(id, slot).older;
+        if older != Link::NONE && self.pool.get(older).is_grave() {
+            let grave = self.pool.get_mut(older);
+            grave.set_dead(grave.dead().saturating_add(count));
+        } else {
+            let grave = self.pool.add(Node::grave(count, older));
+            self.head_mut(id, slot).older = grave;
+        }
+    }
+
+    fn grave_of(&self, head: &Head) -> Option<Link> {
+        (head.older != Link::NONE && self.pool.get(head.older).is_grave()).then_some(head.older)
+    }
+
+    /// The block with a record that [`Self::assess`] called dead is erased.
+    pub(crate) fn erased(&mut self, id: KeyId) {
+        let Some(slot) = self.slot(id) else { return };
+        let Some(link) = self.grave_of(self.head(id, slot)) else { return };
+        self.dead -= 1;
+        let grave = *self.pool.get(link);
+        if grave.dead() > 1 {
+            self.pool.get_mut(link).set_dead(grave.dead() - 1);
+        } else {
+            self.head_mut(id, slot).older = grave.next;
+            self.pool.remove(link);
+        }
+    }
+
+    /// Decides what collection does with the record of `version` in `page`. `settled`: a tombstone (or a record that has
+    /// expired for every reader) that no older write will follow any more.
+    pub(crate) fn assess(
+        &mut self,
+        id: KeyId,
+        version: Version,
+        page: u32,
+        watermark: Timestamp,
+        settled: bool,
+    ) -> Fate {
+        let Some(slot) = self.slot(id) else { return Fate::Untracked };
+        let head = *self.head(id, slot);
+        let grave = self.grave_of(&head);
+        let untracked = if grave.is_some() { Fate::Dead } else { Fate::Untracked };
+        if head.version() == version && head.location.page() == page {
+            if settled && version.timestamp <= watermark && head.older == Link::NONE {
+                self.remove_key(id, slot);
+                return Fate::DroppedTombstone;
+            }
+            return Fate::Keep;
+        }
+        if version > head.version() {
+            return untracked;
+        }
+        let mut covered = head.version().timestamp <= watermark || head.version() == version;
+        // A copy of the record that the index names elsewhere: this one was never counted.
+        let mut twin = head.version() == version;
+        let mut previous = Link::NONE;
+        let mut at = head.older;
+        while at != Link::NONE {
+            let node = *self.pool.get(at);
+            if !node.is_grave() {
+                let found = node.version();
+                if found < version {
+                    break;
+                }
+                if found == version && node.location().page() == page {
+                    if !covered {
+                        return Fate::Keep;
+                    }
+                    if previous == Link::NONE {
+                        self.head_mut(id, slot).older = node.next;
+                    } else {
+                        self.pool.get_mut(previous).next = node.next;
+                    }
+                    self.pool.remove(at);
+                    self.further -= 1;
+                    self.count_dead(id, slot, 1);
+                    return Fate::Dead;
+                }
+                twin |= found == version;
+                covered |= found.timestamp <= watermark || found == version;
+                if covered && found.timestamp <= watermark && found < version {
+                    break;
+                }
+            }
+            previous = at;
+            at = node.next;
+        }
+        if twin { Fate::Untracked } else { untracked }
+    }
+
+    fn remove_key(&mut self, id: KeyId, slot: usize) {
+        let head = *self.head(id, slot);
+        self.count_head(head.location, false);
+        self.segments[id.segment as usize].remove(slot);
+        self.keys -= 1;
+    }
+
+    /// The record of `version` has moved from one page to another. False when the index does not name it there (any more).
+    pub(crate) fn moved(&mut self, id: KeyId, version: Version, from: u32, to: Location) -> bool {
+        let Some(slot) = self.slot(id) else { return false };
+        let head = *self.head(id, slot);
+        if head.version() == version && head.location.page() == from {
+            self.count_head(head.location, false);
+            self.count_head(to, true);
+            self.head_mut(id, slot).location = to;
+            return true;
+        }
+        let mut at = head.older;
+        while at != Link::NONE {
+            let node = self.pool.get_mut(at);
+            if !node.is_grave() && node.version() == version && node.location().page() == from {
+                node.set_location(to);
+                return true;
+            }
+            at = node.next;
+        }
+        false
+    }
+
+    /// Removes a version whose writing failed.
+    pub(crate) fn forget(&mut self, id: KeyId, version: Version, page: u32) {
+        let Some(slot) = self.slot(id) else { return };
+        let head = *self.head(id, slot);
+        let survivors: Vec<_> =
+            self.chain_of(&head).filter(|&(found, place)| !(found == version && place.page() == page)).collect();
+        let dead = self.grave_of(&head).map_or(0, |link| self.pool.get(link).dead());
+        self.drop_chain(id, slot);
+        self.restore(id, &survivors, dead);
+    }
+
+    fn drop_chain(&mut self, id: KeyId, slot: usize) {
+        let mut at = self.head(id, slot).older;
+        while at != Link::NONE {
+            let node = *self.pool.get(at);
+            if node.is_grave() {
+                self.dead -= u64::from(node.dead());
+            } else {
+                self.further -= 1;
+            }
+            self.pool.remove(at);
+            at = node.next;
+        }
+        self.remove_key(id, slot);
+    }
+
+    /// Installs a chain (youngest first) of a key that is not there.
+    pub(crate) fn restore(&mut self, id: KeyId, versions: &[(Version, Location)], dead: u32) {
+        let Some((&(version, location), further)) = versions.split_first() else { return };
+        self.put(id, Spot::NewKey, version, location, Timestamp::ZERO);
+        let mut older = Link::NONE;
+        for &(version, location) in further.iter().rev() {
+            older = self.pool.add(Node::version_at(version, location, older));
+        }
+        self.further += further.len() as u64;
+        let Some(slot) = self.slot(id) else { return };
+        self.head_mut(id, slot).older = older;
+        if dead > 0 {
+            self.count_dead(id, slot, dead);
+        }
+    }
+
+    /// Removes everything at or below a fence from one segment; reports the locations that leave.
+    pub(crate) fn sweep(&mut self, segment: u16, fence: Version, mut gone: impl FnMut(Location)) {
+        let Some(table) = self.segments.get(segment as usize) else { return };
+        let ids: Vec<KeyId> =
+            table.in_order(0).map(|at| KeyId { segment, tag: table.tag(at), check: table.head(at).check }).collect();
+        let mut survivors = Vec::new();
+        for id in ids {
+            let Some(slot) = self.slot(id) else { continue };
+            let head = *self.head(id, slot);
+            survivors.clear();
+            let mut swept = false;
+            for (version, location) in self.chain_of(&head) {
+                if version > fence {
+                    survivors.push((version, location));
+                } else {
+                    swept = true;
+                    gone(location);
+                }
+            }
+            if swept {
+                let dead = self.grave_of(&head).map_or(0, |link| self.pool.get(link).dead());
+                self.drop_chain(id, slot);
+                self.restore(id, &survivors, dead);
+            }
+        }
+    }
+
+    /// The keys of one segment from `tag` on, in the order of tags, with their chains and graves.
+    pub(crate) fn keys_from(&self, segment: u16, tag: u32) -> impl Iterator<Item = (KeyId, Chain<'_>, u32)> + '_ {
+        self.segments.get(segment as usize).into_iter().flat_map(move |table| {
+            table.in_order(tag).map(move |at| {
+                let head = table.head(at);
+                let id = KeyId { segment, tag: table.tag(at), check: head.check };
+                let dead = self.grave_of(head).map_or(0, |link| self.pool.get(link).dead());
+                (id, self.chain_of(head), dead)
+            })
+        })
+    }
+
+    /// Keys of one segment.
+    pub(crate) fn keys_in(&self, segment: u16) -> u32 {
+        self.segments.get(segment as usize).map_or(0, Segment::len)
+    }
+}
+
+/// Walks the versions of a key, youngest first.
+#[derive(Clone)]
+pub(crate) struct Chain<'a> {
+    pool: &'a Pool,
+    first: Option<(Version, Location)>,
+    next: Link,
+}
+
+impl Iterator for Chain<'_> {
+    type Item = (Version, Location);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(first) = self.first.take() {
+            return Some(first);
+        }
+        while self.next != Link::NONE {
+            let node = self.pool.get(self.next);
+            self.next = node.next;
+            if !node.is_grave() {
+                return Some((node.version(), node.location()));
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

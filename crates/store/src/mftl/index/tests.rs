@@ -1,0 +1,119 @@
+//! The index: memory per key and version, order of chains, graves.
+
+use timestone_types::{ClientId, KeyHash};
+
+use super::*;
+
+fn id(n: u64) -> KeyId {
+    let hash = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    KeyId::new(KeyHash(hash ^ hash >> 29), n as u32)
+}
+
+fn at(nanos: u64) -> Version {
+    Version::new(Timestamp::from_nanos(nanos), ClientId::new(1))
+}
+
+fn put(index: &mut Index, id: KeyId, nanos: u64, page: u32, watermark: u64) {
+    let spot = index.probe(id, at(nanos));
+    assert_ne!(spot, Spot::Exists);
+    index.put(id, spot, at(nanos), Location::new(page, false, false), Timestamp::from_nanos(watermark));
+}
+
+#[test]
+fn keys_cost_32_bytes_and_further_versions_20() {
+    let mut index = Index::new();
+    let keys = 250_000;
+    for n in 0..keys {
+        put(&mut index, id(n), 1, 7, 0);
+    }
+    assert_eq!(index.keys(), keys);
+    let per_key = index.bytes() as f64 / keys as f64;
+    assert!(per_key <= 32.0, "{per_key} bytes per key");
+    let before = index.bytes();
+    for nanos in 2..5 {
+        for n in 0..keys {
+            put(&mut index, id(n), nanos, 8, 0);
+        }
+    }
+    let further = (index.bytes() - before) as f64 / (3 * keys) as f64;
+    assert!(further <= 20.1, "{further} bytes per further version");
+    assert!(index.bytes() <= 32 * keys + 20 * 3 * keys, "all in");
+}
+
+#[test]
+fn versions_descend_whatever_order_they_come_in() {
+    let mut index = Index::new();
+    for nanos in [50, 10, 40, 20, 30] {
+        put(&mut index, id(1), nanos, nanos as u32, 0);
+    }
+    let order: Vec<u64> = index.chain(id(1)).map(|(version, _)| version.timestamp.as_nanos()).collect();
+    assert_eq!(order, [50, 40, 30, 20, 10]);
+    assert_eq!(index.probe(id(1), at(30)), Spot::Exists);
+}
+
+#[test]
+fn dead_versions_are_counted_until_their_blocks_are_erased() {
+    let mut index = Index::new();
+    for nanos in 1..=4 {
+        put(&mut index, id(1), nanos * 10, nanos as u32, nanos * 10);
+    }
+    let left: Vec<u64> = index.chain(id(1)).map(|(version, _)| version.timestamp.as_nanos()).collect();
+    assert_eq!(left, [40], "the youngest at or below the watermark stays");
+    assert_eq!(index.dead(), 3);
+    let tombstone = at(50);
+    let spot = index.probe(id(1), tombstone);
+    index.put(id(1), spot, tombstone, Location::new(9, true, false), Timestamp::from_nanos(50));
+    let watermark = Timestamp::from_nanos(60);
+    for dead in (1..=4).rev() {
+        assert_eq!(index.dead(), dead);
+        assert_eq!(index.assess(id(1), tombstone, 9, watermark, true), Fate::Keep, "{dead} records lie below it");
+        assert_eq!(index.assess(id(1), at(dead * 10), dead as u32, watermark, false), Fate::Dead);
+        index.erased(id(1));
+    }
+    assert_eq!(index.assess(id(1), tombstone, 9, watermark, false), Fate::Keep, "not settled");
+    assert_eq!(index.assess(id(1), tombstone, 9, watermark, true), Fate::DroppedTombstone);
+    assert_eq!((index.keys(), index.versions(), index.dead()), (0, 0, 0));
+}
+
+#[test]
+fn collection_keeps_what_a_reader_at_the_watermark_needs() {
+    let mut index = Index::new();
+    for nanos in [10, 20, 30] {
+        put(&mut index, id(1), nanos, nanos as u32, 0);
+    }
+    let watermark = Timestamp::from_nanos(25);
+    assert_eq!(index.assess(id(1), at(30), 30, watermark, false), Fate::Keep);
+    assert_eq!(index.assess(id(1), at(20), 20, watermark, false), Fate::Keep);
+    assert_eq!(index.assess(id(1), at(10), 10, watermark, false), Fate::Dead);
+    assert_eq!(
+        index.assess(id(1), at(20), 99, watermark, false),
+        Fate::Untracked,
+        "a copy elsewhere is not the record"
+    );
+    assert_eq!(index.assess(id(2), at(20), 20, watermark, false), Fate::Untracked);
+}
+
+#[test]
+fn a_sweep_leaves_what_is_above_the_fence() {
+    let mut index = Index::new();
+    for n in 0..100 {
+        put(&mut index, id(n), 10, 1, 0);
+        if n % 2 == 0 {
+            put(&mut index, id(n), 30, 2, 0);
+        }
+    }
+    let mut gone = 0;
+    for segment in 0..SEGMENTS as u16 {
+        index.sweep(segment, at(20), |_| gone += 1);
+    }
+    assert_eq!((gone, index.keys(), index.versions(), index.live_heads()), (100, 50, 50, 50));
+}
+
+#[test]
+fn a_hot_key_does_not_make_puts_slow() {
+    let mut index = Index::new();
+    for nanos in 1..200_000u64 {
+        put(&mut index, id(1), nanos, 1, nanos.saturating_sub(1000));
+    }
+    assert!(index.versions() < 3000, "{} versions are kept", index.versions());
+}

@@ -1,0 +1,155 @@
+//! Writes: values, tombstones, fences.
+//!
+//! A put finds its place in the index first (one probe), appends its record to the hot stream, and enters it under the page that it got; the
+//! cache gets a copy. Values that do not fit a page go to [`super::staging`].
+//!
+//! What must not happen: a put that is refused leaves no trace; a put that is there already costs no space.
+
+use timestone_types::limits::MAX_KEY_BYTES;
+use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
+
+use super::cache::CacheKey;
+use super::index::{KeyId, Location, Spot};
+use super::space::Fence;
+use super::writer::StreamId;
+use super::{Life, Mftl};
+use crate::error::StoreError;
+use crate::layout::{MAX_RECORD_BYTES, Record, RecordKind};
+
+impl Mftl {
+    /// Free blocks that a write must leave: deletes and fences may go deeper than puts, collection deeper still.
+    fn leave(&self, frees_space: bool) -> u32 {
+        if frees_space { 2 } else { self.blocks.reserve() }
+    }
+
+    pub(super) fn may_write(&self, version: Version) -> Result<(), StoreError> {
+        if self.life != Life::Running {
+            return Err(StoreError::ShuttingDown);
+        }
+        if version.timestamp == Timestamp::ZERO || version.timestamp == Timestamp::MAX {
+            return Err(StoreError::BadVersion(version));
+        }
+        if self.failed || self.writer.is_behind() {
+            return Err(StoreError::Busy);
+        }
+        Ok(())
+    }
+
+    /// Why there is no block for a write.
+    pub(super) fn no_room(&self) -> StoreError {
+        if self.growing || !self.collector.stuck {
+            return StoreError::Busy;
+        }
+        StoreError::DeviceFull {
+            live_blocks: self.blocks.count() - self.blocks.free_count(),
+            blocks: self.blocks.count(),
+        }
+    }
+
+    /// A put (with a value) or a delete (without).
+    pub(super) fn write(
+        &mut self,
+        key: KeyRef<'_>,
+        version: Version,
+        value: Option<&[u8]>,
+        expires_at: Expiry,
+    ) -> Result<(), StoreError> {
+        self.may_write(version)?;
+        if key.bytes.len() > MAX_KEY_BYTES {
+            return Err(StoreError::KeyTooLong { bytes: key.bytes.len(), limit: MAX_KEY_BYTES });
+        }
+        let bytes = value.unwrap_or_default();
+        let limit = self.max_value_bytes();
+        if bytes.len() > limit {
+            return Err(StoreError::ValueTooLarge { bytes: bytes.len(), limit });
+        }
+        let id = KeyId::of(self.seed, key);
+        let space = self.spaces.ensure(key.keyspace);
+        if version <= self.spaces.list[space].fence_at(self.watermark) {
+            self.stats.duplicate_puts += 1;
+            return Ok(());
+        }
+        let spot = self.spaces.list[space].index.probe(id, version);
+        if spot == Spot::Exists {
+            self.stats.duplicate_puts += 1;
+            return Ok(());
+        }
+        let large = Record::bytes_for(key.bytes.len(), bytes.len(), !expires_at.is_never()) > MAX_RECORD_BYTES;
+        let kind = match (value.is_some(), large) {
+            (true, false) => RecordKind::Value,
+            (true, true) => RecordKind::Large,
+            (false, false) => RecordKind::Tombstone,
+            (false, true) => RecordKind::LargeTombstone,
+        };
+        let record =
+            Record { kind, keyspace: key.keyspace, hash: key.hash, version, expires_at, key: key.bytes, value: bytes };
+        let location = if large { self.stage(&record, id, None)? } else { self.append_put(&record, id)? };
+        self.enter(space, id, spot, version, location);
+        if kind == RecordKind::Value {
+            self.cache.insert(CacheKey { keyspace: key.keyspace, id, version, key: key.bytes }, expires_at, bytes);
+        }
+        self.stats.puts += 1;
+        self.stats.put_bytes += record.bytes() as u64;
+        self.collector.consumed += record.bytes() as u64;
+        self.checkpointer.consumed += record.bytes() as u64;
+        Ok(())
+    }
+
+    fn append_put(&mut self, record: &Record<'_>, id: KeyId) -> Result<Location, StoreError> {
+        let tombstone = record.kind == RecordKind::Tombstone;
+        let leave = self.leave(tombstone);
+        let page = self
+            .writer
+            .append(StreamId::Hot, record, id.check, leave, &mut self.blocks, &mut self.port)
+            .ok_or_else(|| self.no_room())?;
+        Ok(Location::new(page.0, tombstone, !record.expires_at.is_never()))
+    }
+
+    /// Enters a record into the index and lets blocks know what it supersedes.
+    fn enter(&mut self, space: usize, id: KeyId, spot: Spot, version: Version, location: Location) {
+        let space = &mut self.spaces.list[space];
+        space.youngest = space.youngest.max(version);
+        let superseded = space.index.put(id, spot, version, location, self.watermark);
+        if let Some(old) = superseded
+            && !old.tombstone()
+        {
+            self.note_dead(old, version.timestamp);
+        }
+        if location.tombstone() || matches!(spot, Spot::Between(_)) {
+            self.note_dead(location, version.timestamp);
+        }
+    }
+
+    /// The record at a location will not be needed once the watermark has passed `by`.
+    pub(super) fn note_dead(&mut self, location: Location, by: Timestamp) {
+        if location.page() < Location::MAX_PAGES {
+            self.blocks.superseded(timestone_flash::PageId(location.page()), by, self.watermark);
+        }
+    }
+
+    pub(super) fn write_fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
+        self.may_write(version)?;
+        let space = self.spaces.ensure(keyspace);
+        if self.spaces.list[space].fences.iter().any(|fence| fence.version == version) {
+            self.stats.duplicate_puts += 1;
+            return Ok(());
+        }
+        let record = Record {
+            kind: RecordKind::Fence,
+            keyspace,
+            hash: KeyHash(0),
+            version,
+            expires_at: Expiry::NEVER,
+            key: &[],
+            value: &[],
+        };
+        let leave = self.leave(true);
+        let page = self
+            .writer
+            .append(StreamId::Hot, &record, 0, leave, &mut self.blocks, &mut self.port)
+            .ok_or_else(|| self.no_room())?;
+        self.spaces.list[space].add_fence(Fence { version, page: page.0 });
+        self.stats.puts += 1;
+        Ok(())
+    }
+}

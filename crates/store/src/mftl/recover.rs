@@ -1,0 +1,483 @@
+//! Recovery: the index is rebuilt from the newest sound checkpoint and a scan of what was programmed since.
+//!
+//! ```text
+//!   1 first page of every block ─► what it is, its generation      3 scan: pages behind each block's mark (all pages without one)
+//!   2 checkpoints, newest first ─► marks, fences, index            4 block table; the device learns the write pointers
+//! ```
+//!
+//! Records may be found in any order, and more than once (collection was moving them): the index keeps each copy, so that it knows everything
+//! that another scan would find. Entries whose block has another generation than their checkpoint says are void. Reads are 256 KiB,
+//! many in flight. Damaged records and pages are counted and skipped.
+//!
+//! What must not happen: a damaged page hides the pages behind it; a record below a fence, or the head of a large value whose parts are gone,
+//! comes back.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use timestone_flash::{
+    AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, Generation, Geometry, PAGE_BYTES,
+    PageId, RejectedReason,
+};
+use timestone_types::{HashSeed, Timestamp};
+
+use super::blocks::{BlockState, Blocks};
+use super::cache::Cache;
+use super::checkpoint::{self, Checkpointer, Content};
+use super::collect::{Collector, id_of};
+use super::index::Location;
+use super::port::{Port, Purpose};
+use super::reads::{Reads, head_is_void};
+use super::space::{Fence, Spaces};
+use super::staging::Staging;
+use super::walk::Walks;
+use super::writer::{Stamp, StreamId, Writer};
+use super::{Life, Mftl, MftlConfig, RecoveryReport};
+use crate::api::StoreStats;
+use crate::error::StoreError;
+use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
+
+/// Pages of one read of the scan.
+const SCAN_PAGES: u32 = 64;
+/// Reads of the scan in flight.
+const SCAN_DEPTH: usize = 16;
+/// First pages of blocks in flight.
+const PROBE_DEPTH: usize = 96;
+
+type Read = (PageId, u32);
+
+/// Reads pages with many reads in flight; `take` gets each read's bytes as it arrives.
+fn read_all(
+    device: &mut dyn FlashDevice,
+    mut jobs: VecDeque<Read>,
+    depth: usize,
+    mut take: impl FnMut(Read, Result<(), FlashError>, &[u8]) -> Result<(), StoreError>,
+) -> Result<u64, StoreError> {
+    let mut running: Vec<Option<Read>> = vec![None; depth];
+    let mut idle: Vec<AlignedBuffer> = Vec::new();
+    let mut completions: Vec<FlashCompletion> = Vec::new();
+    let mut bytes = 0;
+    let mut failure = Ok(());
+    loop {
+        while let Some(slot) = running.iter().position(Option::is_none) {
+            let Some((page, pages)) = jobs.pop_front() else { break };
+            let length = pages as usize * PAGE_BYTES;
+            let mut buffer = match idle.iter().position(|buffer| buffer.capacity() >= length) {
+                Some(at) => idle.swap_remove(at),
+                None => AlignedBuffer::zeroed(length),
+            };
+            buffer.set_length(length);
+            match device.submit(FlashOp::Read { token: Purpose::Recovery.token(slot as u64), page, pages, buffer }) {
+                Ok(()) => running[slot] = Some((page, pages)),
+                Err(rejected) => match rejected.reason {
+                    RejectedReason::QueueFull => {
+                        jobs.push_front((page, pages));
+                        break;
+                    }
+                    RejectedReason::Refused(error) => return Err(error.into()),
+                },
+            }
+        }
+        if running.iter().all(Option::is_none) {
+            return failure.map(|()| bytes);
+        }
+        if device.poll(&mut completions) == 0 {
+            device.wait(Duration::from_millis(100));
+        }
+        for completion in completions.drain(..) {
+            let Some((Purpose::Recovery, slot)) = Purpose::of(completion.token) else { continue };
+            let (Some(job), Some(buffer)) = (running[slot as usize].take(), completion.buffer) else { continue };
+            bytes += buffer.len() as u64;
+            if failure.is_ok() {
+                failure = take(job, completion.result, &buffer);
+                if failure.is_err() {
+                    jobs.clear();
+                }
+            }
+            idle.push(buffer);
+        }
+    }
+}
+
+/// What the first page of a block shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum First {
+    /// Nothing of this generation.
+    Empty,
+    /// Something that does not check out: the pages behind it decide.
+    Damaged,
+    Page(PageKind),
+}
+
+struct Recovery {
+    config: MftlConfig,
+    seed: Option<HashSeed>,
+    geometry: Geometry,
+    generations: Vec<Generation>,
+    first: Vec<First>,
+    blocks: Blocks,
+    spaces: Spaces,
+    sequence: u64,
+    /// Pages of each block that are known to be programmed.
+    pages: Vec<u32>,
+    invalid: Vec<(u32, u32)>,
+    report: RecoveryReport,
+}
+
+pub(super) fn open(mut device: Box<dyn FlashDevice>, config: MftlConfig) -> Result<(Mftl, RecoveryReport), StoreError> {
+    let geometry = device.geometry();
+    let pages = u64::from(geometry.max_blocks) * u64::from(geometry.pages_per_block);
+    let limit = u64::from(Location::MAX_PAGES);
+    if pages > limit {
+        return Err(StoreError::DeviceTooLarge { pages, limit });
+    }
+    let mut recovery = Recovery {
+        config,
+        seed: None,
+        geometry,
+        generations: (0..geometry.blocks).map(|block| device.generation(BlockId(block))).collect(),
+        first: vec![First::Empty; geometry.blocks as usize],
+        blocks: Blocks::new(geometry),
+        spaces: Spaces::default(),
+        sequence: 0,
+        pages: vec![0; geometry.blocks as usize],
+        invalid: Vec::new(),
+        report: RecoveryReport::default(),
+    };
+    let candidates = recovery.probe(&mut *device)?;
+    for &generation in &recovery.generations {
+        recovery.blocks.add_sealed(generation, StreamId::Hot, 0);
+    }
+    let (content, complete) = recovery.load_checkpoint(&mut *device, &candidates)?;
+    recovery.scan(&mut *device, &content)?;
+    recovery.settle_blocks(&mut *device)?;
+    let newest = candidates.keys().next_back().copied().unwrap_or(0);
+    let old: Vec<BlockId> =
+        candidates.values().flatten().map(|&(_, block)| block).filter(|block| !complete.contains(block)).collect();
+    Ok(recovery.finish(device, content.watermark, newest, complete, &old))
+}
+
+impl Recovery {
+    /// Looks at the first page of every block. Returns the blocks of checkpoints by number, with their first page's place.
+    fn probe(&mut self, device: &mut dyn FlashDevice) -> Result<BTreeMap<u64, Vec<(u32, BlockId)>>, StoreError> {
+        let mut candidates: BTreeMap<u64, Vec<(u32, BlockId)>> = BTreeMap::new();
+        let geometry = self.geometry;
+        let jobs = (0..geometry.blocks)
+            .map(BlockId)
+            .filter(|&block| device.programmed(block) != Some(0))
+            .map(|block| (geometry.page(block, 0), 1))
+            .collect();
+        let read = read_all(device, jobs, PROBE_DEPTH, |(page, _), result, bytes| {
+            let block = geometry.block_of(page);
+            let at = block.0 as usize;
+            self.first[at] = match (result, PageHeader::read(bytes)) {
+                (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => First::Empty,
+                (Err(_), _) | (_, None) => First::Damaged,
+                (_, Some(Err(found))) => return Err(StoreError::Format { found, expected: layout::FORMAT }),
+                (_, Some(Ok(header))) => {
+                    if header.store != self.config.store_id {
+                        return Err(StoreError::ForeignStore { found: header.store, expected: self.config.store_id });
+                    }
+                    self.seed = Some(HashSeed(header.seed));
+                    self.sequence = self.sequence.max(header.sequence);
+                    if header.page != page {
+                        First::Damaged
+                    } else if header.generation < self.generations[at] {
+                        First::Empty
+                    } else {
+                        self.generations[at] = header.generation;
+                        if header.kind == PageKind::Checkpoint
+                            && let Some((number, place, _, _)) = checkpoint::read_page(bytes, header.used)
+                        {
+                            candidates.entry(number).or_default().push((place, block));
+                        }
+                        First::Page(header.kind)
+                    }
+                }
+            };
+            Ok(())
+        })?;
+        self.report.read_bytes += read;
+        Ok(candidates)
+    }
+
+    /// Loads the newest checkpoint that is whole.
+    fn load_checkpoint(
+        &mut self,
+        device: &mut dyn FlashDevice,
+        candidates: &BTreeMap<u64, Vec<(u32, BlockId)>>,
+    ) -> Result<(Content, Vec<BlockId>), StoreError> {
+        for (&number, blocks) in candidates.iter().rev() {
+            let blocks: Vec<BlockId> = blocks.iter().map(|&(_, block)| block).collect();
+            if let Some(bytes) = self.read_checkpoint(device, number, &blocks)?
+                && let Some(content) = self.parse_checkpoint(&bytes)
+            {
+                self.report.checkpoint = Some(number);
+                return Ok((content, blocks));
+            }
+            self.report.bad_checkpoints += 1;
+            self.spaces = Spaces::default();
+        }
+        Ok((Content::default(), Vec::new()))
+    }
+
+    /// The joined payloads of a checkpoint; `None` when pages are missing or damaged.
+    fn read_checkpoint(
+        &mut self,
+        device: &mut dyn FlashDevice,
+        number: u64,
+        blocks: &[BlockId],
+    ) -> Result<Option<Vec<u8>>, StoreError> {
+        let geometry = self.geometry;
+        let jobs = blocks.iter().flat_map(|&block| chunks(geometry, block, 0)).collect();
+        let mut parts: BTreeMap<u32, (bool, Vec<u8>)> = BTreeMap::new();
+        let (generations, store) = (&self.generations, self.config.store_id);
+        let read = read_all(device, jobs, SCAN_DEPTH, |(first, _), result, bytes| {
+            if result.is_err() {
+                return Ok(());
+            }
+            for (offset, page) in bytes.chunks_exact(PAGE_BYTES).enumerate() {
+                let id = PageId(first.0 + offset as u32);
+                let generation = generations[geometry.block_of(id).0 as usize];
+                if let Ok(header) = layout::verify(page, id, generation, store)
+                    && let Some((found, place, last, payload)) = checkpoint::read_page(page, header.used)
+                    && found == number
+                {
+                    parts.insert(place, (last, payload.to_vec()));
+                }
+            }
+            Ok(())
+        })?;
+        self.report.read_bytes += read;
+        let count = parts.len() as u32;
+        let whole = parts.keys().next_back().is_some_and(|&place| place + 1 == count)
+            && parts.values().next_back().is_some_and(|(last, _)| *last);
+        Ok(whole.then(|| parts.into_values().flat_map(|(_, payload)| payload).collect()))
+    }
+
+    fn parse_checkpoint(&mut self, bytes: &[u8]) -> Option<Content> {
+        let (spaces, generations, geometry) = (&mut self.spaces, &self.generations, self.geometry);
+        let mut kept = Vec::new();
+        let content = checkpoint::read(bytes, |marks, keyspace, id, versions, dead| {
+            kept.clear();
+            kept.extend(versions.iter().copied().filter(|&(_, place)| {
+                let block = geometry.block_of(PageId(place.page())).0 as usize;
+                marks.get(block).is_some_and(|mark| generations.get(block) == Some(&mark.generation))
+            }));
+            let space = spaces.ensure(keyspace);
+            spaces.list[space].index.restore(id, &kept, dead);
+        })?;
+        for &(id, youngest) in &content.spaces {
+            let space = self.spaces.ensure(id);
+            self.spaces.list[space].youngest = youngest;
+        }
+        for &(id, fence) in &content.fences {
+            let space = self.spaces.ensure(id);
+            self.spaces.list[space].add_fence(fence);
+        }
+        for (number, mark) in content.blocks.iter().enumerate() {
+            if self.generations.get(number) == Some(&mark.generation) {
+                self.blocks.restore_counts(BlockId(number as u32), mark.counts);
+                self.pages[number] = mark.scan_from;
+            }
+        }
+        Some(content)
+    }
+
+    /// Finds the records of all pages that the checkpoint does not cover.
+    fn scan(&mut self, device: &mut dyn FlashDevice, content: &Content) -> Result<(), StoreError> {
+        let geometry = self.geometry;
+        let mut jobs = VecDeque::new();
+        for number in 0..geometry.blocks {
+            let at = number as usize;
+            if matches!(self.first[at], First::Empty | First::Page(PageKind::Checkpoint)) {
+                continue;
+            }
+            let block = BlockId(number);
+            let marked = content.blocks.get(at).filter(|mark| mark.generation == self.generations[at]);
+            let from = match marked {
+                Some(_) if content.emptied.contains(&block) => {
+                    self.blocks.restore_counts(block, [0; 3]);
+                    0
+                }
+                Some(mark) => mark.scan_from,
+                None => 0,
+            };
+            let before = jobs.len();
+            jobs.extend(chunks(geometry, block, from));
+            self.report.scanned_blocks += u32::from(jobs.len() > before);
+        }
+        let read = read_all(device, jobs, SCAN_DEPTH, |(first, pages), result, bytes| {
+            for offset in 0..pages {
+                let page = PageId(first.0 + offset);
+                let bytes = &bytes[offset as usize * PAGE_BYTES..(offset as usize + 1) * PAGE_BYTES];
+                self.scan_page(page, result.is_ok(), bytes)?;
+            }
+            Ok(())
+        })?;
+        self.report.read_bytes += read;
+        let known = &self.pages;
+        let torn = self.invalid.iter().filter(|&&(block, index)| index < known[block as usize]).count();
+        self.report.corrupt_pages += torn as u64;
+        Ok(())
+    }
+
+    fn scan_page(&mut self, page: PageId, readable: bool, bytes: &[u8]) -> Result<(), StoreError> {
+        let block = self.geometry.block_of(page);
+        let (at, index) = (block.0 as usize, self.geometry.index_of(page));
+        let header = match PageHeader::read(bytes) {
+            Some(Ok(header)) if readable && header.page == page && header.generation == self.generations[at] => header,
+            Some(Err(found)) if readable => return Err(StoreError::Format { found, expected: layout::FORMAT }),
+            _ => {
+                self.invalid.push((block.0, index));
+                return Ok(());
+            }
+        };
+        if header.store != self.config.store_id {
+            return Err(StoreError::ForeignStore { found: header.store, expected: self.config.store_id });
+        }
+        self.seed = Some(HashSeed(header.seed));
+        self.pages[at] = self.pages[at].max(index + 1);
+        self.sequence = self.sequence.max(header.sequence);
+        if self.first[at] == First::Damaged {
+            self.first[at] = First::Page(header.kind);
+        }
+        match header.kind {
+            PageKind::Records | PageKind::LargeHeads => {
+                for raw in layout::records(bytes) {
+                    match raw.and_then(Record::read_intact) {
+                        Some(record) => self.found(page, HashSeed(header.seed), &record),
+                        None => self.report.corrupt_records += 1,
+                    }
+                }
+            }
+            PageKind::LargePart => self.blocks.get_mut(block).written += PAGE_BYTES as u32,
+            PageKind::Checkpoint => {}
+        }
+        Ok(())
+    }
+
+    fn found(&mut self, page: PageId, seed: HashSeed, record: &Record<'_>) {
+        self.report.scanned_records += 1;
+        let block = self.geometry.block_of(page);
+        let expires = (!record.expires_at.is_never()).then(|| record.expires_at.timestamp());
+        self.blocks.wrote(block, (record.bytes() + layout::SLOT_BYTES) as u32, expires);
+        let space = self.spaces.ensure(record.keyspace);
+        let space = &mut self.spaces.list[space];
+        if record.kind == RecordKind::Fence {
+            if !space.add_fence(Fence { version: record.version, page: page.0 }) {
+                for fence in space.fences.iter_mut().filter(|fence| fence.version == record.version) {
+                    fence.page = page.0;
+                }
+            }
+            return;
+        }
+        let head = if record.kind.is_large() { LargeHead::read(record.value) } else { None };
+        if record.kind.is_large() && head.as_ref().is_none_or(|head| head_is_void(head, &self.blocks)) {
+            return;
+        }
+        let id = id_of(seed, record, head.as_ref());
+        let location = Location::new(page.0, record.kind.is_tombstone(), expires.is_some());
+        space.youngest = space.youngest.max(record.version);
+        if let Some(old) = space.index.put_found(id, record.version, location) {
+            self.blocks.superseded(PageId(old.page()), record.version.timestamp, Timestamp::ZERO);
+        }
+        if location.tombstone() {
+            self.blocks.superseded(page, record.version.timestamp, Timestamp::ZERO);
+        }
+    }
+
+    /// Completes the block table and tells the device where each block's write pointer is.
+    fn settle_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
+        for number in 0..self.geometry.blocks {
+            let (block, at) = (BlockId(number), number as usize);
+            let generation = self.generations[at];
+            if matches!(self.first[at], First::Page(PageKind::Checkpoint)) {
+                self.pages[at] = self.geometry.pages_per_block;
+            }
+            let pages = self.pages[at];
+            let fresh = device.programmed(block) == Some(0);
+            if device.programmed(block).is_none() {
+                device.observe(block, generation, pages)?;
+            }
+            if pages == 0 {
+                // Behind an empty first page there may be pages that a power cut kept by chance: erase before use.
+                if fresh {
+                    self.blocks.release(block, generation);
+                } else {
+                    self.blocks.set_dirty(block);
+                }
+                continue;
+            }
+            let entry = self.blocks.get_mut(block);
+            entry.pages = pages;
+            entry.readable = pages;
+            entry.stream = match self.first[at] {
+                First::Page(PageKind::LargeHeads | PageKind::LargePart) => StreamId::Large,
+                First::Page(PageKind::Checkpoint) => StreamId::Checkpoint,
+                _ => StreamId::Hot,
+            };
+            entry.state = BlockState::Sealed;
+        }
+        Ok(())
+    }
+
+    fn finish(
+        self,
+        device: Box<dyn FlashDevice>,
+        watermark: Timestamp,
+        newest: u64,
+        complete: Vec<BlockId>,
+        old: &[BlockId],
+    ) -> (Mftl, RecoveryReport) {
+        let seed = self.seed.unwrap_or(self.config.seed);
+        let mut report = self.report;
+        report.keys = self.spaces.list.iter().map(|space| space.index.keys()).sum();
+        let mut writer = Writer::new(Stamp { store: self.config.store_id, seed });
+        writer.sequence = self.sequence + 1;
+        let checkpointer = Checkpointer::resume(newest, complete);
+        let mut store = Mftl {
+            config: self.config,
+            seed,
+            port: Port::new(device),
+            blocks: self.blocks,
+            spaces: self.spaces,
+            cache: Cache::new(self.config.cache_bytes),
+            writer,
+            reads: Reads::default(),
+            staging: Staging::default(),
+            collector: Collector::default(),
+            checkpointer,
+            walks: Walks::default(),
+            watermark,
+            settled: Timestamp::ZERO,
+            life: Life::Running,
+            failed: false,
+            sync_wanted: false,
+            growing: false,
+            cleaning: Vec::new(),
+            stats: StoreStats { corrupt: report.corrupt_records + report.corrupt_pages, ..StoreStats::default() },
+            events: Vec::new(),
+            completions: Vec::new(),
+            recycled: Vec::new(),
+            recycled_bytes: 0,
+        };
+        for &block in old {
+            store.erase(block);
+        }
+        store.clean_blocks();
+        // A store that was used before begins with a few clean blocks.
+        while store.blocks.clean_count() == 0 && store.blocks.free_count() > 0 && !store.failed {
+            store.poll();
+            store.port.device.wait(Duration::from_millis(10));
+        }
+        tracing::info!(?report, "store recovered");
+        (store, report)
+    }
+}
+
+fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item = Read> {
+    (from..geometry.pages_per_block)
+        .step_by(SCAN_PAGES as usize)
+        .map(move |index| (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index)))
+}

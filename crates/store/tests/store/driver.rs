@@ -1,0 +1,230 @@
+//! Drives a store as a shard stage would, but waits for every answer.
+
+use std::time::Duration;
+
+use timestone_flash::{MemoryConfig, MemoryMedia};
+use timestone_store::{
+    Count, KeyList, Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, RecoveryReport, ScanCursor, Store, StoreError,
+    StoreEvent,
+};
+use timestone_types::{ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
+
+pub(crate) const SPACE: KeyspaceId = KeyspaceId::DEFAULT;
+
+/// What a get answered: version and value, or absence with its version.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Got {
+    Value(Version, Vec<u8>),
+    Absent(Version),
+}
+
+/// A store and the time.
+pub(crate) struct Driver<S: Store = Mftl> {
+    pub(crate) store: S,
+    pub(crate) now: u64,
+    pub(crate) events: Vec<StoreEvent>,
+    pub(crate) same_hash: bool,
+}
+
+pub(crate) fn at(nanos: u64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+pub(crate) fn version(nanos: u64) -> Version {
+    Version::new(at(nanos), ClientId::new(1))
+}
+
+pub(crate) fn media(pages_per_block: u32, blocks: u32) -> MemoryMedia {
+    MemoryMedia::new(MemoryConfig {
+        pages_per_block,
+        initial_blocks: blocks,
+        max_blocks: blocks,
+        ..MemoryConfig::default()
+    })
+}
+
+pub(crate) fn config() -> MftlConfig {
+    MftlConfig { store_id: 42, seed: HashSeed(7), cache_bytes: 0, checkpoint_bytes: 0, ..MftlConfig::default() }
+}
+
+pub(crate) fn open(media: &MemoryMedia, config: MftlConfig) -> (Driver, RecoveryReport) {
+    let (store, report) = Mftl::open(Box::new(media.open()), config).expect("opens");
+    (Driver::new(store), report)
+}
+
+impl<S: Store> Driver<S> {
+    pub(crate) fn new(store: S) -> Self {
+        Self { store, now: 1, events: Vec::new(), same_hash: false }
+    }
+
+    pub(crate) fn key<'a>(&self, space: KeyspaceId, bytes: &'a [u8]) -> KeyRef<'a> {
+        let key = KeyRef::new(self.store.seed(), space, bytes);
+        if self.same_hash { KeyRef { hash: KeyHash(0x1234_5678), ..key } } else { key }
+    }
+
+    pub(crate) fn try_put(&mut self, key: &[u8], nanos: u64, value: &[u8]) -> Result<(), StoreError> {
+        let key = self.key(SPACE, key);
+        self.store.put(key, version(nanos), value, Expiry::NEVER)
+    }
+
+    /// Puts, waiting while the store is busy.
+    pub(crate) fn put(&mut self, key: &[u8], nanos: u64, value: &[u8]) {
+        self.patiently(|driver| driver.try_put(key, nanos, value));
+    }
+
+    pub(crate) fn put_expiring(&mut self, key: &[u8], nanos: u64, value: &[u8], expires: u64) {
+        let key = self.key(SPACE, key);
+        self.store.put(key, version(nanos), value, Expiry::at(at(expires))).expect("accepted");
+    }
+
+    pub(crate) fn delete(&mut self, key: &[u8], nanos: u64) {
+        self.patiently(|driver| {
+            let key = driver.key(SPACE, key);
+            driver.store.delete(key, version(nanos))
+        });
+    }
+
+    fn patiently(&mut self, mut call: impl FnMut(&mut Self) -> Result<(), StoreError>) {
+        for _ in 0..100_000 {
+            match call(self) {
+                Ok(()) => return,
+                Err(StoreError::Busy) => self.pump(),
+                Err(error) => panic!("refused: {error}"),
+            }
+        }
+        panic!("busy for ever");
+    }
+
+    pub(crate) fn pump(&mut self) {
+        self.now += 1_000_000;
+        self.store.pump(at(self.now), &mut self.events);
+    }
+
+    pub(crate) fn pumps(&mut self, times: usize) {
+        for _ in 0..times {
+            self.pump();
+        }
+    }
+
+    fn until<T>(&mut self, mut wanted: impl FnMut(&mut StoreEvent) -> Option<T>) -> T {
+        for _ in 0..100_000 {
+            let mut found = None;
+            self.events.retain_mut(|event| {
+                if found.is_none() {
+                    found = wanted(event);
+                    found.is_none()
+                } else {
+                    true
+                }
+            });
+            if let Some(found) = found {
+                return found;
+            }
+            self.pump();
+            self.store.wait(Duration::ZERO);
+        }
+        panic!("no answer");
+    }
+
+    pub(crate) fn try_get_in(&mut self, space: KeyspaceId, key: &[u8], nanos: u64) -> Result<Got, StoreError> {
+        let key = self.key(space, key);
+        let token = ReadToken(self.now);
+        match self.store.get(key, at(nanos), token)? {
+            Lookup::Present { version, value, .. } => return Ok(Got::Value(version, value.to_vec())),
+            Lookup::Absent { version, .. } => return Ok(Got::Absent(version)),
+            Lookup::Pending => {}
+        }
+        let outcome = self.until(|event| match event {
+            StoreEvent::ReadDone { token: found, outcome } if *found == token => {
+                Some(core::mem::replace(outcome, ReadOutcome::Failed(StoreError::Busy)))
+            }
+            _ => None,
+        });
+        match outcome {
+            ReadOutcome::Present { version, value, .. } => {
+                let copy = value.clone();
+                self.store.recycle(value);
+                Ok(Got::Value(version, copy))
+            }
+            ReadOutcome::Absent { version, .. } => Ok(Got::Absent(version)),
+            ReadOutcome::Failed(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn get(&mut self, key: &[u8], nanos: u64) -> Got {
+        self.try_get_in(SPACE, key, nanos).expect("readable")
+    }
+
+    pub(crate) fn value(&mut self, key: &[u8], nanos: u64) -> Option<Vec<u8>> {
+        match self.get(key, nanos) {
+            Got::Value(_, value) => Some(value),
+            Got::Absent(_) => None,
+        }
+    }
+
+    /// All keys of a keyspace, sorted, gathered in steps of `limit`.
+    pub(crate) fn keys(&mut self, space: KeyspaceId, nanos: u64, limit: u32) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        let mut cursor = ScanCursor::START;
+        loop {
+            let token = ReadToken(self.now + 7);
+            self.store.scan(space, cursor, limit, at(nanos), token).expect("scan");
+            let (keys, next): (KeyList, _) = self.until(|event| match event {
+                StoreEvent::ScanDone { token: found, keys, next } if *found == token => {
+                    Some((core::mem::take(keys), *next))
+                }
+                _ => None,
+            });
+            found.extend(keys.iter().map(<[u8]>::to_vec));
+            match next {
+                Some(next) => cursor = next,
+                None => break,
+            }
+        }
+        found.sort();
+        found
+    }
+
+    pub(crate) fn count(&mut self, space: KeyspaceId, nanos: u64) -> u64 {
+        let token = ReadToken(self.now + 9);
+        match self.store.count(space, at(nanos), token).expect("count") {
+            Count::Keys(keys) => keys,
+            Count::Pending => self.until(|event| match event {
+                StoreEvent::CountDone { token: found, keys } if *found == token => Some(*keys),
+                _ => None,
+            }),
+        }
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn sync(&mut self) {
+        let batch = self.store.stable_batch().max(1) + 1000;
+        self.store.begin_batch(batch);
+        self.store.sync_soon();
+        for _ in 0..10_000 {
+            if self.store.stable_batch() == batch - 1 {
+                return;
+            }
+            self.pump();
+        }
+        panic!("not stable");
+    }
+
+    pub(crate) fn checkpoint(&mut self) {
+        self.store.checkpoint_now();
+        self.until(|event| matches!(event, StoreEvent::CheckpointDone).then_some(()));
+    }
+
+    pub(crate) fn shut_down(&mut self) {
+        self.store.shutdown();
+        self.until(|event| matches!(event, StoreEvent::ShutDown).then_some(()));
+    }
+
+    pub(crate) fn scrub(&mut self) -> timestone_store::ScrubReport {
+        self.store.scrub();
+        self.until(|event| match event {
+            StoreEvent::ScrubDone(report) => Some(*report),
+            _ => None,
+        })
+    }
+}
