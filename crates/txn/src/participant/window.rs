@@ -32,7 +32,7 @@ pub(super) struct Mark {
     /// The youngest committed version.
     pub(super) latest: Version,
     /// At or above the timestamp of the youngest committed version that was not a tombstone. Two keys may share this mark, so
-    /// "absent then, absent now" holds only when nothing was put in between.
+    /// "absent then, absent now" holds only when nothing was put in between, as far as any reader can tell.
     pub(super) last_present: Timestamp,
     /// The transaction that has the key prepared, or [`Slot::NONE`].
     pub(super) prepared: Slot,
@@ -70,7 +70,10 @@ impl Mark {
             self.absent = absent;
         }
         if !absent {
-            self.last_present = self.last_present.max(version.timestamp);
+            // Below a mark that was set while this was prepared: somebody read around it, so it counts as put after that read.
+            let read_around = version.timestamp <= self.latest_read;
+            let since = if read_around { self.latest_read.next() } else { version.timestamp };
+            self.last_present = self.last_present.max(since);
         }
     }
 }

@@ -529,7 +529,7 @@ fn random_runs_catch_planted_bugs() {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "how long to soak is chosen from outside")]
+#[allow(clippy::disallowed_methods, reason = "how long to soak is chosen from outside")]
 fn many_seeds() {
     // `SOAK=n` runs that many instead.
     let seeds = std::env::var("SOAK").map_or(40, |n| n.parse().unwrap());
