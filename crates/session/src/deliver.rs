@@ -166,10 +166,7 @@ impl Engine {
             }
             Reply::Acked { txn } if txn == own => Input::Acked { from },
             Reply::WriteSetWanted { txn } if txn == own => Input::WriteSetWanted { from },
-            Reply::Status { txn, status } if txn == own => {
-                self.learn_lingering(own, status.outcome());
-                Input::StatusIs { from, status: status.into() }
-            }
+            Reply::Status { txn, status } if txn == own => Input::StatusIs { from, status: status.into() },
             Reply::Fault(fault) => Input::Refused { from, refusal: self.note_fault(index, fault)? },
             _ => return None,
         };

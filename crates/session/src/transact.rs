@@ -314,7 +314,7 @@ impl Engine {
                 Output::Decide { to, outcome } => self.send_decision(index, to, outcome),
                 Output::Terminate { to } => self.send_terminate(index, to),
                 Output::Finished(result) => self.tell(now, index, result),
-                Output::Done => self.txns.at_mut(index).settled = true,
+                Output::Done => self.settle(index),
             }
         }
         self.outputs = outputs;
@@ -323,6 +323,16 @@ impl Engine {
         let due = txn.due;
         self.note_due(due);
         self.release_txn_if_over(index);
+    }
+
+    /// Every participant has acknowledged.
+    fn settle(&mut self, index: u32) {
+        let txn = self.txns.at_mut(index);
+        txn.settled = true;
+        if txn.verdict == Some(Verdict::Unknown) {
+            let (id, outcome) = (txn.id, txn.coordinator.outcome());
+            self.learn_lingering(id, outcome);
+        }
     }
 
     /// The way to a participant, when it is open.

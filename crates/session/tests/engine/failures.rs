@@ -1,0 +1,307 @@
+//! What servers and networks do to a client: refusals, losses, restarts, clocks; and what the client reports.
+
+use std::time::Duration;
+
+use timestone_session::{Condition, RequestOptions, SessionError, Step, TxnStatus};
+use timestone_types::{AbortKind, Epoch, Sequence, ShardId, Timestamp, limits};
+use timestone_wire::{ErrorCode, Kind};
+
+use crate::shard::Refuse;
+use crate::world::{BEGIN, Outcome, SPACE, World, pending, routes};
+
+fn refuse(code: ErrorCode, detail: u64, retry_after: Duration, times: u32) -> Option<Refuse> {
+    Some(Refuse { code, detail, retry_after, times })
+}
+
+#[test]
+fn a_busy_server_is_asked_again_after_the_time_it_names() {
+    let mut world = World::new(1);
+    let session = world.session();
+    world.shards[0].refuse = refuse(ErrorCode::Busy, 0, Duration::from_millis(20), 2);
+    let txn = world.begin(session);
+    assert_eq!(world.value(txn, b"k"), None);
+    let waited = world.now.since(BEGIN);
+    assert!(waited >= Duration::from_millis(40) && waited < Duration::from_millis(60), "{waited:?}");
+    world.shards[0].refuse = refuse(ErrorCode::Unavailable, 0, Duration::ZERO, 3);
+    world.put(txn, b"k", b"v");
+    world.committed(txn);
+    assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]));
+}
+
+#[test]
+fn a_clock_far_ahead_is_told_and_never_retried() {
+    let lead = Duration::from_secs(3);
+    let refusal = refuse(ErrorCode::ClockAhead, lead.as_nanos() as u64, Duration::ZERO, 1);
+    let mut world = World::new(1);
+    let session = world.session();
+    world.shards[0].refuse = refusal;
+    let txn = world.begin(session);
+    let ahead = Outcome::Failed(SessionError::ClockAhead { lead });
+    assert_eq!(world.get(txn, b"k"), ahead);
+    assert_eq!(world.get(txn, b"k"), Outcome::Failed(SessionError::NoTransaction), "the transaction is over");
+    world.shards[0].refuse = refusal;
+    assert_eq!(world.read_latest(session, b"k", RequestOptions::default()), ahead);
+    world.shards[0].refuse = refusal;
+    assert_eq!(world.write(session, b"k", b"v", Condition::Always, RequestOptions::default()), ahead);
+    world.shards[0].refuse = refusal;
+    let txn = world.begin(session);
+    world.put(txn, b"k", b"v");
+    assert_eq!(world.commit(txn), ahead);
+    assert_eq!((world.shards[0].seen(Kind::Get), world.shards[0].seen(Kind::Write)), (2, 1));
+    assert_eq!(world.shards[0].latest(b"k"), None);
+}
+
+#[test]
+fn a_snapshot_below_the_watermark_aborts_with_the_key_and_the_watermark() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let txn = world.begin(session);
+    let watermark = world.now.saturating_add(Duration::from_millis(100));
+    world.shards[0].refuse = refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1);
+    let Outcome::Aborted { reason, key, .. } = world.get(txn, b"k") else { panic!("a snapshot that is gone is read") };
+    assert_eq!((reason.kind, reason.at, key), (AbortKind::TooOld, watermark, Some(b"k".to_vec())));
+    assert_eq!(world.commit(txn), Outcome::Failed(SessionError::NoTransaction));
+    let next = world.begin(session);
+    assert!(world.engine.begin_timestamp(next).unwrap() > watermark);
+}
+
+#[test]
+fn an_outdated_map_is_noticed_and_what_waited_goes_to_the_right_place() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    for shard in &mut world.shards {
+        shard.epoch = Epoch::new(2);
+    }
+    let txn = world.begin(session);
+    let op = world.op();
+    assert!(matches!(world.engine.get(world.now, txn, SPACE, &a, op), Ok(Step::Pending(_))));
+    world.pass(Duration::from_millis(5));
+    assert!(world.engine.wants_routes() && world.done.is_empty());
+    world.engine.set_routes(world.now, routes(2, 2, 2));
+    assert!(!world.engine.wants_routes());
+    assert!(matches!(world.wait(op), Outcome::Value(None, _)));
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    for shard in &mut world.shards {
+        shard.epoch = Epoch::new(3);
+    }
+    let op = world.op();
+    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
+    world.pass(Duration::from_millis(5));
+    assert!(world.engine.wants_routes());
+    world.engine.set_routes(world.now, routes(3, 2, 3));
+    assert!(matches!(world.wait(op), Outcome::Committed(..)));
+    world.pass(Duration::from_millis(5));
+    assert_eq!(world.shard_of(&b).latest(&b), Some(&b"2"[..]));
+}
+
+#[test]
+fn a_lost_connection_fails_nothing_and_everything_is_asked_again_on_the_next() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let (txn, other) = (world.begin(session), world.begin(session));
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    let (read, commit, write) = (world.op(), world.op(), world.op());
+    world.cut[1] = true;
+    assert_eq!(pending(world.engine.get(world.now, other, SPACE, &b, read)), Ok(true));
+    assert_eq!(pending(world.engine.commit(world.now, txn, commit)), Ok(true));
+    world.engine.disconnected(world.now, ShardId::new(1));
+    let mutation = timestone_session::Mutation::Delete;
+    let options = RequestOptions::default();
+    let begun = world.engine.write_if(world.now, session, SPACE, &b, mutation, Condition::Always, options, write);
+    assert_eq!(pending(begun), Ok(true));
+    world.pass(Duration::from_millis(600));
+    assert!(world.done.is_empty() && world.shards[1].frames_seen.is_empty());
+    world.cut[1] = false;
+    world.engine.connected(world.now, ShardId::new(1));
+    assert!(matches!(world.wait(read), Outcome::Value(..)));
+    assert!(matches!(world.wait(commit), Outcome::Committed(..)));
+    assert!(matches!(world.wait(write), Outcome::Written(..)));
+}
+
+#[test]
+fn a_participant_that_stays_away_is_resolved_by_the_others_and_nothing_stays_promised() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let txn = world.begin(session);
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    world.cut[1] = true;
+    let Outcome::Aborted { reason, .. } = world.commit(txn) else { panic!("committed without a participant") };
+    assert_eq!(reason.kind, AbortKind::Terminated);
+    assert!(world.engine.stats().terminations > 0);
+    world.cut[1] = false;
+    world.pass(Duration::from_secs(5));
+    assert!(world.shards.iter().all(crate::shard::Shard::is_settled));
+    assert_eq!((world.shards[0].latest(&a), world.shards[1].latest(&b)), (None, None));
+    assert_eq!(world.engine.unresolved(), 0);
+}
+
+#[test]
+fn a_commit_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let deadline = Some(world.now.saturating_add(Duration::from_secs(3)));
+    let txn = world.begin_with(session, timestone_session::TxnOptions { deadline, ..Default::default() });
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    world.cut = vec![true, true];
+    let Outcome::Unknown(id) = world.commit(txn) else { panic!("told though nobody answers") };
+    world.cut = vec![false, false];
+    world.pass(Duration::from_secs(10));
+    assert_eq!(world.engine.unresolved(), 0);
+    let op = world.op();
+    let begun = pending(world.engine.status(world.now, id, RequestOptions::default(), op));
+    assert_eq!(world.outcome(op, begun), Outcome::Status(TxnStatus::Aborted));
+}
+
+#[test]
+fn a_refusal_that_no_retry_mends_is_told_in_the_servers_words_and_nothing_is_left() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let txn = world.begin(session);
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    world.shards[1].refuse = refuse(ErrorCode::KeyspaceUnknown, 0, Duration::ZERO, 1);
+    let Outcome::Failed(error) = world.commit(txn) else { panic!("committed into nothing") };
+    assert_eq!((error.code(), error.retryable()), (Some(ErrorCode::KeyspaceUnknown), false));
+    world.pass(Duration::from_secs(1));
+    assert!(world.shards.iter().all(crate::shard::Shard::is_settled));
+}
+
+#[test]
+fn an_ended_session_is_told_and_the_next_client_id_goes_on() {
+    let mut world = World::new(1);
+    let session = world.session();
+    world.shards[0].refuse = refuse(ErrorCode::SessionEnded, 0, Duration::ZERO, 2);
+    let txn = world.begin(session);
+    let open = world.begin(session);
+    assert_eq!(world.get(txn, b"k"), Outcome::Failed(SessionError::SessionEnded));
+    assert!(world.engine.wants_client());
+    let write = world.write(session, b"k", b"v", Condition::Always, RequestOptions::default());
+    assert!(matches!(write, Outcome::Unknown(_)), "it may have been executed before: {write:?}");
+    world.engine.renew_client(world.now, timestone_types::ClientId::new(8));
+    assert!(!world.engine.wants_client());
+    assert_eq!(world.commit(open), Outcome::Failed(SessionError::NoTransaction));
+    let Outcome::Written(_, txn, _) = world.write(session, b"k", b"v", Condition::Always, RequestOptions::default())
+    else {
+        panic!("the new id does not write")
+    };
+    assert_eq!((txn.client.get(), txn.sequence), (8, Sequence::new(1)));
+}
+
+#[test]
+fn every_shard_hears_often_enough_what_may_still_be_used_and_what_is_acknowledged() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let old = world.begin(session);
+    let began = world.engine.begin_timestamp(old).unwrap();
+    world.pass(Duration::from_secs(1));
+    for n in 0..3 {
+        let txn = world.begin(session);
+        world.put(txn, format!("k{n}").as_bytes(), b"v");
+        world.committed(txn);
+    }
+    world.pass(Duration::from_secs(1));
+    for shard in &world.shards {
+        let gaps = shard.reports.windows(2).map(|pair| pair[1].0.since(pair[0].0)).max().unwrap();
+        assert!(gaps <= limits::REPORT_INTERVAL + Duration::from_millis(1), "{gaps:?}");
+        assert!(shard.reports.iter().all(|report| report.2 <= began), "the open transaction holds the watermark");
+        assert_eq!(shard.reports.last().unwrap().3, Sequence::new(3));
+    }
+    world.engine.abort(old);
+    world.pass(Duration::from_millis(200));
+    let (at, _, watermark, _) = *world.shards[0].reports.last().unwrap();
+    assert!(at.since(watermark) <= Duration::from_millis(1), "an idle client reports its now");
+}
+
+#[test]
+fn what_is_under_way_is_not_acknowledged() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let txn = world.begin(session);
+    let began = world.engine.begin_timestamp(txn).unwrap();
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    let op = world.op();
+    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
+    world.pass(Duration::from_micros(120));
+    world.cut[1] = true;
+    assert!(matches!(world.wait(op), Outcome::Committed(..)), "both votes came before the cut");
+    world.pass(Duration::from_secs(1));
+    let (_, _, watermark, acked) = *world.shards[0].reports.last().unwrap();
+    assert_eq!((watermark, acked), (began, Sequence::ZERO), "shard 1 has not acknowledged the decision");
+    world.cut[1] = false;
+    world.pass(Duration::from_secs(5));
+    let (_, _, watermark, acked) = *world.shards[1].reports.last().unwrap();
+    assert!(watermark > began);
+    assert_eq!(acked, Sequence::new(1));
+    assert_eq!(world.shards[1].latest(&b), Some(&b"2"[..]));
+}
+
+#[test]
+fn a_decision_that_overtakes_a_lost_promise_brings_the_write_set() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let txn = world.begin(session);
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    let op = world.op();
+    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
+    world.pass(Duration::from_micros(60));
+    // The shard forgets its promise, as after the loss of a log that its operator has accepted.
+    let mut empty = crate::shard::Shard::new(ShardId::new(1));
+    std::mem::swap(&mut world.shards[1], &mut empty);
+    assert!(matches!(world.wait(op), Outcome::Committed(..)));
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.shards[1].latest(&b), Some(&b"2"[..]));
+    assert_eq!(world.shards[1].seen(Kind::WriteSet), 1);
+    assert_eq!(world.engine.unresolved(), 0);
+}
+
+#[test]
+fn time_that_runs_backwards_issues_no_timestamp_twice() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let mut last = Timestamp::ZERO;
+    for back in [0u64, 5, 100, 3, 1_000_000] {
+        let now = Timestamp::from_nanos(BEGIN.as_nanos() - back);
+        let txn = world.engine.begin(now, session, timestone_session::TxnOptions::default()).unwrap();
+        let begin = world.engine.begin_timestamp(txn).unwrap();
+        assert!(begin > last);
+        last = begin;
+        world.engine.abort(txn);
+    }
+}
+
+#[test]
+fn garbage_is_counted_and_changes_nothing() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let txn = world.begin(session);
+    let op = world.op();
+    assert_eq!(pending(world.engine.get(world.now, txn, SPACE, b"k", op)), Ok(true));
+    let asked = world.engine.outbox(ShardId::new(0)).unwrap().clone();
+    let mut reply = Vec::new();
+    world.shards[0].take(world.now, &asked, &mut reply);
+    for at in 0..reply.len() {
+        let mut damaged = reply.clone();
+        damaged[at] ^= 0x55;
+        if at < 24 {
+            // The body stays whole; only whose reply it is changes.
+            world.engine.deliver(world.now, ShardId::new(0), &damaged);
+        }
+        world.engine.deliver(world.now, ShardId::new(0), &reply[..at]);
+        world.engine.deliver(world.now, ShardId::new(9), &reply);
+    }
+    assert!(world.engine.stats().ignored_replies >= 2 * reply.len() as u64);
+    assert!(matches!(world.wait(op), Outcome::Value(None, _)));
+}

@@ -1,0 +1,207 @@
+//! Requests outside transactions: conditions, exactly once, later timestamps, questions.
+
+use std::time::Duration;
+
+use timestone_session::{Condition, LimitError, Mutation, OpResult, RequestOptions, SessionError, TxnStatus};
+use timestone_types::{AbortKind, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version};
+use timestone_wire::{Count, Counted, Envelope, Frame, Kind, Message, RequestId};
+
+use crate::world::{Outcome, SPACE, World, pending};
+
+const OTHER: ClientId = ClientId::new(99);
+
+fn plain() -> RequestOptions {
+    RequestOptions::default()
+}
+
+#[test]
+fn a_write_can_be_read_at_once_and_conditions_decide() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let Outcome::Written(first, ..) = world.write(session, b"k", b"1", Condition::Absent, plain()) else {
+        panic!("NX on nothing")
+    };
+    assert!(matches!(world.read_latest(session, b"k", plain()), Outcome::Value(Some(value), _) if value == b"1"));
+    let asks = RequestOptions { return_previous: true, ..plain() };
+    let Outcome::Aborted { reason, key, found, .. } = world.write(session, b"k", b"2", Condition::Absent, asks) else {
+        panic!("NX on something")
+    };
+    assert_eq!((reason.kind, key, found), (AbortKind::Condition, Some(b"k".to_vec()), Some(b"1".to_vec())));
+    let version = Version::new(first, ClientId::new(3));
+    let steps = [(Condition::Present, &b"2"[..], Some(&b"1"[..])), (Condition::ValueIs(b"2"), b"3", Some(b"2"))];
+    for (condition, value, previous) in steps {
+        let Outcome::Written(_, _, before) = world.write(session, b"k", value, condition, asks) else {
+            panic!("{condition:?}")
+        };
+        assert_eq!(before.as_deref(), previous);
+    }
+    let refused = world.write(session, b"k", b"4", Condition::VersionIs(version), plain());
+    assert!(matches!(refused, Outcome::Aborted { .. }), "the version is an old one: {refused:?}");
+    assert!(matches!(
+        world.write(session, b"new", b"4", Condition::VersionIs(Version::ZERO), plain()),
+        Outcome::Written(..)
+    ));
+}
+
+#[test]
+fn a_write_below_the_marks_is_repeated_above_them_under_the_same_id() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let ahead = world.now.saturating_add(Duration::from_millis(200));
+    world.shards[0].read_by_other(b"k", ahead);
+    let Outcome::Written(at, txn, _) = world.write(session, b"k", b"v", Condition::Always, plain()) else {
+        panic!("not written")
+    };
+    assert!(at > ahead);
+    assert_eq!(world.shards[0].executed.get(&txn), Some(&1));
+    assert_eq!(world.shards[0].seen(Kind::Write), 2);
+    let txn = world.begin(session);
+    assert_eq!(world.value(txn, b"k"), Some(b"v".to_vec()), "the session's next snapshot is above its own write");
+}
+
+#[test]
+fn a_lost_answer_is_asked_for_again_and_the_write_takes_place_once() {
+    for seed in 0..20 {
+        let mut world = World::with(1, timestone_session::EngineConfig::default(), seed);
+        let session = world.session();
+        world.weather.loss = 500;
+        let Outcome::Written(_, txn, _) = world.write(session, b"k", b"v", Condition::Always, plain()) else {
+            panic!("seed {seed}")
+        };
+        assert_eq!(world.shards[0].executed.get(&txn), Some(&1), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_write_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
+    let mut world = World::new(1);
+    let session = world.session();
+    world.cut[0] = true;
+    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_secs(3))), ..plain() };
+    let Outcome::Unknown(txn) = world.write(session, b"k", b"v", Condition::Always, options) else {
+        panic!("told though nobody answers")
+    };
+    assert_eq!(world.engine.unresolved(), 1);
+    world.cut[0] = false;
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.engine.unresolved(), 0, "it was still asked in the background");
+    let op = world.op();
+    let begun = pending(world.engine.status(world.now, txn, plain(), op));
+    let Outcome::Status(TxnStatus::Committed(at)) = world.outcome(op, begun) else { panic!("its fate is not known") };
+    assert_eq!(world.shards[0].latest_version(b"k").timestamp, at);
+}
+
+#[test]
+fn a_read_that_nobody_answers_fails_at_its_deadline() {
+    let mut world = World::new(1);
+    let session = world.session();
+    world.cut[0] = true;
+    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_millis(1500))), ..plain() };
+    assert_eq!(world.read_latest(session, b"k", options), Outcome::Failed(SessionError::DeadlineExceeded));
+    assert!(
+        world.now >= options.deadline.unwrap()
+            && world.now < options.deadline.unwrap().saturating_add(Duration::from_millis(10))
+    );
+}
+
+#[test]
+fn a_linearizable_read_waits_for_a_prepared_write() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let other = TxnId::new(OTHER, Sequence::new(1));
+    world.shards[0].prepared_by_other(b"k", Some((other, world.now)));
+    let op = world.op();
+    assert_eq!(pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)), Ok(true));
+    world.pass(Duration::from_millis(120));
+    assert!(world.done.is_empty(), "refused as prepared and asked again, never answered around");
+    world.shards[0].prepared_by_other(b"k", None);
+    let at = world.now;
+    world.shards[0].written_by_other(b"k", Version::new(at, OTHER), b"v");
+    assert!(matches!(world.wait(op), Outcome::Value(Some(value), _) if value == b"v"));
+    let txn = world.begin(session);
+    assert!(world.engine.begin_timestamp(txn).unwrap() > at, "a session never goes back behind what it has seen");
+}
+
+#[test]
+fn a_question_about_a_transaction_asks_every_shard_and_a_decision_outweighs_ignorance() {
+    let mut world = World::new(3);
+    let session = world.session();
+    let key = world.key_on(2, 0);
+    let Outcome::Written(at, txn, _) = world.write(session, &key, b"v", Condition::Always, plain()) else {
+        panic!("not written")
+    };
+    let ask = |world: &mut World, txn| {
+        let op = world.op();
+        let begun = pending(world.engine.status(world.now, txn, plain(), op));
+        world.outcome(op, begun)
+    };
+    assert_eq!(ask(&mut world, txn), Outcome::Status(TxnStatus::Committed(at)));
+    let nobody = TxnId::new(OTHER, Sequence::new(77));
+    assert_eq!(ask(&mut world, nobody), Outcome::Status(TxnStatus::Unknown));
+}
+
+#[test]
+fn any_other_request_is_carried_and_its_reply_handed_out() {
+    let mut world = World::new(2);
+    let op = world.op();
+    let (at, client) = (world.now, world.engine.client());
+    world.weather.loss = 400;
+    let begun = pending(world.engine.ask(world.now, ShardId::new(1), plain(), op, |request, out| {
+        let envelope = Envelope { shard: ShardId::new(1), request: RequestId::new(request), ..Envelope::default() };
+        let envelope = Envelope { epoch: timestone_types::Epoch::new(1), ..envelope };
+        Count { keyspace: SPACE, at, client }.encode(&envelope, out);
+    }));
+    let Outcome::Frame(bytes) = world.outcome(op, begun) else { panic!("no reply") };
+    assert_eq!(Counted::decode(&Frame::parse(&bytes).unwrap()).unwrap().keys, 0);
+}
+
+#[test]
+fn a_cancelled_write_still_takes_place_and_is_not_told() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let op = world.op();
+    let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+    let step = world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, plain(), op);
+    let Ok(timestone_session::Step::Pending(ticket)) = step else { panic!("not asked") };
+    world.engine.cancel(ticket);
+    world.pass(Duration::from_millis(5));
+    assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]));
+    assert!(world.done.is_empty() && world.engine.unresolved() == 0);
+}
+
+#[test]
+fn limits_hold_for_single_keys_too() {
+    let mut world = World::new(1);
+    let session = world.session();
+    assert_eq!(world.read_latest(session, b"", plain()), Outcome::Failed(LimitError::EmptyKey.into()));
+    let long = vec![0; timestone_types::limits::MAX_VALUE_BYTES + 1];
+    let refused = world.write(session, b"k", &long, Condition::Always, plain());
+    assert_eq!(refused, Outcome::Failed(LimitError::ValueTooLong { bytes: long.len() }.into()));
+    world.engine.close_session(session);
+    assert_eq!(world.read_latest(session, b"k", plain()), Outcome::Failed(SessionError::NoSession));
+}
+
+#[test]
+fn a_value_stays_until_the_next_result_is_taken() {
+    let mut world = World::new(1);
+    world.shards[0].written_by_other(b"k", Version::new(Timestamp::from_nanos(1), OTHER), b"v");
+    let session = world.session();
+    let ops = [world.op(), world.op()];
+    for op in ops {
+        assert_eq!(pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)), Ok(true));
+    }
+    let bytes = std::mem::take(world.engine.outbox(ShardId::new(0)).unwrap());
+    let mut replies = Vec::new();
+    for frame in timestone_wire::Frames::new(&bytes) {
+        world.shards[0].take(world.now, frame.unwrap().bytes(), &mut replies);
+    }
+    world.engine.deliver_parcel(world.now, &replies).unwrap();
+    for op in ops {
+        let done = world.engine.next_done().unwrap();
+        let OpResult::Value(view) = done.result else { panic!("{:?}", done.result) };
+        assert_eq!((done.op, view.value), (op, Some(&b"v"[..])));
+    }
+    assert!(world.engine.next_done().is_none());
+    assert!(world.engine.deliver_parcel(world.now, &replies[..replies.len() - 1]).is_err());
+    assert_eq!(world.engine.stats().ignored_replies, 1, "a doubled reply changes nothing");
+}
