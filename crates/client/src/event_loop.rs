@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use timestone_cluster::ShardMap;
-use timestone_session::{Engine, OpId, SessionId, Ticket};
+use timestone_session::{Engine, OpId, OpResult, SessionId, Ticket};
 use timestone_types::{KeyspaceId, Timestamp};
 
 use crate::executor::Executor;
@@ -82,7 +82,7 @@ impl Core {
     }
 
     /// Finishes an operation and wakes whoever waits for it.
-    pub(crate) fn finish(&self, op: OpId, output: impl FnOnce() -> Output) {
+    pub(crate) fn finish(&self, op: OpId, output: impl FnOnce(bool) -> Output) {
         let wake = self.ops.borrow_mut().finish(op, output);
         match wake {
             Wake::Nobody => {}
@@ -96,7 +96,10 @@ impl Core {
         let mut engine = self.engine.borrow_mut();
         while let Some(done) = engine.next_done() {
             let result = done.result;
-            self.finish(done.op, || result.into());
+            self.finish(done.op, |in_place| match result {
+                OpResult::Value(_) if in_place => Output::InPlace,
+                result => result.into(),
+            });
         }
     }
 
@@ -129,7 +132,7 @@ impl Core {
                     _ => return,
                 }
             };
-            self.finish(due, || Output::Committed(now));
+            self.finish(due, |_| Output::Committed(now));
         }
     }
 

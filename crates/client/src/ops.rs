@@ -24,6 +24,8 @@ pub(crate) enum Wake {
 pub(crate) enum Output {
     /// A read.
     Value(Option<Value>),
+    /// A transaction's read; the value is still where the engine keeps it.
+    InPlace,
     /// A commit's timestamp, or that of a timer.
     Committed(Timestamp),
     /// A single-key write: its timestamp, and the previous value.
@@ -63,7 +65,7 @@ pub(crate) fn owned(view: ValueView<'_>) -> Option<Value> {
 
 enum State {
     Free,
-    Waiting(Wake),
+    Waiting { wake: Wake, in_place: bool },
     Ready(Output),
 }
 
@@ -90,6 +92,11 @@ const fn name(index: u32, generation: u32) -> OpId {
 impl OpTable {
     /// A new operation that nobody waits for yet. Its name is never 0.
     pub(crate) fn open(&mut self) -> OpId {
+        self.open_as(false)
+    }
+
+    /// A new operation; `in_place`: a value that it yields is not copied, whoever waits looks at it in the engine.
+    pub(crate) fn open_as(&mut self, in_place: bool) -> OpId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, state: State::Free });
             self.slots.len() as u32 - 1
@@ -97,7 +104,7 @@ impl OpTable {
         let slot = &mut self.slots[index as usize];
         slot.generation = (slot.generation + 1) & GENERATION_MASK;
         slot.generation += u32::from(slot.generation == 0);
-        slot.state = State::Waiting(Wake::Nobody);
+        slot.state = State::Waiting { wake: Wake::Nobody, in_place };
         name(index, slot.generation)
     }
 
@@ -107,14 +114,13 @@ impl OpTable {
     }
 
     /// Finishes an operation; tells who is to be woken. An operation that was given up is left alone.
-    pub(crate) fn finish(&mut self, op: OpId, output: impl FnOnce() -> Output) -> Wake {
-        match self.slot(op).map(|slot| &mut slot.state) {
-            Some(state @ State::Waiting(_)) => match core::mem::replace(state, State::Ready(output())) {
-                State::Waiting(wake) => wake,
-                State::Ready(_) | State::Free => Wake::Nobody,
-            },
-            _ => Wake::Nobody,
-        }
+    /// `output` is told whether a value may stay where it is.
+    pub(crate) fn finish(&mut self, op: OpId, output: impl FnOnce(bool) -> Output) -> Wake {
+        let Some(slot) = self.slot(op) else { return Wake::Nobody };
+        let State::Waiting { wake, in_place } = &mut slot.state else { return Wake::Nobody };
+        let (wake, in_place) = (core::mem::replace(wake, Wake::Nobody), *in_place);
+        slot.state = State::Ready(output(in_place));
+        wake
     }
 
     /// Takes the result, when it is there; the operation is over then. Otherwise `wake` is woken when it comes.
@@ -125,8 +131,8 @@ impl OpTable {
                 self.free.push(op.0 as u32);
                 Some(output)
             }
-            State::Waiting(_) => {
-                slot.state = State::Waiting(wake());
+            State::Waiting { in_place, .. } => {
+                slot.state = State::Waiting { wake: wake(), in_place };
                 None
             }
             State::Free => Some(Output::Failed(Error::closed())),
@@ -165,9 +171,9 @@ mod tests {
         ops.forget(old);
         let new = ops.open();
         assert_ne!(old, new);
-        assert!(matches!(ops.finish(old, || Output::Value(None)), Wake::Nobody));
+        assert!(matches!(ops.finish(old, |_| Output::Value(None)), Wake::Nobody));
         assert!(ops.take(new, || Wake::Nobody).is_none());
-        ops.finish(new, || Output::Value(None));
+        ops.finish(new, |_| Output::Value(None));
         assert!(matches!(ops.take(new, || Wake::Nobody), Some(Output::Value(None))));
         assert!(matches!(ops.take(new, || Wake::Nobody), Some(Output::Failed(_))), "taken once");
     }

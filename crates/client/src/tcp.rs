@@ -204,7 +204,7 @@ impl Tcp {
         drop(engine);
         for op in server.asked.drain(..) {
             let lost = || Error::new(ErrorCode::Unavailable, "the connection was lost before the answer came", "retry");
-            core.finish(op, || Output::Failed(lost()));
+            core.finish(op, |_| Output::Failed(lost()));
         }
         self.last_failure = format!("{}: {why}", server.address);
     }

@@ -42,7 +42,7 @@ pub(crate) fn take_frames(core: &Core, bytes: &[u8]) -> Result<(), WireError> {
 fn take_frame(core: &Core, engine: &mut Engine, now: Timestamp, frame: &Frame<'_>) {
     match asker(frame) {
         None => engine.deliver_frame(now, frame.envelope().shard, frame),
-        Some(op) => core.finish(op, || Output::Frame(frame.bytes().to_vec())),
+        Some(op) => core.finish(op, |_| Output::Frame(frame.bytes().to_vec())),
     }
 }
 

@@ -73,7 +73,7 @@ impl Engine {
                 let learned = txn.keys.learn(number.item, answer);
                 if let Err(limit) = &learned {
                     txn.keys.entry_mut(number.item).read = Read::None;
-                    let failed = EndedWhat::Failed((*limit).into());
+                    let failed = EndedWhat::Failed(Box::new((*limit).into()));
                     if let Some(op) = op {
                         self.finish(op, failed);
                     }
@@ -100,7 +100,8 @@ impl Engine {
                 continue;
             }
             self.txns.at_mut(index).waiters.swap_remove(at);
-            let what = error.clone().map_or(EndedWhat::Read(name, item), EndedWhat::Failed);
+            let failed = error.clone().map(|error| EndedWhat::Failed(Box::new(error)));
+            let what = failed.unwrap_or(EndedWhat::Read(name, item));
             self.finish(op, what);
         }
     }
@@ -131,7 +132,7 @@ impl Engine {
         txn.keys.entry_mut(item).read = Read::None;
         txn.asked -= 1;
         if let Some(op) = op {
-            self.finish(op, EndedWhat::Failed(error.clone()));
+            self.finish(op, EndedWhat::Failed(Box::new(error.clone())));
         }
         self.tell_waiters(index, item, Some(error));
     }

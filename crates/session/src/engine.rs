@@ -110,8 +110,8 @@ pub(crate) enum EndedWhat {
     Verdict(Name),
     /// A request's outcome.
     Single(Name),
-    /// Here.
-    Failed(SessionError),
+    /// Here; boxed, because almost every result is kept elsewhere and the queue is walked all the time.
+    Failed(Box<SessionError>),
 }
 
 /// Sessions.
@@ -289,7 +289,7 @@ impl Engine {
         let op = ended.op;
         let ended = self.handed_out.insert(ended);
         let result = match &ended.what {
-            EndedWhat::Failed(error) => OpResult::Failed(error.clone()),
+            EndedWhat::Failed(error) => OpResult::Failed((**error).clone()),
             EndedWhat::Read(name, entry) => match self.txns.get(*name).and_then(|txn| txn.keys.view_read(*entry)) {
                 Some(view) => OpResult::Value(view),
                 None => OpResult::Failed(SessionError::NoTransaction),
@@ -304,6 +304,15 @@ impl Engine {
             },
         };
         Some(Done { op, result })
+    }
+
+    /// What a transaction's read found, for as long as the transaction is open: a host may leave the value where it is until whoever
+    /// waits looks at it.
+    #[must_use]
+    pub fn read_result(&self, ticket: Ticket) -> Option<ValueView<'_>> {
+        let name = Name { index: ticket.index, generation: ticket.generation };
+        let txn = self.txns.get(name).filter(|txn| ticket.kind == TicketKind::Read && txn.phase == Phase::Open)?;
+        txn.keys.view_read(ticket.item)
     }
 
     /// Drops interest in an operation: its [`Done`] will not come, except when it is finished already. A write under way goes on and

@@ -474,12 +474,12 @@ impl Engine {
             if let Read::Asked(op) = txn.keys.entry(at).read {
                 txn.keys.entry_mut(at).read = Read::None;
                 if let Some(op) = op {
-                    self.finish(op, EndedWhat::Failed(error.clone()));
+                    self.finish(op, EndedWhat::Failed(Box::new(error.clone())));
                 }
             }
         }
         for (_, op) in waiters.drain(..) {
-            self.finish(op, EndedWhat::Failed(error.clone()));
+            self.finish(op, EndedWhat::Failed(Box::new(error.clone())));
         }
         self.txns.at_mut(index).waiters = waiters;
     }

@@ -1,0 +1,262 @@
+//! A server for tests: blocking sockets, a thread per connection, all keys in one map under one lock, transactions validated by version.
+//!
+//! It speaks real frames, so that what is tested is the client: greeting, routing, losses, retries, errors.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use timestone_cluster::{
+    Address, DirectoryId, Keyspace, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap,
+};
+use timestone_types::{
+    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version,
+};
+use timestone_wire as wire;
+use wire::{Condition, Envelope, ErrorCode, ErrorReply, Frame, Kind, Message, Verdict};
+
+type Key = (KeyspaceId, Vec<u8>);
+type Entry = (Version, Option<Vec<u8>>);
+type Writes = Vec<(Key, Option<Vec<u8>>)>;
+
+#[derive(Default)]
+struct Data {
+    keys: BTreeMap<Key, Entry>,
+    prepared: BTreeMap<(TxnId, ShardId), Writes>,
+    answers: BTreeMap<TxnId, Vec<u8>>,
+    keyspaces: Vec<Keyspace>,
+    connections: Vec<TcpStream>,
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    data: Mutex<Data>,
+    map: ShardMap,
+    pub(crate) hellos: AtomicU32,
+    next_client: AtomicU32,
+    next_stamp: AtomicU32,
+    /// Of the commits that are asked next, so many are refused as conflicts.
+    pub(crate) conflicts: AtomicU32,
+    /// Hellos are refused.
+    pub(crate) unfriendly: AtomicBool,
+    /// Requests are read and never answered.
+    pub(crate) deaf: AtomicBool,
+}
+
+impl Server {
+    pub(crate) fn start() -> Arc<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let native = Some(Address::new(&address.to_string()).unwrap());
+        let addresses = ServerAddresses { native, resp: None, http: None };
+        let info = ServerInfo { id: ServerId::new(1), directory: DirectoryId(1), addresses };
+        let data = Data { keyspaces: vec![Keyspace::default_keyspace()], ..Data::default() };
+        let server = Arc::new(Self {
+            address,
+            data: Mutex::new(data),
+            map: ShardMap::single(ClusterId::new(77), info, 3).unwrap(),
+            hellos: AtomicU32::new(0),
+            next_client: AtomicU32::new(1),
+            next_stamp: AtomicU32::new(1),
+            conflicts: AtomicU32::new(0),
+            unfriendly: AtomicBool::new(false),
+            deaf: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&server);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                accepting.data.lock().unwrap().connections.push(stream.try_clone().unwrap());
+                let serving = Arc::clone(&accepting);
+                std::thread::spawn(move || serving.serve(stream));
+            }
+        });
+        server
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("timestone://{}", self.address)
+    }
+
+    /// Breaks every connection.
+    pub(crate) fn hang_up(&self) {
+        for stream in self.data.lock().unwrap().connections.drain(..) {
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+        }
+    }
+
+    fn serve(&self, mut stream: TcpStream) {
+        let (mut received, mut chunk) = (Vec::new(), [0; 65536]);
+        loop {
+            match stream.read(&mut chunk) {
+                Ok(bytes) if bytes > 0 => received.extend_from_slice(&chunk[..bytes]),
+                _ => return,
+            }
+            let (mut taken, mut out) = (0, Vec::new());
+            while let Some((frame, rest)) = Frame::split(&received[taken..]).unwrap() {
+                self.answer(&frame, &mut out);
+                taken = received.len() - rest.len();
+            }
+            received.drain(..taken);
+            if !self.deaf.load(Ordering::SeqCst) && stream.write_all(&out).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn answer(&self, frame: &Frame<'_>, out: &mut Vec<u8>) {
+        let envelope = frame.reply_envelope(Epoch::new(1), self.map.version());
+        match frame.kind() {
+            Kind::Hello => self.greet(&wire::Hello::first(frame).unwrap(), &envelope, out),
+            Kind::Get => self.get(&wire::Get::decode(frame).unwrap(), &envelope, out),
+            Kind::Write => self.write(&wire::Write::decode(frame).unwrap(), &envelope, out),
+            Kind::Prepare => self.prepare(&wire::Prepare::decode(frame).unwrap(), &envelope, out),
+            Kind::Decide => {
+                let decide = wire::Decide::decode(frame).unwrap();
+                let mut data = self.data.lock().unwrap();
+                if let (Some(at), Some(writes)) =
+                    (decide.decision(), data.prepared.remove(&(decide.txn, envelope.shard)))
+                {
+                    apply(&mut data, Version::new(at, decide.txn.client), writes);
+                }
+                wire::DecideAck { txn: decide.txn }.encode(&envelope, out);
+            }
+            Kind::Status => {
+                let txn = wire::Status::decode(frame).unwrap().txn;
+                wire::StatusIs { txn, state: wire::TxnState::Unknown }.encode(&envelope, out);
+            }
+            Kind::MasterAsk => {
+                self.master(&wire::MasterAsk::decode(frame).unwrap().master_command().unwrap(), &envelope, out)
+            }
+            Kind::Report => {}
+            other => panic!("the client never sends {}", other.name()),
+        }
+    }
+
+    fn greet(&self, hello: &wire::Hello<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
+        self.hellos.fetch_add(1, Ordering::SeqCst);
+        if self.unfriendly.load(Ordering::SeqCst) {
+            return ErrorReply::new(ErrorCode::NotAllowed, "this server serves nobody").encode(envelope, out);
+        }
+        let fresh = || ClientId::new(self.next_client.fetch_add(1, Ordering::SeqCst));
+        let client = if hello.client == ClientId::ZERO { fresh() } else { hello.client };
+        let (mut map, protocol) = (Vec::new(), hello.negotiate().unwrap());
+        self.map.encode(&mut map);
+        let (cluster, now) = (self.map.cluster(), Timestamp::from_nanos(1));
+        wire::Welcome { protocol, cluster, client, now, limits: wire::Limits::OURS, map: &map }.encode(envelope, out);
+    }
+
+    fn get(&self, get: &wire::Get<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
+        let data = self.data.lock().unwrap();
+        let entry = data.keys.get(&(get.keyspace, get.key.to_vec()));
+        let (version, value) = entry.map_or((Version::ZERO, None), |(version, value)| (*version, value.as_deref()));
+        let value = wire::Value {
+            version,
+            expires_at: Expiry::NEVER,
+            prepared_before: false,
+            present: value.is_some(),
+            value: value.unwrap_or_default(),
+        };
+        value.encode(envelope, out);
+    }
+
+    fn write(&self, write: &wire::Write<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
+        let mut data = self.data.lock().unwrap();
+        if let Some(answer) = data.answers.get(&write.txn) {
+            return wire::Written::decode(&Frame::parse(answer).unwrap()).unwrap().encode(envelope, out);
+        }
+        let key = (write.keyspace, write.key.to_vec());
+        let (previous_version, previous) = data.keys.get(&key).cloned().unwrap_or((Version::ZERO, None));
+        let holds = match write.condition {
+            Condition::Always => true,
+            Condition::IfAbsent => previous.is_none(),
+            Condition::IfPresent => previous.is_some(),
+            Condition::IfVersion(version) => previous_version == version,
+            Condition::IfValue(value) => previous.as_deref() == Some(value),
+        };
+        let verdict = if holds { Verdict::Yes } else { Verdict::No(AbortReason::of(AbortKind::Condition)) };
+        if holds {
+            let value = (write.action != wire::WriteAction::Delete).then(|| write.value.to_vec());
+            apply(&mut data, Version::new(write.commit, write.txn.client), vec![(key, value)]);
+        }
+        let mut answer = Vec::new();
+        let written = wire::Written {
+            txn: write.txn,
+            commit: write.commit,
+            verdict,
+            previous_present: previous.is_some(),
+            previous_version,
+            previous_expires_at: Expiry::NEVER,
+            previous_value: previous.as_deref().filter(|_| write.return_previous).unwrap_or_default(),
+        };
+        written.encode(envelope, &mut answer);
+        out.extend_from_slice(&answer);
+        data.answers.insert(write.txn, answer);
+    }
+
+    fn prepare(&self, prepare: &wire::Prepare<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
+        let mut data = self.data.lock().unwrap();
+        let stale = prepare.body.reads().position(|read| {
+            let latest = data.keys.get(&(read.keyspace, read.key.to_vec()));
+            latest.map_or(Version::ZERO, |entry| entry.0) != read.version
+        });
+        let refused =
+            self.conflicts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        let verdict = match stale.or(refused.then_some(0)) {
+            Some(item) => {
+                let other = Some(TxnId::new(ClientId::new(0x9f), timestone_types::Sequence::new(2)));
+                let at = Timestamp::from_nanos(u64::from(self.next_stamp.fetch_add(1, Ordering::SeqCst)));
+                Verdict::No(AbortReason { kind: AbortKind::ReadConflict, item: Some(item as u32), other, at })
+            }
+            None => {
+                let write = |entry: wire::WriteEntry<'_>| {
+                    let value = (entry.kind == wire::WriteKind::Put).then(|| entry.value.to_vec());
+                    ((entry.keyspace, entry.key.to_vec()), value)
+                };
+                let writes: Vec<_> = prepare.body.writes().map(write).collect();
+                if prepare.single {
+                    apply(&mut data, Version::new(prepare.commit, prepare.txn.client), writes);
+                } else {
+                    data.prepared.insert((prepare.txn, envelope.shard), writes);
+                }
+                Verdict::Yes
+            }
+        };
+        wire::Vote { txn: prepare.txn, commit: prepare.commit, verdict }.encode(envelope, out);
+    }
+
+    fn master(&self, command: &MasterCommand, envelope: &Envelope, out: &mut Vec<u8>) {
+        let mut data = self.data.lock().unwrap();
+        let answer = match command {
+            MasterCommand::CreateKeyspace { name, options } => {
+                if data.keyspaces.iter().any(|keyspace| keyspace.name == *name) {
+                    return ErrorReply::new(ErrorCode::KeyspaceExists, "it exists").encode(envelope, out);
+                }
+                let id = KeyspaceId::new(data.keyspaces.len() as u32);
+                data.keyspaces.push(Keyspace { id, name: name.clone(), options: *options });
+                MasterAnswer::Created(data.keyspaces.last().unwrap().clone())
+            }
+            MasterCommand::ListKeyspaces => MasterAnswer::Keyspaces(data.keyspaces.clone()),
+            MasterCommand::DropKeyspace { name } => {
+                let at = data.keyspaces.iter().position(|keyspace| keyspace.name == *name).unwrap();
+                MasterAnswer::Dropped { id: data.keyspaces.remove(at).id }
+            }
+            MasterCommand::FetchMap => MasterAnswer::Map(self.map.clone()),
+            other => panic!("the client never asks {other:?}"),
+        };
+        let mut bytes = Vec::new();
+        answer.encode(&mut bytes);
+        wire::MasterReply { answer: &bytes }.encode(envelope, out);
+    }
+}
+
+fn apply(data: &mut Data, version: Version, writes: Writes) {
+    for (key, value) in writes {
+        if key.1.is_empty() {
+            data.keys.retain(|(keyspace, _), _| *keyspace != key.0);
+        } else {
+            data.keys.insert(key, (version, value));
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The client against a small server over real sockets: greeting, calls from threads and tasks, retries, losses, errors.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod fake;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use timestone_client::{
+    ConnectOptions, Db, Error, ErrorCode, KeyspaceOptions, Timestamp, TransactOptions, TransactionOptions, TxnStatus,
+    blocking, connect,
+};
+
+use fake::Server;
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor: any will do.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn count(value: Option<timestone_client::Value>) -> u64 {
+    value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))
+}
+
+#[test]
+fn single_keys_are_written_read_compared_and_deleted() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap();
+    assert_eq!(db.get(b"k").unwrap(), None);
+    let at = db.put(b"k", b"1").unwrap();
+    let value = db.get(b"k").unwrap().unwrap();
+    assert_eq!((&value[..], value.version().timestamp), (&b"1"[..], at));
+    assert!(!db.put_if_absent(b"k", b"2").unwrap());
+    assert!(!db.compare_and_set(b"k", Some(b"9"), b"2").unwrap());
+    assert!(db.compare_and_set(b"k", Some(b"1"), b"2").unwrap());
+    assert!(!db.put_if_version(b"k", value.version(), b"3").unwrap());
+    let taken = db.take(b"k").unwrap();
+    assert!(taken.took_place() && taken.found.unwrap() == b"2");
+    assert!(!db.take(b"k").unwrap().took_place());
+    db.delete(b"k").unwrap();
+    assert_eq!(db.get(b"k").unwrap(), None);
+    assert!(db.compare_and_set(b"k", None, b"back").unwrap());
+}
+
+#[test]
+fn transactions_run_from_any_executor_and_span_shards() {
+    let server = Server::start();
+    block_on(async {
+        let db = connect(&server.url()).await.unwrap();
+        let keys: Vec<String> = (0..20).map(|n| format!("key-{n}")).collect();
+        let names = keys.clone();
+        db.transact(async |tx| {
+            for key in &names {
+                tx.put(key.as_bytes(), key.as_bytes());
+            }
+            assert_eq!(tx.get(b"key-3").await?.unwrap(), b"key-3", "its own write");
+            Ok(())
+        })
+        .await
+        .unwrap();
+        // The application is told before the decisions have reached every shard.
+        for key in &keys {
+            while db.get(key.as_bytes()).await.unwrap().is_none() {}
+        }
+        let tx = db.begin(&TransactionOptions::default()).await.unwrap();
+        let values = tx.get_many(&keys).await.unwrap();
+        assert!(values.iter().zip(&keys).all(|(value, key)| value.as_deref() == Some(key.as_bytes())));
+        assert!(tx.commit().await.unwrap() >= tx.begin_timestamp());
+        let error = tx.get(b"key-1").await.unwrap_err();
+        assert!(error.to_string().contains("finished already"), "{error}");
+        assert!(db.stats().await.unwrap().committed_locally >= 1);
+    });
+}
+
+#[test]
+fn conflicts_are_retried_until_they_end_and_the_last_one_is_told() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap();
+    let raise = |tx: &blocking::Transaction| {
+        let next = count(tx.get(b"n")?) + 1;
+        tx.put(b"n", &next.to_le_bytes())?;
+        Ok(next)
+    };
+    server.conflicts.store(3, Ordering::SeqCst);
+    assert_eq!(db.transact(raise).unwrap(), 1);
+    server.conflicts.store(100, Ordering::SeqCst);
+    let few = TransactOptions { max_attempts: 4, ..TransactOptions::default() };
+    let error = db.transact_with(&few, raise).unwrap_err();
+    assert_eq!((error.code(), error.attempts(), error.retryable()), (ErrorCode::Conflict, 4, true));
+    assert_eq!(error.key(), Some(&b"n"[..]));
+    let text = error.to_string();
+    assert!(text.starts_with("TS1020 CONFLICT key=n: read version ") && text.contains("by txn 9f-2"), "{text}");
+    server.conflicts.store(0, Ordering::SeqCst);
+    let refused = db.transact(|_| Err::<(), _>(Error::application("not today"))).unwrap_err();
+    assert_eq!((refused.code(), refused.attempts()), (ErrorCode::Aborted, 1));
+}
+
+#[test]
+fn tasks_on_the_loop_share_it_with_calls_from_threads() {
+    let server = Server::start();
+    let db = block_on(connect(&server.url())).unwrap();
+    let raise = |db: timestone_client::LocalDb| async move {
+        for _ in 0..20 {
+            db.transact(|tx| async move {
+                let next = count(tx.get(b"n").await?) + 1;
+                tx.put(b"n", &next.to_le_bytes())
+            })
+            .await?;
+        }
+        Ok(())
+    };
+    let running: Vec<_> = (0..8).map(|_| db.spawn(raise)).collect();
+    let threads: Vec<_> = (0..4)
+        .map(|n| {
+            let db = blocking::Db::from(db.clone());
+            std::thread::spawn(move || {
+                for round in 0..50u64 {
+                    let key = format!("thread-{n}");
+                    db.put(key.as_bytes(), &round.to_le_bytes()).unwrap();
+                    assert_eq!(count(db.get(key.as_bytes()).unwrap()), round);
+                }
+            })
+        })
+        .collect();
+    for one in running {
+        one.wait().unwrap();
+    }
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(count(db.get(b"n").wait().unwrap()), 160);
+    let length = db.spawn(|db| async move {
+        let tx = db.begin(&TransactionOptions::default())?;
+        tx.get_with(b"n", |value| value.map_or(0, <[u8]>::len)).await
+    });
+    assert_eq!(length.wait().unwrap(), 8);
+}
+
+#[test]
+fn a_lost_connection_is_made_again_and_no_call_fails() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap();
+    let raised = Arc::new(AtomicU32::new(0));
+    let (counting, raising) = (Arc::clone(&raised), db.clone());
+    let thread = std::thread::spawn(move || {
+        for _ in 0..200 {
+            let previous = raising.get(b"n").unwrap();
+            let next = (count(previous.clone()) + 1).to_le_bytes();
+            assert!(raising.compare_and_set(b"n", previous.as_deref(), &next).unwrap());
+            counting.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    while raised.load(Ordering::SeqCst) < 200 {
+        std::thread::sleep(Duration::from_millis(15));
+        server.hang_up();
+    }
+    thread.join().unwrap();
+    assert_eq!(count(db.get(b"n").unwrap()), 200);
+    assert!(server.hellos.load(Ordering::SeqCst) > 1, "the connection was lost at least once");
+}
+
+#[test]
+fn nobody_listening_is_told_with_the_address_and_a_living_server_beside_it_is_found() {
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let options = ConnectOptions { connect_timeout: Duration::from_millis(300), ..ConnectOptions::default() };
+    let error = blocking::connect_with(&format!("timestone://{dead}"), &options).unwrap_err();
+    let text = error.to_string();
+    assert!(text.starts_with("TS1012 UNAVAILABLE") && text.contains(&dead.to_string()), "{text}");
+    assert!(text.contains("check that the server runs"), "{text}");
+    let server = Server::start();
+    let db = blocking::connect(&format!("timestone://{dead},localhost:{}", server.address.port())).unwrap();
+    db.put(b"k", b"v").unwrap();
+    assert_eq!(blocking::connect("redis://x").unwrap_err().code(), ErrorCode::BadArgument);
+}
+
+#[test]
+fn a_server_that_refuses_the_hello_is_quoted() {
+    let server = Server::start();
+    server.unfriendly.store(true, Ordering::SeqCst);
+    let options = ConnectOptions { connect_timeout: Duration::from_millis(300), ..ConnectOptions::default() };
+    let text = blocking::connect_with(&server.url(), &options).unwrap_err().to_string();
+    assert!(text.contains("TS1004 NOT_ALLOWED this server serves nobody"), "{text}");
+}
+
+#[test]
+fn deadlines_end_reads_with_an_error_and_writes_as_unknown() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap().with_deadline(Duration::from_millis(200));
+    server.deaf.store(true, Ordering::SeqCst);
+    let begin = Instant::now();
+    let error = db.get(b"k").unwrap_err();
+    assert_eq!((error.code(), error.retryable()), (ErrorCode::Timeout, true));
+    let error = db.put(b"k", b"v").unwrap_err();
+    assert_eq!((error.code(), error.retryable()), (ErrorCode::UnknownOutcome, false));
+    assert!(begin.elapsed() < Duration::from_secs(2));
+    let txn = error.txn().unwrap();
+    server.deaf.store(false, Ordering::SeqCst);
+    let patient = db.with_deadline(Duration::from_secs(5));
+    let until = Instant::now() + Duration::from_secs(10);
+    while !matches!(patient.status(txn).unwrap(), TxnStatus::Committed(_)) {
+        assert!(Instant::now() < until, "the write's fate is not learned");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(patient.get(b"k").unwrap().unwrap(), b"v");
+}
+
+#[test]
+fn limits_are_told_at_put_and_an_unheeded_one_fails_the_commit() {
+    let server = Server::start();
+    let db = block_on(connect(&server.url())).unwrap();
+    let long = vec![0; timestone_types::limits::MAX_VALUE_BYTES + 1];
+    let error = db.put(b"k", &long).wait().unwrap_err();
+    assert_eq!(error.code(), ErrorCode::ValueTooLong);
+    block_on(async {
+        let tx = db.begin(&TransactionOptions::default()).await.unwrap();
+        tx.put(b"fine", b"v");
+        tx.put(b"k", &long);
+        assert_eq!(tx.commit().await.unwrap_err().code(), ErrorCode::ValueTooLong);
+        assert_eq!(db.get(b"fine").await.unwrap(), None, "the rest of it is not committed either");
+        let past = db.snapshot(Timestamp::from_nanos(1)).await.unwrap();
+        assert_eq!(past.put(b"k", b"v").await.unwrap_err().code(), ErrorCode::BadArgument);
+    });
+}
+
+#[test]
+fn keyspaces_are_created_listed_used_and_dropped() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap();
+    let made = db.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap();
+    assert_eq!(db.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap_err().code(), ErrorCode::KeyspaceExists);
+    assert_eq!(db.keyspaces().unwrap().len(), 2);
+    let orders = db.keyspace("orders").unwrap();
+    orders.put(b"k", b"in orders").unwrap();
+    assert_eq!(db.get(b"k").unwrap(), None);
+    orders.transact(|tx| tx.put(b"l", b"too")).unwrap();
+    assert_eq!(db.in_keyspace(made.id).get(b"l").unwrap().unwrap(), b"too");
+    db.drop_keyspace("orders").unwrap();
+    assert_eq!(db.keyspace("orders").unwrap_err().code(), ErrorCode::KeyspaceUnknown);
+    assert_eq!(db.create_keyspace("no spaces", KeyspaceOptions::DEFAULT).unwrap_err().code(), ErrorCode::BadArgument);
+}
+
+#[test]
+fn dropping_the_last_handle_ends_the_loop_and_later_calls_say_so() {
+    let server = Server::start();
+    let db: Db = block_on(connect(&server.url())).unwrap();
+    let waiting = db.spawn(|db| async move {
+        db.sleep(Duration::from_secs(600)).await?;
+        Ok(())
+    });
+    let tx = block_on(db.begin(&TransactionOptions::default())).unwrap();
+    tx.put(b"k", b"v");
+    let begin = Instant::now();
+    drop((db, tx));
+    assert!(begin.elapsed() < Duration::from_secs(3));
+    let error = waiting.wait().unwrap_err();
+    assert!(error.to_string().contains("the client is closed"), "{error}");
+}
