@@ -68,7 +68,7 @@ pub struct Engine {
     pub(crate) sessions: Slab<Session>,
     pub(crate) txns: Slab<Txn>,
     pub(crate) singles: Slab<Single>,
-    pub(crate) done: VecDeque<Ended>,
+    pub(crate) done: Results,
     pub(crate) handed_out: Option<Ended>,
     pub(crate) outputs: Vec<Output>,
     /// The latest `now` that was seen: time does not run backwards here.
@@ -101,6 +101,31 @@ pub(crate) struct Ended {
     pub(crate) what: EndedWhat,
 }
 
+/// Results in order. The host takes all of them in every turn, so there is no ring: once empty, it starts from the front again.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    ended: Vec<Ended>,
+    taken: usize,
+}
+
+impl Results {
+    #[inline]
+    fn push(&mut self, ended: Ended) {
+        self.ended.push(ended);
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<Ended> {
+        let Some(next) = self.ended.get_mut(self.taken) else {
+            self.ended.clear();
+            self.taken = 0;
+            return None;
+        };
+        self.taken += 1;
+        Some(core::mem::replace(next, Ended { op: OpId(0), what: EndedWhat::Taken }))
+    }
+}
+
 /// Where the result is kept.
 #[derive(Debug)]
 pub(crate) enum EndedWhat {
@@ -112,6 +137,8 @@ pub(crate) enum EndedWhat {
     Single(Name),
     /// Here; boxed, because almost every result is kept elsewhere and the queue is walked all the time.
     Failed(Box<SessionError>),
+    /// Nowhere: it was handed out.
+    Taken,
 }
 
 /// Sessions.
@@ -130,7 +157,7 @@ impl Engine {
             sessions: Slab::new(limits::MAX_SESSIONS),
             txns: Slab::new(limits::MAX_TRANSACTIONS),
             singles: Slab::new(limits::MAX_SINGLES),
-            done: VecDeque::new(),
+            done: Results::default(),
             handed_out: None,
             outputs: Vec::new(),
             clock: Timestamp::ZERO,
@@ -285,11 +312,12 @@ impl Engine {
     /// The next finished operation. What it borrows stays until the next call.
     pub fn next_done(&mut self) -> Option<Done<'_>> {
         self.release_handed_out();
-        let ended = self.done.pop_front()?;
+        let ended = self.done.pop()?;
         let op = ended.op;
         let ended = self.handed_out.insert(ended);
         let result = match &ended.what {
             EndedWhat::Failed(error) => OpResult::Failed((**error).clone()),
+            EndedWhat::Taken => OpResult::Failed(SessionError::NoTransaction),
             EndedWhat::Read(name, entry) => match self.txns.get(*name).and_then(|txn| txn.keys.view_read(*entry)) {
                 Some(view) => OpResult::Value(view),
                 None => OpResult::Failed(SessionError::NoTransaction),
@@ -362,7 +390,7 @@ impl Engine {
                     self.release_single_if_over(name.index);
                 }
             }
-            Some(EndedWhat::Read(..) | EndedWhat::Failed(_)) | None => {}
+            Some(EndedWhat::Read(..) | EndedWhat::Failed(_) | EndedWhat::Taken) | None => {}
         }
     }
 }
@@ -445,8 +473,9 @@ impl Engine {
         }
     }
 
+    #[inline]
     pub(crate) fn finish(&mut self, op: OpId, what: EndedWhat) {
-        self.done.push_back(Ended { op, what });
+        self.done.push(Ended { op, what });
     }
 
     /// Releases a transaction that was told and owes nothing.
