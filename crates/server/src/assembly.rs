@@ -47,6 +47,8 @@ pub struct GuestSeat {
     pub map: Arc<ShardMap>,
     /// The stage of every shard of this process.
     pub shards: Vec<(ShardId, StageId)>,
+    /// The stage that answers what concerns the server and the master.
+    pub node: StageId,
 }
 
 /// Everything that is needed to run, and to look at what runs.
@@ -168,7 +170,7 @@ pub(crate) fn assemble(
     }
     let mut seat = |stage: StageId, thread: usize| -> Result<GuestSeat, ServerError> {
         let client = place.client()?;
-        Ok(GuestSeat { stage, thread, client, map: Arc::new(place.map.clone()), shards: stage_of.clone() })
+        Ok(GuestSeat { stage, thread, client, map: Arc::new(place.map.clone()), shards: stage_of.clone(), node: plan.node() })
     };
     for thread in 0..threads {
         let seat = seat(plan.gateway(thread), thread)?;

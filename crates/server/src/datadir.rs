@@ -23,7 +23,7 @@ use timestone_types::{ClusterId, HashSeed, ShardId};
 use crate::error::ServerError;
 
 /// The format of the directory and of everything in it. Raised when a reader of the version before could not cope.
-pub const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 1;
 
 const FORMAT_FILE: &str = "FORMAT";
 const LOCK_FILE: &str = "LOCK";
@@ -32,21 +32,20 @@ const CLUSTER_FILE: &str = "cluster";
 
 /// What `FORMAT` says about the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub(crate) struct Identity {
     /// [`FORMAT_VERSION`] of the writer.
-    pub format: u32,
+    pub(crate) format: u32,
     /// How many shards this directory holds.
-    pub shards: u16,
+    pub(crate) shards: u16,
     /// The secret seed of this directory's key hashes.
-    pub hash_seed: u64,
+    pub(crate) hash_seed: u64,
 }
 
 /// An owned, locked data directory.
 #[derive(Debug)]
-pub struct DataDir {
+pub(crate) struct DataDir {
     path: PathBuf,
     identity: Identity,
-    fresh: bool,
     // Held for its lock; released by the operating system even when the process is killed.
     _lock: File,
 }
@@ -57,7 +56,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The directory is in use, has another format, another number of shards, or cannot be read or written.
-    pub fn open(path: &Path, shards: Option<u16>, draw_seed: impl FnOnce() -> u64) -> Result<Self, ServerError> {
+    pub(crate) fn open(path: &Path, shards: Option<u16>, draw_seed: impl FnOnce() -> u64) -> Result<Self, ServerError> {
         fs::create_dir_all(path).map_err(|source| ServerError::io("create the data directory", path, source))?;
         let lock = take_lock(path)?;
         let format_path = path.join(FORMAT_FILE);
@@ -66,8 +65,8 @@ impl DataDir {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
             Err(error) => return Err(ServerError::io("read", &format_path, error)),
         };
-        let (identity, fresh) = match existing {
-            Some(identity) => (identity, false),
+        let identity = match existing {
+            Some(identity) => identity,
             None => {
                 refuse_foreign_content(path)?;
                 let identity = Identity {
@@ -77,7 +76,7 @@ impl DataDir {
                 };
                 let text = toml::to_string(&identity).map_err(|error| ServerError::Internal(error.to_string()))?;
                 replace_file(&format_path, text.as_bytes())?;
-                (identity, true)
+                identity
             }
         };
         if let Some(wanted) = shards
@@ -85,52 +84,36 @@ impl DataDir {
         {
             return Err(ServerError::ShardCount { path: path.to_owned(), existing: identity.shards, wanted });
         }
-        Ok(Self { path: path.to_owned(), identity, fresh, _lock: lock })
-    }
-
-    /// The directory's path.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
+        Ok(Self { path: path.to_owned(), identity, _lock: lock })
     }
 
     /// What the directory says about itself.
-    #[must_use]
-    pub const fn identity(&self) -> Identity {
+    pub(crate) const fn identity(&self) -> Identity {
         self.identity
     }
 
     /// The seed of the directory's key hashes.
-    #[must_use]
-    pub const fn hash_seed(&self) -> HashSeed {
+    pub(crate) const fn hash_seed(&self) -> HashSeed {
         HashSeed(self.identity.hash_seed)
-    }
-
-    /// Whether this opening created the directory's content.
-    #[must_use]
-    pub const fn is_fresh(&self) -> bool {
-        self.fresh
     }
 
     /// The flash file of one shard; its folder is created.
     ///
     /// # Errors
     /// The folder cannot be created.
-    pub fn flash_file(&self, shard: ShardId) -> Result<PathBuf, ServerError> {
+    pub(crate) fn flash_file(&self, shard: ShardId) -> Result<PathBuf, ServerError> {
         let folder = self.path.join(format!("shard-{:04}", shard.get()));
         fs::create_dir_all(&folder).map_err(|source| ServerError::io("create", &folder, source))?;
         Ok(folder.join("flash"))
     }
 
     /// The folder of the logs, one folder a stream inside.
-    #[must_use]
-    pub fn log_root(&self) -> PathBuf {
+    pub(crate) fn log_root(&self) -> PathBuf {
         self.path.join("wal")
     }
 
     /// The log folder of one reactor thread.
-    #[must_use]
-    pub fn log_folder(&self, thread: usize) -> PathBuf {
+    pub(crate) fn log_folder(&self, thread: usize) -> PathBuf {
         self.log_root().join(format!("thread-{thread}"))
     }
 
@@ -138,7 +121,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The folder of the logs cannot be read.
-    pub fn existing_log_folders(&self) -> Result<Vec<PathBuf>, ServerError> {
+    pub(crate) fn existing_log_folders(&self) -> Result<Vec<PathBuf>, ServerError> {
         let root = self.log_root();
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
@@ -160,7 +143,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The file exists but cannot be read.
-    pub fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
+    pub(crate) fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
         let path = self.master_path();
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -170,8 +153,7 @@ impl DataDir {
     }
 
     /// Where the embedded master's state is.
-    #[must_use]
-    pub fn master_path(&self) -> PathBuf {
+    pub(crate) fn master_path(&self) -> PathBuf {
         self.path.join(MASTER_FILE)
     }
 
@@ -179,7 +161,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The file exists but cannot be read or understood.
-    pub fn load_cluster(&self) -> Result<ClusterId, ServerError> {
+    pub(crate) fn load_cluster(&self) -> Result<ClusterId, ServerError> {
         let path = self.path.join(CLUSTER_FILE);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
@@ -195,7 +177,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
+    pub(crate) fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
         replace_file(&self.path.join(CLUSTER_FILE), format!("{:016x}\n", cluster.get()).as_bytes())
     }
 
@@ -203,7 +185,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The file system does not tell.
-    pub fn default_capacity(&self) -> Result<u64, ServerError> {
+    pub(crate) fn default_capacity(&self) -> Result<u64, ServerError> {
         let told = rustix::fs::statvfs(&self.path);
         let told = told.map_err(|errno| ServerError::io("measure the free space of", &self.path, errno.into()))?;
         let mut used = 0;
@@ -218,7 +200,7 @@ impl DataDir {
     ///
     /// # Errors
     /// The file cannot be written; the old state is intact then.
-    pub fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
+    pub(crate) fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
         replace_file(&self.master_path(), bytes)
     }
 }
@@ -302,10 +284,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
         let first = open(&path, Some(3)).unwrap();
-        assert!(first.is_fresh());
         drop(first);
         let again = open(&path, None).unwrap();
-        assert!(!again.is_fresh());
         assert_eq!(again.identity(), Identity { format: FORMAT_VERSION, shards: 3, hash_seed: 42 });
     }
 

@@ -1,8 +1,8 @@
 //! Everything that passes between the stages of a process.
 
-use core::any::Any;
 use std::sync::Arc;
 
+use timestone_client::{ClientEvent, ClientInput};
 use timestone_cluster::ShardMap;
 use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelEvent, StageId};
 use timestone_types::ShardId;
@@ -47,8 +47,8 @@ pub enum Event {
     LogFailed,
     /// The shard map has changed.
     MapChanged(Arc<ShardMap>),
-    /// For a stage that the process's owner added, in terms that only those two know.
-    Guest(Box<dyn Any + Send>),
+    /// An embedded client shall look into the queues that other threads fill.
+    Wake,
 }
 
 /// A shard's records of one turn.
@@ -81,6 +81,21 @@ impl ParcelEvent for Event {
         match self {
             Self::Parcel(parcel) => Ok(NetCommand::Send(parcel)),
             Self::NetCommand(command) => Ok(command),
+            other => Err(other),
+        }
+    }
+}
+
+impl ClientEvent for Event {
+    fn wake() -> Self {
+        Self::Wake
+    }
+
+    fn into_client(self) -> Result<ClientInput, Self> {
+        match self {
+            Self::Wake => Ok(ClientInput::Wake),
+            Self::Net(event) => Ok(ClientInput::Net(event)),
+            Self::Parcel(parcel) => Ok(ClientInput::Replies(parcel)),
             other => Err(other),
         }
     }

@@ -121,6 +121,7 @@ async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
     logs(&mut text, &shared.observed);
     stages(&mut text, &shared.injector);
     clock(&mut text, &shared.observed);
+    nets(&mut text, &shared.observed);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.0)
 }
 
@@ -216,4 +217,20 @@ fn clock(page: &mut Page, observed: &Observed) {
     page.family("timestone_clock_synchronised", "gauge", "Whether anything disciplines the clock.", one(synchronised));
     let uptime = observed.clock.now().since(observed.started).as_secs_f64();
     page.family("timestone_uptime_seconds", "gauge", "Time since the server started.", one(uptime));
+}
+
+fn nets(page: &mut Page, observed: &Observed) {
+    type Read = fn(&timestone_seda::NetSnapshot) -> u64;
+    let snapshots: Vec<_> =
+        observed.nets.iter().enumerate().map(|(index, (kind, net))| (format!("{{protocol=\"{kind}\",net=\"{index}\"}}"), net.snapshot())).collect();
+    let families: [(&str, &str, &str, Read); 5] = [
+        ("timestone_net_connections", "gauge", "Open connections.", |net| net.connections),
+        ("timestone_net_accepted_total", "counter", "Connections accepted.", |net| net.accepted_total),
+        ("timestone_net_broken_total", "counter", "Connections closed because they broke the protocol.", |net| net.broken_total),
+        ("timestone_net_busy_total", "counter", "Frames answered with busy.", |net| net.frames_busy_total),
+        ("timestone_net_received_bytes_total", "counter", "Bytes received.", |net| net.bytes_received_total),
+    ];
+    for (name, kind, help, read) in families {
+        page.family(name, kind, help, snapshots.iter().map(|(labels, net)| (labels.clone(), read(net) as f64)));
+    }
 }

@@ -44,3 +44,5 @@ pub const MIN_BLOCKS: u32 = 16;
 pub const INITIAL_BLOCKS: u32 = 16;
 /// What a shard takes on before it answers "busy".
 pub const SHARD_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, bytes: 256 * 1024 * 1024 };
+/// How often a shard publishes its figures, at most.
+pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);

@@ -1,1 +1,33 @@
-//! Placeholder until the crate's first content lands.
+//! Timestone: a distributed, multi-version, transactional key-value store that runs on precise time.
+//!
+//! This is the library that applications depend on. [`connect`] speaks to a server; [`open`] runs the whole store inside the
+//! application's process, without a server and without sockets. Both give a [`Db`] with the same methods.
+//!
+//! ```no_run
+//! # async fn example() -> timestone::Result<()> {
+//! let db = timestone::connect("timestone://127.0.0.1:7400").await?;
+//! db.put(b"n", b"41").await?;
+//! let n = db
+//!     .transact(async |tx| {
+//!         let n = tx.get(b"n").await?.map_or(0, |value| String::from_utf8_lossy(&value).parse().unwrap_or(0)) + 1;
+//!         tx.put(b"n", n.to_string().as_bytes()).await?;
+//!         Ok(n)
+//!     })
+//!     .await?;
+//! assert_eq!(n, 42);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`blocking`] has the same without `async`. [`server`] is what the `timestone` binary runs.
+
+mod embedded;
+
+pub use embedded::{Embedded, OpenOptions, open, open_with};
+pub use timestone_client::*;
+
+/// Running a server, as the `timestone` binary does.
+pub mod server {
+    pub use timestone_server::{Addresses, DeviceKind, MasterPlace, Server, ServerConfig, ServerError, limits};
+    pub use timestone_wal::{CheckReport, WalError, check as check_log};
+}

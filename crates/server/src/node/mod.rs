@@ -311,15 +311,19 @@ impl NodeStage {
     }
 
     fn status(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
-        let figures = (self.figures)();
-        let (server, cluster, shards) = (self.server, self.map.cluster(), self.shard_stages.len());
+        let mut figures = vec![
+            ("server".to_owned(), self.server.to_string()),
+            ("cluster".to_owned(), format!("{:016x}", self.map.cluster().get())),
+            ("shards".to_owned(), self.shard_stages.len().to_string()),
+        ];
+        figures.extend((self.figures)());
         self.answer(ctx, origin, frame, |envelope, out| {
             let mut list = StatusListWriter::begin(envelope, out);
-            list.push("server", &server.to_string());
-            list.push("cluster", &format!("{:016x}", cluster.get()));
-            list.push("shards", &shards.to_string());
             for (name, value) in &figures {
-                list.push(name, value);
+                if !list.push(name, value) {
+                    tracing::warn!(name, "the node's figures do not fit one answer; the rest of them is left out");
+                    break;
+                }
             }
             list.finish();
         });

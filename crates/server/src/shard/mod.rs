@@ -36,7 +36,7 @@ use timestone_wire::{Frame, Frames};
 
 use crate::event::{Event, LogAppend};
 use crate::gauges::ShardGauges;
-use crate::limits::{LOG_BATCH_BYTES, RELEASE_INTERVAL};
+use crate::limits::{LOG_BATCH_BYTES, PUBLISH_INTERVAL, RELEASE_INTERVAL};
 use journal::Journal;
 use payload::Payloads;
 pub(crate) use peers::{Peers, own_origin};
@@ -97,6 +97,7 @@ pub(crate) struct ShardStage {
     // The highest ticket that is durable without a log.
     durable_at_once: Option<Ticket>,
     next_release: Timestamp,
+    next_publish: Timestamp,
     carrying: Option<(BatchNumber, BatchNumber)>,
     log_failed: bool,
     store_draining: bool,
@@ -224,7 +225,7 @@ impl Stage<Event> for ShardStage {
 
     fn start(&mut self, ctx: &mut Context<'_, Event>) {
         self.store.begin_batch(self.journal.open_batch().get());
-        if self.log == LogPlace::Nowhere {
+        if self.log == LogPlace::Nowhere && self.store.stats().keys > 0 {
             // Nothing tells what was served before; every timestamp of then is below this one.
             let bound = ctx.now().saturating_add(limits::MAX_CLOCK_LEAD);
             let watermark = self.store.watermark();
@@ -266,7 +267,10 @@ impl Stage<Event> for ShardStage {
             self.pump_store(ctx);
         }
         self.replies.flush(ctx);
-        self.publish();
+        if ctx.now() >= self.next_publish {
+            self.next_publish = ctx.now().saturating_add(PUBLISH_INTERVAL);
+            self.publish();
+        }
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {

@@ -449,11 +449,6 @@ impl ShardStage {
         self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::StaleEpoch, &words));
     }
 
-    pub(super) fn refuse_full(&mut self, ctx: &mut Context<'_, Event>, token: Token) {
-        let words = "the store is full: delete something, or restart the server with a larger --capacity";
-        self.answer(ctx, token, |envelope, out| ErrorReply::new(ErrorCode::DeviceFull, words).encode(envelope, out));
-    }
-
     fn refuse(&mut self, ctx: &mut Context<'_, Event>, token: Token, refusal: &Refusal) {
         let words = refusal.to_string();
         let error = match *refusal {
@@ -492,7 +487,9 @@ impl ShardStage {
         if matches!(code, ErrorCode::Corrupt | ErrorCode::StorageFailed) {
             tracing::error!(shard = %self.shard, %error, "the store could not serve a request");
         }
-        self.answer(ctx, token, |envelope, out| ErrorReply::new(code, &words).with_detail(detail).encode(envelope, out));
+        let error = ErrorReply::new(code, &words).with_detail(detail);
+        let error = if code == ErrorCode::Busy { error.with_retry_after(crate::limits::BUSY_RETRY_AFTER) } else { error };
+        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
     /// Sends one frame to the primary of another shard.
@@ -522,11 +519,14 @@ impl ShardStage {
         let stats = self.store.stats();
         let out = self.replies.buffer(ctx, origin);
         let mut list = wire::StatusListWriter::begin(&envelope, out);
-        for (name, value) in crate::gauges::store_figures(&stats) {
-            list.push(name, &value.to_string());
+        let own = [
+            ("watermark", self.participant.watermark().as_nanos()),
+            ("prepared", self.payloads.len() as u64),
+            ("requests", self.requests.len() as u64),
+        ];
+        for (name, value) in crate::gauges::store_figures(&stats).chain(own) {
+            assert!(list.push(name, &value.to_string()), "a shard's figures fit a frame by far");
         }
-        list.push("watermark", &self.participant.watermark().to_string());
-        list.push("prepared", &self.payloads.len().to_string());
         list.finish();
     }
 

@@ -231,6 +231,7 @@ impl Replay {
             retained: with.logs.iter().map(|&log| (log, None)).collect(),
             durable_at_once: None,
             next_release: Timestamp::ZERO,
+            next_publish: Timestamp::ZERO,
             carrying: None,
             log_failed: false,
             store_draining: false,

@@ -332,13 +332,16 @@ impl ShardStage {
         }
     }
 
-    /// Refuses a prepare that wants to put something while the device is full; deletes and fences go on.
+    /// Refuses a prepare that wants to put something while the store has no room; deletes and fences go on.
     fn refuses_writes(&mut self, ctx: &mut Context<'_, Event>, token: Token, body: &PrepareBody<'_>) -> bool {
-        let full = self.store.is_full() && body.writes().any(|write| write.kind == wire::WriteKind::Put);
-        if full {
-            self.refuse_full(ctx, token);
+        let puts = || body.writes().any(|write| write.kind == wire::WriteKind::Put);
+        match self.store.refusal() {
+            Some(error) if puts() => {
+                self.fail(ctx, token, &error);
+                true
+            }
+            _ => false,
         }
-        full
     }
 }
 

@@ -47,8 +47,10 @@ impl ShardStage {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
-        if self.store.is_full() && write.action != WriteAction::Delete {
-            self.refuse_full(ctx, token);
+        if write.action != WriteAction::Delete
+            && let Some(error) = self.store.refusal()
+        {
+            self.fail(ctx, token, &error);
             return Ok(());
         }
         let key = KeyRef::new(self.seed, write.keyspace, write.key);

@@ -92,12 +92,21 @@ impl Participant {
                 self.refuse(prepare, AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) }, leaves_no_trace, out);
             }
             Verdict::Blocked(slot, reason) => match self.may_wait(now, prepare.wait) {
-                Some(deadline) => self.park(token, self.table.handle(slot), false, deadline, out),
-                None => self.refuse(prepare, reason, leaves_no_trace, out),
+                Some(deadline) if self.waiting_pays(slot, prepare, &reason) => {
+                    self.park(token, self.table.handle(slot), false, deadline, out);
+                }
+                _ => self.refuse(prepare, reason, leaves_no_trace, out),
             },
             Verdict::Stale(_) if prepare.wait != Wait::No => out.push(Output::Again { token, wait: Wait::No }),
             Verdict::Stale(reason) | Verdict::No(reason) => self.refuse(prepare, reason, leaves_no_trace, out),
         }
+    }
+
+    /// Whether a prepare should wait for the decision about `holder`. Wait-die: what has promises at other shards waits only for
+    /// lower timestamps, so that no two transactions wait for each other at two shards. A key that was *read* and is being written is
+    /// not worth a wait: when the other one commits, the read is stale.
+    fn waiting_pays(&self, holder: Slot, prepare: &Prepare<'_>, reason: &AbortReason) -> bool {
+        reason.kind != AbortKind::Prepared && (prepare.single || self.may_commit_at(holder) < prepare.commit)
     }
 
     pub(super) fn vote(&self, prepare: &Prepare<'_>, vote: Vote, out: &mut Vec<Output>) {
@@ -382,8 +391,10 @@ impl Participant {
                 self.abort_promise(slot, prepare, AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) }, out);
             }
             Verdict::Blocked(other, reason) => match self.may_wait(now, prepare.wait) {
-                Some(deadline) => self.park(prepare.token, self.table.handle(other), false, deadline, out),
-                None => self.abort_promise(slot, prepare, reason, out),
+                Some(deadline) if self.waiting_pays(other, prepare, &reason) => {
+                    self.park(prepare.token, self.table.handle(other), false, deadline, out);
+                }
+                _ => self.abort_promise(slot, prepare, reason, out),
             },
             Verdict::Stale(reason) | Verdict::No(reason) => self.abort_promise(slot, prepare, reason, out),
         }

@@ -1,0 +1,182 @@
+//! One redis client's connection: what it sent, what it is owed, and its transaction state.
+//!
+//! ```text
+//!   bytes ─► inbox ─► one command ─┬─ keys free? ─► under way (slot, marks) ─► answered in order ─► out
+//!                                  └─ else it waits, and everything behind it
+//! ```
+//! Commands of a pipeline run side by side unless they touch the same key with a write on either side; so commands on different keys may
+//! take effect in any order, as in a pipeline to a Redis Cluster. A command that must run alone (WATCH, SCAN, FLUSHDB, one with very
+//! many keys) is the connection's *barrier*: it starts when nothing is under way, and nothing starts before it is answered.
+
+use timestone_seda::Origin;
+use timestone_types::Version;
+
+use super::client::ClientState;
+use super::command::Spec;
+use super::inbox::{Inbox, Position};
+use super::limits::{MAX_IN_FLIGHT, OUTPUT_BOUND_BYTES};
+use super::marks::Marks;
+use super::replies::{Replies, SlotId};
+use super::words::Words;
+use timestone_session::ValueView;
+
+/// Names a connection of this gateway while it has unanswered commands or is open.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct ConnectionIndex(pub(super) u32);
+
+/// A command queued by MULTI.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) spec: &'static Spec,
+    pub(super) words: core::ops::Range<u32>,
+}
+
+/// What MULTI has queued.
+#[derive(Debug, Default)]
+pub(super) struct Multi {
+    pub(super) words: Words,
+    pub(super) commands: Vec<Queued>,
+    /// A command could not be queued: EXEC will refuse.
+    pub(super) spoilt: bool,
+}
+
+/// A key as WATCH found it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Watched {
+    pub(super) key: Box<[u8]>,
+    pub(super) version: Version,
+    pub(super) present: bool,
+}
+
+impl Watched {
+    /// Whether the key was touched since, by a write or by expiring. That an absent key's record was cleared away is no touch.
+    pub(super) fn is_touched(&self, found: &ValueView<'_>) -> bool {
+        let present = found.value.is_some();
+        if self.present || present {
+            return present != self.present || found.version != self.version;
+        }
+        found.version > self.version
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) origin: Origin,
+    pub(super) client: ClientState,
+    pub(super) inbox: Inbox,
+    pub(super) replies: Replies,
+    pub(super) marks: Marks,
+    pub(super) barrier: Option<SlotId>,
+    pub(super) multi: Option<Box<Multi>>,
+    pub(super) watched: Vec<Watched>,
+    /// What is admitted to the stage and still counted: requests and bytes.
+    pub(super) admitted: (u64, u64),
+    /// It has commands that wait for others.
+    pub(super) blocked: bool,
+    /// Nothing more is carried out; closed when everything is answered.
+    pub(super) closing: bool,
+    /// The client sends nothing more; closed when everything is answered.
+    pub(super) half_closed: bool,
+    /// The net stage was told to close it.
+    pub(super) closed: bool,
+    /// It is gone.
+    pub(super) gone: bool,
+    /// It is in the list of those to look after at the end of the turn.
+    pub(super) listed: bool,
+    /// It is in the list of those that may go on.
+    pub(super) ready: bool,
+}
+
+impl Connection {
+    pub(super) fn new(origin: Origin, client: ClientState) -> Self {
+        Self {
+            origin,
+            client,
+            inbox: Inbox::new(),
+            replies: Replies::new(),
+            marks: Marks::default(),
+            barrier: None,
+            multi: None,
+            watched: Vec::new(),
+            admitted: (0, 0),
+            blocked: false,
+            closing: false,
+            half_closed: false,
+            closed: false,
+            gone: false,
+            listed: false,
+            ready: false,
+        }
+    }
+
+    /// Whether another command may be looked at.
+    pub(super) fn may_start(&self) -> bool {
+        self.barrier.is_none()
+            && self.replies.len() < MAX_IN_FLIGHT
+            && self.replies.waiting_bytes() < OUTPUT_BOUND_BYTES
+            && !self.closing
+    }
+
+    /// Answers a command under way, and lets what waited for it go on.
+    #[inline]
+    pub(super) fn answer(&mut self, slot: SlotId, write: impl FnOnce(&mut Vec<u8>)) {
+        self.replies.answer(slot, write);
+        self.marks.remove(slot);
+        if self.barrier == Some(slot) {
+            self.barrier = None;
+        }
+    }
+
+    /// Answers a command at once with an error.
+    pub(super) fn refuse(&mut self, position: Position, failure: &super::failure::Failure) {
+        self.replies.now(self.client.protocol, position, |reply| reply.error_bytes(failure.bytes()));
+    }
+
+    /// Ends the transaction state, as EXEC, DISCARD and RESET do.
+    pub(super) fn end_multi(&mut self) -> Option<Box<Multi>> {
+        self.client.queued = None;
+        self.multi.take()
+    }
+
+    /// Forgets what is watched.
+    pub(super) fn unwatch(&mut self) {
+        self.watched.clear();
+        self.client.watched = 0;
+    }
+
+    /// Whether nothing is left to be done for a client that is still there.
+    pub(super) fn is_idle(&self) -> bool {
+        self.replies.is_empty() && !self.replies.has_output() && (self.inbox.backlog() == 0 || !self.blocked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{ClientId, Expiry, Timestamp};
+
+    use super::*;
+
+    fn found(value: Option<&[u8]>, version: u64) -> ValueView<'_> {
+        let version = Version::new(Timestamp::from_nanos(version), ClientId::new(1));
+        ValueView { value, version, expires_at: Expiry::NEVER }
+    }
+
+    fn watched(view: ValueView<'_>) -> Watched {
+        Watched { key: Box::from(&b"k"[..]), version: view.version, present: view.value.is_some() }
+    }
+
+    #[test]
+    fn writes_deletes_and_expiry_touch_a_watched_key_and_collection_does_not() {
+        let present = watched(found(Some(b"a"), 5));
+        assert!(!present.is_touched(&found(Some(b"a"), 5)));
+        assert!(present.is_touched(&found(Some(b"a"), 6)), "the same value again is a write");
+        assert!(present.is_touched(&found(None, 6)), "deleted");
+        assert!(present.is_touched(&found(None, 5)), "expired");
+        let absent = watched(found(None, 5));
+        assert!(!absent.is_touched(&found(None, 5)));
+        assert!(!absent.is_touched(&found(None, 0)), "the tombstone was collected");
+        assert!(absent.is_touched(&found(None, 7)), "made and deleted");
+        assert!(absent.is_touched(&found(Some(b"a"), 7)));
+    }
+}

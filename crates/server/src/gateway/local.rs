@@ -1,0 +1,419 @@
+//! Commands that touch no key: greetings, the client's own state, and what clients ask about the server.
+//!
+//! The gateway poses as Redis [`REDIS_VERSION`], because clients choose what they send by that; INFO names Timestone as well.
+
+use timestone_types::Timestamp;
+use timestone_wire::resp::{Protocol, ReplyWriter};
+
+use super::client::{ClientState, is_name};
+use super::command::{COMMANDS, Class, Cmd, Spec, find};
+use super::failure::Failure;
+use super::glob;
+use super::integer;
+use super::words::Args;
+
+/// The version of Redis whose behaviour is followed.
+pub(super) const REDIS_VERSION: &str = "7.0.15";
+
+/// What is told of the server.
+#[derive(Clone, Debug)]
+pub(super) struct Surroundings {
+    pub(super) now: Timestamp,
+    /// When the gateway began.
+    pub(super) started: Timestamp,
+    /// Clients connected to this gateway.
+    pub(super) clients: usize,
+    /// Clients that were ever connected to it.
+    pub(super) connections: u64,
+    /// Commands that it has carried out.
+    pub(super) commands: u64,
+    /// Shards of the cluster.
+    pub(super) shards: usize,
+    /// CLIENT LIST's answer, filled only for that.
+    pub(super) listing: Vec<u8>,
+}
+
+/// Parameters that CONFIG GET knows, with values that tell clients (`redis-benchmark`, frameworks) what they may rely on.
+const PARAMETERS: &[(&str, &str)] = &[
+    ("appendfsync", "always"),
+    ("appendonly", "yes"),
+    ("databases", "1"),
+    ("maxclients", "16384"),
+    ("maxmemory", "0"),
+    ("maxmemory-policy", "noeviction"),
+    ("proto-max-bulk-len", "16777216"),
+    ("save", ""),
+    ("timeout", "0"),
+];
+
+/// Carries out a command of class `Local`.
+///
+/// # Errors
+/// What the command answers instead.
+pub(super) fn execute(
+    cmd: Cmd,
+    args: Args<'_>,
+    around: &Surroundings,
+    client: &mut ClientState,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), Failure> {
+    match cmd {
+        Cmd::Ping => ping(args, reply)?,
+        Cmd::Echo => reply.bulk(args.get(1)),
+        Cmd::Select => match integer::parse(args.get(1)) {
+            Some(0) => reply.ok(),
+            Some(_) => return Err(Failure::DB_INDEX),
+            None => return Err(Failure::NOT_AN_INTEGER),
+        },
+        Cmd::Time => {
+            let micros = around.now.as_nanos() / 1_000;
+            reply.array(2);
+            reply.bulk((micros / 1_000_000).to_string().as_bytes());
+            reply.bulk((micros % 1_000_000).to_string().as_bytes());
+        }
+        Cmd::Auth => auth(args, reply)?,
+        Cmd::Client => client_command(args, around, client, reply)?,
+        Cmd::Config => config(args, reply)?,
+        Cmd::Info => reply.verbatim(*b"txt", info(args, around).as_bytes()),
+        Cmd::Command => command(args, reply)?,
+        _ => unreachable!("only local commands are carried out here, not {cmd:?}"),
+    }
+    Ok(())
+}
+
+fn ping(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    match args.len() {
+        1 => reply.simple("PONG"),
+        2 => reply.bulk(args.get(1)),
+        _ => return Err(Failure::arity("ping")),
+    }
+    Ok(())
+}
+
+/// Nobody has a password here: the default user may come in with any.
+fn auth(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    match args.len() {
+        2 => Err(Failure::NO_PASSWORD),
+        3 if args.get(1) == b"default" => {
+            reply.ok();
+            Ok(())
+        }
+        3 => Err(Failure::WRONG_PASSWORD),
+        _ => Err(Failure::SYNTAX),
+    }
+}
+
+/// HELLO, which may change the dialect of its own answer: so it gets the buffer, not a writer.
+///
+/// # Errors
+/// What it answers instead; nothing has changed then.
+pub(super) fn hello(args: Args<'_>, client: &mut ClientState, out: &mut Vec<u8>) -> Result<(), Failure> {
+    let mut protocol = client.protocol;
+    let mut name = None;
+    if args.len() > 1 {
+        protocol = match integer::parse(args.get(1)).ok_or(Failure::PROTOCOL_NUMBER)? {
+            2 => Protocol::Resp2,
+            3 => Protocol::Resp3,
+            _ => return Err(Failure::NO_PROTOCOL),
+        };
+    }
+    let mut at = 2;
+    while at < args.len() {
+        let left = args.len() - at - 1;
+        if args.is(at, b"AUTH") && left >= 2 {
+            if args.get(at + 1) != b"default" {
+                return Err(Failure::WRONG_PASSWORD);
+            }
+            at += 3;
+        } else if args.is(at, b"SETNAME") && left >= 1 {
+            if !is_name(args.get(at + 1)) {
+                return Err(Failure::CLIENT_NAME);
+            }
+            name = Some(args.get(at + 1));
+            at += 2;
+        } else {
+            return Err(Failure::text([b"ERR Syntax error in HELLO option '", args.get(at), b"'"].concat()));
+        }
+    }
+    client.protocol = protocol;
+    if let Some(name) = name {
+        client.name = name.to_vec();
+    }
+    let reply = &mut ReplyWriter::new(out, protocol);
+    reply.map(7);
+    let mut pair = |name: &str, value: &str| {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    };
+    pair("server", "redis");
+    pair("version", REDIS_VERSION);
+    reply.bulk(b"proto");
+    reply.integer(if protocol == Protocol::Resp2 { 2 } else { 3 });
+    reply.bulk(b"id");
+    reply.integer(client.number.0);
+    for (name, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+    Ok(())
+}
+
+/// A subcommand has so many words, the command's and its own name included.
+fn exactly(args: Args<'_>, words: usize, name: &str) -> Result<(), Failure> {
+    if args.len() == words { Ok(()) } else { Err(Failure::arity(name)) }
+}
+
+fn on_or_off(args: Args<'_>, name: &str, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    exactly(args, 3, name)?;
+    if args.is(2, b"on") || args.is(2, b"off") {
+        reply.ok();
+        return Ok(());
+    }
+    Err(Failure::SYNTAX)
+}
+
+fn client_command(
+    args: Args<'_>,
+    around: &Surroundings,
+    client: &mut ClientState,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), Failure> {
+    match args.get(1).to_ascii_lowercase().as_slice() {
+        b"id" => {
+            exactly(args, 2, "client|id")?;
+            reply.integer(client.number.0);
+        }
+        b"getname" => {
+            exactly(args, 2, "client|getname")?;
+            if client.name.is_empty() { reply.null() } else { reply.bulk(&client.name) }
+        }
+        b"setname" => {
+            exactly(args, 3, "client|setname")?;
+            if !is_name(args.get(2)) {
+                return Err(Failure::CLIENT_NAME);
+            }
+            client.name = args.get(2).to_vec();
+            reply.ok();
+        }
+        b"setinfo" => {
+            exactly(args, 4, "client|setinfo")?;
+            let (option, value) = (args.get(2), args.get(3));
+            let to = match () {
+                () if option.eq_ignore_ascii_case(b"lib-name") => &mut client.library,
+                () if option.eq_ignore_ascii_case(b"lib-ver") => &mut client.library_version,
+                () => return Err(Failure::text([b"ERR Unrecognized option '", option, b"'"].concat())),
+            };
+            if !is_name(value) {
+                let option = option.to_ascii_lowercase();
+                return Err(Failure::text(
+                    [b"ERR ", &option[..], b" cannot contain spaces, newlines or special characters."].concat(),
+                ));
+            }
+            *to = value.to_vec();
+            reply.ok();
+        }
+        b"info" => {
+            exactly(args, 2, "client|info")?;
+            let mut line = Vec::new();
+            client.describe(around.now, &mut line);
+            reply.verbatim(*b"txt", &line);
+        }
+        b"list" => reply.verbatim(*b"txt", &filter_listing(args, &around.listing)?),
+        b"no-evict" => on_or_off(args, "client|no-evict", reply)?,
+        b"no-touch" => on_or_off(args, "client|no-touch", reply)?,
+        _ => return Err(Failure::subcommand("CLIENT", args.get(1))),
+    }
+    Ok(())
+}
+
+/// The lines that CLIENT LIST's options ask for.
+fn filter_listing(args: Args<'_>, listing: &[u8]) -> Result<Vec<u8>, Failure> {
+    let mut wanted: Option<Vec<i64>> = None;
+    match args.len() {
+        2 => {}
+        4 if args.is(2, b"TYPE") => match args.get(3).to_ascii_lowercase().as_slice() {
+            b"normal" => {}
+            b"master" | b"replica" | b"slave" | b"pubsub" => wanted = Some(Vec::new()),
+            other => return Err(Failure::text([b"ERR Unknown client type '", other, b"'"].concat())),
+        },
+        count if count > 3 && args.is(2, b"ID") => {
+            let ids = args.iter().skip(3).map(|id| integer::parse(id).filter(|&id| id > 0));
+            let invalid = || Failure::text("ERR Invalid client ID");
+            wanted = Some(ids.map(|id| id.ok_or_else(invalid)).collect::<Result<_, _>>()?);
+        }
+        _ => return Err(Failure::SYNTAX),
+    }
+    let Some(wanted) = wanted else { return Ok(listing.to_vec()) };
+    let named = |line: &&[u8]| wanted.iter().any(|id| line.starts_with(format!("id={id} ").as_bytes()));
+    Ok(listing.split_inclusive(|&byte| byte == b'\n').filter(named).collect::<Vec<_>>().concat())
+}
+
+fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    if args.is(1, b"RESETSTAT") {
+        exactly(args, 2, "config|resetstat")?;
+        reply.ok();
+        return Ok(());
+    }
+    if !args.is(1, b"GET") {
+        return Err(Failure::subcommand("CONFIG", args.get(1)));
+    }
+    if args.len() < 3 {
+        return Err(Failure::arity("config|get"));
+    }
+    let asked = |name: &str| args.iter().skip(2).any(|pattern| glob::matches_any_case(pattern, name.as_bytes()));
+    let found: Vec<_> = PARAMETERS.iter().filter(|(name, _)| asked(name)).collect();
+    reply.map(found.len());
+    for (name, value) in found {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    Ok(())
+}
+
+fn info(args: Args<'_>, around: &Surroundings) -> String {
+    use core::fmt::Write as _;
+    let everything = args.len() == 1;
+    let asked = |section: &str| {
+        let names = [section.as_bytes(), b"all", b"everything", b"default"];
+        everything || args.iter().skip(1).any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name)))
+    };
+    let uptime = around.now.since(around.started).as_secs();
+    let mut text = String::new();
+    let mut section = |name: &str, lines: &[(&str, String)]| {
+        if !asked(name) {
+            return;
+        }
+        if !text.is_empty() {
+            text.push_str("\r\n");
+        }
+        let (first, rest) = name.split_at(1);
+        let _ = write!(text, "# {}{rest}\r\n", first.to_uppercase());
+        for (name, value) in lines {
+            let _ = write!(text, "{name}:{value}\r\n");
+        }
+    };
+    section(
+        "server",
+        &[
+            ("redis_version", REDIS_VERSION.to_owned()),
+            ("redis_mode", "standalone".to_owned()),
+            ("server_name", "timestone".to_owned()),
+            ("timestone_version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("timestone_shards", around.shards.to_string()),
+            ("os", std::env::consts::OS.to_owned()),
+            ("arch_bits", usize::BITS.to_string()),
+            ("process_id", std::process::id().to_string()),
+            ("server_time_usec", (around.now.as_nanos() / 1_000).to_string()),
+            ("uptime_in_seconds", uptime.to_string()),
+            ("uptime_in_days", (uptime / 86_400).to_string()),
+        ],
+    );
+    section("clients", &[("connected_clients", around.clients.to_string()), ("blocked_clients", "0".to_owned())]);
+    section("memory", &[("maxmemory", "0".to_owned()), ("maxmemory_policy", "noeviction".to_owned())]);
+    section("persistence", &[("loading", "0".to_owned()), ("aof_enabled", "1".to_owned())]);
+    section(
+        "stats",
+        &[
+            ("total_connections_received", around.connections.to_string()),
+            ("total_commands_processed", around.commands.to_string()),
+        ],
+    );
+    section("replication", &[("role", "master".to_owned()), ("connected_slaves", "0".to_owned())]);
+    section("cluster", &[("cluster_enabled", "0".to_owned())]);
+    text
+}
+
+fn command(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    if args.len() == 1 {
+        reply.array(COMMANDS.len());
+        COMMANDS.iter().for_each(|spec| describe(spec, reply));
+        return Ok(());
+    }
+    match args.get(1).to_ascii_lowercase().as_slice() {
+        b"count" => {
+            exactly(args, 2, "command|count")?;
+            reply.integer(COMMANDS.len() as i64);
+        }
+        b"info" if args.len() == 2 => {
+            reply.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|spec| describe(spec, reply));
+        }
+        b"info" => {
+            reply.array(args.len() - 2);
+            for name in args.iter().skip(2) {
+                match find(name) {
+                    Some(spec) => describe(spec, reply),
+                    None => reply.null_array(),
+                }
+            }
+        }
+        b"docs" => {
+            let all = args.len() == 2;
+            let named = args.iter().skip(2).filter_map(find);
+            let specs: Vec<&Spec> = if all { COMMANDS.iter().collect() } else { named.collect() };
+            reply.map(specs.len());
+            specs.iter().for_each(|spec| document(spec, reply));
+        }
+        b"list" => {
+            exactly(args, 2, "command|list")?;
+            reply.array(COMMANDS.len());
+            COMMANDS.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
+        }
+        b"getkeys" => {
+            let target = args.from(2);
+            let invalid = || Failure::text("ERR Invalid command specified");
+            let spec = find(target.get(0)).ok_or_else(invalid)?;
+            if !spec.accepts(target.len()) {
+                return Err(Failure::text("ERR Invalid number of arguments specified for command"));
+            }
+            let keys = spec.keys(target);
+            if keys.clone().next().is_none() {
+                return Err(Failure::text("ERR The command has no key arguments"));
+            }
+            reply.array(keys.clone().count());
+            keys.for_each(|key| reply.bulk(key));
+        }
+        _ => return Err(Failure::subcommand("COMMAND", args.get(1))),
+    }
+    Ok(())
+}
+
+/// One command as COMMAND INFO gives it.
+fn describe(spec: &Spec, reply: &mut ReplyWriter<'_>) {
+    reply.array(10);
+    reply.bulk(spec.name.as_bytes());
+    reply.integer(i64::from(spec.arity));
+    reply.set(spec.flags.len());
+    spec.flags.iter().for_each(|flag| reply.simple(flag));
+    reply.integer(i64::from(spec.keys.first));
+    reply.integer(i64::from(spec.keys.last));
+    reply.integer(i64::from(spec.keys.step));
+    reply.set(1);
+    reply.simple(match spec.class {
+        Class::Read => "@read",
+        Class::Write => "@write",
+        Class::Whole => "@keyspace",
+        Class::State => "@transaction",
+        Class::Local => "@connection",
+    });
+    // Tips, key specifications and subcommands.
+    (0..3).for_each(|_| reply.array(0));
+}
+
+/// One command as COMMAND DOCS gives it.
+fn document(spec: &Spec, reply: &mut ReplyWriter<'_>) {
+    let group = match spec.class {
+        Class::Read | Class::Write => "string",
+        Class::Whole => "generic",
+        Class::State => "transactions",
+        Class::Local => "connection",
+    };
+    reply.bulk(spec.name.as_bytes());
+    reply.map(3);
+    for (name, value) in [("summary", spec.summary), ("since", spec.since), ("group", group)] {
+        reply.bulk(name.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+}

@@ -1,0 +1,98 @@
+//! Which keys the commands of one connection that are under way touch, so that later commands on the same keys wait.
+//!
+//! A mark is 62 bits of a key's hash and two of what is done to it; two keys with one hash wait for each other, which costs time
+//! and nothing else. There are few marks per connection, so they are compared one by one, which the processor does several at once.
+
+use super::replies::SlotId;
+
+/// What a command does to a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Touch {
+    /// Reads it.
+    Read,
+    /// Writes it (and may read it) on its own.
+    Write,
+    /// Writes it in the order of the key's queue, which keeps the order of all that is queued there.
+    Queued,
+}
+
+const WRITES: u64 = 1;
+const QUEUED: u64 = 2;
+const KEY: u64 = !(WRITES | QUEUED);
+
+/// A key and what is done to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Mark(u64);
+
+impl Mark {
+    pub(super) const fn new(hash: u64, touch: Touch) -> Self {
+        Self((hash & KEY)
+            | match touch {
+                Touch::Read => 0,
+                Touch::Write => WRITES,
+                Touch::Queued => WRITES | QUEUED,
+            })
+    }
+
+    const fn conflicts(self, other: Self) -> bool {
+        let same_key = (self.0 ^ other.0) & KEY == 0;
+        same_key && (self.0 | other.0) & WRITES != 0 && self.0 & other.0 & QUEUED == 0
+    }
+}
+
+/// The marks of one connection.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    marks: Vec<Mark>,
+    owners: Vec<u32>,
+}
+
+impl Marks {
+    /// Whether a command that touches a key so must wait.
+    #[inline]
+    pub(super) fn blocks(&self, new: Mark) -> bool {
+        self.marks.iter().fold(false, |blocked, mark| blocked | mark.conflicts(new))
+    }
+
+    #[inline]
+    pub(super) fn add(&mut self, mark: Mark, owner: SlotId) {
+        self.marks.push(mark);
+        self.owners.push(owner.0);
+    }
+
+    /// Removes the marks of a command that is done.
+    #[inline]
+    pub(super) fn remove(&mut self, owner: SlotId) {
+        let mut at = 0;
+        while let Some(found) = self.owners[at..].iter().position(|&candidate| candidate == owner.0) {
+            at += found;
+            self.owners.swap_remove(at);
+            self.marks.swap_remove(at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_on_either_side_blocks_but_not_within_one_queue() {
+        let read = Mark::new(0x40, Touch::Read);
+        let write = Mark::new(0x40, Touch::Write);
+        let queued = Mark::new(0x40, Touch::Queued);
+        let mut marks = Marks::default();
+        marks.add(read, SlotId(1));
+        assert!(!marks.blocks(read) && marks.blocks(write) && marks.blocks(queued));
+        marks.add(Mark::new(0x80, Touch::Write), SlotId(2));
+        assert!(marks.blocks(Mark::new(0x80, Touch::Read)) && !marks.blocks(Mark::new(0xc0, Touch::Write)));
+        marks.remove(SlotId(1));
+        marks.add(queued, SlotId(3));
+        marks.add(queued, SlotId(3));
+        assert!(!marks.blocks(queued) && marks.blocks(read) && marks.blocks(write));
+        marks.remove(SlotId(3));
+        assert!(!marks.blocks(write));
+        marks.remove(SlotId(2));
+        assert!(marks.marks.is_empty() && marks.owners.is_empty());
+    }
+}

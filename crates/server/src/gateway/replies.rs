@@ -1,0 +1,195 @@
+//! A connection's answers, in the order of its commands, whatever order they are found in.
+//!
+//! ```text
+//!   slots   [waiting #7][ready #8][waiting #9]        late   answer #8        out   answers #1 … #6, on their way
+//! ```
+//! The answer to the oldest command is written where the net stage will take it; others wait in `late` until their turn comes.
+//!
+//! Invariants: `out` holds whole answers in order; a ready slot is never the first; `late` is empty when no slot is ready.
+
+use std::collections::VecDeque;
+
+use timestone_wire::resp::{Protocol, ReplyWriter};
+
+use super::inbox::Position;
+use super::limits::KEPT_BUFFER_BYTES;
+
+/// Names a command of a connection until it is answered: they are counted, and the count wraps around.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SlotId(pub(super) u32);
+
+/// What the answer of a command that goes its own fast way looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Want {
+    /// A value, or null: GET, GETDEL.
+    Value,
+    /// `OK`, or null when a condition did not hold: SET.
+    Ok,
+    /// The value that was there before: SET GET, GETSET.
+    Previous,
+    /// 1, or 0 when a condition did not hold: DEL, SETNX.
+    Count,
+    /// A job answers.
+    Job,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Waiting,
+    Ready { start: usize, length: usize },
+}
+
+/// A command that is not answered to the net stage yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    state: State,
+    pub(super) want: Want,
+    pub(super) protocol: Protocol,
+    /// Where the command begins in the connection's stream.
+    pub(super) position: Position,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Replies {
+    slots: VecDeque<Slot>,
+    first: u32,
+    ready: u32,
+    late: Vec<u8>,
+    out: Vec<u8>,
+}
+
+impl Replies {
+    pub(super) const fn new() -> Self {
+        Self { slots: VecDeque::new(), first: 0, ready: 0, late: Vec::new(), out: Vec::new() }
+    }
+
+    /// Commands that are not answered.
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Bytes that wait, in order or not.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.out.len() + self.late.len()
+    }
+
+    /// Where the oldest command under way begins.
+    pub(super) fn oldest(&self) -> Option<Position> {
+        self.slots.front().map(|slot| slot.position)
+    }
+
+    /// Expects an answer.
+    #[inline]
+    pub(super) fn expect(&mut self, want: Want, protocol: Protocol, position: Position) -> SlotId {
+        let id = SlotId(self.first.wrapping_add(self.slots.len() as u32));
+        self.slots.push_back(Slot { state: State::Waiting, want, protocol, position });
+        id
+    }
+
+    /// Answers a command at once, behind those that are under way.
+    pub(super) fn now(&mut self, protocol: Protocol, position: Position, write: impl FnOnce(&mut ReplyWriter<'_>)) {
+        if self.slots.is_empty() {
+            return write(&mut ReplyWriter::new(&mut self.out, protocol));
+        }
+        let id = self.expect(Want::Job, protocol, position);
+        self.answer(id, |out| write(&mut ReplyWriter::new(out, protocol)));
+    }
+
+    /// A command under way.
+    #[inline]
+    pub(super) fn slot(&self, id: SlotId) -> Option<&Slot> {
+        self.slots.get(id.0.wrapping_sub(self.first) as usize).filter(|slot| slot.state == State::Waiting)
+    }
+
+    /// Answers a command under way with what `write` appends.
+    #[inline]
+    pub(super) fn answer(&mut self, id: SlotId, write: impl FnOnce(&mut Vec<u8>)) {
+        let place = id.0.wrapping_sub(self.first) as usize;
+        if place == 0 {
+            write(&mut self.out);
+            self.slots.pop_front();
+            self.first = self.first.wrapping_add(1);
+            if self.ready > 0 {
+                self.follow();
+            }
+            return;
+        }
+        let start = self.late.len();
+        write(&mut self.late);
+        let length = self.late.len() - start;
+        if let Some(slot) = self.slots.get_mut(place) {
+            slot.state = State::Ready { start, length };
+            self.ready += 1;
+        }
+    }
+
+    /// Moves on the answers whose turn has come.
+    fn follow(&mut self) {
+        while let Some(&Slot { state: State::Ready { start, length }, .. }) = self.slots.front() {
+            self.out.extend_from_slice(&self.late[start..][..length]);
+            self.slots.pop_front();
+            self.first = self.first.wrapping_add(1);
+            self.ready -= 1;
+        }
+        if self.ready == 0 {
+            self.late.clear();
+            self.late.shrink_to(KEPT_BUFFER_BYTES);
+        }
+    }
+
+    /// Takes the answers that can leave, and leaves `empty` in their place.
+    pub(super) fn take(&mut self, empty: Vec<u8>) -> Vec<u8> {
+        core::mem::replace(&mut self.out, empty)
+    }
+
+    /// Puts answers back that could not leave, before newer ones.
+    pub(super) fn put_back(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes.extend_from_slice(&self.out);
+        core::mem::replace(&mut self.out, bytes)
+    }
+
+    /// Whether something can leave.
+    pub(super) fn has_output(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Forgets what was written: nobody is there to read it.
+    pub(super) fn drop_output(&mut self) {
+        self.out.clear();
+        self.out.shrink_to(KEPT_BUFFER_BYTES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateway::inbox::Inbox;
+
+    #[test]
+    fn answers_leave_in_the_order_of_their_commands() {
+        let at = Inbox::new().position();
+        let mut replies = Replies::new();
+        // The count of commands wraps around in between.
+        replies.first = u32::MAX - 1;
+        let ids: Vec<SlotId> = (0..4).map(|_| replies.expect(Want::Ok, Protocol::Resp2, at)).collect();
+        replies.answer(ids[2], |out| out.extend_from_slice(b"c"));
+        replies.answer(ids[1], |out| out.extend_from_slice(b"b"));
+        assert!(!replies.has_output() && replies.slot(ids[2]).is_none() && replies.slot(ids[3]).is_some());
+        replies.now(Protocol::Resp2, at, ReplyWriter::ok);
+        replies.answer(ids[0], |out| out.extend_from_slice(b"a"));
+        assert_eq!(replies.take(Vec::new()), b"abc");
+        assert!(replies.late.len() == 7, "the answer behind #3 waits");
+        replies.answer(ids[3], |out| out.extend_from_slice(b"d"));
+        assert_eq!(replies.take(Vec::new()), b"d+OK\r\n");
+        assert!(replies.is_empty() && replies.late.is_empty() && replies.ready == 0);
+        replies.now(Protocol::Resp2, at, ReplyWriter::ok);
+        assert_eq!(replies.take(Vec::new()), b"+OK\r\n");
+        assert_eq!(replies.put_back(b"x".to_vec()), b"");
+        assert_eq!(replies.take(Vec::new()), b"x");
+    }
+}

@@ -1,0 +1,127 @@
+//! Client and server in one process: `open`.
+//!
+//! ```text
+//!   application ─ Db ─► client stage i ─ parcels ─► shard stages of the same runtime
+//!                       (one on every reactor thread)
+//! ```
+//! The path is the one that a connection takes, less the sockets: the same engine, the same frames, the same stages.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use timestone_client::{Attachment, Db, EngineConfig, InProcess, in_process};
+use timestone_clock::SystemClock;
+use timestone_server::{DeviceKind, Server, ServerConfig, ServerError};
+
+/// How an embedded store is set up.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// The server's part. [`ServerConfig::embedded`] has no ports; give it some to look at the store from outside.
+    pub server: ServerConfig,
+    /// The client's part.
+    pub engine: EngineConfig,
+}
+
+impl OpenOptions {
+    /// The defaults for a directory: durable log, every core a reactor thread.
+    #[must_use]
+    pub fn new(directory: &Path) -> Self {
+        let mut server = ServerConfig::embedded(directory.to_owned());
+        server.threads = std::thread::available_parallelism().ok().map(core::num::NonZero::get);
+        Self { server, engine: EngineConfig::default() }
+    }
+
+    /// Chooses the log's device.
+    #[must_use]
+    pub const fn log(mut self, device: DeviceKind) -> Self {
+        self.server.log = device;
+        self
+    }
+}
+
+/// An open store. Close it with [`Embedded::close`]: merely dropping it is like pulling the plug, safe but slower to open again.
+#[derive(Debug)]
+pub struct Embedded {
+    server: Server,
+    loops: Vec<Db>,
+}
+
+/// Opens the store in `directory`, creating it when it does not exist.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let folder = tempfile::tempdir()?;
+/// # let directory = folder.path().join("data");
+/// let store = timestone::open(&directory)?;
+/// let db = timestone::blocking::Db::from(store.db());
+/// db.put(b"greeting", b"hello")?;
+/// assert_eq!(db.get(b"greeting")?.as_deref(), Some(&b"hello"[..]));
+/// drop(db);
+/// store.close()?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// The directory is in use, of another format, or damaged.
+pub fn open(directory: &Path) -> Result<Embedded, ServerError> {
+    open_with(&OpenOptions::new(directory))
+}
+
+/// As [`open`], with options.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_with(options: &OpenOptions) -> Result<Embedded, ServerError> {
+    let attachments: Mutex<Vec<Attachment>> = Mutex::new(Vec::new());
+    let clock: Arc<SystemClock> = Arc::new(SystemClock::new());
+    let server = Server::start_with(&options.server, |seats| {
+        let clients = seats.iter().map(|seat| {
+            let wiring = InProcess { shards: seat.shards.clone(), server: seat.node };
+            let clock: Arc<SystemClock> = Arc::clone(&clock);
+            let client = in_process(seat.client, &seat.map, wiring, options.engine, clock);
+            let (stage, attachment) = client.split();
+            if let Ok(mut attachments) = attachments.lock() {
+                attachments.push(attachment);
+            }
+            stage
+        });
+        clients.collect()
+    })?;
+    let attachments = attachments.into_inner().unwrap_or_default();
+    let seats = server.guests().iter();
+    let loops = seats.zip(attachments).map(|(seat, part)| part.attach(server.injector(), seat.stage, None)).collect();
+    Ok(Embedded { server, loops })
+}
+
+impl Embedded {
+    /// A handle on the store.
+    ///
+    /// # Panics
+    /// Never: a runtime has at least one thread.
+    #[must_use]
+    pub fn db(&self) -> Db {
+        self.loops.first().expect("a runtime has at least one thread").clone()
+    }
+
+    /// One handle for the event loop of every reactor thread, for applications that spread their work themselves.
+    #[must_use]
+    pub fn loops(&self) -> &[Db] {
+        &self.loops
+    }
+
+    /// The server inside, for its addresses.
+    #[must_use]
+    pub const fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Finishes what was begun, makes everything durable, writes checkpoints and stops.
+    ///
+    /// # Errors
+    /// Something could not be finished in time; it is recovered from the log when the store is opened again.
+    pub fn close(self) -> Result<(), ServerError> {
+        drop(self.loops);
+        self.server.shutdown()
+    }
+}
