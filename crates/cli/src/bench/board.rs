@@ -1,0 +1,166 @@
+//! What the sessions of one event loop write down together, and what all loops of a run share.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use timestone_types::Timestamp;
+use timestone_workload::{Arrivals, Recorder, WorkloadSpec};
+
+use super::history::Chronicle;
+use crate::failure::Failure;
+
+/// What the run is doing. It only goes forward.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub(super) enum Phase {
+    /// Running, and not measured yet.
+    Warmup = 0,
+    /// Measured.
+    Measure = 1,
+    /// Coming to its end: no new transactions.
+    Stop = 2,
+}
+
+/// What all threads of a run share.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) spec: WorkloadSpec,
+    pub(super) retry: bool,
+    pub(super) begin: Instant,
+    pub(super) chronicle: Option<Chronicle>,
+    phase: AtomicU8,
+    /// Committed while measured, as last published; for the progress bar.
+    pub(super) committed: AtomicU64,
+}
+
+impl Run {
+    /// A run that begins now.
+    pub(super) fn new(spec: WorkloadSpec, retry: bool, chronicle: Option<Chronicle>) -> Self {
+        let begin = Instant::now();
+        Self { spec, retry, begin, chronicle, phase: AtomicU8::new(Phase::Warmup as u8), committed: AtomicU64::new(0) }
+    }
+
+    /// Goes on to a later phase.
+    pub(super) fn enter(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Relaxed);
+    }
+
+    /// Whether transactions that end now count.
+    pub(super) fn is_measured(&self) -> bool {
+        self.phase.load(Relaxed) == Phase::Measure as u8
+    }
+
+    /// Whether no new transactions are to begin.
+    pub(super) fn is_over(&self) -> bool {
+        self.phase.load(Relaxed) == Phase::Stop as u8
+    }
+}
+
+/// Sums over all accounts of the bank, in snapshots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Totals {
+    /// Snapshots that were looked at.
+    pub(super) checked: u64,
+    /// Those whose sum was not the bank's total.
+    pub(super) wrong: u64,
+    /// The first wrong sum.
+    pub(super) first_wrong: i64,
+}
+
+impl Totals {
+    /// Looks at one sum.
+    pub(super) fn check(&mut self, sum: i64, expected: i64) {
+        self.checked += 1;
+        if sum != expected {
+            if self.wrong == 0 {
+                self.first_wrong = sum;
+            }
+            self.wrong += 1;
+        }
+    }
+
+    /// Adds what another loop saw.
+    pub(super) fn merge(&mut self, other: &Self) {
+        if self.wrong == 0 {
+            self.first_wrong = other.first_wrong;
+        }
+        self.checked += other.checked;
+        self.wrong += other.wrong;
+    }
+}
+
+/// What one event loop's sessions share. One histogram for all of them: 256 of their own would not fit the processor's caches.
+#[derive(Debug)]
+pub(super) struct Board {
+    pub(super) run: Arc<Run>,
+    pub(super) recorder: RefCell<Recorder>,
+    pub(super) totals: Cell<Totals>,
+    /// Sessions that have not ended.
+    pub(super) live: Cell<u32>,
+    arrivals: Option<RefCell<Arrivals>>,
+    /// The first error that was no abort; shown when nothing commits.
+    pub(super) first_error: RefCell<Option<timestone::Error>>,
+    /// Something that makes the run worthless; ends it.
+    pub(super) broken: RefCell<Option<Failure>>,
+}
+
+impl Board {
+    /// An empty board for `sessions` sessions.
+    pub(super) fn new(run: Arc<Run>, sessions: u32, arrivals: Option<Arrivals>) -> Self {
+        Self {
+            run,
+            recorder: RefCell::default(),
+            totals: Cell::default(),
+            live: Cell::new(sessions),
+            arrivals: arrivals.map(RefCell::new),
+            first_error: RefCell::default(),
+            broken: RefCell::default(),
+        }
+    }
+
+    /// Open loop: when the next transaction is meant to start, counted from the run's begin. Closed loop: `None`, at once.
+    pub(super) fn next_start(&self) -> Option<Duration> {
+        let start = self.arrivals.as_ref()?.borrow_mut().next_start();
+        Some(start.since(Timestamp::ZERO))
+    }
+
+    /// Whether the loop is closed: the next transaction starts when the last one has ended.
+    pub(super) const fn next_is_at_once(&self) -> bool {
+        self.arrivals.is_none()
+    }
+
+    /// Ends the run because of `failure`.
+    pub(super) fn give_up(&self, failure: Failure) {
+        self.broken.borrow_mut().get_or_insert(failure);
+        self.run.enter(Phase::Stop);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use timestone_workload::WorkloadKind;
+
+    #[test]
+    fn phases_only_go_forward() {
+        let run = Run::new(WorkloadSpec::of(WorkloadKind::Bank), false, None);
+        assert!(!run.is_measured() && !run.is_over());
+        run.enter(Phase::Measure);
+        assert!(run.is_measured());
+        run.enter(Phase::Stop);
+        run.enter(Phase::Measure);
+        assert!(run.is_over() && !run.is_measured());
+    }
+
+    #[test]
+    fn wrong_totals_are_counted_and_the_first_is_kept() {
+        let (mut totals, mut other) = (Totals::default(), Totals::default());
+        totals.check(100, 100);
+        other.check(99, 100);
+        other.check(98, 100);
+        totals.merge(&other);
+        assert_eq!(totals, Totals { checked: 3, wrong: 2, first_wrong: 99 });
+    }
+}

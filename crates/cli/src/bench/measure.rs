@@ -1,0 +1,178 @@
+//! The run itself: sessions on all loops, warm-up, measurement, end.
+//!
+//! ```text
+//!   this thread   warm-up ──┬─ cpu reading ─ measure ── progress ──┬─ cpu reading ─ stop ── collect
+//!   every loop    sessions ─┴──────────────────────────────────────┴─────────────── live = 0 ─► LoopResult
+//! ```
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use timestone::{Db, Error, KeyspaceId, LocalDb};
+use timestone_types::Timestamp;
+use timestone_workload::history::Slot;
+use timestone_workload::{Arrivals, CpuUse, Generator, KeyIndex, Pace, Recorder, WorkloadSpec, integer_of};
+
+use super::Setup;
+use super::board::{Board, Phase, Run, Totals};
+use super::cpu::Reading;
+use super::history::Chronicle;
+use super::host::Host;
+use super::limits::{END_PATIENCE, OPERATION_DEADLINE, TICK};
+use super::progress::{RUNNING, bar};
+use super::session::Session;
+use crate::failure::Failure;
+use crate::signals::Interrupt;
+
+/// What was measured.
+#[derive(Debug)]
+pub(super) struct Measured {
+    pub(super) recorder: Recorder,
+    pub(super) duration: Duration,
+    pub(super) cpu: CpuUse,
+    pub(super) totals: Totals,
+    pub(super) first_error: Option<Error>,
+}
+
+/// What one event loop has to say at the end.
+struct LoopResult {
+    recorder: Recorder,
+    totals: Totals,
+    first_error: Option<Error>,
+    broken: Option<Failure>,
+}
+
+/// Runs the sessions, and measures.
+pub(super) fn measure(
+    host: &Host,
+    keyspace: KeyspaceId,
+    setup: &Setup,
+    chronicle: Option<Chronicle>,
+    interrupt: &Interrupt,
+) -> Result<Measured, Failure> {
+    let run = Arc::new(Run::new(setup.spec.clone(), setup.retry, chronicle));
+    let loops = host.loops().len() as u32;
+    let mut pending = Vec::new();
+    for (index, db) in (0..loops).zip(host.loops()) {
+        let board = Plan { run: Arc::clone(&run), index, loops, clients: setup.clients, pace: setup.pace };
+        pending.push(db.in_keyspace(keyspace).with_deadline(OPERATION_DEADLINE).spawn(move |db| drive(db, board)));
+    }
+    pass(&run, "warming up", setup.warmup, interrupt);
+    let (before, begin) = (Reading::take(host.servers()), Instant::now());
+    run.enter(Phase::Measure);
+    pass(&run, "measuring ", setup.duration, interrupt);
+    run.enter(Phase::Stop);
+    let duration = begin.elapsed();
+    let cpu = Reading::take(host.servers()).since(&before);
+
+    let mut measured =
+        Measured { recorder: Recorder::new(), duration, cpu, totals: Totals::default(), first_error: None };
+    for task in pending {
+        let result = task.wait()?;
+        if let Some(failure) = result.broken {
+            return Err(failure);
+        }
+        measured.recorder.merge(&result.recorder);
+        measured.totals.merge(&result.totals);
+        measured.first_error = measured.first_error.or(result.first_error);
+    }
+    if let Some(chronicle) = Arc::into_inner(run).and_then(|run| run.chronicle) {
+        chronicle.finish()?;
+    }
+    Ok(measured)
+}
+
+/// Lets the sessions run for `span`, or until they or a signal end the run; a progress bar tells.
+fn pass(run: &Run, what: &'static str, span: Duration, interrupt: &Interrupt) {
+    let begin = Instant::now();
+    let bar = bar(u64::try_from(span.as_millis()).unwrap_or(u64::MAX), RUNNING).with_prefix(what);
+    let mut last = (begin, run.committed.load(Relaxed));
+    while !run.is_over() && !interrupt.has_come() {
+        let elapsed = begin.elapsed();
+        if elapsed >= span {
+            break;
+        }
+        std::thread::sleep(TICK.min(span - elapsed));
+        let (now, committed) = (Instant::now(), run.committed.load(Relaxed));
+        let since = now.duration_since(last.0);
+        if since >= 5 * TICK {
+            let rate = committed.saturating_sub(last.1) as f64 / since.as_secs_f64();
+            let left = span.saturating_sub(begin.elapsed());
+            bar.set_message(format!("{rate:.0} committed/s, {} s left", left.as_secs()));
+            last = (now, committed);
+        }
+        bar.set_position(u64::try_from(begin.elapsed().as_millis()).unwrap_or(u64::MAX));
+    }
+    bar.finish_and_clear();
+}
+
+/// What one event loop is to run.
+struct Plan {
+    run: Arc<Run>,
+    index: u32,
+    loops: u32,
+    clients: u32,
+    pace: Pace,
+}
+
+impl Plan {
+    /// This loop's sessions: every `loops`-th client.
+    fn clients(&self) -> impl Iterator<Item = u32> + use<> {
+        (self.index..self.clients).step_by(self.loops as usize)
+    }
+
+    fn arrivals(&self) -> Result<Option<Arrivals>, timestone_workload::WorkloadError> {
+        let Pace::Open { per_second } = self.pace else { return Ok(None) };
+        let seed = self.run.spec.seed.wrapping_add(u64::from(self.index));
+        Arrivals::new(per_second / f64::from(self.loops), seed, Timestamp::ZERO).map(Some)
+    }
+}
+
+/// On an event loop: starts its sessions, publishes what they committed, waits until all have ended.
+async fn drive(db: LocalDb, plan: Plan) -> timestone::Result<LoopResult> {
+    let sessions = plan.clients().count() as u32;
+    let arrivals = plan.arrivals().map_err(Error::application)?;
+    let board = Rc::new(Board::new(Arc::clone(&plan.run), sessions, arrivals));
+    for client in plan.clients() {
+        let generator = Generator::new(&plan.run.spec, client, plan.clients).map_err(Error::application)?;
+        db.spawn(Session::new(db.new_session()?, &board, Slot(client), generator).run());
+    }
+    let (mut published, mut over_since) = (0, None);
+    while board.live.get() > 0 {
+        db.sleep(TICK).await?;
+        let committed = board.recorder.borrow().committed_count();
+        plan.run.committed.fetch_add(committed - published, Relaxed);
+        published = committed;
+        if plan.run.is_over() && over_since.get_or_insert_with(Instant::now).elapsed() > END_PATIENCE {
+            break;
+        }
+    }
+    let recorder = board.recorder.replace(Recorder::new());
+    let (first_error, broken) = (board.first_error.take(), board.broken.take());
+    Ok(LoopResult { recorder, totals: board.totals.get(), first_error, broken })
+}
+
+/// Bank: what all accounts hold when everything is over, in one snapshot.
+pub(super) fn final_total(db: &Db, keyspace: KeyspaceId, spec: &WorkloadSpec) -> Result<i64, Failure> {
+    let (shape, accounts) = (spec.key_shape(), spec.keys);
+    let balances = db.in_keyspace(keyspace).spawn(move |db| async move {
+        db.transact(|tx| async move {
+            let mut key = Vec::new();
+            let mut balances = Vec::new();
+            for account in (0..accounts).map(KeyIndex) {
+                key.clear();
+                shape.write(account, &mut key);
+                balances.push(tx.get(&key).await?.map(Vec::from).unwrap_or_default());
+            }
+            Ok(balances)
+        })
+        .await
+    });
+    let mut sum = 0;
+    for balance in balances.wait()? {
+        sum += integer_of(&balance).map_err(|error| Failure::failed(error.to_string()))?;
+    }
+    Ok(sum)
+}

@@ -1,0 +1,31 @@
+//! A progress bar on a terminal's standard error, and nothing where there is none.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::output::errors_are_seen;
+
+/// A bar of `length` steps; `unit` stands in its text.
+pub(super) fn bar(length: u64, template: &'static str) -> ProgressBar {
+    let target = if errors_are_seen() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    // The templates are constants of this crate; the default style stands in for one that is wrong.
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// Of loading: keys.
+pub(super) const LOADING: &str = "loading {wide_bar} {human_pos}/{human_len} keys, {per_sec}, {eta} left";
+/// Of running: tenths of seconds, and what was committed.
+pub(super) const RUNNING: &str = "{prefix} {wide_bar} {msg}";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_templates_are_valid() {
+        for template in [LOADING, RUNNING] {
+            assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
+        }
+    }
+}

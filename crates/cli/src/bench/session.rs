@@ -1,0 +1,278 @@
+//! One session: a task on an event loop that runs transaction after transaction.
+//!
+//! ```text
+//!   (wait for the intended start) ─► plan ─► begin ─ get … get ─ put … ─ commit ─► recorder, history, totals ─┐
+//!        ▲                                     ▲                          └── aborted, --retry ──┐            │
+//!        └─────────────────────────────────────┴──────────────────────────────────────────────────┴───────────┘
+//! ```
+//! Gets are awaited one after another, as an application would; puts wait for the commit. Buffers are used again.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use timestone::{AbortKind, Error, ErrorCode, LocalDb, LocalTransaction, TransactionOptions};
+use timestone_workload::history::{self, Fate, MicroOp, Seen, Slot};
+use timestone_workload::{
+    Generator, KeyIndex, KeyShape, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, integer_of, list_of,
+    write_integer, write_list_element,
+};
+
+use super::board::{Board, Run};
+use super::limits::{ERROR_PAUSE, TICK};
+use crate::failure::Failure;
+
+/// A session with its buffers.
+pub(super) struct Session {
+    db: LocalDb,
+    run: Arc<Run>,
+    board: Rc<Board>,
+    slot: Slot,
+    generator: Generator,
+    plan: TxnPlan,
+    shape: KeyShape,
+    options: TransactionOptions,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    /// What the transaction read and wrote, where a history is written.
+    seen: Vec<MicroOp>,
+    /// Bank: sum of the balances read.
+    sum: i64,
+}
+
+/// How an attempt ended, other than by a commit.
+enum Ending {
+    Aborted(AbortKind),
+    Unknown,
+    Refused(Error),
+    /// The data is not the workload's: nothing that follows would mean anything.
+    Broken(WorkloadError),
+}
+
+impl From<WorkloadError> for Ending {
+    fn from(error: WorkloadError) -> Self {
+        Self::Broken(error)
+    }
+}
+
+impl From<Error> for Ending {
+    fn from(error: Error) -> Self {
+        match error.abort_kind() {
+            Some(kind) => Self::Aborted(kind),
+            None if error.code() == ErrorCode::UnknownOutcome => Self::Unknown,
+            None => Self::Refused(error),
+        }
+    }
+}
+
+/// What a failed commit means: a refusal that is not said to be safe to repeat may have taken effect.
+fn commit_failed(error: Error) -> Ending {
+    let is_certain = error.abort_kind().is_some() || error.retryable();
+    if is_certain { error.into() } else { Ending::Unknown }
+}
+
+impl Session {
+    pub(super) fn new(db: LocalDb, board: &Rc<Board>, slot: Slot, generator: Generator) -> Self {
+        let run = Arc::clone(&board.run);
+        let shape = run.spec.key_shape();
+        Self {
+            db,
+            run,
+            board: Rc::clone(board),
+            slot,
+            generator,
+            plan: TxnPlan::default(),
+            shape,
+            options: TransactionOptions::default(),
+            key: Vec::new(),
+            value: Vec::new(),
+            seen: Vec::new(),
+            sum: 0,
+        }
+    }
+
+    /// Runs until the run is over.
+    pub(super) async fn run(mut self) {
+        if let Err(failure) = self.run_all().await {
+            self.board.give_up(failure);
+        }
+        self.board.live.set(self.board.live.get() - 1);
+    }
+
+    async fn run_all(&mut self) -> Result<(), Failure> {
+        let mut ready = Instant::now();
+        while !self.run.is_over() {
+            if let Some(offset) = self.board.next_start() {
+                ready = self.run.begin + offset;
+                self.wait_until(ready).await?;
+                if self.run.is_over() {
+                    break;
+                }
+            }
+            self.generator.next(&mut self.plan);
+            let is_read_only = self.plan.is_read_only();
+            loop {
+                let ending = self.attempt().await?;
+                let now = Instant::now();
+                let again = self.record(ending, now.duration_since(ready), is_read_only).await?;
+                if !again || self.run.is_over() {
+                    break;
+                }
+            }
+            if self.board.next_is_at_once() {
+                ready = Instant::now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until an intended start, looking up now and then whether the run is over.
+    async fn wait_until(&self, start: Instant) -> Result<(), Failure> {
+        while !self.run.is_over() {
+            let left = start.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.db.sleep(left.min(TICK)).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes down how an attempt ended; tells whether to run the same transaction again.
+    async fn record(
+        &mut self,
+        ending: Result<(), Ending>,
+        latency: std::time::Duration,
+        is_read_only: bool,
+    ) -> Result<bool, Failure> {
+        let is_measured = self.run.is_measured();
+        let mut pause = None;
+        let mut again = false;
+        {
+            let mut recorder = self.board.recorder.borrow_mut();
+            match ending {
+                Ok(()) if is_measured => recorder.committed(latency, is_read_only),
+                Err(Ending::Aborted(kind)) => {
+                    again = self.run.retry && kind.retryable();
+                    if is_measured {
+                        recorder.aborted(kind, is_read_only);
+                    }
+                }
+                Err(Ending::Unknown) if is_measured => recorder.unknown(),
+                Err(Ending::Refused(error)) => {
+                    if is_measured {
+                        recorder.error();
+                    }
+                    pause = Some(error.retry_after().unwrap_or(ERROR_PAUSE));
+                    self.board.first_error.borrow_mut().get_or_insert(error);
+                }
+                Err(Ending::Broken(error)) => return Err(Failure::failed(error.to_string())),
+                Ok(()) | Err(Ending::Unknown) => {}
+            }
+        }
+        if let Some(pause) = pause {
+            self.db.sleep(pause).await?;
+        }
+        Ok(again)
+    }
+
+    /// Runs the plan once, with its lines in the history.
+    async fn attempt(&mut self) -> Result<Result<(), Ending>, Failure> {
+        let Some(chronicle) = &self.run.chronicle else { return Ok(self.execute().await) };
+        let lost = |error: WorkloadError| Failure::failed(error.to_string());
+        history::invocation(&self.plan, &mut self.seen);
+        chronicle.invoke(self.slot, &self.seen).map_err(lost)?;
+        self.seen.clear();
+        let run = Arc::clone(&self.run);
+        let ending = self.execute().await;
+        let fate = match &ending {
+            Ok(()) => Fate::Committed(&self.seen),
+            Err(Ending::Unknown) => Fate::Unknown,
+            Err(Ending::Aborted(_) | Ending::Refused(_) | Ending::Broken(_)) => Fate::Aborted,
+        };
+        run.chronicle.as_ref().map_or(Ok(()), |chronicle| chronicle.complete(self.slot, fate)).map_err(lost)?;
+        Ok(ending)
+    }
+
+    async fn execute(&mut self) -> Result<(), Ending> {
+        let tx = self.db.begin(&self.options)?;
+        self.sum = 0;
+        for at in 0..self.plan.ops.len() {
+            let op = self.plan.ops[at];
+            self.step(&tx, op).await?;
+        }
+        tx.commit().await.map_err(commit_failed)?;
+        if self.run.spec.kind == WorkloadKind::Bank && self.plan.is_read_only() {
+            let mut totals = self.board.totals.get();
+            totals.check(self.sum, self.run.spec.total_balance());
+            self.board.totals.set(totals);
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, tx: &LocalTransaction, op: Op) -> Result<(), Ending> {
+        let key = op.key();
+        self.key.clear();
+        self.shape.write(key, &mut self.key);
+        self.value.clear();
+        match op {
+            Op::Get(_) => {
+                let found = tx.get(&self.key).await?;
+                if self.run.spec.value_kind() != ValueKind::Opaque {
+                    self.look_at(key, found.as_deref())?;
+                }
+                return Ok(());
+            }
+            Op::Put(_) => self.run.spec.write_value(key, &mut self.value),
+            Op::Add { delta, .. } => {
+                let found = tx.get(&self.key).await?;
+                let balance = integer_of(found.as_deref().unwrap_or_default())?;
+                self.note(MicroOp::Read { key, seen: Seen::Integer(balance) });
+                let next = balance + delta;
+                if next < 0 {
+                    tx.abort();
+                    return Err(Ending::Aborted(AbortKind::Requested));
+                }
+                write_integer(next, &mut self.value);
+                self.note(MicroOp::Write { key, value: Some(next) });
+            }
+            Op::Append { element, .. } => {
+                let found = tx.get(&self.key).await?;
+                self.value.extend_from_slice(found.as_deref().unwrap_or_default());
+                write_list_element(element, &mut self.value);
+                self.note(MicroOp::Append { key, element });
+            }
+            Op::Write { value, .. } => {
+                write_integer(value, &mut self.value);
+                self.note(MicroOp::Write { key, value: Some(value) });
+            }
+        }
+        tx.put(&self.key, &self.value)?;
+        Ok(())
+    }
+
+    /// A read of a workload whose values mean something.
+    fn look_at(&mut self, key: KeyIndex, found: Option<&[u8]>) -> Result<(), Ending> {
+        let seen = match (self.run.spec.value_kind(), found) {
+            (_, None) => Seen::Nothing,
+            (ValueKind::List, Some(bytes)) => {
+                let mut list = Vec::new();
+                list_of(bytes, &mut list)?;
+                Seen::List(list)
+            }
+            (_, Some(bytes)) => {
+                let value = integer_of(bytes)?;
+                self.sum = self.sum.wrapping_add(value);
+                Seen::Integer(value)
+            }
+        };
+        self.note(MicroOp::Read { key, seen });
+        Ok(())
+    }
+
+    fn note(&mut self, op: MicroOp) {
+        if self.run.chronicle.is_some() {
+            self.seen.push(op);
+        }
+    }
+}

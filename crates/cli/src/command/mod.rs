@@ -1,0 +1,14 @@
+//! The commands, one file each. Each has its flags (`…Args`) and a function that runs it.
+
+pub(crate) mod completion;
+pub(crate) mod config;
+pub(crate) mod delete;
+pub(crate) mod get;
+pub(crate) mod keyspace;
+pub(crate) mod log;
+pub(crate) mod man;
+pub(crate) mod put;
+pub(crate) mod serve;
+pub(crate) mod status;
+pub(crate) mod txn;
+pub(crate) mod version;

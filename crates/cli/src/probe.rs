@@ -1,0 +1,155 @@
+//! Asks one server how it is, over a connection of its own: no client id, no event loop, no transaction.
+//!
+//! ```text
+//!   Hello(tool) ─► Welcome with the shard map        NodeStatus ─► StatusList with names and values
+//! ```
+//! Used by `status`, which wants an answer from *this* server and from each of the others, and by `bench`, for the server's
+//! processor time.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use timestone::ClientId;
+use timestone_cluster::ShardMap;
+use timestone_types::ClusterId;
+use timestone_wire::{
+    Envelope, ErrorReply, Frame, Hello, Kind, Message, NodeStatus, RequestId, Role, StatusList, Welcome, frame_length,
+};
+
+use crate::failure::Failure;
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The port of the native protocol.
+const PORT: u16 = 7400;
+/// The figure that counts the server's processor time.
+const CPU_SECONDS: &str = "cpu_seconds_total";
+
+/// What a server says of itself.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// The shard map that it has.
+    pub(crate) map: ShardMap,
+    /// Names and values.
+    pub(crate) figures: Vec<(String, String)>,
+    /// How long one question took.
+    pub(crate) round_trip: Duration,
+}
+
+impl Answer {
+    /// One figure.
+    pub(crate) fn figure(&self, name: &str) -> Option<&str> {
+        self.figures.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Processor time that the server has used since its start, when it tells.
+    pub(crate) fn cpu(&self) -> Option<Duration> {
+        let seconds: f64 = self.figure(CPU_SECONDS)?.parse().ok()?;
+        Duration::try_from_secs_f64(seconds).ok()
+    }
+}
+
+/// The servers that a URL names, each as `host:port`.
+pub(crate) fn servers_of(url: &str) -> Vec<String> {
+    let hosts = url.strip_prefix("timestone://").unwrap_or(url);
+    let with_port = |host: &str| match host.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => host.to_owned(),
+        _ => format!("{host}:{PORT}"),
+    };
+    hosts.trim_end_matches('/').split(',').map(str::trim).map(with_port).collect()
+}
+
+/// Asks the server at `address` (`host:port`).
+pub(crate) fn ask(address: &str) -> Result<Answer, Failure> {
+    exchange(address).map_err(|problem| Failure::failed(format!("could not ask {address}: {problem}")))
+}
+
+fn exchange(address: &str) -> Result<Answer, String> {
+    let mut stream = dial(address)?;
+    let mut bytes = Vec::new();
+    Hello::new(Role::Tool, ClusterId::ZERO, ClientId::ZERO, "timestone status").encode(&envelope(1), &mut bytes);
+    let bytes = call(&mut stream, &bytes)?;
+    let map = expect(&bytes, Kind::Welcome, |frame| Welcome::decode(frame).map(|welcome| welcome.shard_map()))?
+        .map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    NodeStatus {}.encode(&envelope(2), &mut bytes);
+    let asked = Instant::now();
+    let bytes = call(&mut stream, &bytes)?;
+    let round_trip = asked.elapsed();
+    let figures = expect(&bytes, Kind::StatusList, |frame| {
+        let list = StatusList::decode(frame)?;
+        Ok(list.entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    })?;
+    Ok(Answer { map, figures, round_trip })
+}
+
+fn envelope(request: u64) -> Envelope {
+    Envelope { request: RequestId::new(request), ..Envelope::default() }
+}
+
+fn dial(address: &str) -> Result<TcpStream, String> {
+    let mut problem = "the name has no address".to_owned();
+    for candidate in address.to_socket_addrs().map_err(|error| error.to_string())? {
+        let connected = TcpStream::connect_timeout(&candidate, PATIENCE).and_then(|stream| {
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            stream.set_nodelay(true)?;
+            Ok(stream)
+        });
+        match connected {
+            Ok(stream) => return Ok(stream),
+            Err(error) => problem = error.to_string(),
+        }
+    }
+    Err(problem)
+}
+
+/// Sends a frame and reads the one that answers it.
+fn call(stream: &mut TcpStream, request: &[u8]) -> Result<Vec<u8>, String> {
+    let lost = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => "it does not answer".to_owned(),
+        _ => format!("the connection was lost: {error}"),
+    };
+    stream.write_all(request).map_err(lost)?;
+    let mut bytes = vec![0; 4];
+    stream.read_exact(&mut bytes).map_err(lost)?;
+    let length = frame_length(&bytes).map_err(|error| error.to_string())?.unwrap_or(0);
+    bytes.resize(length, 0);
+    stream.read_exact(&mut bytes[4..]).map_err(lost)?;
+    Ok(bytes)
+}
+
+fn expect<T>(
+    bytes: &[u8],
+    kind: Kind,
+    read: impl FnOnce(&Frame<'_>) -> Result<T, timestone_wire::WireError>,
+) -> Result<T, String> {
+    let frame = Frame::parse(bytes).map_err(|error| error.to_string())?;
+    match frame.kind() {
+        own if own == kind => read(&frame).map_err(|error| error.to_string()),
+        Kind::ErrorReply => {
+            Err(ErrorReply::decode(&frame).map_or_else(|error| error.to_string(), |reply| reply.to_string()))
+        }
+        other => Err(format!("it answered with {}", other.name())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_servers_with_and_without_ports() {
+        assert_eq!(servers_of("timestone://a,b:1/"), ["a:7400", "b:1"]);
+        assert_eq!(servers_of("127.0.0.1:7500"), ["127.0.0.1:7500"]);
+        assert_eq!(servers_of("timestone://[::1]"), ["[::1]:7400"]);
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_named() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
+        let error = ask(&free.to_string()).unwrap_err().to_string();
+        assert!(error.contains(&free.to_string()) && error.contains("refused"), "{error}");
+    }
+}

@@ -1,0 +1,431 @@
+//! The server's settings: where each value comes from, and what it is.
+//!
+//! Precedence: flag > environment (`TIMESTONE_…`) > configuration file (TOML) > default. A key of the file that is not known is an error
+//! that names the nearest known one; so is a value of the wrong form, with the place where it stands.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args};
+use timestone::server::{DeviceKind, MasterPlace, ServerConfig};
+
+use crate::failure::Failure;
+use crate::logging::LogFormat;
+
+/// Flags of `timestone serve`. Every one may also come from the environment or from the configuration file.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct ServeArgs {
+    /// Configuration file (TOML); its keys are the long names of these flags.
+    #[arg(long, env = "TIMESTONE_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Data directory; created when missing [default: ./timestone-data].
+    #[arg(long, env = "TIMESTONE_DATA", value_name = "DIR")]
+    data: Option<String>,
+    /// Address of the native protocol; port 0 takes any free one, "none" switches it off [default: 127.0.0.1:7400].
+    #[arg(long, env = "TIMESTONE_LISTEN", value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Address of the Redis protocol (RESP) [default: 127.0.0.1:7401].
+    #[arg(long, env = "TIMESTONE_RESP", value_name = "HOST:PORT")]
+    resp: Option<String>,
+    /// Address of metrics and health over HTTP [default: 127.0.0.1:7402].
+    #[arg(long, env = "TIMESTONE_HTTP", value_name = "HOST:PORT")]
+    http: Option<String>,
+    /// Address that other servers and clients shall use, when it differs from --listen.
+    #[arg(long, env = "TIMESTONE_ADVERTISE", value_name = "HOST:PORT")]
+    advertise: Option<String>,
+    /// Log device: "ssd" makes every commit durable before it is acknowledged; "none" relies on the store's background writes; "pmem" wants
+    /// persistent memory [default: ssd].
+    #[arg(long, env = "TIMESTONE_LOG", value_name = "DEVICE")]
+    log: Option<String>,
+    /// Flash device: "file" [default: file].
+    #[arg(long, env = "TIMESTONE_DEVICE", value_name = "DEVICE")]
+    device: Option<String>,
+    /// Most space on the flash device, such as 20GiB [default: 80 % of the free space].
+    #[arg(long, env = "TIMESTONE_CAPACITY", value_name = "SIZE")]
+    capacity: Option<String>,
+    /// Memory for cached records, such as 512MiB; taken as it fills [default: 1GiB].
+    #[arg(long, env = "TIMESTONE_CACHE", value_name = "SIZE")]
+    cache: Option<String>,
+    /// Shards of this server; fixed when the data directory is created [default: 4].
+    #[arg(long, env = "TIMESTONE_SHARDS", value_name = "N")]
+    shards: Option<String>,
+    /// Reactor threads [default: half the cores].
+    #[arg(long, env = "TIMESTONE_THREADS", value_name = "N")]
+    threads: Option<String>,
+    /// Name of the cluster; with --master.
+    #[arg(long, env = "TIMESTONE_CLUSTER", value_name = "NAME")]
+    cluster: Option<String>,
+    /// Shards of the whole cluster, where this server hosts the master of several servers [default: its own].
+    #[arg(long, env = "TIMESTONE_CLUSTER_SHARDS", value_name = "N")]
+    cluster_shards: Option<String>,
+    /// The cluster's master: "embedded", or the native address of the server that hosts it, such as timestone://127.0.0.1:7400
+    /// [default: embedded].
+    #[arg(long, env = "TIMESTONE_MASTER", value_name = "URL")]
+    master: Option<String>,
+    /// Listen on addresses that other machines can reach although there is neither TLS nor authentication [default: false].
+    #[arg(long, env = "TIMESTONE_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    insecure: Option<String>,
+    /// Bind reactor threads to cores [default: false].
+    #[arg(long, env = "TIMESTONE_PIN", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pin: Option<String>,
+    /// Which log lines to write, in the notation of RUST_LOG, such as "debug" or "warn,timestone_server=debug" [default: RUST_LOG, or
+    /// info].
+    #[arg(long, env = "TIMESTONE_LOG_FILTER", value_name = "FILTER")]
+    log_filter: Option<String>,
+    /// How log lines look: "human", "json", or "auto": human on a terminal, JSON otherwise [default: auto].
+    #[arg(long, env = "TIMESTONE_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<String>,
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// The command line.
+    Flag,
+    /// An environment variable.
+    Environment(String),
+    /// A key of the configuration file.
+    File(PathBuf),
+    /// Nobody said anything.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => write!(f, "flag"),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Default => write!(f, "default"),
+        }
+    }
+}
+
+/// One setting as it is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// Its name: the long flag, and the key in the file.
+    pub(crate) name: &'static str,
+    /// Its value as text.
+    pub(crate) value: String,
+    /// Where that came from.
+    pub(crate) origin: Origin,
+}
+
+impl Setting {
+    /// The line of a configuration file that says the same.
+    pub(crate) fn line(&self) -> String {
+        format!("{} = {}", self.name, toml::Value::from(self.value.as_str()))
+    }
+}
+
+/// Names and defaults of all settings, in the order in which they are shown.
+const DEFAULTS: &[(&str, &str)] = &[
+    ("data", "timestone-data"),
+    ("listen", "127.0.0.1:7400"),
+    ("resp", "127.0.0.1:7401"),
+    ("http", "127.0.0.1:7402"),
+    ("advertise", ""),
+    ("log", "ssd"),
+    ("device", "file"),
+    ("capacity", ""),
+    ("cache", "1GiB"),
+    ("shards", ""),
+    ("threads", ""),
+    ("cluster", ""),
+    ("cluster-shards", ""),
+    ("master", "embedded"),
+    ("insecure", "false"),
+    ("pin", "false"),
+    ("log-filter", ""),
+    ("log-format", "auto"),
+];
+
+impl ServeArgs {
+    fn given(&self, name: &str) -> Option<&String> {
+        match name {
+            "data" => self.data.as_ref(),
+            "listen" => self.listen.as_ref(),
+            "resp" => self.resp.as_ref(),
+            "http" => self.http.as_ref(),
+            "advertise" => self.advertise.as_ref(),
+            "log" => self.log.as_ref(),
+            "device" => self.device.as_ref(),
+            "capacity" => self.capacity.as_ref(),
+            "cache" => self.cache.as_ref(),
+            "shards" => self.shards.as_ref(),
+            "threads" => self.threads.as_ref(),
+            "cluster" => self.cluster.as_ref(),
+            "cluster-shards" => self.cluster_shards.as_ref(),
+            "master" => self.master.as_ref(),
+            "insecure" => self.insecure.as_ref(),
+            "pin" => self.pin.as_ref(),
+            "log-filter" => self.log_filter.as_ref(),
+            "log-format" => self.log_format.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// All settings in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings(Vec<Setting>);
+
+impl Settings {
+    /// Merges flags, environment, file and defaults. `from_environment` tells whether a flag's value came from its variable.
+    pub(crate) fn merge(args: &ServeArgs, from_environment: impl Fn(&str) -> bool) -> Result<Self, Failure> {
+        let file = match &args.config {
+            Some(path) => read_file(path)?,
+            None => toml::Table::new(),
+        };
+        let path = args.config.clone().unwrap_or_default();
+        let settings = DEFAULTS.iter().map(|&(name, default)| {
+            let (value, origin) = if let Some(value) = args.given(name) {
+                let origin = if from_environment(name) { Origin::Environment(variable(name)) } else { Origin::Flag };
+                (value.clone(), origin)
+            } else if let Some(value) = file.get(name) {
+                (text_of(value), Origin::File(path.clone()))
+            } else {
+                (default.to_owned(), Origin::Default)
+            };
+            Setting { name, value, origin }
+        });
+        Ok(Self(settings.collect()))
+    }
+
+    /// The settings in the order in which they are shown.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Setting> {
+        self.0.iter()
+    }
+
+    fn find(&self, name: &str) -> &Setting {
+        self.0.iter().find(|setting| setting.name == name).expect("every name asked for is in DEFAULTS")
+    }
+
+    fn parse<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Failure> {
+        let setting = self.find(name);
+        parse(&setting.value)
+            .map_err(|detail| Failure::usage(format!("--{name} is '{}' ({}): {detail}", setting.value, setting.origin)))
+    }
+
+    fn optional<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, Failure> {
+        if self.find(name).value.is_empty() { Ok(None) } else { self.parse(name, parse).map(Some) }
+    }
+
+    /// Which log lines to write: as set, else as `RUST_LOG` says, else from `info` on.
+    pub(crate) fn log_filter(&self) -> String {
+        let set = &self.find("log-filter").value;
+        if !set.is_empty() {
+            return set.clone();
+        }
+        std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "info".to_owned())
+    }
+
+    /// How log lines look.
+    pub(crate) fn log_format(&self) -> Result<LogFormat, Failure> {
+        self.parse("log-format", str::parse)
+    }
+
+    /// The typed configuration.
+    pub(crate) fn server_config(&self) -> Result<ServerConfig, Failure> {
+        self.parse("device", device)?;
+        let master = self.parse("master", master)?;
+        if !self.find("cluster").value.is_empty() && master == MasterPlace::Embedded {
+            return Err(Failure::usage(
+                "--cluster names a cluster that exists elsewhere: say with --master where its master is".to_owned(),
+            ));
+        }
+        let mut config = ServerConfig::new(PathBuf::from(&self.find("data").value));
+        config.listen = self.parse("listen", listen)?;
+        config.resp = self.parse("resp", listen)?;
+        config.http = self.parse("http", listen)?;
+        config.advertise = self.optional("advertise", address)?;
+        config.log = self.parse("log", log_device)?;
+        config.capacity_bytes = self.optional("capacity", size)?;
+        config.cache_bytes = self.parse("cache", size)?;
+        config.shards = self.optional("shards", count)?;
+        config.threads = self.optional("threads", |text| count(text).map(usize::from))?;
+        config.cluster_shards = self.optional("cluster-shards", count)?;
+        config.master = master;
+        config.insecure = self.parse("insecure", boolean)?;
+        config.pin = self.parse("pin", boolean)?;
+        Ok(config)
+    }
+}
+
+/// The environment variable of a setting.
+pub(crate) fn variable(name: &str) -> String {
+    format!("TIMESTONE_{}", name.to_uppercase().replace('-', "_"))
+}
+
+/// Whether a setting's flag took its value from its environment variable, as the parser of the command line saw it.
+pub(crate) fn came_from_environment(matches: Option<&ArgMatches>, name: &str) -> bool {
+    let source = matches.and_then(|matches| matches.value_source(&name.replace('-', "_")));
+    source == Some(ValueSource::EnvVariable)
+}
+
+fn read_file(path: &Path) -> Result<toml::Table, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(format!("could not read the configuration file {}: {error}", path.display()))
+    })?;
+    let table: toml::Table = toml::from_str(&text)
+        .map_err(|error| Failure::usage(format!("the configuration file {} is not TOML: {error}", path.display())))?;
+    for key in table.keys() {
+        if DEFAULTS.iter().all(|(name, _)| name != key) {
+            let nearest = DEFAULTS
+                .iter()
+                .max_by(|(a, _), (b, _)| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
+            let hint = nearest.map_or(String::new(), |(name, _)| format!("; did you mean '{name}'?"));
+            return Err(Failure::usage(format!(
+                "unknown key '{key}' in the configuration file {}{hint}",
+                path.display()
+            )));
+        }
+    }
+    Ok(table)
+}
+
+fn text_of(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Reads a size such as `512MiB` or `20GB`.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    bytesize::ByteSize::from_str(text)
+        .map(|size| size.as_u64())
+        .map_err(|_| "it must be a size such as 512MiB, 20GB or 1073741824".to_owned())
+}
+
+/// Reads an address, resolving a host name.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    text.to_socket_addrs()
+        .map_err(|error| format!("it must be HOST:PORT, such as 127.0.0.1:7400 ({error})"))?
+        .next()
+        .ok_or_else(|| "the host name has no address".to_owned())
+}
+
+fn listen(text: &str) -> Result<Option<SocketAddr>, String> {
+    if text == "none" { Ok(None) } else { address(text).map(Some) }
+}
+
+fn count(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!("it must be a number from 1 to {}", u16::MAX)),
+        Ok(number) => Ok(number),
+    }
+}
+
+fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "1" | "yes" => Ok(true),
+        "false" | "0" | "no" => Ok(false),
+        _ => Err("it must be true or false".to_owned()),
+    }
+}
+
+fn log_device(text: &str) -> Result<DeviceKind, String> {
+    match text {
+        "ssd" => Ok(DeviceKind::Ssd),
+        "none" => Ok(DeviceKind::None),
+        "pmem" => Ok(DeviceKind::Pmem),
+        _ => Err("the log devices are ssd, none and pmem".to_owned()),
+    }
+}
+
+fn device(text: &str) -> Result<(), String> {
+    match text {
+        "file" => Ok(()),
+        "emulated" => Err("this version has no emulated flash yet; use 'file'".to_owned()),
+        zoned if zoned.starts_with("zoned") => Err("this version has no zoned flash yet; use 'file'".to_owned()),
+        _ => Err("the flash device of this version is 'file'".to_owned()),
+    }
+}
+
+fn master(text: &str) -> Result<MasterPlace, String> {
+    if text == "embedded" {
+        return Ok(MasterPlace::Embedded);
+    }
+    if text.starts_with("etcd://") {
+        return Err(
+            "this version has no etcd master yet; use 'embedded', or timestone://HOST:PORT of the server that hosts it"
+                .to_owned(),
+        );
+    }
+    address(text.strip_prefix("timestone://").unwrap_or(text)).map(MasterPlace::Remote)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn merged(args: &ServeArgs) -> Result<Settings, Failure> {
+        Settings::merge(args, |_| false)
+    }
+
+    fn with_file(text: &str) -> (tempfile::NamedTempFile, ServeArgs) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        let args = ServeArgs { config: Some(file.path().to_owned()), ..ServeArgs::default() };
+        (file, args)
+    }
+
+    #[test]
+    fn flags_beat_the_file_and_the_file_beats_defaults() {
+        let (_file, mut args) = with_file("cache = \"64MiB\"\nshards = 2\nlog = \"none\"\n");
+        args.log = Some("ssd".to_owned());
+        let settings = merged(&args).unwrap();
+        assert_eq!(settings.find("log").origin, Origin::Flag);
+        assert!(matches!(settings.find("cache").origin, Origin::File(_)));
+        assert_eq!(settings.find("data").origin, Origin::Default);
+        let config = settings.server_config().unwrap();
+        assert_eq!((config.cache_bytes, config.shards, config.log), (64 << 20, Some(2), DeviceKind::Ssd));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_with_the_nearest_known_one() {
+        let (_file, args) = with_file("cahce = \"64MiB\"\n");
+        let text = merged(&args).unwrap_err().to_string();
+        assert!(text.contains("unknown key 'cahce'") && text.contains("did you mean 'cache'?"), "{text}");
+    }
+
+    #[test]
+    fn a_bad_value_names_the_setting_and_its_origin() {
+        let (_file, args) = with_file("cache = \"plenty\"\n");
+        let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+        assert!(text.contains("--cache is 'plenty' (file") && text.contains("512MiB"), "{text}");
+        let args = ServeArgs { master: Some("etcd://127.0.0.1:2379".to_owned()), ..ServeArgs::default() };
+        let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+        assert!(text.contains("no etcd master yet"), "{text}");
+    }
+
+    #[test]
+    fn every_setting_is_a_flag_with_its_variable() {
+        let mut command = <crate::Arguments as clap::CommandFactory>::command();
+        let serve = command.find_subcommand_mut("serve").unwrap();
+        for (name, _) in DEFAULTS {
+            let flag = serve.get_arguments().find(|arg| arg.get_long() == Some(name)).unwrap();
+            assert_eq!(flag.get_env(), Some(variable(name).as_ref()), "--{name}");
+            assert!(ServeArgs::default().given(name).is_none());
+        }
+    }
+
+    #[test]
+    fn a_setting_reads_back_from_its_line() {
+        let settings = merged(&ServeArgs { data: Some("a \"b\" \\c".to_owned()), ..ServeArgs::default() }).unwrap();
+        let text: String = settings.iter().map(|setting| setting.line() + "\n").collect();
+        let (_file, args) = with_file(&text);
+        let again = merged(&args).unwrap();
+        for (one, other) in settings.iter().zip(again.iter()) {
+            assert_eq!((one.name, &one.value), (other.name, &other.value));
+        }
+        assert!(again.server_config().is_ok());
+    }
+}

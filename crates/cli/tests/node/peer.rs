@@ -1,0 +1,203 @@
+//! A peer of the native protocol by hand: frames as they are, and the first words of a connection.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use timestone_client::{ClientId, ErrorCode, KeyspaceId, Timestamp, TxnId, Version};
+use timestone_cluster::ShardMap;
+use timestone_types::{ClusterId, Epoch, Expiry, Sequence, ShardId};
+use timestone_wire::{
+    Decide, Envelope, ErrorReply, Frame, Get, Hello, Kind, Message, PrepareHead, PrepareWriter, ReadAt, RequestId,
+    Role, Status, StatusIs, TxnState, Value, Verdict, Vote, Welcome, WriteEntry, WriteKind, frame_length,
+};
+
+/// One frame, owned.
+#[derive(Clone, Debug)]
+pub(crate) struct Received(Vec<u8>);
+
+impl Received {
+    pub(crate) fn frame(&self) -> Frame<'_> {
+        Frame::parse(&self.0).expect("a server sends whole frames")
+    }
+
+    /// The refusal that it must be: code and words.
+    pub(crate) fn refusal(&self) -> (ErrorCode, String) {
+        let frame = self.frame();
+        let error =
+            ErrorReply::decode(&frame).unwrap_or_else(|_| panic!("a refusal was expected, got {:?}", frame.kind()));
+        (error.code, error.message.to_owned())
+    }
+}
+
+/// A connection that has not said anything yet.
+#[derive(Debug)]
+pub(crate) struct Raw(TcpStream);
+
+impl Raw {
+    pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(15)))?;
+        stream.set_write_timeout(Some(Duration::from_secs(15)))?;
+        Ok(Self(stream))
+    }
+
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all(bytes)
+    }
+
+    pub(crate) fn receive(&mut self) -> io::Result<Received> {
+        let mut bytes = vec![0; 4];
+        self.0.read_exact(&mut bytes)?;
+        let length = frame_length(&bytes)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a frame without a length"))?;
+        bytes.resize(length, 0);
+        self.0.read_exact(&mut bytes[4..])?;
+        Ok(Received(bytes))
+    }
+
+    /// Everything until the server closes the connection, as frames.
+    pub(crate) fn until_closed(&mut self) -> io::Result<Vec<Received>> {
+        let mut frames = Vec::new();
+        loop {
+            match self.receive() {
+                Ok(frame) => frames.push(frame),
+                Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+                    return Ok(frames);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A client that said hello, and does the rest by hand. One connection per server of the cluster.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    raw: Raw,
+    pub(crate) client: ClientId,
+    pub(crate) map: ShardMap,
+    next: u64,
+}
+
+impl Peer {
+    /// Connects as a new client.
+    pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self::connect_as(address, ClientId::ZERO)
+    }
+
+    /// Connects with a client id that was handed out before.
+    pub(crate) fn connect_as(address: SocketAddr, client: ClientId) -> Self {
+        let mut raw = Raw::connect(address).expect("the server listens");
+        let mut bytes = Vec::new();
+        Hello::new(Role::Client, ClusterId::ZERO, client, "node test").encode(&Envelope::default(), &mut bytes);
+        raw.send(&bytes).expect("the hello is sent");
+        let received = raw.receive().expect("the hello is answered");
+        let frame = received.frame();
+        let welcome = Welcome::decode(&frame).expect("a welcome");
+        let map = welcome.shard_map().expect("a readable map");
+        Self { raw, client: welcome.client, map, next: 1 }
+    }
+
+    /// Where the primary of a shard is, as the map has it.
+    pub(crate) fn address_of(&self, shard: ShardId) -> SocketAddr {
+        let server = self.map.primary(shard).expect("the shard is in the map and has a primary");
+        let address = server.addresses.native.as_ref().expect("it can be reached");
+        address.as_str().parse().expect("tests use literal addresses")
+    }
+
+    /// A key of the default keyspace that a shard owns.
+    pub(crate) fn key_of(&self, shard: ShardId, stem: &str) -> Vec<u8> {
+        (0u32..)
+            .map(|number| format!("{stem}-{number}").into_bytes())
+            .find(|key| self.map.shard_of_key(key) == shard)
+            .expect("some key has a slot of the shard")
+    }
+
+    fn envelope(&mut self, shard: ShardId) -> Envelope {
+        self.next += 1;
+        let epoch = self.map.epoch(shard).unwrap_or(Epoch::ZERO);
+        Envelope { shard, epoch, request: RequestId::new(self.next), map_version: self.map.version() }
+    }
+
+    /// Sends one frame.
+    pub(crate) fn send(&mut self, shard: ShardId, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {
+        let envelope = self.envelope(shard);
+        let mut bytes = Vec::new();
+        write(&envelope, &mut bytes);
+        self.raw.send(&bytes).expect("the server takes frames");
+    }
+
+    /// The answer to the frame that was sent last.
+    pub(crate) fn receive(&mut self) -> Received {
+        loop {
+            let received = self.raw.receive().expect("the server answers");
+            if received.frame().envelope().request.get() == self.next {
+                return received;
+            }
+        }
+    }
+
+    pub(crate) fn ask(&mut self, shard: ShardId, write: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Received {
+        self.send(shard, write);
+        self.receive()
+    }
+
+    pub(crate) fn txn(&self, sequence: u64) -> TxnId {
+        TxnId::new(self.client, Sequence::new(sequence))
+    }
+
+    /// Reads a key: the version, and the value when there is one.
+    pub(crate) fn get(
+        &mut self,
+        shard: ShardId,
+        at: ReadAt,
+        key: &[u8],
+    ) -> Result<(Version, Option<Vec<u8>>), (ErrorCode, String)> {
+        let client = self.client;
+        let get = Get { keyspace: KeyspaceId::DEFAULT, at, client, wait: true, key };
+        let received = self.ask(shard, |envelope, out| get.encode(envelope, out));
+        let frame = received.frame();
+        match Value::decode(&frame) {
+            Ok(value) => Ok((value.version, value.present.then(|| value.value.to_vec()))),
+            Err(_) => Err(received.refusal()),
+        }
+    }
+
+    /// Prepares a put of one key at one shard.
+    pub(crate) fn prepare(
+        &mut self,
+        shard: ShardId,
+        head: &PrepareHead<'_>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Verdict, (ErrorCode, String)> {
+        let entry =
+            WriteEntry { keyspace: KeyspaceId::DEFAULT, kind: WriteKind::Put, expires_at: Expiry::NEVER, key, value };
+        let received = self.ask(shard, |envelope, out| {
+            let mut writer = PrepareWriter::begin(envelope, head, out);
+            writer.write(&entry);
+            writer.finish();
+        });
+        let frame = received.frame();
+        match Vote::decode(&frame) {
+            Ok(vote) => Ok(vote.verdict),
+            Err(_) => Err(received.refusal()),
+        }
+    }
+
+    /// Tells a shard a decision and waits until it is durable there.
+    pub(crate) fn decide(&mut self, shard: ShardId, txn: TxnId, commit: Option<Timestamp>) -> Kind {
+        self.ask(shard, |envelope, out| Decide::new(txn, commit).encode(envelope, out)).frame().kind()
+    }
+
+    /// What a shard knows of a transaction.
+    pub(crate) fn status(&mut self, shard: ShardId, txn: TxnId) -> TxnState {
+        let received = self.ask(shard, |envelope, out| Status { txn }.encode(envelope, out));
+        let frame = received.frame();
+        StatusIs::decode(&frame)
+            .map_or_else(|_| panic!("a status was expected: {:?}", received.refusal()), |status| status.state)
+    }
+}

@@ -1,0 +1,265 @@
+//! Server processes: started on ports of their own, listened to, killed, ended, started again in the same place.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use timestone_client::blocking::{self, Db};
+
+/// How long a server may take until it says that it is ready.
+const READY_PATIENCE: Duration = Duration::from_secs(40);
+/// How long a process may take to end after it was asked to.
+pub(crate) const END_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The binary under test.
+pub(crate) fn binary() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_timestone"));
+    // What the developer's shell says about servers is not for these.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("TIMESTONE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env_remove("RUST_LOG")
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// A port that nobody uses, below the range from which the system gives ports to outgoing connections: it stays free while the
+/// server is down.
+fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let offset = NEXT.fetch_add(1, Ordering::Relaxed) + (std::process::id() % 1000) as u16 * 9;
+        let port = 20_000 + offset % 12_000;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Where a server lives, and how it is started: the same at every start.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) data: PathBuf,
+    pub(crate) native: SocketAddr,
+    pub(crate) resp: SocketAddr,
+    pub(crate) http: SocketAddr,
+    arguments: Vec<String>,
+}
+
+impl Place {
+    /// A data directory `name` in `folder`, and free ports.
+    pub(crate) fn new(folder: &Path, name: &str) -> Self {
+        let free = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+        let arguments = ["--cache", "32MiB", "--capacity", "4GiB", "--log-format", "human"].map(str::to_owned).to_vec();
+        Self { data: folder.join(name), native: free(), resp: free(), http: free(), arguments }
+    }
+
+    /// The same place with a flag, which replaces an earlier value of it.
+    pub(crate) fn with(&self, flag: &str, value: &str) -> Self {
+        let mut place = self.clone();
+        if let Some(at) = place.arguments.iter().position(|known| known == flag) {
+            place.arguments[at + 1] = value.to_owned();
+        } else {
+            place.arguments.extend([flag.to_owned(), value.to_owned()]);
+        }
+        place
+    }
+
+    /// The command that starts the server here.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = binary();
+        command.arg("serve").arg("--data").arg(&self.data);
+        for (flag, address) in [("--listen", self.native), ("--resp", self.resp), ("--http", self.http)] {
+            if !self.arguments.iter().any(|known| known == flag) {
+                command.args([flag, &address.to_string()]);
+            }
+        }
+        command.args(&self.arguments);
+        command
+    }
+
+    /// Starts the process without waiting for anything.
+    pub(crate) fn spawn(&self) -> Node {
+        Node::watch(self.command(), self.native)
+    }
+
+    /// Starts the server and waits until it is ready.
+    pub(crate) fn start(&self) -> Node {
+        self.spawn().ready()
+    }
+
+    /// Starts a server that must refuse to: its exit code, and everything that it wrote.
+    pub(crate) fn refused(&self) -> (i32, String) {
+        outcome(self.command())
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("timestone://{}", self.native)
+    }
+
+    /// A client of its own.
+    pub(crate) fn connect(&self) -> Db {
+        blocking::connect(&self.url()).unwrap_or_else(|error| panic!("could not connect to {}: {error}", self.url()))
+    }
+
+    /// Asks the HTTP port; `None` when nobody answers.
+    pub(crate) fn http(&self, path: &str) -> Option<String> {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect_timeout(&self.http, Duration::from_secs(2)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        Some(text)
+    }
+}
+
+/// Runs a command that ends by itself: its exit code (or minus the signal), and everything that it wrote.
+pub(crate) fn outcome(command: Command) -> (i32, String) {
+    let mut node = Node::watch(command, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+    let status = node.ended(END_PATIENCE);
+    let code = status.code().unwrap_or_else(|| -status.signal().unwrap_or(0));
+    (code, node.text())
+}
+
+/// A running server process. Killed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Node {
+    child: Child,
+    native: SocketAddr,
+    text: Arc<Mutex<String>>,
+    ready: Receiver<()>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Node {
+    fn watch(mut command: Command, native: SocketAddr) -> Self {
+        let mut child = command.spawn().expect("the binary under test can be started");
+        let text = Arc::new(Mutex::new(String::new()));
+        let (tell, ready) = channel();
+        let (out, err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+        let collect = |source: Box<dyn std::io::Read + Send>, tell: Option<std::sync::mpsc::Sender<()>>| {
+            let text = Arc::clone(&text);
+            std::thread::spawn(move || {
+                for line in BufReader::new(source).lines().map_while(Result::ok) {
+                    if line.contains("timestone ready:")
+                        && let Some(tell) = &tell
+                    {
+                        let _ = tell.send(());
+                    }
+                    let _ = writeln!(text.lock().expect("nobody panics with it"), "{line}");
+                }
+            })
+        };
+        let readers = vec![collect(Box::new(out), Some(tell)), collect(Box::new(err), None)];
+        Self { child, native, text, ready, readers }
+    }
+
+    /// Waits until it says that it is ready.
+    pub(crate) fn ready(mut self) -> Self {
+        match self.ready.recv_timeout(READY_PATIENCE) {
+            Ok(()) => self,
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = self.ended(END_PATIENCE);
+                panic!("the server on {} did not start ({status}):\n{}", self.native, self.text())
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                panic!("the server on {} was not ready in {READY_PATIENCE:?}:\n{}", self.native, self.text())
+            }
+        }
+    }
+
+    /// Everything that it wrote so far.
+    pub(crate) fn text(&self) -> String {
+        self.text.lock().expect("nobody panics with it").clone()
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).unwrap_or_else(|error| panic!("could not signal the server: {error}"));
+    }
+
+    /// SIGKILL, and wait until it is gone. It must not have ended before by itself.
+    pub(crate) fn kill(mut self) {
+        if let Ok(Some(status)) = self.child.try_wait() {
+            panic!("the server on {} had ended before it was killed ({status}):\n{}", self.native, self.text());
+        }
+        self.signal(Signal::KILL);
+        let status = self.ended(END_PATIENCE);
+        assert_eq!(status.signal(), Some(9), "{}", self.text());
+    }
+
+    /// SIGTERM, and wait: how it ended, and everything that it wrote.
+    pub(crate) fn terminate(mut self) -> (ExitStatus, String) {
+        self.signal(Signal::TERM);
+        let status = self.ended(END_PATIENCE);
+        (status, self.text())
+    }
+
+    /// SIGTERM; it must end well.
+    pub(crate) fn stop(self) {
+        let (status, text) = self.terminate();
+        assert!(status.success(), "the server ended with {status}:\n{text}");
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    fn ended(&mut self, patience: Duration) -> ExitStatus {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our own child") {
+                for reader in self.readers.drain(..) {
+                    let _ = reader.join();
+                }
+                return status;
+            }
+            assert!(Instant::now() < deadline, "the process did not end in {patience:?}:\n{}", self.text());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Already gone is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("--- the server on {} wrote:\n{}", self.native, self.text());
+        }
+    }
+}
+
+/// Tries until it works; panics with the last failure when it does not for `patience`.
+pub(crate) fn eventually<T, E: std::fmt::Display>(
+    what: &str,
+    patience: Duration,
+    mut attempt: impl FnMut() -> Result<T, E>,
+) -> T {
+    let deadline = Instant::now() + patience;
+    loop {
+        match attempt() {
+            Ok(done) => return done,
+            Err(error) => assert!(Instant::now() < deadline, "{what} did not come true in {patience:?}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
