@@ -329,6 +329,9 @@ pub trait Store {
     /// Whether puts would be refused with [`StoreError::DeviceFull`] or [`StoreError::Busy`] now; ask before promising a write.
     fn is_full(&self) -> bool;
 
+    /// Why a put would be refused now, if it would: [`StoreError::Busy`] passes by itself, [`StoreError::DeviceFull`] does not.
+    fn refusal(&self) -> Option<StoreError>;
+
     /// Takes the bytes of a [`ReadOutcome::Present`] back for reuse.
     fn recycle(&mut self, bytes: Vec<u8>);
 

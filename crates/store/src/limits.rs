@@ -18,8 +18,8 @@ pub const DEFAULT_CHECKPOINT_BYTES: u64 = 512 * 1024 * 1024;
 pub const MAX_STAGED_BYTES: u64 = 96 * 1024 * 1024;
 /// Page reads in flight for gets, scans and counts; further ones wait in the store.
 pub const MAX_READS_IN_FLIGHT: usize = 96;
-/// Victim blocks that may be between "read" and "erased" at once.
-pub const MAX_VICTIMS: usize = 8;
+/// Victim blocks that may be between "chosen" and "erased" at once.
+pub const MAX_VICTIMS: usize = 32;
 /// One block in this many is kept back from puts, so that collection and deletes always have room (storage.md: 10 %).
 pub const RESERVE_DIVISOR: u32 = 10;
 /// Idle bytes kept for reuse by [`crate::Store::recycle`].

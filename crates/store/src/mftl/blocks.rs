@@ -48,8 +48,12 @@ pub(crate) struct Block {
     pub(crate) written: u32,
     /// Records written.
     pub(crate) records: u32,
+    /// Bytes of records alone: parts of large values are accounted for exactly, records by their average.
+    weight: u32,
     /// Bytes known to be dead.
     dead: u32,
+    /// Recovery only: bytes of parts found less bytes claimed by heads found.
+    unclaimed: i64,
     closing: u32,
     recent: u32,
     closing_until: Timestamp,
@@ -72,7 +76,9 @@ impl Block {
             readers: 0,
             written: 0,
             records: 0,
+            weight: 0,
             dead: 0,
+            unclaimed: 0,
             closing: 0,
             recent: 0,
             closing_until: Timestamp::ZERO,
@@ -84,7 +90,7 @@ impl Block {
     }
 
     fn average(&self) -> u32 {
-        if self.records == 0 { self.written } else { self.written / self.records }
+        if self.records == 0 { 0 } else { self.weight / self.records }
     }
 
     /// How much of the block's space collection would have to move, in thousandths, by estimate. Space that was lost to packing moves with
@@ -106,8 +112,8 @@ impl Block {
     }
 
     /// Counts of the block, for a checkpoint.
-    pub(crate) fn counts(&self) -> [u32; 3] {
-        [self.written, self.records, self.dead.saturating_add(self.closing).saturating_add(self.recent)]
+    pub(crate) fn counts(&self) -> [u32; 4] {
+        [self.written, self.weight, self.records, self.dead.saturating_add(self.closing).saturating_add(self.recent)]
     }
 }
 
@@ -119,6 +125,10 @@ pub(crate) struct Blocks {
     dirty: Vec<BlockId>,
     /// Dirty blocks whose erase is under way.
     cleaning: u32,
+    /// Pages that recovery found torn: nothing in them was ever indexed.
+    holes: BTreeSet<u32>,
+    /// Blocks that the largest value takes.
+    pub(crate) largest: u32,
     /// Pages begun since opening: the clock by which blocks age.
     pub(crate) clock: u64,
 }
@@ -126,7 +136,16 @@ pub(crate) struct Blocks {
 impl Blocks {
     /// A table without blocks.
     pub(crate) fn new(geometry: Geometry) -> Self {
-        Self { geometry, list: Vec::new(), free: BTreeSet::new(), dirty: Vec::new(), cleaning: 0, clock: 1 }
+        Self {
+            geometry,
+            list: Vec::new(),
+            free: BTreeSet::new(),
+            dirty: Vec::new(),
+            cleaning: 0,
+            holes: BTreeSet::new(),
+            largest: 0,
+            clock: 1,
+        }
     }
 
     /// Adds the next block, free.
@@ -167,6 +186,16 @@ impl Blocks {
         Some(block)
     }
 
+    /// A page was found torn by recovery.
+    pub(crate) fn add_hole(&mut self, page: PageId) {
+        self.holes.insert(page.0);
+    }
+
+    /// Whether recovery found the page torn.
+    pub(crate) fn is_hole(&self, page: PageId) -> bool {
+        self.holes.contains(&page.0)
+    }
+
     /// A block from [`Self::next_to_clean`] has been erased.
     pub(crate) fn cleaned(&mut self) {
         self.cleaning -= 1;
@@ -177,9 +206,14 @@ impl Blocks {
         self.list.len() as u32
     }
 
-    /// Free blocks that puts must leave alone.
+    /// Free blocks that puts must leave alone: collection needs room for the largest value while it moves it.
     pub(crate) fn reserve(&self) -> u32 {
-        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 3
+        self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 3 + self.largest
+    }
+
+    /// A large value of so many parts is about.
+    pub(crate) fn note_large(&mut self, parts: u32) {
+        self.largest = self.largest.max(parts / self.geometry.pages_per_block + 2);
     }
 
     /// Below this many free blocks collection begins (or the device grows).
@@ -225,6 +259,10 @@ impl Blocks {
     /// The block is erased.
     pub(crate) fn release(&mut self, block: BlockId, generation: Generation) {
         assert_eq!(self.get(block).readers, 0, "a block with readers is not erased");
+        let (first, pages) = (block.0 * self.geometry.pages_per_block, self.geometry.pages_per_block);
+        while let Some(&hole) = self.holes.range(first..first + pages).next() {
+            self.holes.remove(&hole);
+        }
         *self.get_mut(block) = Block::free(generation);
         self.free.insert((generation.0, block.0));
     }
@@ -233,6 +271,7 @@ impl Blocks {
     pub(crate) fn wrote(&mut self, block: BlockId, bytes: u32, expires_by: Option<Timestamp>) {
         let entry = self.get_mut(block);
         entry.written += bytes;
+        entry.weight += bytes;
         entry.records += 1;
         if let Some(at) = expires_by {
             entry.expiring += 1;
@@ -241,14 +280,20 @@ impl Blocks {
     }
 
     /// Counts and dead bytes that a checkpoint remembers.
-    pub(crate) fn restore_counts(&mut self, block: BlockId, counts: [u32; 3]) {
+    pub(crate) fn restore_counts(&mut self, block: BlockId, counts: [u32; 4]) {
         let entry = self.get_mut(block);
-        [entry.written, entry.records, entry.dead] = counts;
+        [entry.written, entry.weight, entry.records, entry.dead] = counts;
     }
 
     /// A record in `page` was superseded by a version at `by`.
     pub(crate) fn superseded(&mut self, page: PageId, by: Timestamp, watermark: Timestamp) {
         let block = self.of(page);
+        let Some(entry) = self.list.get(block.0 as usize) else { return };
+        self.superseded_bytes(block, entry.average(), by, watermark);
+    }
+
+    /// `bytes` of a block were superseded by a version at `by`.
+    pub(crate) fn superseded_bytes(&mut self, block: BlockId, bytes: u32, by: Timestamp, watermark: Timestamp) {
         let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
         if entry.closing_until <= watermark {
             entry.dead = entry.dead.saturating_add(entry.closing);
@@ -256,8 +301,13 @@ impl Blocks {
             entry.closing_until = entry.recent_until;
             entry.recent = 0;
         }
-        entry.recent = entry.recent.saturating_add(entry.average());
+        entry.recent = entry.recent.saturating_add(bytes);
         entry.recent_until = entry.recent_until.max(by);
+    }
+
+    /// Whether a page lies in a block of large values.
+    pub(crate) fn is_large(&self, page: PageId) -> bool {
+        self.list.get(self.of(page).0 as usize).is_some_and(|entry| entry.stream == StreamId::Large)
     }
 
     /// `bytes` of a block are dead for good.
@@ -266,9 +316,27 @@ impl Blocks {
         entry.dead = entry.dead.saturating_add(bytes);
     }
 
+    /// A part of a large value was found, or (negative) a head that claims `pages` parts: parts that no head claims are dead.
+    pub(crate) fn found_parts(&mut self, block: BlockId, pages: i64) {
+        let entry = self.get_mut(block);
+        let bytes = pages * timestone_flash::PAGE_BYTES as i64;
+        if pages > 0 {
+            entry.written += bytes as u32;
+        }
+        entry.unclaimed += bytes;
+    }
+
+    /// Recovery has found everything: what no head has claimed is dead.
+    pub(crate) fn settle_parts(&mut self) {
+        for entry in &mut self.list {
+            let unclaimed = core::mem::take(&mut entry.unclaimed);
+            entry.dead = entry.dead.saturating_add(u32::try_from(unclaimed).unwrap_or(0));
+        }
+    }
+
     /// The sealed block whose collection wins most: space won × age ÷ data moved (cost-benefit), if its live share is below
-    /// `limit` thousandths.
-    pub(crate) fn choose_victim(&self, watermark: Timestamp, limit: u32) -> Option<BlockId> {
+    /// `limit` thousandths. When it is urgent, age does not count.
+    pub(crate) fn choose_victim(&self, watermark: Timestamp, limit: u32, urgent: bool) -> Option<BlockId> {
         let mut best = None;
         for (number, block) in self.list.iter().enumerate() {
             let busy = block.readable < block.pages || block.readers > 0;
@@ -279,7 +347,7 @@ impl Blocks {
             if live >= limit {
                 continue;
             }
-            let age = u128::from(self.clock.saturating_sub(block.sealed_at) + 1);
+            let age = if urgent { 1 } else { u128::from(self.clock.saturating_sub(block.sealed_at) + 1) };
             let score = u128::from(1000 - live) * age * 1024 / u128::from(1000 + live);
             if best.is_none_or(|(most, _)| score > most) {
                 best = Some((score, BlockId(number as u32)));
@@ -325,8 +393,8 @@ mod tests {
             blocks.superseded(page, Timestamp::from_nanos(50), Timestamp::from_nanos(10));
         }
         assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(10), 4), 1000);
-        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 600), None);
+        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 600, false), None);
         assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(50), 4), 100);
-        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(50), 600), Some(block));
+        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(50), 600, false), Some(block));
     }
 }

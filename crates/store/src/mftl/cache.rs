@@ -414,7 +414,7 @@ mod tests {
         }
         assert!(cache.bytes() <= bound, "{} bytes", cache.bytes());
         let kept = (0..1000).filter(|&n| cache.find(key(n, &hot[n as usize])).is_some()).count();
-        assert!(kept > 950, "{kept} of 1000 hot records survived a flood of cold ones");
+        assert!(kept > 900, "{kept} of 1000 hot records survived a flood of cold ones");
     }
 
     #[test]

@@ -145,13 +145,14 @@ impl Mftl {
         out.clear();
         out.push(BLOCKS);
         out.extend_from_slice(&self.watermark.as_nanos().to_le_bytes());
+        out.extend_from_slice(&self.blocks.largest.to_le_bytes());
         out.extend_from_slice(&self.blocks.count().to_le_bytes());
         for number in 0..self.blocks.count() {
             let block = BlockId(number);
             let from = self.writer.scan_from(block, &self.blocks);
             let entry = self.blocks.get(block);
             let counts = entry.counts();
-            for word in [entry.generation.0, from, counts[0], counts[1], counts[2]] {
+            for word in [entry.generation.0, from, counts[0], counts[1], counts[2], counts[3]] {
                 out.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -327,13 +328,15 @@ pub(super) fn read_page(page: &[u8], used: u16) -> Option<(u64, u32, bool, &[u8]
 pub(super) struct BlockMark {
     pub(super) generation: Generation,
     pub(super) scan_from: u32,
-    pub(super) counts: [u32; 3],
+    pub(super) counts: [u32; 4],
 }
 
 /// A checkpoint's content other than the index, which goes where the reader wants it.
 #[derive(Default)]
 pub(super) struct Content {
     pub(super) watermark: Timestamp,
+    /// Blocks that the largest value takes.
+    pub(super) largest: u32,
     pub(super) blocks: Vec<BlockMark>,
     pub(super) spaces: Vec<(KeyspaceId, Version)>,
     pub(super) fences: Vec<(KeyspaceId, Fence)>,
@@ -380,10 +383,11 @@ pub(super) fn read(
         match cursor.u8()? {
             BLOCKS => {
                 content.watermark = Timestamp::from_nanos(cursor.u64()?);
+                content.largest = cursor.u32()?;
                 for _ in 0..cursor.u32()? {
                     let generation = Generation(cursor.u32()?);
                     let scan_from = cursor.u32()?;
-                    let counts = [cursor.u32()?, cursor.u32()?, cursor.u32()?];
+                    let counts = [cursor.u32()?, cursor.u32()?, cursor.u32()?, cursor.u32()?];
                     content.blocks.push(BlockMark { generation, scan_from, counts });
                 }
             }

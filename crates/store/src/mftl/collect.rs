@@ -31,6 +31,8 @@ use crate::limits::{GROUP_PAGES, MAX_VICTIMS};
 const MAX_PAGES_PER_PUMP: u32 = 64;
 /// Large values of one victim that are moved at once.
 const MAX_RESTAGING: u32 = 4;
+/// Victims that are emptied at once when space is short.
+const URGENT_VICTIMS: usize = 4;
 /// While the device can grow, only blocks with less than this many thousandths alive are collected.
 const EASY: u32 = 500;
 /// Without growth, blocks up to this live share are collected.
@@ -90,8 +92,10 @@ impl Collector {
 
     /// A victim has been erased; returns what its graves no longer need to count.
     pub(super) fn erased(&mut self, block: BlockId) -> Vec<(KeyspaceId, u32, KeyId)> {
+        self.fruitless = None;
+        self.stuck = false;
         match self.victims.iter().position(|victim| victim.block == block) {
-            Some(at) => self.victims.swap_remove(at).dead,
+            Some(at) => self.victims.remove(at).dead,
             None => Vec::new(),
         }
     }
@@ -137,12 +141,12 @@ impl Mftl {
         let mut at = 0;
         while at < self.collector.victims.len() {
             let victim = &self.collector.victims[at];
-            if victim.damaged && victim.barrier.is_some() {
+            if victim.damaged && victim.barrier.is_some() && !victim.reading && victim.restaging == 0 {
                 // What could be saved has moved. The rest stays for whoever wants to look.
                 let block = victim.block;
                 tracing::warn!(block = block.0, "a block with damaged pages is set aside");
                 self.blocks.get_mut(block).state = BlockState::Quarantined;
-                self.collector.victims.swap_remove(at);
+                self.collector.victims.remove(at);
             } else {
                 at += 1;
             }
@@ -153,10 +157,13 @@ impl Mftl {
         let room = self.blocks.geometry.max_blocks - self.blocks.count();
         let can_grow = room > 0 && !self.collector.growth_failed;
         let limit = if can_grow { EASY } else { HARD };
-        let wanted = if free <= reserve { MAX_VICTIMS / 2 } else { 1 };
+        let wanted = if free <= reserve { URGENT_VICTIMS } else { 1 };
         let searched = (self.blocks.clock / 8, self.watermark);
-        if self.collector.victims.len() < wanted && self.collector.fruitless != Some(searched) {
-            match self.blocks.choose_victim(self.watermark, limit) {
+        // Where space is short, victims that need room for large values wait their turn; others may need none.
+        let waiting = self.collector.victims.iter().filter(|victim| !victim.large.is_empty()).count();
+        let all = self.collector.victims.len();
+        if all - waiting < wanted && all < MAX_VICTIMS && self.collector.fruitless != Some(searched) {
+            match self.blocks.choose_victim(self.watermark, limit, free <= reserve) {
                 Some(block) => {
                     self.collector.stuck = false;
                     self.begin_victim(block);
@@ -283,6 +290,7 @@ impl Mftl {
                 }
                 Ok(header) if header.kind == PageKind::LargePart => self.collect_part(at, bytes),
                 Ok(_) => {}
+                Err(_) if self.blocks.is_hole(page) => {}
                 Err(_) => {
                     self.stats.corrupt += 1;
                     self.collector.victims[at].damaged = true;
@@ -322,11 +330,13 @@ impl Mftl {
             return self.move_fence(page, record);
         }
         let head = if record.kind.is_large() { LargeHead::read(record.value) } else { None };
-        if head.as_ref().is_some_and(|head| head_is_void(head, &self.blocks)) {
-            return true;
-        }
         let Some(space) = self.spaces.find(record.keyspace) else { return true };
         let id = id_of(self.seed, record, head.as_ref());
+        if head.as_ref().is_some_and(|head| head_is_void(head, &self.blocks)) {
+            self.spaces.list[space].index.forget(id, record.version, page.0);
+            return true;
+        }
+        let apart = head.as_ref().is_some_and(|head| !self.has_part_in(head, page));
         let space = &mut self.spaces.list[space];
         if record.version <= space.fence_at(watermark) {
             space.index.forget(id, record.version, page.0);
@@ -336,20 +346,25 @@ impl Mftl {
         let droppable = (record.kind.is_tombstone() || expired) && record.version.timestamp <= settled;
         match space.index.assess(id, record.version, page.0, watermark, droppable) {
             Fate::Keep if record.kind.is_large() && !(expired && !record.key.is_empty()) => {
+                if apart {
+                    return self.move_record(page, record, id, false);
+                }
                 self.collector.victims[at].large.push_back((record.keyspace, id, record.version));
                 true
             }
-            Fate::Keep => self.move_record(page, record, id, expired),
+            Fate::Keep => {
+                let moved = self.move_record(page, record, id, expired);
+                if moved {
+                    self.bury_parts(head.as_ref());
+                }
+                moved
+            }
             Fate::Dead => {
                 let epoch = space.epoch;
                 self.collector.victims[at].dead.push((record.keyspace, epoch, id));
-                self.bury_parts(head.as_ref());
                 true
             }
-            Fate::Untracked => {
-                self.bury_parts(head.as_ref());
-                true
-            }
+            Fate::Untracked => true,
             Fate::DroppedTombstone => {
                 self.stats.dropped_tombstones += 1;
                 self.bury_parts(head.as_ref());
@@ -358,11 +373,17 @@ impl Mftl {
         }
     }
 
-    /// The parts of a dead large value are dead.
+    /// Whether a large value has a part in the block of `page`.
+    fn has_part_in(&self, head: &LargeHead<'_>, page: PageId) -> bool {
+        head.extents.iter().any(|extent| self.blocks.of(extent.page) == self.blocks.of(page))
+    }
+
+    /// The parts of a large value that has expired are dead. (Where a younger version came, they were told then.)
     fn bury_parts(&mut self, head: Option<&LargeHead<'_>>) {
         for extent in head.iter().flat_map(|head| &head.extents) {
             let block = self.blocks.of(extent.page);
             self.blocks.died(block, extent.pages * PAGE_BYTES as u32);
+            self.collector.fruitless = None;
         }
     }
 
@@ -373,7 +394,7 @@ impl Mftl {
             copy.kind = RecordKind::Tombstone;
             copy.value = &[];
         }
-        let stream = StreamId::Cold;
+        let stream = if copy.kind.is_large() { StreamId::Large } else { StreamId::Cold };
         let Some(to) = self.writer.append(stream, &copy, id.check, 0, &mut self.blocks, &mut self.port) else {
             return false;
         };
@@ -419,10 +440,9 @@ impl Mftl {
         }
         let lives = self.spaces.get(part.keyspace).is_some_and(|space| {
             part.version > space.fence_at(self.watermark)
-                && space.index.chain(id).any(|(version, place)| {
-                    let elsewhere =
-                        place.page() < Location::MAX_PAGES && self.blocks.of(PageId(place.page())) != victim.block;
-                    version == part.version && elsewhere
+                && space.index.needed(id, part.version, self.watermark).is_some_and(|place| {
+                    let page = PageId(place.page());
+                    page.0 < Location::MAX_PAGES && self.blocks.of(page) != victim.block
                 })
         });
         if lives {
@@ -432,14 +452,24 @@ impl Mftl {
 
     /// Begins to read large values that must leave a victim.
     fn restage_some(&mut self, at: usize) {
-        while self.collector.victims[at].restaging < MAX_RESTAGING && !self.staging.is_full() {
+        let short = self.blocks.free_count() <= self.blocks.reserve();
+        loop {
+            let running: u32 = self.collector.victims.iter().map(|victim| victim.restaging).sum();
+            if running >= if short { 1 } else { MAX_RESTAGING } || self.staging.is_full() {
+                return;
+            }
+            // Where space is short, one victim at a time: its values need room before it gives any back.
+            if short
+                && self.collector.victims[..at].iter().any(|victim| victim.next_read > 0 && !victim.large.is_empty())
+            {
+                return;
+            }
             let victim = &mut self.collector.victims[at];
             let block = victim.block;
             let Some((keyspace, id, version)) = victim.large.pop_front() else { return };
-            let place = self.spaces.get(keyspace).and_then(|space| {
-                space.index.chain(id).find(|&(found, place)| found == version && place.page() < Location::MAX_PAGES)
-            });
-            if let Some((_, place)) = place {
+            let watermark = self.watermark;
+            let place = self.spaces.get(keyspace).and_then(|space| space.index.needed(id, version, watermark));
+            if let Some(place) = place.filter(|place| place.page() < Location::MAX_PAGES) {
                 self.collector.victims[at].restaging += 1;
                 let page = PageId(place.page());
                 self.wait_for_page(Waiter::keyless(For::Restage(block), keyspace, id, version, page));

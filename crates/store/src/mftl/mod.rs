@@ -434,6 +434,14 @@ impl Store for Mftl {
                 && !self.writer.has_room(StreamId::Hot, timestone_flash::PAGE_BYTES, &self.blocks))
     }
 
+    fn refusal(&self) -> Option<StoreError> {
+        if !self.is_full() {
+            return None;
+        }
+        let waits = self.failed || self.writer.is_behind() || self.staging.is_full();
+        Some(if waits { StoreError::Busy } else { self.no_room() })
+    }
+
     fn recycle(&mut self, bytes: Vec<u8>) {
         if self.recycled_bytes + bytes.capacity() <= RECYCLE_BYTES {
             self.recycled_bytes += bytes.capacity();

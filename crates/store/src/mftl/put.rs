@@ -5,11 +5,13 @@
 //!
 //! What must not happen: a put that is refused leaves no trace; a put that is there already costs no space.
 
+use timestone_flash::PageId;
 use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::cache::CacheKey;
 use super::index::{KeyId, Location, Spot};
+use super::reads::{For, Waiter};
 use super::space::Fence;
 use super::writer::StreamId;
 use super::{Life, Mftl};
@@ -108,12 +110,14 @@ impl Mftl {
     /// Enters a record into the index and lets blocks know what it supersedes.
     fn enter(&mut self, space: usize, id: KeyId, spot: Spot, version: Version, location: Location) {
         let space = &mut self.spaces.list[space];
+        let keyspace = space.id;
         space.youngest = space.youngest.max(version);
         let superseded = space.index.put(id, spot, version, location, self.watermark);
-        if let Some(old) = superseded
+        if let Some((older, old)) = superseded
             && !old.tombstone()
         {
             self.note_dead(old, version.timestamp);
+            self.note_dead_parts(keyspace, id, older, old, version.timestamp);
         }
         if location.tombstone() || matches!(spot, Spot::Between(_)) {
             self.note_dead(location, version.timestamp);
@@ -123,7 +127,22 @@ impl Mftl {
     /// The record at a location will not be needed once the watermark has passed `by`.
     pub(super) fn note_dead(&mut self, location: Location, by: Timestamp) {
         if location.page() < Location::MAX_PAGES {
-            self.blocks.superseded(timestone_flash::PageId(location.page()), by, self.watermark);
+            self.blocks.superseded(PageId(location.page()), by, self.watermark);
+        }
+    }
+
+    /// If a superseded record is a large one, the blocks of its parts must know: its head is read for that.
+    pub(super) fn note_dead_parts(
+        &mut self,
+        keyspace: KeyspaceId,
+        id: KeyId,
+        version: Version,
+        location: Location,
+        by: Timestamp,
+    ) {
+        let page = PageId(location.page());
+        if page.0 < Location::MAX_PAGES && self.blocks.is_large(page) {
+            self.wait_for_page(Waiter::keyless(For::Burial(by), keyspace, id, version, page));
         }
     }
 

@@ -21,7 +21,7 @@ use super::blocks::{BlockState, Blocks};
 use super::cache::{CacheKey, Place};
 use super::index::{KeyId, Location};
 use super::port::Purpose;
-use super::{Mftl, staging};
+use super::{Mftl, collect, staging};
 use crate::api::{Lookup, ReadOutcome, ReadToken, StoreEvent};
 use crate::error::StoreError;
 use crate::layout::{self, LargeHead, PART_PAYLOAD, PageKind, Record};
@@ -57,6 +57,8 @@ pub(super) enum For {
     Walk(u64),
     /// Collection moves a large value out of this block.
     Restage(BlockId),
+    /// A large value was superseded by a version at this time: the blocks of its parts must know.
+    Burial(Timestamp),
 }
 
 /// Somebody who waits for a page.
@@ -312,6 +314,19 @@ impl Mftl {
     }
 
     fn serve(&mut self, waiter: Waiter, bytes: &[u8]) {
+        if let For::Burial(by) = waiter.who {
+            if let Resolved::Record(record) = resolve(&waiter, bytes, &self.blocks)
+                && record.kind.is_large()
+            {
+                let head = LargeHead::read(record.value);
+                for extent in head.iter().flat_map(|head| &head.extents) {
+                    let block = self.blocks.of(extent.page);
+                    let dead = extent.pages * PAGE_BYTES as u32;
+                    self.blocks.superseded_bytes(block, dead, by, self.watermark);
+                }
+            }
+            return;
+        }
         match resolve(&waiter, bytes, &self.blocks) {
             Resolved::Record(record) if record.kind.is_large() => self.assemble(waiter, &record),
             Resolved::Record(record) => {
@@ -419,6 +434,13 @@ impl Mftl {
             self.read_failed(waiter, StoreError::Corrupt { page, reason: "the head of a large value makes no sense" });
             return;
         };
+        if let For::Restage(victim) = waiter.who
+            && !head.extents.iter().any(|extent| self.blocks.of(extent.page) == victim)
+        {
+            // The part that was met there is of an earlier placement of the value.
+            collect::restaged(&mut self.collector, victim);
+            return;
+        }
         let mut payload = self.bytes();
         let total = head.total as usize;
         payload.resize(total, 0);
@@ -523,6 +545,7 @@ impl Mftl {
                 let waiter = assembly.waiter;
                 self.walk_found(waiter.who, &key, assembly.expires_at);
             }
+            For::Burial(_) => {}
             For::Restage(victim) => {
                 let key = key.to_vec();
                 let record = Record {
@@ -534,7 +557,8 @@ impl Mftl {
                     key: &key,
                     value: &assembly.payload[outside..],
                 };
-                let moved = staging::Moved { victim, from: assembly.waiter.page };
+                let moved =
+                    staging::Moved { victim, from: assembly.waiter.page, extents: assembly.head.extents.clone() };
                 self.restage(&record, assembly.waiter.id, moved);
             }
         }
@@ -557,11 +581,12 @@ pub(super) fn head_is_void(head: &LargeHead<'_>, blocks: &Blocks) -> bool {
 
 fn resolve<'a>(waiter: &Waiter, bytes: &'a [u8], blocks: &Blocks) -> Resolved<'a> {
     let Some(raw) = layout::find(bytes, waiter.id.check, waiter.version, |record| waiter.wants(record)) else {
+        // Another key's record is only believed when it is whole: a damaged key must not look like another one.
         let other = layout::find(bytes, waiter.id.check, waiter.version, |_| true);
-        return if other.is_some() {
-            Resolved::Elsewhere
-        } else {
-            Resolved::Damaged("a record is not where the index says")
+        return match other.map(Record::read_intact) {
+            Some(Some(_)) => Resolved::Elsewhere,
+            Some(None) => Resolved::Damaged("the checksum of a record does not match"),
+            None => Resolved::Damaged("a record is not where the index says"),
         };
     };
     let Some(record) = Record::read_intact(raw) else {

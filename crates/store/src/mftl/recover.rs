@@ -19,13 +19,13 @@ use timestone_flash::{
     AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, Generation, Geometry, PAGE_BYTES,
     PageId, RejectedReason,
 };
-use timestone_types::{HashSeed, Timestamp};
+use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version};
 
 use super::blocks::{BlockState, Blocks};
 use super::cache::Cache;
 use super::checkpoint::{self, Checkpointer, Content};
 use super::collect::{Collector, id_of};
-use super::index::Location;
+use super::index::{KeyId, Location};
 use super::port::{Port, Purpose};
 use super::reads::{Reads, head_is_void};
 use super::space::{Fence, Spaces};
@@ -121,6 +121,12 @@ struct Recovery {
     /// Pages of each block that are known to be programmed.
     pages: Vec<u32>,
     invalid: Vec<(u32, u32)>,
+    /// Dead records of keys all of whose versions have moved since the checkpoint: the scan finds those, and not the dead.
+    orphans: Vec<(KeyspaceId, KeyId, u32)>,
+    /// Superseded records: those of large values let the blocks of their parts know, once it is clear which blocks those are.
+    superseded: Vec<(KeyspaceId, KeyId, Version, Location, Timestamp)>,
+    /// Blocks that collection was emptying: scanned whole, beside what the checkpoint knows of them.
+    emptied: Vec<BlockId>,
     report: RecoveryReport,
 }
 
@@ -142,6 +148,9 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: MftlConfig) -> Resu
         sequence: 0,
         pages: vec![0; geometry.blocks as usize],
         invalid: Vec::new(),
+        orphans: Vec::new(),
+        superseded: Vec::new(),
+        emptied: Vec::new(),
         report: RecoveryReport::default(),
     };
     let candidates = recovery.probe(&mut *device)?;
@@ -187,7 +196,7 @@ impl Recovery {
                     } else {
                         self.generations[at] = header.generation;
                         if header.kind == PageKind::Checkpoint
-                            && let Some((number, place, _, _)) = checkpoint::read_page(bytes, header.used)
+                            && let Some((number, place, _, _)) = checkpoint::read_page(bytes, header.count)
                         {
                             candidates.entry(number).or_default().push((place, block));
                         }
@@ -240,7 +249,7 @@ impl Recovery {
                 let id = PageId(first.0 + offset as u32);
                 let generation = generations[geometry.block_of(id).0 as usize];
                 if let Ok(header) = layout::verify(page, id, generation, store)
-                    && let Some((found, place, last, payload)) = checkpoint::read_page(page, header.used)
+                    && let Some((found, place, last, payload)) = checkpoint::read_page(page, header.count)
                     && found == number
                 {
                     parts.insert(place, (last, payload.to_vec()));
@@ -257,6 +266,8 @@ impl Recovery {
 
     fn parse_checkpoint(&mut self, bytes: &[u8]) -> Option<Content> {
         let (spaces, generations, geometry) = (&mut self.spaces, &self.generations, self.geometry);
+        let orphans = &mut self.orphans;
+        orphans.clear();
         let mut kept = Vec::new();
         let content = checkpoint::read(bytes, |marks, keyspace, id, versions, dead| {
             kept.clear();
@@ -266,6 +277,9 @@ impl Recovery {
             }));
             let space = spaces.ensure(keyspace);
             spaces.list[space].index.restore(id, &kept, dead);
+            if kept.is_empty() && dead > 0 {
+                orphans.push((keyspace, id, dead));
+            }
         })?;
         for &(id, youngest) in &content.spaces {
             let space = self.spaces.ensure(id);
@@ -275,6 +289,7 @@ impl Recovery {
             let space = self.spaces.ensure(id);
             self.spaces.list[space].add_fence(fence);
         }
+        self.blocks.largest = content.largest;
         for (number, mark) in content.blocks.iter().enumerate() {
             if self.generations.get(number) == Some(&mark.generation) {
                 self.blocks.restore_counts(BlockId(number as u32), mark.counts);
@@ -288,6 +303,7 @@ impl Recovery {
     fn scan(&mut self, device: &mut dyn FlashDevice, content: &Content) -> Result<(), StoreError> {
         let geometry = self.geometry;
         let mut jobs = VecDeque::new();
+        self.emptied.clone_from(&content.emptied);
         for number in 0..geometry.blocks {
             let at = number as usize;
             if matches!(self.first[at], First::Empty | First::Page(PageKind::Checkpoint)) {
@@ -297,7 +313,7 @@ impl Recovery {
             let marked = content.blocks.get(at).filter(|mark| mark.generation == self.generations[at]);
             let from = match marked {
                 Some(_) if content.emptied.contains(&block) => {
-                    self.blocks.restore_counts(block, [0; 3]);
+                    self.blocks.restore_counts(block, [0; 4]);
                     0
                 }
                 Some(mark) => mark.scan_from,
@@ -316,9 +332,18 @@ impl Recovery {
             Ok(())
         })?;
         self.report.read_bytes += read;
-        let known = &self.pages;
-        let torn = self.invalid.iter().filter(|&&(block, index)| index < known[block as usize]).count();
-        self.report.corrupt_pages += torn as u64;
+        self.blocks.settle_parts();
+        for (keyspace, id, dead) in core::mem::take(&mut self.orphans) {
+            if let Some(space) = self.spaces.get_mut(keyspace) {
+                space.index.add_dead(id, dead);
+            }
+        }
+        for &(block, index) in &self.invalid {
+            if index < self.pages[block as usize] {
+                self.blocks.add_hole(geometry.page(BlockId(block), index));
+                self.report.corrupt_pages += 1;
+            }
+        }
         Ok(())
     }
 
@@ -351,7 +376,10 @@ impl Recovery {
                     }
                 }
             }
-            PageKind::LargePart => self.blocks.get_mut(block).written += PAGE_BYTES as u32,
+            PageKind::LargePart if self.emptied.contains(&block) => {
+                self.blocks.get_mut(block).written += PAGE_BYTES as u32;
+            }
+            PageKind::LargePart => self.blocks.found_parts(block, 1),
             PageKind::Checkpoint => {}
         }
         Ok(())
@@ -376,11 +404,18 @@ impl Recovery {
         if record.kind.is_large() && head.as_ref().is_none_or(|head| head_is_void(head, &self.blocks)) {
             return;
         }
+        for extent in head.iter().flat_map(|head| &head.extents) {
+            let home = self.geometry.block_of(extent.page);
+            self.blocks.found_parts(home, -i64::from(extent.pages));
+            self.blocks.note_large(extent.pages * head.as_ref().map_or(1, |head| head.extents.len() as u32));
+        }
         let id = id_of(seed, record, head.as_ref());
         let location = Location::new(page.0, record.kind.is_tombstone(), expires.is_some());
         space.youngest = space.youngest.max(record.version);
-        if let Some(old) = space.index.put_found(id, record.version, location) {
-            self.blocks.superseded(PageId(old.page()), record.version.timestamp, Timestamp::ZERO);
+        if let Some((version, old)) = space.index.put_found(id, record.version, location) {
+            let by = space.index.latest(id).map_or(record.version, |(version, _)| version).timestamp;
+            self.blocks.superseded(PageId(old.page()), by, Timestamp::ZERO);
+            self.superseded.push((record.keyspace, id, version, old, by));
         }
         if location.tombstone() {
             self.blocks.superseded(page, record.version.timestamp, Timestamp::ZERO);
@@ -464,6 +499,9 @@ impl Recovery {
         };
         for &block in old {
             store.erase(block);
+        }
+        for (keyspace, id, version, place, by) in self.superseded {
+            store.note_dead_parts(keyspace, id, version, place, by);
         }
         store.clean_blocks();
         // A store that was used before begins with a few clean blocks.

@@ -46,12 +46,14 @@ pub(super) fn max_value_bytes(geometry: Geometry) -> usize {
 }
 
 /// A value that collection moves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Moved {
     /// The block that is being collected.
     pub(super) victim: BlockId,
     /// The page of the old head.
     pub(super) from: PageId,
+    /// Where the value's parts were: dead once it has moved.
+    pub(super) extents: Vec<Extent>,
 }
 
 struct Staged {
@@ -144,6 +146,7 @@ impl Mftl {
         let total = outside + record.value.len();
         let rest = total % PART_PAYLOAD;
         let parts = (total / PART_PAYLOAD) as u32 + u32::from(rest > MAX_TAIL);
+        self.blocks.note_large(parts);
         if moved.is_none() {
             if self.staging.is_full() {
                 return Err(StoreError::Busy);
@@ -286,13 +289,14 @@ impl Mftl {
         if writing {
             return (Some(staged), false);
         }
-        let from = match staged.moved {
+        let from = match &staged.moved {
             Some(moved) => moved.from.0,
             None => Location::STAGED + slot as u32,
         };
         let wanted = self.spaces.get(staged.keyspace).is_some_and(|space| {
             space.index.chain(staged.id).any(|(version, place)| version == staged.version && place.page() == from)
         });
+        let mut superseded = None;
         if wanted {
             let mut value = self.bytes();
             LargeHead {
@@ -322,17 +326,32 @@ impl Mftl {
             let to = Location::new(page.0, staged.kind.is_tombstone(), !staged.expires_at.is_never());
             if let Some(space) = self.spaces.get_mut(staged.keyspace) {
                 space.index.moved(staged.id, staged.version, from, to);
+                let latest = space.index.latest(staged.id).map_or(Version::ZERO, |(version, _)| version);
+                let dead = latest != staged.version || staged.kind.is_tombstone();
+                superseded = dead.then_some((page, latest.timestamp));
             }
         }
         for extent in &staged.extents {
             let block = self.blocks.of(extent.page);
             self.blocks.get_mut(block).readers -= 1;
+            let bytes = extent.pages * timestone_flash::PAGE_BYTES as u32;
             if !wanted {
-                self.blocks.died(block, extent.pages * timestone_flash::PAGE_BYTES as u32);
+                self.blocks.died(block, bytes);
+            } else if let Some((_, by)) = superseded {
+                self.blocks.superseded_bytes(block, bytes, by, self.watermark);
             }
+        }
+        if let Some((page, by)) = superseded {
+            self.blocks.superseded(page, by, self.watermark);
         }
         self.staging.bytes -= staged.payload.len() as u64;
         if let Some(moved) = staged.moved {
+            for extent in &moved.extents {
+                let block = self.blocks.of(extent.page);
+                if wanted && self.blocks.get(block).generation == extent.generation {
+                    self.blocks.died(block, extent.pages * timestone_flash::PAGE_BYTES as u32);
+                }
+            }
             collect::restaged(&mut self.collector, moved.victim);
         }
         (None, true)

@@ -249,7 +249,7 @@ impl Mftl {
             }
             // Not a large value any more: it has been moved already.
             For::Restage(block) => collect::restaged(&mut self.collector, block),
-            For::Get(_) => {}
+            For::Get(_) | For::Burial(_) => {}
         }
     }
 
@@ -270,7 +270,7 @@ impl Mftl {
                 }
             }
             For::Restage(block) => collect::restaged(&mut self.collector, block),
-            For::Get(_) => {}
+            For::Get(_) | For::Burial(_) => {}
         }
     }
 
@@ -283,7 +283,7 @@ impl Mftl {
                 walk.error.get_or_insert(error);
             }
             For::Restage(block) => collect::restage_failed(&mut self.collector, block),
-            For::Get(_) => {}
+            For::Get(_) | For::Burial(_) => {}
         }
     }
 
@@ -343,6 +343,7 @@ impl Mftl {
                     }
                 }
                 Ok(_) => {}
+                Err(_) if self.blocks.is_hole(PageId(first.0 + offset as u32)) => {}
                 Err(_) => report.corrupt_pages += 1,
             }
         }

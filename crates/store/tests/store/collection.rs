@@ -1,1 +1,311 @@
-//! Collection.
+//! Collection: space comes back, nothing that somebody may read is lost, nothing dead returns.
+
+use std::collections::BTreeMap;
+
+use timestone_flash::{MemoryConfig, MemoryMedia};
+use timestone_store::{Mftl, MftlConfig, Store, StoreError};
+use timestone_types::Version;
+
+use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
+
+/// A small generator, so that histories repeat.
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// A write as the log holds it: batch, key, time, value (none: a delete).
+type Logged = (u64, u64, u64, Option<usize>);
+
+struct Churn {
+    media: MemoryMedia,
+    config: MftlConfig,
+    driver: Driver<Mftl>,
+    dice: Dice,
+    log: Vec<Logged>,
+    /// Per key all versions above the watermark and the youngest at or below it.
+    model: BTreeMap<u64, BTreeMap<u64, Option<usize>>>,
+    time: u64,
+    batch: u64,
+    keys: u64,
+    sizes: Vec<usize>,
+    collected: u64,
+    dropped: u64,
+}
+
+fn value(key: u64, time: u64, size: usize) -> Vec<u8> {
+    (0..size).map(|n| (n as u64 * 13 + key * 7 + time) as u8).collect()
+}
+
+impl Churn {
+    fn new(media: MemoryMedia, config: MftlConfig, seed: u64, keys: u64, sizes: Vec<usize>) -> Self {
+        let (driver, _) = open(&media, config);
+        let (log, model) = (Vec::new(), BTreeMap::new());
+        Self {
+            media,
+            config,
+            driver,
+            dice: Dice(seed),
+            log,
+            model,
+            time: 1,
+            batch: 1,
+            keys,
+            sizes,
+            collected: 0,
+            dropped: 0,
+        }
+    }
+
+    fn write(&mut self) {
+        self.time += 1 + self.dice.below(3);
+        if self.dice.below(4) == 0 {
+            self.batch += 1;
+            self.driver.store.begin_batch(self.batch);
+        }
+        // A window of keys moves on slowly: those behind it stay as they are, a part of them deleted.
+        let key = (self.time / 200 + self.dice.below(self.keys / 16 + 8)) % self.keys;
+        let size = self.sizes[self.dice.below(self.sizes.len() as u64) as usize];
+        let size = (self.dice.below(4) > 0).then_some(size);
+        // Half of the writes come a little late.
+        let time =
+            if self.dice.below(2) == 0 { self.time } else { self.time.saturating_sub(self.dice.below(20)).max(1) };
+        if time <= self.driver.store.watermark().as_nanos()
+            || self.model.get(&key).is_some_and(|all| all.contains_key(&time))
+        {
+            return;
+        }
+        self.apply(key, time, size);
+        self.log.push((self.batch, key, time, size));
+        self.model.entry(key).or_default().insert(time, size);
+    }
+
+    fn apply(&mut self, key: u64, time: u64, size: Option<usize>) {
+        let name = key.to_be_bytes();
+        match size {
+            Some(size) => self.driver.put(&name, time, &value(key, time, size)),
+            None => self.driver.delete(&name, time),
+        }
+    }
+
+    /// Moves the watermark, and the promise that nothing older comes, as far as the log allows.
+    fn settle(&mut self) {
+        let stable = self.driver.store.stable_batch();
+        self.log.retain(|&(batch, ..)| batch > stable);
+        let watermark = self.time.saturating_sub(40);
+        self.driver.store.advance_watermark(at(watermark));
+        let oldest = self.log.iter().map(|&(_, _, time, _)| time - 1).min().unwrap_or(u64::MAX);
+        self.driver.store.advance_settled(at(watermark.min(oldest)));
+    }
+
+    fn crash(&mut self) {
+        let stable = self.driver.store.stable_batch();
+        let watermark = self.driver.store.watermark();
+        let stats = self.driver.store.stats();
+        self.collected += stats.collected_blocks;
+        self.dropped += stats.dropped_tombstones;
+        self.media.power_cut(self.dice.below(u64::MAX));
+        let (driver, report) = open(&self.media, self.config);
+        assert_eq!(report.corrupt_records, 0, "torn pages are not stable, and whole ones are not corrupt: {report:?}");
+        self.driver = driver;
+        self.driver.store.advance_watermark(watermark);
+        self.batch += 1;
+        self.driver.store.begin_batch(self.batch);
+        self.log.retain(|&(batch, ..)| batch > stable);
+        for at in 0..self.log.len() {
+            let (_, key, time, size) = self.log[at];
+            self.apply(key, time, size);
+            self.log[at].0 = self.batch;
+        }
+    }
+
+    fn check(&mut self, what: &str) {
+        let watermark = self.driver.store.watermark().as_nanos();
+        for key in 0..self.keys {
+            for nanos in [watermark, (watermark + self.time) / 2, self.time + 5] {
+                let found = self.model.get(&key).and_then(|all| all.range(..=nanos).next_back());
+                let got = self.driver.get(&key.to_be_bytes(), nanos);
+                match (found, got) {
+                    (Some((&time, &Some(size))), got) => {
+                        assert_eq!(got, Got::Value(version(time), value(key, time, size)), "{what}: {key} at {nanos}");
+                    }
+                    // A tombstone may have been collected.
+                    (Some((&time, None)), Got::Absent(found)) => {
+                        assert!(found == version(time) || found == Version::ZERO, "{what}: {key} at {nanos}: {found}");
+                    }
+                    (None, got) => assert_eq!(got, Got::Absent(Version::ZERO), "{what}: {key} at {nanos}"),
+                    (Some((time, None)), got) => {
+                        panic!("{what}: key {key} came back at {nanos}: deleted at {time}, {got:?}")
+                    }
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, rounds: usize, checkpoints: bool) {
+        for round in 0..rounds {
+            for _ in 0..150 {
+                self.write();
+                if self.dice.below(3) == 0 {
+                    self.settle();
+                    self.driver.pump();
+                }
+            }
+            match self.dice.below(4) {
+                0 => self.crash(),
+                1 if checkpoints => self.driver.checkpoint(),
+                2 if checkpoints => {
+                    self.driver.store.checkpoint_now();
+                    let times = self.dice.below(600) as usize;
+                    self.driver.pumps(times);
+                    self.crash();
+                }
+                _ => self.driver.pumps(20),
+            }
+            self.check(&format!("round {round}"));
+        }
+        let stats = self.driver.store.stats();
+        self.collected += stats.collected_blocks;
+        self.dropped += stats.dropped_tombstones;
+    }
+}
+
+#[test]
+fn a_small_device_serves_for_ever() {
+    for seed in 1..5 {
+        let config = MftlConfig { cache_bytes: if seed % 2 == 0 { 1 << 20 } else { 0 }, ..config() };
+        let mut churn = Churn::new(media(8, 48), config, seed, 240, vec![20, 300, 700]);
+        churn.run(120, seed > 2);
+        assert!(churn.collected > 50, "{} blocks were collected", churn.collected);
+        // After a crash, a checkpoint's counts of dead records may be too high, and tombstones stay.
+        assert!(seed > 2 || churn.dropped > 5, "{} tombstones were dropped (seed {seed})", churn.dropped);
+    }
+}
+
+#[test]
+fn large_values_are_collected_too() {
+    for seed in 1..4 {
+        let mut churn = Churn::new(media(8, 160), config(), seed, 25, vec![100, 5000, 40_000]);
+        churn.run(40, seed > 1);
+        assert!(churn.collected > 50, "{} blocks were collected", churn.collected);
+    }
+}
+
+#[test]
+fn everything_deleted_leaves_nothing() {
+    let (mut driver, _) = open(&media(8, 40), config());
+    for n in 0..600u64 {
+        driver.put(&n.to_be_bytes(), 10, &[1; 700]);
+    }
+    for n in 0..600u64 {
+        driver.delete(&n.to_be_bytes(), 20);
+    }
+    driver.store.advance_watermark(at(30));
+    driver.store.advance_settled(at(30));
+    // Churn of a few other keys makes collection go round.
+    for n in 0..6000u64 {
+        driver.put(&(1000 + n % 5).to_be_bytes(), 40 + n, &[2; 700]);
+        driver.store.advance_watermark(at(39 + n));
+        driver.pump();
+    }
+    let stats = driver.store.stats();
+    assert!(stats.keys < 300, "{} of 605 keys are still in the index", stats.keys);
+    assert!(stats.dropped_tombstones > 300);
+}
+
+#[test]
+fn a_tombstone_stays_until_the_caller_has_settled() {
+    let (mut driver, _) = open(&media(8, 40), config());
+    driver.put(b"k", 10, &[1; 700]);
+    driver.delete(b"k", 20);
+    for n in 0..6000u64 {
+        driver.put(&(n % 5).to_be_bytes(), 40 + n, &[2; 700]);
+        driver.store.advance_watermark(at(39 + n));
+        driver.pump();
+    }
+    assert!(driver.store.stats().collected_blocks > 100);
+    assert_eq!(driver.get(b"k", 9000), Got::Absent(version(20)), "nobody promised that no older put will come");
+}
+
+#[test]
+fn a_full_device_refuses_puts_and_recovers_by_deletes() {
+    let media = media(8, 64);
+    let (mut driver, _) = open(&media, config());
+    let mut stored = 0u64;
+    let full = loop {
+        match driver.try_put(&stored.to_be_bytes(), 10, &[3; 900]) {
+            Ok(()) => stored += 1,
+            Err(StoreError::Busy) => {}
+            Err(error) => break error,
+        }
+        driver.store.advance_watermark(at(15));
+        driver.pump();
+    };
+    assert!(matches!(full, StoreError::DeviceFull { .. }), "{full}");
+    assert!(driver.store.is_full() && full.retryable());
+    let share = stored as f64 * 1000.0 / (64.0 * 8.0 * 4096.0);
+    assert!(share > 0.65, "full at {share} of its space");
+    for n in 0..stored {
+        assert_eq!(driver.value(&n.to_be_bytes(), 15), Some(vec![3; 900]));
+    }
+    for n in 0..stored / 2 {
+        driver.delete(&n.to_be_bytes(), 20);
+    }
+    driver.store.advance_watermark(at(25));
+    driver.pumps(200);
+    for n in 0..stored / 4 {
+        driver.put(&(n + 100_000).to_be_bytes(), 30, &[4; 900]);
+    }
+    for n in stored / 2..stored {
+        assert_eq!(driver.value(&n.to_be_bytes(), 30), Some(vec![3; 900]));
+    }
+}
+
+#[test]
+fn the_device_grows_before_it_is_full() {
+    let media = MemoryMedia::new(MemoryConfig {
+        pages_per_block: 8,
+        initial_blocks: 10,
+        max_blocks: 200,
+        ..MemoryConfig::default()
+    });
+    let (mut driver, _) = open(&media, config());
+    for n in 0..2500u64 {
+        driver.put(&n.to_be_bytes(), 10, &[5; 900]);
+        driver.pump();
+    }
+    let stats = driver.store.stats();
+    assert!(stats.blocks > 100 && stats.collected_blocks == 0, "{stats:?}");
+}
+
+#[test]
+fn wear_is_spread() {
+    let (mut driver, _) = open(&media(8, 40), config());
+    for n in 0..40_000u64 {
+        driver.put(&(n % 40).to_be_bytes(), 10 + n, &[6; 700]);
+        driver.store.advance_watermark(at(n));
+        driver.pump();
+    }
+    let stats = driver.store.device().stats();
+    assert!(stats.wear_max > 10 && stats.wear_max - stats.wear_min <= stats.wear_max / 2 + 5, "{stats:?}");
+    assert_eq!(driver.count(SPACE, 50_000), 40);
+}
+
+#[test]
+fn expired_records_give_their_space_back() {
+    let (mut driver, _) = open(&media(8, 40), config());
+    for n in 0..20_000u64 {
+        driver.put_expiring(&n.to_be_bytes(), 10 + n, &[7; 700], 60 + n);
+        driver.store.advance_watermark(at(n));
+        driver.store.advance_settled(at(n));
+        for _ in 0..2 {
+            driver.pump();
+        }
+    }
+    assert!(driver.store.stats().keys < 2000, "{:?}", driver.store.stats());
+    assert_eq!(driver.count(SPACE, 20_009), 50);
+}

@@ -92,7 +92,7 @@ impl<S: Store> Driver<S> {
                 Err(error) => panic!("refused: {error}"),
             }
         }
-        panic!("busy for ever");
+        panic!("busy for ever: {:?}", self.store.stats());
     }
 
     pub(crate) fn pump(&mut self) {

@@ -1,1 +1,235 @@
-//! Faults.
+//! Damage and failures: noticed, counted, never a wrong answer.
+
+use timestone_flash::{Fault, OpKind, PageId};
+use timestone_store::{Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, Store, StoreError, StoreEvent};
+use timestone_types::HashSeed;
+
+use crate::collection::Dice;
+use crate::driver::{Got, SPACE, at, config, media, open, version};
+
+#[test]
+fn flipped_bits_are_noticed_or_harmless() {
+    let media = media(8, 20);
+    let (mut driver, _) = open(&media, config());
+    let keys: Vec<Vec<u8>> = (0..7u32).map(|n| format!("key{n}").into_bytes()).collect();
+    for key in &keys {
+        driver.put(key, 10, &[b'v'; 500]);
+    }
+    driver.sync();
+    let page = (0..160).map(PageId).find(|&page| media.flip_bit(page, 0)).expect("something was programmed");
+    media.flip_bit(page, 0);
+    let mut noticed = 0;
+    for bit in (0..4096 * 8).step_by(13) {
+        assert!(media.flip_bit(page, bit));
+        for key in &keys {
+            match driver.try_get_in(SPACE, key, 20) {
+                Ok(Got::Value(_, value)) => assert_eq!(value, vec![b'v'; 500], "bit {bit} changed a value"),
+                Ok(Got::Absent(_)) => panic!("bit {bit} hid a key"),
+                Err(StoreError::Corrupt { .. }) => noticed += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        media.flip_bit(page, bit);
+    }
+    assert!(noticed > 2000, "{noticed} reads noticed damage");
+    assert_eq!(driver.scrub().corrupt_records, 0);
+    media.flip_bit(page, 8 * 600);
+    let report = driver.scrub();
+    assert_eq!((report.records, report.corrupt_records, report.corrupt_pages), (7, 1, 0));
+}
+
+#[test]
+fn recovery_counts_damage_and_keeps_the_rest() {
+    let media = media(8, 40);
+    let (mut driver, _) = open(&media, config());
+    for n in 0..100u64 {
+        driver.put(&n.to_be_bytes(), 10, &[b'v'; 500]);
+    }
+    driver.sync();
+    drop(driver);
+    let mut flipped = 0;
+    for page in (0..320).step_by(5).map(PageId) {
+        flipped += u32::from(media.flip_bit(page, 8 * 300));
+    }
+    let (mut driver, report) = open(&media, config());
+    assert!(flipped > 1 && report.corrupt_records == u64::from(flipped), "{flipped} flipped: {report:?}");
+    let found = (0..100u64).filter(|n| driver.value(&n.to_be_bytes(), 20).is_some()).count() as u32;
+    assert_eq!(found, 100 - flipped);
+}
+
+#[test]
+fn the_first_page_of_a_block_may_be_lost_alone() {
+    let media = media(8, 40);
+    let (mut driver, _) = open(&media, config());
+    for n in 0..200u64 {
+        driver.put(&n.to_be_bytes(), 10, &[b'v'; 500]);
+    }
+    driver.sync();
+    drop(driver);
+    let first = (0..40).map(|block| PageId(block * 8)).find(|&page| media.flip_bit(page, 3)).expect("programmed");
+    let (mut driver, report) = open(&media, config());
+    assert_eq!(report.corrupt_pages, 1, "{report:?} {first}");
+    let found = (0..200u64).filter(|n| driver.value(&n.to_be_bytes(), 20).is_some()).count();
+    assert!((190..200).contains(&found), "only the seven records of one page are gone, not {}", 200 - found);
+}
+
+#[test]
+fn a_checkpoint_saves_the_scan_and_a_bad_one_does_not_matter() {
+    let media = media(8, 200);
+    let (mut driver, _) = open(&media, config());
+    for n in 0..3000u64 {
+        driver.put(&n.to_be_bytes(), 10, &[b'v'; 300]);
+        driver.pump();
+    }
+    driver.store.advance_watermark(at(15));
+    driver.shut_down();
+    drop(driver);
+    let (mut driver, with) = open(&media, config());
+    assert_eq!((with.checkpoint, with.keys, with.bad_checkpoints), (Some(1), 3000, 0));
+    assert!(with.scanned_records < 50, "{with:?}");
+    assert_eq!(driver.store.watermark(), at(15));
+    driver.put(b"after", 20, b"the checkpoint");
+    driver.sync();
+    drop(driver);
+    // Damage every checkpoint page: they are the ones whose kind byte is 4; flipping a bit of the payload is enough.
+    let (mut driver, again) = open(&media, config());
+    assert_eq!((again.checkpoint, again.keys), (Some(1), 3001));
+    assert_eq!(driver.value(b"after", 30), Some(b"the checkpoint".to_vec()));
+    drop(driver);
+    let mut last = None;
+    for page in 0..1600 {
+        if media.flip_bit(PageId(page), 8 * 2000) {
+            let (_, report) = open(&media, config());
+            media.flip_bit(PageId(page), 8 * 2000);
+            if report.checkpoint.is_none() {
+                assert_eq!((report.bad_checkpoints, report.keys), (1, 3001), "{report:?}");
+                last = Some(page);
+                break;
+            }
+        }
+    }
+    assert!(last.is_some(), "some page belongs to the checkpoint");
+}
+
+#[test]
+fn a_crash_at_any_moment_loses_nothing_stable() {
+    for moment in 0..90u64 {
+        let media = media(8, 60);
+        let (mut driver, _) = open(&media, config());
+        let mut dice = Dice(moment);
+        let mut written = Vec::new();
+        let mut stable = 0;
+        for step in 0..moment * 4 {
+            driver.store.begin_batch(step + 1);
+            let key = dice.below(30);
+            driver.put(&key.to_be_bytes(), step + 1, &vec![step as u8; 100 + dice.below(900) as usize]);
+            written.push((step + 1, key));
+            if step % 3 == 0 {
+                driver.pump();
+            }
+            if step == moment {
+                driver.store.checkpoint_now();
+            }
+            stable = driver.store.stable_batch();
+        }
+        media.power_cut(moment);
+        drop(driver);
+        let (mut driver, _) = open(&media, config());
+        for &(batch, key) in written.iter().filter(|&&(batch, _)| batch <= stable) {
+            match driver.get(&key.to_be_bytes(), batch) {
+                Got::Value(found, value) => {
+                    assert_eq!(found, version(batch), "crash at {moment}");
+                    assert!(value.iter().all(|&byte| byte == (batch - 1) as u8));
+                }
+                Got::Absent(_) => panic!("crash at {moment}: the put of batch {batch} is lost, {stable} was stable"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failing_device_ends_writing_but_not_reading() {
+    let media = media(8, 20);
+    let (mut driver, _) = open(&media, config());
+    driver.put(b"k", 10, b"v");
+    driver.sync();
+    media.inject(Fault::Fail { kind: OpKind::Program, nth: 1 });
+    driver.put(b"k", 20, b"w");
+    driver.store.sync_soon();
+    driver.pumps(10);
+    assert!(driver.events.iter().any(|event| matches!(event, StoreEvent::DeviceFailed(_))));
+    assert!(driver.store.is_full());
+    assert!(matches!(driver.try_put(b"k", 30, b"x"), Err(StoreError::Busy)));
+    assert_eq!((driver.value(b"k", 15), driver.value(b"k", 25)), (Some(b"v".to_vec()), Some(b"w".to_vec())));
+}
+
+#[test]
+fn a_failed_read_is_an_error_of_that_read_only() {
+    let media = media(8, 20);
+    let (mut driver, _) = open(&media, config());
+    driver.put(b"k", 10, b"v");
+    driver.sync();
+    media.inject(Fault::Fail { kind: OpKind::Read, nth: 1 });
+    assert!(matches!(driver.try_get_in(SPACE, b"k", 15), Err(StoreError::Flash(_))));
+    assert_eq!(driver.value(b"k", 15), Some(b"v".to_vec()));
+}
+
+#[test]
+fn a_burst_of_gets_of_one_page_reads_it_once() {
+    let media = media(8, 20);
+    let (mut driver, _) = open(&media, config());
+    for n in 0..7u64 {
+        driver.put(&n.to_be_bytes(), 10, &[n as u8; 500]);
+    }
+    driver.sync();
+    let before = driver.store.stats().page_reads;
+    for n in 0..70u64 {
+        let name = (n % 7).to_be_bytes();
+        let key = driver.key(SPACE, &name);
+        assert_eq!(driver.store.get(key, at(20), ReadToken(n)).expect("readable"), Lookup::Pending);
+    }
+    driver.pumps(5);
+    assert_eq!(driver.store.stats().page_reads, before + 1);
+    let answers = driver.events.iter().filter(|event| {
+        matches!(event, StoreEvent::ReadDone { token, outcome: ReadOutcome::Present { value, .. } }
+            if value == &vec![(token.0 % 7) as u8; 500])
+    });
+    assert_eq!(answers.count(), 70);
+}
+
+#[test]
+fn another_stores_device_is_refused_and_the_seed_stays() {
+    let media = media(8, 20);
+    let (mut driver, _) = open(&media, config());
+    driver.put(b"k", 10, b"v");
+    driver.sync();
+    drop(driver);
+    let other = MftlConfig { store_id: 43, ..config() };
+    let refused = Mftl::open(Box::new(media.open()), other).err().expect("refused");
+    assert!(matches!(refused, StoreError::ForeignStore { found: 42, expected: 43 }), "{refused}");
+    let (mut driver, _) = open(&media, MftlConfig { seed: HashSeed(1), ..config() });
+    assert_eq!(driver.store.seed(), HashSeed(7));
+    assert_eq!(driver.value(b"k", 15), Some(b"v".to_vec()));
+}
+
+#[test]
+fn collection_sets_a_damaged_block_aside() {
+    let media = media(8, 60);
+    let (mut driver, _) = open(&media, config());
+    for n in 0..200u64 {
+        driver.put(&n.to_be_bytes(), 10 + n, &[9; 700]);
+        driver.pump();
+    }
+    driver.sync();
+    let page = (0..480).map(PageId).find(|&page| media.flip_bit(page, 8 * 300)).expect("programmed");
+    for n in 0..8000u64 {
+        driver.put(&(n % 200).to_be_bytes(), 1000 + n, &[9; 700]);
+        driver.store.advance_watermark(at(900 + n));
+        driver.pump();
+    }
+    let stats = driver.store.stats();
+    assert!(stats.corrupt > 0 && stats.collected_blocks > 50, "page {page}: {stats:?}");
+    for n in 0..200u64 {
+        assert_eq!(driver.value(&n.to_be_bytes(), 10_000), Some(vec![9; 700]));
+    }
+}

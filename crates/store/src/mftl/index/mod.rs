@@ -239,7 +239,7 @@ impl Index {
         }
     }
 
-    /// Adds a version where [`Self::probe`] said; the index must not have changed since. Returns the location of the version that it
+    /// Adds a version where [`Self::probe`] said; the index must not have changed since. Returns the version that it
     /// supersedes as the youngest, if any.
     pub(crate) fn put(
         &mut self,
@@ -248,7 +248,7 @@ impl Index {
         version: Version,
         location: Location,
         watermark: Timestamp,
-    ) -> Option<Location> {
+    ) -> Option<(Version, Location)> {
         match spot {
             Spot::NewKey => {
                 if self.segments.is_empty() {
@@ -278,7 +278,7 @@ impl Index {
                 entry.location = location;
                 entry.older = older;
                 self.prune(id, slot, watermark, version.timestamp.as_nanos());
-                Some(head.location)
+                Some((head.version(), head.location))
             }
             Spot::Between(slot) => {
                 self.insert_below(id, slot, version, location);
@@ -288,21 +288,25 @@ impl Index {
         }
     }
 
-    /// Adds a record that recovery found, also when it is a copy of one that is known. Returns the location that is superseded by
-    /// that: an older version's or the record's own.
-    pub(crate) fn put_found(&mut self, id: KeyId, version: Version, location: Location) -> Option<Location> {
+    /// Adds a record that recovery found, also when it is a copy of one that is known. Returns what is superseded by
+    /// that: an older version or the record itself.
+    pub(crate) fn put_found(&mut self, id: KeyId, version: Version, location: Location) -> Option<(Version, Location)> {
         match self.probe(id, version) {
             Spot::Exists => {
                 if self.chain(id).any(|(found, place)| found == version && place.page() == location.page()) {
                     return None;
                 }
+                // The copy that was just seen takes the first place: one that only a checkpoint knows may be void (a large value
+                // that was moved since).
                 let slot = self.slot(id)?;
-                self.insert_below(id, slot, version, location);
-                Some(location)
+                let (_, known) = self.chain(id).find(|&(found, _)| found == version)?;
+                self.moved(id, version, known.page(), location);
+                self.insert_below(id, slot, version, known);
+                Some((version, known))
             }
             Spot::Between(slot) => {
                 self.insert_below(id, slot, version, location);
-                Some(location)
+                Some((version, location))
             }
             spot => self.put(id, spot, version, location, Timestamp::ZERO),
         }
@@ -484,6 +488,19 @@ impl Index {
         if twin { Fate::Untracked } else { untracked }
     }
 
+    /// Where a version is that somebody at or above the watermark may still read.
+    pub(crate) fn needed(&self, id: KeyId, version: Version, watermark: Timestamp) -> Option<Location> {
+        for (found, place) in self.chain(id) {
+            if found == version {
+                return Some(place);
+            }
+            if found < version || found.timestamp <= watermark {
+                return None;
+            }
+        }
+        None
+    }
+
     fn remove_key(&mut self, id: KeyId, slot: usize) {
         let head = *self.head(id, slot);
         self.count_head(head.location, false);
@@ -513,9 +530,12 @@ impl Index {
         false
     }
 
-    /// Removes a version whose writing failed.
+    /// Removes a version at a page, without counting it: nothing that a scan finds there will be taken for it.
     pub(crate) fn forget(&mut self, id: KeyId, version: Version, page: u32) {
         let Some(slot) = self.slot(id) else { return };
+        if !self.chain(id).any(|(found, place)| found == version && place.page() == page) {
+            return;
+        }
         let head = *self.head(id, slot);
         let survivors: Vec<_> =
             self.chain_of(&head).filter(|&(found, place)| !(found == version && place.page() == page)).collect();
@@ -537,6 +557,13 @@ impl Index {
             at = node.next;
         }
         self.remove_key(id, slot);
+    }
+
+    /// Dead records of a key that only a checkpoint knows of; its versions were found by the scan.
+    pub(crate) fn add_dead(&mut self, id: KeyId, dead: u32) {
+        if let Some(slot) = self.slot(id) {
+            self.count_dead(id, slot, dead);
+        }
     }
 
     /// Installs a chain (youngest first) of a key that is not there.
