@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p timestone-store --example store_bench -- [--memory] [--keys N] [--dir PATH]`
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

@@ -173,12 +173,12 @@ pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
 }
 
 /// The record of a page for which `wanted` holds, among those whose slot agrees with `check` and whose version is `version`.
-pub(crate) fn find<'a>(
-    page: &'a [u8],
+pub(crate) fn find(
+    page: &[u8],
     check: u32,
     version: timestone_types::Version,
     wanted: impl Fn(&Record<'_>) -> bool,
-) -> Option<&'a [u8]> {
+) -> Option<&[u8]> {
     records(page).enumerate().find_map(|(slot, bytes)| {
         let bytes = bytes?;
         if u16_at(page, PAGE_BYTES - (slot + 1) * SLOT_BYTES + 2) != check as u16

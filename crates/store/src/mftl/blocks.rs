@@ -90,7 +90,7 @@ impl Block {
     }
 
     fn average(&self) -> u32 {
-        if self.records == 0 { 0 } else { self.weight / self.records }
+        self.weight.checked_div(self.records).unwrap_or(0)
     }
 
     /// How much of the block's space collection would have to move, in thousandths, by estimate. Space that was lost to packing moves with

@@ -370,11 +370,12 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads the joined payloads of a checkpoint. `key` gets every key, its versions (youngest first) and its dead records. `None`: it makes no
+/// Reads the joined payloads of a checkpoint. `key` gets every key, its versions (youngest first), its dead
+/// records, and how many keys its segment has from it on. `None`: it makes no
 /// sense, and what `key` got so far must be thrown away.
 pub(super) fn read(
     bytes: &[u8],
-    mut key: impl FnMut(&[BlockMark], KeyspaceId, KeyId, &[(Version, Location)], u32),
+    mut key: impl FnMut(&[BlockMark], KeyspaceId, KeyId, &[(Version, Location)], u32, u32),
 ) -> Option<Content> {
     let mut cursor = Cursor(bytes);
     let mut content = Content::default();
@@ -403,7 +404,8 @@ pub(super) fn read(
             SEGMENT => {
                 let keyspace = KeyspaceId::new(cursor.u32()?);
                 let segment = u16::try_from(cursor.u32()?).ok().filter(|&at| usize::from(at) < SEGMENTS)?;
-                for _ in 0..cursor.u32()? {
+                let keys = cursor.u32()?;
+                for done in 0..keys {
                     let id = KeyId { segment, tag: cursor.u32()?, check: cursor.u32()? };
                     let dead = cursor.u32()?;
                     versions.clear();
@@ -411,7 +413,7 @@ pub(super) fn read(
                         let version = cursor.version()?;
                         versions.push((version, Location::from_raw(cursor.u32()?)?));
                     }
-                    key(&content.blocks, keyspace, id, &versions, dead);
+                    key(&content.blocks, keyspace, id, &versions, dead, keys - done);
                 }
             }
             END => {

@@ -345,7 +345,7 @@ impl Mftl {
         let expired = record.expires_at.has_passed(watermark);
         let droppable = (record.kind.is_tombstone() || expired) && record.version.timestamp <= settled;
         match space.index.assess(id, record.version, page.0, watermark, droppable) {
-            Fate::Keep if record.kind.is_large() && !(expired && !record.key.is_empty()) => {
+            Fate::Keep if record.kind.is_large() && (!expired || record.key.is_empty()) => {
                 if apart {
                     return self.move_record(page, record, id, false);
                 }

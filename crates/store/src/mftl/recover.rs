@@ -261,7 +261,11 @@ impl Recovery {
         let count = parts.len() as u32;
         let whole = parts.keys().next_back().is_some_and(|&place| place + 1 == count)
             && parts.values().next_back().is_some_and(|(last, _)| *last);
-        Ok(whole.then(|| parts.into_values().flat_map(|(_, payload)| payload).collect()))
+        Ok(whole.then(|| {
+            let mut joined = Vec::with_capacity(parts.values().map(|(_, payload)| payload.len()).sum());
+            parts.into_values().for_each(|(_, payload)| joined.extend_from_slice(&payload));
+            joined
+        }))
     }
 
     fn parse_checkpoint(&mut self, bytes: &[u8]) -> Option<Content> {
@@ -269,13 +273,14 @@ impl Recovery {
         let orphans = &mut self.orphans;
         orphans.clear();
         let mut kept = Vec::new();
-        let content = checkpoint::read(bytes, |marks, keyspace, id, versions, dead| {
+        let content = checkpoint::read(bytes, |marks, keyspace, id, versions, dead, left| {
             kept.clear();
             kept.extend(versions.iter().copied().filter(|&(_, place)| {
                 let block = geometry.block_of(PageId(place.page())).0 as usize;
                 marks.get(block).is_some_and(|mark| generations.get(block) == Some(&mark.generation))
             }));
             let space = spaces.ensure(keyspace);
+            spaces.list[space].index.expect_keys(id.segment, left);
             spaces.list[space].index.restore(id, &kept, dead);
             if kept.is_empty() && dead > 0 {
                 orphans.push((keyspace, id, dead));

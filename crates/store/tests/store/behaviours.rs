@@ -29,10 +29,10 @@ fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
     ]
 }
 
-fn run<S: Store>(mut make: impl FnMut() -> S) {
+fn run<S: Store>(make: impl Fn() -> S) {
     for (name, behaviour) in behaviours() {
-        println!("{name}");
-        behaviour(&mut Driver::new(make()));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| behaviour(&mut Driver::new(make()))));
+        assert!(outcome.is_ok(), "not true of this store: {name}");
     }
 }
 

@@ -121,7 +121,7 @@ impl<S: Store> Driver<S> {
                 return found;
             }
             self.pump();
-            self.store.wait(Duration::ZERO);
+            self.store.wait(Duration::from_millis(1));
         }
         panic!("no answer");
     }

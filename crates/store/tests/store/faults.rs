@@ -1,11 +1,13 @@
 //! Damage and failures: noticed, counted, never a wrong answer.
 
-use timestone_flash::{Fault, OpKind, PageId};
+use std::time::Duration;
+
+use timestone_flash::{Fault, FileConfig, FileDevice, OpKind, PageId};
 use timestone_store::{Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, Store, StoreError, StoreEvent};
 use timestone_types::HashSeed;
 
 use crate::collection::Dice;
-use crate::driver::{Got, SPACE, at, config, media, open, version};
+use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
 
 #[test]
 fn flipped_bits_are_noticed_or_harmless() {
@@ -232,4 +234,39 @@ fn collection_sets_a_damaged_block_aside() {
     for n in 0..200u64 {
         assert_eq!(driver.value(&n.to_be_bytes(), 10_000), Some(vec![9; 700]));
     }
+}
+
+#[test]
+fn a_file_device_keeps_everything_over_restarts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = FileConfig { initial_blocks: 16, ..FileConfig::new(dir.path().join("shard.flash"), 64) };
+    let open = || {
+        let device = FileDevice::open_or_create(&file).expect("a device").0;
+        let (store, report) = Mftl::open(Box::new(device), config()).expect("opens");
+        (Driver::new(store), report)
+    };
+    let (mut driver, _) = open();
+    for n in 0..3000u64 {
+        driver.put(&n.to_be_bytes(), 10 + n, &[n as u8; 600]);
+    }
+    driver.put(b"large", 10, &vec![7; 3 << 20]);
+    while driver.store.stable_batch() < 1 {
+        driver.store.begin_batch(2);
+        driver.store.sync_soon();
+        driver.pump();
+        driver.store.wait(Duration::from_millis(5));
+    }
+    drop(driver);
+    let (mut driver, scanned) = open();
+    assert_eq!((scanned.checkpoint, scanned.keys, scanned.corrupt_records), (None, 3001, 0));
+    for n in (0..3000u64).step_by(7) {
+        assert_eq!(driver.value(&n.to_be_bytes(), 5000), Some(vec![n as u8; 600]));
+    }
+    assert_eq!(driver.value(b"large", 5000), Some(vec![7; 3 << 20]));
+    driver.shut_down();
+    drop(driver);
+    let (mut driver, loaded) = open();
+    assert_eq!((loaded.checkpoint, loaded.keys, loaded.scanned_records), (Some(1), 3001, 0));
+    assert_eq!(driver.count(SPACE, 5000), 3001);
+    assert_eq!(driver.value(b"large", 5000), Some(vec![7; 3 << 20]));
 }

@@ -41,9 +41,12 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// A value and when it expires; none for a tombstone.
+type Written = Option<(Vec<u8>, u64)>;
+
 #[derive(Default)]
 struct Model {
-    versions: BTreeMap<(u8, u64), Option<(Vec<u8>, u64)>>,
+    versions: BTreeMap<(u8, u64), Written>,
     fences: Vec<u64>,
     watermark: u64,
     written: BTreeMap<(u8, u64), ()>,

@@ -566,6 +566,19 @@ impl Index {
         }
     }
 
+    /// So many keys are about to be installed in a segment: an empty one gets its table at once.
+    pub(crate) fn expect_keys(&mut self, segment: u16, keys: u32) {
+        // A table that is grown anyway gains nothing, and a damaged checkpoint must not ask for the moon.
+        const MOST: u32 = 1 << 22;
+        if self.segments.is_empty() {
+            self.segments = core::iter::repeat_with(Segment::new).take(SEGMENTS).collect();
+        }
+        let table = &mut self.segments[segment as usize];
+        if table.len() == 0 {
+            table.reserve(keys.min(MOST));
+        }
+    }
+
     /// Installs a chain (youngest first) of a key that is not there.
     pub(crate) fn restore(&mut self, id: KeyId, versions: &[(Version, Location)], dead: u32) {
         let Some((&(version, location), further)) = versions.split_first() else { return };

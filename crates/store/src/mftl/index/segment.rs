@@ -147,8 +147,20 @@ impl Segment {
         self.len += 1;
     }
 
+    /// Makes an empty table large enough for so many keys.
+    pub(crate) fn reserve(&mut self, keys: u32) {
+        debug_assert!(self.len == 0);
+        let capacity = keys as usize + keys as usize / 12 + 2;
+        if self.tags.len() < capacity {
+            self.resize(capacity);
+        }
+    }
+
     fn grow(&mut self) {
-        let capacity = self.tags.len() + self.tags.len() / 20 + 2;
+        self.resize(self.tags.len() + self.tags.len() / 20 + 2);
+    }
+
+    fn resize(&mut self, capacity: usize) {
         let mut larger = Self {
             tags: vec![0; capacity].into_boxed_slice(),
             heads: vec![Head::EMPTY; capacity].into_boxed_slice(),
