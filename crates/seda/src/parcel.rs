@@ -67,7 +67,8 @@ impl fmt::Debug for Origin {
 pub struct Parcel {
     /// The connection that it came from, or, on the way out, that it goes to.
     pub origin: Origin,
-    /// Frames in `bytes` as counted by the net stage, for [`crate::Gauge::release`]; zero on the way out.
+    /// Frames in `bytes` as counted by whoever admitted them, for [`crate::Gauge::release`]; zero on the way out, and between stages
+    /// that admit nothing.
     pub frames: u32,
     /// The frames, one after another.
     pub bytes: Vec<u8>,

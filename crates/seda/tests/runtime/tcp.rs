@@ -1,5 +1,6 @@
 //! The net stage over loopback: pipelining, big frames, back-pressure, bad peers, many connections, dials, sharing, admission.
 
+use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use timestone_seda::{
-    AdmissionLimit, Break, DialId, DisconnectReason, Handle, Layout, NetCommand, NetConfig, NetEvent, NetMetrics,
-    NetStage, Runtime, RuntimeConfig, Stage, StageId,
+    AdmissionLimit, Break, Context, DialId, DisconnectReason, Handle, Layout, NetCommand, NetConfig, NetEvent, NetMetrics,
+    NetStage, Parcel, Runtime, RuntimeConfig, Stage, StageId,
 };
 
 use crate::support::{Echo, Event, HEADER, Lengths, encode, eventually, now};
@@ -386,6 +387,44 @@ fn what_a_stage_has_no_room_for_is_answered_busy() {
     }
     let counts = metrics.snapshot();
     assert_eq!((counts.frames_received_total, counts.frames_busy_total), (10, 3));
+}
+
+/// Sends what it gets to the other stage, as stages of one process do: past the door.
+struct PassOn(StageId);
+
+impl Stage<Event> for PassOn {
+    fn name(&self) -> &str {
+        "pass-on"
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        for event in events.drain(..) {
+            if let Event::Net(NetEvent::Parcel(parcel)) = event {
+                let inner = Parcel::new(parcel.origin, parcel.bytes.clone());
+                ctx.finish_parcel(parcel);
+                assert!(ctx.send(self.0, Event::Net(NetEvent::Parcel(inner))).is_ok());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_stages_send_each_other_releases_nothing_at_the_door() {
+    let mut net = NetStage::<Event, _>::new(Lengths, NetConfig::default());
+    let address = net.listen(([127, 0, 0, 1], 0).into()).expect("listens");
+    let (echo, _heard) = Echo::new(1);
+    let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(net), Box::new(echo), Box::new(PassOn(ECHO))];
+    let limit = AdmissionLimit { requests: 10, bytes: 1000 };
+    let config = RuntimeConfig { admission: vec![(ECHO, limit), (StageId::new(2), limit)], ..RuntimeConfig::default() };
+    let handle = Runtime::start(stages, Layout::single(3), now, config).expect("starts");
+    let mut stream = connect(address);
+    for stage in [2, 1, 2, 1] {
+        stream.write_all(&encode(stage, b"passed")).expect("writes");
+        assert_eq!(read_frame(&mut stream), b"passed");
+    }
+    for stage in &handle.metrics().stages[1..] {
+        assert_eq!((stage.admitted_requests, stage.admitted_bytes), (0, 0), "{}", stage.name);
+    }
 }
 
 #[test]
