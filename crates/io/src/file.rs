@@ -9,12 +9,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::Instant;
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, flock};
 
 use crate::buffer::AlignedBuffer;
 use crate::error::IoError;
-use crate::limits::ZERO_FILL_BYTES;
+use crate::limits::{LOCK_PATIENCE, LOCK_RETRY, ZERO_FILL_BYTES};
 
 /// What a file is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +73,24 @@ impl IoFile {
     /// When the file's metadata cannot be read.
     pub fn length_bytes(&self) -> Result<u64, IoError> {
         Ok(self.file().metadata().map_err(|source| self.failed("measure", source))?.len())
+    }
+
+    /// Takes the file's advisory lock for as long as the file is open; `false` when somebody else has it. Blocks up to
+    /// [`LOCK_PATIENCE`]: what a killed process had under way keeps its files open, and may still write to them, after the process is gone.
+    /// Whoever got the lock knows that this is over.
+    ///
+    /// # Errors
+    /// When the file system has no locks.
+    pub fn lock(&self) -> Result<bool, IoError> {
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match flock(self.file(), FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(true),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => sleep(LOCK_RETRY),
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+                Err(errno) => return Err(self.failed("lock", errno.into())),
+            }
+        }
     }
 
     /// Makes everything written so far durable; blocks.

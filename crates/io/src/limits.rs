@@ -1,5 +1,7 @@
 //! Bounds of the I/O floor.
 
+use core::time::Duration;
+
 /// Most operations that one engine may have in flight; bounds the ring's memory (64 B + 16 B × 2 an entry) and the slots.
 pub const MAX_DEPTH: u32 = 4096;
 /// Operations in flight where the caller has no wish of its own: the device is saturated from about 64 on (4 KiB reads).
@@ -12,6 +14,10 @@ pub const MAX_VECTORS: usize = 256;
 pub const ZERO_FILL_BYTES: usize = 1024 * 1024;
 /// Longest transfer of one operation: the kernel cuts longer ones (`MAX_RW_COUNT`), and `i32` results must hold it.
 pub const MAX_TRANSFER_BYTES: usize = 1 << 30;
+/// How long a lock is waited for: a killed process's last operations are over within milliseconds, on a slow disk within a second.
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+/// How often a lock that is waited for is tried.
+pub const LOCK_RETRY: Duration = Duration::from_millis(2);
 
 const _: () = assert!(ZERO_FILL_BYTES.is_multiple_of(crate::ALIGNMENT));
 const _: () = assert!(MAX_VECTORS <= 1024);

@@ -319,6 +319,23 @@ fn opening_says_which_file_and_why() {
 }
 
 #[test]
+fn a_lock_is_waited_for_as_long_as_a_killed_process_may_take() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let owner = open_direct(&path, Access::CreateNew).unwrap();
+    let other = open_direct(&path, Access::ReadWrite).unwrap();
+    assert!(owner.lock().unwrap());
+    assert!(owner.lock().unwrap(), "whoever has it has it");
+    let begin = std::time::Instant::now();
+    assert!(!other.lock().unwrap());
+    assert!(begin.elapsed() >= timestone_io::limits::LOCK_PATIENCE);
+    let waiting = std::thread::spawn(move || other.lock().unwrap());
+    std::thread::sleep(Duration::from_millis(50));
+    drop(owner);
+    assert!(waiting.join().unwrap());
+}
+
+#[test]
 fn a_file_system_without_direct_access_is_served_through_the_page_cache() {
     // procfs refuses O_DIRECT with EINVAL on every kernel; the fallback must open it all the same.
     let file = open_direct(std::path::Path::new("/proc/self/status"), Access::ReadOnly).unwrap();

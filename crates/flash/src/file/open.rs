@@ -6,7 +6,6 @@
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use timestone_io::{
     Access, AlignedBuffer, EngineChoice, IoError, IoFile, open_direct, preallocate_zeroed, sync_parent,
 };
@@ -153,12 +152,9 @@ pub(crate) fn open(config: &FileConfig) -> Result<Opened, FlashError> {
 
 /// One process and one device at a time.
 fn lock(file: &IoFile) -> Result<(), FlashError> {
-    match flock(file.file(), FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(()),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            Err(unusable(file.path(), "another process is using it; stop that one, or choose another folder"))
-        }
-        Err(errno) => Err(IoError::File { action: "lock", path: file.path().to_owned(), source: errno.into() }.into()),
+    match file.lock()? {
+        true => Ok(()),
+        false => Err(unusable(file.path(), "another process is using it; stop that one, or choose another folder")),
     }
 }
 

@@ -6,7 +6,8 @@
 //! happens on a thread of its own, which hands over each new file already open: nothing on the append path waits for a
 //! directory.
 //!
-//! Invariant: a file appears under a log's name only when it is whole and synced.
+//! Invariants: a file appears under a log's name only when it is whole and synced; whoever may append to a file holds its lock,
+//! which outlives a killed process until its last write is over, so that recovery never reads what is still being written.
 
 use core::time::Duration;
 use std::fs::{self, OpenOptions};
@@ -79,6 +80,8 @@ impl SsdDevice {
         for (path, name) in entries(directory)? {
             if name.strip_suffix(UNFINISHED).and_then(FileName::parse).is_some() {
                 fs::remove_file(&path).map_err(|cause| WalError::io("remove the unfinished file", path, cause))?;
+            } else if FileName::parse(&name).is_some() {
+                wait_for_writers(&path)?;
             }
         }
         let engine = IoEngine::new(IoConfig { depth: ENGINE_DEPTH, ..IoConfig::default() })
@@ -123,8 +126,30 @@ fn sync_parent(path: &Path) -> Result<(), WalError> {
     timestone_io::sync_parent(path).map_err(|error| from_io(path, error))
 }
 
-/// Opens a whole file for appending: completed writes are durable.
+/// Waits until nobody can write to the file any more: a killed process's last write may still be under way.
+fn wait_for_writers(path: &Path) -> Result<(), WalError> {
+    let file = fs::File::open(path).map_err(|cause| WalError::io("open", path, cause))?;
+    lock(&IoFile::new(file, path, false))
+}
+
+fn lock(file: &IoFile) -> Result<(), WalError> {
+    match file.lock().map_err(|error| from_io(file.path(), error))? {
+        true => Ok(()),
+        false => {
+            let words = "another process is using it; stop that one, or choose another folder";
+            Err(WalError::io("lock", file.path(), io::Error::new(io::ErrorKind::WouldBlock, words)))
+        }
+    }
+}
+
+/// Opens a whole file for appending, and locks it: completed writes are durable.
 fn open_synced(path: &Path) -> Result<IoFile, WalError> {
+    let file = open_direct_synced(path)?;
+    lock(&file)?;
+    Ok(file)
+}
+
+fn open_direct_synced(path: &Path) -> Result<IoFile, WalError> {
     let open =
         |flags: OFlags| OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path);
     match open(OFlags::DIRECT | OFlags::DSYNC) {
