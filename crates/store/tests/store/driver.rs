@@ -43,6 +43,18 @@ pub(crate) fn media(pages_per_block: u32, blocks: u32) -> MemoryMedia {
     })
 }
 
+/// As [`media`], with completions in an order drawn from `seed`, few at a time.
+pub(crate) fn unruly_media(pages_per_block: u32, blocks: u32, seed: u64) -> MemoryMedia {
+    MemoryMedia::new(MemoryConfig {
+        pages_per_block,
+        initial_blocks: blocks,
+        max_blocks: blocks,
+        queue_depth: 16,
+        completions_per_poll: 3,
+        shuffle: Some(seed),
+    })
+}
+
 pub(crate) fn config() -> MftlConfig {
     MftlConfig { store_id: 42, seed: HashSeed(7), cache_bytes: 0, checkpoint_bytes: 0, ..MftlConfig::default() }
 }
