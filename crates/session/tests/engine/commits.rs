@@ -80,7 +80,10 @@ fn one_shard_takes_one_phase_and_several_take_two() {
 fn a_conflict_names_the_key_the_versions_and_the_other() {
     let mut world = World::new(2);
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
-    let (old, new) = (Version::new(Timestamp::from_nanos(5), OTHER), Version::new(BEGIN.next(), OTHER));
+    let (old, new) = (
+        Version::new(Timestamp::from_nanos(5), OTHER),
+        Version::new(BEGIN.saturating_add(Duration::from_millis(300)), OTHER),
+    );
     world.shards[1].written_by_other(&b, old, b"old");
     let session = world.session();
     let txn = world.begin(session);

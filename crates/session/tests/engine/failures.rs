@@ -158,6 +158,12 @@ fn a_commit_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
     let op = world.op();
     let begun = pending(world.engine.status(world.now, id, RequestOptions::default(), op));
     assert_eq!(world.outcome(op, begun), Outcome::Status(TxnStatus::Aborted));
+    world.cut = vec![true, true];
+    let op = world.op();
+    let begun = pending(world.engine.status(world.now, id, RequestOptions::default(), op));
+    let before = world.now;
+    assert_eq!(world.outcome(op, begun), Outcome::Status(TxnStatus::Aborted));
+    assert!(world.now.since(before) < Duration::from_secs(1), "the engine itself has learned it meanwhile");
 }
 
 #[test]

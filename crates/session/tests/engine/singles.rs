@@ -53,6 +53,7 @@ fn a_write_below_the_marks_is_repeated_above_them_under_the_same_id() {
         panic!("not written")
     };
     assert!(at > ahead);
+    assert_eq!(txn, TxnId::new(ClientId::new(3), Sequence::new(1)), "the second round keeps the first one's id");
     assert_eq!(world.shards[0].executed.get(&txn), Some(&1));
     assert_eq!(world.shards[0].seen(Kind::Write), 2);
     let txn = world.begin(session);
@@ -182,6 +183,21 @@ fn limits_hold_for_single_keys_too() {
 }
 
 #[test]
+fn an_acknowledgement_waits_for_the_clocks_error_bound_even_when_the_answer_comes_twice() {
+    let mut world = World::new(1);
+    world.weather.doubled = 1000;
+    world.weather.delay.1 = Duration::from_millis(1);
+    world.engine.set_clock_error(Duration::from_millis(7));
+    let session = world.session();
+    let options = RequestOptions { external_wait: true, ..plain() };
+    let Outcome::Written(at, ..) = world.write(session, b"k", b"v", Condition::Always, options) else {
+        panic!("not written")
+    };
+    assert!(world.now > at.saturating_add(Duration::from_millis(7)), "acknowledged at {}, written at {at}", world.now);
+    assert!(world.now < at.saturating_add(Duration::from_millis(9)));
+}
+
+#[test]
 fn a_value_stays_until_the_next_result_is_taken() {
     let mut world = World::new(1);
     world.shards[0].written_by_other(b"k", Version::new(Timestamp::from_nanos(1), OTHER), b"v");
@@ -196,6 +212,7 @@ fn a_value_stays_until_the_next_result_is_taken() {
         world.shards[0].take(world.now, frame.unwrap().bytes(), &mut replies);
     }
     world.engine.deliver_parcel(world.now, &replies).unwrap();
+    world.engine.deliver_parcel(world.now, &replies).unwrap();
     for op in ops {
         let done = world.engine.next_done().unwrap();
         let OpResult::Value(view) = done.result else { panic!("{:?}", done.result) };
@@ -203,5 +220,5 @@ fn a_value_stays_until_the_next_result_is_taken() {
     }
     assert!(world.engine.next_done().is_none());
     assert!(world.engine.deliver_parcel(world.now, &replies[..replies.len() - 1]).is_err());
-    assert_eq!(world.engine.stats().ignored_replies, 1, "a doubled reply changes nothing");
+    assert_eq!(world.engine.stats().ignored_replies, 3, "doubled replies change nothing, before and after");
 }
