@@ -16,8 +16,8 @@ pub(super) const LOADERS: u32 = 16;
 pub(super) const LOAD_BYTES: usize = 128 * 1024;
 /// Most keys of one loading transaction.
 pub(super) const LOAD_KEYS: u64 = 1_000;
-/// How often one loading transaction is tried.
-pub(super) const LOAD_ATTEMPTS: u32 = 200;
+/// How long one loading transaction is tried again.
+pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(20);
 /// Longest pause between two attempts of one loading transaction.
 pub(super) const LOAD_PAUSE: Duration = Duration::from_millis(100);
 /// How long sessions may take to end after the run: their operations end by their deadline.

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 use timestone::{Db, Error, ErrorCode, KeyspaceId, KeyspaceOptions, LocalDb, TransactionOptions};
 use timestone_workload::{KeyIndex, WorkloadSpec};
 
-use super::limits::{LOAD_ATTEMPTS, LOAD_BYTES, LOAD_KEYS, LOAD_PAUSE, LOADERS, TICK};
+use super::limits::{LOAD_BYTES, LOAD_KEYS, LOAD_PATIENCE, LOAD_PAUSE, LOADERS, TICK};
 use super::progress::{LOADING, bar};
 use crate::failure::Failure;
 use crate::signals::Interrupt;
@@ -109,14 +110,13 @@ async fn load_chunks(db: &LocalDb, loading: &Loading) -> Result<(), Error> {
             break;
         }
         let end = first.saturating_add(loading.keys_per_txn).min(loading.keys);
-        let mut attempt = 1;
+        let begin = Instant::now();
         while let Err(error) = load_chunk(db, &loading.spec, first..end, &mut key, &mut value).await {
             // Writing the same again does no harm, so that an unknown outcome is as good as a refusal.
             let again = error.retryable() || error.code() == ErrorCode::UnknownOutcome;
-            if !again || attempt == LOAD_ATTEMPTS || loading.stop.load(Relaxed) {
+            if !again || begin.elapsed() > LOAD_PATIENCE || loading.stop.load(Relaxed) {
                 return Err(error);
             }
-            attempt += 1;
             db.sleep(error.retry_after().unwrap_or(LOAD_PAUSE).min(LOAD_PAUSE)).await?;
         }
         loading.done.fetch_add(end - first, Relaxed);

@@ -29,6 +29,9 @@ pub(crate) struct TxnArgs {
     /// The script; standard input when left out.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Run every line as it comes, also where standard input is no terminal.
+    #[arg(short, long, conflicts_with = "file")]
+    interactive: bool,
     #[command(flatten)]
     place: Place,
 }
@@ -56,7 +59,7 @@ pub(crate) fn run(args: &TxnArgs, format: Format) -> Result<(), Failure> {
             reads.push(seen);
             Ok(())
         };
-        if args.file.is_none() && stdin().is_terminal() {
+        if args.interactive || (args.file.is_none() && stdin().is_terminal()) {
             converse(args, &mut observe)
         } else {
             let text = read_script(args)?;
@@ -86,14 +89,15 @@ fn converse(args: &TxnArgs, observe: &mut script::Observer<'_>) -> Result<Ending
     let runner = Runner::begin(&args.place.connect()?)?;
     let mut line = Vec::new();
     loop {
-        say("txn> ");
+        if stdin().is_terminal() {
+            say("txn> ");
+        }
         line.clear();
         let length = stdin()
             .lock()
             .read_until(b'\n', &mut line)
             .map_err(|error| Failure::failed(format!("could not read from the terminal: {error}")))?;
         if length == 0 {
-            say("\n");
             return Ok(Ending::Aborted);
         }
         match script::parse_line(line.trim_ascii_end()) {

@@ -1,0 +1,428 @@
+//! The binary as people and scripts meet it: started as a process, on free ports and in folders of its own.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_timestone");
+/// How long a server may take to start or stop on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The binary, with none of our settings in its environment.
+fn timestone() -> Command {
+    let mut command = Command::new(BINARY);
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIMESTONE_") || name == "RUST_LOG") {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    assert!(output.status.success(), "{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+#[track_caller]
+fn failed(output: &Output, code: i32, words: &[&str]) {
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    for word in words {
+        assert!(message.contains(word), "'{word}' is missing in: {message}");
+    }
+}
+
+/// A server of its own, killed when the test ends.
+struct Server {
+    child: Child,
+    native: String,
+    http: String,
+}
+
+impl Server {
+    fn start(data: &Path) -> Self {
+        Self::start_with(data, &[])
+    }
+
+    fn start_with(data: &Path, flags: &[&str]) -> Self {
+        let mut child = serve(data).args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let Some(addresses) = line.trim_end().strip_prefix("timestone ready: ") else {
+            let mut problem = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut problem).unwrap();
+            panic!("no ready line but '{line}': {problem}");
+        };
+        // What it logs must not fill the pipe.
+        let mut log = child.stderr.take().unwrap();
+        std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
+        let address = |scheme: &str| {
+            let found = addresses.split(' ').find(|url| url.starts_with(scheme));
+            found.unwrap_or_else(|| panic!("{scheme} is missing in: {addresses}")).to_owned()
+        };
+        assert!(address("redis://").starts_with("redis://127.0.0.1:"));
+        Self { child, native: address("timestone://"), http: address("http://") }
+    }
+
+    /// A command that talks to this server.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = timestone();
+        command.args(words).env("TIMESTONE_ADDRESS", &self.native);
+        command
+    }
+
+    fn run(&self, words: &[&str]) -> Output {
+        run(&mut self.command(words))
+    }
+
+    fn run_with_input(&self, words: &[&str], input: &[u8]) -> Output {
+        let mut command = self.command(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        serde_json::from_str(&succeeded(&self.run(words))).unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
+
+    /// The exit code, once the process has ended.
+    fn ended(&mut self) -> Option<i32> {
+        let begin = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(begin.elapsed() < PATIENCE, "the server does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn serve(data: &Path) -> Command {
+    let mut command = timestone();
+    let any = "127.0.0.1:0";
+    command.arg("serve").arg("--data").arg(data).args(["--listen", any, "--resp", any, "--http", any]);
+    command.args(["--capacity", "256MiB", "--cache", "16MiB", "--log-filter", "warn"]);
+    command
+}
+
+#[test]
+fn a_round_trip_of_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"));
+
+    // Keys and values, as bytes.
+    let written = succeeded(&server.run(&["put", "greeting", "hello"]));
+    assert!(written.starts_with("written at "), "{written}");
+    assert_eq!(server.run(&["get", "greeting"]).stdout, b"hello");
+    let bytes: Vec<u8> = (0..=255).collect();
+    succeeded(&server.run_with_input(&["put", "bytes", "-"], &bytes));
+    assert_eq!(server.run(&["get", "bytes"]).stdout, bytes);
+    assert!(server.json(&["get", "bytes", "-o", "json"])["value_base64"].as_str().unwrap().starts_with("AAECAwQF"));
+    let got = server.json(&["get", "greeting", "-o", "json"]);
+    assert_eq!((&got["key"], &got["value"], &got["found"]), (&"greeting".into(), &"hello".into(), &true.into()));
+    assert!(succeeded(&server.run(&["get", "greeting", "-o", "table"])).contains("hello"));
+    failed(&server.run(&["get", "nobody"]), 3, &["there is no key 'nobody'"]);
+    assert!(server.json(&["delete", "bytes", "-o", "json"])["deleted"].as_bool().unwrap());
+    assert_eq!(succeeded(&server.run(&["delete", "bytes"])), "was absent\n");
+
+    // Time travel and expiry.
+    let at = written.trim_end().rsplit(' ').next().unwrap();
+    succeeded(&server.run(&["put", "greeting", "good bye"]));
+    assert_eq!(server.run(&["get", "greeting", "--at", at]).stdout, b"hello");
+    succeeded(&server.run(&["put", "brief", "1", "--expire", "1s"]));
+    let begin = Instant::now();
+    while server.run(&["get", "brief"]).status.code() != Some(3) {
+        assert!(begin.elapsed() < Duration::from_secs(20), "the key does not expire");
+    }
+    failed(&server.run(&["put", "brief", "1", "--expire", "2001-01-01T00:00:00Z"]), 2, &["past"]);
+
+    // Transactions.
+    let script = b"get greeting\nput a 1\nput b \"two words\\x00\"\nif nobody absent\n";
+    let output = succeeded(&server.run_with_input(&["txn"], script));
+    assert!(output.starts_with("greeting = \"good bye\"\ncommitted at "), "{output}");
+    assert_eq!(server.run(&["get", "b"]).stdout, b"two words\0");
+    let refused = server.run_with_input(&["txn"], b"put a 2\nif a = 7\ncommit\n");
+    // Its own write is what the condition sees.
+    failed(&refused, 4, &["line 2", "if a = \"7\"", "has \"2\"", "nothing was written"]);
+    failed(&server.run_with_input(&["txn"], b"put a 3\nfetch a\n"), 2, &["line 2: 'fetch a' is not understood"]);
+    assert_eq!(succeeded(&server.run_with_input(&["txn"], b"put a 4\nabort\n")), "aborted, nothing was written\n");
+    assert_eq!(server.run(&["get", "a"]).stdout, b"1");
+    let json: Value =
+        serde_json::from_slice(&server.run_with_input(&["txn", "-o", "json"], b"get a\nget nobody\n").stdout).unwrap();
+    assert_eq!((&json["outcome"], &json["reads"][0]["value"]), (&"committed".into(), &"1".into()));
+    assert_eq!(json["reads"][1]["found"], false);
+    failed(&server.run(&["txn", "status", "ffff-1"]), 3, &["no server knows ffff-1"]);
+    failed(&server.run(&["txn", "status", "nonsense"]), 2, &["nonsense"]);
+
+    // Keyspaces.
+    assert_eq!(server.json(&["keyspace", "create", "users", "-o", "json"])["name"], "users");
+    failed(&server.run(&["keyspace", "create", "users"]), 1, &["users"]);
+    failed(&server.run(&["keyspace", "create", "more", "--index", "ordered"]), 2, &["index", "ordered", "full"]);
+    succeeded(&server.run(&["put", "greeting", "from users", "--keyspace", "users"]));
+    assert_eq!(server.run(&["get", "greeting", "--keyspace", "users"]).stdout, b"from users");
+    assert_eq!(server.run(&["get", "greeting"]).stdout, b"good bye");
+    assert_eq!(server.json(&["keyspace", "list", "-o", "json"]).as_array().unwrap().len(), 2);
+    failed(&server.run(&["keyspace", "drop", "users"]), 2, &["--yes"]);
+    succeeded(&server.run(&["keyspace", "drop", "users", "--yes"]));
+    failed(&server.run(&["keyspace", "drop", "users", "--yes"]), 3, &["users"]);
+    failed(&server.run(&["get", "greeting", "--keyspace", "users"]), 3, &["users"]);
+
+    // Status.
+    let status = server.json(&["status", "-o", "json"]);
+    assert_eq!(status["shards"].as_array().unwrap().len(), 4);
+    assert_eq!(status["servers"][0]["reachable"], true);
+    assert!(status["servers"][0]["figures"]["uptime_seconds"].is_u64(), "{status}");
+    assert!(status["servers"][0]["figures"]["cpu_seconds_total"].is_f64(), "{status}");
+    assert!(status["servers"][0]["figures"]["clock_error_bound"].is_string(), "{status}");
+    assert!(succeeded(&server.run(&["status"])).contains("watermark"));
+}
+
+#[test]
+fn a_conflict_is_explained_with_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"));
+    succeeded(&server.run(&["put", "contended", "1"]));
+    let mut command = server.command(&["txn", "--interactive"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(b"get contended\nget contended twice\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "contended = \"1\"\n");
+    succeeded(&server.run(&["put", "contended", "2"]));
+    input.write_all(b"put contended 3\ncommit\n").unwrap();
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    failed(
+        &output,
+        4,
+        &["'get contended twice' is not understood", "nothing was written", "key=contended", "TS1020 CONFLICT"],
+    );
+    assert_eq!(server.run(&["get", "contended"]).stdout, b"2");
+}
+
+#[test]
+fn termination_drains_and_what_was_written_is_there_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    for (round, signal) in ["TERM", "INT"].into_iter().enumerate() {
+        let mut server = Server::start(&data);
+        if round > 0 {
+            assert_eq!(server.run(&["get", "round"]).stdout, (round - 1).to_string().as_bytes());
+        }
+        succeeded(&server.run(&["put", "round", &round.to_string()]));
+        server.signal(signal);
+        assert_eq!(server.ended(), Some(0), "SIG{signal}");
+    }
+    let server = Server::start(&data);
+    assert_eq!(server.run(&["get", "round"]).stdout, b"1");
+    drop(server);
+    let check = run(timestone().args(["log", "check", "-o", "json"]).arg(&data));
+    let reports: Value = serde_json::from_str(&succeeded(&check)).unwrap();
+    assert!(reports.as_array().unwrap().iter().all(|report| report["sound"] == true), "{reports}");
+    assert!(succeeded(&run(timestone().args(["log", "check"]).arg(&data))).contains("the log is sound"));
+    failed(&run(timestone().args(["log", "check", "/nowhere"])), 3, &["/nowhere"]);
+}
+
+#[test]
+fn what_keeps_a_server_from_starting_is_said_in_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let server = Server::start(&data);
+    failed(&run(&mut serve(&data)), 1, &["data directory", "in use by process", "--data"]);
+    let other = folder.path().join("other");
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let again = ["--listen", "--resp", "--http"].map(|flag| {
+        let mut command = timestone();
+        let any = "127.0.0.1:0";
+        command.arg("serve").arg("--data").arg(&other);
+        for own in ["--listen", "--resp", "--http"] {
+            command.args([own, if own == flag { &address } else { any }]);
+        }
+        run(&mut command)
+    });
+    for output in again {
+        failed(&output, 1, &["could not listen on", &address, "or 0 for any free one"]);
+    }
+    failed(&run(serve(&other).args(["--listen", "0.0.0.0:0"])), 2, &["cannot be used multiple times"]);
+    let open = run(timestone().args(["serve", "--listen", "0.0.0.0:0", "--data"]).arg(&other));
+    failed(&open, 1, &["reachable from other machines", "--insecure"]);
+    drop(server);
+    let file = folder.path().join("not-a-folder");
+    std::fs::write(&file, "x").unwrap();
+    failed(&run(timestone().args(["serve", "--data"]).arg(&file)), 1, &["not-a-folder"]);
+}
+
+#[test]
+fn settings_have_their_precedence_and_tell_their_origin() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("timestone.toml");
+    std::fs::write(&file, "cache = \"64MiB\"\nshards = 2\nlog = \"none\"\n").unwrap();
+    let show = |flags: &[&str]| {
+        let mut command = timestone();
+        command.args(["config", "show", "--origin", "-o", "json", "--config"]).arg(&file).args(flags);
+        command.env("TIMESTONE_CACHE", "32MiB").env("TIMESTONE_LOG", "none");
+        let shown: Value = serde_json::from_str(&succeeded(&run(&mut command))).unwrap();
+        shown
+    };
+    let shown = show(&["--log", "ssd"]);
+    let of = |name: &str| (shown[name]["value"].as_str().unwrap(), shown[name]["origin"].as_str().unwrap());
+    assert_eq!(of("log"), ("ssd", "flag"));
+    assert_eq!(of("cache"), ("32MiB", "environment TIMESTONE_CACHE"));
+    assert_eq!(of("shards"), ("2", format!("file {}", file.display()).as_str()));
+    assert_eq!(of("data"), ("timestone-data", "default"));
+
+    // What it prints as text is a file that it takes.
+    let plain = run(timestone().args(["config", "show", "--shards", "7"]));
+    let again = folder.path().join("again.toml");
+    std::fs::write(&again, succeeded(&plain)).unwrap();
+    let shown = succeeded(&run(timestone().args(["config", "show", "--origin", "--config"]).arg(&again)));
+    assert!(shown.lines().any(|line| line.starts_with("shards = \"7\"") && line.contains("# file")), "{shown}");
+}
+
+#[test]
+fn wrong_settings_are_refused_with_what_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("timestone.toml");
+    let with_file = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        run(timestone().args(["serve", "--config"]).arg(&file))
+    };
+    failed(&with_file("cahce = \"1MiB\"\n"), 2, &["unknown key 'cahce'", "did you mean 'cache'?"]);
+    failed(&with_file("cache = \"much\"\n"), 2, &["--cache is 'much'", "512MiB"]);
+    failed(&with_file("cache = \n"), 2, &["is not TOML"]);
+    failed(&run(timestone().args(["serve", "--config", "/nowhere/file.toml"])), 2, &["/nowhere/file.toml"]);
+    failed(&run(timestone().args(["serve", "--log", "tape"])), 2, &["--log is 'tape' (flag)", "ssd, none and pmem"]);
+    failed(&run(timestone().args(["serve", "--log-filter", "a=b=c"])), 2, &["a=b=c"]);
+    failed(&run(timestone().args(["serve", "--shrads", "3"])), 2, &["--shrads", "--shards"]);
+}
+
+#[test]
+fn without_a_server_commands_say_so() {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
+    let url = format!("timestone://{free}");
+    failed(&run(timestone().args(["status", "--address", &url])), 1, &[&free.to_string(), "timestone serve"]);
+    failed(&run(timestone().args(["get", "k", "--address", "http://x"])), 2, &["timestone://"]);
+}
+
+#[test]
+fn the_shell_gets_completion_and_manual_pages() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = succeeded(&run(timestone().args(["completion", shell])));
+        assert!(script.contains("keyspace") && script.contains("bench"), "{shell}");
+    }
+    assert!(succeeded(&run(timestone().arg("man"))).contains(".TH timestone"));
+    let folder = tempfile::tempdir().unwrap();
+    succeeded(&run(timestone().arg("man").arg(folder.path())));
+    assert!(folder.path().join("timestone-bench.1").exists());
+    assert_eq!(succeeded(&run(timestone().arg("version"))), format!("timestone {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_benchmark_in_process_reports_every_field() {
+    let mut command = timestone();
+    command.args(["bench", "retwis", "--in-process", "--log", "none", "--keys", "2000", "--clients", "32"]);
+    command.args(["--duration", "1s", "--warmup", "100ms", "-o", "json"]);
+    let output = run(&mut command);
+    let printed = succeeded(&output);
+    assert_eq!(printed.lines().count(), 1, "{printed}");
+    assert!(output.stderr.is_empty(), "no terminal, no progress bar: {}", text(&output.stderr));
+    let report: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((&report["workload"], &report["clients"]), (&"retwis".into(), &32.into()));
+    assert!(report["duration_s"].as_f64().unwrap() >= 1.0);
+    assert!(report["committed_per_second"].as_f64().unwrap() > 0.0);
+    for field in ["aborted_per_second", "abort_rate"] {
+        assert!(report[field].is_f64(), "{field}");
+    }
+    assert!(report["aborts"].is_object());
+    for percentile in ["p50", "p90", "p99", "p999", "max"] {
+        assert!(report["latency_us"][percentile].as_f64().unwrap() > 0.0, "{percentile}");
+        assert!(report["read_only"]["latency_us"][percentile].is_f64(), "{percentile}");
+    }
+    assert!(report["cpu_us_per_txn"]["client"].as_f64().unwrap() > 0.0);
+    assert_eq!((&report["config"]["log"], &report["config"]["keys"]), (&"none".into(), &2000.into()));
+}
+
+#[test]
+fn a_bank_under_load_keeps_its_total_and_a_history_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"));
+    let bench = |words: &[&str]| {
+        let common = ["--duration", "1s", "--warmup", "0s", "--clients", "16", "-o", "json"];
+        let report: Value = serde_json::from_str(&succeeded(&server.run(&[words, &common].concat()))).unwrap();
+        assert!(report["committed_per_second"].as_f64().unwrap() > 0.0, "{report}");
+        report
+    };
+    let report = bench(&["bench", "bank", "--keys", "10"]);
+    assert!(report["config"]["totals_checked"].as_u64().unwrap() > 0, "{report}");
+    assert!(report["cpu_us_per_txn"]["server"].as_f64().unwrap() > 0.0, "{report}");
+
+    // Twice: the second run must not see what the first one appended.
+    for round in 0..2 {
+        let history = folder.path().join(format!("history-{round}.edn"));
+        bench(&["bench", "list-append", "--history", history.to_str().unwrap()]);
+        let text = std::fs::read_to_string(&history).unwrap();
+        let history = timestone_workload::history::read(&text).unwrap();
+        assert!(history.events.len() > 20);
+        let verdict =
+            timestone_workload::check::check_list_append(&history, timestone_workload::check::Promise::Serializable);
+        assert!(verdict.is_valid(), "{verdict}");
+    }
+    // An open loop starts what it was asked to start.
+    let report = bench(&["bench", "ycsb-b", "--keys", "1000", "--rate", "500"]);
+    let started = report["committed_per_second"].as_f64().unwrap() + report["aborted_per_second"].as_f64().unwrap();
+    assert!((300.0..700.0).contains(&started), "{report}");
+    failed(&server.run(&["bench", "list-append", "--keyspace", "default"]), 2, &["default", "--keyspace"]);
+    failed(&server.run(&["bench", "tpc-e"]), 2, &["retwis", "tpc-e"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut command = timestone();
+    let mut child = command.args(["completion", "zsh"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+}
+
+#[test]
+fn the_http_port_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&folder.path().join("data"));
+    let address = server.http.strip_prefix("http://").unwrap();
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
