@@ -185,7 +185,7 @@ pub enum StoreEvent {
     CheckpointDone,
     /// The device failed; the store takes no more writes. Reads go on as far as they can.
     DeviceFailed(StoreError),
-    /// Everything is durable, a checkpoint included: the store may be dropped.
+    /// Everything is durable, a checkpoint included where the device has room for one: the store may be dropped.
     ShutDown,
 }
 

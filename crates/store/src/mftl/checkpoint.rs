@@ -35,12 +35,30 @@ const FENCE: u8 = b'F';
 const SEGMENT: u8 = b'G';
 const END: u8 = b'E';
 
+/// How far the buffered bytes got.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Emitted {
+    All,
+    /// Free blocks are still being erased: the rest stays in the buffer until the next pump.
+    Waiting,
+    NoRoom,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Idle,
-    Streaming { space: usize, segment: u16 },
-    Barrier { ordinals: [u64; 4] },
-    Ending { ordinal: u64 },
+    Streaming {
+        space: usize,
+        segment: u16,
+    },
+    Barrier {
+        ordinals: [u64; 4],
+    },
+    /// The end page is being written.
+    Closing,
+    Ending {
+        ordinal: u64,
+    },
 }
 
 /// Writes checkpoints.
@@ -97,7 +115,7 @@ impl Checkpointer {
 
     /// Whether the next pump can do something.
     pub(super) fn has_work(&self) -> bool {
-        (self.wanted && self.phase == Phase::Idle) || matches!(self.phase, Phase::Streaming { .. })
+        (self.wanted && self.phase == Phase::Idle) || matches!(self.phase, Phase::Streaming { .. } | Phase::Closing)
     }
 
     /// Whether it waits for something to become durable.
@@ -126,6 +144,7 @@ impl Mftl {
                     self.end_checkpoint();
                 }
             }
+            Phase::Closing => self.close_checkpoint(),
             Phase::Ending { ordinal } => {
                 if self.writer.is_durable(StreamId::Checkpoint, ordinal) {
                     self.checkpoint_done();
@@ -184,6 +203,12 @@ impl Mftl {
         if self.writer.is_behind() {
             return;
         }
+        // What an earlier pump could not write comes first.
+        match self.emit_pages(false) {
+            Emitted::All => {}
+            Emitted::Waiting => return,
+            Emitted::NoRoom => return self.abandon_checkpoint(),
+        }
         let mut out = core::mem::take(&mut self.checkpointer.buffer);
         for _ in 0..SEGMENTS_PER_PUMP {
             let Some(entry) = self.spaces.list.get(space) else { break };
@@ -195,9 +220,10 @@ impl Mftl {
         }
         self.checkpointer.buffer = out;
         self.checkpointer.phase = Phase::Streaming { space, segment };
-        if !self.emit_pages(false) {
+        let emitted = self.emit_pages(false);
+        if emitted == Emitted::NoRoom {
             self.abandon_checkpoint();
-        } else if space >= self.spaces.list.len() {
+        } else if emitted == Emitted::All && space >= self.spaces.list.len() {
             let mut ordinals = [0; 4];
             for stream in StreamId::ALL {
                 self.writer.flush(stream, &self.blocks, &mut self.port);
@@ -215,9 +241,15 @@ impl Mftl {
         for block in emptied {
             self.checkpointer.buffer.extend_from_slice(&block.0.to_le_bytes());
         }
-        if !self.emit_pages(true) {
-            self.abandon_checkpoint();
-            return;
+        self.checkpointer.phase = Phase::Closing;
+        self.close_checkpoint();
+    }
+
+    fn close_checkpoint(&mut self) {
+        match self.emit_pages(true) {
+            Emitted::All => {}
+            Emitted::Waiting => return,
+            Emitted::NoRoom => return self.abandon_checkpoint(),
         }
         self.writer.end_block(StreamId::Checkpoint, &mut self.blocks, &mut self.port);
         self.checkpointer.phase = Phase::Ending { ordinal: self.writer.ordinal(StreamId::Checkpoint) };
@@ -259,9 +291,10 @@ impl Mftl {
     }
 
     /// Writes full pages of the buffer, and with `last` what is left.
-    fn emit_pages(&mut self, last: bool) -> bool {
+    fn emit_pages(&mut self, last: bool) -> Emitted {
         let buffer = core::mem::take(&mut self.checkpointer.buffer);
         let mut rest = &buffer[..];
+        let mut emitted = Emitted::All;
         while rest.len() >= PAYLOAD || (last && !rest.is_empty()) {
             let (chunk, after) = rest.split_at(rest.len().min(PAYLOAD));
             let (number, page) = (self.checkpointer.number, self.checkpointer.page);
@@ -278,8 +311,13 @@ impl Mftl {
                     page_bytes[body + PAGE_FIXED..body + PAGE_FIXED + chunk.len()].copy_from_slice(chunk);
                 });
             let Some(written) = written else {
-                self.checkpointer.buffer.clear();
-                return false;
+                // Blocks that are free but not erased yet will do in a moment; without them there is no room.
+                emitted = if self.blocks.free_count() > leave.max(self.blocks.clean_count()) {
+                    Emitted::Waiting
+                } else {
+                    Emitted::NoRoom
+                };
+                break;
             };
             let block = self.blocks.of(written);
             if self.checkpointer.writing.last() != Some(&block) {
@@ -291,7 +329,7 @@ impl Mftl {
         let done = buffer.len() - rest.len();
         self.checkpointer.buffer = buffer;
         self.checkpointer.buffer.drain(..done);
-        true
+        emitted
     }
 }
 
