@@ -65,7 +65,8 @@ impl ClientState {
             self.watched,
             self.last_command,
         );
-        for part in [head.as_bytes(), &self.name, middle.as_bytes(), &self.library, b" lib-ver=", &self.library_version] {
+        for part in [head.as_bytes(), &self.name, middle.as_bytes(), &self.library, b" lib-ver=", &self.library_version]
+        {
             out.extend_from_slice(part);
         }
         out.push(b'\n');

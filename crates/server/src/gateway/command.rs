@@ -6,12 +6,65 @@ use super::words::Args;
 
 /// What a command is, for those who carry it out.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[expect(missing_docs, reason = "the names are Redis's")]
 pub(super) enum Cmd {
-    Append, Auth, Client, Command, Config, Dbsize, Decr, Decrby, Del, Discard, Echo, Exec, Exists, Expire, Expireat,
-    Expiretime, Flushall, Flushdb, Get, Getdel, Getex, Getrange, Getset, Hello, Incr, Incrby, Incrbyfloat, Info, Keys,
-    Mget, Mset, Msetnx, Multi, Persist, Pexpire, Pexpireat, Pexpiretime, Ping, Psetex, Pttl, Quit, Randomkey, Reset,
-    Scan, Select, Set, Setex, Setnx, Setrange, Strlen, Substr, Time, Touch, Ttl, Type, Unlink, Unwatch, Watch,
+    Append,
+    Auth,
+    Client,
+    Command,
+    Config,
+    Dbsize,
+    Decr,
+    Decrby,
+    Del,
+    Discard,
+    Echo,
+    Exec,
+    Exists,
+    Expire,
+    Expireat,
+    Expiretime,
+    Flushall,
+    Flushdb,
+    Get,
+    Getdel,
+    Getex,
+    Getrange,
+    Getset,
+    Hello,
+    Incr,
+    Incrby,
+    Incrbyfloat,
+    Info,
+    Keys,
+    Mget,
+    Mset,
+    Msetnx,
+    Multi,
+    Persist,
+    Pexpire,
+    Pexpireat,
+    Pexpiretime,
+    Ping,
+    Psetex,
+    Pttl,
+    Quit,
+    Randomkey,
+    Reset,
+    Scan,
+    Select,
+    Set,
+    Setex,
+    Setnx,
+    Setrange,
+    Strlen,
+    Substr,
+    Time,
+    Touch,
+    Ttl,
+    Type,
+    Unlink,
+    Unwatch,
+    Watch,
 }
 
 /// Who carries a command out.
@@ -183,7 +236,7 @@ pub(super) fn find(name: &[u8]) -> Option<&'static Spec> {
         return None;
     }
     let at = PACKED.binary_search(&pack(name)).ok()?;
-    Some(&COMMANDS[at])
+    Some(&COMMANDS[at]).filter(|spec| spec.name.len() == name.len())
 }
 
 impl Spec {
@@ -211,9 +264,8 @@ impl Spec {
     pub(super) fn reads(&self, args: Args<'_>) -> bool {
         match self.cmd {
             Cmd::Mset | Cmd::Setex | Cmd::Psetex => false,
-            Cmd::Set => (3..args.len()).any(|at| {
-                [&b"NX"[..], b"XX", b"GET", b"KEEPTTL"].iter().any(|option| args.is(at, option))
-            }),
+            Cmd::Set => (3..args.len())
+                .any(|at| [&b"NX"[..], b"XX", b"GET", b"KEEPTTL"].iter().any(|option| args.is(at, option))),
             _ => self.keys != NO_KEYS,
         }
     }

@@ -147,7 +147,7 @@ impl Connection {
 
     /// Whether nothing is left to be done for a client that is still there.
     pub(super) fn is_idle(&self) -> bool {
-        self.replies.is_empty() && !self.replies.has_output() && (self.inbox.backlog() == 0 || !self.blocked)
+        self.replies.is_empty() && !self.replies.has_output() && (self.closing || !self.blocked)
     }
 }
 

@@ -28,8 +28,7 @@ impl Failure {
     pub(super) const TOO_LONG: Self = fixed("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
     pub(super) const CURSOR: Self = fixed("ERR invalid cursor");
     pub(super) const DB_INDEX: Self = fixed("ERR DB index is out of range");
-    pub(super) const NX_AND_OTHERS: Self =
-        fixed("ERR NX and XX, GT or LT options at the same time are not compatible");
+    pub(super) const NX_AND_OTHERS: Self = fixed("ERR NX and XX, GT or LT options at the same time are not compatible");
     pub(super) const GT_AND_LT: Self = fixed("ERR GT and LT options at the same time are not compatible");
     pub(super) const EXEC_WITHOUT_MULTI: Self = fixed("ERR EXEC without MULTI");
     pub(super) const DISCARD_WITHOUT_MULTI: Self = fixed("ERR DISCARD without MULTI");
@@ -154,6 +153,8 @@ mod tests {
         let unknown = Failure::unknown("1f-2a".parse().unwrap());
         assert!(String::from_utf8_lossy(unknown.bytes()).contains("may have been carried out"));
         let inside = Failure::in_transaction(2, "incr", &Failure::NOT_AN_INTEGER);
-        assert!(inside.bytes().starts_with(b"EXECABORT Transaction discarded because command 2 ('incr') failed: ERR value"));
+        assert!(
+            inside.bytes().starts_with(b"EXECABORT Transaction discarded because command 2 ('incr') failed: ERR value")
+        );
     }
 }

@@ -96,6 +96,11 @@ impl Inbox {
         Some(core::mem::take(&mut self.bytes))
     }
 
+    /// The buffer, of a connection that is over.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Drops everything that is not carried out: the connection is at its end.
     pub(super) fn discard(&mut self) {
         self.bytes.truncate(self.parsed);

@@ -144,6 +144,10 @@ impl Jobs {
         id
     }
 
+    pub(super) fn get(&self, id: JobId) -> Option<&Job> {
+        self.table.get(id.0 as usize)?.as_deref()
+    }
+
     pub(super) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
         self.table.get_mut(id.0 as usize)?.as_deref_mut()
     }

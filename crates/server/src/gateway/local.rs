@@ -58,8 +58,7 @@ pub(super) fn execute(
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
     match cmd {
-        Cmd::Ping => ping(args, reply)?,
-        Cmd::Echo => reply.bulk(args.get(1)),
+        Cmd::Ping | Cmd::Echo => greet(cmd, args, reply)?,
         Cmd::Select => match integer::parse(args.get(1)) {
             Some(0) => reply.ok(),
             Some(_) => return Err(Failure::DB_INDEX),
@@ -81,8 +80,13 @@ pub(super) fn execute(
     Ok(())
 }
 
-fn ping(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+/// PING and ECHO, which need to know nothing.
+///
+/// # Errors
+/// Too many words.
+pub(super) fn greet(cmd: Cmd, args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     match args.len() {
+        _ if cmd == Cmd::Echo => reply.bulk(args.get(1)),
         1 => reply.simple("PONG"),
         2 => reply.bulk(args.get(1)),
         _ => return Err(Failure::arity("ping")),

@@ -26,12 +26,14 @@ pub(super) struct Mark(u64);
 
 impl Mark {
     pub(super) const fn new(hash: u64, touch: Touch) -> Self {
-        Self((hash & KEY)
-            | match touch {
-                Touch::Read => 0,
-                Touch::Write => WRITES,
-                Touch::Queued => WRITES | QUEUED,
-            })
+        Self(
+            (hash & KEY)
+                | match touch {
+                    Touch::Read => 0,
+                    Touch::Write => WRITES,
+                    Touch::Queued => WRITES | QUEUED,
+                },
+        )
     }
 
     const fn conflicts(self, other: Self) -> bool {

@@ -100,6 +100,15 @@ impl Replies {
         self.answer(id, |out| write(&mut ReplyWriter::new(out, protocol)));
     }
 
+    /// The same with an answer that is written already.
+    pub(super) fn now_bytes(&mut self, position: Position, answer: &[u8]) {
+        if self.slots.is_empty() {
+            return self.out.extend_from_slice(answer);
+        }
+        let id = self.expect(Want::Job, Protocol::Resp2, position);
+        self.answer(id, |out| out.extend_from_slice(answer));
+    }
+
     /// A command under way.
     #[inline]
     pub(super) fn slot(&self, id: SlotId) -> Option<&Slot> {
@@ -180,14 +189,14 @@ mod tests {
         replies.answer(ids[2], |out| out.extend_from_slice(b"c"));
         replies.answer(ids[1], |out| out.extend_from_slice(b"b"));
         assert!(!replies.has_output() && replies.slot(ids[2]).is_none() && replies.slot(ids[3]).is_some());
-        replies.now(Protocol::Resp2, at, ReplyWriter::ok);
+        replies.now(Protocol::Resp2, at, |reply| reply.ok());
         replies.answer(ids[0], |out| out.extend_from_slice(b"a"));
         assert_eq!(replies.take(Vec::new()), b"abc");
         assert!(replies.late.len() == 7, "the answer behind #3 waits");
         replies.answer(ids[3], |out| out.extend_from_slice(b"d"));
         assert_eq!(replies.take(Vec::new()), b"d+OK\r\n");
         assert!(replies.is_empty() && replies.late.is_empty() && replies.ready == 0);
-        replies.now(Protocol::Resp2, at, ReplyWriter::ok);
+        replies.now(Protocol::Resp2, at, |reply| reply.ok());
         assert_eq!(replies.take(Vec::new()), b"+OK\r\n");
         assert_eq!(replies.put_back(b"x".to_vec()), b"");
         assert_eq!(replies.take(Vec::new()), b"x");

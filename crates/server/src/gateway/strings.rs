@@ -148,11 +148,7 @@ pub(super) fn set(
 }
 
 /// GETDEL.
-pub(super) fn get_and_delete(
-    args: Args<'_>,
-    view: &mut dyn View,
-    reply: &mut ReplyWriter<'_>,
-) -> Result<(), Failure> {
+pub(super) fn get_and_delete(args: Args<'_>, view: &mut dyn View, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     let Some(found) = view.get(args.get(1)) else {
         reply.null();
         return Ok(());
@@ -238,7 +234,11 @@ pub(super) fn set_many(
     for at in places {
         view.put(args.get(at), args.get(at + 1), Expiry::NEVER)?;
     }
-    if only_absent { reply.integer(1) } else { reply.ok() }
+    if only_absent {
+        reply.integer(1)
+    } else {
+        reply.ok()
+    }
     Ok(())
 }
 

@@ -1,0 +1,387 @@
+//! The gateway without its surroundings: bytes of redis clients in, bytes for them and frames for shards out.
+//!
+//! ```text
+//!   received ─► advance: parse ─┬─ fast.rs      GET, SET, DEL … of one key: straight to the engine
+//!                               └─ dispatch.rs  everything else ─► job
+//!   deliver ─► engine ─► results ─► fast answers │ run.rs: jobs go on ─► answers ─► connections that waited advance
+//! ```
+//! All connections share one session of the engine: its clock then sees every commit of every client here, so a command never
+//! reads below one that was answered before it, and fewer writes are sent round again with a later timestamp.
+//!
+//! Deliberately absent: sockets, clocks, stages (see the parent module), what commands mean (see [`super::keys`]).
+
+use std::collections::VecDeque;
+
+use timestone_seda::Origin;
+use timestone_session::{Engine, EngineConfig, OpResult, Routes, SessionError, SessionId};
+use timestone_types::{ClientId, HashSeed, Timestamp, hash_key};
+use timestone_wire::resp::{Parsed, ReplyWriter};
+
+use super::client::{ClientNumber, ClientState};
+use super::connection::{Connection, ConnectionIndex};
+use super::dispatch::Flow;
+use super::failure::Failure;
+use super::hot::HotKeys;
+use super::job::{JobId, Jobs, Operation};
+use super::limits::MAX_BACKLOG_BYTES;
+use super::replies::{SlotId, Want};
+use super::view::KEYSPACE;
+use super::words::Words;
+
+/// See the module.
+pub(super) struct Core {
+    pub(super) engine: Engine,
+    pub(super) session: SessionId,
+    pub(super) seed: HashSeed,
+    pub(super) connections: Vec<Option<Box<Connection>>>,
+    free: Vec<ConnectionIndex>,
+    /// By the net stage's slot: the connection that has it.
+    by_slot: Vec<Option<ConnectionIndex>>,
+    /// Connections with something to send or to put away.
+    pub(super) listed: Vec<ConnectionIndex>,
+    /// Connections whose waiting commands may go on.
+    ready: VecDeque<ConnectionIndex>,
+    pub(super) jobs: Jobs,
+    pub(super) hot: HotKeys,
+    /// Jobs to start.
+    pub(super) starts: VecDeque<JobId>,
+    /// Jobs that wait for a while before they start again.
+    pub(super) pausing: Vec<JobId>,
+    pub(super) scratch: Vec<u8>,
+    words: Words,
+    pub(super) random: u64,
+    pub(super) started: Timestamp,
+    pub(super) commands: u64,
+    pub(super) accepted: u64,
+    thread: usize,
+}
+
+/// What must be done about a result once nothing of the engine is borrowed.
+enum After {
+    Nothing,
+    Answered(ConnectionIndex),
+    /// A fast command met a conflict: it goes on as a job.
+    Again(ConnectionIndex, SlotId),
+    /// A job has all its answers.
+    Proceed(JobId),
+}
+
+impl Core {
+    /// A gateway of `client` on a thread; the seed makes hashes and pauses unpredictable.
+    pub(super) fn new(client: ClientId, routes: Routes, thread: usize, seed: u64) -> Result<Self, SessionError> {
+        let mut engine = Engine::new(EngineConfig::default(), client, routes, seed);
+        let session = engine.open_session()?;
+        Ok(Self {
+            engine,
+            session,
+            seed: HashSeed(seed),
+            connections: Vec::new(),
+            free: Vec::new(),
+            by_slot: Vec::new(),
+            listed: Vec::new(),
+            ready: VecDeque::new(),
+            jobs: Jobs::default(),
+            hot: HotKeys::default(),
+            starts: VecDeque::new(),
+            pausing: Vec::new(),
+            scratch: Vec::new(),
+            words: Words::default(),
+            random: seed | 1,
+            started: Timestamp::ZERO,
+            commands: 0,
+            accepted: 0,
+            thread,
+        })
+    }
+
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        hash_key(self.seed, KEYSPACE, key).0
+    }
+
+    pub(super) fn connection(&mut self, index: ConnectionIndex) -> Option<&mut Connection> {
+        self.connections.get_mut(index.0 as usize)?.as_deref_mut()
+    }
+
+    /// How many clients are connected.
+    pub(super) fn clients(&self) -> usize {
+        self.connections.iter().flatten().filter(|connection| !connection.gone).count()
+    }
+
+    /// Lists a connection to be looked after at the end of the turn.
+    pub(super) fn list(&mut self, index: ConnectionIndex) {
+        let Some(connection) = self.connection(index) else { return };
+        if !core::mem::replace(&mut connection.listed, true) {
+            self.listed.push(index);
+        }
+    }
+
+    /// A command of a connection was answered: what waited for it may go on.
+    pub(super) fn answered(&mut self, index: ConnectionIndex) {
+        self.list(index);
+        let Some(connection) = self.connection(index) else { return };
+        if connection.blocked && !core::mem::replace(&mut connection.ready, true) {
+            self.ready.push_back(index);
+        }
+    }
+}
+
+/// Connections.
+impl Core {
+    /// A client has connected.
+    pub(super) fn connect(&mut self, now: Timestamp, origin: Origin, peer: std::net::SocketAddr) {
+        self.accepted += 1;
+        let number = ClientNumber((self.accepted as i64) << 8 | (self.thread as i64 & 0xff));
+        let connection = Box::new(Connection::new(origin, ClientState::new(number, peer, now)));
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            ConnectionIndex(self.connections.len() as u32 - 1)
+        });
+        self.connections[index.0 as usize] = Some(connection);
+        let slot = origin.connection.index();
+        if self.by_slot.len() <= slot {
+            self.by_slot.resize(slot + 1, None);
+        }
+        self.by_slot[slot] = Some(index);
+    }
+
+    /// The connection of an origin, unless it is gone.
+    pub(super) fn find(&self, origin: Origin) -> Option<ConnectionIndex> {
+        let index = (*self.by_slot.get(origin.connection.index())?)?;
+        let connection = self.connections[index.0 as usize].as_deref()?;
+        (connection.origin == origin).then_some(index)
+    }
+
+    /// A client is gone. What it has asked and is under way is brought to an end; what it has queued is forgotten.
+    pub(super) fn disconnect(&mut self, origin: Origin) {
+        let Some(index) = self.find(origin) else { return };
+        self.by_slot[origin.connection.index()] = None;
+        if let Some(connection) = self.connection(index) {
+            connection.gone = true;
+            connection.closing = true;
+            connection.end_multi();
+            connection.unwatch();
+            connection.inbox.discard();
+            connection.replies.drop_output();
+        }
+        self.list(index);
+    }
+
+    /// Removes a connection that is gone and owed nothing.
+    pub(super) fn remove(&mut self, index: ConnectionIndex) -> Option<Box<Connection>> {
+        let connection = self.connections.get_mut(index.0 as usize)?.take()?;
+        self.free.push(index);
+        Some(connection)
+    }
+
+    /// Takes what a client has sent; gives back a buffer that is not needed.
+    pub(super) fn received(&mut self, now: Timestamp, index: ConnectionIndex, bytes: Vec<u8>) -> Vec<u8> {
+        let Some(connection) = self.connection(index).filter(|connection| !connection.closing) else { return bytes };
+        connection.client.last_seen = now;
+        let oldest = connection.replies.oldest();
+        let spare = connection.inbox.append(bytes, oldest);
+        if connection.inbox.backlog() > MAX_BACKLOG_BYTES {
+            tracing::warn!(
+                peer = %connection.client.peer,
+                "a redis client has sent {MAX_BACKLOG_BYTES} bytes of commands without giving them time to run; its connection is closed"
+            );
+            connection.closing = true;
+            connection.inbox.discard();
+        }
+        self.advance(now, index);
+        spare
+    }
+
+    /// Carries out a connection's commands until one must wait or they are at their end.
+    pub(super) fn advance(&mut self, now: Timestamp, index: ConnectionIndex) {
+        self.list(index);
+        loop {
+            let Self { connections, engine, commands, words, .. } = self;
+            let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
+            if !connection.may_start() {
+                connection.blocked = connection.inbox.backlog() > 0;
+                return;
+            }
+            let position = connection.inbox.position();
+            let flow = match connection.inbox.parse() {
+                Ok(Parsed::Incomplete { consumed, .. }) => {
+                    connection.inbox.consume(consumed);
+                    connection.blocked = false;
+                    return;
+                }
+                Err(error) => {
+                    let mut text = b"ERR ".to_vec();
+                    error.write(&mut text);
+                    connection.replies.now(connection.client.protocol, position, |reply| reply.error_bytes(&text));
+                    connection.closing = true;
+                    connection.inbox.discard();
+                    return;
+                }
+                Ok(Parsed::Command(command)) => {
+                    let consumed = command.consumed();
+                    let plain = super::fast::Plain::of(&command).filter(|_| connection.multi.is_none());
+                    let flow = match plain {
+                        Some(plain) => {
+                            let mut way = super::fast::Way {
+                                engine,
+                                session: self.session,
+                                seed: self.seed,
+                                now,
+                                index,
+                                protocol: connection.client.protocol,
+                                position,
+                                replies: &mut connection.replies,
+                                marks: &mut connection.marks,
+                            };
+                            connection.client.last_command = plain.name();
+                            way.start(plain)
+                        }
+                        None => {
+                            words.clear();
+                            words.push_command(&command);
+                            Flow::Elsewhere
+                        }
+                    };
+                    (flow, consumed)
+                }
+            };
+            let (flow, consumed) = flow;
+            *commands += u64::from(flow == Flow::Taken);
+            let flow = if flow == Flow::Elsewhere {
+                let words = core::mem::take(&mut self.words);
+                let flow = self.dispatch(now, index, position, &words);
+                self.words = words;
+                self.commands += u64::from(flow == Flow::Taken);
+                flow
+            } else {
+                flow
+            };
+            let Some(connection) = self.connection(index) else { return };
+            if flow == Flow::Wait {
+                connection.blocked = true;
+                return;
+            }
+            connection.inbox.consume(consumed);
+        }
+    }
+}
+
+/// The engine's results.
+impl Core {
+    /// Does everything that can be done without new input.
+    pub(super) fn work(&mut self, now: Timestamp) {
+        loop {
+            while let Some(job) = self.starts.pop_front() {
+                self.start(now, job);
+            }
+            let mut any = false;
+            while self.take_result(now) {
+                any = true;
+            }
+            while let Some(index) = self.ready.pop_front() {
+                any = true;
+                if let Some(connection) = self.connection(index) {
+                    connection.ready = false;
+                    self.advance(now, index);
+                }
+            }
+            if !any && self.starts.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Takes one result of the engine to whom it belongs.
+    fn take_result(&mut self, now: Timestamp) -> bool {
+        let Self { engine, connections, jobs, scratch, .. } = self;
+        let Some(done) = engine.next_done() else { return false };
+        let after = match Operation::unpack(done.op.0) {
+            Operation::Fast(index, slot) => {
+                let connection = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut);
+                connection.map_or(After::Nothing, |connection| answer_fast(connection, index, slot, &done.result))
+            }
+            Operation::Job(id, number) => match jobs.get_mut(id) {
+                Some(job) => {
+                    job.take_result(now, id, number, &done.result, scratch).map_or(After::Nothing, After::Proceed)
+                }
+                None => After::Nothing,
+            },
+        };
+        match after {
+            After::Nothing => {}
+            After::Answered(index) => self.answered(index),
+            After::Again(index, slot) => self.run_again(now, index, slot),
+            After::Proceed(job) => self.proceed(now, job),
+        }
+        true
+    }
+
+    /// Starts the jobs whose pause is over, and lets the engine do what is due.
+    pub(super) fn tick(&mut self, now: Timestamp) {
+        if self.engine.next_deadline().is_some_and(|at| at <= now) {
+            self.engine.tick(now);
+        }
+        let mut at = 0;
+        while at < self.pausing.len() {
+            let id = self.pausing[at];
+            if self.jobs.get_mut(id).is_none_or(|job| job.paused_until <= now) {
+                self.pausing.swap_remove(at);
+                self.starts.push_back(id);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    /// When [`Core::tick`] has something to do.
+    pub(super) fn next_deadline(&self) -> Option<Timestamp> {
+        let pauses = self.pausing.iter().filter_map(|&id| self.jobs.get(id)).map(|job| job.paused_until);
+        pauses.chain(self.engine.next_deadline()).min()
+    }
+
+    /// Whether nothing that was received is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.jobs.len() == 0
+            && self.starts.is_empty()
+            && self.connections.iter().flatten().all(|connection| connection.gone || connection.is_idle())
+    }
+}
+
+/// Answers a fast command from its result.
+fn answer_fast(connection: &mut Connection, index: ConnectionIndex, slot: SlotId, result: &OpResult<'_>) -> After {
+    let Some(&expected) = connection.replies.slot(slot) else { return After::Nothing };
+    let again = match result {
+        OpResult::Failed(error) => error.retryable() && !matches!(error, SessionError::DeadlineExceeded),
+        OpResult::Aborted(abort) => abort.retryable(),
+        _ => false,
+    };
+    if again {
+        return After::Again(index, slot);
+    }
+    connection.answer(slot, |out| {
+        let reply = &mut ReplyWriter::new(out, expected.protocol);
+        match (expected.want, result) {
+            (_, OpResult::Value(view)) => bulk_or_null(reply, view.value),
+            (Want::Ok, OpResult::Written(_)) => reply.ok(),
+            (Want::Count, OpResult::Written(_)) => reply.integer(1),
+            (_, OpResult::Written(written)) => bulk_or_null(reply, written.previous.and_then(|view| view.value)),
+            (want, OpResult::Aborted(abort)) if abort.kind() == timestone_types::AbortKind::Condition => match want {
+                Want::Count => reply.integer(0),
+                Want::Ok => reply.null(),
+                _ => bulk_or_null(reply, abort.found.and_then(|view| view.value)),
+            },
+            (_, OpResult::Aborted(abort)) => reply.error_bytes(Failure::aborted(abort).bytes()),
+            (_, OpResult::Unknown(txn)) => reply.error_bytes(Failure::unknown(*txn).bytes()),
+            (_, OpResult::Failed(error)) => reply.error_bytes(Failure::from(error).bytes()),
+            _ => reply.error_bytes(Failure::INTERNAL.bytes()),
+        }
+    });
+    After::Answered(index)
+}
+
+#[inline]
+fn bulk_or_null(reply: &mut ReplyWriter<'_>, value: Option<&[u8]>) {
+    match value {
+        Some(value) => reply.bulk(value),
+        None => reply.null(),
+    }
+}

@@ -1,0 +1,340 @@
+//! The RESP gateway: every Redis client is a Timestone client.
+//!
+//! ```text
+//!   RESP net ── bytes ──► GatewayStage ─► Core: commands ─► session::Engine ── frames ──► shard stages
+//!            ◄─ answers ──     │ one parcel a connection and turn          ◄─ answers ──
+//!                              └── map, client ids ◄──► node stage
+//! ```
+//! One gateway a reactor thread, with the connections of that thread. A command is a pure function over a view of its keys
+//! ([`keys`], [`strings`]); what makes it a transaction, retries it and keeps answers in order is common to all ([`core`], [`run`]).
+//!
+//! Where it differs from Redis, by design: one database (0); commands of one pipeline on *different* keys may take effect in any order,
+//! as in a pipeline to a Redis Cluster; a command that fails inside EXEC undoes the whole transaction; commands over the whole
+//! keyspace are refused inside MULTI; keys are not empty and at most 64 KiB, values at most 16 MiB. CLIENT LIST and INFO's counters are those of the
+//! thread that the connection is on.
+//!
+//! Invariants: answers of a connection leave in the order of its commands; a write is never reported failed when it may have been
+//! carried out; what a connection may have under way, queued and waiting is bounded ([`limits`]).
+//! Source: interfaces.md ("RESP gateway"), transactions.md ("Single keys").
+
+mod client;
+mod command;
+mod connection;
+mod core;
+mod dispatch;
+mod expiry;
+mod extended;
+mod failure;
+mod fast;
+mod glob;
+mod hot;
+mod inbox;
+mod integer;
+mod job;
+mod keys;
+mod limits;
+mod local;
+mod marks;
+mod replies;
+mod run;
+mod strings;
+#[cfg(test)]
+mod tests;
+mod view;
+mod whole;
+mod words;
+
+use std::collections::VecDeque;
+use std::hash::BuildHasher;
+
+use timestone_cluster::{MasterAnswer, MasterCommand};
+use timestone_seda::{ConnectionId, Context, Generation, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
+use timestone_session::Routes;
+use timestone_types::{ShardId, Timestamp};
+use timestone_wire::{Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId};
+
+use self::connection::ConnectionIndex;
+use self::core::Core;
+use self::limits::ASK_INTERVAL;
+use crate::assembly::GuestSeat;
+use crate::event::Event;
+
+/// The number of requests to the node stage; the engine gives it to none of its own.
+const NODE_REQUEST: RequestId = RequestId::new(1);
+
+/// The stage of the RESP gateway. See the module.
+pub(crate) struct GatewayStage {
+    name: String,
+    core: Core,
+    own: Origin,
+    net: StageId,
+    node: StageId,
+    shards: Vec<(ShardId, StageId)>,
+    /// What a full stage did not take, in order.
+    unsent: VecDeque<(StageId, Event)>,
+    /// When the node may be asked again for what is missing.
+    next_ask: Timestamp,
+    said_goodbye: bool,
+}
+
+impl GatewayStage {
+    /// The gateway in a seat, which serves the connections of the stage `net` and asks `node` for maps and client ids.
+    pub(crate) fn new(seat: GuestSeat, net: StageId, node: StageId) -> Self {
+        let seed = std::hash::RandomState::new().hash_one(seat.client.get());
+        let core = Core::new(seat.client, Routes::from(&*seat.map), seat.thread, seed);
+        let Ok(core) = core else { unreachable!("an engine without sessions has room for one") };
+        Self {
+            name: format!("gateway-{}", seat.thread),
+            core,
+            own: Origin { stage: seat.stage, connection: ConnectionId::new(0), generation: Generation::new(0) },
+            net,
+            node,
+            shards: seat.shards,
+            unsent: VecDeque::new(),
+            next_ask: Timestamp::ZERO,
+            said_goodbye: false,
+        }
+    }
+
+    fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
+        let now = ctx.now();
+        if parcel.origin.stage == self.own.stage {
+            self.replies(now, &parcel.bytes);
+            return ctx.give_buffer(parcel.bytes);
+        }
+        let (frames, bytes) = (u64::from(parcel.frames), parcel.bytes.len() as u64);
+        let Some(index) = self.core.find(parcel.origin) else { return ctx.finish_parcel(parcel) };
+        let spare = self.core.received(now, index, parcel.bytes);
+        ctx.give_buffer(spare);
+        // What waits for commands before it stays counted, so that the net stage stops reading when too much does.
+        if let Some(connection) = self.core.connection(index).filter(|connection| connection.blocked) {
+            connection.admitted.0 += frames;
+            connection.admitted.1 += bytes;
+        } else {
+            ctx.gauge(ctx.stage()).release(frames, bytes);
+        }
+    }
+
+    /// Takes reply frames of shards, or of the node.
+    fn replies(&mut self, now: Timestamp, bytes: &[u8]) {
+        let node = Frame::parse(first_frame(bytes)).ok().filter(|frame| frame.envelope().request == NODE_REQUEST);
+        match node {
+            Some(frame) => self.node_replied(now, &frame),
+            None => {
+                if let Err(error) = self.core.engine.deliver_parcel(now, bytes) {
+                    tracing::error!(%error, "a shard's answer could not be read; the request will be sent again");
+                }
+            }
+        }
+    }
+
+    fn node_replied(&mut self, now: Timestamp, frame: &Frame<'_>) {
+        match frame.kind() {
+            Kind::MapIs => {
+                if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok()) {
+                    self.core.engine.set_routes(now, Routes::from(&map));
+                }
+            }
+            Kind::MasterReply => {
+                let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
+                if let Some(MasterAnswer::Clients(block)) = answer
+                    && self.core.engine.wants_client()
+                    && let Some(client) = block.iter().next()
+                {
+                    tracing::warn!(%client, "the gateway was silent for too long and goes on under a new client id");
+                    self.core.engine.renew_client(now, client);
+                }
+            }
+            _ => {
+                tracing::warn!(kind = ?frame.kind(), "the node refused a question of the gateway; it will be asked again")
+            }
+        }
+    }
+
+    fn net_event(&mut self, ctx: &Context<'_, Event>, event: NetEvent) {
+        match event {
+            NetEvent::Connected(view) => self.core.connect(ctx.now(), view.origin, view.peer),
+            NetEvent::Disconnected { origin, .. } => self.core.disconnect(origin),
+            NetEvent::HalfClosed(origin) => {
+                if let Some(index) = self.core.find(origin) {
+                    if let Some(connection) = self.core.connection(index) {
+                        connection.half_closed = true;
+                    }
+                    self.core.list(index);
+                }
+            }
+            NetEvent::Parcel(_) | NetEvent::DialFailed { .. } => {}
+        }
+    }
+
+    /// Asks the node for a newer map or a new client id, when the engine misses one.
+    fn ask_node(&mut self, ctx: &mut Context<'_, Event>) {
+        let (routes, client) = (self.core.engine.wants_routes(), self.core.engine.wants_client());
+        if !(routes || client) || ctx.now() < self.next_ask {
+            return;
+        }
+        self.next_ask = ctx.now().saturating_add(ASK_INTERVAL);
+        let envelope = Envelope { request: NODE_REQUEST, ..Envelope::default() };
+        if routes {
+            let mut bytes = ctx.take_buffer();
+            MapPull {}.encode(&envelope, &mut bytes);
+            self.send(ctx, self.node, Event::Parcel(Parcel::new(self.own, bytes)));
+        }
+        if client {
+            let mut command = Vec::new();
+            MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
+            let mut bytes = ctx.take_buffer();
+            MasterAsk { command: &command }.encode(&envelope, &mut bytes);
+            self.send(ctx, self.node, Event::Parcel(Parcel::new(self.own, bytes)));
+        }
+    }
+
+    fn stage_of(&self, shard: ShardId) -> StageId {
+        self.shards.iter().find(|(id, _)| *id == shard).map_or(self.node, |(_, stage)| *stage)
+    }
+
+    /// Sends what the engine has for shards.
+    fn ship(&mut self, ctx: &mut Context<'_, Event>) {
+        while let Some((shard, outbox)) = self.core.engine.next_dirty() {
+            let bytes = std::mem::replace(outbox, ctx.take_buffer());
+            let to = self.stage_of(shard);
+            ctx.gauge(to).admit(0, bytes.len() as u64);
+            self.send(ctx, to, Event::Parcel(Parcel::new(self.own, bytes)));
+        }
+    }
+
+    fn send(&mut self, ctx: &mut Context<'_, Event>, to: StageId, event: Event) {
+        if !self.unsent.is_empty() {
+            self.unsent.push_back((to, event));
+        } else if let Err(event) = ctx.send(to, event) {
+            self.unsent.push_back((to, event));
+        }
+    }
+
+    fn send_again(&mut self, ctx: &mut Context<'_, Event>) {
+        while let Some((to, event)) = self.unsent.pop_front() {
+            if let Err(event) = ctx.send(to, event) {
+                self.unsent.push_front((to, event));
+                return ctx.want_turn();
+            }
+        }
+    }
+
+    /// Sends what connections are owed, closes those that are done, forgets those that are gone.
+    fn look_after_connections(&mut self, ctx: &mut Context<'_, Event>) {
+        let mut listed = std::mem::take(&mut self.core.listed);
+        for index in listed.drain(..) {
+            self.look_after(ctx, index);
+        }
+        // What could not be done now was listed again.
+        listed.append(&mut self.core.listed);
+        self.core.listed = listed;
+        if !self.core.listed.is_empty() {
+            ctx.want_turn();
+        }
+    }
+
+    fn look_after(&mut self, ctx: &mut Context<'_, Event>, index: ConnectionIndex) {
+        let Some(connection) = self.core.connection(index) else { return };
+        connection.listed = false;
+        if connection.gone {
+            connection.replies.drop_output();
+        }
+        let origin = connection.origin;
+        if connection.replies.has_output() {
+            let bytes = connection.replies.take(Vec::new());
+            if let Err(event) = ctx.send(origin.stage, Event::Parcel(Parcel::new(origin, bytes))) {
+                if let Event::Parcel(parcel) = event {
+                    connection.replies.put_back(parcel.bytes);
+                }
+                return self.core.list(index);
+            }
+            // An answer that had to wait for room may have been all that held its connection's next commands back.
+            if connection.blocked && connection.may_start() {
+                self.core.answered(index);
+                ctx.want_turn();
+            }
+        }
+        let Some(connection) = self.core.connection(index) else { return };
+        if !connection.blocked || connection.closing {
+            let (frames, bytes) = std::mem::take(&mut connection.admitted);
+            ctx.gauge(ctx.stage()).release(frames, bytes);
+        }
+        if !connection.replies.is_empty() {
+            return;
+        }
+        if connection.gone {
+            if let Some(connection) = self.core.remove(index) {
+                ctx.give_buffer(connection.inbox.into_bytes());
+            }
+            return;
+        }
+        if let Some(bytes) = connection.inbox.release() {
+            ctx.give_buffer(bytes);
+        }
+        let done = connection.closing || connection.half_closed && !connection.blocked;
+        if done && !connection.closed {
+            connection.closed = true;
+            connection.closing = true;
+            self.send(ctx, origin.stage, Event::NetCommand(NetCommand::Close(origin)));
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.core.is_quiet() && self.core.engine.unresolved() == 0
+    }
+}
+
+impl Stage<Event> for GatewayStage {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_, Event>) {
+        self.core.started = ctx.now();
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        for event in events.drain(..) {
+            match event {
+                Event::Parcel(parcel) => self.parcel(ctx, parcel),
+                Event::Net(event) => self.net_event(ctx, event),
+                Event::MapChanged(map) => self.core.engine.set_routes(ctx.now(), Routes::from(&*map)),
+                _ => debug_assert!(false, "the gateway was sent an event that is not for it"),
+            }
+        }
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+        self.send_again(ctx);
+        if !self.said_goodbye {
+            self.core.tick(ctx.now());
+        }
+        self.core.work(ctx.now());
+        self.ask_node(ctx);
+        if ctx.is_shutting_down() && !self.said_goodbye && self.is_done() {
+            self.said_goodbye = true;
+            self.core.engine.say_goodbye(ctx.now());
+        }
+        self.ship(ctx);
+        self.look_after_connections(ctx);
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        let misses = self.core.engine.wants_routes() || self.core.engine.wants_client();
+        let core = if self.said_goodbye { None } else { self.core.next_deadline() };
+        core.into_iter().chain(misses.then_some(self.next_ask)).min()
+    }
+
+    fn drained(&self) -> bool {
+        self.said_goodbye && self.unsent.is_empty() && self.core.listed.is_empty() && self.is_done()
+    }
+}
+
+/// The first frame of a run, as far as its length can be read.
+fn first_frame(bytes: &[u8]) -> &[u8] {
+    match timestone_wire::frame_length(bytes) {
+        Ok(Some(length)) => bytes.get(..length).unwrap_or_default(),
+        _ => &[],
+    }
+}

@@ -1,0 +1,288 @@
+//! The same commands to this gateway and to a real Redis, answers compared byte for byte.
+//!
+//! Ignored by default, because it needs `redis-server` (7.0) on the path:
+//! `cargo test -p timestone-server -- --ignored redis`. It starts one on a free loopback port, and stops it.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::world::{Client, World, encode, shown};
+
+struct Redis {
+    process: Child,
+    stream: TcpStream,
+}
+
+impl Redis {
+    fn start() -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let process = Command::new("redis-server")
+            .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server is on the path");
+        for _ in 0..100 {
+            if let Ok(stream) = TcpStream::connect(format!("127.0.0.1:{port}")) {
+                stream.set_read_timeout(Some(Duration::from_millis(2_000))).unwrap();
+                return Self { process, stream };
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("redis-server did not come up");
+    }
+
+    /// Sends bytes, and reads until the answer to an ECHO behind them.
+    fn ask(&mut self, bytes: &[u8]) -> Vec<u8> {
+        const END: &[u8] = b"$8\r\nthe-end!\r\n";
+        self.stream.write_all(bytes).unwrap();
+        self.stream.write_all(&encode(&["ECHO", "the-end!"])).unwrap();
+        let mut answer = Vec::new();
+        let mut piece = [0; 65_536];
+        while !answer.ends_with(END) {
+            let count = self.stream.read(&mut piece).unwrap();
+            assert!(count > 0, "redis closed the connection: {}", shown(&answer));
+            answer.extend_from_slice(&piece[..count]);
+        }
+        answer.truncate(answer.len() - END.len());
+        answer
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn compare(redis: &mut Redis, world: &mut World, client: Client, command: &[&str], history: &[String]) {
+    let bytes = encode(command);
+    let expected = redis.ask(&bytes);
+    world.post(client, &bytes);
+    let found = world.wait(client);
+    assert_eq!(found, shown(&expected), "{command:?} after {history:?}");
+}
+
+/// Words to make commands of. Times to live are long, so that no test is slow enough to see one pass.
+const KEYS: &[&str] = &["a", "b", "c", "longer-key"];
+const VALUES: &[&str] = &[
+    "",
+    "0",
+    "1",
+    "-1",
+    "10",
+    "abc",
+    "3.14",
+    "1e3",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "01",
+    " 1",
+    "+1",
+    "0x10",
+    "inf",
+    "hello world",
+    "1.5e-3",
+    "100000000000000000000",
+];
+const NUMBERS: &[&str] =
+    &["0", "1", "-1", "5", "-5", "100000", "x", "", "1.5", "9223372036854775807", "-9223372036854775808"];
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % sides
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a str]) -> &'a str {
+        from[self.roll(from.len())]
+    }
+}
+
+fn random_command<'a>(dice: &mut Dice) -> Vec<&'a str> {
+    const SHAPES: &[&str] = &[
+        "GET k",
+        "SET k v",
+        "SET k v",
+        "SET k v o",
+        "SET k v o o",
+        "SET k v t n",
+        "SET k v o t n",
+        "GETDEL k",
+        "GETEX k",
+        "GETEX k t n",
+        "GETEX k PERSIST",
+        "MGET k k k",
+        "MSET k v k v",
+        "MSETNX k v k v",
+        "DEL k",
+        "DEL k k",
+        "UNLINK k",
+        "EXISTS k k",
+        "INCR k",
+        "DECR k",
+        "INCRBY k n",
+        "DECRBY k n",
+        "INCRBYFLOAT k v",
+        "APPEND k v",
+        "STRLEN k",
+        "GETRANGE k n n",
+        "SETRANGE k m v",
+        "TYPE k",
+        "PERSIST k",
+        "SETNX k v",
+        "GETSET k v",
+        "SUBSTR k n n",
+        "SETEX k n v",
+        "TTL k",
+        "EXPIRE k l",
+        "EXPIRE k l e",
+        "EXPIRE k l e e",
+        "PERSIST k",
+        "TOUCH k",
+        "GET",
+        "GET k k",
+        "SET k",
+        "MSET k v k",
+        "INCR",
+        "NOPE k",
+        "SETRANGE k n",
+        "EXPIRE k",
+        "EXPIRE k n x",
+        "PING",
+        "PING v",
+        "PING v v",
+        "ECHO v",
+        "ECHO",
+        "SELECT 0",
+        "SELECT 1",
+        "SELECT x",
+        "MULTI",
+        "EXEC",
+        "DISCARD",
+        "UNWATCH",
+        "WATCH k",
+        "WATCH",
+        "CLIENT GETNAME",
+        "CLIENT SETNAME k",
+        "CLIENT NOPE",
+        "CLIENT ID x",
+        "CONFIG GET",
+        "COMMAND NOPE",
+        "AUTH x",
+        "AUTH x y",
+        "AUTH default y",
+        "HELLO 9",
+        "HELLO x",
+        "HELLO 3 NOPE",
+        "SCAN x",
+        "SCAN 0 COUNT 0",
+        "SCAN 0 COUNT x",
+        "SCAN 0 MATCH",
+        "DBSIZE",
+        "DBSIZE x",
+        "FLUSHDB NOPE",
+        "KEYS",
+        "RESET",
+    ];
+    let shape = dice.pick(SHAPES);
+    let mut words: Vec<&str> = shape.split(' ').collect();
+    for word in words.iter_mut().skip(1) {
+        *word = match *word {
+            "k" => dice.pick(KEYS),
+            "v" => dice.pick(VALUES),
+            "n" => dice.pick(NUMBERS),
+            "m" => dice.pick(&["0", "1", "3", "20", "-1", "x"]),
+            "l" => dice.pick(&["100", "1000", "5000", "-1", "x", "9223372036854775807"]),
+            "o" => dice.pick(&["NX", "XX", "GET", "KEEPTTL", "nope"]),
+            "e" => dice.pick(&["NX", "XX", "GT", "LT"]),
+            "t" => dice.pick(&["EX", "PX", "EXAT"]),
+            other => other,
+        };
+    }
+    // Times that pass while the test runs are left to the tables.
+    let is_brief = |word: &&str| matches!(*word, "1" | "5");
+    if words.iter().any(|word| matches!(*word, "EX" | "PX" | "EXAT" | "SETEX")) {
+        for word in words.iter_mut().filter(|word| is_brief(word)) {
+            *word = "100000000";
+        }
+    }
+    words
+}
+
+#[test]
+#[ignore = "needs redis-server 7.0 on the path"]
+fn random_commands_are_answered_as_by_redis() {
+    let seed = std::env::var("TIMESTONE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x9e37_79b9);
+    println!("TIMESTONE_SEED={seed}");
+    let mut dice = Dice(seed);
+    let mut redis = Redis::start();
+    for _ in 0..20 {
+        let mut world = World::new();
+        let client = world.connect();
+        redis.ask(&encode(&["RESET"]));
+        redis.ask(&encode(&["FLUSHALL"]));
+        let mut history = Vec::new();
+        let mut in_multi = false;
+        for _ in 0..400 {
+            let command = random_command(&mut dice);
+            // Where the gateway differs on purpose: a failing command undoes a transaction, so those hold only commands that do not fail.
+            let name = command[0];
+            if in_multi
+                && !matches!(
+                    name,
+                    "GET"
+                        | "SET"
+                        | "MGET"
+                        | "STRLEN"
+                        | "EXISTS"
+                        | "DEL"
+                        | "EXEC"
+                        | "DISCARD"
+                        | "MULTI"
+                        | "PING"
+                        | "ECHO"
+                        | "NOPE"
+                        | "TYPE"
+                )
+                || in_multi && name == "SET" && command.len() != 3
+            {
+                continue;
+            }
+            in_multi = match name {
+                "MULTI" if command.len() == 1 => true,
+                "EXEC" | "DISCARD" | "RESET" => false,
+                _ => in_multi,
+            };
+            // The bytes behind an ECHO inside MULTI are "+QUEUED": end the transaction's commands in one piece.
+            if in_multi {
+                let mut batch = encode(&["MULTI"]);
+                let mut world_batch = batch.clone();
+                for _ in 0..dice.roll(5) {
+                    let queued =
+                        [&["GET", "a"][..], &["SET", "b", "7"], &["MGET", "a", "b"], &["DEL", "c"], &["STRLEN", "a"]]
+                            [dice.roll(5)];
+                    batch.extend(encode(queued));
+                    world_batch.extend(encode(queued));
+                }
+                let end = if dice.roll(4) == 0 { "DISCARD" } else { "EXEC" };
+                batch.extend(encode(&[end]));
+                world_batch.extend(encode(&[end]));
+                in_multi = false;
+                let expected = redis.ask(&batch);
+                world.post(client, &world_batch);
+                assert_eq!(world.wait(client), shown(&expected), "{} after {history:?}", shown(&batch));
+                history.push("MULTI".to_owned());
+                continue;
+            }
+            compare(&mut redis, &mut world, client, &command, &history);
+            history.push(command.join(" "));
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! A gateway, some shards, and redis clients that a test plays: no sockets, no clock, every turn by hand.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use timestone_cluster::ShardMap;
+use timestone_seda::manual::ManualDriver;
+use timestone_seda::{
+    ConnectionId, ConnectionView, DisconnectReason, Generation, NetCommand, NetEvent, Origin, Parcel, Stage, StageId,
+};
+use timestone_types::{ClientId, ClusterId, Timestamp};
+
+use super::shards::{TestShard, Wishes};
+use crate::assembly::GuestSeat;
+use crate::event::Event;
+use crate::gateway::GatewayStage;
+
+const GATEWAY: StageId = StageId::new(0);
+const NET: StageId = StageId::new(100);
+const NODE: StageId = StageId::new(101);
+pub(super) const SHARDS: u16 = 3;
+
+/// A redis client.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Client(u32);
+
+/// See the module.
+pub(super) struct World {
+    driver: ManualDriver<Event>,
+    pub(super) now: Timestamp,
+    pub(super) wishes: Arc<Mutex<Wishes>>,
+    outputs: BTreeMap<Client, Vec<u8>>,
+    pub(super) closed: Vec<Client>,
+    clients: u32,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        // Whole seconds, so that times to live are round.
+        let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
+        let wishes: Arc<Mutex<Wishes>> = Arc::default();
+        let map = Arc::new(ShardMap::even(ClusterId::new(1), SHARDS).unwrap());
+        let shards = map.shards().iter().zip(1..).map(|(shard, stage)| (shard.id, StageId::new(stage))).collect();
+        let client = ClientId::new(9);
+        let seat = GuestSeat { stage: GATEWAY, thread: 0, client, map, shards, node: NODE };
+        let mut stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(GatewayStage::new(seat, NET, NODE))];
+        for _ in 0..SHARDS {
+            stages.push(Box::new(TestShard::new(Arc::clone(&wishes))));
+        }
+        let driver = ManualDriver::new(stages, now, 4096);
+        Self { driver, now, wishes, outputs: BTreeMap::new(), closed: Vec::new(), clients: 0 }
+    }
+
+    fn origin(client: Client) -> Origin {
+        Origin { stage: NET, connection: ConnectionId::new(client.0), generation: Generation::new(3) }
+    }
+
+    fn event(&mut self, event: Event) {
+        assert!(self.driver.send(GATEWAY, event).is_ok());
+    }
+
+    pub(super) fn connect(&mut self) -> Client {
+        let client = Client(self.clients);
+        self.clients += 1;
+        let peer = "127.0.0.1:5000".parse().unwrap();
+        let view = ConnectionView { origin: Self::origin(client), peer, dial: None, owner: Some(GATEWAY) };
+        self.event(Event::Net(NetEvent::Connected(view)));
+        client
+    }
+
+    pub(super) fn disconnect(&mut self, client: Client) {
+        let reason = DisconnectReason::Closed;
+        self.event(Event::Net(NetEvent::Disconnected { origin: Self::origin(client), dial: None, reason }));
+        self.settle();
+    }
+
+    pub(super) fn half_close(&mut self, client: Client) {
+        self.event(Event::Net(NetEvent::HalfClosed(Self::origin(client))));
+        self.settle();
+    }
+
+    /// Delivers bytes of a client, without a turn.
+    pub(super) fn post(&mut self, client: Client, bytes: &[u8]) {
+        let parcel = Parcel { origin: Self::origin(client), frames: 1, bytes: bytes.to_vec() };
+        self.event(Event::Parcel(parcel));
+    }
+
+    /// Turns until nothing happens any more at this point in time.
+    pub(super) fn settle(&mut self) {
+        for _ in 0..200 {
+            let worked = self.driver.turn();
+            let mut any = false;
+            while let Some((to, event)) = self.driver.take_sent() {
+                any = true;
+                assert_eq!(to, NET, "only the net stage is elsewhere: {event:?}");
+                match event {
+                    Event::Parcel(parcel) => {
+                        let client = Client(parcel.origin.connection.index() as u32);
+                        self.outputs.entry(client).or_default().extend_from_slice(&parcel.bytes);
+                    }
+                    Event::NetCommand(NetCommand::Close(origin)) => {
+                        self.closed.push(Client(origin.connection.index() as u32));
+                    }
+                    other => panic!("the net stage was sent {other:?}"),
+                }
+            }
+            if !worked && !any || self.wishes.lock().unwrap().hold && !any {
+                return;
+            }
+        }
+    }
+
+    /// Lets time pass, with turns at every deadline.
+    pub(super) fn pass(&mut self, span: core::time::Duration) {
+        let until = self.now.saturating_add(span);
+        loop {
+            self.settle();
+            let next = self.driver.next_deadline().unwrap_or(until).max(self.now.next()).min(until);
+            self.now = next;
+            self.driver.set_now(next);
+            self.settle();
+            if self.now >= until {
+                return;
+            }
+        }
+    }
+
+    /// What a client has been answered since the last call.
+    pub(super) fn output(&mut self, client: Client) -> Vec<u8> {
+        self.settle();
+        self.outputs.remove(&client).unwrap_or_default()
+    }
+
+    /// The same as text, with line ends written as `|`.
+    pub(super) fn text(&mut self, client: Client) -> String {
+        shown(&self.output(client))
+    }
+
+    /// Sends lines (inline commands, split at `;`) and gives the answers; time passes until there is one.
+    pub(super) fn ask(&mut self, client: Client, lines: &str) -> String {
+        let lines: String = lines.split(';').map(|line| format!("{}\r\n", line.trim())).collect();
+        self.post(client, lines.as_bytes());
+        self.wait(client)
+    }
+
+    /// Lets time pass until a client has an answer.
+    pub(super) fn wait(&mut self, client: Client) -> String {
+        for _ in 0..30_000 {
+            let answer = self.text(client);
+            if !answer.is_empty() {
+                return answer;
+            }
+            self.pass(core::time::Duration::from_millis(1));
+        }
+        panic!("no answer came");
+    }
+
+    pub(super) fn begin_shutdown(&mut self) {
+        self.driver.begin_shutdown();
+    }
+
+    pub(super) fn is_drained(&self) -> bool {
+        self.driver.is_drained()
+    }
+}
+
+pub(super) fn shown(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).replace("\r\n", "|")
+}
+
+/// A command in the form that clients send.
+pub(super) fn encode<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
+    let mut out = format!("*{}\r\n", words.len()).into_bytes();
+    for word in words {
+        out.extend_from_slice(format!("${}\r\n", word.as_ref().len()).as_bytes());
+        out.extend_from_slice(word.as_ref());
+        out.extend_from_slice(b"\r\n");
+    }
+    out
+}
