@@ -182,7 +182,7 @@ fn seeds(usual: u64) -> u64 {
 #[test]
 fn a_small_device_serves_for_ever() {
     let mut dropped = 0;
-    for seed in 1..seeds(5) {
+    for seed in 1..seeds(8) {
         let config = MftlConfig { cache_bytes: if seed % 2 == 0 { 1 << 20 } else { 0 }, ..config() };
         let mut churn = Churn::new(unruly_media(8, 48, seed), config, seed, 240, vec![20, 300, 700]);
         churn.run(120, seed > 2);

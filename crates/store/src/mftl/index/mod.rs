@@ -315,7 +315,14 @@ impl Index {
     /// Inserts a version that is not younger than the head, behind everything that is at least as young.
     fn insert_below(&mut self, id: KeyId, slot: usize, version: Version, location: Location) {
         self.further += 1;
-        let first = self.head(id, slot).older;
+        let head = *self.head(id, slot);
+        if let Some(grave) = self.grave_of(&head)
+            && version.timestamp < self.pool.get(grave).buried_to()
+        {
+            // A late version among the buried: the chain has to be walked again to know.
+            self.pool.get_mut(grave).set_buried_to(Timestamp::ZERO);
+        }
+        let first = head.older;
         let mut previous = Link::NONE;
         let mut next = first;
         while next != Link::NONE {
@@ -394,6 +401,11 @@ impl Index {
         }
         self.further -= u64::from(count);
         self.count_dead(id, slot, count);
+        let head = *self.head(id, slot);
+        let oldest = if keep_last == Link::NONE { head.version() } else { self.pool.get(keep_last).version() };
+        if let Some(grave) = self.grave_of(&head) {
+            self.pool.get_mut(grave).set_buried_to(oldest.timestamp);
+        }
     }
 
     fn count_dead(&mut self, id: KeyId, slot: usize, count: u32) {
@@ -440,6 +452,10 @@ impl Index {
         let head = *self.head(id, slot);
         let grave = self.grave_of(&head);
         let untracked = if grave.is_some() { Fate::Dead } else { Fate::Untracked };
+        // The chains of hot keys are long and most of their records were buried long ago: no walk for those.
+        if grave.is_some_and(|link| version.timestamp < self.pool.get(link).buried_to()) {
+            return Fate::Dead;
+        }
         if head.version() == version && head.location.page() == page {
             if settled && version.timestamp <= watermark && head.older == Link::NONE {
                 self.remove_key(id, slot);

@@ -63,6 +63,19 @@ impl Node {
         self.time_low = dead;
     }
 
+    /// Every version below this that the index ever named was buried; zero when that is not known.
+    pub(crate) fn buried_to(&self) -> Timestamp {
+        debug_assert!(self.is_grave());
+        Timestamp::from_nanos(u64::from(self.time_high) << 32 | u64::from(self.client))
+    }
+
+    /// Changes what is known to be buried.
+    pub(crate) fn set_buried_to(&mut self, at: Timestamp) {
+        debug_assert!(self.is_grave());
+        self.time_high = (at.as_nanos() >> 32) as u32;
+        self.client = at.as_nanos() as u32;
+    }
+
     /// The version of a node that is not a grave.
     pub(crate) fn version(&self) -> Version {
         debug_assert!(!self.is_grave());
