@@ -349,7 +349,7 @@ fn command(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
             for name in args.iter().skip(2) {
                 match find(name) {
                     Some(spec) => describe(spec, reply),
-                    None => reply.null_array(),
+                    None => reply.null(),
                 }
             }
         }
@@ -365,6 +365,7 @@ fn command(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
             reply.array(COMMANDS.len());
             COMMANDS.iter().for_each(|spec| reply.bulk(spec.name.as_bytes()));
         }
+        b"getkeys" if args.len() < 4 => return Err(Failure::arity("command|getkeys")),
         b"getkeys" => {
             let target = args.from(2);
             let invalid = || Failure::text("ERR Invalid command specified");
