@@ -449,12 +449,16 @@ fn open_stores(config: &ServerConfig, data: &DataDir, shards: &[ShardId], cluste
         let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
         let (engine, direct) = (device.engine(), device.is_direct());
         let store_id = cluster.get().rotate_left(16) ^ u64::from(shard.get());
-        let mftl = MftlConfig {
-            store_id,
-            seed: data.hash_seed(),
-            cache_bytes: config.cache_bytes / count,
-            ..MftlConfig::default()
-        };
+        let mut mftl =
+            MftlConfig { store_id, seed: data.hash_seed(), cache_bytes: config.cache_bytes / count, ..MftlConfig::default() };
+        if config.log == DeviceKind::None {
+            mftl.packing_delay = limits::PACKING_DELAY_WITHOUT_LOG;
+            mftl.partial_page_delay = limits::PACKING_DELAY_WITHOUT_LOG;
+            mftl.sync_interval = limits::SYNC_INTERVAL_WITHOUT_LOG;
+        } else {
+            mftl.packing_delay = limits::PACKING_DELAY;
+            mftl.sync_interval = limits::SYNC_INTERVAL;
+        }
         let (store, report) = Mftl::open(Box::new(device), mftl).map_err(ServerError::part)?;
         tracing::info!(
             %shard, created, ?engine, direct, keys = report.keys, read_bytes = report.read_bytes,

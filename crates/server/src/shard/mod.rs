@@ -36,7 +36,7 @@ use timestone_wire::{Frame, Frames};
 
 use crate::event::{Event, LogAppend};
 use crate::gauges::ShardGauges;
-use crate::limits::{LOG_BATCH_BYTES, PUBLISH_INTERVAL, RELEASE_INTERVAL};
+use crate::limits::{LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL, RELEASE_INTERVAL};
 use journal::Journal;
 use payload::Payloads;
 pub(crate) use peers::{Peers, own_origin};
@@ -105,16 +105,32 @@ pub(crate) struct ShardStage {
 }
 
 impl ShardStage {
+    /// Takes the frames of a parcel, a few at a time: their keys are looked at first, so that the memory behind all of them is on
+    /// its way when the first is worked on. A single load takes longer than all the work on a read.
     fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
         let mut frames = Frames::new(&parcel.bytes);
-        for frame in &mut frames {
-            match frame {
-                Ok(frame) => self.frame(ctx, parcel.origin, &frame),
-                Err(error) => {
-                    // The net stage cuts frames by the same rules; what gets here was damaged inside this process or by a peer.
-                    tracing::warn!(shard = %self.shard, %error, "a parcel holds bytes that are no frame; the rest of it is dropped");
-                    break;
+        let mut ahead: [Option<Frame<'_>>; LOOK_AHEAD] = [None; LOOK_AHEAD];
+        loop {
+            let mut count = 0;
+            for frame in frames.by_ref().take(LOOK_AHEAD) {
+                match frame {
+                    Ok(frame) => {
+                        self.hint(&frame);
+                        ahead[count] = Some(frame);
+                        count += 1;
+                    }
+                    Err(error) => {
+                        // The net stage cuts frames by the same rules; what gets here was damaged inside this process or by a peer.
+                        tracing::warn!(shard = %self.shard, %error, "a parcel holds bytes that are no frame; the rest of it is dropped");
+                        break;
+                    }
                 }
+            }
+            if count == 0 {
+                break;
+            }
+            for frame in ahead[..count].iter().flatten() {
+                self.frame(ctx, parcel.origin, frame);
             }
         }
         ctx.finish_parcel(parcel);

@@ -61,6 +61,31 @@ impl ShardStage {
         }
     }
 
+    /// Brings the memory that a frame will need on its way.
+    #[inline]
+    pub(super) fn hint(&self, frame: &Frame<'_>) {
+        match frame.kind() {
+            Kind::Get => {
+                if let Ok(get) = wire::Get::decode(frame) {
+                    let key = KeyRef::new(self.seed, get.keyspace, get.key);
+                    self.participant.prefetch(key.hash);
+                    self.store.prefetch_record(key);
+                }
+            }
+            Kind::Prepare => {
+                if let Ok(prepare) = wire::Prepare::decode(frame) {
+                    let reads = prepare.body.reads().map(|read| (read.keyspace, read.key));
+                    for (keyspace, key) in reads.chain(prepare.body.writes().map(|write| (write.keyspace, write.key))) {
+                        let key = KeyRef::new(self.seed, keyspace, key);
+                        self.participant.prefetch(key.hash);
+                        self.store.prefetch(keyspace, key.hash);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Hands a request to the core, for the first time or again (`wait` is what the core gave back then).
     pub(super) fn submit(
         &mut self,

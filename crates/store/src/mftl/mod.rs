@@ -313,6 +313,15 @@ impl Store for Mftl {
         }
     }
 
+    fn prefetch_record(&self, key: KeyRef<'_>) {
+        let Some(space) = self.spaces.get(key.keyspace) else { return };
+        let id = KeyId::of(self.seed, key);
+        if let Some((version, _)) = space.index.latest(id) {
+            let key = cache::CacheKey { keyspace: key.keyspace, id, version, key: key.bytes };
+            core::hint::black_box(self.cache.touch(key));
+        }
+    }
+
     fn put(&mut self, key: KeyRef<'_>, version: Version, value: &[u8], expires_at: Expiry) -> Result<(), StoreError> {
         self.write(key, version, Some(value), expires_at)
     }
