@@ -21,7 +21,7 @@ use super::client::{ClientNumber, ClientState};
 use super::connection::{Connection, ConnectionIndex};
 use super::dispatch::Flow;
 use super::failure::Failure;
-use super::hot::HotKeys;
+use super::hot::{Busy, HotKeys};
 use super::job::{JobId, Jobs, Operation};
 use super::limits::MAX_BACKLOG_BYTES;
 use super::replies::{SlotId, Want};
@@ -43,6 +43,7 @@ pub(super) struct Core {
     ready: VecDeque<ConnectionIndex>,
     pub(super) jobs: Jobs,
     pub(super) hot: HotKeys,
+    pub(super) busy: Busy,
     /// Jobs to start.
     pub(super) starts: VecDeque<JobId>,
     /// Jobs that wait for a while before they start again.
@@ -82,6 +83,7 @@ impl Core {
             ready: VecDeque::new(),
             jobs: Jobs::default(),
             hot: HotKeys::default(),
+            busy: Busy::new(),
             starts: VecDeque::new(),
             pausing: Vec::new(),
             scratch: Vec::new(),
@@ -195,7 +197,7 @@ impl Core {
     pub(super) fn advance(&mut self, now: Timestamp, index: ConnectionIndex) {
         self.list(index);
         loop {
-            let Self { connections, engine, commands, words, .. } = self;
+            let Self { connections, engine, busy, commands, words, .. } = self;
             let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
             if !connection.may_start() {
                 connection.blocked = connection.inbox.backlog() > 0;
@@ -231,16 +233,17 @@ impl Core {
                                 position,
                                 replies: &mut connection.replies,
                                 marks: &mut connection.marks,
+                                busy,
                             };
                             connection.client.last_command = plain.name();
                             way.start(plain)
                         }
-                        None => {
-                            words.clear();
-                            words.push_command(&command);
-                            Flow::Elsewhere
-                        }
+                        None => Flow::Elsewhere,
                     };
+                    if flow == Flow::Elsewhere {
+                        words.clear();
+                        words.push_command(&command);
+                    }
                     (flow, consumed)
                 }
             };
@@ -292,12 +295,21 @@ impl Core {
 
     /// Takes one result of the engine to whom it belongs.
     fn take_result(&mut self, now: Timestamp) -> bool {
-        let Self { engine, connections, jobs, scratch, .. } = self;
+        let Self { engine, connections, jobs, scratch, busy, .. } = self;
         let Some(done) = engine.next_done() else { return false };
         let after = match Operation::unpack(done.op.0) {
             Operation::Fast(index, slot) => {
                 let connection = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut);
-                connection.map_or(After::Nothing, |connection| answer_fast(connection, index, slot, &done.result))
+                match connection {
+                    Some(connection) => {
+                        if let Some(hash) = connection.replies.slot(slot).and_then(|slot| slot.entered) {
+                            connection.replies.note_entered(slot, None);
+                            busy.leave(hash, 1);
+                        }
+                        answer_fast(connection, index, slot, &done.result)
+                    }
+                    None => After::Nothing,
+                }
             }
             Operation::Job(id, number) => match jobs.get_mut(id) {
                 Some(job) => {

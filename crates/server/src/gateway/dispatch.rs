@@ -261,7 +261,13 @@ impl Core {
         let one_key = spec.key_places(args.len()).count() == 1;
         if spec.class == Class::Write && one_key {
             match OneWrite::of(spec.cmd, args, now) {
-                Ok(Some(write)) => return self.write_one(now, index, position, &write),
+                Ok(Some(write)) => {
+                    let flow = self.write_one(now, index, position, &write);
+                    if flow != Flow::Elsewhere {
+                        return flow;
+                    }
+                    return self.queue_on_key(now, index, position, spec, args);
+                }
                 Ok(None) => return self.queue_on_key(now, index, position, spec, args),
                 Err(failure) => {
                     if let Some(connection) = self.connection(index) {
@@ -285,7 +291,7 @@ impl Core {
     }
 
     fn write_one(&mut self, now: Timestamp, index: ConnectionIndex, position: Position, write: &OneWrite<'_>) -> Flow {
-        let Self { connections, engine, session, seed, .. } = self;
+        let Self { connections, engine, session, seed, busy, .. } = self;
         let Some(connection) = connections[index.0 as usize].as_deref_mut() else { return Flow::Taken };
         let mut way = Way {
             engine,
@@ -297,6 +303,7 @@ impl Core {
             position,
             replies: &mut connection.replies,
             marks: &mut connection.marks,
+            busy,
         };
         way.write(write)
     }
@@ -314,6 +321,7 @@ impl Core {
         let hash = self.hash(key);
         let Some(marks) = self.free_mark(index, key, Touch::Queued) else { return Flow::Wait };
         let asker = self.expect(index, position, marks);
+        self.busy.enter(hash);
         let Some(queue) = self.hot.get(hash) else {
             let id = self.open_job(now, Work::Transaction, asker, spec, args);
             self.set_queue(id, hash);

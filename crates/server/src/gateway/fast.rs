@@ -16,6 +16,7 @@ use super::command::Cmd;
 use super::connection::ConnectionIndex;
 use super::dispatch::Flow;
 use super::failure::Failure;
+use super::hot::Busy;
 use super::inbox::Position;
 use super::job::Operation;
 use super::marks::{Mark, Marks, Touch};
@@ -118,6 +119,7 @@ pub(super) struct Way<'a> {
     pub(super) position: Position,
     pub(super) replies: &'a mut Replies,
     pub(super) marks: &'a mut Marks,
+    pub(super) busy: &'a mut Busy,
 }
 
 impl Way<'_> {
@@ -134,45 +136,62 @@ impl Way<'_> {
     }
 
     #[inline]
-    fn mark(&self, key: &[u8], touch: Touch) -> Option<Mark> {
-        let mark = Mark::new(hash_key(self.seed, KEYSPACE, key).0, touch);
-        (!self.marks.blocks(mark)).then_some(mark)
+    fn hash(&self, key: &[u8]) -> u64 {
+        hash_key(self.seed, KEYSPACE, key).0
     }
 
     #[inline]
     fn read(&mut self, key: &[u8]) -> Flow {
-        let Some(mark) = self.mark(key, Touch::Read) else { return Flow::Wait };
+        let mark = Mark::new(self.hash(key), Touch::Read);
+        if self.marks.blocks(mark) {
+            return Flow::Wait;
+        }
         let slot = self.replies.expect(Want::Value, self.protocol, self.position);
         let op = OpId(Operation::Fast(self.index, slot).pack());
         let options = RequestOptions::default();
         let asked = self.engine.get_latest(self.now, self.session, KEYSPACE, key, options, op).map(drop);
-        self.asked(slot, mark, asked)
+        self.asked(slot, mark, asked);
+        Flow::Taken
     }
 
-    /// Sends a write of one key on its way.
+    /// Sends a write of one key on its way, unless others of that key are under way: then it belongs into the key's queue.
     #[inline]
     pub(super) fn write(&mut self, write: &OneWrite<'_>) -> Flow {
-        let Some(mark) = self.mark(write.key, Touch::Write) else { return Flow::Wait };
+        let hash = self.hash(write.key);
+        if self.busy.is_busy(hash) {
+            return Flow::Elsewhere;
+        }
+        let mark = Mark::new(hash, Touch::Write);
+        if self.marks.blocks(mark) {
+            return Flow::Wait;
+        }
         let slot = self.replies.expect(write.want, self.protocol, self.position);
         let op = OpId(Operation::Fast(self.index, slot).pack());
         let options = RequestOptions { return_previous: write.previous, ..RequestOptions::default() };
         let OneWrite { key, mutation, condition, .. } = *write;
         let asked =
             self.engine.write_if(self.now, self.session, KEYSPACE, key, mutation, condition, options, op).map(drop);
-        self.asked(slot, mark, asked)
+        if self.asked(slot, mark, asked) {
+            self.busy.enter(hash);
+            self.replies.note_entered(slot, Some(hash));
+        }
+        Flow::Taken
     }
 
     #[inline]
-    fn asked(&mut self, slot: SlotId, mark: Mark, asked: Result<(), SessionError>) -> Flow {
+    fn asked(&mut self, slot: SlotId, mark: Mark, asked: Result<(), SessionError>) -> bool {
         match asked {
-            Ok(()) => self.marks.add(mark, slot),
+            Ok(()) => {
+                self.marks.add(mark, slot);
+                true
+            }
             Err(error) => {
                 let failure = Failure::from(error);
                 let protocol = self.protocol;
                 self.replies.answer(slot, |out| ReplyWriter::new(out, protocol).error_bytes(failure.bytes()));
+                false
             }
         }
-        Flow::Taken
     }
 }
 

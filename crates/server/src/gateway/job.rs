@@ -126,6 +126,7 @@ impl Job {
 pub(super) struct Jobs {
     table: Vec<Option<Box<Job>>>,
     free: Vec<JobId>,
+    #[expect(clippy::vec_box, reason = "jobs move between here and the table without being copied")]
     spare: Vec<Box<Job>>,
     next_op: u64,
 }

@@ -47,6 +47,8 @@ pub(super) struct Slot {
     pub(super) protocol: Protocol,
     /// Where the command begins in the connection's stream.
     pub(super) position: Position,
+    /// The hash of the key that a fast write has entered as busy.
+    pub(super) entered: Option<u64>,
 }
 
 /// See the module.
@@ -87,7 +89,7 @@ impl Replies {
     #[inline]
     pub(super) fn expect(&mut self, want: Want, protocol: Protocol, position: Position) -> SlotId {
         let id = SlotId(self.first.wrapping_add(self.slots.len() as u32));
-        self.slots.push_back(Slot { state: State::Waiting, want, protocol, position });
+        self.slots.push_back(Slot { state: State::Waiting, want, protocol, position, entered: None });
         id
     }
 
@@ -113,6 +115,14 @@ impl Replies {
     #[inline]
     pub(super) fn slot(&self, id: SlotId) -> Option<&Slot> {
         self.slots.get(id.0.wrapping_sub(self.first) as usize).filter(|slot| slot.state == State::Waiting)
+    }
+
+    /// Notes that a fast write has entered its key as busy; `None`: that it has left.
+    #[inline]
+    pub(super) fn note_entered(&mut self, id: SlotId, hash: Option<u64>) {
+        if let Some(slot) = self.slots.get_mut(id.0.wrapping_sub(self.first) as usize) {
+            slot.entered = hash;
+        }
     }
 
     /// Answers a command under way with what `write` appends.

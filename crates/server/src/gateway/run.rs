@@ -123,13 +123,11 @@ impl Core {
                 let Job { items, words, watched, left, first_op, .. } = job;
                 let read = items.iter().map(|item| (item.spec, words.args(item.words.clone())));
                 let read = read.filter(|(spec, args)| spec.reads(*args)).flat_map(|(spec, args)| spec.keys(args));
-                let mut place = 0;
-                for key in read.chain(watched.iter().map(|watched| &*watched.key)) {
+                for (place, key) in (0..).zip(read.chain(watched.iter().map(|watched| &*watched.key))) {
                     let op = OpId(Operation::Job(id, *first_op + place).pack());
                     if let Step::Pending(_) = self.engine.get(now, txn, KEYSPACE, key, op)? {
                         *left += 1;
                     }
-                    place += 1;
                 }
             }
             Work::Whole(_) => {
@@ -337,6 +335,7 @@ impl Core {
             self.answered(asker.connection);
         }
         if let Some(hash) = job.queue {
+            self.busy.leave(hash, job.items.len());
             match (self.hot.get(hash), job.next) {
                 (Some(queue), Some(next)) => {
                     self.hot.set(hash, super::hot::HotKey { running: next, ..queue });

@@ -95,6 +95,25 @@ fn a_hot_counter_is_incremented_by_many_in_few_transactions() {
 }
 
 #[test]
+fn plain_writes_of_a_hot_key_are_combined_too_and_the_last_one_stays() {
+    let mut world = World::new();
+    let clients: Vec<_> = (0..20).map(|_| world.connect()).collect();
+    for (number, &client) in clients.iter().enumerate() {
+        let lines: String = (0..16).map(|round| format!("SET k {number}.{round}\r\n")).collect();
+        world.post(client, lines.as_bytes());
+        world.post(client, b"GET k\r\n");
+    }
+    world.settle();
+    let answers: Vec<String> = clients.iter().map(|&client| world.text(client)).collect();
+    // Other clients may write in between.
+    let whole = |answer: &String| answer.starts_with(&"+OK|".repeat(16)) && answer.matches('$').count() == 1;
+    assert!(answers.iter().all(whole), "{answers:?}");
+    let seen = world.wishes.lock().unwrap().seen.clone();
+    assert!(seen["write"] + seen["prepare"] < 60, "{seen:?} for 320 writes");
+    assert_eq!(world.ask(clients[0], "SET k x; SET k y; GET k"), "+OK|+OK|$1|y|");
+}
+
+#[test]
 fn a_failing_command_among_combined_ones_fails_alone() {
     let mut world = World::new();
     let client = world.connect();

@@ -12,7 +12,7 @@ use super::world::{Client, World, encode, shown};
 
 struct Redis {
     process: Child,
-    stream: TcpStream,
+    stream: Option<TcpStream>,
 }
 
 impl Redis {
@@ -23,10 +23,13 @@ impl Redis {
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server is on the path");
+        // Stopped when dropped, whatever happens from here on.
+        let mut redis = Self { process, stream: None };
         for _ in 0..100 {
             if let Ok(stream) = TcpStream::connect(format!("127.0.0.1:{port}")) {
                 stream.set_read_timeout(Some(Duration::from_millis(2_000))).unwrap();
-                return Self { process, stream };
+                redis.stream = Some(stream);
+                return redis;
             }
             std::thread::sleep(Duration::from_millis(50));
         }
@@ -36,12 +39,13 @@ impl Redis {
     /// Sends bytes, and reads until the answer to an ECHO behind them.
     fn ask(&mut self, bytes: &[u8]) -> Vec<u8> {
         const END: &[u8] = b"$8\r\nthe-end!\r\n";
-        self.stream.write_all(bytes).unwrap();
-        self.stream.write_all(&encode(&["ECHO", "the-end!"])).unwrap();
+        let stream = self.stream.as_mut().unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.write_all(&encode(&["ECHO", "the-end!"])).unwrap();
         let mut answer = Vec::new();
         let mut piece = [0; 65_536];
         while !answer.ends_with(END) {
-            let count = self.stream.read(&mut piece).unwrap();
+            let count = stream.read(&mut piece).unwrap();
             assert!(count > 0, "redis closed the connection: {}", shown(&answer));
             answer.extend_from_slice(&piece[..count]);
         }

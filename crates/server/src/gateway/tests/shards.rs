@@ -22,6 +22,9 @@ struct Record {
     expires_at: Expiry,
 }
 
+/// A write that is prepared: what, key, value, expiry.
+type Body = (WriteKind, Vec<u8>, Vec<u8>, Expiry);
+
 /// What a test may ask of the shards, and what it may see.
 #[derive(Debug, Default)]
 pub(super) struct Wishes {
@@ -43,7 +46,7 @@ pub(super) struct TestShard {
     keys: BTreeMap<Vec<u8>, Vec<Record>>,
     reads: BTreeMap<Vec<u8>, Timestamp>,
     prepared: BTreeMap<Vec<u8>, TxnId>,
-    bodies: BTreeMap<TxnId, Vec<(WriteKind, Vec<u8>, Vec<u8>, Expiry)>>,
+    bodies: BTreeMap<TxnId, Vec<Body>>,
     outcomes: BTreeMap<TxnId, Timestamp>,
     waiting: VecDeque<(Origin, Vec<u8>)>,
     fence: Timestamp,

@@ -104,7 +104,7 @@ impl World {
                     other => panic!("the net stage was sent {other:?}"),
                 }
             }
-            if !worked && !any || self.wishes.lock().unwrap().hold && !any {
+            if !any && (!worked || self.wishes.lock().unwrap().hold) {
                 return;
             }
         }
