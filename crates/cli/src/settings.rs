@@ -170,6 +170,10 @@ impl ServeArgs {
     }
 }
 
+/// What is logged when nobody says otherwise: a start in a handful of lines. The storage crates' own lines repeat in detail what the
+/// server sums up for each shard.
+const DEFAULT_FILTER: &str = "info,timestone_flash=warn,timestone_store=warn,timestone_wal=warn";
+
 /// All settings in force.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings(Vec<Setting>);
@@ -215,13 +219,13 @@ impl Settings {
         if self.find(name).value.is_empty() { Ok(None) } else { self.parse(name, parse).map(Some) }
     }
 
-    /// Which log lines to write: as set, else as `RUST_LOG` says, else from `info` on.
+    /// Which log lines to write: as set, else as `RUST_LOG` says, else the usual ones.
     pub(crate) fn log_filter(&self) -> String {
         let set = &self.find("log-filter").value;
         if !set.is_empty() {
             return set.clone();
         }
-        std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()).unwrap_or_else(|| "info".to_owned())
+        std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()).unwrap_or_else(|| DEFAULT_FILTER.to_owned())
     }
 
     /// How log lines look.
