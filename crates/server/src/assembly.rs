@@ -23,6 +23,7 @@ use crate::config::{MasterPlace, ServerConfig};
 use crate::datadir::DataDir;
 use crate::error::ServerError;
 use crate::event::Event;
+use crate::http::HttpServer;
 use crate::gauges::{LogGauges, ShardGauges};
 use crate::limits;
 use crate::log_stage::LogStage;
@@ -59,6 +60,7 @@ pub(crate) struct Assembled {
     pub(crate) clock: Arc<SystemClock>,
     pub(crate) native: Option<SocketAddr>,
     pub(crate) resp: Option<SocketAddr>,
+    pub(crate) http: Option<HttpServer>,
     pub(crate) guests: Vec<GuestSeat>,
     pub(crate) observed: Arc<Observed>,
 }
@@ -107,10 +109,11 @@ pub(crate) fn assemble(
     let table = ShardTable::default();
     let mut native = native_nets(config, &plan, &table)?;
     let mut resp = resp_nets(config, &plan)?;
+    let http = config.http.map(HttpServer::bind).transpose()?;
     let addresses = ServerAddresses {
         native: config.advertise.or(native.address).map(address_of).transpose()?,
         resp: resp.address.map(address_of).transpose()?,
-        http: config.http.map(address_of).transpose()?,
+        http: http.as_ref().map(|http| address_of(http.address())).transpose()?,
     };
     let mut place = join_cluster(config, &data, &clock, addresses)?;
     if place.shards.len() != usize::from(data.identity().shards) {
@@ -228,6 +231,7 @@ pub(crate) fn assemble(
         clock,
         native: native.address,
         resp: resp.address,
+        http,
         guests: seats,
         observed,
     })

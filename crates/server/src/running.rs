@@ -61,7 +61,7 @@ impl Server {
     /// # Errors
     /// Whatever keeps it from starting, in words for the person at the terminal.
     pub fn start(config: &ServerConfig) -> Result<Self, ServerError> {
-        Self::run(config, assemble(config, false, |_| Vec::new())?)
+        Self::run(assemble(config, false, |_| Vec::new())?)
     }
 
     /// The same, with one stage of the owner's on every reactor thread; `guests` makes them once their seats are known.
@@ -69,15 +69,11 @@ impl Server {
     /// # Errors
     /// As [`Server::start`].
     pub fn start_with(config: &ServerConfig, guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>) -> Result<Self, ServerError> {
-        Self::run(config, assemble(config, true, guests)?)
+        Self::run(assemble(config, true, guests)?)
     }
 
-    fn run(config: &ServerConfig, assembled: Assembled) -> Result<Self, ServerError> {
-        let Assembled { stages, layout, runtime, clock, native, resp, guests, observed } = assembled;
-        let http = match config.http {
-            Some(address) => Some(HttpServer::bind(address)?),
-            None => None,
-        };
+    fn run(assembled: Assembled) -> Result<Self, ServerError> {
+        let Assembled { stages, layout, runtime, clock, native, resp, http, guests, observed } = assembled;
         let time = move || clock.now();
         let handle = Runtime::start(stages, layout, time, runtime).map_err(ServerError::part)?;
         let http = match http {
@@ -139,6 +135,8 @@ pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
         ("clock_source".to_owned(), observed.clock.source().to_string()),
         ("clock_error_bound".to_owned(), bound.to_string()),
     ];
+    let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    figures.push(("cpu_seconds_total".to_owned(), format!("{}.{:09}", cpu.tv_sec, cpu.tv_nsec)));
     let mut totals: Vec<(&'static str, u64)> = Vec::new();
     for shard in &observed.shards {
         for (name, value) in shard.store() {

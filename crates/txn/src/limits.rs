@@ -46,3 +46,6 @@ const _: () = assert!(FENCE_MARGIN.as_nanos() * 10 <= shared::MAX_CLOCK_LEAD.as_
 // The coordinator turns to termination before participants lose patience by themselves.
 const _: () =
     assert!(PREPARE_RESEND.as_nanos() * (MAX_PREPARE_RESENDS as u128 + 1) <= shared::DECISION_TIMEOUT.as_nanos());
+
+/// How long a prepare waits that may have promises at other shards: a few round trips, because whoever waits for those promises waits, too.
+pub const PROMISED_WAIT: Duration = Duration::from_millis(5);

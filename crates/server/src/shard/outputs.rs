@@ -241,8 +241,11 @@ impl ShardStage {
 
     /// Puts a decided transaction's writes into the store, as far as there is room.
     fn apply(&mut self, ctx: &mut Context<'_, Event>, work: Unapplied) {
-        if !self.unapplied.is_empty() || !self.try_apply(ctx, work) {
-            // `try_apply` has queued the rest, or the queue is not empty and order does not matter.
+        if self.unapplied.is_empty() {
+            // What does not fit is queued by it.
+            self.try_apply(ctx, work);
+        } else {
+            self.unapplied.push_back(work);
         }
     }
 

@@ -16,6 +16,7 @@
 
 use std::collections::VecDeque;
 
+use timestone_io::{HUGE_PAGE_BYTES, Region};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
 use super::index::KeyId;
@@ -103,9 +104,11 @@ const TOUCHED_BYTES: usize = 640;
 /// Bytes of a line of the processor's cache.
 const LINE_BYTES: usize = 64;
 
+/// Segments of one memory region.
+const SEGMENTS_PER_REGION: usize = HUGE_PAGE_BYTES / SEGMENT_BYTES;
+
 #[derive(Debug, Default)]
 struct Segment {
-    bytes: Box<[u8]>,
     used: usize,
 }
 
@@ -114,6 +117,10 @@ pub(crate) struct Cache {
     buckets: Vec<[u64; WAYS]>,
     ghosts: Vec<u32>,
     segments: Vec<Segment>,
+    /// The memory of the segments, in their order.
+    regions: Vec<Region>,
+    /// What a segment held that is being given up.
+    scratch: Vec<u8>,
     free: Vec<u32>,
     /// Oldest first; the last of each is being filled.
     small: VecDeque<u32>,
@@ -135,6 +142,8 @@ impl Cache {
             buckets: vec![[0; WAYS]; buckets],
             ghosts: vec![0; ghosts],
             segments: Vec::new(),
+            regions: Vec::new(),
+            scratch: Vec::new(),
             free: Vec::new(),
             small: VecDeque::new(),
             main: VecDeque::new(),
@@ -145,7 +154,7 @@ impl Cache {
     /// Bytes of memory in use, as far as the table is touched in proportion to the log.
     pub(crate) fn bytes(&self) -> u64 {
         let table = (self.buckets.len() * WAYS * 8 + self.ghosts.len() * 4) as u64;
-        (self.segments.iter().map(|segment| segment.bytes.len()).sum::<usize>()) as u64 + table
+        (self.segments.len() * SEGMENT_BYTES) as u64 + table
     }
 
     /// How many main-queue segments there are room for: the rest is the small queue's tenth and one spare.
@@ -201,7 +210,17 @@ impl Cache {
     }
 
     fn record(&self, place: Place) -> &[u8] {
-        &self.segments[place.segment as usize].bytes[place.offset as usize..]
+        &self.bytes_of(place.segment)[place.offset as usize..]
+    }
+
+    fn bytes_of(&self, segment: u32) -> &[u8] {
+        let start = segment as usize % SEGMENTS_PER_REGION * SEGMENT_BYTES;
+        &self.regions[segment as usize / SEGMENTS_PER_REGION][start..start + SEGMENT_BYTES]
+    }
+
+    fn bytes_of_mut(&mut self, segment: u32) -> &mut [u8] {
+        let start = segment as usize % SEGMENTS_PER_REGION * SEGMENT_BYTES;
+        &mut self.regions[segment as usize / SEGMENTS_PER_REGION][start..start + SEGMENT_BYTES]
     }
 
     fn filed_under(&self, place: Place) -> CacheKey<'_> {
@@ -251,7 +270,7 @@ impl Cache {
         let remembered = self.ghosts[ghost] != 0 && self.ghosts[ghost] == (family >> 32) as u32;
         let Some(place) = self.reserve(remembered, bytes) else { return };
         let at = place.offset as usize;
-        let out = &mut self.segments[place.segment as usize].bytes[at..at + bytes];
+        let out = &mut self.bytes_of_mut(place.segment)[at..at + bytes];
         put_u32(out, 0, value.len() as u32);
         put_u16(out, 4, key.id.segment);
         put_u16(out, 6, key.key.len() as u16);
@@ -305,21 +324,34 @@ impl Cache {
                 None => return None,
             }
         }
-        Some(self.take_free())
+        self.take_free()
     }
 
-    fn take_free(&mut self) -> u32 {
+    /// A segment that holds nothing; none when the system has no memory for another.
+    fn take_free(&mut self) -> Option<u32> {
         if let Some(segment) = self.free.pop() {
-            return segment;
+            return Some(segment);
         }
-        self.segments.push(Segment { bytes: vec![0; SEGMENT_BYTES].into_boxed_slice(), used: 0 });
-        (self.segments.len() - 1) as u32
+        if self.segments.len() == self.regions.len() * SEGMENTS_PER_REGION {
+            match Region::new(HUGE_PAGE_BYTES) {
+                Ok(region) => self.regions.push(region),
+                Err(error) => {
+                    tracing::warn!(%error, "no memory for more of the record cache; it stays as large as it is");
+                    self.max_segments = self.segments.len();
+                    return None;
+                }
+            }
+        }
+        self.segments.push(Segment::default());
+        Some((self.segments.len() - 1) as u32)
     }
 
     /// Empties a segment; what was asked for moves to the main queue, unless `all` must go.
     fn give_up(&mut self, segment: u32, all: bool) {
-        let mut bytes = core::mem::take(&mut self.segments[segment as usize].bytes);
         let used = core::mem::replace(&mut self.segments[segment as usize].used, 0);
+        let mut bytes = core::mem::take(&mut self.scratch);
+        bytes.clear();
+        bytes.extend_from_slice(&self.bytes_of(segment)[..used]);
         let mut at = 0;
         while at < used {
             let place = Place { segment, offset: at as u32 };
@@ -338,7 +370,7 @@ impl Cache {
             }
             at += length;
         }
-        core::mem::swap(&mut self.segments[segment as usize].bytes, &mut bytes);
+        self.scratch = bytes;
         self.free.push(segment);
     }
 
@@ -369,14 +401,13 @@ impl Cache {
             if self.free.is_empty() && self.segments.len() == self.max_segments {
                 return;
             }
-            let fresh = self.take_free();
+            let Some(fresh) = self.take_free() else { return };
             self.main.push_back(fresh);
         }
         let Some(&last) = self.main.back() else { return };
-        let segment = &mut self.segments[last as usize];
-        let offset = segment.used;
-        segment.bytes[offset..offset + record.len()].copy_from_slice(record);
-        segment.used += record.len();
+        let offset = self.segments[last as usize].used;
+        self.bytes_of_mut(last)[offset..offset + record.len()].copy_from_slice(record);
+        self.segments[last as usize].used += record.len();
         self.file(hash, frequency, Place { segment: last, offset: offset as u32 });
     }
 }

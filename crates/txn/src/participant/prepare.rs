@@ -21,7 +21,7 @@ use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Kept, Phase, Place, Slot, Written};
 use super::{AfterAbort, Participant, Pending};
 use crate::Refusal;
-use crate::limits::{FENCE_MARGIN, MAX_KEPT_OUTCOMES, MAX_PREPARED};
+use crate::limits::{FENCE_MARGIN, MAX_KEPT_OUTCOMES, MAX_PREPARED, PROMISED_WAIT};
 
 /// What validation found.
 #[derive(Clone, Copy, Debug)]
@@ -91,22 +91,30 @@ impl Participant {
             Verdict::Later(at) => {
                 self.refuse(prepare, AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) }, leaves_no_trace, out);
             }
-            Verdict::Blocked(slot, reason) => match self.may_wait(now, prepare.wait) {
-                Some(deadline) if self.waiting_pays(slot, prepare, &reason) => {
+            Verdict::Blocked(slot, reason) => match self.may_wait_for(now, slot, prepare, &reason) {
+                Some(deadline) => {
                     self.park(token, self.table.handle(slot), false, deadline, out);
                 }
-                _ => self.refuse(prepare, reason, leaves_no_trace, out),
+                None => self.refuse(prepare, reason, leaves_no_trace, out),
             },
             Verdict::Stale(_) if prepare.wait != Wait::No => out.push(Output::Again { token, wait: Wait::No }),
             Verdict::Stale(reason) | Verdict::No(reason) => self.refuse(prepare, reason, leaves_no_trace, out),
         }
     }
 
-    /// Whether a prepare should wait for the decision about `holder`. Wait-die: what has promises at other shards waits only for
-    /// lower timestamps, so that no two transactions wait for each other at two shards. A key that was *read* and is being written is
-    /// not worth a wait: when the other one commits, the read is stale.
-    fn waiting_pays(&self, holder: Slot, prepare: &Prepare<'_>, reason: &AbortReason) -> bool {
-        reason.kind != AbortKind::Prepared && (prepare.single || self.may_commit_at(holder) < prepare.commit)
+    /// Until when a prepare may wait for the decision about `holder`; `None`: it is refused at once. Wait-die: what has promises at
+    /// other shards waits only for lower timestamps, so that no two transactions wait for each other at two shards, and only for a
+    /// moment, because others wait for those promises. A key that was *read* and is being written is not worth a wait: when the other
+    /// one commits, the read is stale.
+    fn may_wait_for(&self, now: Timestamp, holder: Slot, prepare: &Prepare<'_>, reason: &AbortReason) -> Option<Timestamp> {
+        if reason.kind == AbortKind::Prepared {
+            return None;
+        }
+        let deadline = self.may_wait(now, prepare.wait)?;
+        if prepare.single {
+            return Some(deadline);
+        }
+        (self.may_commit_at(holder) < prepare.commit).then(|| deadline.min(now.saturating_add(PROMISED_WAIT)))
     }
 
     pub(super) fn vote(&self, prepare: &Prepare<'_>, vote: Vote, out: &mut Vec<Output>) {
@@ -390,11 +398,11 @@ impl Participant {
             Verdict::Later(at) => {
                 self.abort_promise(slot, prepare, AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) }, out);
             }
-            Verdict::Blocked(other, reason) => match self.may_wait(now, prepare.wait) {
-                Some(deadline) if self.waiting_pays(other, prepare, &reason) => {
+            Verdict::Blocked(other, reason) => match self.may_wait_for(now, other, prepare, &reason) {
+                Some(deadline) => {
                     self.park(prepare.token, self.table.handle(other), false, deadline, out);
                 }
-                _ => self.abort_promise(slot, prepare, reason, out),
+                None => self.abort_promise(slot, prepare, reason, out),
             },
             Verdict::Stale(reason) | Verdict::No(reason) => self.abort_promise(slot, prepare, reason, out),
         }

@@ -30,9 +30,9 @@ use segment::{Head, Segment};
 /// How many parts an index is cut into.
 pub(crate) const SEGMENTS: usize = 1024;
 /// A put looks at this many further versions for dead ones; once in [`LONG_WALK_EVERY`] puts it looks at all.
-const SHORT_WALK: usize = 16;
+const SHORT_WALK: usize = 2;
 /// See [`SHORT_WALK`]: keeps puts to one very hot key from walking its whole chain each time.
-const LONG_WALK_EVERY: u64 = 64;
+const LONG_WALK_EVERY: u64 = 32;
 
 /// Where a record is, and what must be known of it without reading it: 30 bits of page, tombstone, may-expire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,0 +1,107 @@
+//! Large memory that is looked at everywhere: anonymous, zeroed when first touched, on huge pages where the system has them.
+//!
+//! A cache of a gigabyte in pages of 4 KiB needs a walk through the page tables for nearly every look; in pages of 2 MiB
+//! it needs none. A region is aligned to the size of a huge page and advised (`MADV_HUGEPAGE`); where that is not to be had it is
+//! ordinary memory. Memory is taken from the system only as it is touched.
+
+#![expect(unsafe_code, reason = "mapping memory has no safe interface")]
+
+use core::ffi::c_void;
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+use core::ptr::{NonNull, null_mut};
+use core::slice;
+use std::io;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+/// Size and alignment of a huge page, in bytes.
+pub const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
+
+/// Owned memory of whole huge pages.
+pub struct Region {
+    mapped: NonNull<c_void>,
+    mapped_bytes: usize,
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the region owns its mapping alone (no aliases are handed out but through borrows), like a `Vec<u8>`.
+unsafe impl Send for Region {}
+// SAFETY: shared access only reads.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Zeroed memory of `bytes`, rounded up to a multiple of [`HUGE_PAGE_BYTES`] (at least one).
+    ///
+    /// # Errors
+    /// The system has no room in the address space.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES);
+        // One more than asked for, so that an aligned stretch is inside; what is never touched costs nothing.
+        let mapped_bytes = bytes + HUGE_PAGE_BYTES;
+        // SAFETY: a fresh anonymous mapping at an address of the system's choice touches no memory of anybody.
+        let mapped =
+            unsafe { mmap_anonymous(null_mut(), mapped_bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+        let skip = mapped.cast::<u8>().align_offset(HUGE_PAGE_BYTES);
+        assert!(skip < HUGE_PAGE_BYTES, "an aligned address lies within the first huge page");
+        // SAFETY: `skip + bytes` is at most `mapped_bytes`, so this stays inside the mapping.
+        let start = unsafe { mapped.cast::<u8>().add(skip) };
+        // SAFETY: the stretch lies inside our own mapping, and this advice changes no content.
+        let advised = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
+        if advised.is_err() {
+            tracing::debug!("no huge pages on this system; ordinary ones will do");
+        }
+        let (Some(mapped), Some(start)) = (NonNull::new(mapped), NonNull::new(start)) else {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        };
+        Ok(Self { mapped, mapped_bytes, start, bytes })
+    }
+}
+
+impl Deref for Region {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `start..start + bytes` is mapped, readable and initialised (zeroed by the system) as long as `self` lives.
+        unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl DerefMut for Region {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only borrow.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping made in `new`; no borrow of it outlives `self`.
+        let unmapped = unsafe { munmap(self.mapped.as_ptr(), self.mapped_bytes) };
+        debug_assert!(unmapped.is_ok(), "a whole mapping can always be removed");
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_is_aligned_zeroed_and_writable_to_its_end() {
+        let mut region = Region::new(3 * 1024 * 1024).unwrap();
+        assert_eq!(region.len(), 2 * HUGE_PAGE_BYTES);
+        assert_eq!(region.as_ptr() as usize % HUGE_PAGE_BYTES, 0);
+        assert!(region.iter().step_by(4096).all(|&byte| byte == 0));
+        let last = region.len() - 1;
+        region[0] = 1;
+        region[last] = 2;
+        assert_eq!((region[0], region[last]), (1, 2));
+    }
+}
