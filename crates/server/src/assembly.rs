@@ -12,7 +12,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 
 use timestone_clock::{Clock, SystemClock};
-use timestone_cluster::{Address, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
+use timestone_cluster::{
+    Address, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap,
+};
 use timestone_flash::{FileConfig, FileDevice};
 use timestone_seda::{Layout, NetConfig, NetMetrics, NetStage, Pinning, RuntimeConfig, Stage, StageId};
 use timestone_store::{Mftl, MftlConfig, Store};
@@ -23,8 +25,8 @@ use crate::config::{MasterPlace, ServerConfig};
 use crate::datadir::DataDir;
 use crate::error::ServerError;
 use crate::event::Event;
-use crate::http::HttpServer;
 use crate::gauges::{LogGauges, ShardGauges};
+use crate::http::HttpServer;
 use crate::limits;
 use crate::log_stage::LogStage;
 use crate::native::{NativeProtocol, ShardTable};
@@ -173,7 +175,14 @@ pub(crate) fn assemble(
     }
     let mut seat = |stage: StageId, thread: usize| -> Result<GuestSeat, ServerError> {
         let client = place.client()?;
-        Ok(GuestSeat { stage, thread, client, map: Arc::new(place.map.clone()), shards: stage_of.clone(), node: plan.node() })
+        Ok(GuestSeat {
+            stage,
+            thread,
+            client,
+            map: Arc::new(place.map.clone()),
+            shards: stage_of.clone(),
+            node: plan.node(),
+        })
     };
     for thread in 0..threads {
         let seat = seat(plan.gateway(thread), thread)?;
@@ -315,7 +324,11 @@ impl Stage<Event> for Empty {
         "unused"
     }
 
-    fn handle(&mut self, _ctx: &mut timestone_seda::Context<'_, Event>, events: &mut std::collections::VecDeque<Event>) {
+    fn handle(
+        &mut self,
+        _ctx: &mut timestone_seda::Context<'_, Event>,
+        events: &mut std::collections::VecDeque<Event>,
+    ) {
         events.clear();
     }
 }
@@ -355,7 +368,8 @@ fn resp_nets(config: &ServerConfig, plan: &Plan) -> Result<Nets<RawProtocol>, Se
     let stage = |thread| {
         let share_with = (0..plan.threads).map(|thread| plan.resp(thread)).collect();
         let gateway = plan.gateway(thread);
-        let net = NetConfig { name: format!("resp-{thread}"), owner: Some(gateway), share_with, ..NetConfig::default() };
+        let net =
+            NetConfig { name: format!("resp-{thread}"), owner: Some(gateway), share_with, ..NetConfig::default() };
         NetStage::new(RawProtocol::new(gateway), net)
     };
     let mut nets = Nets { stages: (0..plan.threads).map(stage).collect(), address: None };
@@ -404,7 +418,9 @@ impl Place {
 const fn master_address(config: &ServerConfig) -> SocketAddr {
     match config.master {
         MasterPlace::Remote(address) => address,
-        MasterPlace::Embedded => SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), limits::NATIVE_PORT),
+        MasterPlace::Embedded => {
+            SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), limits::NATIVE_PORT)
+        }
     }
 }
 
@@ -424,8 +440,10 @@ fn join_cluster(
         return Ok(Place { server: registration.server, shards: registration.shards, map: registration.map, link });
     }
     let master = match data.load_master()? {
-        Some(bytes) => Master::decode(&bytes).map_err(|error| ServerError::BadMaster { path: data.master_path(), detail: error.to_string() })?,
-        None => Master::create(ClusterId::new(draw(clock)), config.cluster_shards.unwrap_or(shards_wanted)).map_err(ServerError::part)?,
+        Some(bytes) => Master::decode(&bytes)
+            .map_err(|error| ServerError::BadMaster { path: data.master_path(), detail: error.to_string() })?,
+        None => Master::create(ClusterId::new(draw(clock)), config.cluster_shards.unwrap_or(shards_wanted))
+            .map_err(ServerError::part)?,
     };
     let cluster = master.cluster();
     let mut link = MasterLink::embedded(master, Arc::clone(data));
@@ -437,7 +455,12 @@ fn join_cluster(
 }
 
 /// Opens or creates the store of every shard.
-fn open_stores(config: &ServerConfig, data: &DataDir, shards: &[ShardId], cluster: ClusterId) -> Result<Vec<Replay>, ServerError> {
+fn open_stores(
+    config: &ServerConfig,
+    data: &DataDir,
+    shards: &[ShardId],
+    cluster: ClusterId,
+) -> Result<Vec<Replay>, ServerError> {
     let count = shards.len().max(1) as u64;
     let capacity = match config.capacity_bytes {
         Some(bytes) => bytes,
@@ -453,8 +476,12 @@ fn open_stores(config: &ServerConfig, data: &DataDir, shards: &[ShardId], cluste
         let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
         let (engine, direct) = (device.engine(), device.is_direct());
         let store_id = cluster.get().rotate_left(16) ^ u64::from(shard.get());
-        let mut mftl =
-            MftlConfig { store_id, seed: data.hash_seed(), cache_bytes: config.cache_bytes / count, ..MftlConfig::default() };
+        let mut mftl = MftlConfig {
+            store_id,
+            seed: data.hash_seed(),
+            cache_bytes: config.cache_bytes / count,
+            ..MftlConfig::default()
+        };
         if config.log == DeviceKind::None {
             mftl.packing_delay = limits::PACKING_DELAY_WITHOUT_LOG;
             mftl.partial_page_delay = limits::PACKING_DELAY_WITHOUT_LOG;
@@ -490,7 +517,8 @@ fn replay_logs(
     let now = clock.now();
     if config.log == DeviceKind::Pmem {
         // Refused by the log itself, in its own words.
-        Log::open(&data.log_folder(0), LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() }).map_err(ServerError::part)?;
+        Log::open(&data.log_folder(0), LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() })
+            .map_err(ServerError::part)?;
     }
     // Logs that an earlier run wrote are replayed whatever this one is told.
     let mut folders = data.existing_log_folders()?;

@@ -233,8 +233,10 @@ fn parse_identity(path: &Path, text: &str) -> Result<Identity, ServerError> {
     struct Format {
         format: u32,
     }
-    let damaged =
-        |detail: toml::de::Error| ServerError::BadFormatFile { path: path.join(FORMAT_FILE), detail: detail.to_string() };
+    let damaged = |detail: toml::de::Error| ServerError::BadFormatFile {
+        path: path.join(FORMAT_FILE),
+        detail: detail.to_string(),
+    };
     let found: Format = toml::from_str(text).map_err(damaged)?;
     if found.format != FORMAT_VERSION {
         return Err(ServerError::OtherFormat { path: path.to_owned(), found: found.format, ours: FORMAT_VERSION });

@@ -22,7 +22,9 @@ pub enum ServerError {
         source: io::Error,
     },
     /// Another process owns the data directory.
-    #[error("data directory {path} is in use by process {pid}; stop that server, or give this one another --data directory")]
+    #[error(
+        "data directory {path} is in use by process {pid}; stop that server, or give this one another --data directory"
+    )]
     InUse {
         /// The directory.
         path: PathBuf,
@@ -30,7 +32,9 @@ pub enum ServerError {
         pid: String,
     },
     /// The data directory was written by another version.
-    #[error("data directory {path} has format {found}, this server reads format {ours}; use the Timestone version that wrote it, or another --data directory")]
+    #[error(
+        "data directory {path} has format {found}, this server reads format {ours}; use the Timestone version that wrote it, or another --data directory"
+    )]
     OtherFormat {
         /// The directory.
         path: PathBuf,
@@ -40,7 +44,9 @@ pub enum ServerError {
         ours: u32,
     },
     /// The `FORMAT` file cannot be understood.
-    #[error("{path} is damaged ({detail}); restore it from a backup of this directory: without it nothing in the directory is touched")]
+    #[error(
+        "{path} is damaged ({detail}); restore it from a backup of this directory: without it nothing in the directory is touched"
+    )]
     BadFormatFile {
         /// The file.
         path: PathBuf,
@@ -56,7 +62,9 @@ pub enum ServerError {
         found: String,
     },
     /// The directory has another number of shards than was asked for.
-    #[error("data directory {path} has {existing} shards, but {wanted} were asked for; leave --shards out: the number is fixed when the directory is created")]
+    #[error(
+        "data directory {path} has {existing} shards, but {wanted} were asked for; leave --shards out: the number is fixed when the directory is created"
+    )]
     ShardCount {
         /// The directory.
         path: PathBuf,
@@ -66,7 +74,9 @@ pub enum ServerError {
         wanted: u16,
     },
     /// A port cannot be had.
-    #[error("could not listen on {address} for {purpose}: {source}; another process may use the port: choose another one, or 0 for any free one")]
+    #[error(
+        "could not listen on {address} for {purpose}: {source}; another process may use the port: choose another one, or 0 for any free one"
+    )]
     Listen {
         /// The address.
         address: SocketAddr,
@@ -76,13 +86,17 @@ pub enum ServerError {
         source: io::Error,
     },
     /// An address that others can reach was asked for without protection.
-    #[error("refusing to listen on {address}: it is reachable from other machines, and this server has neither TLS nor authentication switched on; use a loopback address, or say --insecure")]
+    #[error(
+        "refusing to listen on {address}: it is reachable from other machines, and this server has neither TLS nor authentication switched on; use a loopback address, or say --insecure"
+    )]
     Insecure {
         /// The address.
         address: SocketAddr,
     },
     /// The log holds a record that this version does not know.
-    #[error("the log of shard {shard} holds a record of kind {kind}, which this version does not know; use the version that wrote it")]
+    #[error(
+        "the log of shard {shard} holds a record of kind {kind}, which this version does not know; use the version that wrote it"
+    )]
     UnknownRecord {
         /// The shard.
         shard: ShardId,
@@ -90,7 +104,9 @@ pub enum ServerError {
         kind: u8,
     },
     /// The log holds records of a shard that this server does not have.
-    #[error("the log in {path} holds records of shard {shard}, which this server does not own; it belongs to another data directory or cluster")]
+    #[error(
+        "the log in {path} holds records of shard {shard}, which this server does not own; it belongs to another data directory or cluster"
+    )]
     ForeignRecord {
         /// The log's folder.
         path: PathBuf,

@@ -108,7 +108,8 @@ async fn ready(State(shared): State<Shared>, RawQuery(query): RawQuery) -> impl 
     let mut text = String::new();
     if query.as_deref().is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose"))) {
         for (name, passed) in checks {
-            let _ = writeln!(text, "[{}]{name} {}", if passed { '+' } else { '-' }, if passed { "ok" } else { "failed" });
+            let _ =
+                writeln!(text, "[{}]{name} {}", if passed { '+' } else { '-' }, if passed { "ok" } else { "failed" });
         }
     }
     text.push_str(if ok { "ready\n" } else { "not ready\n" });
@@ -152,8 +153,12 @@ fn shards(page: &mut Page, observed: &Observed) {
     page.family("timestone_requests_total", "counter", "Requests that shards took, by kind.", requests);
     let votes = observed.shards.iter().flat_map(|shard| {
         let of = |vote: &str, value: u64| (format!("{{shard=\"{}\",vote=\"{vote}\"}}", shard.shard), value as f64);
-        let no = AbortKind::ALL.iter().zip(&shard.votes_no).map(move |(kind, count)| (kind.name(), count.load(Relaxed)));
-        [("yes", shard.votes_yes.load(Relaxed)), ("later", shard.votes_later.load(Relaxed))].into_iter().chain(no).map(move |(name, value)| of(name, value))
+        let no =
+            AbortKind::ALL.iter().zip(&shard.votes_no).map(move |(kind, count)| (kind.name(), count.load(Relaxed)));
+        [("yes", shard.votes_yes.load(Relaxed)), ("later", shard.votes_later.load(Relaxed))]
+            .into_iter()
+            .chain(no)
+            .map(move |(name, value)| of(name, value))
     });
     page.family("timestone_votes_total", "counter", "Votes of shards: yes, later, or the reason of a no.", votes);
     let lag = observed.shards.iter().map(|shard| {
@@ -162,7 +167,12 @@ fn shards(page: &mut Page, observed: &Observed) {
     });
     page.family("timestone_watermark_lag_seconds", "gauge", "How far the watermark trails the clock.", lag);
     let waiting = observed.shards.iter().map(|shard| (label(shard), shard.requests.load(Relaxed) as f64));
-    page.family("timestone_requests_under_way", "gauge", "Requests that wait for a decision, the log or the device.", waiting);
+    page.family(
+        "timestone_requests_under_way",
+        "gauge",
+        "Requests that wait for a decision, the log or the device.",
+        waiting,
+    );
     let prepared = observed.shards.iter().map(|shard| (label(shard), shard.prepared.load(Relaxed) as f64));
     page.family("timestone_prepared_transactions", "gauge", "Transactions promised and not yet applied.", prepared);
     for name in crate::gauges::STORE_FIGURES {
@@ -177,7 +187,12 @@ fn shards(page: &mut Page, observed: &Observed) {
         let of = |name: &str| shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value) as f64;
         (label(shard), if of("keys") > 0.0 { of("index_bytes") / of("keys") } else { 0.0 })
     });
-    page.family("timestone_store_index_bytes_per_key", "gauge", "Memory of the index for each key, further versions included.", per_key);
+    page.family(
+        "timestone_store_index_bytes_per_key",
+        "gauge",
+        "Memory of the index for each key, further versions included.",
+        per_key,
+    );
 }
 
 fn logs(page: &mut Page, observed: &Observed) {
@@ -187,32 +202,50 @@ fn logs(page: &mut Page, observed: &Observed) {
         page.family(name, kind, help, samples);
     };
     family("timestone_log_batches_total", "counter", "Batches appended.", |log| log.batches.load(Relaxed));
-    family("timestone_log_written_bytes_total", "counter", "Bytes written, headers and padding included.", |log| log.written_bytes.load(Relaxed));
-    family("timestone_log_groups_total", "counter", "Groups made durable, each by one wait for the device.", |log| log.groups.load(Relaxed));
+    family("timestone_log_written_bytes_total", "counter", "Bytes written, headers and padding included.", |log| {
+        log.written_bytes.load(Relaxed)
+    });
+    family("timestone_log_groups_total", "counter", "Groups made durable, each by one wait for the device.", |log| {
+        log.groups.load(Relaxed)
+    });
     family("timestone_log_files", "gauge", "Files that hold batches.", |log| log.files.load(Relaxed));
     family("timestone_log_space_bytes", "gauge", "Bytes of the log's files.", |log| log.space_bytes.load(Relaxed));
-    family("timestone_log_queued_bytes", "gauge", "Bytes accepted and not durable yet.", |log| log.queued_bytes.load(Relaxed));
+    family("timestone_log_queued_bytes", "gauge", "Bytes accepted and not durable yet.", |log| {
+        log.queued_bytes.load(Relaxed)
+    });
 }
 
 fn stages(page: &mut Page, injector: &Injector<Event>) {
     let snapshot = injector.metrics();
     let label = |name: &str| format!("{{stage=\"{name}\"}}");
     let mut family = |name: &str, kind: &str, help: &str, read: fn(&timestone_seda::StageSnapshot) -> f64| {
-        let samples = snapshot.stages.iter().filter(|stage| stage.turns_total > 0).map(|stage| (label(&stage.name), read(stage)));
+        let samples =
+            snapshot.stages.iter().filter(|stage| stage.turns_total > 0).map(|stage| (label(&stage.name), read(stage)));
         page.family(name, kind, help, samples);
     };
     family("timestone_stage_events_total", "counter", "Events handled.", |stage| stage.events_total as f64);
     family("timestone_stage_batches_total", "counter", "Batches they came in.", |stage| stage.batches_total as f64);
     family("timestone_stage_queue_length", "gauge", "Events waiting.", |stage| stage.queue_length as f64);
-    family("timestone_stage_refused_total", "counter", "Events refused because the queue was full.", |stage| stage.refused_total as f64);
-    family("timestone_stage_service_seconds", "gauge", "Mean time for each event, sampled.", |stage| stage.service_per_event().as_secs_f64());
-    family("timestone_stage_wait_seconds", "gauge", "Mean wait of a batch in the queue, sampled.", |stage| stage.wait_mean().as_secs_f64());
+    family("timestone_stage_refused_total", "counter", "Events refused because the queue was full.", |stage| {
+        stage.refused_total as f64
+    });
+    family("timestone_stage_service_seconds", "gauge", "Mean time for each event, sampled.", |stage| {
+        stage.service_per_event().as_secs_f64()
+    });
+    family("timestone_stage_wait_seconds", "gauge", "Mean wait of a batch in the queue, sampled.", |stage| {
+        stage.wait_mean().as_secs_f64()
+    });
 }
 
 fn clock(page: &mut Page, observed: &Observed) {
     let bound = observed.clock.error_bound();
     let one = |value: f64| [(String::new(), value)];
-    page.family("timestone_clock_error_bound_seconds", "gauge", "How far the clock may be off.", one(bound.bound.as_secs_f64()));
+    page.family(
+        "timestone_clock_error_bound_seconds",
+        "gauge",
+        "How far the clock may be off.",
+        one(bound.bound.as_secs_f64()),
+    );
     let synchronised = f64::from(u8::from(bound.synchronised));
     page.family("timestone_clock_synchronised", "gauge", "Whether anything disciplines the clock.", one(synchronised));
     let uptime = observed.clock.now().since(observed.started).as_secs_f64();
@@ -221,12 +254,18 @@ fn clock(page: &mut Page, observed: &Observed) {
 
 fn nets(page: &mut Page, observed: &Observed) {
     type Read = fn(&timestone_seda::NetSnapshot) -> u64;
-    let snapshots: Vec<_> =
-        observed.nets.iter().enumerate().map(|(index, (kind, net))| (format!("{{protocol=\"{kind}\",net=\"{index}\"}}"), net.snapshot())).collect();
+    let snapshots: Vec<_> = observed
+        .nets
+        .iter()
+        .enumerate()
+        .map(|(index, (kind, net))| (format!("{{protocol=\"{kind}\",net=\"{index}\"}}"), net.snapshot()))
+        .collect();
     let families: [(&str, &str, &str, Read); 5] = [
         ("timestone_net_connections", "gauge", "Open connections.", |net| net.connections),
         ("timestone_net_accepted_total", "counter", "Connections accepted.", |net| net.accepted_total),
-        ("timestone_net_broken_total", "counter", "Connections closed because they broke the protocol.", |net| net.broken_total),
+        ("timestone_net_broken_total", "counter", "Connections closed because they broke the protocol.", |net| {
+            net.broken_total
+        }),
         ("timestone_net_busy_total", "counter", "Frames answered with busy.", |net| net.frames_busy_total),
         ("timestone_net_received_bytes_total", "counter", "Bytes received.", |net| net.bytes_received_total),
     ];

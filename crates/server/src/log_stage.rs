@@ -84,7 +84,9 @@ impl LogStage {
             match event {
                 LogEvent::Durable { shard, batch } => self.tell(ctx, shard, Event::LogDurable { batch }),
                 LogEvent::PleaseCarry { shard, below } => self.tell(ctx, shard, Event::LogCarry { below }),
-                LogEvent::Degraded(error) => tracing::warn!(%error, "the log cannot make its next file; it goes on in the current one"),
+                LogEvent::Degraded(error) => {
+                    tracing::warn!(%error, "the log cannot make its next file; it goes on in the current one")
+                }
                 LogEvent::Failed(error) => {
                     tracing::error!(%error, "the log failed: no write is acknowledged any more; restart the server when the cause is removed");
                     for (_, stage) in self.shards.clone() {

@@ -92,10 +92,13 @@ impl Protocol for NativeProtocol {
             Break::TooLong { needed, bound } => {
                 (ErrorCode::Malformed, format!("a frame of {needed} bytes is longer than the {bound} that are allowed"))
             }
-            Break::TooManyConnections { bound } => {
-                (ErrorCode::Busy, format!("this server has {bound} connections already; close some, or use another server"))
+            Break::TooManyConnections { bound } => (
+                ErrorCode::Busy,
+                format!("this server has {bound} connections already; close some, or use another server"),
+            ),
+            Break::ShuttingDown => {
+                (ErrorCode::Unavailable, "this server is shutting down; use another one, or come back".to_owned())
             }
-            Break::ShuttingDown => (ErrorCode::Unavailable, "this server is shutting down; use another one, or come back".to_owned()),
         };
         let envelope = Envelope { epoch: Epoch::ZERO, map_version: MapVersion::default(), ..Envelope::default() };
         ErrorReply::new(code, &words).encode(&envelope, out);

@@ -68,7 +68,10 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::start`].
-    pub fn start_with(config: &ServerConfig, guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>) -> Result<Self, ServerError> {
+    pub fn start_with(
+        config: &ServerConfig,
+        guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+    ) -> Result<Self, ServerError> {
         Self::run(assemble(config, true, guests)?)
     }
 

@@ -111,8 +111,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for stage in snapshot.stages {
             println!(
                 "{:12} events {:10} batches {:9} turns {:9} service {:?} wait {:?} refused {}",
-                stage.name, stage.events_total, stage.batches_total, stage.turns_total, stage.service_per_event(),
-                stage.wait_mean(), stage.refused_total
+                stage.name,
+                stage.events_total,
+                stage.batches_total,
+                stage.turns_total,
+                stage.service_per_event(),
+                stage.wait_mean(),
+                stage.refused_total
             );
         }
     }

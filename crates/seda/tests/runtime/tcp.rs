@@ -8,8 +8,8 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use timestone_seda::{
-    AdmissionLimit, Break, Context, DialId, DisconnectReason, Handle, Layout, NetCommand, NetConfig, NetEvent, NetMetrics,
-    NetStage, Parcel, Runtime, RuntimeConfig, Stage, StageId,
+    AdmissionLimit, Break, Context, DialId, DisconnectReason, Handle, Layout, NetCommand, NetConfig, NetEvent,
+    NetMetrics, NetStage, Parcel, Runtime, RuntimeConfig, Stage, StageId,
 };
 
 use crate::support::{Echo, Event, HEADER, Lengths, encode, eventually, now};

@@ -16,7 +16,8 @@ use timestone_cluster::{
 use timestone_seda::Origin;
 use timestone_types::{ClientId, ClusterId, ShardId};
 use timestone_wire::{
-    Envelope, ErrorCode, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, ProtocolVersion, RequestId, Role, Welcome,
+    Envelope, ErrorCode, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, ProtocolVersion, RequestId, Role,
+    Welcome,
 };
 
 use crate::datadir::DataDir;
@@ -248,7 +249,10 @@ fn ask(stream: &mut TcpStream, frame: &[u8]) -> Result<Vec<u8>, Attempt> {
     stream.write_all(frame)?;
     let mut head = [0u8; 4];
     stream.read_exact(&mut head)?;
-    let length = timestone_wire::frame_length(&head).ok().flatten().ok_or_else(|| Attempt::Refused("it does not speak the native protocol".to_owned()))?;
+    let length = timestone_wire::frame_length(&head)
+        .ok()
+        .flatten()
+        .ok_or_else(|| Attempt::Refused("it does not speak the native protocol".to_owned()))?;
     let mut bytes = vec![0; length];
     bytes[..4].copy_from_slice(&head);
     stream.read_exact(&mut bytes[4..])?;

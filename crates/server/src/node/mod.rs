@@ -20,8 +20,8 @@ use timestone_cluster::{MasterAnswer, MasterCommand, ServerId, ShardMap};
 use timestone_seda::{Context, NetEvent, Origin, Parcel, Stage, StageId};
 use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp};
 use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Limits, MapIs, MasterReply, Message, Role,
-    StatusListWriter, Welcome,
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Limits, MapIs, MasterReply, Message,
+    Role, StatusListWriter, Welcome,
 };
 
 use crate::event::Event;
@@ -104,7 +104,9 @@ impl NodeStage {
             _ => {
                 let shard = frame.envelope().shard;
                 let words = format!("shard {shard} is not on this server; fetch the shard map again");
-                self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(ErrorCode::WrongShard, &words).encode(envelope, out));
+                self.answer(ctx, origin, frame, |envelope, out| {
+                    ErrorReply::new(ErrorCode::WrongShard, &words).encode(envelope, out)
+                });
             }
         }
     }
@@ -115,13 +117,15 @@ impl NodeStage {
             Err(error) => {
                 let words = error.to_string();
                 let code = ErrorCode::from(&error);
-                return self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
+                return self
+                    .answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
             }
         };
         let (hello, protocol) = hello;
         let cluster = self.map.cluster();
         if hello.cluster != ClusterId::ZERO && hello.cluster != cluster {
-            let words = format!("this server belongs to cluster {cluster}, not to {}; check the address", hello.cluster);
+            let words =
+                format!("this server belongs to cluster {cluster}, not to {}; check the address", hello.cluster);
             return self.answer(ctx, origin, frame, |envelope, out| {
                 ErrorReply::new(ErrorCode::WrongCluster, &words).encode(envelope, out);
             });
@@ -175,7 +179,8 @@ impl NodeStage {
             Err(error) => {
                 let words = error.to_string();
                 let code = ErrorCode::from(&error);
-                return self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
+                return self
+                    .answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
             }
         };
         let done = match command {
@@ -237,7 +242,8 @@ impl NodeStage {
 
     /// A frame of one of our shards for a shard elsewhere.
     fn forward(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
-        let Some(native) = self.map.primary(frame.envelope().shard).and_then(|server| server.addresses.native.as_ref()) else {
+        let Some(native) = self.map.primary(frame.envelope().shard).and_then(|server| server.addresses.native.as_ref())
+        else {
             return;
         };
         let mut out = ctx.take_buffer();
@@ -329,7 +335,13 @@ impl NodeStage {
         });
     }
 
-    fn answer(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {
+    fn answer(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        frame: &Frame<'_>,
+        write: impl FnOnce(&Envelope, &mut Vec<u8>),
+    ) {
         let envelope = frame.reply_envelope(Epoch::ZERO, self.map.version());
         let mut bytes = ctx.take_buffer();
         write(&envelope, &mut bytes);

@@ -305,7 +305,12 @@ impl Stage<Event> for ShardStage {
 
 impl ShardStage {
     fn publish(&self) {
-        self.gauges.publish(&self.store.stats(), self.participant.watermark(), self.requests.len(), self.payloads.len());
+        self.gauges.publish(
+            &self.store.stats(),
+            self.participant.watermark(),
+            self.requests.len(),
+            self.payloads.len(),
+        );
     }
 
     /// The buffer for an answer to `origin`.

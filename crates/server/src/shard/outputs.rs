@@ -8,8 +8,8 @@ use timestone_txn::participant::{FrozenState, Input, LogIntent, Output, Ticket, 
 use timestone_types::{AbortReason, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_wal::{BatchNumber, DecisionOrigin, LogRecord, Participants};
 use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareBody, RequestId, ScanEntry, ScanPageWriter, Shards,
-    TxnState, Verdict,
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareBody, RequestId, ScanEntry, ScanPageWriter,
+    Shards, TxnState, Verdict,
 };
 
 use super::peers::own_origin;
@@ -177,7 +177,8 @@ impl ShardStage {
                 }
                 _ => {
                     let state = state_of_outcome(outcome);
-                    return self.answer(ctx, token, |envelope, out| wire::StatusIs { txn, state }.encode(envelope, out));
+                    return self
+                        .answer(ctx, token, |envelope, out| wire::StatusIs { txn, state }.encode(envelope, out));
                 }
             },
         };
@@ -309,7 +310,12 @@ impl ShardStage {
                 self.answer(ctx, token_of(token), |envelope, out| {
                     let mut page = ScanPageWriter::begin(envelope, out);
                     for key in keys.iter() {
-                        let entry = ScanEntry { version: Version::ZERO, expires_at: timestone_types::Expiry::NEVER, key, value: &[] };
+                        let entry = ScanEntry {
+                            version: Version::ZERO,
+                            expires_at: timestone_types::Expiry::NEVER,
+                            key,
+                            value: &[],
+                        };
                         // A page holds at most the keys that were asked for, which fit a frame by the limit on scans.
                         let _ = page.push(&entry);
                     }
@@ -346,7 +352,8 @@ impl ShardStage {
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 self.answer(ctx, token, |envelope, out| {
-                    wire::Value { version, expires_at, prepared_before, present: true, value: &value }.encode(envelope, out);
+                    wire::Value { version, expires_at, prepared_before, present: true, value: &value }
+                        .encode(envelope, out);
                 });
                 self.store.recycle(value);
             }
@@ -368,7 +375,8 @@ impl ShardStage {
     ) {
         if prepared_before {
             let words = "a write below the snapshot is not decided yet; try again";
-            return self.answer(ctx, token, |envelope, out| ErrorReply::new(ErrorCode::Busy, words).encode(envelope, out));
+            return self
+                .answer(ctx, token, |envelope, out| ErrorReply::new(ErrorCode::Busy, words).encode(envelope, out));
         }
         let Some(request) = self.requests.get_mut(token) else { return };
         let kept = std::mem::take(&mut request.frame);
@@ -429,7 +437,12 @@ impl ShardStage {
     }
 
     /// Answers a request with one frame, and ends it.
-    pub(super) fn answer(&mut self, ctx: &mut Context<'_, Event>, token: Token, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {
+    pub(super) fn answer(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        write: impl FnOnce(&Envelope, &mut Vec<u8>),
+    ) {
         if let Some(request) = self.requests.get_mut(token) {
             let (origin, envelope) = (request.origin, request.envelope);
             write(&envelope, self.replies.buffer(ctx, origin));
@@ -437,7 +450,13 @@ impl ShardStage {
         }
     }
 
-    pub(super) fn answer_error(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>, error: &ErrorReply<'_>) {
+    pub(super) fn answer_error(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        frame: &Frame<'_>,
+        error: &ErrorReply<'_>,
+    ) {
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
         error.encode(&envelope, self.reply(ctx, origin));
     }
@@ -462,13 +481,13 @@ impl ShardStage {
                 let nanos = u64::try_from(lead.as_nanos()).unwrap_or(u64::MAX);
                 ErrorReply::new(ErrorCode::ClockAhead, &words).with_detail(nanos)
             }
-            Refusal::Prepared { other } => ErrorReply { other: Some(other), ..ErrorReply::new(ErrorCode::Prepared, &words) },
+            Refusal::Prepared { other } => {
+                ErrorReply { other: Some(other), ..ErrorReply::new(ErrorCode::Prepared, &words) }
+            }
             Refusal::Finished => ErrorReply::new(ErrorCode::SessionEnded, &words),
             Refusal::Terminating => ErrorReply::new(ErrorCode::Terminated, &words),
             Refusal::Recovering => ErrorReply::new(ErrorCode::Unavailable, &words),
-            Refusal::Busy => {
-                ErrorReply::new(ErrorCode::Busy, &words).with_retry_after(crate::limits::BUSY_RETRY_AFTER)
-            }
+            Refusal::Busy => ErrorReply::new(ErrorCode::Busy, &words).with_retry_after(crate::limits::BUSY_RETRY_AFTER),
             Refusal::Contradiction => ErrorReply::new(ErrorCode::Internal, &words),
         };
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
@@ -491,7 +510,8 @@ impl ShardStage {
             tracing::error!(shard = %self.shard, %error, "the store could not serve a request");
         }
         let error = ErrorReply::new(code, &words).with_detail(detail);
-        let error = if code == ErrorCode::Busy { error.with_retry_after(crate::limits::BUSY_RETRY_AFTER) } else { error };
+        let error =
+            if code == ErrorCode::Busy { error.with_retry_after(crate::limits::BUSY_RETRY_AFTER) } else { error };
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
@@ -499,7 +519,12 @@ impl ShardStage {
     fn tell_peer(&mut self, ctx: &mut Context<'_, Event>, to: ShardId, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {
         let Some((stage, epoch)) = self.peers.find(to) else { return };
         // The number tells the node stage of this process whom an answer from another process is for.
-        let envelope = Envelope { shard: to, epoch, request: RequestId::new(u64::from(self.shard.get()) + 1), map_version: self.map_version };
+        let envelope = Envelope {
+            shard: to,
+            epoch,
+            request: RequestId::new(u64::from(self.shard.get()) + 1),
+            map_version: self.map_version,
+        };
         let mut bytes = ctx.take_buffer();
         write(&envelope, &mut bytes);
         let parcel = Parcel::new(own_origin(ctx.stage()), bytes);

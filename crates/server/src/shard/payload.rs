@@ -38,7 +38,14 @@ const KEEP_BYTES: usize = 64 * 1024;
 
 impl Payloads {
     /// Keeps a prepare's bytes, replacing those of an earlier round.
-    pub(crate) fn keep(&mut self, txn: TxnId, begin: Timestamp, single: bool, participants: &[ShardId], body: &[u8]) -> &mut Payload {
+    pub(crate) fn keep(
+        &mut self,
+        txn: TxnId,
+        begin: Timestamp,
+        single: bool,
+        participants: &[ShardId],
+        body: &[u8],
+    ) -> &mut Payload {
         let free = &mut self.free;
         let payload = self.by_txn.entry(txn).or_insert_with(|| free.pop().unwrap_or_default());
         payload.body.clear();

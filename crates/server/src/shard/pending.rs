@@ -159,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_token_of_an_earlier_use_finds_nothing() {
-        let origin = Origin { stage: StageId::new(0), connection: ConnectionId::new(0), generation: Generation::new(0) };
+        let origin =
+            Origin { stage: StageId::new(0), connection: ConnectionId::new(0), generation: Generation::new(0) };
         let mut requests = Requests::default();
         let first = requests.open(origin, Envelope::default(), Purpose::Get);
         requests.get_mut(first).unwrap().frame.extend_from_slice(b"frame");

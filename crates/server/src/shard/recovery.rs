@@ -94,7 +94,8 @@ impl Replay {
         match LogRecord::decode(bytes).map_err(ServerError::part)? {
             LogRecord::Prepare { txn, begin, commit, single, participants, body } => {
                 self.bound = self.bound.max(commit);
-                let decided = if single { Some(TxnOutcome::Committed(commit)) } else { self.decided.get(&txn).copied() };
+                let decided =
+                    if single { Some(TxnOutcome::Committed(commit)) } else { self.decided.get(&txn).copied() };
                 match decided {
                     Some(TxnOutcome::Committed(at)) => {
                         self.decided.insert(txn, TxnOutcome::Committed(at));
@@ -111,7 +112,8 @@ impl Replay {
                 }
             }
             LogRecord::Decision { txn, commit, .. } => {
-                let outcome = if commit == Timestamp::ZERO { TxnOutcome::Aborted } else { TxnOutcome::Committed(commit) };
+                let outcome =
+                    if commit == Timestamp::ZERO { TxnOutcome::Aborted } else { TxnOutcome::Committed(commit) };
                 self.decide(now, txn, outcome)?;
             }
             LogRecord::Outcome { txn, outcome } => self.decide(now, txn, outcome)?,

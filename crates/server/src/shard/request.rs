@@ -3,7 +3,8 @@
 use timestone_seda::{Context, Origin};
 use timestone_store::Lookup;
 use timestone_txn::participant::{
-    DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token, Wait, WriteItem, WriteKind,
+    DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token, Wait, WriteItem,
+    WriteKind,
 };
 use timestone_types::{KeyRef, TxnOutcome};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState};
@@ -40,7 +41,8 @@ impl ShardStage {
             return self.refuse_epoch(ctx, origin, frame);
         }
         if self.log_failed && is_write(frame.kind()) {
-            let words = "this server's log failed, so no write can be made durable; restart it when the cause is removed";
+            let words =
+                "this server's log failed, so no write can be made durable; restart it when the cause is removed";
             return self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::StorageFailed, words));
         }
         self.gauges.count(frame.kind());
@@ -249,7 +251,8 @@ impl ShardStage {
         match frame.kind() {
             Kind::Decide => {
                 let decide = wire::Decide::decode(frame)?;
-                let from_peer = self.requests.get_mut(token).is_some_and(|request| self.peers.is_shard(request.origin.stage));
+                let from_peer =
+                    self.requests.get_mut(token).is_some_and(|request| self.peers.is_shard(request.origin.stage));
                 let origin = if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
                 let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
                 self.step(ctx, Input::Decide { token, txn: decide.txn, outcome, origin }, Some((token, frame)));

@@ -39,7 +39,7 @@ pub use input::{
     TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
 pub use output::{LogIntent, Output};
-use timestone_types::{KeyHash, AbortReason, ShardId, Timestamp, TxnId, limits as shared};
+use timestone_types::{AbortReason, KeyHash, ShardId, Timestamp, TxnId, limits as shared};
 
 use self::clients::Clients;
 use self::housekeeping::Bound;

@@ -106,7 +106,13 @@ impl Participant {
     /// other shards waits only for lower timestamps, so that no two transactions wait for each other at two shards, and only for a
     /// moment, because others wait for those promises. A key that was *read* and is being written is not worth a wait: when the other
     /// one commits, the read is stale.
-    fn may_wait_for(&self, now: Timestamp, holder: Slot, prepare: &Prepare<'_>, reason: &AbortReason) -> Option<Timestamp> {
+    fn may_wait_for(
+        &self,
+        now: Timestamp,
+        holder: Slot,
+        prepare: &Prepare<'_>,
+        reason: &AbortReason,
+    ) -> Option<Timestamp> {
         if reason.kind == AbortKind::Prepared {
             return None;
         }
