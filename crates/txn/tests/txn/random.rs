@@ -496,9 +496,9 @@ proptest! {
 
     #[test]
     fn whatever_happens_the_committed_history_is_serializable(seed: u64, shards in 1u16..4, clients in 2u32..6) {
-        let (problem, commits) = run(seed, shards, clients, Config::default());
+        // A short run with few clients and much bad luck may commit nothing; `many_seeds` sees to it that enough is committed.
+        let (problem, _) = run(seed, shards, clients, Config::default());
         prop_assert_eq!(problem, None);
-        prop_assert!(commits > 0);
     }
 }
 
