@@ -251,7 +251,11 @@ pub trait Store {
     /// A hint that `hash` of `keyspace` will be asked for soon: brings its index entry into the processor's cache.
     fn prefetch(&self, keyspace: KeyspaceId, hash: KeyHash);
 
-    /// A hint that the youngest version of `key` will be read in a moment: brings what is cached of it into the processor's cache.
+    /// The second hint, some work after [`prefetch`](Self::prefetch), that the youngest version of `key` will be read: brings what says
+    /// where it is cached into the processor's cache.
+    fn prefetch_place(&self, key: KeyRef<'_>);
+
+    /// The third hint, some work after [`prefetch_place`](Self::prefetch_place): brings the cached record itself.
     fn prefetch_record(&self, key: KeyRef<'_>);
 
     /// Writes one version, in any order of versions; readable at once. A version that is there already is left alone.

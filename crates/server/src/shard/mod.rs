@@ -30,7 +30,7 @@ use timestone_cluster::MapVersion;
 use timestone_seda::{Context, Origin, Parcel, Stage, StageId};
 use timestone_store::{Store, StoreEvent};
 use timestone_txn::participant::{Input, Output, Participant, ReadItem, Recovered, Ticket, Token, Wait, WriteItem};
-use timestone_types::{Epoch, HashSeed, ShardId, Timestamp, TxnId, limits};
+use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId, limits};
 use timestone_wal::BatchNumber;
 use timestone_wire::{Frame, Frames};
 
@@ -110,12 +110,13 @@ impl ShardStage {
     fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
         let mut frames = Frames::new(&parcel.bytes);
         let mut ahead: [Option<Frame<'_>>; LOOK_AHEAD] = [None; LOOK_AHEAD];
+        let mut keys: [Option<KeyRef<'_>>; LOOK_AHEAD] = [None; LOOK_AHEAD];
         loop {
             let mut count = 0;
             for frame in frames.by_ref().take(LOOK_AHEAD) {
                 match frame {
                     Ok(frame) => {
-                        self.hint(&frame);
+                        keys[count] = self.hint(&frame);
                         ahead[count] = Some(frame);
                         count += 1;
                     }
@@ -129,6 +130,9 @@ impl ShardStage {
             if count == 0 {
                 break;
             }
+            // In waves: each finds what the one before has fetched.
+            keys[..count].iter().flatten().for_each(|&key| self.store.prefetch_place(key));
+            keys[..count].iter().flatten().for_each(|&key| self.store.prefetch_record(key));
             for frame in ahead[..count].iter().flatten() {
                 self.frame(ctx, parcel.origin, frame);
             }

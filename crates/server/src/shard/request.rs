@@ -63,28 +63,28 @@ impl ShardStage {
         }
     }
 
-    /// Brings the memory that a frame will need on its way.
+    /// Brings the memory that a frame will need on its way; the key whose record it reads, if it does.
     #[inline]
-    pub(super) fn hint(&self, frame: &Frame<'_>) {
+    pub(super) fn hint<'a>(&self, frame: &Frame<'a>) -> Option<KeyRef<'a>> {
         match frame.kind() {
             Kind::Get => {
-                if let Ok(get) = wire::Get::decode(frame) {
-                    let key = KeyRef::new(self.seed, get.keyspace, get.key);
-                    self.participant.prefetch(key.hash);
-                    self.store.prefetch_record(key);
-                }
+                let get = wire::Get::decode(frame).ok()?;
+                let key = KeyRef::new(self.seed, get.keyspace, get.key);
+                self.participant.prefetch(key.hash);
+                self.store.prefetch(key.keyspace, key.hash);
+                Some(key)
             }
             Kind::Prepare => {
-                if let Ok(prepare) = wire::Prepare::decode(frame) {
-                    let reads = prepare.body.reads().map(|read| (read.keyspace, read.key));
-                    for (keyspace, key) in reads.chain(prepare.body.writes().map(|write| (write.keyspace, write.key))) {
-                        let key = KeyRef::new(self.seed, keyspace, key);
-                        self.participant.prefetch(key.hash);
-                        self.store.prefetch(keyspace, key.hash);
-                    }
+                let body = wire::Prepare::decode(frame).ok()?.body;
+                let reads = body.reads().map(|read| (read.keyspace, read.key));
+                for (keyspace, key) in reads.chain(body.writes().map(|write| (write.keyspace, write.key))) {
+                    let key = KeyRef::new(self.seed, keyspace, key);
+                    self.participant.prefetch(key.hash);
+                    self.store.prefetch(keyspace, key.hash);
                 }
+                None
             }
-            _ => {}
+            _ => None,
         }
     }
 

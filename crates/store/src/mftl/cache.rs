@@ -183,6 +183,11 @@ impl Cache {
         None
     }
 
+    /// Loads the line of the table that a record's place would be in.
+    pub(crate) fn touch_bucket(&self, key: CacheKey<'_>) -> u64 {
+        if self.max_segments == 0 { 0 } else { self.buckets[self.bucket_of(key.hash())][0] }
+    }
+
     /// Loads a little of every cache line of a record, if there is one, and counts for nothing.
     pub(crate) fn touch(&self, key: CacheKey<'_>) -> u8 {
         if self.max_segments == 0 {

@@ -33,6 +33,9 @@ const MAX_PAGES_PER_PUMP: u32 = 64;
 const MAX_RESTAGING: u32 = 4;
 /// Victims that are emptied at once when space is short.
 const URGENT_VICTIMS: usize = 4;
+/// While less than half of the capacity is in use, only blocks with less than this many thousandths alive are collected: room
+/// that nobody asked for is cheaper than moving records.
+const NEARLY_DEAD: u32 = 100;
 /// While the device can grow, only blocks with less than this many thousandths alive are collected.
 const EASY: u32 = 500;
 /// Without growth, blocks up to this live share are collected.
@@ -156,7 +159,12 @@ impl Mftl {
     fn make_room(&mut self, free: u32, reserve: u32) {
         let room = self.blocks.geometry.max_blocks - self.blocks.count();
         let can_grow = room > 0 && !self.collector.growth_failed;
-        let limit = if can_grow { EASY } else { HARD };
+        let roomy = can_grow && self.blocks.count() < self.blocks.geometry.max_blocks / 2;
+        let limit = match (roomy, can_grow) {
+            (true, _) => NEARLY_DEAD,
+            (false, true) => EASY,
+            (false, false) => HARD,
+        };
         let wanted = if free <= reserve { URGENT_VICTIMS } else { 1 };
         let searched = (self.blocks.clock / 8, self.watermark);
         // Where space is short, victims that need room for large values wait their turn; others may need none.

@@ -260,6 +260,16 @@ impl Mftl {
     }
 }
 
+impl Mftl {
+    /// What the youngest version of a key is filed under in the cache, if it is there.
+    fn cache_key_of_youngest<'a>(&self, key: KeyRef<'a>) -> Option<cache::CacheKey<'a>> {
+        let space = self.spaces.get(key.keyspace)?;
+        let id = KeyId::of(self.seed, key);
+        let (version, _) = space.index.latest(id)?;
+        Some(cache::CacheKey { keyspace: key.keyspace, id, version, key: key.bytes })
+    }
+}
+
 impl Store for Mftl {
     fn seed(&self) -> HashSeed {
         self.seed
@@ -313,11 +323,14 @@ impl Store for Mftl {
         }
     }
 
+    fn prefetch_place(&self, key: KeyRef<'_>) {
+        if let Some(key) = self.cache_key_of_youngest(key) {
+            core::hint::black_box(self.cache.touch_bucket(key));
+        }
+    }
+
     fn prefetch_record(&self, key: KeyRef<'_>) {
-        let Some(space) = self.spaces.get(key.keyspace) else { return };
-        let id = KeyId::of(self.seed, key);
-        if let Some((version, _)) = space.index.latest(id) {
-            let key = cache::CacheKey { keyspace: key.keyspace, id, version, key: key.bytes };
+        if let Some(key) = self.cache_key_of_youngest(key) {
             core::hint::black_box(self.cache.touch(key));
         }
     }
