@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use timestone_clock::{Clock, SystemClock};
 use timestone_seda::{
     Break, ConnectionView, Context, NetCommand, NetEvent, Parcel, ParcelEvent, Protocol, Split, Stage, StageId,
 };
@@ -32,10 +33,9 @@ impl ParcelEvent for Event {
     }
 }
 
-/// The present; tests may read the system's clock, stages may not.
-#[expect(clippy::disallowed_methods, reason = "a test is the outside world")]
+/// The present.
 pub(crate) fn now() -> Timestamp {
-    Timestamp::from_nanos(SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64)
+    SystemClock::new().now()
 }
 
 /// Frames `[length u32 LE, itself included][stage u8][payload]`.
