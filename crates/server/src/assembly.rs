@@ -186,7 +186,7 @@ pub(crate) fn assemble(
     };
     for thread in 0..threads {
         let seat = seat(plan.gateway(thread), thread)?;
-        let gateway = crate::gateway::GatewayStage::new(seat, plan.resp(thread), plan.node());
+        let gateway = crate::gateway::GatewayStage::new(seat, plan.node());
         stages[plan.gateway(thread).index()] = Some(Box::new(gateway));
     }
     let mut seats = Vec::new();

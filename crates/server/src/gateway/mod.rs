@@ -67,7 +67,6 @@ pub(crate) struct GatewayStage {
     name: String,
     core: Core,
     own: Origin,
-    net: StageId,
     node: StageId,
     shards: Vec<(ShardId, StageId)>,
     /// What a full stage did not take, in order.
@@ -78,8 +77,8 @@ pub(crate) struct GatewayStage {
 }
 
 impl GatewayStage {
-    /// The gateway in a seat, which serves the connections of the stage `net` and asks `node` for maps and client ids.
-    pub(crate) fn new(seat: GuestSeat, net: StageId, node: StageId) -> Self {
+    /// The gateway in a seat, which asks `node` for maps and client ids.
+    pub(crate) fn new(seat: GuestSeat, node: StageId) -> Self {
         let seed = std::hash::RandomState::new().hash_one(seat.client.get());
         let core = Core::new(seat.client, Routes::from(&*seat.map), seat.thread, seed);
         let Ok(core) = core else { unreachable!("an engine without sessions has room for one") };
@@ -87,7 +86,6 @@ impl GatewayStage {
             name: format!("gateway-{}", seat.thread),
             core,
             own: Origin { stage: seat.stage, connection: ConnectionId::new(0), generation: Generation::new(0) },
-            net,
             node,
             shards: seat.shards,
             unsent: VecDeque::new(),

@@ -43,7 +43,7 @@ impl World {
         let shards = map.shards().iter().zip(1..).map(|(shard, stage)| (shard.id, StageId::new(stage))).collect();
         let client = ClientId::new(9);
         let seat = GuestSeat { stage: GATEWAY, thread: 0, client, map, shards, node: NODE };
-        let mut stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(GatewayStage::new(seat, NET, NODE))];
+        let mut stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(GatewayStage::new(seat, NODE))];
         for _ in 0..SHARDS {
             stages.push(Box::new(TestShard::new(Arc::clone(&wishes))));
         }
