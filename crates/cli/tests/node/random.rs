@@ -1,6 +1,8 @@
 //! Repeatable choices: SplitMix64, seeded from `TIMESTONE_TEST_SEED` or the clock, and printed.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+
+use timestone_clock::{Clock, SystemClock};
 
 /// A stream of choices.
 #[derive(Clone, Debug)]
@@ -9,7 +11,7 @@ pub(crate) struct Random(u64);
 impl Random {
     /// For one test: the seed is printed, so that a failure can be repeated.
     pub(crate) fn for_test(test: &str) -> Self {
-        let drawn = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_micros() as u64);
+        let drawn = || SystemClock::new().now().as_nanos();
         let seed = std::env::var("TIMESTONE_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(drawn);
         println!("{test}: TIMESTONE_TEST_SEED={seed}");
         Self(seed)
