@@ -113,7 +113,7 @@ impl<'a> Record<'a> {
         Some(Version::new(Timestamp::from_nanos(u64_at(bytes, 24)), ClientId::new(u32_at(bytes, 32))))
     }
 
-    /// Reads the record at the start of `bytes`; `None` when its lengths make no sense. The checksum is [`Self::intact`]'s.
+    /// Reads the record at the start of `bytes`; `None` when its lengths make no sense. The checksum is [`Self::read_intact`]'s.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let version = Self::peek_version(bytes)?;
         let flags = bytes[4];

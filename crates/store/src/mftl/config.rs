@@ -6,7 +6,7 @@ use timestone_types::HashSeed;
 
 use crate::limits;
 
-/// What a [`Mftl`] is told when it is opened.
+/// What a [`Mftl`](super::Mftl) is told when it is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct MftlConfig {
     /// Identity of the store (cluster and shard, by the caller's convention); a device with another one is refused.
