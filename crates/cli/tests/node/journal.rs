@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-use timestone_client::blocking::Db;
-use timestone_client::{Error, ErrorCode, TxnId, TxnStatus};
+use timestone::blocking::Db;
+use timestone::{Error, ErrorCode, TxnId, TxnStatus};
 
 use crate::random::Random;
 
@@ -72,6 +72,7 @@ struct State {
     rising: BTreeMap<String, Rising>,
     counters: BTreeMap<String, Counter>,
     acknowledged: BTreeMap<String, u64>,
+    errors: BTreeMap<String, String>,
 }
 
 /// See the module.
@@ -132,6 +133,17 @@ impl Journal {
 
     pub(crate) fn counter_refused(&self, key: &str) {
         self.state().counters.entry(key.to_owned()).or_default().refused += 1;
+    }
+
+    /// The error that a load met last, for whoever has to find out why it does not go on.
+    pub(crate) fn met(&self, load: &str, error: &dyn std::fmt::Display) {
+        self.state().errors.insert(load.to_owned(), error.to_string());
+    }
+
+    /// Acknowledged works and the last error of every load.
+    pub(crate) fn situation(&self) -> String {
+        let state = self.state();
+        format!("acknowledged {:?}; last errors {:?}", state.acknowledged, state.errors)
     }
 
     /// How many works of a load were acknowledged so far.

@@ -3,28 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use timestone_client::blocking::Db;
+use timestone::blocking::Db;
 
 use crate::journal::{Journal, value_of};
 use crate::load::{Loads, TOTAL, bank_total, open_bank};
 use crate::random::Random;
-use crate::server::{Place, binary, eventually, outcome};
+use crate::server::{Place, binary, outcome};
 
 /// Kills under load, at least 20 as the design asks.
 const KILLS: usize = 24;
 /// How long every load may take to be served again after a restart.
 const BACK: Duration = Duration::from_secs(15);
-
-/// Every load is served again: its client found the server by itself.
-fn wait_until_served(loads: &Loads, journal: &Journal) {
-    let before: Vec<(String, u64)> = loads.names().map(|name| (name.to_owned(), journal.acknowledged(name))).collect();
-    for (name, before) in before {
-        eventually("the load's return", BACK, || {
-            loads.assert_alive();
-            if journal.acknowledged(&name) > before { Ok(()) } else { Err(format!("load {name} is not served again")) }
-        });
-    }
-}
 
 fn check(db: &Db, journal: &Journal, random: &mut Random) -> usize {
     assert_eq!(bank_total(db), TOTAL, "money was lost or made");
@@ -57,7 +46,7 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
     let started = Instant::now();
     let mut slowest = Duration::ZERO;
     for round in 0..KILLS {
-        wait_until_served(&loads, &journal);
+        loads.wait_until_served(&journal, BACK);
         std::thread::sleep(random.span(0, 900));
         node.kill();
         if round % 3 == 1 {
@@ -74,7 +63,7 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
         let checked = check(&db, &journal, &mut random);
         println!("kill {:2}: {checked} works checked, ready after {:?}", round + 1, restarted.elapsed());
     }
-    wait_until_served(&loads, &journal);
+    loads.wait_until_served(&journal, BACK);
     loads.stop();
     println!("kill: {KILLS} kills in {:?}, slowest restart {slowest:?}; {}", started.elapsed(), journal.summary());
 

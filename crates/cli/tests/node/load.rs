@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use timestone_client::blocking::{Db, Transaction};
-use timestone_client::{Error, TransactionOptions};
+use timestone::blocking::{Db, Transaction};
+use timestone::{Error, TransactionOptions};
 
 use crate::journal::{Fate, Journal, value_of};
 use crate::random::Random;
@@ -47,6 +47,12 @@ impl Seat {
         !self.stop.load(Ordering::Relaxed)
     }
 
+    /// What an error of the native client says about the work that met it.
+    fn fate_of(&self, error: &Error) -> Fate {
+        self.journal.met(&self.name, error);
+        Fate::of(error)
+    }
+
     fn settle(&self, work: crate::journal::WorkId, fate: Fate) {
         self.journal.settle(&self.name, work, fate);
         if fate != Fate::Acknowledged {
@@ -59,7 +65,7 @@ fn account(number: u64) -> Vec<u8> {
     format!("account/{number}").into_bytes()
 }
 
-fn amount(value: Option<timestone_client::Value>) -> Result<i64, Error> {
+fn amount(value: Option<timestone::Value>) -> Result<i64, Error> {
     let value = value.ok_or_else(|| Error::application("an account is missing"))?;
     String::from_utf8_lossy(&value).parse().map_err(|_| Error::application(format!("an account holds {value:?}")))
 }
@@ -80,11 +86,6 @@ pub(crate) fn bank_total(db: &Db) -> i64 {
 impl Loads {
     pub(crate) fn new() -> Self {
         Self { stop: Arc::default(), threads: Vec::new(), python: None }
-    }
-
-    /// The names of all loads.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.threads.iter().map(|(name, _)| name.as_str())
     }
 
     fn spawn(
@@ -137,7 +138,7 @@ impl Loads {
                         .begin(&TransactionOptions::default())
                         .and_then(|tx| transfer(&tx).and_then(|()| tx.commit().map(drop))),
                 };
-                seat.settle(work, done.map_or_else(|error| Fate::of(&error), |()| Fate::Acknowledged));
+                seat.settle(work, done.map_or_else(|error| seat.fate_of(&error), |()| Fate::Acknowledged));
             }
         });
     }
@@ -155,9 +156,9 @@ impl Loads {
                 let key = format!("{name}/{number}");
                 let work = seat.journal.begin(vec![key.clone()]);
                 let done = db.put(key.as_bytes(), value_of(&key).as_bytes());
-                seat.settle(work, done.map_or_else(|error| Fate::of(&error), |_| Fate::Acknowledged));
+                seat.settle(work, done.map_or_else(|error| seat.fate_of(&error), |_| Fate::Acknowledged));
                 seat.journal.rising_tried(&rising, number);
-                match db.put(rising.as_bytes(), number.to_string().as_bytes()).map_err(|error| Fate::of(&error)) {
+                match db.put(rising.as_bytes(), number.to_string().as_bytes()).map_err(|error| seat.fate_of(&error)) {
                     Ok(_) => seat.journal.rising_acknowledged(name, &rising, number),
                     Err(Fate::Refused) => seat.journal.rising_refused(&rising, number),
                     Err(_) => {}
@@ -185,7 +186,7 @@ impl Loads {
                 } else {
                     db.transact(write)
                 };
-                let fate = done.map_or_else(|error| Fate::of(&error), |()| Fate::Acknowledged);
+                let fate = done.map_or_else(|error| seat.fate_of(&error), |()| Fate::Acknowledged);
                 seat.settle(work, fate);
             }
         });
@@ -203,7 +204,10 @@ impl Loads {
                         assert_eq!(total, TOTAL, "a snapshot of the bank does not add up");
                         seat.settle(work, Fate::Acknowledged);
                     }
-                    Err(_) => seat.settle(work, Fate::Refused),
+                    Err(error) => {
+                        seat.journal.met(name, &error);
+                        seat.settle(work, Fate::Refused);
+                    }
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
@@ -278,11 +282,18 @@ impl Loads {
         }
     }
 
-    /// Whether all of them still work.
-    pub(crate) fn assert_alive(&self) {
-        for (name, thread) in &self.threads {
-            assert!(!thread.is_finished(), "load {name} ended by itself");
-        }
+    /// Waits until every one of them was served again: their clients find the server by themselves.
+    pub(crate) fn wait_until_served(&self, journal: &Journal, patience: Duration) {
+        let before: Vec<u64> = self.threads.iter().map(|(name, _)| journal.acknowledged(name)).collect();
+        crate::server::eventually("the loads' return", patience, || {
+            for ((name, thread), before) in self.threads.iter().zip(&before) {
+                assert!(!thread.is_finished(), "load {name} ended by itself");
+                if journal.acknowledged(name) <= *before {
+                    return Err(format!("load {name} is not served again: {}", journal.situation()));
+                }
+            }
+            Ok(())
+        });
     }
 }
 

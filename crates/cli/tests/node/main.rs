@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   kill, restart, bad_input, cluster ─► server (processes) ─► timestone serve
-//!                                    └─► clients: timestone_client, resp, peer (frames by hand)
+//!                                    └─► clients: timestone, resp, peer (frames by hand)
 //! ```
 //! Every test has its own data directory and ports, and prints what it was seeded with.
 

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use timestone_client::{ClientId, ErrorCode, KeyspaceId, Timestamp, TxnId, Version};
+use timestone::{ClientId, ErrorCode, KeyspaceId, Timestamp, TxnId, Version};
 use timestone_cluster::ShardMap;
 use timestone_types::{ClusterId, Epoch, Expiry, Sequence, ShardId};
 use timestone_wire::{
@@ -27,6 +27,17 @@ impl Received {
         let error =
             ErrorReply::decode(&frame).unwrap_or_else(|_| panic!("a refusal was expected, got {:?}", frame.kind()));
         (error.code, error.message.to_owned())
+    }
+}
+
+impl Received {
+    /// A shard that has just started asks to come back: it makes a promise durable before it serves. Any client does.
+    fn recovers(&self) -> bool {
+        let recovers = self.refusal().0 == ErrorCode::Unavailable;
+        if recovers {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        recovers
     }
 }
 
@@ -158,11 +169,15 @@ impl Peer {
     ) -> Result<(Version, Option<Vec<u8>>), (ErrorCode, String)> {
         let client = self.client;
         let get = Get { keyspace: KeyspaceId::DEFAULT, at, client, wait: true, key };
-        let received = self.ask(shard, |envelope, out| get.encode(envelope, out));
-        let frame = received.frame();
-        match Value::decode(&frame) {
-            Ok(value) => Ok((value.version, value.present.then(|| value.value.to_vec()))),
-            Err(_) => Err(received.refusal()),
+
+        loop {
+            let received = self.ask(shard, |envelope, out| get.encode(envelope, out));
+            let frame = received.frame();
+            match Value::decode(&frame) {
+                Ok(value) => return Ok((value.version, value.present.then(|| value.value.to_vec()))),
+                Err(_) if received.recovers() => {}
+                Err(_) => return Err(received.refusal()),
+            }
         }
     }
 
@@ -176,15 +191,19 @@ impl Peer {
     ) -> Result<Verdict, (ErrorCode, String)> {
         let entry =
             WriteEntry { keyspace: KeyspaceId::DEFAULT, kind: WriteKind::Put, expires_at: Expiry::NEVER, key, value };
-        let received = self.ask(shard, |envelope, out| {
-            let mut writer = PrepareWriter::begin(envelope, head, out);
-            writer.write(&entry);
-            writer.finish();
-        });
-        let frame = received.frame();
-        match Vote::decode(&frame) {
-            Ok(vote) => Ok(vote.verdict),
-            Err(_) => Err(received.refusal()),
+
+        loop {
+            let received = self.ask(shard, |envelope, out| {
+                let mut writer = PrepareWriter::begin(envelope, head, out);
+                writer.write(&entry);
+                writer.finish();
+            });
+            let frame = received.frame();
+            match Vote::decode(&frame) {
+                Ok(vote) => return Ok(vote.verdict),
+                Err(_) if received.recovers() => {}
+                Err(_) => return Err(received.refusal()),
+            }
         }
     }
 

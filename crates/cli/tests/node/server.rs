@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use timestone_client::blocking::{self, Db};
+use timestone::blocking::{self, Db};
 
 /// How long a server may take until it says that it is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(40);
@@ -80,6 +80,11 @@ impl Place {
         place
     }
 
+    /// The same place with another data directory.
+    pub(crate) fn at(&self, data: PathBuf) -> Self {
+        Self { data, ..self.clone() }
+    }
+
     /// The command that starts the server here.
     pub(crate) fn command(&self) -> Command {
         let mut command = binary();
@@ -115,17 +120,6 @@ impl Place {
     /// A client of its own.
     pub(crate) fn connect(&self) -> Db {
         blocking::connect(&self.url()).unwrap_or_else(|error| panic!("could not connect to {}: {error}", self.url()))
-    }
-
-    /// Asks the HTTP port; `None` when nobody answers.
-    pub(crate) fn http(&self, path: &str) -> Option<String> {
-        use std::io::{Read, Write};
-        let mut stream = std::net::TcpStream::connect_timeout(&self.http, Duration::from_secs(2)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").ok()?;
-        let mut text = String::new();
-        stream.read_to_string(&mut text).ok()?;
-        Some(text)
     }
 }
 
