@@ -85,6 +85,8 @@ fn pipelined_frames_come_back_in_order_however_they_are_cut() {
     stream.read_exact(&mut received).expect("everything comes back");
     writing.join().expect("no panic");
     assert!(received == sent);
+    // Counted after the write, which the client may see first.
+    eventually("the last write is counted", || server.net.snapshot().bytes_sent_total >= sent.len() as u64);
     let counts = server.net.snapshot();
     assert_eq!((counts.frames_received_total, counts.connections), (5_000, 1));
     assert_eq!((counts.bytes_received_total, counts.bytes_sent_total), (sent.len() as u64, sent.len() as u64));
@@ -100,8 +102,11 @@ fn one_batch_of_frames_is_one_parcel_and_one_write() {
     for _ in 0..100 {
         assert_eq!(read_frame(&mut stream), [7; 20]);
     }
+    // Counted after the write, which the client may see first.
+    eventually("the write is counted", || server.net.snapshot().writes_total > 0);
     let counts = server.net.snapshot();
     assert_eq!((counts.writes_total, counts.reads_total), (1, 1));
+    eventually("the frames are counted", || server.handle.metrics().stages[1].events_total > 1);
     let echo = &server.handle.metrics().stages[1];
     // The other event is the opening of the connection.
     assert_eq!(echo.events_total, 2);
