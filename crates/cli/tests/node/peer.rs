@@ -12,6 +12,9 @@ use timestone_wire::{
     Role, Status, StatusIs, TxnState, Value, Verdict, Vote, Welcome, WriteEntry, WriteKind, frame_length,
 };
 
+/// Why a server said no: its code and its words.
+pub(crate) type Refusal = (ErrorCode, String);
+
 /// One frame, owned.
 #[derive(Clone, Debug)]
 pub(crate) struct Received(Vec<u8>);
@@ -22,7 +25,7 @@ impl Received {
     }
 
     /// The refusal that it must be: code and words.
-    pub(crate) fn refusal(&self) -> (ErrorCode, String) {
+    pub(crate) fn refusal(&self) -> Refusal {
         let frame = self.frame();
         let error =
             ErrorReply::decode(&frame).unwrap_or_else(|_| panic!("a refusal was expected, got {:?}", frame.kind()));
@@ -166,7 +169,7 @@ impl Peer {
         shard: ShardId,
         at: ReadAt,
         key: &[u8],
-    ) -> Result<(Version, Option<Vec<u8>>), (ErrorCode, String)> {
+    ) -> Result<(Version, Option<Vec<u8>>), Refusal> {
         let client = self.client;
         let get = Get { keyspace: KeyspaceId::DEFAULT, at, client, wait: true, key };
 
@@ -188,7 +191,7 @@ impl Peer {
         head: &PrepareHead<'_>,
         key: &[u8],
         value: &[u8],
-    ) -> Result<Verdict, (ErrorCode, String)> {
+    ) -> Result<Verdict, Refusal> {
         let entry =
             WriteEntry { keyspace: KeyspaceId::DEFAULT, kind: WriteKind::Put, expires_at: Expiry::NEVER, key, value };
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use timestone::Timestamp;
+use timestone_clock::{Clock, SystemClock};
 use timestone_types::ShardId;
 use timestone_wire::{PrepareHead, ReadAt, Verdict};
 
@@ -14,8 +15,7 @@ use crate::random::Random;
 use crate::server::{Place, eventually};
 
 pub(crate) fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
-    Timestamp::from_nanos(since.as_nanos() as u64)
+    SystemClock::new().now()
 }
 
 const SHARD: ShardId = ShardId::new(1);
