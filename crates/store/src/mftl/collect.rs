@@ -68,6 +68,8 @@ pub(super) struct Collector {
     /// Nothing is worth collecting.
     pub(super) stuck: bool,
     pub(super) growth_failed: bool,
+    /// Free blocks that a put asked for in vain since the last pump; 0 when none did. Large values need more than the low water.
+    pub(super) asked: u32,
     credit: u64,
     /// The write clock and watermark at which the last search found nothing.
     fruitless: Option<(u64, Timestamp)>,
@@ -123,10 +125,11 @@ impl Mftl {
     /// Grows, chooses, moves, erases: a little of each.
     pub(super) fn pump_collector(&mut self) {
         let consumed = core::mem::take(&mut self.collector.consumed);
+        let asked = core::mem::take(&mut self.collector.asked);
         let (free, low, reserve) = (self.blocks.free_count(), self.blocks.low_water(), self.blocks.reserve());
         let coming = self.collector.victims.iter().filter(|victim| victim.barrier.is_some()).count() as u32;
-        if free + coming < low {
-            self.make_room(free, reserve);
+        if free + coming < low.max(asked) {
+            self.make_room(free <= reserve || free < asked);
         }
         // Moving a page's worth wins less than a page: four pages for each one used keep up until blocks are four fifths alive; scarcer
         // blocks raise the pace.
@@ -156,7 +159,8 @@ impl Mftl {
         }
     }
 
-    fn make_room(&mut self, free: u32, reserve: u32) {
+    /// Chooses a victim, or grows; `short` when puts are being refused for want of room.
+    fn make_room(&mut self, short: bool) {
         let room = self.blocks.geometry.max_blocks - self.blocks.count();
         let can_grow = room > 0 && !self.collector.growth_failed;
         let roomy = can_grow && self.blocks.count() < self.blocks.geometry.max_blocks / 2;
@@ -165,20 +169,20 @@ impl Mftl {
             (false, true) => EASY,
             (false, false) => HARD,
         };
-        let wanted = if free <= reserve { URGENT_VICTIMS } else { 1 };
+        let wanted = if short { URGENT_VICTIMS } else { 1 };
         let searched = (self.blocks.clock / 8, self.watermark);
         // Where space is short, victims that need room for large values wait their turn; others may need none.
         let waiting = self.collector.victims.iter().filter(|victim| !victim.large.is_empty()).count();
         let all = self.collector.victims.len();
         if all - waiting < wanted && all < MAX_VICTIMS && self.collector.fruitless != Some(searched) {
-            match self.blocks.choose_victim(self.watermark, limit, free <= reserve) {
+            match self.blocks.choose_victim(self.watermark, limit, short) {
                 Some(block) => {
                     self.collector.stuck = false;
                     self.begin_victim(block);
                 }
                 None => {
                     self.collector.fruitless = Some(searched);
-                    if free <= reserve && !can_grow && self.collector.victims.is_empty() {
+                    if short && !can_grow && self.collector.victims.is_empty() {
                         // Open blocks may hold most of what is dead: end them, so that they can be chosen next time.
                         self.collector.stuck = true;
                     }

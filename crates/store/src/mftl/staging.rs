@@ -155,7 +155,9 @@ impl Mftl {
             let payload = self.staging.bytes + total as u64;
             let pages = payload / PART_PAYLOAD as u64 + self.staging.order.len() as u64 + 2;
             let blocks = pages / u64::from(self.blocks.geometry.pages_per_block) + 2;
-            if u64::from(self.blocks.free_count()) <= u64::from(self.blocks.reserve()) + blocks {
+            let wanted = u64::from(self.blocks.reserve()) + blocks + 1;
+            if u64::from(self.blocks.free_count()) < wanted {
+                self.collector.asked = self.collector.asked.max(u32::try_from(wanted).unwrap_or(u32::MAX));
                 return Err(self.no_room());
             }
         }

@@ -201,6 +201,29 @@ fn large_values_are_collected_too() {
     }
 }
 
+/// A large value needs more free blocks than what makes collection begin by itself: a put that is refused must bring it about.
+#[test]
+fn a_large_value_that_is_overwritten_again_and_again_never_waits_for_ever() {
+    for size in [9_000, 40_000, 160_000, 300_000] {
+        let (mut driver, _) = open(&media(8, 160), config());
+        for n in 0..100u64 {
+            let mut waited = 0;
+            loop {
+                match driver.try_put(b"k", 10 + n, &vec![n as u8; size]) {
+                    Ok(()) => break,
+                    Err(StoreError::Busy) => waited += 1,
+                    Err(error) => panic!("{size} bytes, put {n}: {error}"),
+                }
+                assert!(waited < 2000, "{size} bytes: put {n} waits for ever");
+                driver.pump();
+            }
+            driver.store.advance_watermark(at(10 + n));
+            driver.pump();
+        }
+        assert_eq!(driver.value(b"k", 1000), Some(vec![99; size]));
+    }
+}
+
 #[test]
 fn everything_deleted_leaves_nothing() {
     let (mut driver, _) = open(&media(8, 40), config());
