@@ -55,7 +55,11 @@ impl Protocol for NativeProtocol {
         if bytes.len() < length {
             return Split::Incomplete { needed: length };
         }
-        let kind = bytes[4];
+        let (kind, flags) = (bytes[4], bytes[5]);
+        if flags != 0 {
+            // Of a later version, or garbage: whoever reads on would drop it without a word.
+            return Split::Broken;
+        }
         if !greeted {
             if kind != Kind::Hello as u8 {
                 return Split::Broken;

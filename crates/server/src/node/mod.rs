@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use timestone_cluster::{MasterAnswer, MasterCommand, ServerId, ShardMap};
-use timestone_seda::{Context, NetEvent, Origin, Parcel, Stage, StageId};
+use timestone_seda::{Context, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
 use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp};
 use timestone_wire::{
     self as wire, Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Limits, MapIs, MasterReply, Message,
@@ -115,20 +115,18 @@ impl NodeStage {
         let hello = match Hello::first(frame).and_then(|hello| hello.negotiate().map(|version| (hello, version))) {
             Ok((hello, version)) => (hello, version),
             Err(error) => {
-                let words = error.to_string();
-                let code = ErrorCode::from(&error);
-                return self
-                    .answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
+                return self.turn_away(ctx, origin, frame, ErrorCode::from(&error), &error.to_string());
             }
         };
         let (hello, protocol) = hello;
         let cluster = self.map.cluster();
         if hello.cluster != ClusterId::ZERO && hello.cluster != cluster {
-            let words =
-                format!("this server belongs to cluster {cluster}, not to {}; check the address", hello.cluster);
-            return self.answer(ctx, origin, frame, |envelope, out| {
-                ErrorReply::new(ErrorCode::WrongCluster, &words).encode(envelope, out);
-            });
+            let words = format!(
+                "this server belongs to cluster {:016x}, not to {:016x}; check the address",
+                cluster.get(),
+                hello.cluster.get()
+            );
+            return self.turn_away(ctx, origin, frame, ErrorCode::WrongCluster, &words);
         }
         if hello.role != Role::Client || hello.client != ClientId::ZERO {
             return self.welcome(ctx, origin, frame.envelope().request, protocol, hello.client);
@@ -147,6 +145,19 @@ impl NodeStage {
                 });
             }
         }
+    }
+
+    /// Says why not, and ends the connection: who does not belong here must not go on.
+    fn turn_away(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        frame: &Frame<'_>,
+        code: ErrorCode,
+        words: &str,
+    ) {
+        self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, words).encode(envelope, out));
+        self.send(ctx, origin.stage, Event::NetCommand(NetCommand::Close(origin)));
     }
 
     fn welcome(

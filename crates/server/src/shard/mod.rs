@@ -28,7 +28,7 @@ use std::sync::Arc;
 
 use timestone_cluster::MapVersion;
 use timestone_seda::{Context, Origin, Parcel, Stage, StageId};
-use timestone_store::{Store, StoreEvent};
+use timestone_store::{Store, StoreError, StoreEvent};
 use timestone_txn::participant::{Input, Output, Participant, ReadItem, Recovered, Ticket, Token, Wait, WriteItem};
 use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId, limits};
 use timestone_wal::BatchNumber;
@@ -91,6 +91,8 @@ pub(crate) struct ShardStage {
     store_events: Vec<StoreEvent>,
 
     unapplied: VecDeque<Unapplied>,
+    // Why the first of them has to wait.
+    no_room: Option<StoreError>,
     unsent: VecDeque<(StageId, Event)>,
     // Every log stage, and the oldest batch of this shard that it may hand out at a recovery, once it has said so.
     retained: Vec<(StageId, Option<BatchNumber>)>,
@@ -227,6 +229,15 @@ impl ShardStage {
             self.store_event(ctx, event);
         }
         self.store_events = events;
+    }
+
+    /// Why nothing may be put now, if so: the store has no room, or what is promised already waits for room.
+    fn refusal(&mut self) -> Option<StoreError> {
+        self.store.refusal().or_else(|| match self.no_room {
+            _ if self.unapplied.is_empty() => None,
+            Some(StoreError::DeviceFull { live_blocks, blocks }) => Some(StoreError::DeviceFull { live_blocks, blocks }),
+            _ => Some(StoreError::Busy),
+        })
     }
 
     fn is_quiet(&self) -> bool {

@@ -278,6 +278,7 @@ impl ShardStage {
                     tracing::error!(shard = %self.shard, %txn, %error, "a committed write cannot be stored; it stays in the log");
                 }
                 self.unapplied.push_back(Unapplied { txn, commit, done: index });
+                self.no_room = Some(error);
                 return false;
             }
         }

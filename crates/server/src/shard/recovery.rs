@@ -229,6 +229,7 @@ impl Replay {
             body: Vec::new(),
             store_events: Vec::new(),
             unapplied: VecDeque::new(),
+            no_room: None,
             unsent: VecDeque::new(),
             retained: with.logs.iter().map(|&log| (log, None)).collect(),
             durable_at_once: None,

@@ -363,7 +363,7 @@ impl ShardStage {
     /// Refuses a prepare that wants to put something while the store has no room; deletes and fences go on.
     fn refuses_writes(&mut self, ctx: &mut Context<'_, Event>, token: Token, body: &PrepareBody<'_>) -> bool {
         let puts = || body.writes().any(|write| write.kind == wire::WriteKind::Put);
-        match self.store.refusal() {
+        match self.refusal() {
             Some(error) if puts() => {
                 self.fail(ctx, token, &error);
                 true

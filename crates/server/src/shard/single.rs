@@ -48,7 +48,7 @@ impl ShardStage {
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
         if write.action != WriteAction::Delete
-            && let Some(error) = self.store.refusal()
+            && let Some(error) = self.refusal()
         {
             self.fail(ctx, token, &error);
             return Ok(());
