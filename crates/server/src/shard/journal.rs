@@ -16,6 +16,8 @@ use timestone_txn::participant::Ticket;
 use timestone_types::{Timestamp, limits};
 use timestone_wal::{BatchNumber, LogRecord};
 
+/// Most birthdays that are remembered for the sake of what the log may still hand out.
+const MAX_RETAINED: usize = 4096;
 /// How far apart the remembered birthdays of batches are, in nanoseconds.
 const BIRTHDAY_GRAIN_NANOS: u64 = 50_000_000;
 
@@ -109,6 +111,14 @@ impl Journal {
     fn born(&mut self, birthday: Birthday) {
         self.birthdays.push_back(birthday);
         self.retained.push_back(birthday);
+        if self.retained.len() > MAX_RETAINED {
+            // A quiet shard fills a log file in days. Fewer marks only make what is settled a little older.
+            let mut place = 0;
+            self.retained.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+        }
     }
 
     /// Batches from `batch` on were found in the log at a restart at `now`, under this watermark.
@@ -257,5 +267,17 @@ mod tests {
         assert_eq!(journal.settled(BatchNumber::new(1)), Some(at(1)));
         assert_eq!(journal.settled(BatchNumber::new(2)), Some(at(2)));
         assert_eq!(journal.settled(BatchNumber::new(9)), Some(at(3)));
+    }
+
+    #[test]
+    fn what_is_remembered_of_a_quiet_shard_is_bounded_and_stays_on_the_safe_side() {
+        let mut journal = Journal::new(BatchNumber::new(1));
+        for batch in 1..=3 * MAX_RETAINED as u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+        }
+        assert!(journal.retained.len() <= MAX_RETAINED);
+        let settled = journal.settled(BatchNumber::new(5000)).unwrap();
+        assert!(settled <= at(5000) && settled >= at(4900), "{settled}");
     }
 }
