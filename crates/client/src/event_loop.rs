@@ -9,7 +9,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub(crate) remote: RefCell<BTreeMap<u64, Rc<LocalTransaction>>>,
     pub(crate) next_remote: Cell<u64>,
     pub(crate) keyspaces: RefCell<BTreeMap<String, KeyspaceId>>,
+    /// Keyspaces whose commits are acknowledged only when the clock's error bound has passed (`external = wait`).
+    pub(crate) waiting_keyspaces: RefCell<BTreeSet<KeyspaceId>>,
     /// A shard map that was fetched and that the transport has not looked at.
     pub(crate) newer_map: RefCell<Option<ShardMap>>,
 }
@@ -57,6 +59,7 @@ impl Core {
             remote: RefCell::default(),
             next_remote: Cell::new(1),
             keyspaces: RefCell::default(),
+            waiting_keyspaces: RefCell::default(),
             newer_map: RefCell::new(None),
         }
     }

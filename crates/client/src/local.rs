@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use timestone_cluster::{Keyspace, KeyspaceName, KeyspaceOptions, MasterAnswer, MasterCommand};
+use timestone_cluster::{ExternalMode, Keyspace, KeyspaceName, KeyspaceOptions, MasterAnswer, MasterCommand};
 use timestone_session::limits::DEFAULT_DEADLINE;
 use timestone_session::{
     Condition, Mutation, OpId, RequestOptions, SessionError, SessionId, Step, Ticket, TxnHandle, TxnStatus, ValueView,
@@ -244,8 +244,14 @@ impl LocalDb {
     fn request_options(&self) -> RequestOptions {
         RequestOptions {
             deadline: self.deadline.map(|span| self.now().saturating_add(span)),
+            external_wait: self.waits_for_clocks(),
             ..RequestOptions::default()
         }
+    }
+
+    /// Whether this keyspace was created with `external = wait`, as far as its name was looked up.
+    fn waits_for_clocks(&self) -> bool {
+        self.core.waiting_keyspaces.borrow().contains(&self.keyspace)
     }
 
     /// Runs another task on this loop.
@@ -341,7 +347,8 @@ impl LocalDb {
     /// # Errors
     /// A snapshot in the future, or too many transactions.
     pub fn begin(&self, options: &TransactionOptions) -> Result<LocalTransaction> {
-        let options = options.for_engine(self.now(), self.deadline);
+        let mut options = options.for_engine(self.now(), self.deadline);
+        options.external_wait |= self.waits_for_clocks();
         let handle = self.core.engine.borrow_mut().begin(self.now(), self.session.id, options)?;
         Ok(LocalTransaction {
             core: Rc::clone(&self.core),
@@ -485,6 +492,8 @@ impl LocalDb {
             Error::new(ErrorCode::KeyspaceUnknown, message, "create it with `timestone keyspace create`")
         };
         let id = found.ok_or_else(unknown)?;
+        let waits = list.iter().filter(|keyspace| keyspace.options.external == ExternalMode::Wait);
+        self.core.waiting_keyspaces.borrow_mut().extend(waits.map(|keyspace| keyspace.id));
         self.core.keyspaces.borrow_mut().insert(name.to_owned(), id);
         Ok(id)
     }
