@@ -336,8 +336,9 @@ pub trait Store {
     /// Whether puts would be refused with [`StoreError::DeviceFull`] or [`StoreError::Busy`] now; ask before promising a write.
     fn is_full(&self) -> bool;
 
-    /// Why a put would be refused now, if it would: [`StoreError::Busy`] passes by itself, [`StoreError::DeviceFull`] does not.
-    fn refusal(&self) -> Option<StoreError>;
+    /// Why puts of these sizes (bytes of key and value, one a put) would be refused now, if they would: [`StoreError::Busy`] passes by
+    /// itself, [`StoreError::DeviceFull`] does not. What is asked for in vain is made room for, as by a put.
+    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError>;
 
     /// Takes the bytes of a [`ReadOutcome::Present`] back for reuse.
     fn recycle(&mut self, bytes: Vec<u8>);

@@ -19,7 +19,7 @@ use timestone_wire::{
 use crate::peer::{Peer, Raw};
 use crate::resp::{Reply, Resp};
 use crate::restart::now;
-use crate::server::{Node, Place, binary, eventually, outcome};
+use crate::server::{Node, Place, binary, eventually, outcome, test_folder};
 
 /// Another client, which goes on working and must not notice.
 struct Bystander {
@@ -71,7 +71,7 @@ fn assert_words(what: &str, text: &str, words: &[&str]) {
 }
 
 fn fresh() -> (tempfile::TempDir, Place) {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = test_folder();
     let place = Place::new(folder.path(), "data");
     (folder, place)
 }

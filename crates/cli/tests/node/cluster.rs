@@ -14,7 +14,7 @@ use crate::load::{Loads, TOTAL, bank_total, open_bank};
 use crate::peer::Peer;
 use crate::random::Random;
 use crate::restart::now;
-use crate::server::{Node, Place, eventually};
+use crate::server::{Node, Place, eventually, test_folder};
 
 /// A cluster of three processes with two shards each; the first hosts the master.
 struct Cluster {
@@ -25,7 +25,7 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = test_folder();
         let first = Place::new(folder.path(), "a").with("--shards", "2").with("--cluster-shards", "6");
         let master = first.url();
         let others =
@@ -261,5 +261,27 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
         let (version, _) = hand.of(shard).get(shard, ReadAt::Latest(now()), key).expect("a read");
         assert_eq!(version.timestamp, commit, "every participant applied it at the decided time");
     }
+    drop(hand);
+
+    // The same, and everything dies. The one that was told comes back first, and the watermark passes the transaction long before
+    // the others come back and ask: it must know until they do.
+    let mut hand = ByHand::connect(&cluster);
+    let (txn, keys, commit) = (hand.next_txn(), hand.keys(&shards, "knows"), now());
+    hand.prepare(txn, commit, &shards, &shards, "knows");
+    let first = cluster.places[0].native;
+    let told = shards.iter().copied().find(|&shard| hand.peers[0].1.address_of(shard) == first);
+    let told = told.expect("the first process has a shard");
+    hand.of(told).decide(told, txn, Some(commit));
+    drop(hand);
+    (0..3).for_each(|index| cluster.kill(index));
+    cluster.restart(0);
+    // Its reports move the watermark.
+    let own = cluster.connect(0);
+    std::thread::sleep(Duration::from_secs(6));
+    (1..3).for_each(|index| cluster.restart(index));
+    let patient = own.with_deadline(Duration::from_secs(20));
+    let found = values(&patient, &keys);
+    let value = Some(&b"value"[..]);
+    assert!(found.iter().all(|found| found.as_deref() == value), "a committed transaction is there in part: {found:?}");
     cluster.stop();
 }

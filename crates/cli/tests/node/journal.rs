@@ -218,7 +218,7 @@ impl Journal {
                 }
                 let all = work.keys.len();
                 match work.fate {
-                    Fate::Acknowledged => assert_eq!(present, all, "acknowledged, and lost: {:?}", work.keys),
+                    Fate::Acknowledged => assert!(present == all, "{}", lost(db, &work.keys)),
                     Fate::Refused => assert_eq!(present, 0, "reported as failed, and visible: {:?}", work.keys),
                     Fate::Unknown(txn) => check_unknown(db, &work.keys, txn),
                     Fate::Open => {}
@@ -272,6 +272,15 @@ impl Journal {
     fn soon(&self, check: impl Fn(&State) -> Result<(), String>) {
         crate::server::eventually("a number", std::time::Duration::from_secs(5), || check(&self.state()));
     }
+}
+
+/// What can be said of an acknowledged work that is not all there: which keys, and whether they turn up later.
+fn lost(db: &Db, keys: &[String]) -> String {
+    let missing =
+        || keys.iter().filter(|key| db.get(key.as_bytes()).is_ok_and(|value| value.is_none())).collect::<Vec<_>>();
+    let now = missing();
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    format!("acknowledged, and lost: of {keys:?} {now:?} are not there, and 4 s later {:?}", missing())
 }
 
 /// All keys or none; and as the transaction's status says, where somebody still knows it.

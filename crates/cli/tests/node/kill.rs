@@ -8,7 +8,7 @@ use timestone::blocking::Db;
 use crate::journal::{Journal, value_of};
 use crate::load::{Loads, TOTAL, bank_total, open_bank};
 use crate::random::Random;
-use crate::server::{Place, binary, outcome};
+use crate::server::{Place, binary, outcome, test_folder};
 
 /// Kills under load, at least 20 as the design asks.
 const KILLS: usize = 24;
@@ -23,7 +23,8 @@ fn check(db: &Db, journal: &Journal, random: &mut Random) -> usize {
 #[test]
 fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
     let mut random = Random::for_test("kill");
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = test_folder();
+    println!("kill: data in {}", folder.path().display());
     let place = Place::new(folder.path(), "data").with("--log", "ssd");
     let journal = Arc::new(Journal::default());
     let mut node = place.start();
@@ -59,9 +60,10 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
         let threads = if round % 2 == 0 { "2" } else { "1" };
         let restarted = Instant::now();
         node = place.with("--threads", threads).start();
-        slowest = slowest.max(restarted.elapsed());
+        let ready = restarted.elapsed();
+        slowest = slowest.max(ready);
         let checked = check(&db, &journal, &mut random);
-        println!("kill {:2}: {checked} works checked, ready after {:?}", round + 1, restarted.elapsed());
+        println!("kill {:2}: ready after {ready:?}, {checked} works checked", round + 1);
     }
     loads.wait_until_served(&journal, BACK);
     loads.stop();
@@ -87,7 +89,7 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
 #[test]
 fn without_a_log_a_kill_loses_writes_but_damages_nothing() {
     let mut random = Random::for_test("kill without a log");
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = test_folder();
     let place = Place::new(folder.path(), "data").with("--log", "none");
     let mut node = place.start();
     let db = place.connect();

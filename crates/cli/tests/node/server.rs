@@ -38,6 +38,12 @@ pub(crate) fn binary() -> Command {
     command
 }
 
+/// A folder for one test, removed at its end unless `TIMESTONE_TEST_KEEP` is set: for whoever has to look at what is left.
+pub(crate) fn test_folder() -> tempfile::TempDir {
+    let keep = std::env::var_os("TIMESTONE_TEST_KEEP").is_some();
+    tempfile::Builder::new().disable_cleanup(keep).tempdir().expect("a temporary folder")
+}
+
 /// A port that nobody uses, below the range from which the system gives ports to outgoing connections: it stays free while the
 /// server is down.
 fn free_port() -> u16 {

@@ -6,6 +6,7 @@
 //!   keep_from = lowest batch that is still needed:
 //!      · undecided or unapplied prepares (their batch)        · applied puts that the store does not call stable yet
 //!      · batches younger than the watermark (kept outcomes), unless they were carried forward
+//!      · all that were not carried forward, while commits below the watermark are being told to other participants
 //! ```
 //! Invariants: batch numbers rise by one; a ticket is in exactly one batch; `keep_from` never falls.
 //! Source: DTranx §3.4 (reclaiming by state transition).
@@ -166,12 +167,13 @@ impl Journal {
         self.carried_below = self.carried_below.max(below);
     }
 
-    /// The first batch that is still needed, when that is news.
+    /// The first batch that is still needed, when that is news. `spreading`: outcomes below the watermark are needed as well.
     pub(crate) fn release(
         &mut self,
         watermark: Timestamp,
         stable: BatchNumber,
         oldest_payload: Option<BatchNumber>,
+        spreading: bool,
     ) -> Option<BatchNumber> {
         while self.unstable.front().is_some_and(|&(batch, _)| batch <= stable) {
             self.unstable.pop_front();
@@ -181,7 +183,10 @@ impl Journal {
         while self.birthdays.get(1).is_some_and(|next| next.at < settled) {
             self.birthdays.pop_front();
         }
-        let young = self.birthdays.front().map_or(self.open_batch, |first| first.batch).max(self.carried_below);
+        let young = match self.birthdays.front() {
+            _ if spreading => self.carried_below,
+            first => first.map_or(self.open_batch, |first| first.batch).max(self.carried_below),
+        };
         let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
         let keep_from = [Some(young), puts, oldest_payload].into_iter().flatten().min().unwrap_or(young);
         let keep_from = keep_from.min(self.durable.next());
@@ -237,12 +242,26 @@ mod tests {
         }
         let number = BatchNumber::new;
         // The watermark keeps everything young; then the unstable put of batch 2; then an undecided prepare; then nothing.
-        assert_eq!(journal.release(at(1), BatchNumber::ZERO, None), Some(number(1)));
-        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None), Some(number(2)));
-        assert_eq!(journal.release(at(60_000), number(2), None), None);
-        assert_eq!(journal.release(at(60_000), number(3), Some(number(3))), Some(number(3)));
-        assert_eq!(journal.release(at(60_000), number(3), Some(number(3))), None);
-        assert_eq!(journal.release(at(60_000), number(3), None), Some(number(4)));
+        assert_eq!(journal.release(at(1), BatchNumber::ZERO, None, false), Some(number(1)));
+        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None, false), Some(number(2)));
+        assert_eq!(journal.release(at(60_000), number(2), None, false), None);
+        assert_eq!(journal.release(at(60_000), number(3), Some(number(3)), false), Some(number(3)));
+        assert_eq!(journal.release(at(60_000), number(3), Some(number(3)), false), None);
+        assert_eq!(journal.release(at(60_000), number(3), None, false), Some(number(4)));
+    }
+
+    #[test]
+    fn while_commits_are_being_told_to_others_only_what_was_carried_forward_goes() {
+        let mut journal = Journal::new(BatchNumber::new(1));
+        for batch in 1..=4u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None, true), None);
+        journal.carried(BatchNumber::new(3));
+        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None, true), Some(BatchNumber::new(3)));
+        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None, false), Some(BatchNumber::new(4)));
     }
 
     #[test]
@@ -254,7 +273,7 @@ mod tests {
             journal.durable(BatchNumber::new(batch));
         }
         journal.carried(BatchNumber::new(3));
-        assert_eq!(journal.release(at(0), BatchNumber::ZERO, None), Some(BatchNumber::new(3)));
+        assert_eq!(journal.release(at(0), BatchNumber::ZERO, None, false), Some(BatchNumber::new(3)));
     }
 
     #[test]

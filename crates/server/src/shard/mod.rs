@@ -202,7 +202,8 @@ impl ShardStage {
         self.next_release = ctx.now().saturating_add(RELEASE_INTERVAL);
         let stable = BatchNumber::new(self.store.stable_batch());
         let oldest = self.payloads.oldest_batch();
-        if let Some(keep_from) = self.journal.release(self.participant.watermark(), stable, oldest) {
+        let spreading = self.participant.is_spreading();
+        if let Some(keep_from) = self.journal.release(self.participant.watermark(), stable, oldest, spreading) {
             for index in 0..self.retained.len() {
                 let (stage, _) = self.retained[index];
                 self.send(ctx, stage, Event::LogRelease { shard: self.shard, keep_from });
@@ -231,11 +232,14 @@ impl ShardStage {
         self.store_events = events;
     }
 
-    /// Why nothing may be put now, if so: the store has no room, or what is promised already waits for room.
-    fn refusal(&mut self) -> Option<StoreError> {
-        self.store.refusal().or_else(|| match self.no_room {
+    /// Why these puts, by their bytes of key and value, may not be promised now, if so: the store has no room, or what is promised
+    /// already waits for room.
+    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError> {
+        self.store.refusal(puts).or_else(|| match self.no_room {
             _ if self.unapplied.is_empty() => None,
-            Some(StoreError::DeviceFull { live_blocks, blocks }) => Some(StoreError::DeviceFull { live_blocks, blocks }),
+            Some(StoreError::DeviceFull { live_blocks, blocks }) => {
+                Some(StoreError::DeviceFull { live_blocks, blocks })
+            }
             _ => Some(StoreError::Busy),
         })
     }

@@ -427,7 +427,15 @@ impl ShardStage {
                 payload.batch = Some(carried_in);
             }
         }
-        for (txn, outcome) in self.participant.kept_outcomes() {
+        for kept in self.participant.kept_outcomes() {
+            let (txn, begin, outcome) = (kept.txn, kept.begin, kept.outcome);
+            if let TxnOutcome::Committed(commit) = outcome
+                && kept.participants.len() > 1
+            {
+                // For its participants; what it writes here is not needed any more, or still in the log.
+                let (participants, body) = (Participants::new(kept.participants), PrepareBody::EMPTY.bytes());
+                self.journal.note(&LogRecord::Prepare { txn, begin, commit, single: false, participants, body });
+            }
             self.journal.note(&LogRecord::Outcome { txn, outcome });
         }
         let (bound, watermark) = (self.participant.read_bound(), self.participant.watermark());
@@ -496,7 +504,12 @@ impl ShardStage {
 
     /// The store could not do what a request needs.
     pub(super) fn fail(&mut self, ctx: &mut Context<'_, Event>, token: Token, error: &StoreError) {
-        let words = error.to_string();
+        let words = match error {
+            StoreError::DeviceFull { live_blocks, blocks } => format!(
+                "the store is full ({live_blocks} of {blocks} blocks hold live data): delete something, or restart the server with a larger --capacity"
+            ),
+            other => other.to_string(),
+        };
         let code = match error {
             StoreError::TooOld { .. } => ErrorCode::SnapshotTooOld,
             StoreError::DeviceFull { .. } => ErrorCode::DeviceFull,

@@ -39,12 +39,21 @@ pub(crate) struct Replay {
     payloads: Payloads,
     promised: HashMap<TxnId, Timestamp, RandomState>,
     decided: HashMap<TxnId, TxnOutcome, RandomState>,
+    // Commits over several shards. One of the others may still wait for the decision, and its client is gone.
+    shared: HashMap<TxnId, Shared, RandomState>,
     bound: Timestamp,
     watermark: Timestamp,
     lowest: Option<BatchNumber>,
     highest: BatchNumber,
     applied: u64,
     events: Vec<StoreEvent>,
+}
+
+/// What is needed to tell the other participants of a commit.
+struct Shared {
+    begin: Timestamp,
+    commit: Timestamp,
+    participants: Vec<ShardId>,
 }
 
 /// What the shard is told beside its state.
@@ -70,6 +79,7 @@ impl Replay {
             payloads: Payloads::default(),
             promised: HashMap::default(),
             decided: HashMap::default(),
+            shared: HashMap::default(),
             bound: Timestamp::ZERO,
             watermark,
             lowest: None,
@@ -100,8 +110,14 @@ impl Replay {
                     Some(TxnOutcome::Committed(at)) => {
                         self.decided.insert(txn, TxnOutcome::Committed(at));
                         self.apply(now, txn, at, body)?;
+                        if !single {
+                            self.shared
+                                .insert(txn, Shared { begin, commit: at, participants: participants.iter().collect() });
+                        }
                     }
                     Some(TxnOutcome::Aborted) => {}
+                    // Carried forward for its participants, beside its outcome: the writes are in an older record.
+                    None if self.promised.contains_key(&txn) && body == PrepareBody::EMPTY.bytes() => {}
                     None => {
                         let participants: Vec<ShardId> = participants.iter().collect();
                         let payload = self.payloads.keep(txn, begin, single, &participants, body);
@@ -136,6 +152,8 @@ impl Replay {
                 && let Some(payload) = self.payloads.get_mut(txn)
             {
                 let body = std::mem::take(&mut payload.body);
+                let (begin, participants) = (payload.begin, std::mem::take(&mut payload.participants));
+                self.shared.insert(txn, Shared { begin, commit: at, participants });
                 self.apply(now, txn, at, &body)?;
             }
         }
@@ -183,7 +201,8 @@ impl Replay {
 
     /// The log was read to its end: the stage, which serves once it has started.
     pub(crate) fn finish(self, with: Recovering) -> ShardStage {
-        let Self { shard, mut store, payloads, promised, decided, bound, watermark, lowest, highest, .. } = self;
+        let Self { shard, mut store, payloads, promised, decided, shared, bound, watermark, lowest, highest, .. } =
+            self;
         let seed = store.seed();
         let mut participant = Participant::new(shard, Config::default());
         let mut outputs = Vec::new();
@@ -195,6 +214,13 @@ impl Replay {
             let writes = write_items(&mut *store, seed, &payload.body);
             let (begin, single, participants) = (payload.begin, payload.single, &payload.participants[..]);
             tell(Recovered::Prepare { txn, begin, commit, single, participants, writes: &writes });
+        }
+        let in_order: BTreeSet<TxnId> = shared.keys().copied().collect();
+        for txn in in_order {
+            // The writes are in the store: what is left is to know whom to tell.
+            let Shared { begin, commit, participants } = &shared[&txn];
+            let (begin, commit) = (*begin, *commit);
+            tell(Recovered::Prepare { txn, begin, commit, single: false, participants, writes: &[] });
         }
         let in_order: BTreeSet<TxnId> = decided.keys().copied().collect();
         for txn in in_order {

@@ -48,7 +48,7 @@ impl ShardStage {
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
         if write.action != WriteAction::Delete
-            && let Some(error) = self.refusal()
+            && let Some(error) = self.refusal(&mut std::iter::once(write.key.len() + write.value.len()))
         {
             self.fail(ctx, token, &error);
             return Ok(());

@@ -180,14 +180,12 @@ impl Mftl {
                     self.collector.stuck = false;
                     self.begin_victim(block);
                 }
-                None => {
-                    self.collector.fruitless = Some(searched);
-                    if short && !can_grow && self.collector.victims.is_empty() {
-                        // Open blocks may hold most of what is dead: end them, so that they can be chosen next time.
-                        self.collector.stuck = true;
-                    }
-                }
+                None => self.collector.fruitless = Some(searched),
             }
+        }
+        if self.collector.fruitless == Some(searched) && short && !can_grow && self.collector.victims.is_empty() {
+            // Open blocks may hold most of what is dead: end them, so that they can be chosen next time.
+            self.collector.stuck = true;
         }
         if can_grow && !self.growing && self.collector.victims.is_empty() {
             let blocks = (self.blocks.count() / 8).clamp(16, 1024).min(room);

@@ -38,6 +38,7 @@ use timestone_types::{Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, 
 
 use crate::api::{Count, Latest, Lookup, ReadToken, ScanCursor, Store, StoreEvent, StoreStats};
 use crate::error::StoreError;
+use crate::layout::{MAX_RECORD_BYTES, Record};
 use crate::limits::RECYCLE_BYTES;
 use blocks::{BlockState, Blocks};
 use cache::Cache;
@@ -456,9 +457,11 @@ impl Store for Mftl {
                 && !self.writer.has_room(StreamId::Hot, timestone_flash::PAGE_BYTES, &self.blocks))
     }
 
-    fn refusal(&self) -> Option<StoreError> {
+    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError> {
         if !self.is_full() {
-            return None;
+            let large = puts.filter(|&bytes| Record::bytes_for(bytes, 0, true) > MAX_RECORD_BYTES);
+            let (values, bytes) = large.fold((0, 0), |(values, sum), bytes| (values + 1, sum + bytes as u64));
+            return if values == 0 || self.has_room_for_large(values, bytes) { None } else { Some(self.no_room()) };
         }
         let waits = self.failed || self.writer.is_behind() || self.staging.is_full();
         Some(if waits { StoreError::Busy } else { self.no_room() })

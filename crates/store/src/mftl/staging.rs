@@ -151,13 +151,7 @@ impl Mftl {
             if self.staging.is_full() {
                 return Err(StoreError::Busy);
             }
-            // Blocks for everything that is staged, for this value, and one for heads.
-            let payload = self.staging.bytes + total as u64;
-            let pages = payload / PART_PAYLOAD as u64 + self.staging.order.len() as u64 + 2;
-            let blocks = pages / u64::from(self.blocks.geometry.pages_per_block) + 2;
-            let wanted = u64::from(self.blocks.reserve()) + blocks + 1;
-            if u64::from(self.blocks.free_count()) < wanted {
-                self.collector.asked = self.collector.asked.max(u32::try_from(wanted).unwrap_or(u32::MAX));
+            if !self.has_room_for_large(1, total as u64) {
                 return Err(self.no_room());
             }
         }
@@ -194,6 +188,18 @@ impl Mftl {
         });
         let expires = !record.expires_at.is_never();
         Ok(Location::new(Location::STAGED + slot as u32, record.kind.is_tombstone(), expires))
+    }
+
+    /// Whether there are blocks for everything that is staged, for so many values more, and one for heads. If not, they are asked for.
+    pub(super) fn has_room_for_large(&mut self, values: u64, bytes: u64) -> bool {
+        let pages = (self.staging.bytes + bytes) / PART_PAYLOAD as u64 + self.staging.order.len() as u64 + values + 1;
+        let blocks = pages / u64::from(self.blocks.geometry.pages_per_block) + 2;
+        let wanted = u64::from(self.blocks.reserve()) + blocks + 1;
+        let has_room = u64::from(self.blocks.free_count()) >= wanted;
+        if !has_room {
+            self.collector.asked = self.collector.asked.max(u32::try_from(wanted).unwrap_or(u32::MAX));
+        }
+        has_room
     }
 
     /// Takes a value in that collection moves. The index stays with the old head until the new one is written.

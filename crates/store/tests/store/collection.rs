@@ -225,6 +225,33 @@ fn a_large_value_that_is_overwritten_again_and_again_never_waits_for_ever() {
 }
 
 #[test]
+fn what_is_not_refused_beforehand_is_taken() {
+    for size in [700, 9_000, 60_000] {
+        let (mut driver, _) = open(&media(8, 160), config());
+        let (mut stored, mut waited) = (0u64, 0);
+        let full = loop {
+            let key = stored.to_be_bytes();
+            match driver.store.refusal(&mut core::iter::once(key.len() + size)) {
+                None => {
+                    driver
+                        .try_put(&key, 10, &vec![5; size])
+                        .unwrap_or_else(|error| panic!("{size} bytes, {stored}: {error}"));
+                    (stored, waited) = (stored + 1, 0);
+                }
+                Some(StoreError::Busy) => waited += 1,
+                Some(error) => break error,
+            }
+            assert!(waited < 2000, "{size} bytes: after {stored}, waiting for ever");
+            driver.store.advance_watermark(at(15));
+            driver.pump();
+        };
+        assert!(matches!(full, StoreError::DeviceFull { .. }), "{full}");
+        assert!(stored as usize * size > 160 * 8 * 4096 / 4, "{size} bytes: full with {stored}");
+        assert!(driver.store.refusal(&mut core::iter::empty()).is_none_or(|error| error.retryable()));
+    }
+}
+
+#[test]
 fn everything_deleted_leaves_nothing() {
     let (mut driver, _) = open(&media(8, 40), config());
     for n in 0..600u64 {

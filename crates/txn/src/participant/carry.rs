@@ -1,9 +1,23 @@
 //! What a participant still needs from old log files: asked for when they hold up space, and appended again (DTranx §3.4).
 
-use timestone_types::{Timestamp, TxnId, TxnOutcome};
+use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome};
 
 use super::Participant;
-use super::table::{Phase, Place};
+use super::table::{Fate, Phase, Place};
+
+/// A durable outcome that somebody may still ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptOutcome<'a> {
+    /// Whose.
+    pub txn: TxnId,
+    /// Its snapshot.
+    pub begin: Timestamp,
+    /// What became of it.
+    pub outcome: TxnOutcome,
+    /// Of a commit: all participants, as far as they are known. They must come back after a crash, or nobody could tell one of
+    /// them that still waits for the decision.
+    pub participants: &'a [ShardId],
+}
 
 impl Participant {
     /// The timestamp of a promise that must survive a crash: of a transaction that is prepared, or committed and not yet applied
@@ -19,20 +33,26 @@ impl Participant {
 
     /// Every durable outcome that somebody may still ask for, by transaction.
     #[must_use]
-    pub fn kept_outcomes(&self) -> Vec<(TxnId, TxnOutcome)> {
-        let outcome = |place| match place {
-            Place::Flight(slot) => match self.table.record(slot).phase {
-                Phase::Committed { at, logged: true, .. } => Some(TxnOutcome::Committed(at)),
-                _ => None,
-            },
+    pub fn kept_outcomes(&self) -> Vec<KeptOutcome<'_>> {
+        let outcome = |txn, place| match place {
+            Place::Flight(slot) => {
+                let record = self.table.record(slot);
+                let Phase::Committed { at, logged: true, .. } = record.phase else { return None };
+                let (begin, participants) = (record.begin, record.participants.as_slice());
+                Some(KeptOutcome { txn, begin, outcome: TxnOutcome::Committed(at), participants })
+            }
             Place::Kept(index) => {
                 let kept = self.table.kept(index);
-                kept.durable.then(|| kept.fate.outcome())
+                let participants = match &kept.fate {
+                    Fate::Committed { participants, .. } => participants.as_slice(),
+                    Fate::Aborted(_) => &[],
+                };
+                let (begin, outcome) = (kept.begin, kept.fate.outcome());
+                kept.durable.then_some(KeptOutcome { txn, begin, outcome, participants })
             }
         };
-        let mut outcomes: Vec<_> =
-            self.table.places().filter_map(|(txn, place)| outcome(place).map(|outcome| (txn, outcome))).collect();
-        outcomes.sort_unstable_by_key(|&(txn, _)| txn);
+        let mut outcomes: Vec<_> = self.table.places().filter_map(|(txn, place)| outcome(txn, place)).collect();
+        outcomes.sort_unstable_by_key(|kept| kept.txn);
         outcomes
     }
 

@@ -34,6 +34,7 @@ mod window;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
+pub use carry::KeptOutcome;
 pub use input::{
     Condition, DecisionOrigin, FrozenState, Input, LatestInStore, Prepare, ReadAt, ReadItem, Recovered, Ticket, Token,
     TxnStatus, Vote, Wait, WriteItem, WriteKind,

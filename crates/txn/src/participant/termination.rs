@@ -290,6 +290,13 @@ impl Participant {
         true
     }
 
+    /// Whether commits below the watermark are being told to participants that have not acknowledged them. Until they have, the
+    /// records of these commits must survive a crash, or be carried forward ([`Self::kept_outcomes`]).
+    #[must_use]
+    pub fn is_spreading(&self) -> bool {
+        self.resolutions.values().any(|one| matches!(one.role, Role::Spreading(_)))
+    }
+
     /// A peer has the decision.
     pub(super) fn decision_acked(&mut self, from: ShardId, txn: TxnId) {
         let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
