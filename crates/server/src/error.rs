@@ -113,6 +113,12 @@ pub enum ServerError {
         /// The shard.
         shard: ShardId,
     },
+    /// The device is so full that not even a keyspace's end can be recorded.
+    #[error("the device of shard {shard} has no room to recover; restart the server with a larger --capacity")]
+    NoRoomToRecover {
+        /// The shard.
+        shard: ShardId,
+    },
     /// The embedded master's state is damaged.
     #[error("the master's state in {path} cannot be used: {detail}; restore the file from a backup of this directory")]
     BadMaster {

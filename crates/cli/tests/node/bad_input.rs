@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use crate::server::{Node, Place, binary, eventually, outcome, test_folder};
 /// Another client, which goes on working and must not notice.
 struct Bystander {
     stop: Arc<AtomicBool>,
+    rounds: Arc<AtomicU64>,
     thread: Option<JoinHandle<(u64, Duration)>>,
 }
 
@@ -36,7 +37,8 @@ impl Drop for Bystander {
 impl Bystander {
     fn watch(place: &Place) -> Self {
         let (db, stop) = (place.connect(), Arc::new(AtomicBool::new(false)));
-        let told = Arc::clone(&stop);
+        let rounds = Arc::new(AtomicU64::new(0));
+        let (told, served) = (Arc::clone(&stop), Arc::clone(&rounds));
         let thread = std::thread::spawn(move || {
             let (mut rounds, mut slowest) = (0, Duration::ZERO);
             while !told.load(Ordering::Relaxed) {
@@ -46,16 +48,21 @@ impl Bystander {
                 assert_eq!(db.get(b"bystander").expect("the bystander's get").as_deref(), Some(text.as_bytes()));
                 slowest = slowest.max(begun.elapsed());
                 rounds += 1;
+                served.store(rounds, Ordering::Relaxed);
                 std::thread::sleep(Duration::from_millis(1));
             }
             (rounds, slowest)
         });
-        Self { stop, thread: Some(thread) }
+        Self { stop, rounds, thread: Some(thread) }
     }
 
     /// It was served all the time.
     fn finish(mut self) {
-        std::thread::sleep(Duration::from_millis(50));
+        // Right after a start writes wait until the clock has passed the read bound of the run before.
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while self.rounds.load(Ordering::Relaxed) <= 5 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("it ends once");
         let (rounds, slowest) = thread.join().expect("the bystander was disturbed");

@@ -235,13 +235,16 @@ impl ShardStage {
     /// Why these puts, by their bytes of key and value, may not be promised now, if so: the store has no room, or what is promised
     /// already waits for room.
     fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError> {
-        self.store.refusal(puts).or_else(|| match self.no_room {
+        if let Some(refusal) = self.store.refusal(puts) {
+            return Some(refusal);
+        }
+        match self.no_room {
             _ if self.unapplied.is_empty() => None,
             Some(StoreError::DeviceFull { live_blocks, blocks }) => {
                 Some(StoreError::DeviceFull { live_blocks, blocks })
             }
             _ => Some(StoreError::Busy),
-        })
+        }
     }
 
     fn is_quiet(&self) -> bool {

@@ -31,6 +31,8 @@ use crate::gauges::ShardGauges;
 
 /// How long to wait for the device before looking again.
 const DEVICE_WAIT: Duration = Duration::from_millis(10);
+/// How often in a row to look in vain before a write is left to the running stage.
+const MAX_WAITS: u32 = 100;
 
 /// A shard whose logs are being replayed.
 pub(crate) struct Replay {
@@ -46,6 +48,7 @@ pub(crate) struct Replay {
     lowest: Option<BatchNumber>,
     highest: BatchNumber,
     applied: u64,
+    waits_in_vain: u32,
     events: Vec<StoreEvent>,
 }
 
@@ -85,6 +88,7 @@ impl Replay {
             lowest: None,
             highest: BatchNumber::ZERO,
             applied: 0,
+            waits_in_vain: 0,
             events: Vec::new(),
         }
     }
@@ -109,8 +113,10 @@ impl Replay {
                 match decided {
                     Some(TxnOutcome::Committed(at)) => {
                         self.decided.insert(txn, TxnOutcome::Committed(at));
-                        self.apply(now, txn, at, body)?;
-                        if !single {
+                        if !self.apply(now, txn, at, body)? {
+                            let participants: Vec<ShardId> = participants.iter().collect();
+                            self.leave(batch, txn, begin, at, single, &participants, body);
+                        } else if !single {
                             self.shared
                                 .insert(txn, Shared { begin, commit: at, participants: participants.iter().collect() });
                         }
@@ -136,8 +142,14 @@ impl Replay {
             LogRecord::ReadBound { bound, watermark } => {
                 self.bound = self.bound.max(bound);
                 self.watermark = self.watermark.max(watermark);
+                // It is durable, so it is in force. What lies buried below it is not written again.
+                self.store.advance_watermark(watermark);
             }
-            LogRecord::Fence { keyspace, version } => self.with_room(now, |store| store.fence(keyspace, version))?,
+            LogRecord::Fence { keyspace, version } => {
+                if !self.with_room(now, |store| store.fence(keyspace, version))? {
+                    return Err(ServerError::NoRoomToRecover { shard: self.shard });
+                }
+            }
             LogRecord::Other { kind, .. } => {
                 return Err(ServerError::UnknownRecord { shard: self.shard, kind });
             }
@@ -153,8 +165,13 @@ impl Replay {
             {
                 let body = std::mem::take(&mut payload.body);
                 let (begin, participants) = (payload.begin, std::mem::take(&mut payload.participants));
+                let batch = payload.batch.unwrap_or(self.lowest.unwrap_or_default());
+                if !self.apply(now, txn, at, &body)? {
+                    self.leave(batch, txn, begin, at, false, &participants, &body);
+                    self.decided.insert(txn, outcome);
+                    return Ok(());
+                }
                 self.shared.insert(txn, Shared { begin, commit: at, participants });
-                self.apply(now, txn, at, &body)?;
             }
         }
         self.promised.remove(&txn);
@@ -163,32 +180,61 @@ impl Replay {
         Ok(())
     }
 
-    fn apply(&mut self, now: Timestamp, txn: TxnId, commit: Timestamp, body: &[u8]) -> Result<(), ServerError> {
+    /// Keeps a decided transaction that the store has no room for now: the stage applies it when it has, as it would have without a
+    /// crash. What makes the room (deletes, the watermark, erased blocks) may come later in the log, or only while serving.
+    #[expect(clippy::too_many_arguments, reason = "everything that a prepare's record says")]
+    fn leave(
+        &mut self,
+        batch: BatchNumber,
+        txn: TxnId,
+        begin: Timestamp,
+        commit: Timestamp,
+        single: bool,
+        participants: &[ShardId],
+        body: &[u8],
+    ) {
+        let payload = self.payloads.keep(txn, begin, single, participants, body);
+        payload.batch = Some(batch);
+        self.promised.insert(txn, commit);
+    }
+
+    /// Puts a transaction's writes into the store; false when it has no room for all of them.
+    fn apply(&mut self, now: Timestamp, txn: TxnId, commit: Timestamp, body: &[u8]) -> Result<bool, ServerError> {
         let body = PrepareBody::parse(body).map_err(ServerError::part)?;
         let version = Version::new(commit, txn.client);
         let seed = self.store.seed();
         for write in body.writes() {
             let key = KeyRef::new(seed, write.keyspace, write.key);
-            self.with_room(now, |store| match write.kind {
+            let done = self.with_room(now, |store| match write.kind {
                 WireWriteKind::Put => store.put(key, version, write.value, write.expires_at),
                 WireWriteKind::Delete => store.delete(key, version),
                 WireWriteKind::Fence => store.fence(write.keyspace, version),
             })?;
+            if !done {
+                return Ok(false);
+            }
         }
         self.applied += 1;
-        Ok(())
+        Ok(true)
     }
 
-    /// Writes into the store, waiting for the device where it has no room for more at the moment.
+    /// Writes into the store, waiting for the device where it has no room for more at the moment. False when waiting does not help;
+    /// waits in a row are bounded by [`MAX_WAITS`].
     fn with_room(
         &mut self,
         now: Timestamp,
         mut write: impl FnMut(&mut (dyn Store + Send)) -> Result<(), StoreError>,
-    ) -> Result<(), ServerError> {
+    ) -> Result<bool, ServerError> {
         loop {
             match write(&mut *self.store) {
-                Ok(()) => return Ok(()),
+                Ok(()) => {
+                    self.waits_in_vain = 0;
+                    return Ok(true);
+                }
+                Err(StoreError::DeviceFull { .. }) => return Ok(false),
+                Err(StoreError::Busy) if self.waits_in_vain >= MAX_WAITS => return Ok(false),
                 Err(StoreError::Busy) => {
+                    self.waits_in_vain += 1;
                     self.store.pump(now, &mut self.events);
                     self.store.wait(DEVICE_WAIT);
                     self.store.pump(now, &mut self.events);

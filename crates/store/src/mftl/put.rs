@@ -3,7 +3,8 @@
 //! A put finds its place in the index first (one probe), appends its record to the hot stream, and enters it under the page that it got; the
 //! cache gets a copy. Values that do not fit a page go to [`super::staging`].
 //!
-//! What must not happen: a put that is refused leaves no trace; a put that is there already costs no space.
+//! What must not happen: a put that is refused leaves no trace; a put that is there already, or that no reader can want any more, costs
+//! no space.
 
 use timestone_flash::PageId;
 use timestone_types::limits::MAX_KEY_BYTES;
@@ -72,7 +73,7 @@ impl Mftl {
             return Ok(());
         }
         let spot = self.spaces.list[space].index.probe(id, version);
-        if spot == Spot::Exists {
+        if spot == Spot::Exists || (matches!(spot, Spot::Between(_)) && self.is_buried(space, id, version)) {
             self.stats.duplicate_puts += 1;
             return Ok(());
         }
@@ -95,6 +96,13 @@ impl Mftl {
         self.collector.consumed += record.bytes() as u64;
         self.checkpointer.consumed += record.bytes() as u64;
         Ok(())
+    }
+
+    /// Whether a younger version lies at or below the watermark already, so that no reader can want this one: a log that is replayed
+    /// brings back what was overwritten or deleted long ago, on a device that may have no room for it.
+    fn is_buried(&self, space: usize, id: KeyId, version: Version) -> bool {
+        let mut younger = self.spaces.list[space].index.chain(id).take_while(|&(found, _)| found > version);
+        younger.any(|(found, _)| found.timestamp <= self.watermark)
     }
 
     fn append_put(&mut self, record: &Record<'_>, id: KeyId) -> Result<Location, StoreError> {

@@ -322,6 +322,36 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
 }
 
 #[test]
+fn a_replay_of_everything_fits_a_device_that_was_full() {
+    for size in [900, 20_000] {
+        let (mut driver, _) = open(&media(8, 96), config());
+        let mut stored = 0u64;
+        while !matches!(driver.try_put(&stored.to_be_bytes(), 10, &vec![3; size]), Err(StoreError::DeviceFull { .. })) {
+            // What was refused as busy is tried again.
+            stored = driver.store.stats().puts;
+            driver.store.advance_watermark(at(15));
+            driver.pump();
+        }
+        for n in 0..stored / 2 {
+            driver.delete(&n.to_be_bytes(), 20);
+        }
+        driver.store.advance_watermark(at(25));
+        driver.pumps(300);
+        for n in 0..stored / 4 {
+            driver.put(&(n + 100_000).to_be_bytes(), 30, &vec![4; size]);
+        }
+        for n in 0..stored {
+            let replayed = driver.try_put(&n.to_be_bytes(), 10, &vec![3; size]);
+            replayed.unwrap_or_else(|error| panic!("{size} bytes, put {n} of {stored} comes back: {error}"));
+        }
+        for n in 0..stored {
+            let expected = (n >= stored / 2).then(|| vec![3; size]);
+            assert_eq!(driver.value(&n.to_be_bytes(), 30), expected);
+        }
+    }
+}
+
+#[test]
 fn the_device_grows_before_it_is_full() {
     let media = MemoryMedia::new(MemoryConfig {
         pages_per_block: 8,
