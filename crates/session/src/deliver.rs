@@ -197,6 +197,11 @@ impl Engine {
         let reply = frames::reply(frame).ok()?;
         match (single.want, reply) {
             (_, Reply::Fault(fault)) => self.fault_of_single(now, index, fault)?,
+            // The shard read around a write that was not decided or applied in time. What was acknowledged to somebody else may be in
+            // there: not the latest, then.
+            (Want::Get, Reply::Value(Answer { prepared_before: true, .. })) => {
+                self.fault_of_single(now, index, Fault::Prepared { other: timestone_types::TxnId::default() })?;
+            }
             (Want::Get, Reply::Value(Answer { version, expires_at, value, .. })) => {
                 single.buffer.clear();
                 single.buffer.extend_from_slice(value.unwrap_or_default());
