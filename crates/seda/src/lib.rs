@@ -1,8 +1,8 @@
 //! Stages, the queues between them, and the threads that run them: the machine room of servers and clients.
 //!
 //! A *stage* owns its state and turns batches of events into events for other stages; it never blocks. A *layout* says which
-//! stages run on which thread. The *fused driver* of this crate runs all stages of a thread to completion in turns; another driver
-//! (the simulator) runs the same stages single-threaded under a virtual clock, since a stage only ever sees its [`Context`].
+//! stages run on which thread. The *fused driver* of this crate runs all stages of a thread to completion in turns; the [`simulated`]
+//! one runs the same stages single-threaded under a virtual clock, since a stage only ever sees its [`Context`].
 //!
 //! ```text
 //!   sockets ─► NetStage ─ parcel ─► stage ─ event ─► stage ─ parcel ─► NetStage ─► one write per connection and turn
@@ -23,6 +23,7 @@ mod net;
 mod parcel;
 mod reactor;
 mod runtime;
+pub mod simulated;
 mod sleep;
 mod spin;
 mod stage;
@@ -32,8 +33,8 @@ pub use gauge::{AdmissionLimit, Gauge};
 pub use layout::{Layout, Pinning};
 pub use metrics::{RuntimeSnapshot, StageMetrics, StageSnapshot, ThreadSnapshot};
 pub use net::{
-    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetConfig, NetEvent, NetMetrics, NetSnapshot,
-    NetStage, ParcelEvent, Protocol, Split,
+    Break, ConnectionView, DialId, DisconnectReason, Listener, ListenerSocket, NetCommand, NetConfig, NetEvent,
+    NetMetrics, NetSnapshot, NetStage, Network, ParcelEvent, Protocol, Seat, Split, Stream, StreamSocket, Tcp,
 };
 pub use parcel::{ConnectionId, Generation, Origin, Parcel, ParcelPool};
 pub use runtime::{Handle, Injector, Runtime, RuntimeConfig};

@@ -83,6 +83,23 @@ fn mean(sum: Duration, count: u64) -> Duration {
 }
 
 impl StageMetrics {
+    /// Counts a run of the stage that took `queued` events, left `left` of them, and cost `span`.
+    pub(crate) fn ran(&self, queued: u64, left: u64, span: Duration) {
+        bump(&self.turns, 1);
+        bump(&self.service_nanos, span.as_nanos() as u64);
+        bump(&self.service_samples, 1);
+        if queued > 0 {
+            bump(&self.events, queued.saturating_sub(left));
+            bump(&self.service_events, queued.saturating_sub(left));
+            bump(&self.batches, 1);
+            self.queue_length_max.fetch_max(queued, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn queue_length_is(&self, length: u64) {
+        self.queue_length.store(length, Ordering::Relaxed);
+    }
+
     pub(crate) fn snapshot(&self, name: &str, thread: usize, gauge: &crate::Gauge) -> StageSnapshot {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         StageSnapshot {

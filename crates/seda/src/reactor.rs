@@ -146,7 +146,7 @@ impl<E: Send + 'static> Driver<E> for Local<E> {
 
     fn io(&self, stage: StageId) -> Option<IoRegistry<'_>> {
         let place = self.shared.stages[stage.index()].place;
-        Some(IoRegistry { registry: &self.registry, base: token_base(place) })
+        Some(IoRegistry { registry: Some(&self.registry), base: token_base(place), stage })
     }
 
     fn note_local_peers(&mut self, change: i64) {

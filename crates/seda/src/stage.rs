@@ -125,8 +125,10 @@ pub(crate) const TOKEN_BITS: u32 = 44;
 /// Registers sockets with the thread's poller on behalf of one stage.
 #[derive(Debug)]
 pub struct IoRegistry<'a> {
-    pub(crate) registry: &'a Registry,
+    /// None where the driver has no poller: only sockets that are not the operating system's can be registered then.
+    pub(crate) registry: Option<&'a Registry>,
     pub(crate) base: usize,
+    pub(crate) stage: StageId,
 }
 
 impl IoRegistry<'_> {
@@ -135,7 +137,7 @@ impl IoRegistry<'_> {
     /// # Errors
     /// What the operating system says, such as a full table.
     pub fn register(&self, source: &mut impl Source, token: u64, interest: Interest) -> io::Result<()> {
-        self.registry.register(source, self.token(token), interest)
+        self.poller()?.register(source, self.token(token), interest)
     }
 
     /// No longer reports it.
@@ -143,7 +145,18 @@ impl IoRegistry<'_> {
     /// # Errors
     /// What the operating system says.
     pub fn deregister(&self, source: &mut impl Source) -> io::Result<()> {
-        self.registry.deregister(source)
+        self.poller()?.deregister(source)
+    }
+
+    /// The stage that registers.
+    #[must_use]
+    pub const fn stage(&self) -> StageId {
+        self.stage
+    }
+
+    fn poller(&self) -> io::Result<&Registry> {
+        let none = || io::Error::new(io::ErrorKind::Unsupported, "this driver has no poller for sockets of the system");
+        self.registry.ok_or_else(none)
     }
 
     fn token(&self, token: u64) -> Token {
@@ -153,7 +166,7 @@ impl IoRegistry<'_> {
 }
 
 /// What a driver does for the stage that it is running. Implemented by the threads of this crate, by
-/// [`crate::manual::ManualDriver`] for tests, and by the simulator.
+/// [`crate::manual::ManualDriver`] for tests, and by [`crate::simulated`].
 pub trait Driver<E> {
     /// Queues an event for a stage; gives it back when the queue is full.
     ///

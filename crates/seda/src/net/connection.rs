@@ -11,10 +11,9 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
-use mio::net::TcpStream;
 use timestone_types::Timestamp;
 
-use super::{ConnectionView, DisconnectReason};
+use super::{ConnectionView, DisconnectReason, Stream};
 use crate::ParcelPool;
 use crate::limits::WRITE_SLICES;
 
@@ -45,7 +44,7 @@ pub(super) enum Written {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     pub(super) view: ConnectionView,
     pub(super) phase: Phase,
     /// The beginning of a frame whose rest is not here yet, or frames that nobody takes at the moment.
@@ -87,7 +86,7 @@ pub(super) struct Connection {
 const APPEND_BYTES: usize = 2048;
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, view: ConnectionView, phase: Phase, now: Timestamp) -> Self {
+    pub(super) fn new(stream: Stream, view: ConnectionView, phase: Phase, now: Timestamp) -> Self {
         Self {
             stream,
             view,

@@ -6,17 +6,19 @@
 //! ```
 //!
 //! `protocol` is the vocabulary, `intake` turns received bytes into parcels, `connection` is one socket with its queues, `courier`
-//! keeps what a full stage refused, `stage` ties them together.
+//! keeps what a full stage refused, `socket` says where streams come from, `stage` ties them together.
 
 mod connection;
 mod courier;
 mod intake;
 mod metrics;
 mod protocol;
+mod socket;
 mod stage;
 
 pub use metrics::{NetMetrics, NetSnapshot};
 pub use protocol::{
     Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol, Split,
 };
+pub use socket::{Listener, ListenerSocket, Network, Seat, Stream, StreamSocket, Tcp};
 pub use stage::{NetConfig, NetStage};

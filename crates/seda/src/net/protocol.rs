@@ -157,7 +157,7 @@ pub enum NetCommand {
     /// Take over a connection that another net stage accepted.
     Adopt {
         /// The socket, not registered with any poller.
-        stream: mio::net::TcpStream,
+        stream: super::Stream,
         /// The other end.
         peer: SocketAddr,
     },

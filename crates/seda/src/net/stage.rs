@@ -11,17 +11,15 @@ mod opening;
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mio::Interest;
-use mio::net::TcpListener;
 use timestone_types::Timestamp;
 
 use super::connection::{Connection, Phase, Written};
 use super::courier::{Courier, Holder};
 use super::intake::{Ended, Intake};
-use super::{ConnectionView, DisconnectReason, NetCommand, NetEvent, NetMetrics, ParcelEvent, Protocol};
+use super::{ConnectionView, DisconnectReason, NetCommand, NetEvent, NetMetrics, Network, ParcelEvent, Protocol, Tcp};
 use crate::limits::{
     FLUSH_LINGER, HALF_CLOSE_LINGER, MAX_CONNECTIONS, MAX_FRAME_BYTES, OUTPUT_BOUND, POOL_LARGEST, READ_BYTES,
     READ_PER_TURN, RETRY_INTERVAL,
@@ -43,6 +41,8 @@ pub struct NetConfig {
     pub max_frame_bytes: usize,
     /// Output waiting for one connection above which it is no longer read from, in bytes.
     pub output_bound_bytes: usize,
+    /// Where its listeners and dialled streams come from.
+    pub network: Arc<dyn Network>,
 }
 
 impl Default for NetConfig {
@@ -54,6 +54,7 @@ impl Default for NetConfig {
             max_connections: MAX_CONNECTIONS,
             max_frame_bytes: MAX_FRAME_BYTES,
             output_bound_bytes: OUTPUT_BOUND,
+            network: Arc::new(Tcp),
         }
     }
 }
@@ -65,7 +66,7 @@ const SCRATCH_HEAD: usize = READ_BYTES / 4;
 
 #[derive(Debug)]
 struct Listener {
-    socket: TcpListener,
+    socket: super::Listener,
     ready: bool,
 }
 
@@ -134,8 +135,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     /// [`SedaError::Listen`].
     pub fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, SedaError> {
         let refused = |source| SedaError::Listen { address, source };
-        let socket = TcpListener::bind(address).map_err(refused)?;
-        let bound = socket.local_addr().map_err(refused)?;
+        let socket = self.config.network.listen(address).map_err(refused)?;
+        let bound = socket.local_address().map_err(refused)?;
         self.listeners.push(Listener { socket, ready: false });
         Ok(bound)
     }
@@ -423,7 +424,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     fn shut(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.at(index) else { return };
         let Phase::Flushing(reason) = std::mem::replace(&mut connection.phase, Phase::Open) else { return };
-        if connection.ended || connection.stream.shutdown(Shutdown::Write).is_err() {
+        if connection.ended || connection.stream.shut_write().is_err() {
             self.remove(ctx, index, reason);
             return;
         }
@@ -456,7 +457,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         slot.generation = slot.generation.wrapping_add(1);
         self.free.push(index);
         if let Some(io) = ctx.io()
-            && let Err(error) = io.deregister(&mut connection.stream)
+            && let Err(error) = connection.stream.deregister(&io)
         {
             tracing::debug!(peer = %connection.view.peer, %error, "A closed connection was not registered.");
         }
@@ -520,7 +521,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         self.shutting_down = true;
         for mut listener in self.listeners.drain(..) {
             if let Some(io) = ctx.io()
-                && let Err(error) = io.deregister(&mut listener.socket)
+                && let Err(error) = listener.socket.deregister(&io)
             {
                 tracing::debug!(%error, "A listener was not registered.");
             }
@@ -540,7 +541,7 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
             return;
         };
         for (index, listener) in self.listeners.iter_mut().enumerate() {
-            let registered = io.register(&mut listener.socket, LISTENER_BIT | index as u64, Interest::READABLE);
+            let registered = listener.socket.register(&io, LISTENER_BIT | index as u64);
             assert!(registered.is_ok(), "a listener is refused by the poller: {registered:?}");
         }
     }

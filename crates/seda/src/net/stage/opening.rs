@@ -5,13 +5,12 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 
-use mio::Interest;
-use mio::net::TcpStream;
-
 use super::{NetStage, Slot};
 use crate::limits::{ACCEPT_PAUSE, ACCEPTS_PER_TURN, DIAL_TIMEOUT};
 use crate::net::connection::{Connection, Phase};
-use crate::net::{Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol};
+use crate::net::{
+    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol, Stream,
+};
 use crate::{ConnectionId, Context, Generation, Origin, StageId};
 
 impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
@@ -41,7 +40,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     }
 
     /// Keeps an accepted connection, or hands it to the net stage whose turn it is.
-    fn share(&mut self, ctx: &mut Context<'_, E>, stream: TcpStream, peer: SocketAddr) {
+    fn share(&mut self, ctx: &mut Context<'_, E>, stream: Stream, peer: SocketAddr) {
         let target = self.config.share_with.get(self.next_share).copied().unwrap_or(ctx.stage());
         self.next_share = (self.next_share + 1) % self.config.share_with.len().max(1);
         if target == ctx.stage() {
@@ -55,7 +54,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
     }
 
-    pub(super) fn adopt(&mut self, ctx: &mut Context<'_, E>, mut stream: TcpStream, peer: SocketAddr) {
+    pub(super) fn adopt(&mut self, ctx: &mut Context<'_, E>, mut stream: Stream, peer: SocketAddr) {
         let refusal = if self.shutting_down {
             Some(Break::ShuttingDown)
         } else if self.count() >= self.config.max_connections {
@@ -92,7 +91,9 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let opened = if self.count() >= self.config.max_connections {
             Err(io::Error::other("this side has too many connections; close some, or raise the limit"))
         } else {
-            TcpStream::connect(address)
+            self.config
+                .network
+                .connect(address)
                 .and_then(|stream| self.insert(ctx, stream, address, Some(dial), Some(owner), Phase::Dialling))
         };
         match opened {
@@ -107,7 +108,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     fn insert(
         &mut self,
         ctx: &mut Context<'_, E>,
-        mut stream: TcpStream,
+        mut stream: Stream,
         peer: SocketAddr,
         dial: Option<DialId>,
         owner: Option<StageId>,
@@ -117,7 +118,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let Some(io) = ctx.io() else {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "this driver has no sockets"));
         };
-        io.register(&mut stream, u64::from(index), Interest::READABLE | Interest::WRITABLE)?;
+        stream.register(&io, u64::from(index))?;
         if self.free.pop().is_none() {
             self.slots.push(Slot { generation: 0, connection: None });
         }
@@ -136,7 +137,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     /// An open connection is made known, and told not to delay.
     fn announce(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.at(index) else { return };
-        if let Err(error) = connection.stream.set_nodelay(true) {
+        if let Err(error) = connection.stream.set_nodelay() {
             tracing::debug!(peer = %connection.view.peer, %error, "A connection keeps Nagle's delay.");
         }
         let view = connection.view;
@@ -146,11 +147,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     /// The poller says that a dial is answered.
     pub(super) fn dialled(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.at(index) else { return };
-        let answer = match connection.stream.take_error() {
-            Ok(None) => connection.stream.peer_addr().map(|_| ()),
-            Ok(Some(error)) | Err(error) => Err(error),
-        };
-        match answer {
+        match connection.stream.connected() {
             Ok(()) => {
                 connection.phase = Phase::Open;
                 let has_output = connection.queued > 0;

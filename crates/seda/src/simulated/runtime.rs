@@ -1,0 +1,467 @@
+//! One process: its stages on virtual threads.
+//!
+//! ```text
+//!   idle ── readiness, event, deadline, wish ──► due ── a core is free ──► turn ── busy until its end ──► due again, or idle
+//! ```
+//! Invariant: a thread that has something to do has a `due`; nothing runs before it. Time stands still within a turn.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use timestone_types::Timestamp;
+
+use super::{Cores, CostModel, LocalTime, MIN_SLEEP, MIN_TURN, Meter, NoCost, VirtualTime};
+use crate::limits::{MAX_ROUNDS, QUEUE_CAPACITY, RETRY_INTERVAL};
+use crate::metrics::bump;
+use crate::{
+    AdmissionLimit, Context, Driver, Gauge, IoRegistry, Layout, ParcelPool, Readiness, RuntimeSnapshot, SedaError,
+    Stage, StageId, StageMetrics,
+};
+
+/// How a simulated process behaves.
+pub struct SimulatedConfig<E> {
+    /// Events that may wait for one stage.
+    pub queue_capacity: usize,
+    /// What may be admitted to stages; those not named have no limit.
+    pub admission: Vec<(StageId, AdmissionLimit)>,
+    /// What work costs.
+    pub costs: Box<dyn CostModel<E>>,
+    /// What is spent behind the stages' backs.
+    pub meter: Meter,
+}
+
+impl<E> Default for SimulatedConfig<E> {
+    fn default() -> Self {
+        Self { queue_capacity: QUEUE_CAPACITY, admission: Vec::new(), costs: Box::new(NoCost), meter: Meter::default() }
+    }
+}
+
+impl<E> fmt::Debug for SimulatedConfig<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedConfig").field("queue_capacity", &self.queue_capacity).finish_non_exhaustive()
+    }
+}
+
+/// Sees what happens: for traces.
+pub trait Observer<E> {
+    /// A stage is about to handle an event.
+    fn event(&mut self, at: VirtualTime, stage: StageId, event: &E);
+}
+
+/// Sees nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Silent;
+
+impl<E> Observer<E> for Silent {
+    fn event(&mut self, _at: VirtualTime, _stage: StageId, _event: &E) {}
+}
+
+/// A turn that was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// Which thread of the layout.
+    pub thread: usize,
+    /// When it began.
+    pub begin: VirtualTime,
+    /// When it was over: what it sent leaves then.
+    pub end: VirtualTime,
+}
+
+struct Slot<E> {
+    stage: Box<dyn Stage<E>>,
+    ready: Vec<Readiness>,
+    deadline: Option<Timestamp>,
+    asked: bool,
+    worked: bool,
+    held: bool,
+}
+
+/// An event on its way from another thread or from outside.
+struct Arrival<E> {
+    at: VirtualTime,
+    to: StageId,
+    event: E,
+}
+
+struct Thread<E> {
+    stages: Vec<StageId>,
+    arrivals: VecDeque<Arrival<E>>,
+    pool: ParcelPool,
+    due: Option<VirtualTime>,
+    free_at: VirtualTime,
+    busy: Duration,
+}
+
+impl<E> Thread<E> {
+    fn call(&mut self, at: VirtualTime) {
+        let at = at.max(self.free_at);
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+}
+
+/// The part that stages see through their context.
+struct Local<E> {
+    homes: Vec<usize>,
+    inboxes: Vec<VecDeque<E>>,
+    gauges: Vec<Gauge>,
+    metrics: Vec<StageMetrics>,
+    /// Events of the turn under way for stages of other threads.
+    outgoing: Vec<(StageId, E)>,
+    /// How many of each stage's events are on their way to it.
+    travelling: Vec<usize>,
+    capacity: usize,
+    thread: usize,
+}
+
+impl<E> Driver<E> for Local<E> {
+    fn send(&mut self, _from: StageId, to: StageId, event: E) -> Result<(), E> {
+        let Some(&home) = self.homes.get(to.index()) else {
+            debug_assert!(false, "there is no stage {to}");
+            return Err(event);
+        };
+        if self.inboxes[to.index()].len() + self.travelling[to.index()] >= self.capacity {
+            bump(&self.metrics[to.index()].refused, 1);
+            return Err(event);
+        }
+        if home == self.thread {
+            self.inboxes[to.index()].push_back(event);
+        } else {
+            self.travelling[to.index()] += 1;
+            self.outgoing.push((to, event));
+        }
+        Ok(())
+    }
+
+    fn gauge(&self, stage: StageId) -> &Gauge {
+        &self.gauges[stage.index()]
+    }
+
+    fn io(&self, stage: StageId) -> Option<IoRegistry<'_>> {
+        Some(IoRegistry { registry: None, base: 0, stage })
+    }
+
+    fn note_local_peers(&mut self, _change: i64) {}
+}
+
+/// The stages of one process, run by hand under virtual time.
+pub struct SimulatedRuntime<E> {
+    slots: Vec<Slot<E>>,
+    threads: Vec<Thread<E>>,
+    local: Local<E>,
+    costs: Box<dyn CostModel<E>>,
+    meter: Meter,
+    batch: VecDeque<E>,
+    names: Vec<String>,
+    shutting_down: bool,
+}
+
+impl<E> SimulatedRuntime<E> {
+    /// Starts `stages` at `now`, on one virtual thread per entry of `layout`. A stage's id is its index.
+    ///
+    /// # Errors
+    /// An impossible layout.
+    pub fn start(
+        stages: Vec<Box<dyn Stage<E>>>,
+        layout: &Layout,
+        config: SimulatedConfig<E>,
+        now: VirtualTime,
+        clock: &dyn LocalTime,
+    ) -> Result<Self, SedaError> {
+        let homes: Vec<usize> = layout.homes(stages.len())?.into_iter().map(|(thread, _)| thread).collect();
+        let limit_of = |id: usize| {
+            let named = config.admission.iter().find(|(stage, _)| stage.index() == id);
+            named.map_or(AdmissionLimit::NONE, |&(_, limit)| limit)
+        };
+        let thread = |stages: &Vec<StageId>| Thread {
+            stages: stages.clone(),
+            arrivals: VecDeque::new(),
+            pool: ParcelPool::new(),
+            due: Some(now),
+            free_at: now,
+            busy: Duration::ZERO,
+        };
+        let mut runtime = Self {
+            threads: layout.threads.iter().map(thread).collect(),
+            local: Local {
+                inboxes: stages.iter().map(|_| VecDeque::new()).collect(),
+                gauges: (0..stages.len()).map(|id| Gauge::new(limit_of(id))).collect(),
+                metrics: stages.iter().map(|_| StageMetrics::default()).collect(),
+                outgoing: Vec::new(),
+                travelling: vec![0; stages.len()],
+                capacity: config.queue_capacity,
+                thread: 0,
+                homes,
+            },
+            names: stages.iter().map(|stage| stage.name().to_owned()).collect(),
+            slots: stages
+                .into_iter()
+                .map(|stage| Slot { stage, ready: Vec::new(), deadline: None, asked: true, worked: false, held: false })
+                .collect(),
+            costs: config.costs,
+            meter: config.meter,
+            batch: VecDeque::new(),
+            shutting_down: false,
+        };
+        let local_now = clock.at(now);
+        for thread in 0..runtime.threads.len() {
+            runtime.local.thread = thread;
+            for place in 0..runtime.threads[thread].stages.len() {
+                let id = runtime.threads[thread].stages[place];
+                let Self { slots, threads, local, .. } = &mut runtime;
+                let mut ctx = Context::new(local, &mut threads[thread].pool, local_now, id, false);
+                slots[id.index()].stage.start(&mut ctx);
+            }
+            runtime.deliver(now);
+        }
+        Ok(runtime)
+    }
+
+    /// When some thread has something to do next, cores aside; `None` when nothing happens without an event from outside.
+    #[must_use]
+    pub fn due(&self) -> Option<VirtualTime> {
+        self.threads.iter().filter_map(|thread| thread.due).min()
+    }
+
+    /// Tells a stage what became of a socket that it registered.
+    pub fn ready(&mut self, at: VirtualTime, stage: StageId, readiness: Readiness) {
+        self.slots[stage.index()].ready.push(readiness);
+        self.wake(at, stage);
+    }
+
+    /// Gives a stage a turn, as its wake descriptor would.
+    pub fn call(&mut self, at: VirtualTime, stage: StageId) {
+        self.slots[stage.index()].asked = true;
+        self.wake(at, stage);
+    }
+
+    /// Sends an event from outside.
+    pub fn inject(&mut self, at: VirtualTime, to: StageId, event: E) {
+        let home = self.local.homes[to.index()];
+        self.local.travelling[to.index()] += 1;
+        self.arrive(home, Arrival { at, to, event });
+    }
+
+    /// Tells all stages to finish.
+    pub fn begin_shutdown(&mut self, at: VirtualTime) {
+        self.shutting_down = true;
+        self.slots.iter_mut().for_each(|slot| slot.asked = true);
+        self.threads.iter_mut().for_each(|thread| thread.call(at));
+    }
+
+    /// Whether every stage says that it is drained, and nothing is queued or on its way.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.local.inboxes.iter().all(VecDeque::is_empty)
+            && self.threads.iter().all(|thread| thread.arrivals.is_empty())
+            && self.slots.iter().all(|slot| !slot.asked && slot.stage.drained())
+    }
+
+    /// The names of the stages, by id.
+    #[must_use]
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// CPU time that all threads have used.
+    #[must_use]
+    pub fn busy(&self) -> Duration {
+        self.threads.iter().map(|thread| thread.busy).sum()
+    }
+
+    /// What the stages have done so far.
+    #[must_use]
+    pub fn metrics(&self) -> RuntimeSnapshot {
+        let stage =
+            |id: usize| self.local.metrics[id].snapshot(&self.names[id], self.local.homes[id], &self.local.gauges[id]);
+        RuntimeSnapshot { stages: (0..self.slots.len()).map(stage).collect(), threads: Vec::new() }
+    }
+
+    /// Runs one turn of the thread that is due first, if it is due by `now` and a core is free.
+    pub fn run(
+        &mut self,
+        now: VirtualTime,
+        cores: &mut Cores,
+        clock: &dyn LocalTime,
+        observer: &mut dyn Observer<E>,
+    ) -> Option<Turn> {
+        let by_due = |&thread: &usize| self.threads[thread].due;
+        let due = (0..self.threads.len()).filter(|&thread| by_due(&thread).is_some_and(|due| due <= now));
+        let thread = due.min_by_key(by_due)?;
+        if cores.free_at() > now {
+            // The core is taken: whoever is due waits for it.
+            let free = cores.free_at();
+            for thread in self.threads.iter_mut().filter(|thread| thread.due.is_some_and(|due| due <= now)) {
+                thread.due = Some(free);
+            }
+            return None;
+        }
+        self.threads[thread].due = None;
+        let cost = self.turn(thread, now, clock, observer).max(MIN_TURN);
+        let end = now.after(cost);
+        cores.occupy(now, end);
+        self.threads[thread].free_at = end;
+        self.threads[thread].busy += cost;
+        self.deliver(end);
+        self.rest(thread, end, clock);
+        Some(Turn { thread, begin: now, end })
+    }
+
+    fn wake(&mut self, at: VirtualTime, stage: StageId) {
+        let thread = &mut self.threads[self.local.homes[stage.index()]];
+        let at = if thread.due.is_none() || thread.free_at < at { at.after(self.costs.wake()) } else { at };
+        thread.call(at);
+    }
+
+    fn arrive(&mut self, home: usize, arrival: Arrival<E>) {
+        let (at, to) = (arrival.at, arrival.to);
+        let thread = &mut self.threads[home];
+        // Arrivals come nearly in order of time; of equal ones, the earlier sent stays first.
+        let place = thread.arrivals.iter().rposition(|earlier| earlier.at <= at).map_or(0, |place| place + 1);
+        thread.arrivals.insert(place, arrival);
+        self.wake(at, to);
+    }
+
+    /// Sends off what the turn that ended now has for other threads.
+    fn deliver(&mut self, at: VirtualTime) {
+        let mut outgoing = std::mem::take(&mut self.local.outgoing);
+        for (to, event) in outgoing.drain(..) {
+            let home = self.local.homes[to.index()];
+            self.arrive(home, Arrival { at, to, event });
+        }
+        self.local.outgoing = outgoing;
+    }
+
+    /// One turn, as the fused driver does it; what it costs.
+    fn turn(
+        &mut self,
+        thread: usize,
+        now: VirtualTime,
+        clock: &dyn LocalTime,
+        observer: &mut dyn Observer<E>,
+    ) -> Duration {
+        let local_now = clock.at(now);
+        self.local.thread = thread;
+        let mut cost = self.costs.turn();
+        while let Some(arrival) = self.threads[thread].arrivals.pop_front_if(|arrival| arrival.at <= now) {
+            self.local.travelling[arrival.to.index()] -= 1;
+            self.local.inboxes[arrival.to.index()].push_back(arrival.event);
+        }
+        let stages = std::mem::take(&mut self.threads[thread].stages);
+        for id in &stages {
+            let slot = &mut self.slots[id.index()];
+            slot.held = false;
+            slot.asked |= slot.deadline.is_some_and(|deadline| deadline <= local_now);
+        }
+        for round in 0..MAX_ROUNDS {
+            let mut any = false;
+            for &id in &stages {
+                let slot = &self.slots[id.index()];
+                let due = round == 0 && slot.asked;
+                let events = !slot.held && !self.local.inboxes[id.index()].is_empty();
+                if due || events || !slot.ready.is_empty() {
+                    any = true;
+                    cost += self.run_stage(thread, id, now, local_now, due, observer);
+                }
+            }
+            if !any {
+                break;
+            }
+        }
+        for &id in &stages {
+            let Self { slots, threads, local, shutting_down, .. } = self;
+            let slot = &mut slots[id.index()];
+            if !std::mem::take(&mut slot.worked) {
+                continue;
+            }
+            let mut ctx = Context::new(local, &mut threads[thread].pool, local_now, id, *shutting_down);
+            slot.stage.flush(&mut ctx);
+            slot.asked |= ctx.wants_turn();
+            slot.deadline = slot.stage.next_deadline();
+            local.metrics[id.index()].queue_length_is(local.inboxes[id.index()].len() as u64);
+        }
+        self.threads[thread].stages = stages;
+        cost + self.meter.take()
+    }
+
+    fn run_stage(
+        &mut self,
+        thread: usize,
+        id: StageId,
+        now: VirtualTime,
+        local_now: Timestamp,
+        due: bool,
+        observer: &mut dyn Observer<E>,
+    ) -> Duration {
+        let Self { slots, threads, local, batch, costs, shutting_down, .. } = self;
+        let slot = &mut slots[id.index()];
+        slot.worked = true;
+        slot.asked &= !due;
+        let mut cost = costs.stage(id);
+        let queued = if slot.held { 0 } else { local.inboxes[id.index()].len() };
+        if queued > 0 {
+            std::mem::swap(&mut local.inboxes[id.index()], batch);
+            for event in &*batch {
+                cost += costs.event(id, event);
+                observer.event(now, id, event);
+            }
+        }
+        let mut ctx = Context::new(local, &mut threads[thread].pool, local_now, id, *shutting_down);
+        if !slot.ready.is_empty() {
+            slot.stage.ready(&mut ctx, &slot.ready);
+            slot.ready.clear();
+        }
+        if queued > 0 {
+            slot.stage.handle(&mut ctx, batch);
+        }
+        slot.stage.turn(&mut ctx);
+        slot.asked |= ctx.wants_turn();
+        let left = batch.len();
+        if left > 0 {
+            // What was left goes ahead of what came meanwhile.
+            batch.append(&mut local.inboxes[id.index()]);
+            std::mem::swap(&mut local.inboxes[id.index()], batch);
+            slot.held = true;
+        }
+        local.metrics[id.index()].ran(queued as u64, left as u64, cost);
+        cost
+    }
+
+    /// Decides when the thread runs again.
+    fn rest(&mut self, thread: usize, end: VirtualTime, clock: &dyn LocalTime) {
+        let entry = &self.threads[thread];
+        let busy = |id: &StageId| {
+            let slot = &self.slots[id.index()];
+            slot.asked || !slot.ready.is_empty() || (!slot.held && !self.local.inboxes[id.index()].is_empty())
+        };
+        let due = if entry.stages.iter().any(busy) {
+            Some(end)
+        } else {
+            let local_end = clock.at(end);
+            let deadlines = entry.stages.iter().filter_map(|id| self.slots[id.index()].deadline);
+            let timer = deadlines.min().map(|at| {
+                let left = at.since(local_end);
+                if left.is_zero() { end } else { end.after(left.max(MIN_SLEEP)) }
+            });
+            let stuck = entry.stages.iter().any(|id| self.slots[id.index()].held);
+            let retry = stuck.then(|| end.after(RETRY_INTERVAL));
+            let arrival = entry.arrivals.front().map(|arrival| arrival.at.max(end));
+            [timer, retry, arrival].into_iter().flatten().min()
+        };
+        let entry = &mut self.threads[thread];
+        entry.due = match (entry.due, due) {
+            (Some(one), Some(other)) => Some(one.min(other).max(end)),
+            (one, other) => one.or(other),
+        };
+    }
+}
+
+impl<E> fmt::Debug for SimulatedRuntime<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimulatedRuntime").field("stages", &self.names).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -1,0 +1,149 @@
+//! Tests of the simulated driver: costs, threads, deadlines under a wrong clock.
+
+use super::*;
+
+const HERE: StageId = StageId::new(0);
+const THERE: StageId = StageId::new(1);
+
+fn at(nanos: u64) -> VirtualTime {
+    VirtualTime::from_nanos(nanos)
+}
+
+/// A clock that shows true time, from 1 s on.
+fn honest(moment: VirtualTime) -> Timestamp {
+    Timestamp::from_nanos(1_000_000_000 + moment.as_nanos())
+}
+
+/// Passes numbers on, one smaller, until they are zero.
+struct Countdown {
+    other: StageId,
+    seen: Vec<(Timestamp, u32)>,
+    done: std::sync::Arc<std::sync::Mutex<Vec<(Timestamp, u32)>>>,
+}
+
+impl Stage<u32> for Countdown {
+    fn name(&self) -> &str {
+        "countdown"
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, u32>, events: &mut VecDeque<u32>) {
+        for number in events.drain(..) {
+            self.seen.push((ctx.now(), number));
+            self.done.lock().unwrap().push((ctx.now(), number));
+            if number > 0 {
+                ctx.send(self.other, number - 1).unwrap();
+            }
+        }
+    }
+}
+
+struct PerEvent(Duration);
+
+impl CostModel<u32> for PerEvent {
+    fn event(&self, _stage: StageId, _event: &u32) -> Duration {
+        self.0
+    }
+}
+
+type Log = std::sync::Arc<std::sync::Mutex<Vec<(Timestamp, u32)>>>;
+
+fn countdowns(layout: &Layout, cost: Duration) -> (SimulatedRuntime<u32>, Log) {
+    let log = Log::default();
+    let stage = |other| Box::new(Countdown { other, seen: Vec::new(), done: log.clone() }) as Box<dyn Stage<u32>>;
+    let config = SimulatedConfig { costs: Box::new(PerEvent(cost)), ..SimulatedConfig::default() };
+    let runtime = SimulatedRuntime::start(vec![stage(THERE), stage(HERE)], layout, config, at(0), &honest).unwrap();
+    (runtime, log)
+}
+
+fn run_all(runtime: &mut SimulatedRuntime<u32>, cores: &mut Cores, clock: &dyn LocalTime) -> VirtualTime {
+    let mut now = at(0);
+    while let Some(due) = runtime.due() {
+        now = now.max(due);
+        runtime.run(now, cores, clock, &mut Silent);
+    }
+    now
+}
+
+#[test]
+fn two_threads_pass_events_at_the_ends_of_their_turns() {
+    let two = Layout::new(vec![vec![HERE], vec![THERE]]);
+    let (mut runtime, log) = countdowns(&two, Duration::from_micros(10));
+    runtime.inject(at(5_000), HERE, 2);
+    run_all(&mut runtime, &mut Cores::new(2), &honest);
+    let seen: Vec<(u64, u32)> =
+        log.lock().unwrap().iter().map(|&(now, number)| (now.as_nanos() - 1_000_000_000, number)).collect();
+    assert_eq!(seen, [(5_000, 2), (15_000, 1), (25_000, 0)]);
+    assert!(runtime.is_drained());
+    assert_eq!(runtime.metrics().stages[0].events_total, 2);
+}
+
+#[test]
+fn one_core_serves_two_threads_in_turn() {
+    let two = Layout::new(vec![vec![HERE], vec![THERE]]);
+    for (cores, end) in [(1, 20_000), (2, 10_000)] {
+        let (mut runtime, _) = countdowns(&two, Duration::from_micros(10));
+        let mut cores = Cores::new(cores);
+        run_all(&mut runtime, &mut cores, &honest);
+        let start = at(1_000_000);
+        runtime.inject(start, HERE, 0);
+        runtime.inject(start, THERE, 0);
+        let mut last = start;
+        while let Some(due) = runtime.due() {
+            last = last.max(due);
+            if let Some(turn) = runtime.run(last, &mut cores, &honest, &mut Silent) {
+                last = last.max(turn.begin);
+            }
+        }
+        let over = last.after(Duration::from_micros(10)).since(start).as_nanos() as u64;
+        assert_eq!(over, end, "the second turn ends then");
+    }
+}
+
+/// Wants a turn one millisecond after each, and writes down when it got it.
+struct Alarm {
+    next: Timestamp,
+    rang: Log,
+}
+
+impl Stage<u32> for Alarm {
+    fn name(&self) -> &str {
+        "alarm"
+    }
+
+    fn handle(&mut self, _ctx: &mut Context<'_, u32>, _events: &mut VecDeque<u32>) {}
+
+    fn turn(&mut self, ctx: &mut Context<'_, u32>) {
+        if ctx.now() >= self.next {
+            self.rang.lock().unwrap().push((ctx.now(), 0));
+            self.next = ctx.now().saturating_add(Duration::from_millis(1));
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        Some(self.next)
+    }
+}
+
+#[test]
+fn deadlines_are_those_of_the_local_clock_even_when_it_stops() {
+    let rang = Log::default();
+    let stage = Alarm { next: Timestamp::ZERO, rang: rang.clone() };
+    // Runs at half the speed, and stands still between 10 and 20 ms of true time.
+    let wrong = |moment: VirtualTime| {
+        let nanos = moment.as_nanos();
+        let shown = if nanos < 10_000_000 { nanos } else { nanos.max(20_000_000) - 10_000_000 };
+        Timestamp::from_nanos(1_000_000_000 + shown / 2)
+    };
+    let config = SimulatedConfig::default();
+    let mut runtime =
+        SimulatedRuntime::start(vec![Box::new(stage)], &Layout::single(1), config, at(0), &wrong).unwrap();
+    let mut cores = Cores::new(1);
+    let mut turns = 0;
+    while let Some(due) = runtime.due().filter(|due| *due < at(40_000_000)) {
+        runtime.run(due.max(cores.free_at()), &mut cores, &wrong, &mut Silent);
+        turns += 1;
+    }
+    let count = rang.lock().unwrap().len();
+    assert!((14..=16).contains(&count), "30 ms at half the speed ring 15 times, not {count}");
+    assert!(turns < 2_000, "a stopped clock does not spin the driver: {turns} turns");
+}
