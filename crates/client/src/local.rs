@@ -249,7 +249,14 @@ impl LocalDb {
         }
     }
 
-    /// Whether this keyspace was created with `external = wait`, as far as its name was looked up.
+    /// Remembers what the options of a keyspace mean for handles on it.
+    fn note_options(&self, keyspace: &Keyspace) {
+        if keyspace.options.external == ExternalMode::Wait {
+            self.core.waiting_keyspaces.borrow_mut().insert(keyspace.id);
+        }
+    }
+
+    /// Whether this keyspace was created with `external = wait`, as far as it was created, listed or looked up by this client.
     fn waits_for_clocks(&self) -> bool {
         self.core.waiting_keyspaces.borrow().contains(&self.keyspace)
     }
@@ -442,7 +449,10 @@ impl LocalDb {
     pub async fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         let name = KeyspaceName::new(name).map_err(|error| bad_keyspace(&error))?;
         match self.ask_master(&MasterCommand::CreateKeyspace { name, options }).await? {
-            MasterAnswer::Created(keyspace) => Ok(keyspace),
+            MasterAnswer::Created(keyspace) => {
+                self.note_options(&keyspace);
+                Ok(keyspace)
+            }
             _ => Err(misunderstood()),
         }
     }
@@ -453,7 +463,10 @@ impl LocalDb {
     /// No server answers.
     pub async fn keyspaces(&self) -> Result<Vec<Keyspace>> {
         match self.ask_master(&MasterCommand::ListKeyspaces).await? {
-            MasterAnswer::Keyspaces(list) => Ok(list),
+            MasterAnswer::Keyspaces(list) => {
+                list.iter().for_each(|keyspace| self.note_options(keyspace));
+                Ok(list)
+            }
             _ => Err(misunderstood()),
         }
     }
@@ -492,8 +505,6 @@ impl LocalDb {
             Error::new(ErrorCode::KeyspaceUnknown, message, "create it with `timestone keyspace create`")
         };
         let id = found.ok_or_else(unknown)?;
-        let waits = list.iter().filter(|keyspace| keyspace.options.external == ExternalMode::Wait);
-        self.core.waiting_keyspaces.borrow_mut().extend(waits.map(|keyspace| keyspace.id));
         self.core.keyspaces.borrow_mut().insert(name.to_owned(), id);
         Ok(id)
     }

@@ -216,3 +216,181 @@ impl<T> Drop for ClientStage<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::pin::pin;
+    use std::task::{self, Poll, Waker};
+    use std::time::Duration;
+
+    use timestone_clock::ErrorBound;
+    use timestone_cluster::{ExternalMode, Keyspace, KeyspaceName, KeyspaceOptions};
+    use timestone_seda::manual::ManualDriver;
+    use timestone_seda::{NetEvent, Parcel, StageId};
+    use timestone_session::EngineConfig;
+    use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, ShardId, Version};
+    use timestone_wire as wire;
+    use wire::{Frame, Frames, Kind, Message};
+
+    use super::*;
+    use crate::db::Lifeline;
+    use crate::event::TcpEvent;
+    use crate::inproc::{InProcess, Lanes};
+    use crate::{Db, Pending};
+
+    const CLIENT: StageId = StageId::new(0);
+    const SHARD: StageId = StageId::new(1);
+    const SERVER: StageId = StageId::new(2);
+    const BOUND: Duration = Duration::from_millis(7);
+    const ORDERS: KeyspaceId = KeyspaceId::new(5);
+
+    /// A clock that is off by [`BOUND`] at most.
+    #[derive(Debug)]
+    struct Bounded;
+
+    impl Clock for Bounded {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_nanos(1)
+        }
+
+        fn error_bound(&self) -> ErrorBound {
+            ErrorBound { bound: BOUND, synchronised: true }
+        }
+
+        fn source(&self) -> &'static str {
+            "test"
+        }
+    }
+
+    /// A client stage stepped by hand; the test is the shard and the master.
+    struct Bench {
+        driver: ManualDriver<TcpEvent>,
+        now: Timestamp,
+    }
+
+    impl Bench {
+        fn new() -> (Self, Db) {
+            let now = Timestamp::from_nanos(1_000_000_000);
+            let routes = Routes::new(1, vec![(ShardId::new(0), Epoch::new(1))], |_| Some(ShardId::new(0)));
+            let engine = Engine::new(EngineConfig::default(), ClientId::new(3), routes, 1);
+            let shared = Arc::new(Shared::new());
+            let wiring = InProcess { shards: vec![(ShardId::new(0), SHARD)], server: SERVER };
+            let lanes = Lanes::<TcpEvent>::new(wiring);
+            let stage = ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), lanes, Arc::new(Bounded));
+            let driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<TcpEvent>>], now, 100);
+            (Self { driver, now }, Db::new(Lifeline { shared, end: None }))
+        }
+
+        fn pass(&mut self, span: Duration) {
+            self.now = self.now.saturating_add(span);
+            self.driver.set_now(self.now);
+            self.driver.send(CLIENT, TcpEvent::Wake).unwrap();
+            self.driver.turn();
+        }
+
+        /// Answers everything that was asked, until nothing is.
+        fn serve(&mut self) {
+            self.pass(Duration::ZERO);
+            while let Some((_, event)) = self.driver.take_sent() {
+                let TcpEvent::Net(NetEvent::Parcel(parcel)) = event else { panic!("unexpected: {event:?}") };
+                let mut out = Vec::new();
+                Frames::new(&parcel.bytes).for_each(|frame| answer(&frame.unwrap(), &mut out));
+                self.driver.send(CLIENT, TcpEvent::Net(NetEvent::Parcel(Parcel::new(parcel.origin, out)))).unwrap();
+                self.driver.turn();
+            }
+        }
+
+        /// The result of a call after one round of answers, if it is there.
+        fn outcome<T>(&mut self, call: &mut Pending<T>) -> Option<T> {
+            self.serve();
+            match pin!(call).as_mut().poll(&mut task::Context::from_waker(Waker::noop())) {
+                Poll::Ready(result) => Some(result.unwrap()),
+                Poll::Pending => None,
+            }
+        }
+
+        fn wait<T>(&mut self, mut call: Pending<T>) -> T {
+            self.outcome(&mut call).expect("answered at once")
+        }
+
+        /// When the acknowledgement of a commit comes: not before the clocks' error bound has passed.
+        fn expect_wait(&mut self, mut call: Pending<Timestamp>) {
+            let begun = self.now;
+            assert!(self.outcome(&mut call).is_none(), "the shard has answered, the clocks have not caught up");
+            self.pass(BOUND - Duration::from_micros(1));
+            assert!(self.outcome(&mut call).is_none());
+            self.pass(Duration::from_micros(2));
+            let at = self.outcome(&mut call).expect("the error bound has passed");
+            assert!(at >= begun && self.now > at.saturating_add(BOUND));
+        }
+    }
+
+    fn keyspaces() -> Vec<Keyspace> {
+        let name = |name| KeyspaceName::new(name).unwrap();
+        let options = KeyspaceOptions { external: ExternalMode::Wait, ..KeyspaceOptions::DEFAULT };
+        let plain = Keyspace { id: KeyspaceId::new(6), name: name("plain"), options: KeyspaceOptions::DEFAULT };
+        vec![Keyspace::default_keyspace(), Keyspace { id: ORDERS, name: name("orders"), options }, plain]
+    }
+
+    fn answer(frame: &Frame<'_>, out: &mut Vec<u8>) {
+        let envelope = frame.reply_envelope(Epoch::new(1), frame.envelope().map_version);
+        match frame.kind() {
+            Kind::MasterAsk => {
+                let answer = match wire::MasterAsk::decode(frame).unwrap().master_command().unwrap() {
+                    MasterCommand::ListKeyspaces => MasterAnswer::Keyspaces(keyspaces()),
+                    MasterCommand::CreateKeyspace { .. } => MasterAnswer::Created(keyspaces().swap_remove(1)),
+                    other => panic!("not asked in this test: {other:?}"),
+                };
+                let mut bytes = Vec::new();
+                answer.encode(&mut bytes);
+                wire::MasterReply { answer: &bytes }.encode(&envelope, out);
+            }
+            Kind::Write => {
+                let write = wire::Write::decode(frame).unwrap();
+                let written = wire::Written {
+                    txn: write.txn,
+                    commit: write.commit,
+                    verdict: wire::Verdict::Yes,
+                    previous_present: false,
+                    previous_version: Version::ZERO,
+                    previous_expires_at: Expiry::NEVER,
+                    previous_value: b"",
+                };
+                written.encode(&envelope, out);
+            }
+            Kind::Prepare => {
+                let prepare = wire::Prepare::decode(frame).unwrap();
+                let verdict = wire::Verdict::Yes;
+                wire::Vote { txn: prepare.txn, commit: prepare.commit, verdict }.encode(&envelope, out);
+            }
+            Kind::Report => {}
+            other => panic!("not asked in this test: {}", other.name()),
+        }
+    }
+
+    #[test]
+    fn handles_on_a_keyspace_with_external_wait_are_told_of_commits_when_every_clock_has_passed_them() {
+        let (mut bench, db) = Bench::new();
+        let id = bench.wait(db.keyspace_id("orders"));
+        assert_eq!(id, ORDERS);
+        let orders = db.in_keyspace(id);
+        bench.expect_wait(orders.put(b"k", b"v"));
+        let (txn, begin) = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&orders, txn, begin);
+        bench.wait(transaction.put(b"k", b"w"));
+        bench.expect_wait(transaction.commit());
+        // Others do not wait.
+        bench.wait(db.put(b"k", b"v"));
+        let plain = db.in_keyspace(bench.wait(db.keyspace_id("plain")));
+        bench.wait(plain.put(b"k", b"v"));
+    }
+
+    #[test]
+    fn whoever_creates_a_keyspace_with_external_wait_waits_too() {
+        let (mut bench, db) = Bench::new();
+        let options = KeyspaceOptions { external: ExternalMode::Wait, ..KeyspaceOptions::DEFAULT };
+        let created = bench.wait(db.create_keyspace("orders", options));
+        bench.expect_wait(db.in_keyspace(created.id).put(b"k", b"v"));
+    }
+}

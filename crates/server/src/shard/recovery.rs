@@ -330,3 +330,185 @@ fn write_items(store: &mut (dyn Store + Send), seed: timestone_types::HashSeed, 
     });
     items.collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use timestone_flash::{MemoryConfig, MemoryMedia};
+    use timestone_seda::manual::ManualDriver;
+    use timestone_seda::{Context, Origin, Parcel, Stage};
+    use timestone_store::{Mftl, MftlConfig};
+    use timestone_types::{ClientId, Expiry, HashSeed, KeyspaceId, Sequence};
+    use timestone_wal::{DecisionOrigin, Participants};
+    use timestone_wire::{
+        Envelope, Frame, Frames, Get, Kind, Message, Prepare, PrepareHead, PrepareWriter, ReadAt, RequestId, Value,
+        WriteEntry,
+    };
+
+    use super::super::own_origin;
+    use super::*;
+    use crate::event::Event;
+
+    const SHARD: ShardId = ShardId::new(0);
+    const STAGE: StageId = StageId::new(0);
+    const ASKER: StageId = StageId::new(7);
+    const CLIENT: ClientId = ClientId::new(3);
+    /// The length in front of a record of a batch.
+    const PREFIX_BYTES: usize = 4;
+    const VALUE: [u8; 900] = [5; 900];
+
+    fn at(nanos: u64) -> Timestamp {
+        Timestamp::from_nanos(nanos)
+    }
+
+    fn txn(number: u64) -> TxnId {
+        TxnId::new(CLIENT, Sequence::new(number))
+    }
+
+    /// The records of a transaction that writes one key: one record when the shard is alone, else a promise and its decision.
+    fn records(number: u64, key: &[u8], value: Option<&[u8]>, commit: Timestamp, single: bool) -> Vec<Vec<u8>> {
+        let (txn, begin, participants) = (txn(number), at(1), [SHARD]);
+        let head = PrepareHead { txn, begin, commit, single, wait: false, participants: &participants };
+        let mut frame = Vec::new();
+        let mut writer = PrepareWriter::begin(&Envelope::default(), &head, &mut frame);
+        let kind = if value.is_some() { WireWriteKind::Put } else { WireWriteKind::Delete };
+        let value = value.unwrap_or_default();
+        let keyspace = KeyspaceId::DEFAULT;
+        writer.write(&WriteEntry { keyspace, kind, expires_at: Expiry::NEVER, key, value });
+        writer.finish();
+        let prepare = Prepare::decode(&Frame::parse(&frame).unwrap()).unwrap();
+        let participants = Participants::new(&participants);
+        let body = prepare.body.bytes();
+        let mut records = vec![LogRecord::Prepare { txn, begin, commit, single, participants, body }];
+        if !single {
+            records.push(LogRecord::Decision { txn, commit, origin: DecisionOrigin::Client });
+        }
+        let bytes = records.iter().map(|record| {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            bytes.split_off(PREFIX_BYTES)
+        });
+        bytes.collect()
+    }
+
+    fn feed(replay: &mut Replay, records: &[Vec<u8>]) {
+        for record in records {
+            replay.record(at(1000), BatchNumber::new(1), record).unwrap();
+        }
+    }
+
+    /// The answers to a latest read of each key, by number; `None` for a refusal.
+    fn ask(driver: &mut ManualDriver<Event>, keys: core::ops::Range<u64>) -> Vec<(u64, Option<(bool, bool)>)> {
+        let mut bytes = Vec::new();
+        for n in keys {
+            let envelope = Envelope { request: RequestId::new(n), shard: SHARD, ..Envelope::default() };
+            let (keyspace, key) = (KeyspaceId::DEFAULT, n.to_be_bytes());
+            Get { keyspace, at: ReadAt::Latest(at(2000)), client: CLIENT, wait: false, key: &key }
+                .encode(&envelope, &mut bytes);
+        }
+        let origin: Origin = own_origin(ASKER);
+        driver.send(STAGE, Event::Parcel(Parcel::new(origin, bytes))).unwrap();
+        driver.turn();
+        let mut answers = Vec::new();
+        while let Some((to, event)) = driver.take_sent() {
+            let Event::Parcel(parcel) = event else { panic!("{event:?}") };
+            assert_eq!(to, ASKER);
+            for frame in Frames::new(&parcel.bytes) {
+                let frame = frame.unwrap();
+                let value = (frame.kind() == Kind::Value).then(|| Value::decode(&frame).unwrap());
+                assert!(value.is_none_or(|value| !value.present || value.value == VALUE));
+                let answer = value.map(|value| (value.present, value.prepared_before));
+                answers.push((frame.envelope().request.get(), answer));
+            }
+        }
+        answers
+    }
+
+    /// A stage that tells the test how much is not applied yet.
+    struct Watched(ShardStage, Arc<std::sync::atomic::AtomicUsize>);
+
+    impl Stage<Event> for Watched {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+
+        fn start(&mut self, ctx: &mut Context<'_, Event>) {
+            self.0.start(ctx);
+        }
+
+        fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+            self.0.handle(ctx, events);
+        }
+
+        fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+            self.0.turn(ctx);
+            self.1.store(self.0.unapplied.len(), std::sync::atomic::Ordering::Relaxed);
+        }
+
+        fn next_deadline(&self) -> Option<Timestamp> {
+            self.0.next_deadline()
+        }
+    }
+
+    #[test]
+    fn decided_writes_that_find_no_room_are_left_to_the_running_stage() {
+        let config = MemoryConfig { pages_per_block: 8, initial_blocks: 96, max_blocks: 96, ..MemoryConfig::default() };
+        let mftl = MftlConfig { seed: HashSeed(7), cache_bytes: 0, checkpoint_bytes: 0, ..MftlConfig::default() };
+        let (store, _) = Mftl::open(Box::new(MemoryMedia::new(config).open()), mftl).unwrap();
+        let mut replay = Replay::new(SHARD, Box::new(store));
+        // The device is filled, and then come a hundred more.
+        let mut puts = 0;
+        while replay.promised.len() < 100 {
+            feed(&mut replay, &records(puts + 1, &puts.to_be_bytes(), Some(&VALUE), at(10), puts % 2 == 0));
+            puts += 1;
+            assert!(puts < 10_000, "the device is never full");
+        }
+        let left: Vec<u64> = (0..puts).filter(|n| replay.promised.contains_key(&txn(n + 1))).collect();
+        assert_eq!(replay.applied() + 100, puts, "each was applied or left");
+        assert!(left.iter().any(|n| n % 2 == 0) && left.iter().any(|n| n % 2 == 1), "of both kinds");
+        // What makes room stands behind them in the log.
+        for n in 0..puts / 2 {
+            feed(&mut replay, &records(puts + 1 + n, &n.to_be_bytes(), None, at(20), true));
+        }
+        let mut bound = Vec::new();
+        LogRecord::ReadBound { bound: at(30), watermark: at(25) }.encode(&mut bound);
+        feed(&mut replay, &[bound.split_off(PREFIX_BYTES)]);
+        assert!(!replay.promised.is_empty(), "there is no room before the collector has run");
+
+        let stage = replay.finish(Recovering {
+            epoch: Epoch::default(),
+            map_version: MapVersion::default(),
+            log: LogPlace::Nowhere,
+            logs: Vec::new(),
+            peers: Peers::default(),
+            gauges: Arc::new(ShardGauges::new(SHARD)),
+            now: at(1000),
+        });
+        let unapplied = Arc::default();
+        let mut driver = ManualDriver::new(
+            vec![Box::new(Watched(stage, Arc::clone(&unapplied))) as Box<dyn Stage<Event>>],
+            at(1000),
+            1000,
+        );
+        // Until they are applied, nobody is told that they are not there.
+        for (n, answer) in ask(&mut driver, left[0]..puts) {
+            let around = answer.is_none_or(|(present, prepared_before)| present || prepared_before);
+            assert!(around || !left.contains(&n), "key {n} is answered as absent");
+        }
+        for round in 0.. {
+            driver.turn();
+            if round > 10 && unapplied.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+                break;
+            }
+            assert!(round < 10_000, "what was left is never applied");
+        }
+        let answers = ask(&mut driver, 0..puts);
+        let mut answers: BTreeSet<_> = answers.into_iter().collect();
+        while answers.len() < puts as usize {
+            driver.turn();
+            answers.extend(ask(&mut driver, 0..0));
+        }
+        for (n, answer) in answers {
+            assert_eq!(answer, Some((n >= puts / 2, false)), "key {n}");
+        }
+    }
+}

@@ -66,6 +66,8 @@ pub(crate) struct Shard {
     /// Frames that wait for a decision, and until when.
     parked: Vec<(Timestamp, Vec<u8>)>,
     pub(crate) refuse: Option<Refuse>,
+    /// Reads of the latest are answered around a prepared write, as a shard may whose writes are decided and not applied in time.
+    pub(crate) reads_around: bool,
     pub(crate) reports: Vec<(Timestamp, ClientId, Timestamp, Sequence)>,
     pub(crate) executed: BTreeMap<TxnId, u32>,
     pub(crate) frames_seen: BTreeMap<Kind, u32>,
@@ -80,6 +82,7 @@ impl Shard {
             fates: BTreeMap::new(),
             parked: Vec::new(),
             refuse: None,
+            reads_around: false,
             reports: Vec::new(),
             executed: BTreeMap::new(),
             frames_seen: BTreeMap::new(),
@@ -212,7 +215,7 @@ impl Shard {
         if blocked && get.wait && !patient {
             return self.park(now, frame);
         }
-        if blocked && matches!(get.at, ReadAt::Latest(_)) {
+        if blocked && matches!(get.at, ReadAt::Latest(_)) && !self.reads_around {
             let error = ErrorReply {
                 other: history.prepared.map(|(txn, _)| txn),
                 ..ErrorReply::new(ErrorCode::Prepared, "not decided in time")

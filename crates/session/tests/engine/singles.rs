@@ -124,6 +124,25 @@ fn a_linearizable_read_waits_for_a_prepared_write() {
 }
 
 #[test]
+fn a_latest_read_that_was_answered_around_a_pending_write_is_asked_again() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let other = TxnId::new(OTHER, Sequence::new(1));
+    world.shards[0].written_by_other(b"k", Version::new(Timestamp::from_nanos(1), OTHER), b"old");
+    world.shards[0].prepared_by_other(b"k", Some((other, world.now)));
+    world.shards[0].reads_around = true;
+    let op = world.op();
+    assert_eq!(pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)), Ok(true));
+    world.pass(Duration::from_millis(200));
+    assert!(world.done.is_empty(), "what was written may be the latest: {:?}", world.done);
+    assert!(world.shards[0].seen(Kind::Get) > 1, "asked again");
+    let at = world.now;
+    world.shards[0].prepared_by_other(b"k", None);
+    world.shards[0].written_by_other(b"k", Version::new(at, OTHER), b"new");
+    assert!(matches!(world.wait(op), Outcome::Value(Some(value), _) if value == b"new"));
+}
+
+#[test]
 fn a_question_about_a_transaction_asks_every_shard_and_a_decision_outweighs_ignorance() {
     let mut world = World::new(3);
     let session = world.session();
