@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use timestone_seda::{ConnectionId, Context, Generation, NetEvent, Origin, Parcel, ParcelEvent, StageId};
 use timestone_types::{ShardId, Timestamp};
-use timestone_wire::{Frames, frame_length};
+use timestone_wire::{Frames, count_frames};
 
 use crate::event::{ClientEvent, ClientInput};
 use crate::event_loop::Core;
@@ -69,16 +69,6 @@ impl<E: ClientEvent> Lanes<E> {
             }
         }
     }
-}
-
-fn count_frames(mut bytes: &[u8]) -> u32 {
-    let mut frames = 0;
-    while let Ok(Some(length)) = frame_length(bytes) {
-        let Some((_, rest)) = bytes.split_at_checked(length) else { break };
-        bytes = rest;
-        frames += 1;
-    }
-    frames
 }
 
 impl<E: ClientEvent> Transport<E> for Lanes<E> {

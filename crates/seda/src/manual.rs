@@ -9,7 +9,7 @@ use std::fmt;
 
 use timestone_types::Timestamp;
 
-use crate::{Context, Driver, Gauge, IoRegistry, ParcelPool, Stage, StageId};
+use crate::{AdmissionLimit, Context, Driver, Gauge, IoRegistry, ParcelPool, Stage, StageId};
 
 /// See the module.
 pub struct ManualDriver<E> {
@@ -68,6 +68,22 @@ impl<E> ManualDriver<E> {
             driver.stages[index].start(&mut ctx);
         }
         driver
+    }
+
+    /// Counts what is admitted to a stage of this driver, and refuses more at a limit; without this nothing is counted.
+    ///
+    /// # Panics
+    /// When there is no such stage.
+    #[must_use]
+    pub fn with_admission(mut self, stage: StageId, limit: AdmissionLimit) -> Self {
+        self.queues.gauges[stage.index()] = Gauge::new(limit);
+        self
+    }
+
+    /// What is admitted to a stage.
+    #[must_use]
+    pub fn gauge(&self, stage: StageId) -> &Gauge {
+        self.queues.gauge(stage)
     }
 
     /// Queues an event for a stage.

@@ -221,6 +221,7 @@ pub(crate) fn assemble(
         master: place.link,
         net: Some(plan.native(0)),
         shard_stages: stage_of,
+        gateways: (0..threads).map(|thread| plan.gateway(thread)).collect(),
         figures,
         shared_map,
         stopping,
@@ -231,7 +232,8 @@ pub(crate) fn assemble(
         stages.into_iter().map(|stage| stage.unwrap_or_else(|| Box::new(Empty))).collect();
     let mut layout = Layout::new(plan.threads_of(&used));
     layout.pinning = if config.pin { Pinning::Cores } else { Pinning::None };
-    let admission = (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
+    let mut admission: Vec<_> = (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
+    admission.extend((0..plan.threads).map(|thread| (plan.gateway(thread), limits::GATEWAY_ADMISSION)));
     let runtime = RuntimeConfig { name: "timestone".to_owned(), admission, ..RuntimeConfig::default() };
     Ok(Assembled {
         stages,

@@ -229,6 +229,10 @@ fn stages(page: &mut Page, injector: &Injector<Event>) {
     family("timestone_stage_refused_total", "counter", "Events refused because the queue was full.", |stage| {
         stage.refused_total as f64
     });
+    family("timestone_stage_admitted_requests", "gauge", "Requests let in and not finished.", |stage| {
+        stage.admitted_requests as f64
+    });
+    family("timestone_stage_admitted_bytes", "gauge", "Their bytes.", |stage| stage.admitted_bytes as f64);
     family("timestone_stage_service_seconds", "gauge", "Mean time for each event, sampled.", |stage| {
         stage.service_per_event().as_secs_f64()
     });

@@ -44,6 +44,9 @@ pub const MIN_BLOCKS: u32 = 16;
 pub const INITIAL_BLOCKS: u32 = 16;
 /// What a shard takes on before it answers "busy".
 pub const SHARD_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, bytes: 256 * 1024 * 1024 };
+/// What a gateway keeps of commands that wait before the Redis port reads no more. More than one connection may keep, so that the
+/// connection which sends without end is closed before it holds up the others.
+pub const GATEWAY_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
 /// How often a shard publishes its figures, at most.
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 /// Frames of a parcel whose keys are looked at before the first of them is worked on.

@@ -113,6 +113,21 @@ pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
     Ok(Some(length as usize))
 }
 
+/// How many whole frames stand one after another at the front of `bytes`, by their lengths alone. For whoever counts what is handed
+/// to a stage.
+#[inline]
+#[must_use]
+pub fn count_frames(mut bytes: &[u8]) -> u32 {
+    let mut frames = 0;
+    while let Ok(Some(length)) = frame_length(bytes)
+        && let Some(rest) = bytes.get(length..)
+    {
+        bytes = rest;
+        frames += 1;
+    }
+    frames
+}
+
 impl<'a> Frame<'a> {
     /// Takes the first frame off `bytes`: the frame and what follows it; `None` while it is not whole.
     ///

@@ -32,7 +32,8 @@ mod value;
 pub use code::ErrorCode;
 pub use error::WireError;
 pub use frame::{
-    Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, check, frame_length, recode,
+    Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, check, count_frames, frame_length,
+    recode,
 };
 pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, Role, Welcome};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};

@@ -34,5 +34,6 @@ pub(super) const SCAN_DEFAULT_COUNT: u32 = 10;
 /// How often the map or a client id is asked for while it is missing.
 pub(super) const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
+const _: () = assert!((MAX_BACKLOG_BYTES as u64) < crate::limits::GATEWAY_ADMISSION.bytes);
 const _: () = assert!(MAX_MARKED_KEYS <= MAX_IN_FLIGHT);
 const _: () = assert!(MAX_BACKLOG_BYTES > 2 * MAX_TXN_BYTES);

@@ -51,9 +51,9 @@ use timestone_cluster::{MasterAnswer, MasterCommand};
 use timestone_seda::{ConnectionId, Context, Generation, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
 use timestone_session::Routes;
 use timestone_types::{ShardId, Timestamp};
-use timestone_wire::{Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId};
+use timestone_wire::{Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId, count_frames};
 
-use self::connection::ConnectionIndex;
+use self::connection::{Connection, ConnectionIndex};
 use self::core::Core;
 use self::limits::ASK_INTERVAL;
 use crate::assembly::GuestSeat;
@@ -105,7 +105,8 @@ impl GatewayStage {
         let spare = self.core.received(now, index, parcel.bytes);
         ctx.give_buffer(spare);
         // What waits for commands before it stays counted, so that the net stage stops reading when too much does.
-        if let Some(connection) = self.core.connection(index).filter(|connection| connection.blocked) {
+        let waits = |connection: &&mut Connection| connection.blocked && !connection.closing;
+        if let Some(connection) = self.core.connection(index).filter(waits) {
             connection.admitted.0 += frames;
             connection.admitted.1 += bytes;
         } else {
@@ -196,8 +197,13 @@ impl GatewayStage {
         while let Some((shard, outbox)) = self.core.engine.next_dirty() {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
             let to = self.stage_of(shard);
-            ctx.gauge(to).admit(0, bytes.len() as u64);
-            self.send(ctx, to, Event::Parcel(Parcel::new(self.own, bytes)));
+            let mut parcel = Parcel::new(self.own, bytes);
+            // The shard releases what it has dealt with, frame by frame: as much must be counted in.
+            if ctx.gauge(to).is_limited() {
+                parcel.frames = count_frames(&parcel.bytes);
+                ctx.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
+            }
+            self.send(ctx, to, Event::Parcel(parcel));
         }
     }
 

@@ -38,6 +38,7 @@ pub(crate) struct NodeStage {
     master: MasterLink,
     links: Links,
     shard_stages: Vec<(ShardId, StageId)>,
+    gateways: Vec<StageId>,
     unsent: VecDeque<(StageId, Event)>,
     next_map: Timestamp,
     figures: Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
@@ -53,6 +54,8 @@ pub(crate) struct NodeParts {
     /// The net stage that dials other processes.
     pub(crate) net: Option<StageId>,
     pub(crate) shard_stages: Vec<(ShardId, StageId)>,
+    /// Who else is told of a new map.
+    pub(crate) gateways: Vec<StageId>,
     /// Figures for `NodeStatus`.
     pub(crate) figures: Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
     /// The map as the rest of the process reads it.
@@ -69,6 +72,7 @@ impl NodeStage {
             master: parts.master,
             links: Links::new(parts.net),
             shard_stages: parts.shard_stages,
+            gateways: parts.gateways,
             unsent: VecDeque::new(),
             next_map: Timestamp::ZERO,
             figures: parts.figures,
@@ -322,7 +326,9 @@ impl NodeStage {
         if let Ok(mut shared) = self.shared_map.write() {
             *shared = Arc::clone(&self.map);
         }
-        for (_, stage) in self.shard_stages.clone() {
+        let shards = self.shard_stages.iter().map(|&(_, stage)| stage);
+        let told: Vec<StageId> = shards.chain(self.gateways.iter().copied()).collect();
+        for stage in told {
             self.send(ctx, stage, Event::MapChanged(Arc::clone(&self.map)));
         }
     }
@@ -423,5 +429,58 @@ impl Stage<Event> for NodeStage {
 
     fn drained(&self) -> bool {
         self.unsent.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_cluster::{ClientIdBlock, DirectoryId, Master, ServerAddresses};
+    use timestone_seda::manual::ManualDriver;
+
+    use super::*;
+
+    #[test]
+    fn a_new_map_is_told_to_shards_and_gateways_once() {
+        let mut master = Master::create(ClusterId::new(4), 2).unwrap();
+        let before = Arc::new(master.map().clone());
+        let command = MasterCommand::RegisterServer {
+            cluster: ClusterId::new(4),
+            directory: DirectoryId(1),
+            addresses: ServerAddresses { native: None, resp: None, http: None },
+            shards_wanted: 2,
+        };
+        let MasterAnswer::Server { map: after, .. } = master.step(command).unwrap().answer else { panic!("refused") };
+        assert!(after.version() > before.version());
+        let stage = StageId::new;
+        let block = ClientIdBlock { first: ClientId::new(1), count: 10 };
+        let parts = NodeParts {
+            server: ServerId::new(1),
+            map: Arc::clone(&before),
+            master: MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
+            net: None,
+            shard_stages: vec![(ShardId::new(0), stage(1)), (ShardId::new(1), stage(2))],
+            gateways: vec![stage(5), stage(6)],
+            figures: Arc::new(Vec::new),
+            shared_map: Arc::new(std::sync::RwLock::new(before)),
+            stopping: Arc::default(),
+        };
+        let now = Timestamp::from_nanos(1);
+        let mut driver = ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
+        let mut bytes = Vec::new();
+        let mut encoded = Vec::new();
+        after.encode(&mut encoded);
+        for _ in 0..2 {
+            MapIs { map: &encoded }.encode(&Envelope::default(), &mut bytes);
+        }
+        driver.send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(stage(9)), bytes))).unwrap();
+        driver.turn();
+        let mut told = Vec::new();
+        while let Some((to, event)) = driver.take_sent() {
+            if let Event::MapChanged(map) = event {
+                assert_eq!(map.version(), after.version());
+                told.push(to);
+            }
+        }
+        assert_eq!(told, [stage(1), stage(2), stage(5), stage(6)]);
     }
 }

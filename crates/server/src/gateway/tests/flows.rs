@@ -31,6 +31,31 @@ fn answers_come_in_the_order_of_the_commands() {
 }
 
 #[test]
+fn what_is_let_in_is_counted_until_it_is_finished() {
+    let mut world = World::new();
+    let (one, other) = (world.connect(), world.connect());
+    world.ask(one, "SET a 1; GET a; INCR n; MSET a 1 b 2 c 3; MGET a b c; MULTI; SET a 2; GET b; EXEC; DBSIZE");
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+    // What waits for the commands before it stays counted.
+    world.wishes.lock().unwrap().hold = true;
+    let bytes = encode(&["GET", "a"]).repeat(2 * MAX_IN_FLIGHT);
+    world.post(one, &bytes);
+    world.post(other, &bytes);
+    world.settle();
+    let [gateway, shards] = world.admitted();
+    assert_eq!(gateway, (2, 2 * bytes.len() as u64));
+    world.wishes.lock().unwrap().hold = false;
+    assert!(shards.0 == 0, "the test's shards take everything in at once");
+    // Also when nobody waits for the answers any more.
+    world.post(other, &bytes);
+    world.disconnect(other);
+    world.post(other, &bytes);
+    world.settle();
+    assert_eq!(world.text(one).matches('$').count(), 2 * MAX_IN_FLIGHT);
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+}
+
+#[test]
 fn a_pipeline_on_one_key_takes_effect_in_order() {
     let mut world = World::new();
     let client = world.connect();

@@ -313,7 +313,7 @@ impl Stage<Event> for TestShard {
                 *self.wishes.lock().unwrap().seen.entry(name_of(frame.kind())).or_default() += 1;
                 self.waiting.push_back((parcel.origin, frame.bytes().to_vec()));
             }
-            ctx.give_buffer(parcel.bytes);
+            ctx.finish_parcel(parcel);
         }
     }
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use timestone_cluster::ShardMap;
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{
-    ConnectionId, ConnectionView, DisconnectReason, Generation, NetCommand, NetEvent, Origin, Parcel, Stage, StageId,
+    AdmissionLimit, ConnectionId, ConnectionView, DisconnectReason, Generation, NetCommand, NetEvent, Origin, Parcel,
+    Stage, StageId,
 };
 use timestone_types::{ClientId, ClusterId, Timestamp};
 
@@ -47,7 +48,10 @@ impl World {
         for _ in 0..SHARDS {
             stages.push(Box::new(TestShard::new(Arc::clone(&wishes))));
         }
-        let driver = ManualDriver::new(stages, now, 4096);
+        let limit = AdmissionLimit { requests: 1_000_000, bytes: 1 << 40 };
+        let driver = (0..=SHARDS).fold(ManualDriver::new(stages, now, 4096), |driver, stage| {
+            driver.with_admission(StageId::new(stage), limit)
+        });
         Self { driver, now, wishes, outputs: BTreeMap::new(), closed: Vec::new(), clients: 0 }
     }
 
@@ -82,6 +86,7 @@ impl World {
     /// Delivers bytes of a client, without a turn.
     pub(super) fn post(&mut self, client: Client, bytes: &[u8]) {
         let parcel = Parcel { origin: Self::origin(client), frames: 1, bytes: bytes.to_vec() };
+        self.driver.gauge(GATEWAY).admit(1, bytes.len() as u64);
         self.event(Event::Parcel(parcel));
     }
 
@@ -153,6 +158,16 @@ impl World {
             self.pass(core::time::Duration::from_millis(1));
         }
         panic!("no answer came");
+    }
+
+    /// Requests and bytes that were let in and are not finished, at the gateway and at all shards.
+    pub(super) fn admitted(&self) -> [(u64, u64); 2] {
+        let at = |stage| {
+            let gauge = self.driver.gauge(StageId::new(stage));
+            (gauge.requests(), gauge.bytes())
+        };
+        let shards = (1..=SHARDS).map(at).reduce(|sum, one| (sum.0 + one.0, sum.1 + one.1));
+        [at(0), shards.unwrap()]
     }
 
     pub(super) fn begin_shutdown(&mut self) {

@@ -1,0 +1,5 @@
+//! Whole servers in this process: what they count, what they say about themselves, what they do when something under them fails.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod admission;
+mod running;

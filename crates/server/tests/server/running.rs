@@ -1,0 +1,87 @@
+//! A server on a directory of its own, and its clients: native over TCP, native in process, and a redis client that is a socket.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use timestone_client::{Attachment, EngineConfig, InProcess, blocking, in_process};
+use timestone_clock::SystemClock;
+use timestone_server::{Server, ServerConfig};
+
+/// A running server.
+pub(crate) struct Running {
+    pub(crate) server: Server,
+    /// The client that lives in the same process, on the server's own threads.
+    pub(crate) inside: blocking::Db,
+}
+
+/// A small server's configuration on a directory.
+pub(crate) fn config(data: &std::path::Path) -> ServerConfig {
+    let any = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
+    ServerConfig {
+        listen: any,
+        resp: any,
+        http: any,
+        shards: Some(2),
+        threads: Some(1),
+        cache_bytes: 16 << 20,
+        capacity_bytes: Some(256 << 20),
+        ..ServerConfig::new(data.to_owned())
+    }
+}
+
+impl Running {
+    pub(crate) fn start(config: &ServerConfig) -> Self {
+        let attachment: Mutex<Option<Attachment>> = Mutex::new(None);
+        let server = Server::start_with(config, |seats| {
+            let stages = seats.iter().map(|seat| {
+                let wiring = InProcess { shards: seat.shards.clone(), server: seat.node };
+                let clock = Arc::new(SystemClock::new());
+                let (stage, part) = in_process(seat.client, &seat.map, wiring, EngineConfig::default(), clock).split();
+                *attachment.lock().unwrap() = Some(part);
+                stage
+            });
+            stages.collect()
+        });
+        let server = server.unwrap();
+        let seat = server.guests().last().unwrap().stage;
+        let db = attachment.into_inner().unwrap().unwrap().attach(server.injector(), seat, None);
+        Self { server, inside: blocking::Db::from(db) }
+    }
+
+    /// A native client over TCP.
+    pub(crate) fn native(&self) -> blocking::Db {
+        blocking::connect(&format!("timestone://{}", self.server.addresses().native.unwrap())).unwrap()
+    }
+
+    /// Sends commands over the Redis port, one to a line, and gives as many bytes of answers.
+    pub(crate) fn resp(&self, commands: &str, answer_bytes: usize) -> String {
+        let mut stream = TcpStream::connect(self.server.addresses().resp.unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.write_all(commands.as_bytes()).unwrap();
+        let mut answer = vec![0; answer_bytes];
+        stream.read_exact(&mut answer).unwrap();
+        String::from_utf8(answer).unwrap()
+    }
+
+    /// The status and the text of a page of the HTTP port.
+    pub(crate) fn page(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.server.addresses().http.unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, answer.split_once("\r\n\r\n").unwrap().1.to_owned())
+    }
+}
+
+/// Waits for something that is about to become true.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < until, "{what}: not within 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
