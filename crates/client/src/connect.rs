@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::ShardMap;
-use timestone_seda::{Injector, Layout, NetConfig, NetStage, Runtime, RuntimeConfig, Spin, Stage, StageId, TimeSource};
+use timestone_seda::{
+    Injector, Layout, NetConfig, NetStage, Network, Runtime, RuntimeConfig, Spin, Stage, StageId, Tcp as SystemTcp,
+    TimeSource,
+};
 use timestone_session::{Engine, EngineConfig, Routes};
 use timestone_types::{ClientId, Timestamp};
 use timestone_wire::ErrorCode;
 use timestone_wire::limits::MAX_FRAME_BYTES;
 
 use crate::db::{Lifeline, Pending};
-use crate::event::{ClientEvent, TcpEvent};
+use crate::event::{ClientEvent, ClientStageEvent};
 use crate::inproc::{InProcess, Lanes};
 use crate::shared::Shared;
 use crate::stage::ClientStage;
@@ -80,18 +83,9 @@ const CLIENT: StageId = StageId::new(1);
 
 /// Starts the event loop; what is returned beside the handle tells when the first server has answered.
 pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<()>)> {
-    let seeds = address::parse(url)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let shared = Arc::new(Shared::new());
-    let (sender, receiver) = oneshot::channel();
-    let transport = Tcp::new(NET, options.name.clone(), seeds, options.connect_timeout, sender);
-    // Nothing is known yet: routes and id come with the first welcome.
-    let nowhere = Routes::new(0, Vec::new(), |_| None);
-    let engine = Engine::new(options.engine, ClientId::ZERO, nowhere, seed_of(&clock));
-    let config = NetConfig { name: "net".to_owned(), max_frame_bytes: MAX_FRAME_BYTES, ..NetConfig::default() };
-    let net: NetStage<TcpEvent, Native> = NetStage::new(Native { owner: CLIENT }, config);
-    let client = ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), transport, Arc::clone(&clock));
-    let stages: Vec<Box<dyn Stage<TcpEvent>>> = vec![Box::new(net), Box::new(client)];
+    let seed = seed_of(&clock);
+    let Parts { stages, shared, ready } = parts(url, options, &clock, Arc::new(SystemTcp), seed)?;
     let runtime = RuntimeConfig { name: "timestone-client".to_owned(), spin: options.spin, ..RuntimeConfig::default() };
     let handle = Runtime::start(stages, Layout::single(2), Ticks(clock), runtime).map_err(|error| {
         Error::new(ErrorCode::Internal, format!("the client's thread could not be started: {error}"), "")
@@ -103,7 +97,71 @@ pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<
         }
     };
     let db = Db::new(Lifeline { shared, end: Some(Box::new(end)) });
-    Ok((db, Pending::of(receiver)))
+    Ok((db, ready))
+}
+
+/// What an event loop over TCP is made of.
+struct Parts {
+    stages: Vec<Box<dyn Stage<ClientStageEvent>>>,
+    shared: Arc<Shared>,
+    ready: Pending<()>,
+}
+
+fn parts(
+    url: &str,
+    options: &ConnectOptions,
+    clock: &Arc<dyn Clock>,
+    network: Arc<dyn Network>,
+    seed: u64,
+) -> Result<Parts> {
+    let seeds = address::parse(url)?;
+    let shared = Arc::new(Shared::new());
+    let (sender, receiver) = oneshot::channel();
+    let transport = Tcp::new(NET, options.name.clone(), seeds, options.connect_timeout, sender);
+    // Nothing is known yet: routes and id come with the first welcome.
+    let nowhere = Routes::new(0, Vec::new(), |_| None);
+    let engine = Engine::new(options.engine, ClientId::ZERO, nowhere, seed);
+    let config =
+        NetConfig { name: "net".to_owned(), max_frame_bytes: MAX_FRAME_BYTES, network, ..NetConfig::default() };
+    let net: NetStage<ClientStageEvent, Native> = NetStage::new(Native { owner: CLIENT }, config);
+    let client = ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), transport, Arc::clone(clock));
+    let stages: Vec<Box<dyn Stage<ClientStageEvent>>> = vec![Box::new(net), Box::new(client)];
+    Ok(Parts { stages, shared, ready: Pending::of(receiver) })
+}
+
+/// A client's stages without a thread, for other drivers than the real one: the very stages that [`connect`] starts.
+pub struct ClientStages {
+    /// By id: the net stage, and the event loop.
+    pub stages: Vec<Box<dyn Stage<ClientStageEvent>>>,
+    /// The stage to be called when another thread, or the driver's owner, has called the handle.
+    pub event_loop: StageId,
+    /// A handle.
+    pub db: Db,
+    /// Resolves when the first server has answered.
+    pub ready: Pending<()>,
+}
+
+impl ClientStages {
+    /// The stages of a client that connects to `url` through `network`; `seed` decides its pauses.
+    ///
+    /// # Errors
+    /// A bad address.
+    pub fn build(
+        url: &str,
+        options: &ConnectOptions,
+        clock: &Arc<dyn Clock>,
+        network: Arc<dyn Network>,
+        seed: u64,
+    ) -> Result<Self> {
+        let Parts { stages, shared, ready } = parts(url, options, clock, network, seed)?;
+        Ok(Self { stages, event_loop: CLIENT, db: Db::new(Lifeline { shared, end: None }), ready })
+    }
+}
+
+impl std::fmt::Debug for ClientStages {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClientStages").field("event_loop", &self.event_loop).finish_non_exhaustive()
+    }
 }
 
 fn notifier<E: ClientEvent>(injector: Injector<E>, stage: StageId) -> Box<dyn Fn() + Send + Sync> {

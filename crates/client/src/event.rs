@@ -28,13 +28,16 @@ pub trait ClientEvent: ParcelEvent {
 
 /// The events of a client over TCP.
 #[derive(Debug)]
-pub(crate) enum TcpEvent {
+pub enum ClientStageEvent {
+    /// Look into the queues that other threads fill.
     Wake,
+    /// From the net stage.
     Net(NetEvent),
+    /// For the net stage.
     Command(NetCommand),
 }
 
-impl ParcelEvent for TcpEvent {
+impl ParcelEvent for ClientStageEvent {
     fn from_net(event: NetEvent) -> Self {
         Self::Net(event)
     }
@@ -48,7 +51,7 @@ impl ParcelEvent for TcpEvent {
     }
 }
 
-impl ClientEvent for TcpEvent {
+impl ClientEvent for ClientStageEvent {
     fn wake() -> Self {
         Self::Wake
     }

@@ -32,10 +32,10 @@ mod tcp;
 mod transport;
 mod value;
 
-pub use connect::{Attachment, ConnectOptions, InProcessClient, connect, connect_with, in_process};
+pub use connect::{Attachment, ClientStages, ConnectOptions, InProcessClient, connect, connect_with, in_process};
 pub use db::{Db, Pending, Transaction};
 pub use error::{Error, Result};
-pub use event::{ClientEvent, ClientInput};
+pub use event::{ClientEvent, ClientInput, ClientStageEvent};
 pub use inproc::InProcess;
 pub use local::{LocalDb, LocalTransaction, Operation};
 pub use retry::{TransactOptions, TransactionOptions, WriteOutcome};

@@ -24,7 +24,7 @@ use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome, frame_length,
 };
 
-use crate::event::{ClientInput, TcpEvent};
+use crate::event::{ClientInput, ClientStageEvent};
 use crate::event_loop::Core;
 use crate::oneshot::Sender;
 use crate::ops::Output;
@@ -138,8 +138,8 @@ impl Tcp {
         self.servers.iter().position(|server| server.origin() == Some(origin))
     }
 
-    fn command(&self, context: &mut Context<'_, TcpEvent>, command: NetCommand) {
-        if context.send(self.net, TcpEvent::Command(command)).is_err() {
+    fn command(&self, context: &mut Context<'_, ClientStageEvent>, command: NetCommand) {
+        if context.send(self.net, ClientStageEvent::Command(command)).is_err() {
             // The net stage is on this thread and empties its queue every turn; what is lost is asked again after its timeout.
             tracing::warn!(
                 "The queue of the net stage is full; a message to a server is dropped and will be repeated."
@@ -149,7 +149,7 @@ impl Tcp {
     }
 
     /// Begins to connect to a server.
-    fn dial(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, index: usize) {
+    fn dial(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, index: usize) {
         let server = &mut self.servers[index];
         match address::literal(&server.address) {
             Some(address) => self.dial_address(context, index, address),
@@ -169,14 +169,14 @@ impl Tcp {
         }
     }
 
-    fn dial_address(&mut self, context: &mut Context<'_, TcpEvent>, index: usize, address: SocketAddr) {
+    fn dial_address(&mut self, context: &mut Context<'_, ClientStageEvent>, index: usize, address: SocketAddr) {
         let dial = DialId::new(self.next_dial);
         self.next_dial += 1;
         self.servers[index].state = State::Dialing(dial);
         self.command(context, NetCommand::Dial { dial, address, owner: context.stage() });
     }
 
-    fn take_resolved(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core) {
+    fn take_resolved(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         let found = core::mem::take(&mut *self.resolved.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
         for (name, found) in found {
             let waits = |server: &Server| server.state == State::Resolving && server.address == name;
@@ -209,7 +209,7 @@ impl Tcp {
         self.last_failure = format!("{}: {why}", server.address);
     }
 
-    fn connected(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, view: &ConnectionView) {
+    fn connected(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, view: &ConnectionView) {
         let dialled = |server: &Server| view.dial.is_some_and(|dial| server.state == State::Dialing(dial));
         let Some(index) = self.servers.iter().position(dialled) else {
             return self.command(context, NetCommand::Abort(view.origin));
@@ -223,7 +223,7 @@ impl Tcp {
     }
 
     /// The first frame of a server's connection.
-    fn greeted(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, index: usize, frame: &Frame<'_>) {
+    fn greeted(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, index: usize, frame: &Frame<'_>) {
         let refused = match frame.kind() {
             Kind::Welcome => match Welcome::decode(frame).map_err(|error| error.to_string()) {
                 Ok(welcome) => match welcome.shard_map() {
@@ -246,7 +246,7 @@ impl Tcp {
 
     fn welcomed(
         &mut self,
-        context: &mut Context<'_, TcpEvent>,
+        context: &mut Context<'_, ClientStageEvent>,
         core: &Core,
         index: usize,
         welcome: &Welcome<'_>,
@@ -319,7 +319,7 @@ impl Tcp {
         self.map = Some(map);
     }
 
-    fn arrived(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, parcel: Parcel) {
+    fn arrived(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, parcel: Parcel) {
         let origin = parcel.origin;
         let mut bytes = &parcel.bytes[..];
         if let Some(index) = self.find(origin) {
@@ -344,7 +344,7 @@ impl Tcp {
         context.finish_parcel(parcel);
     }
 
-    fn look_after_connections(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core) {
+    fn look_after_connections(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         let now = core.now();
         let newer = core.newer_map.borrow_mut().take();
         if let Some(map) = newer.filter(|map| self.map.as_ref().is_none_or(|known| known.version() < map.version())) {
@@ -379,7 +379,7 @@ impl Tcp {
         }
     }
 
-    fn send_to_any(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core) {
+    fn send_to_any(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         if core.to_server.borrow().is_empty() {
             return;
         }
@@ -393,12 +393,12 @@ impl Tcp {
     }
 }
 
-impl Transport<TcpEvent> for Tcp {
-    fn start(&mut self, _context: &mut Context<'_, TcpEvent>, core: &Core) {
+impl Transport<ClientStageEvent> for Tcp {
+    fn start(&mut self, _context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         self.give_up_at = Some(core.now().saturating_add(self.connect_timeout));
     }
 
-    fn input(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core, input: ClientInput) {
+    fn input(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, input: ClientInput) {
         match input {
             ClientInput::Net(NetEvent::Parcel(parcel)) | ClientInput::Replies(parcel) => {
                 self.arrived(context, core, parcel)
@@ -419,7 +419,7 @@ impl Transport<TcpEvent> for Tcp {
         }
     }
 
-    fn ship(&mut self, context: &mut Context<'_, TcpEvent>, core: &Core) {
+    fn ship(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         self.take_resolved(context, core);
         self.look_after_connections(context, core);
         self.send_to_any(context, core);

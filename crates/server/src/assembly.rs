@@ -11,18 +11,16 @@ use std::net::SocketAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
 
-use timestone_clock::{Clock, SystemClock};
+use timestone_clock::Clock;
 use timestone_cluster::{
     Address, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap,
 };
-use timestone_flash::{FileConfig, FileDevice};
-use timestone_seda::{Layout, NetConfig, NetMetrics, NetStage, Pinning, RuntimeConfig, Stage, StageId};
+use timestone_seda::{Layout, NetConfig, NetMetrics, NetStage, Network, Pinning, RuntimeConfig, Stage, StageId};
 use timestone_store::{Mftl, MftlConfig, Store};
-use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
-use timestone_wal::{DeviceKind, Log, LogConfig};
+use timestone_types::{ClientId, ClusterId, HashSeed, ShardId, Timestamp};
+use timestone_wal::{DeviceKind, LogConfig};
 
-use crate::config::{MasterPlace, ServerConfig};
-use crate::datadir::DataDir;
+use crate::config::{MasterPlace, ServerConfig, Tuning};
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::gauges::{LogGauges, ShardGauges};
@@ -30,7 +28,8 @@ use crate::http::HttpServer;
 use crate::limits;
 use crate::log_stage::LogStage;
 use crate::native::{NativeProtocol, ShardTable};
-use crate::node::{MasterLink, NodeParts, NodeStage, register};
+use crate::node::{Joining, MasterLink, NodeParts, NodeStage};
+use crate::premises::{Local, Premises};
 use crate::raw::RawProtocol;
 use crate::shard::{LogPlace, Peers, Recovering, Replay};
 
@@ -59,11 +58,13 @@ pub(crate) struct Assembled {
     pub(crate) stages: Vec<Box<dyn Stage<Event>>>,
     pub(crate) layout: Layout,
     pub(crate) runtime: RuntimeConfig,
-    pub(crate) clock: Arc<SystemClock>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) native: Option<SocketAddr>,
     pub(crate) resp: Option<SocketAddr>,
     pub(crate) http: Option<HttpServer>,
     pub(crate) guests: Vec<GuestSeat>,
+    pub(crate) shard_stages: Vec<(ShardId, StageId)>,
+    pub(crate) log_stages: Vec<StageId>,
     pub(crate) observed: Arc<Observed>,
 }
 
@@ -71,7 +72,7 @@ pub(crate) struct Assembled {
 pub(crate) struct Observed {
     pub(crate) server: ServerId,
     pub(crate) started: Timestamp,
-    pub(crate) clock: Arc<SystemClock>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) shards: Vec<Arc<ShardGauges>>,
     pub(crate) logs: Vec<Arc<LogGauges>>,
     pub(crate) log_device: DeviceKind,
@@ -91,40 +92,56 @@ impl Observed {
     }
 }
 
-/// Builds everything; the guests are made by `guests` once their seats are known.
+/// Builds everything on this machine; the guests are made by `guests` once their seats are known.
 pub(crate) fn assemble(
     config: &ServerConfig,
     want_guests: bool,
     guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
 ) -> Result<Assembled, ServerError> {
+    refuse_strangers(config)?;
+    assemble_on(config, Arc::new(Local::open(config)?), want_guests, guests)
+}
+
+/// Addresses that other machines can reach need a word.
+fn refuse_strangers(config: &ServerConfig) -> Result<(), ServerError> {
     for address in [config.listen, config.resp, config.http].into_iter().flatten() {
         if !address.ip().is_loopback() && !config.insecure {
             return Err(ServerError::Insecure { address });
         }
     }
-    let clock = Arc::new(SystemClock::new());
-    let data = Arc::new(DataDir::open(&config.data, config.shards, || draw(&clock))?);
+    Ok(())
+}
+
+/// Builds everything on given premises.
+pub(crate) fn assemble_on(
+    config: &ServerConfig,
+    premises: Arc<dyn Premises>,
+    want_guests: bool,
+    guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
+) -> Result<Assembled, ServerError> {
+    let clock = premises.clock();
+    let tuning = config.tuning();
     let threads = config.thread_count();
 
     // Addresses first: the master must be told where this server is.
-    let plan = Plan::new(usize::from(data.identity().shards), threads);
+    let plan = Plan::new(usize::from(premises.shards()), threads);
     let table = ShardTable::default();
-    let mut native = native_nets(config, &plan, &table)?;
-    let mut resp = resp_nets(config, &plan)?;
+    let mut native = native_nets(config, &premises.network(), &plan, &table)?;
+    let mut resp = resp_nets(config, &premises.network(), &plan)?;
     let http = config.http.map(HttpServer::bind).transpose()?;
     let addresses = ServerAddresses {
         native: config.advertise.or(native.address).map(address_of).transpose()?,
         resp: resp.address.map(address_of).transpose()?,
         http: http.as_ref().map(|http| address_of(http.address())).transpose()?,
     };
-    let mut place = join_cluster(config, &data, &clock, addresses)?;
-    if place.shards.len() != usize::from(data.identity().shards) {
+    let mut place = join_cluster(config, &premises, addresses)?;
+    if place.shards.len() != usize::from(premises.shards()) {
         return Err(ServerError::Master {
             address: master_address(config),
             detail: format!(
                 "it has {} shards for this server, whose data directory holds {}; set --cluster-shards there to the sum over all servers",
                 place.shards.len(),
-                data.identity().shards
+                premises.shards()
             ),
         });
     }
@@ -132,8 +149,8 @@ pub(crate) fn assemble(
         place.shards.iter().enumerate().map(|(index, &shard)| (shard, plan.shard(index))).collect();
     let _ = table.set(by_number(&stage_of, plan.node()));
 
-    let mut replays = open_stores(config, &data, &place.shards, place.map.cluster())?;
-    let log_stages = replay_logs(config, &data, &clock, &plan, &stage_of, &mut replays)?;
+    let mut replays = open_stores(config, &*premises, &tuning, &place.shards, place.map.cluster())?;
+    let log_stages = replay_logs(config, &*premises, &tuning, &plan, &stage_of, &mut replays)?;
 
     let shared_map = Arc::new(RwLock::new(Arc::new(place.map.clone())));
     let stopping = Arc::new(AtomicBool::new(false));
@@ -156,7 +173,16 @@ pub(crate) fn assemble(
         }
         let epoch = place.map.epoch(shard).unwrap_or_default();
         let map_version = place.map.version();
-        let recovering = Recovering { epoch, map_version, log, logs: logs.clone(), peers, gauges, now: clock.now() };
+        let recovering = Recovering {
+            epoch,
+            map_version,
+            log,
+            logs: logs.clone(),
+            peers,
+            gauges,
+            now: clock.now(),
+            participant: tuning.participant,
+        };
         stages[plan.shard(index).index()] = Some(Box::new(replay.finish(recovering)));
     }
     let mut log_gauges = Vec::new();
@@ -220,7 +246,7 @@ pub(crate) fn assemble(
         map: Arc::new(place.map),
         master: place.link,
         net: Some(plan.native(0)),
-        shard_stages: stage_of,
+        shard_stages: stage_of.clone(),
         gateways: (0..threads).map(|thread| plan.gateway(thread)).collect(),
         figures,
         shared_map,
@@ -244,6 +270,8 @@ pub(crate) fn assemble(
         resp: resp.address,
         http,
         guests: seats,
+        shard_stages: stage_of,
+        log_stages: logs,
         observed,
     })
 }
@@ -351,11 +379,22 @@ struct Nets<P: timestone_seda::Protocol> {
     address: Option<SocketAddr>,
 }
 
-fn native_nets(config: &ServerConfig, plan: &Plan, table: &ShardTable) -> Result<Nets<NativeProtocol>, ServerError> {
+fn native_nets(
+    config: &ServerConfig,
+    network: &Arc<dyn Network>,
+    plan: &Plan,
+    table: &ShardTable,
+) -> Result<Nets<NativeProtocol>, ServerError> {
     // Net stages exist without a listener as well: they dial other processes.
     let stage = |thread| {
         let share_with = (0..plan.threads).map(|thread| plan.native(thread)).collect();
-        let net = NetConfig { name: format!("native-{thread}"), owner: None, share_with, ..NetConfig::default() };
+        let net = NetConfig {
+            name: format!("native-{thread}"),
+            owner: None,
+            share_with,
+            network: Arc::clone(network),
+            ..NetConfig::default()
+        };
         NetStage::new(NativeProtocol::new(plan.node(), Arc::clone(table)), net)
     };
     let mut nets = Nets { stages: (0..plan.threads).map(stage).collect(), address: None };
@@ -363,15 +402,20 @@ fn native_nets(config: &ServerConfig, plan: &Plan, table: &ShardTable) -> Result
     Ok(nets)
 }
 
-fn resp_nets(config: &ServerConfig, plan: &Plan) -> Result<Nets<RawProtocol>, ServerError> {
+fn resp_nets(config: &ServerConfig, network: &Arc<dyn Network>, plan: &Plan) -> Result<Nets<RawProtocol>, ServerError> {
     if config.resp.is_none() {
         return Ok(Nets { stages: Vec::new(), address: None });
     }
     let stage = |thread| {
         let share_with = (0..plan.threads).map(|thread| plan.resp(thread)).collect();
         let gateway = plan.gateway(thread);
-        let net =
-            NetConfig { name: format!("resp-{thread}"), owner: Some(gateway), share_with, ..NetConfig::default() };
+        let net = NetConfig {
+            name: format!("resp-{thread}"),
+            owner: Some(gateway),
+            share_with,
+            network: Arc::clone(network),
+            ..NetConfig::default()
+        };
         NetStage::new(RawProtocol::new(gateway), net)
     };
     let mut nets = Nets { stages: (0..plan.threads).map(stage).collect(), address: None };
@@ -391,12 +435,6 @@ impl<P: timestone_seda::Protocol> Nets<P> {
 
 fn address_of(address: SocketAddr) -> Result<Address, ServerError> {
     Address::new(&address.to_string()).map_err(ServerError::part)
-}
-
-/// A number that nobody can guess, for seeds and ids; the operating system's entropy by way of the standard library's hasher.
-fn draw(clock: &SystemClock) -> u64 {
-    use std::hash::BuildHasher;
-    std::collections::hash_map::RandomState::new().hash_one((clock.now().as_nanos(), std::process::id()))
 }
 
 /// What this server is in its cluster.
@@ -426,29 +464,33 @@ const fn master_address(config: &ServerConfig) -> SocketAddr {
     }
 }
 
+/// The exchange by which this server would join the cluster of a master elsewhere.
+pub(crate) fn joining(premises: &dyn Premises, addresses: ServerAddresses) -> Result<Joining, ServerError> {
+    let directory = DirectoryId(premises.hash_seed());
+    Ok(Joining::new(premises.load_cluster()?, directory, addresses, premises.shards()))
+}
+
 fn join_cluster(
     config: &ServerConfig,
-    data: &Arc<DataDir>,
-    clock: &SystemClock,
+    premises: &Arc<dyn Premises>,
     addresses: ServerAddresses,
 ) -> Result<Place, ServerError> {
-    let directory = DirectoryId(data.identity().hash_seed);
-    let shards_wanted = data.identity().shards;
+    let directory = DirectoryId(premises.hash_seed());
+    let shards_wanted = premises.shards();
     if let MasterPlace::Remote(address) = config.master {
-        let cluster = data.load_cluster()?;
-        let registration = register(address, cluster, directory, &addresses, shards_wanted, limits::MASTER_PATIENCE)?;
-        data.save_cluster(registration.map.cluster())?;
+        let registration = premises.register(address, joining(&**premises, addresses)?)?;
+        premises.save_cluster(registration.map.cluster())?;
         let link = MasterLink::remote(address, registration.clients);
         return Ok(Place { server: registration.server, shards: registration.shards, map: registration.map, link });
     }
-    let master = match data.load_master()? {
+    let master = match premises.load_master()? {
         Some(bytes) => Master::decode(&bytes)
-            .map_err(|error| ServerError::BadMaster { path: data.master_path(), detail: error.to_string() })?,
-        None => Master::create(ClusterId::new(draw(clock)), config.cluster_shards.unwrap_or(shards_wanted))
+            .map_err(|error| ServerError::BadMaster { path: premises.place(), detail: error.to_string() })?,
+        None => Master::create(ClusterId::new(premises.draw()), config.cluster_shards.unwrap_or(shards_wanted))
             .map_err(ServerError::part)?,
     };
     let cluster = master.cluster();
-    let mut link = MasterLink::embedded(master, Arc::clone(data));
+    let mut link = MasterLink::embedded(master, Arc::clone(premises));
     let command = MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted };
     match link.execute(command).map_err(ServerError::part)? {
         (MasterAnswer::Server { server, shards, map }, _) => Ok(Place { server, shards, map, link }),
@@ -459,42 +501,33 @@ fn join_cluster(
 /// Opens or creates the store of every shard.
 fn open_stores(
     config: &ServerConfig,
-    data: &DataDir,
+    premises: &dyn Premises,
+    tuning: &Tuning,
     shards: &[ShardId],
     cluster: ClusterId,
 ) -> Result<Vec<Replay>, ServerError> {
     let count = shards.len().max(1) as u64;
     let capacity = match config.capacity_bytes {
         Some(bytes) => bytes,
-        None => data.default_capacity()?,
+        None => premises.capacity_bytes()?,
     };
-    let block_bytes = limits::BLOCK_BYTES;
-    let blocks = u32::try_from(capacity / count / block_bytes).unwrap_or(u32::MAX).max(limits::MIN_BLOCKS);
+    let blocks = u32::try_from(capacity / count / tuning.block_bytes).unwrap_or(u32::MAX).max(limits::MIN_BLOCKS);
     let mut replays = Vec::new();
     for &shard in shards {
-        let mut file = FileConfig::new(data.flash_file(shard)?, blocks);
-        file.initial_blocks = file.initial_blocks.min(limits::INITIAL_BLOCKS);
         let started = std::time::Instant::now();
-        let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
-        let (engine, direct) = (device.engine(), device.is_direct());
-        let store_id = cluster.get().rotate_left(16) ^ u64::from(shard.get());
-        let mut mftl = MftlConfig {
-            store_id,
-            seed: data.hash_seed(),
+        let device = premises.open_flash(shard, blocks)?;
+        let mftl = MftlConfig {
+            store_id: cluster.get().rotate_left(16) ^ u64::from(shard.get()),
+            seed: HashSeed(premises.hash_seed()),
             cache_bytes: config.cache_bytes / count,
-            ..MftlConfig::default()
+            packing_delay: tuning.packing_delay,
+            partial_page_delay: tuning.partial_page_delay,
+            sync_interval: tuning.sync_interval,
+            checkpoint_bytes: tuning.checkpoint_bytes,
         };
-        if config.log == DeviceKind::None {
-            mftl.packing_delay = limits::PACKING_DELAY_WITHOUT_LOG;
-            mftl.partial_page_delay = limits::PACKING_DELAY_WITHOUT_LOG;
-            mftl.sync_interval = limits::SYNC_INTERVAL_WITHOUT_LOG;
-        } else {
-            mftl.packing_delay = limits::PACKING_DELAY;
-            mftl.sync_interval = limits::SYNC_INTERVAL;
-        }
-        let (store, report) = Mftl::open(Box::new(device), mftl).map_err(ServerError::part)?;
+        let (store, report) = Mftl::open(device, mftl).map_err(ServerError::part)?;
         tracing::info!(
-            %shard, created, ?engine, direct, keys = report.keys, read_bytes = report.read_bytes,
+            %shard, keys = report.keys, read_bytes = report.read_bytes,
             checkpoint = report.checkpoint.is_some(), corrupt_records = report.corrupt_records,
             elapsed_ms = started.elapsed().as_millis() as u64, "store open"
         );
@@ -506,43 +539,43 @@ fn open_stores(
 
 type LogStages = Vec<(LogStage, Arc<LogGauges>)>;
 
-/// Replays every log of the directory into the shards, and opens the log of every thread.
+/// Replays every log of the premises into the shards, and opens the log of every thread.
 fn replay_logs(
     config: &ServerConfig,
-    data: &DataDir,
-    clock: &SystemClock,
+    premises: &dyn Premises,
+    tuning: &Tuning,
     plan: &Plan,
     stage_of: &[(ShardId, StageId)],
     replays: &mut [Replay],
 ) -> Result<LogStages, ServerError> {
     let started = std::time::Instant::now();
-    let now = clock.now();
+    let now = premises.clock().now();
+    let name_of = |thread: usize| format!("thread-{thread}");
     if config.log == DeviceKind::Pmem {
         // Refused by the log itself, in its own words.
-        Log::open(&data.log_folder(0), LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() })
-            .map_err(ServerError::part)?;
+        premises.open_log(&name_of(0), LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() })?;
     }
     // Logs that an earlier run wrote are replayed whatever this one is told.
-    let mut folders = data.existing_log_folders()?;
+    let mut names = premises.logs()?;
     if config.log == DeviceKind::Ssd {
-        folders.extend((0..plan.threads).map(|thread| data.log_folder(thread)));
-        folders.sort();
-        folders.dedup();
+        names.extend((0..plan.threads).map(name_of));
+        names.sort();
+        names.dedup();
     }
     let mut logs = Vec::new();
     let (mut records, mut bytes) = (0u64, 0u64);
-    for folder in &folders {
-        let mut recovery = Log::open(folder, LogConfig::default()).map_err(ServerError::part)?;
+    for name in &names {
+        let mut recovery = premises.open_log(name, LogConfig { device: DeviceKind::Ssd, ..tuning.log.clone() })?;
         while let Some(record) = recovery.next_record().map_err(ServerError::part)? {
             let index = stage_of.iter().position(|(shard, _)| *shard == record.shard);
             let Some(index) = index else {
-                return Err(ServerError::ForeignRecord { path: folder.clone(), shard: record.shard });
+                return Err(ServerError::ForeignRecord { path: name.into(), shard: record.shard });
             };
             records += 1;
             bytes += record.bytes.len() as u64;
             replays[index].record(now, record.batch, record.bytes)?;
         }
-        logs.push((folder.clone(), recovery.finish(now).map_err(ServerError::part)?));
+        logs.push((name.clone(), recovery.finish(now).map_err(ServerError::part)?));
     }
     let applied: u64 = replays.iter().map(Replay::applied).sum();
     tracing::info!(records, bytes, applied, elapsed_ms = started.elapsed().as_millis() as u64, "log replayed");
@@ -551,8 +584,7 @@ fn replay_logs(
     }
     let mut stages: LogStages = Vec::new();
     for thread in 0..plan.threads {
-        let folder = data.log_folder(thread);
-        let Some(index) = logs.iter().position(|(path, _)| *path == folder) else { continue };
+        let Some(index) = logs.iter().position(|(name, _)| *name == name_of(thread)) else { continue };
         let (_, log) = logs.swap_remove(index);
         let gauges = Arc::new(LogGauges::default());
         stages.push((LogStage::new(thread, log, stage_of.to_vec(), Arc::clone(&gauges)), gauges));

@@ -2,8 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use timestone_wal::DeviceKind;
+use timestone_txn::participant;
+use timestone_wal::{DeviceKind, LogConfig};
+
+use crate::limits;
 
 /// Where the cluster's master is.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -46,6 +50,54 @@ pub struct ServerConfig {
     pub insecure: bool,
     /// Whether reactor threads are bound to cores.
     pub pin: bool,
+    /// What the operator does not choose; `None`: as fits the log's device.
+    pub tuning: Option<Tuning>,
+}
+
+/// Sizes and delays inside a server: fixed for those who run one, varied by those who test it.
+#[derive(Clone, Debug)]
+pub struct Tuning {
+    /// Bytes of an erase block.
+    pub block_bytes: u64,
+    /// How long a full page waits for others.
+    pub packing_delay: Duration,
+    /// How long a partly filled page waits for company.
+    pub partial_page_delay: Duration,
+    /// Shortest time between two syncs of a shard's device.
+    pub sync_interval: Duration,
+    /// Bytes of records between two checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Files and blocks of the log.
+    pub log: LogConfig,
+    /// Waiting and timeouts of the participants.
+    pub participant: participant::Config,
+}
+
+impl Tuning {
+    /// What fits the log's device.
+    #[must_use]
+    pub fn of(log: DeviceKind) -> Self {
+        let mftl = timestone_store::MftlConfig::default();
+        let (packing_delay, partial_page_delay, sync_interval) = match log {
+            DeviceKind::None => (
+                limits::PACKING_DELAY_WITHOUT_LOG,
+                limits::PACKING_DELAY_WITHOUT_LOG,
+                limits::SYNC_INTERVAL_WITHOUT_LOG,
+            ),
+            DeviceKind::Ssd | DeviceKind::Pmem => {
+                (limits::PACKING_DELAY, mftl.partial_page_delay, limits::SYNC_INTERVAL)
+            }
+        };
+        Self {
+            block_bytes: limits::BLOCK_BYTES,
+            packing_delay,
+            partial_page_delay,
+            sync_interval,
+            checkpoint_bytes: mftl.checkpoint_bytes,
+            log: LogConfig::default(),
+            participant: participant::Config::default(),
+        }
+    }
 }
 
 impl ServerConfig {
@@ -68,6 +120,7 @@ impl ServerConfig {
             master: MasterPlace::Embedded,
             insecure: false,
             pin: false,
+            tuning: None,
         }
     }
 
@@ -75,6 +128,12 @@ impl ServerConfig {
     #[must_use]
     pub fn embedded(data: PathBuf) -> Self {
         Self { listen: None, resp: None, http: None, ..Self::new(data) }
+    }
+
+    /// The tuning in force.
+    #[must_use]
+    pub fn tuning(&self) -> Tuning {
+        self.tuning.clone().unwrap_or_else(|| Tuning::of(self.log))
     }
 
     /// Reactor threads to run: as said, else half the cores (clients of one machine need the others), at least one.

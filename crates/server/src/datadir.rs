@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
-use timestone_types::{ClusterId, HashSeed, ShardId};
+use timestone_types::{ClusterId, ShardId};
 
 use crate::error::ServerError;
 
@@ -92,11 +92,6 @@ impl DataDir {
         self.identity
     }
 
-    /// The seed of the directory's key hashes.
-    pub(crate) const fn hash_seed(&self) -> HashSeed {
-        HashSeed(self.identity.hash_seed)
-    }
-
     /// The flash file of one shard; its folder is created.
     ///
     /// # Errors
@@ -110,11 +105,6 @@ impl DataDir {
     /// The folder of the logs, one folder a stream inside.
     pub(crate) fn log_root(&self) -> PathBuf {
         self.path.join("wal")
-    }
-
-    /// The log folder of one reactor thread.
-    pub(crate) fn log_folder(&self, thread: usize) -> PathBuf {
-        self.log_root().join(format!("thread-{thread}"))
     }
 
     /// Every log folder that exists, whichever number of threads wrote them, in order of name.

@@ -76,7 +76,7 @@ impl Server {
     }
 
     fn run(assembled: Assembled) -> Result<Self, ServerError> {
-        let Assembled { stages, layout, runtime, clock, native, resp, http, guests, observed } = assembled;
+        let Assembled { stages, layout, runtime, clock, native, resp, http, guests, observed, .. } = assembled;
         let time = move || clock.now();
         let handle = Runtime::start(stages, layout, time, runtime).map_err(ServerError::part)?;
         let http = match http {

@@ -9,6 +9,7 @@
 //! its seed whether the page is kept, lost or torn between sectors. Erases that have not completed may or may not have happened.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::device::{BlockId, Generation, PAGE_BYTES, PageId};
 use crate::error::FlashError;
@@ -48,6 +49,43 @@ pub enum Fault {
         /// Bytes that arrive.
         keep_bytes: usize,
     },
+    /// The program reports success, but landed this many pages further on (round the end), over whatever was there.
+    MisdirectedProgram {
+        /// Which program.
+        nth: u32,
+        /// How far off.
+        pages: u32,
+    },
+}
+
+/// How long operations take; see [`MemoryMedia::set_pace`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlashPace {
+    /// A read, and each further page of it.
+    pub read: Duration,
+    /// A program.
+    pub program: Duration,
+    /// What each page of a read or program adds.
+    pub per_page: Duration,
+    /// An erase, or a growth.
+    pub erase: Duration,
+    /// A sync.
+    pub sync: Duration,
+    /// Each operation takes up to this much longer, as drawn.
+    pub spread: Duration,
+    /// What the draws derive from.
+    pub seed: u64,
+}
+
+impl FlashPace {
+    fn of(&self, kind: OpKind, pages: u32) -> Duration {
+        match kind {
+            OpKind::Read => self.read + self.per_page * pages,
+            OpKind::Program => self.program + self.per_page * pages,
+            OpKind::Erase | OpKind::Grow => self.erase,
+            OpKind::Sync => self.sync,
+        }
+    }
 }
 
 /// Shape and manners of a memory device.
@@ -110,6 +148,23 @@ impl MemoryMedia {
     #[must_use]
     pub fn open(&self) -> MemoryDevice {
         MemoryDevice::open(self.clone(), self.config)
+    }
+
+    /// Sets how long operations take that are submitted from now on; `None`: each poll completes them. With a pace, an operation
+    /// completes at the first poll at which the medium's clock has come so far, or when somebody blocks on the device.
+    pub fn set_pace(&self, pace: Option<FlashPace>) {
+        self.lock().pace = pace;
+    }
+
+    /// Moves the medium's clock, in nanoseconds of any origin.
+    pub fn set_now(&self, nanos: u64) {
+        self.lock().now = nanos;
+    }
+
+    /// When something under way completes next, by the medium's clock.
+    #[must_use]
+    pub fn next_due(&self) -> Option<u64> {
+        self.lock().next_due
     }
 
     /// Orders a fault.
@@ -184,9 +239,25 @@ pub(crate) struct Media {
     /// Rises at each opening and power cut; a device of an older session is dead.
     pub(crate) session: u64,
     clock: u64,
+    pace: Option<FlashPace>,
+    pace_draws: u64,
+    /// The time that the simulator says it is.
+    pub(crate) now: u64,
+    /// When the first operation of the open device is over.
+    pub(crate) next_due: Option<u64>,
 }
 
 impl Media {
+    /// When an operation submitted now is over; zero without a pace.
+    pub(crate) fn due(&mut self, kind: OpKind, pages: u32) -> u64 {
+        let Some(pace) = self.pace else { return 0 };
+        self.pace_draws += 1;
+        let mut rng = SplitMix::new(pace.seed ^ self.pace_draws.rotate_left(32));
+        let nanos = |span: Duration| usize::try_from(span.as_nanos()).unwrap_or(usize::MAX / 2);
+        let longer = rng.below(nanos(pace.spread) + 1) as u64;
+        self.now.saturating_add(nanos(pace.of(kind, pages)) as u64).saturating_add(longer)
+    }
+
     /// Counts one operation of a kind against the ordered faults; gives the one that strikes.
     pub(crate) fn strike(&mut self, kind: OpKind) -> Option<Fault> {
         let mut struck = None;
@@ -194,7 +265,8 @@ impl Media {
             if fault_kind(fault) != kind {
                 return true;
             }
-            let (Fault::Fail { nth, .. } | Fault::TornProgram { nth, .. }) = fault;
+            let (Fault::Fail { nth, .. } | Fault::TornProgram { nth, .. } | Fault::MisdirectedProgram { nth, .. }) =
+                fault;
             *nth = nth.saturating_sub(1);
             if *nth > 0 || struck.is_some() {
                 return true;
@@ -228,6 +300,12 @@ impl Media {
         }
     }
 
+    /// The page at which a misdirected program lands.
+    pub(crate) fn astray(&self, page: PageId, off: u32, pages: u32) -> PageId {
+        let last = (self.pages.len() as u32).saturating_sub(pages);
+        PageId(page.0.wrapping_add(off) % (last + 1))
+    }
+
     /// The program of these pages has completed: from now on a sync covers them.
     pub(crate) fn program_completed(&mut self, page: PageId, pages: u32) {
         self.clock += 1;
@@ -238,7 +316,7 @@ impl Media {
     }
 
     /// The moment that a sync submitted now covers.
-    pub(crate) fn now(&self) -> u64 {
+    pub(crate) fn moment(&self) -> u64 {
         self.clock
     }
 
@@ -275,6 +353,7 @@ impl Media {
     /// The next session, in which all extents are unknown. Says whether the medium had never been opened.
     pub(crate) fn begin_session(&mut self) -> bool {
         self.session += 1;
+        self.next_due = None;
         self.erasing.clear();
         std::mem::replace(&mut self.fresh, false)
     }
@@ -282,6 +361,7 @@ impl Media {
     fn power_cut(&mut self, seed: u64) {
         let mut rng = SplitMix::new(seed);
         self.session += 1;
+        self.next_due = None;
         let mut settled = std::collections::BTreeSet::new();
         for entry in std::mem::take(&mut self.unsynced).into_iter().rev() {
             if settled.contains(&entry.page) {
@@ -324,7 +404,7 @@ pub(crate) fn powered_off() -> FlashError {
 fn fault_kind(fault: &Fault) -> OpKind {
     match fault {
         Fault::Fail { kind, .. } => *kind,
-        Fault::TornProgram { .. } => OpKind::Program,
+        Fault::TornProgram { .. } | Fault::MisdirectedProgram { .. } => OpKind::Program,
     }
 }
 

@@ -5,7 +5,8 @@
 //!                                           └─ held back by completions_per_poll, reordered by shuffle
 //! ```
 //!
-//! Nothing here depends on time or threads: the same calls and seeds give the same completions.
+//! Nothing here depends on threads or on any clock but the medium's own, which stands still unless a simulator moves it: the same
+//! calls and seeds give the same completions.
 
 mod media;
 
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use timestone_io::AlignedBuffer;
 
-pub use media::{Fault, MemoryConfig, MemoryMedia, OpKind};
+pub use media::{Fault, FlashPace, MemoryConfig, MemoryMedia, OpKind};
 use media::{Media, powered_off};
 
 use crate::device::{
@@ -37,6 +38,8 @@ pub struct MemoryDevice {
     queue: VecDeque<InFlight>,
     shuffle: Option<SplitMix>,
     growing: bool,
+    /// Somebody blocks: the next poll completes something whatever the clock says.
+    awaited: bool,
     failed: Option<&'static str>,
     stats: DeviceStats,
 }
@@ -49,6 +52,8 @@ struct InFlight {
     buffer: Option<AlignedBuffer>,
     /// Whether the medium has seen it, and what it said.
     outcome: Option<Result<(), FlashError>>,
+    /// When it may complete, by the medium's clock.
+    due: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +75,17 @@ impl Work {
             Self::Sync(_) => OpKind::Sync,
             Self::Grow(_) => OpKind::Grow,
         }
+    }
+
+    fn pages(self) -> u32 {
+        match self {
+            Self::Read(extent) | Self::Program(extent) => extent.pages,
+            Self::Erase(_) | Self::Sync(_) | Self::Grow(_) => 0,
+        }
+    }
+
+    fn is_ordered(self) -> bool {
+        matches!(self, Self::Program(_) | Self::Erase(_))
     }
 
     fn block(self) -> Option<BlockId> {
@@ -103,6 +119,7 @@ impl MemoryDevice {
             queue: VecDeque::new(),
             shuffle: config.shuffle.map(SplitMix::new),
             growing: false,
+            awaited: false,
             failed: None,
             stats: DeviceStats::default(),
         }
@@ -126,7 +143,7 @@ impl MemoryDevice {
             FlashOp::Read { page, pages, buffer, .. } => self.ledger.begin_read(*page, *pages, buffer).map(Work::Read),
             FlashOp::Program { page, buffer, .. } => self.ledger.begin_program(*page, buffer).map(Work::Program),
             FlashOp::Erase { block, .. } => self.ledger.begin_erase(*block).map(|()| Work::Erase(*block)),
-            FlashOp::Sync { .. } => Ok(Work::Sync(self.media.lock().now())),
+            FlashOp::Sync { .. } => Ok(Work::Sync(self.media.lock().moment())),
             FlashOp::Grow { .. } if self.growing => Err(Misuse::Growing.into()),
             FlashOp::Grow { blocks, .. } => {
                 let target = self.ledger.check_growth(*blocks)?;
@@ -146,10 +163,31 @@ impl MemoryDevice {
         }
     }
 
+    /// When an operation accepted now may complete: programs and erases of one block keep their order.
+    fn due(&self, work: Work) -> u64 {
+        let due = self.media.lock().due(work.kind(), work.pages());
+        let before = |op: &&InFlight| work.is_ordered() && op.work.is_ordered() && op.work.block() == work.block();
+        self.queue.iter().filter(before).map(|op| op.due).fold(due, u64::max)
+    }
+
+    /// Operations that may complete now, as places in the queue.
+    fn note_next_due(&self) {
+        let next = self.queue.iter().map(|op| op.due).min();
+        let mut media = self.media.lock();
+        if media.session == self.session {
+            media.next_due = next;
+        }
+    }
+
     /// Which operation completes next: the rules bind programs and erases of one block to their order.
     fn choose(&mut self) -> usize {
-        let Some(rng) = &mut self.shuffle else { return 0 };
+        let now = if self.awaited { u64::MAX } else { self.media.lock().now };
+        let Some(first) = self.queue.iter().position(|op| op.due <= now) else { return self.queue.len() };
+        let Some(rng) = &mut self.shuffle else { return first };
         let drawn = rng.below(self.queue.len());
+        if self.queue[drawn].due > now {
+            return first;
+        }
         let work = self.queue[drawn].work;
         if matches!(work, Work::Program(_) | Work::Erase(_)) {
             let same_block = |op: &InFlight| op.work.block() == work.block();
@@ -231,11 +269,17 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
         }
         Work::Program(extent) => {
             let buffer = op.buffer.as_ref().expect("a program has a buffer");
+            let page = match struck {
+                Some(Fault::MisdirectedProgram { pages, .. }) => {
+                    media.astray(first_page(extent, pages_per_block), pages, extent.pages)
+                }
+                _ => first_page(extent, pages_per_block),
+            };
             let keep_bytes = match struck {
                 Some(Fault::TornProgram { keep_bytes, .. }) => keep_bytes,
                 _ => buffer.len(),
             };
-            media.program(first_page(extent, pages_per_block), buffer, keep_bytes);
+            media.program(page, buffer, keep_bytes);
         }
         Work::Erase(block) => media.erase_started(block),
         Work::Sync(_) => {}
@@ -299,20 +343,25 @@ impl FlashDevice for MemoryDevice {
             FlashOp::Read { buffer, .. } | FlashOp::Program { buffer, .. } => Some(buffer),
             FlashOp::Erase { .. } | FlashOp::Sync { .. } | FlashOp::Grow { .. } => None,
         };
-        self.queue.push_back(InFlight { token, work, buffer, outcome: None });
+        let due = self.due(work);
+        self.queue.push_back(InFlight { token, work, buffer, outcome: None, due });
+        self.note_next_due();
         Ok(())
     }
 
     fn poll(&mut self, completions: &mut Vec<FlashCompletion>) -> usize {
         self.start();
-        let count = self.queue.len().min(self.config.completions_per_poll);
-        for _ in 0..count {
+        let most = self.queue.len().min(self.config.completions_per_poll);
+        let mut count = 0;
+        while count < most {
             let chosen = self.choose();
-            if let Some(op) = self.queue.remove(chosen) {
-                let completion = self.complete(op);
-                completions.push(completion);
-            }
+            let Some(op) = self.queue.remove(chosen) else { break };
+            let completion = self.complete(op);
+            completions.push(completion);
+            count += 1;
         }
+        self.awaited = false;
+        self.note_next_due();
         count
     }
 
@@ -321,7 +370,8 @@ impl FlashDevice for MemoryDevice {
     }
 
     fn wait(&mut self, _timeout: Duration) {
-        // Every poll makes progress.
+        // Whoever blocks lets time pass: every poll after this makes progress.
+        self.awaited = true;
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -10,18 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use timestone_cluster::{
-    ClientIdBlock, ClusterError, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap,
-};
+use timestone_cluster::{ClientIdBlock, ClusterError, Master, MasterAnswer, MasterCommand, ShardMap};
 use timestone_seda::Origin;
-use timestone_types::{ClientId, ClusterId, ShardId};
-use timestone_wire::{
-    Envelope, ErrorCode, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, ProtocolVersion, RequestId, Role,
-    Welcome,
-};
+use timestone_types::ClientId;
+use timestone_wire::{ErrorCode, ProtocolVersion, RequestId};
 
-use crate::datadir::DataDir;
+use super::joining::{JoinStep, Joining, Registration};
 use crate::error::ServerError;
+use crate::premises::Premises;
 
 /// Why a command to the master failed.
 #[derive(Debug, Error)]
@@ -45,7 +41,7 @@ impl MasterError {
 }
 
 enum Place {
-    Embedded { master: Box<Master>, data: Arc<DataDir> },
+    Embedded { master: Box<Master>, premises: Arc<dyn Premises> },
     Remote { address: SocketAddr, asking: bool },
 }
 
@@ -60,8 +56,8 @@ pub(crate) struct MasterLink {
 }
 
 impl MasterLink {
-    pub(crate) fn embedded(master: Master, data: Arc<DataDir>) -> Self {
-        Self::new(Place::Embedded { master: Box::new(master), data })
+    pub(crate) fn embedded(master: Master, premises: Arc<dyn Premises>) -> Self {
+        Self::new(Place::Embedded { master: Box::new(master), premises })
     }
 
     pub(crate) fn remote(address: SocketAddr, clients: ClientIdBlock) -> Self {
@@ -88,7 +84,7 @@ impl MasterLink {
 
     /// Executes a command at the embedded master: the answer, and the map if it changed.
     pub(crate) fn execute(&mut self, command: MasterCommand) -> Result<(MasterAnswer, Option<ShardMap>), MasterError> {
-        let Place::Embedded { master, data } = &mut self.place else {
+        let Place::Embedded { master, premises } = &mut self.place else {
             return Err(MasterError::Elsewhere);
         };
         let before = master.map().version();
@@ -98,7 +94,7 @@ impl MasterLink {
         if step.persist {
             let mut bytes = Vec::new();
             next.encode(&mut bytes);
-            data.save_master(&bytes)?;
+            premises.save_master(&bytes)?;
         }
         **master = *next;
         let map = (master.map().version() != before).then(|| master.map().clone());
@@ -168,26 +164,15 @@ impl MasterLink {
     }
 }
 
-/// What a process learns when it registers with the master of its cluster.
-pub(crate) struct Registration {
-    pub(crate) server: ServerId,
-    pub(crate) shards: Vec<ShardId>,
-    pub(crate) map: ShardMap,
-    pub(crate) clients: ClientIdBlock,
-}
-
 /// Registers with a master in another process, before any stage runs; tries until `patience` is over.
 pub(crate) fn register(
     address: SocketAddr,
-    cluster: ClusterId,
-    directory: DirectoryId,
-    addresses: &ServerAddresses,
-    shards_wanted: u16,
+    joining: &Joining,
     patience: Duration,
 ) -> Result<Registration, ServerError> {
     let deadline = Instant::now() + patience;
     loop {
-        match try_register(address, cluster, directory, addresses, shards_wanted) {
+        match try_register(address, joining.clone()) {
             Ok(registration) => return Ok(registration),
             Err(Attempt::Refused(words)) => return Err(ServerError::Master { address, detail: words }),
             Err(Attempt::Unreachable(error)) if Instant::now() >= deadline => {
@@ -212,37 +197,17 @@ impl From<std::io::Error> for Attempt {
     }
 }
 
-fn try_register(
-    address: SocketAddr,
-    cluster: ClusterId,
-    directory: DirectoryId,
-    addresses: &ServerAddresses,
-    shards_wanted: u16,
-) -> Result<Registration, Attempt> {
+fn try_register(address: SocketAddr, mut joining: Joining) -> Result<Registration, Attempt> {
     let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut out = Vec::new();
-    Hello::new(Role::Server, cluster, ClientId::ZERO, "timestone-server").encode(&Envelope::default(), &mut out);
-    let welcomed = ask(&mut stream, &out)?;
-    parse::<Welcome<'_>, _>(&welcomed, |welcome| Ok(welcome.cluster))?;
-    let command = MasterCommand::RegisterServer { cluster, directory, addresses: addresses.clone(), shards_wanted };
-    let MasterAnswer::Server { server, shards, map } = command_answer(&mut stream, &command)? else {
-        return Err(Attempt::Refused("it answered something else than asked".to_owned()));
-    };
-    let command = MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK };
-    let MasterAnswer::Clients(clients) = command_answer(&mut stream, &command)? else {
-        return Err(Attempt::Refused("it answered something else than asked".to_owned()));
-    };
-    Ok(Registration { server, shards, map, clients })
-}
-
-fn command_answer(stream: &mut TcpStream, command: &MasterCommand) -> Result<MasterAnswer, Attempt> {
-    let mut bytes = Vec::new();
-    command.encode(&mut bytes);
-    let mut out = Vec::new();
-    MasterAsk { command: &bytes }.encode(&Envelope::default(), &mut out);
-    let answer = ask(stream, &out)?;
-    parse::<MasterReply<'_>, _>(&answer, |reply| reply.master_answer().map_err(|error| error.to_string()))
+    let mut out = joining.begin();
+    loop {
+        let answer = ask(&mut stream, &out)?;
+        match joining.answered(&answer).map_err(Attempt::Refused)? {
+            JoinStep::Send(bytes) => out = bytes,
+            JoinStep::Joined(registration) => return Ok(registration),
+        }
+    }
 }
 
 fn ask(stream: &mut TcpStream, frame: &[u8]) -> Result<Vec<u8>, Attempt> {
@@ -257,13 +222,4 @@ fn ask(stream: &mut TcpStream, frame: &[u8]) -> Result<Vec<u8>, Attempt> {
     bytes[..4].copy_from_slice(&head);
     stream.read_exact(&mut bytes[4..])?;
     Ok(bytes)
-}
-
-fn parse<'a, M: Message<'a>, T>(bytes: &'a [u8], read: impl FnOnce(M) -> Result<T, String>) -> Result<T, Attempt> {
-    let frame = Frame::parse(bytes).map_err(|error| Attempt::Refused(error.to_string()))?;
-    if let Ok(refused) = ErrorReply::decode(&frame) {
-        return Err(Attempt::Refused(refused.to_string()));
-    }
-    let message = M::decode(&frame).map_err(|error| Attempt::Refused(error.to_string()))?;
-    read(message).map_err(Attempt::Refused)
 }

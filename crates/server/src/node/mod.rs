@@ -9,6 +9,7 @@
 //! that depends on it leaves. Nothing of the data path passes through here on a single node.
 //! Source: replication.md ("The master").
 
+mod joining;
 mod links;
 mod master;
 
@@ -25,6 +26,7 @@ use timestone_wire::{
 };
 
 use crate::event::Event;
+pub use crate::node::joining::{JoinStep, Joining, Registration};
 use crate::node::links::Links;
 pub(crate) use crate::node::master::{MasterLink, register};
 

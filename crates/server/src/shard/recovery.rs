@@ -16,7 +16,7 @@ use foldhash::fast::RandomState;
 use timestone_cluster::MapVersion;
 use timestone_seda::StageId;
 use timestone_store::{Store, StoreError, StoreEvent};
-use timestone_txn::participant::{Config, Input, Participant, Recovered, WriteItem, WriteKind};
+use timestone_txn::participant::{self, Input, Participant, Recovered, WriteItem, WriteKind};
 use timestone_types::{Epoch, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_wal::{BatchNumber, LogRecord};
 use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
@@ -70,6 +70,7 @@ pub(crate) struct Recovering {
     pub(crate) gauges: Arc<ShardGauges>,
     /// The present, by the clock that the stage will be given.
     pub(crate) now: Timestamp,
+    pub(crate) participant: participant::Config,
 }
 
 impl Replay {
@@ -250,7 +251,7 @@ impl Replay {
         let Self { shard, mut store, payloads, promised, decided, shared, bound, watermark, lowest, highest, .. } =
             self;
         let seed = store.seed();
-        let mut participant = Participant::new(shard, Config::default());
+        let mut participant = Participant::new(shard, with.participant);
         let mut outputs = Vec::new();
         let mut tell = |record: Recovered<'_>| participant.step(with.now, Input::Recovered(record), &mut outputs);
         tell(Recovered::ReadBound { bound, watermark });

@@ -3,7 +3,8 @@
 //! The [`MemoryDisk`] outlives the devices opened on it. Nothing completes before the owner polls, so at any moment at most one
 //! group and one change of the directory are under way; [`MemoryDisk::crash`] decides their fate by a seed: each sector of the
 //! group was kept, lost or torn, and the change of the directory happened or not. Everything completed is durable.
-//! Deliberately absent: latencies (the owner decides when to poll).
+//! With a [`DiskPace`], an operation completes only when the disk's clock has come so far, or when somebody blocks on it:
+//! [`MemoryDisk::set_now`] moves that clock, [`MemoryDisk::next_due`] tells the simulator when to look again.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ pub struct MemoryDisk {
 struct State {
     files: BTreeMap<FileName, Vec<u8>>,
     writing: Option<Writing>,
-    changing: Option<Change>,
+    changing: Option<(Change, u64)>,
     /// Devices of an earlier life do nothing.
     life: u64,
     operations: u64,
@@ -36,6 +37,26 @@ struct State {
     held: bool,
     failing_writes: bool,
     space_bytes: Option<u64>,
+    pace: Option<DiskPace>,
+    pace_draws: u64,
+    now: u64,
+    /// Somebody blocks: what is under way completes at the next poll.
+    awaited: bool,
+}
+
+/// How long operations take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiskPace {
+    /// A write and its sync.
+    pub write: Duration,
+    /// What each KiB of a write adds.
+    pub write_per_kib: Duration,
+    /// Making or removing a file.
+    pub change: Duration,
+    /// Each operation takes up to this much longer, as drawn.
+    pub spread: Duration,
+    /// What the draws derive from.
+    pub seed: u64,
 }
 
 #[derive(Debug)]
@@ -43,6 +64,7 @@ struct Writing {
     file: FileName,
     offset: u64,
     buffers: Vec<AlignedBuffer>,
+    due: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -52,6 +74,21 @@ enum Change {
 }
 
 impl State {
+    /// When an operation begun now is over.
+    fn due(&mut self, base: impl FnOnce(&DiskPace) -> Duration) -> u64 {
+        let Some(pace) = self.pace else { return 0 };
+        self.pace_draws += 1;
+        let drawn = draw(&mut (pace.seed ^ self.pace_draws.rotate_left(32)));
+        let spread = u64::try_from(pace.spread.as_nanos()).unwrap_or(u64::MAX);
+        let longer = ((u128::from(drawn) * u128::from(spread)) >> 64) as u64;
+        let base = u64::try_from(base(&pace).as_nanos()).unwrap_or(u64::MAX);
+        self.now.saturating_add(base).saturating_add(longer)
+    }
+
+    fn is_over(&self, due: u64) -> bool {
+        self.awaited || due <= self.now
+    }
+
     fn stopped(&self) -> bool {
         self.stop_at.is_some_and(|stop| self.operations >= stop)
     }
@@ -124,7 +161,7 @@ impl MemoryDisk {
     /// happened or not, as the seed says. Devices opened before do nothing any more.
     pub fn crash(&self, mut seed: u64) {
         let mut state = self.lock();
-        if let Some(Writing { file, offset, buffers }) = state.writing.take() {
+        if let Some(Writing { file, offset, buffers, .. }) = state.writing.take() {
             let mut at = offset;
             for buffer in &buffers {
                 for sector in buffer.chunks(SECTOR_BYTES) {
@@ -138,7 +175,7 @@ impl MemoryDisk {
                 }
             }
         }
-        if let Some(change) = state.changing.take()
+        if let Some((change, _)) = state.changing.take()
             && draw(&mut seed).is_multiple_of(2)
         {
             state.apply(change);
@@ -149,7 +186,7 @@ impl MemoryDisk {
     /// Cuts the power after the first `bytes` of the write under way. Changes of the directory under way did not happen.
     pub fn crash_after_bytes(&self, bytes: usize) {
         let mut state = self.lock();
-        if let Some(Writing { file, offset, buffers }) = state.writing.take() {
+        if let Some(Writing { file, offset, buffers, .. }) = state.writing.take() {
             let whole: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).take(bytes).collect();
             state.store(file, offset, &whole);
         }
@@ -171,6 +208,27 @@ impl MemoryDisk {
     /// While held, nothing completes.
     pub fn hold(&self, held: bool) {
         self.lock().held = held;
+    }
+
+    /// Sets how long operations take that are begun from now on; `None`: they complete when the owner polls.
+    pub fn set_pace(&self, pace: Option<DiskPace>) {
+        self.lock().pace = pace;
+    }
+
+    /// Moves the disk's clock, in nanoseconds of any origin.
+    pub fn set_now(&self, nanos: u64) {
+        self.lock().now = nanos;
+    }
+
+    /// When something under way completes next, by the disk's clock.
+    #[must_use]
+    pub fn next_due(&self) -> Option<u64> {
+        let state = self.lock();
+        if state.held || state.stopped() {
+            return None;
+        }
+        let writing = state.writing.as_ref().map(|writing| writing.due);
+        writing.into_iter().chain(state.changing.as_ref().map(|&(_, due)| due)).min()
     }
 
     /// Lets every write fail from now on, or not.
@@ -229,6 +287,7 @@ impl State {
         self.operations = 0;
         self.stop_at = None;
         self.held = false;
+        self.awaited = false;
     }
 }
 
@@ -264,7 +323,8 @@ impl LogDevice for MemoryDevice {
         if let Some(mut state) = self.alive() {
             assert!(state.changing.is_none(), "one change of the directory at a time");
             state.operations += 1;
-            state.changing = Some(Change::Prepare(name, source));
+            let due = state.due(|pace| pace.change);
+            state.changing = Some((Change::Prepare(name, source), due));
         }
     }
 
@@ -272,7 +332,8 @@ impl LogDevice for MemoryDevice {
         if let Some(mut state) = self.alive() {
             assert!(state.changing.is_none(), "one change of the directory at a time");
             state.operations += 1;
-            state.changing = Some(Change::Remove(file));
+            let due = state.due(|pace| pace.change);
+            state.changing = Some((Change::Remove(file), due));
         }
     }
 
@@ -283,7 +344,9 @@ impl LogDevice for MemoryDevice {
             let room = state.files.get(&file).map_or(0, Vec::len);
             assert!(offset as usize + length <= room, "a write stays within its file");
             state.operations += 1;
-            state.writing = Some(Writing { file, offset, buffers });
+            let due =
+                state.due(|pace| pace.write + pace.write_per_kib * u32::try_from(length / 1024).unwrap_or(u32::MAX));
+            state.writing = Some(Writing { file, offset, buffers, due });
         }
     }
 
@@ -292,10 +355,14 @@ impl LogDevice for MemoryDevice {
         if state.held || state.stopped() {
             return;
         }
-        if let Some(change) = state.changing.take() {
+        if let Some((change, due)) = state.changing
+            && state.is_over(due)
+        {
+            state.changing = None;
             events.push(state.apply(change));
         }
-        if let Some(Writing { file, offset, buffers }) = state.writing.take() {
+        let over = state.writing.as_ref().is_some_and(|writing| state.is_over(writing.due));
+        if over && let Some(Writing { file, offset, buffers, .. }) = state.writing.take() {
             let result = if state.failing_writes {
                 Err(error("write", file, io::ErrorKind::Other))
             } else {
@@ -308,9 +375,14 @@ impl LogDevice for MemoryDevice {
             };
             events.push(DeviceEvent::Written { buffers, result });
         }
+        state.awaited = false;
     }
 
-    fn wait(&mut self, _timeout: Duration) {}
+    fn wait(&mut self, _timeout: Duration) {
+        if let Some(mut state) = self.alive() {
+            state.awaited = true;
+        }
+    }
 
     fn wake_fd(&self) -> Option<RawFd> {
         None

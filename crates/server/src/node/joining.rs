@@ -1,0 +1,127 @@
+//! How a process registers with a master in another process, without I/O: frames out, frames in.
+//!
+//! ```text
+//!   Hello ──►   ◄── Welcome      RegisterServer ──►   ◄── Server{id, shards, map}      RegisterClient ──►   ◄── Clients
+//! ```
+
+use timestone_cluster::{ClientIdBlock, DirectoryId, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
+use timestone_types::{ClientId, ClusterId, ShardId};
+use timestone_wire::{Envelope, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, Role, Welcome};
+
+/// What a process learns when it registers with the master of its cluster.
+#[derive(Clone, Debug)]
+pub struct Registration {
+    /// Its id.
+    pub server: ServerId,
+    /// The shards that are its own.
+    pub shards: Vec<ShardId>,
+    /// The shard map.
+    pub map: ShardMap,
+    /// Client ids to hand out.
+    pub clients: ClientIdBlock,
+}
+
+/// A process that wants to join a cluster.
+#[derive(Clone, Debug)]
+pub struct Joining {
+    cluster: ClusterId,
+    directory: DirectoryId,
+    addresses: ServerAddresses,
+    shards: u16,
+    server: Option<(ServerId, Vec<ShardId>, ShardMap)>,
+    asked: Asked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Hello,
+    Server,
+    Clients,
+}
+
+/// What to do next.
+#[derive(Clone, Debug)]
+pub enum JoinStep {
+    /// Send these bytes, and hand in the frame that answers them.
+    Send(Vec<u8>),
+    /// Done.
+    Joined(Registration),
+}
+
+impl Joining {
+    pub(crate) const fn new(
+        cluster: ClusterId,
+        directory: DirectoryId,
+        addresses: ServerAddresses,
+        shards: u16,
+    ) -> Self {
+        Self { cluster, directory, addresses, shards, server: None, asked: Asked::Nothing }
+    }
+
+    /// Begins on a new connection.
+    #[must_use]
+    pub fn begin(&mut self) -> Vec<u8> {
+        self.asked = Asked::Hello;
+        let mut out = Vec::new();
+        Hello::new(Role::Server, self.cluster, ClientId::ZERO, "timestone-server")
+            .encode(&Envelope::default(), &mut out);
+        out
+    }
+
+    /// Takes the frame that answers what was sent last.
+    ///
+    /// # Errors
+    /// The master refused, in its words.
+    pub fn answered(&mut self, bytes: &[u8]) -> Result<JoinStep, String> {
+        match self.asked {
+            Asked::Nothing => Err("it answered before it was asked".to_owned()),
+            Asked::Hello => {
+                parse::<Welcome<'_>, _>(bytes, |_| Ok(()))?;
+                self.asked = Asked::Server;
+                let (cluster, directory, shards_wanted) = (self.cluster, self.directory, self.shards);
+                let addresses = self.addresses.clone();
+                Ok(ask(&MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted }))
+            }
+            Asked::Server => match master_answer(bytes)? {
+                MasterAnswer::Server { server, shards, map } => {
+                    self.server = Some((server, shards, map));
+                    self.asked = Asked::Clients;
+                    Ok(ask(&MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK }))
+                }
+                _ => Err(misunderstood()),
+            },
+            Asked::Clients => match (master_answer(bytes)?, self.server.take()) {
+                (MasterAnswer::Clients(clients), Some((server, shards, map))) => {
+                    Ok(JoinStep::Joined(Registration { server, shards, map, clients }))
+                }
+                _ => Err(misunderstood()),
+            },
+        }
+    }
+}
+
+fn misunderstood() -> String {
+    "it answered something else than asked".to_owned()
+}
+
+fn ask(command: &MasterCommand) -> JoinStep {
+    let mut bytes = Vec::new();
+    command.encode(&mut bytes);
+    let mut out = Vec::new();
+    MasterAsk { command: &bytes }.encode(&Envelope::default(), &mut out);
+    JoinStep::Send(out)
+}
+
+fn master_answer(bytes: &[u8]) -> Result<MasterAnswer, String> {
+    parse::<MasterReply<'_>, _>(bytes, |reply| reply.master_answer().map_err(|error| error.to_string()))
+}
+
+fn parse<'a, M: Message<'a>, T>(bytes: &'a [u8], read: impl FnOnce(M) -> Result<T, String>) -> Result<T, String> {
+    let frame = Frame::parse(bytes).map_err(|error| error.to_string())?;
+    if let Ok(refused) = ErrorReply::decode(&frame) {
+        return Err(refused.to_string());
+    }
+    let message = M::decode(&frame).map_err(|error| error.to_string())?;
+    read(message)
+}

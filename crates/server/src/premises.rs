@@ -1,0 +1,188 @@
+//! What a server stands on: its clock, its network, its devices and the small files beside them.
+//!
+//! ```text
+//!   assembly ──► Premises ─┬─ Local: a data directory, the system's clock and TCP, the master over a blocking socket
+//!                          └─ the simulator's: devices in memory, a skewed clock, a virtual network
+//! ```
+//! Everything that [`crate::Server`] takes from the operating system for its stages comes through here, so that the very same stages
+//! can be built elsewhere. What it deliberately leaves out: HTTP and threads, which are no business of stages.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use timestone_clock::{Clock, SystemClock};
+use timestone_flash::{FileConfig, FileDevice, FlashDevice};
+use timestone_seda::{Network, Tcp};
+use timestone_types::{ClusterId, ShardId};
+use timestone_wal::{Log, LogConfig, Recovery};
+
+use crate::config::ServerConfig;
+use crate::datadir::DataDir;
+use crate::error::ServerError;
+use crate::limits;
+use crate::node::{Joining, Registration, register};
+
+/// A server's surroundings. Opened and locked: nobody else uses them.
+pub trait Premises: Send + Sync {
+    /// The clock that stages live by.
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Where connections come from.
+    fn network(&self) -> Arc<dyn Network>;
+
+    /// How many shards are kept here.
+    fn shards(&self) -> u16;
+
+    /// The secret seed of key hashes; also the premises' identity towards the master.
+    fn hash_seed(&self) -> u64;
+
+    /// A number that nobody can guess.
+    fn draw(&self) -> u64;
+
+    /// Opens the flash device of a shard, of up to `blocks` blocks, creating it when it is missing.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError>;
+
+    /// Bytes that all flash devices together may take when nothing else is said.
+    ///
+    /// # Errors
+    /// It cannot be found out.
+    fn capacity_bytes(&self) -> Result<u64, ServerError>;
+
+    /// The names of all logs that exist, in order.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn logs(&self) -> Result<Vec<String>, ServerError>;
+
+    /// Opens the log of this name, creating it when it is missing.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError>;
+
+    /// The embedded master's state as it was last saved, if it ever was.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError>;
+
+    /// Replaces the embedded master's state atomically and durably.
+    ///
+    /// # Errors
+    /// It cannot be written; the old state is intact then.
+    fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError>;
+
+    /// The cluster that was joined, where the master is elsewhere; zero before.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn load_cluster(&self) -> Result<ClusterId, ServerError>;
+
+    /// Remembers the cluster that was joined.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError>;
+
+    /// Registers with the master at `address`.
+    ///
+    /// # Errors
+    /// It refused, or does not answer.
+    fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError>;
+
+    /// The place as error messages name it.
+    fn place(&self) -> PathBuf;
+}
+
+/// A data directory of this machine.
+pub(crate) struct Local {
+    data: DataDir,
+    clock: Arc<SystemClock>,
+}
+
+impl Local {
+    /// Opens and locks the data directory.
+    pub(crate) fn open(config: &ServerConfig) -> Result<Self, ServerError> {
+        let clock = Arc::new(SystemClock::new());
+        let data = DataDir::open(&config.data, config.shards, || draw(&clock))?;
+        Ok(Self { data, clock })
+    }
+}
+
+/// A number that nobody can guess, for seeds and ids; the operating system's entropy by way of the standard library's hasher.
+fn draw(clock: &SystemClock) -> u64 {
+    use std::hash::BuildHasher;
+    std::collections::hash_map::RandomState::new().hash_one((clock.now().as_nanos(), std::process::id()))
+}
+
+impl Premises for Local {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock) as Arc<dyn Clock>
+    }
+
+    fn network(&self) -> Arc<dyn Network> {
+        Arc::new(Tcp)
+    }
+
+    fn shards(&self) -> u16 {
+        self.data.identity().shards
+    }
+
+    fn hash_seed(&self) -> u64 {
+        self.data.identity().hash_seed
+    }
+
+    fn draw(&self) -> u64 {
+        draw(&self.clock)
+    }
+
+    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
+        let mut file = FileConfig::new(self.data.flash_file(shard)?, blocks);
+        file.initial_blocks = file.initial_blocks.min(limits::INITIAL_BLOCKS);
+        let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
+        tracing::debug!(%shard, created, engine = ?device.engine(), direct = device.is_direct(), "flash device open");
+        Ok(Box::new(device))
+    }
+
+    fn capacity_bytes(&self) -> Result<u64, ServerError> {
+        self.data.default_capacity()
+    }
+
+    fn logs(&self) -> Result<Vec<String>, ServerError> {
+        let folders = self.data.existing_log_folders()?;
+        let names = folders.iter().filter_map(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
+        Ok(names.collect())
+    }
+
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
+        Log::open(&self.data.log_root().join(name), config).map_err(ServerError::part)
+    }
+
+    fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
+        self.data.load_master()
+    }
+
+    fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        self.data.save_master(bytes)
+    }
+
+    fn load_cluster(&self) -> Result<ClusterId, ServerError> {
+        self.data.load_cluster()
+    }
+
+    fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
+        self.data.save_cluster(cluster)
+    }
+
+    fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError> {
+        register(address, &joining, limits::MASTER_PATIENCE)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.data.master_path()
+    }
+}

@@ -1,0 +1,113 @@
+//! A server's stages without threads: for other drivers than the real one.
+//!
+//! ```text
+//!   ServerConfig + Premises ─► ServerStages::build ─► stages, layout, admission ─► the simulator's runtime
+//! ```
+//! They are the very stages that [`crate::Server`] starts; only HTTP is missing, which is none.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use timestone_cluster::{Address, ServerAddresses, ServerId};
+use timestone_seda::{AdmissionLimit, Layout, Stage, StageId};
+use timestone_types::{ShardId, Timestamp};
+
+use crate::assembly::{Assembled, Observed, assemble_on};
+use crate::config::ServerConfig;
+use crate::error::ServerError;
+use crate::event::Event;
+use crate::node::Joining;
+use crate::premises::Premises;
+
+/// The exchange by which a server with this configuration joins the cluster of a master elsewhere, for whoever does it before
+/// [`ServerStages::build`] and hands the outcome to it through [`Premises::register`].
+///
+/// # Errors
+/// The premises cannot be read, or the address is none.
+pub fn joining(config: &ServerConfig, premises: &dyn Premises) -> Result<Joining, ServerError> {
+    let native = config.advertise.or(config.listen).map(|address| Address::new(&address.to_string())).transpose();
+    let native = native.map_err(ServerError::part)?;
+    crate::assembly::joining(premises, ServerAddresses { native, resp: None, http: None })
+}
+
+/// What a shard says of itself, as of its last publication.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardFigures {
+    /// The shard.
+    pub shard: ShardId,
+    /// Requests that wait for their answers.
+    pub requests: u64,
+    /// Transactions whose writes are kept because they are not all readable from the store yet: prepared, or being applied.
+    pub prepared: u64,
+    /// Below it nothing is asked for any more.
+    pub watermark: Timestamp,
+    /// The store's figures, by name.
+    pub store: Vec<(&'static str, u64)>,
+}
+
+/// The stages of a server.
+pub struct ServerStages {
+    /// By id.
+    pub stages: Vec<Box<dyn Stage<Event>>>,
+    /// Which run on which thread.
+    pub layout: Layout,
+    /// What may be admitted to which stage.
+    pub admission: Vec<(StageId, AdmissionLimit)>,
+    /// Who the server is.
+    pub server: ServerId,
+    /// Where the native protocol is served.
+    pub native: Option<SocketAddr>,
+    /// The stage of every shard.
+    pub shards: Vec<(ShardId, StageId)>,
+    /// The log stages, by thread.
+    pub logs: Vec<StageId>,
+    observed: Arc<Observed>,
+}
+
+impl ServerStages {
+    /// Recovers what is on the premises and builds the stages. Blocks while it recovers.
+    ///
+    /// # Errors
+    /// Whatever keeps a server from starting.
+    pub fn build(config: &ServerConfig, premises: Arc<dyn Premises>) -> Result<Self, ServerError> {
+        let Assembled { stages, layout, runtime, native, shard_stages, log_stages, observed, .. } =
+            assemble_on(config, premises, false, |_| Vec::new())?;
+        observed.ready.store(true, Relaxed);
+        Ok(Self {
+            stages,
+            layout,
+            admission: runtime.admission,
+            server: observed.server,
+            native,
+            shards: shard_stages,
+            logs: log_stages,
+            observed,
+        })
+    }
+
+    /// A way to look at the shards' figures while the stages run.
+    pub fn figures(&self) -> impl Fn() -> Vec<ShardFigures> + use<> {
+        let observed = Arc::clone(&self.observed);
+        move || {
+            let figures = observed.shards.iter().map(|gauges| ShardFigures {
+                shard: gauges.shard,
+                requests: gauges.requests.load(Relaxed),
+                prepared: gauges.prepared.load(Relaxed),
+                watermark: Timestamp::from_nanos(gauges.watermark.load(Relaxed)),
+                store: gauges.store().collect(),
+            });
+            figures.collect()
+        }
+    }
+}
+
+impl fmt::Debug for ServerStages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerStages")
+            .field("server", &self.server)
+            .field("native", &self.native)
+            .finish_non_exhaustive()
+    }
+}
