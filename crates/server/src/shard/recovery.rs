@@ -483,6 +483,7 @@ mod tests {
             peers: Peers::default(),
             gauges: Arc::new(ShardGauges::new(SHARD)),
             now: at(1000),
+            participant: participant::Config::default(),
         });
         let unapplied = Arc::default();
         let mut driver = ManualDriver::new(
