@@ -18,7 +18,10 @@ pub const LATENCY_DIGITS: u8 = 3;
 pub const MAX_REDRAWS: u32 = 16;
 /// Most anomalies of one kind that a checker words: the first few tell the story.
 pub const MAX_REPORTED: usize = 8;
-/// Most edges of one strongly connected component from which a checker searches for the shortest cycle.
-pub const MAX_CYCLE_SEARCHES: usize = 256;
+/// Most edges that a checker walks in one strongly connected component to find a shorter cycle than it has; the first search is
+/// always finished. A component of a thousand edges is searched from every one.
+pub const MAX_CYCLE_STEPS: usize = 1_000_000;
+/// Longest text of one transaction in a story, in bytes; the rest is left out.
+pub const MAX_STORY_OPS_BYTES: usize = 240;
 /// Deepest nesting of vectors and maps that the EDN reader follows; a history needs three.
 pub const MAX_EDN_DEPTH: usize = 16;

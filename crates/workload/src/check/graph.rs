@@ -8,21 +8,25 @@
 //! | session | a process's transaction → its next one |
 //! | real time | whatever completed → whatever was invoked later |
 //!
-//! Real time relates almost everything to everything; a chain of *moments* says the same in linear space: each completion is a
-//! moment, each moment leads to the next, and an invocation follows the last moment before it. A *tail* stands for the unseen end
-//! of a list in the same way: who saw all that anybody saw precedes it, unseen appends follow it.
+//! Some anti-dependencies are known only when an order is promised: a register's version that was there before another
+//! transaction began is older than what that transaction wrote, and so whoever read it precedes the writer.
+//!
+//! What relates many to many is said through helper nodes in linear space. Real time is a chain of *moments*: completions lead
+//! to the next moment, each moment to the one after it, and an invocation follows the last moment before it. A *crowd* stands for
+//! writes without an order among themselves: those who precede all of them lead to it, and it leads to each.
 //!
 //! ```text
-//!   T1 ─completes─► m1 ──► m2 ──► m3            T4 ─rw─► tail ─► T7
-//!                    └─► T5        └─► T6        T3 ─ww─►      └─► T9
+//!   T1 ─completes─► m1 ──► m2 ──► m3            T4 ─rw─► crowd ─► T7
+//!                    └─► T5        └─► T6        T3 ─ww─►       └─► T9
 //! ```
 //!
 //! # Invariants
-//! - Nodes below `transactions` are transactions; those above are moments and tails, which no story names.
+//! - Nodes below `transactions` are transactions; those above are helpers, which no story names.
+//! - No helper leads back to whom it is led to from by itself: every cycle of the graph is one of the history.
 
 use crate::KeyIndex;
 
-/// A node: a transaction, a moment or a tail.
+/// A node: a transaction or a helper.
 pub(super) type Node = u32;
 
 /// What an edge stands for.
@@ -33,11 +37,19 @@ pub(super) enum Why {
     Rw,
     Session,
     RealTime,
+    /// An anti-dependency that holds when the order of sessions does.
+    RwBySession,
+    /// An anti-dependency that holds when real time does.
+    RwByTime,
 }
 
 impl Why {
     pub(super) const fn bit(self) -> u8 {
         1 << self as u8
+    }
+
+    pub(super) const fn is_rw(self) -> bool {
+        matches!(self, Self::Rw | Self::RwBySession | Self::RwByTime)
     }
 }
 
@@ -50,6 +62,13 @@ pub(super) struct Edge {
     pub(super) key: KeyIndex,
     /// What was written at the edge's end (ww, rw) or read there (wr), where it is known.
     pub(super) value: Option<i64>,
+}
+
+impl Edge {
+    /// An edge of order: no key is involved.
+    pub(super) const fn of_order(from: Node, to: Node, why: Why) -> Self {
+        Self { from, to, why, key: KeyIndex(0), value: None }
+    }
 }
 
 /// Edges, sorted by origin once [`Graph::seal`] was called.
@@ -76,7 +95,7 @@ impl Graph {
         self.nodes
     }
 
-    /// A moment or a tail.
+    /// A helper: a moment or a crowd.
     pub(super) const fn add_helper(&mut self) -> Node {
         self.nodes += 1;
         self.nodes - 1
@@ -91,6 +110,10 @@ impl Graph {
 
     pub(super) fn seal(&mut self) {
         self.edges.sort_by_key(|edge| edge.from);
+        assert!(
+            self.edges.last().is_none_or(|edge| edge.from < self.nodes),
+            "an edge leaves a node that does not exist"
+        );
         self.begins = vec![0; self.nodes as usize + 1];
         for edge in &self.edges {
             self.begins[edge.from as usize + 1] += 1;

@@ -7,12 +7,14 @@
 //! ```
 //! Before the graph is drawn, what needs no graph is checked: every element read was appended (garbage), by a transaction that did
 //! not fail (G1a), as the last one of that transaction to the key (G1b), once; lists of one key continue each other; and a
-//! transaction sees its own appends and earlier reads (internal).
+//! transaction sees its own appends and earlier reads, and none of its own appends before it made them (internal).
 //!
-//! A transaction of unknown outcome took effect when an element of it was read; else it is left out.
+//! A transaction of unknown outcome took effect when an element of it was read, and then so did its other appends; else it is
+//! left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::conflicts::{Contradiction, Walk};
 use super::cycles;
 use super::graph::{Edge, Graph, Why};
 use super::transactions::{End, Transaction, Transactions, TxnRef};
@@ -30,13 +32,21 @@ pub fn check_list_append(history: &History, promise: Promise) -> Verdict {
         collect_reads(reader, txn, &mut keys, &mut verdict);
     }
     let mut took_effect: Vec<bool> = transactions.iter().map(|(_, txn)| txn.end == End::Committed).collect();
-    let mut graph = Graph::new(transactions.all.len());
     for (key, facts) in &keys {
         judge_key(*key, facts, &transactions, &mut took_effect, &mut verdict);
-        draw_key(*key, facts, &transactions, &mut graph, &mut verdict);
     }
     verdict.transactions = took_effect.iter().filter(|took_effect| **took_effect).count();
-    cycles::report(&transactions, graph, promise, &mut verdict);
+    let mut drawing = Drawing {
+        transactions: &transactions,
+        took_effect: &took_effect,
+        graph: Graph::new(transactions.all.len()),
+        contradictions: Vec::new(),
+    };
+    for (key, facts) in &keys {
+        drawing.draw(*key, facts, &mut verdict);
+    }
+    let Drawing { graph, contradictions, .. } = drawing;
+    cycles::report(&transactions, graph, &contradictions, promise, &mut verdict);
     verdict
 }
 
@@ -98,12 +108,15 @@ fn collect_reads<'a>(reader: TxnRef, txn: &Transaction<'a>, keys: &mut Keys<'a>,
     for op in txn.ops {
         match op {
             MicroOp::Append { key, element } => known.entry(*key).or_default().own.push(*element),
-            MicroOp::Write { .. } => {}
+            MicroOp::Write { key, .. } => no_list(txn, *key, "wrote an integer to", verdict),
             MicroOp::Read { key, seen } => {
                 let list = match seen {
                     Seen::List(list) => list.as_slice(),
                     Seen::Nothing => &[],
-                    Seen::Integer(_) => continue,
+                    Seen::Integer(_) => {
+                        no_list(txn, *key, "read an integer from", verdict);
+                        continue;
+                    }
                 };
                 let known = known.entry(*key).or_default();
                 let outside = list.strip_suffix(known.own.as_slice());
@@ -127,6 +140,12 @@ fn collect_reads<'a>(reader: TxnRef, txn: &Transaction<'a>, keys: &mut Keys<'a>,
             }
         }
     }
+}
+
+fn no_list(txn: &Transaction<'_>, key: KeyIndex, what: &str, verdict: &mut Verdict) {
+    verdict.report(AnomalyKind::Malformed, Promise::Serializable, || {
+        format!("T{} (process {}) {what} key {}, where this workload has lists", txn.index, txn.process.0, key.0)
+    });
 }
 
 /// What one key's reads say without a graph.
@@ -168,6 +187,12 @@ fn judge_key(
                 format!("{reader} read {list:?} from key {key}, whose last element {writer} had not finished with")
             });
         }
+        if last.is_some_and(|append| append.by == reader) {
+            verdict.report(AnomalyKind::Internal, Promise::Serializable, || {
+                let reader = transactions.name(reader);
+                format!("{reader} read {list:?} from key {key}, whose last element it appended itself only later")
+            });
+        }
     }
 }
 
@@ -194,93 +219,129 @@ fn judge_element(
     }
 }
 
-/// One key's dependencies.
-fn draw_key(
-    key: KeyIndex,
-    facts: &Facts<'_>,
-    transactions: &Transactions<'_>,
-    graph: &mut Graph,
-    verdict: &mut Verdict,
-) {
-    let order = facts.longest;
-    let writer = |element: &i64| facts.appends.get(element).map(|append| append.by);
-    for pair in order.windows(2) {
-        if let (Some(from), Some(to)) = (writer(&pair[0]), writer(&pair[1])) {
-            graph.add(Edge { from: from.0, to: to.0, why: Why::Ww, key, value: Some(pair[1]) });
-        }
-    }
-    // Appends that certainly happened and that nobody saw come after everything that was seen.
-    let seen: std::collections::BTreeSet<i64> = order.iter().copied().collect();
-    let unseen: Vec<(i64, TxnRef)> = facts
-        .appends
-        .iter()
-        .filter(|(element, append)| !seen.contains(element) && transactions.get(append.by).end == End::Committed)
-        .map(|(element, append)| (*element, append.by))
-        .collect();
-    let tail = if unseen.is_empty() { None } else { Some(graph.add_helper()) };
-    if let Some(tail) = tail {
-        for (element, by) in &unseen {
-            graph.add(Edge { from: tail, to: by.0, why: Why::Ww, key, value: Some(*element) });
-        }
-        if let Some(last) = order.last().and_then(writer) {
-            // A transaction whose appends were seen in part follows itself at the tail; that says nothing.
-            if !unseen.iter().any(|(_, by)| *by == last) {
-                graph.add(Edge { from: last.0, to: tail, why: Why::Ww, key, value: None });
+/// What the keys' orders of versions come to.
+struct Drawing<'t, 'a> {
+    transactions: &'t Transactions<'a>,
+    took_effect: &'t [bool],
+    graph: Graph,
+    contradictions: Vec<Contradiction>,
+}
+
+impl Drawing<'_, '_> {
+    /// One key's dependencies.
+    fn draw(&mut self, key: KeyIndex, facts: &Facts<'_>, verdict: &mut Verdict) {
+        let order = facts.longest;
+        let writer = |element: &i64| facts.appends.get(element).map(|append| append.by);
+        for pair in order.windows(2) {
+            if let (Some(from), Some(to)) = (writer(&pair[0]), writer(&pair[1])) {
+                self.graph.add(Edge { from: from.0, to: to.0, why: Why::Ww, key, value: Some(pair[1]) });
             }
         }
-    }
-    let mut replaced_the_end = Vec::new();
-    for (reader, list) in facts.reads.iter().filter(|(_, list)| order.starts_with(list)) {
-        if let Some((last, from)) = list.last().and_then(|last| Some((*last, writer(last)?))) {
-            graph.add(Edge { from: from.0, to: reader.0, why: Why::Wr, key, value: Some(last) });
-        }
-        if let Some(next) = order.get(list.len()) {
-            if let Some(to) = writer(next) {
-                graph.add(Edge { from: reader.0, to: to.0, why: Why::Rw, key, value: Some(*next) });
+        // By how much they saw.
+        let mut readers: Vec<(usize, TxnRef)> = Vec::with_capacity(facts.reads.len());
+        for (reader, list) in facts.reads.iter().filter(|(_, list)| order.starts_with(list)) {
+            if let Some((last, from)) = list.last().and_then(|last| Some((*last, writer(last)?))) {
+                self.graph.add(Edge { from: from.0, to: reader.0, why: Why::Wr, key, value: Some(last) });
             }
-        } else if let Some(tail) = tail {
-            graph.add(Edge { from: reader.0, to: tail, why: Why::Rw, key, value: None });
-            if unseen.iter().any(|(_, by)| by == reader) {
-                replaced_the_end.push(*reader);
+            if let Some((next, to)) = order.get(list.len()).and_then(|next| Some((*next, writer(next)?))) {
+                self.graph.add(Edge { from: reader.0, to: to.0, why: Why::Rw, key, value: Some(next) });
+            }
+            readers.push((list.len(), *reader));
+        }
+        readers.sort_unstable();
+        let unseen = self.unseen(facts);
+        let saw_all = &readers[readers.partition_point(|(length, _)| *length < order.len())..];
+        self.draw_end(key, order.last().and_then(writer), &unseen, saw_all, verdict);
+        self.walk(key, order.iter().map(|element| (*element, writer(element))), &unseen, &readers);
+    }
+
+    /// Appends that certainly happened and that nobody saw: they come after everything that was seen.
+    fn unseen(&self, facts: &Facts<'_>) -> Vec<(i64, TxnRef)> {
+        let seen: BTreeSet<i64> = facts.longest.iter().copied().collect();
+        facts
+            .appends
+            .iter()
+            .filter(|(element, append)| self.took_effect[append.by.0 as usize] && !seen.contains(element))
+            .map(|(element, append)| (*element, append.by))
+            .collect()
+    }
+
+    /// The edges from the seen end of a list to the appends that nobody saw.
+    fn draw_end(
+        &mut self,
+        key: KeyIndex,
+        last_writer: Option<TxnRef>,
+        unseen: &[(i64, TxnRef)],
+        readers_of_all: &[(usize, TxnRef)],
+        verdict: &mut Verdict,
+    ) {
+        if unseen.is_empty() {
+            return;
+        }
+        let authors: BTreeSet<TxnRef> = unseen.iter().map(|(_, by)| *by).collect();
+        let crowd = self.graph.add_helper();
+        for (element, by) in unseen {
+            self.graph.add(Edge { from: crowd, to: by.0, why: Why::Ww, key, value: Some(*element) });
+        }
+        let (replacers, others): (Vec<TxnRef>, Vec<TxnRef>) =
+            readers_of_all.iter().map(|(_, reader)| *reader).partition(|reader| authors.contains(reader));
+        for other in others {
+            self.graph.add(Edge { from: other.0, to: crowd, why: Why::Rw, key, value: None });
+        }
+        // Whoever is in the crowd itself is led to its others one by one, lest it follow itself. Of the readers among them there is
+        // one at most, or else an update is lost, and nothing more to be told.
+        let reader = if let [reader] = replacers[..] { Some((reader, Why::Rw)) } else { None };
+        for (from, why) in last_writer.map(|by| (by, Why::Ww)).into_iter().chain(reader) {
+            if !authors.contains(&from) {
+                self.graph.add(Edge { from: from.0, to: crowd, why, key, value: None });
+                continue;
+            }
+            for (element, by) in unseen {
+                self.graph.add(Edge { from: from.0, to: by.0, why, key, value: Some(*element) });
             }
         }
+        if let [one, two, ..] = replacers[..] {
+            verdict.report(AnomalyKind::LostUpdate, Promise::Serializable, || {
+                let (one, two) = (self.transactions.name(one), self.transactions.name(two));
+                format!("{one} and {two} both read key {} as nobody saw it longer, and appended to it", key.0)
+            });
+        }
     }
-    if let [one, two, ..] = replaced_the_end[..] {
-        verdict.report(AnomalyKind::LostUpdate, Promise::Serializable, || {
-            let (one, two) = (transactions.name(one), transactions.name(two));
-            format!("{one} and {two} both read {order:?} from key {} and appended to it", key.0)
-        });
+
+    /// Compares the key's order with the real time of its transactions.
+    fn walk(
+        &mut self,
+        key: KeyIndex,
+        order: impl Iterator<Item = (i64, Option<TxnRef>)>,
+        unseen: &[(i64, TxnRef)],
+        readers: &[(usize, TxnRef)],
+    ) {
+        let mut walk = Walk::new(self.transactions, key, &mut self.contradictions);
+        let mut readers = readers.iter().peekable();
+        let mut reached = 0;
+        let mut read_at = |walk: &mut Walk<'_, '_>, reached: usize| {
+            while let Some((_, reader)) = readers.next_if(|(length, _)| *length <= reached) {
+                walk.read(*reader);
+            }
+        };
+        for (element, by) in order {
+            read_at(&mut walk, reached);
+            if let Some(by) = by {
+                walk.write(by, element);
+            }
+            reached += 1;
+        }
+        read_at(&mut walk, reached);
+        for (element, by) in unseen {
+            walk.write_unseen(*by, *element);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::read;
-
-    /// A history in short: each line is process, `+` invokes, `=` commits, `!` fails, `?` is unknown, and the operations.
-    fn history(lines: &[&str]) -> History {
-        let line = |(index, line): (usize, &&str)| {
-            let (process, rest) = line.split_once(' ').unwrap();
-            let (mark, value) = rest.split_once(' ').unwrap();
-            let kind = match mark {
-                "+" => "invoke",
-                "=" => "ok",
-                "!" => "fail",
-                _ => "info",
-            };
-            format!("{{:type :{kind}, :process {process}, :index {index}, :time {index}, :f :txn, :value [{value}]}}\n")
-        };
-        read(&lines.iter().enumerate().map(line).collect::<String>()).unwrap()
-    }
-
-    /// All transactions at once, each by a process of its own, all committed.
-    fn concurrent(values: &[&str]) -> History {
-        let begin = values.iter().enumerate().map(|(process, value)| format!("{process} + {value}"));
-        let end = values.iter().enumerate().map(|(process, value)| format!("{process} = {value}"));
-        let lines: Vec<String> = begin.chain(end).collect();
-        history(&lines.iter().map(String::as_str).collect::<Vec<_>>())
-    }
+    use crate::check::testing::{concurrent, history};
 
     fn kinds(history: &History, promise: Promise) -> Vec<(AnomalyKind, Promise)> {
         let verdict = check_list_append(history, promise);
@@ -426,11 +487,13 @@ mod tests {
             "G2-item (write skew)",
             "T0 (process 0) read key 1 without 6, which T1 (process 1) wrote",
             "T1 (process 1) read key 2 without 5, which T0 (process 0) wrote",
+            "(rw: T1 before T0)",
             "and so T0 (process 0) precedes itself",
+            "T1: [[:r 2 []] [:append 1 6]]",
         ] {
             assert!(story.contains(line), "{line} in\n{story}");
         }
-        assert_eq!(story.lines().count(), 4, "no longer than it must be:\n{story}");
+        assert_eq!(story.lines().count(), 6, "two steps, a conclusion, two transactions:\n{story}");
     }
 
     #[test]

@@ -14,11 +14,14 @@
 //! - A cycle is reported once, under the weakest promise that it breaks, and as short as it is found.
 
 mod bank;
+mod conflicts;
 mod cycles;
 mod durability;
 mod graph;
 mod list_append;
+mod orders;
 mod register;
+mod story;
 mod transactions;
 mod verdict;
 
@@ -29,4 +32,10 @@ pub use register::check_register;
 pub use verdict::{Anomaly, AnomalyKind, Promise, Verdict};
 
 #[cfg(test)]
+mod anomalies;
+#[cfg(test)]
 mod model;
+#[cfg(test)]
+mod oracle;
+#[cfg(test)]
+mod testing;

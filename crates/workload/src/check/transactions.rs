@@ -31,6 +31,13 @@ pub(super) struct Transaction<'a> {
     pub(super) index: u64,
 }
 
+impl Transaction<'_> {
+    /// Whether it wrote anything.
+    pub(super) fn writes(&self) -> bool {
+        self.ops.iter().any(|op| !matches!(op, MicroOp::Read { .. }))
+    }
+}
+
 /// All transactions, by invocation.
 pub(super) struct Transactions<'a> {
     pub(super) all: Vec<Transaction<'a>>,
@@ -63,6 +70,9 @@ impl<'a> Transactions<'a> {
             let txn = &mut all[at];
             match event.kind {
                 EventKind::Ok => {
+                    if !agree(txn.ops, &event.ops) {
+                        malformed(verdict, event, "completes with other operations than it was invoked with");
+                    }
                     (txn.end, txn.ops, txn.completed) = (End::Committed, &event.ops, Some(place));
                 }
                 EventKind::Fail => (txn.end, txn.completed) = (End::Aborted, Some(place)),
@@ -86,6 +96,16 @@ impl<'a> Transactions<'a> {
         let found = self.get(txn);
         format!("T{} (process {})", found.index, found.process.0)
     }
+}
+
+/// Whether an answer fits its question: the same steps on the same keys; what the question left open may be anything.
+fn agree(invoked: &[MicroOp], completed: &[MicroOp]) -> bool {
+    let same = |(invoked, completed): (&MicroOp, &MicroOp)| match (invoked, completed) {
+        (MicroOp::Read { key, .. }, MicroOp::Read { key: other, .. }) => key == other,
+        (MicroOp::Write { key, value: None }, MicroOp::Write { key: other, .. }) => key == other,
+        _ => invoked == completed,
+    };
+    invoked.len() == completed.len() && invoked.iter().zip(completed).all(same)
 }
 
 fn malformed(verdict: &mut Verdict, event: &Event, what: &str) {

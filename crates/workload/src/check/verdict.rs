@@ -11,8 +11,27 @@ pub enum Promise {
     Serializable,
     /// And in it each process's transactions stand as it ran them.
     Session,
-    /// And whatever had completed stands before whatever was invoked later.
+    /// And whatever of two read-write transactions that conflict directly (on one key, one of them writing) had completed stands
+    /// before the one that was invoked later.
+    Conflicts,
+    /// And whatever had completed stands before whatever was invoked later: strict serializability.
     RealTime,
+}
+
+impl Promise {
+    /// All, from weaker to stronger.
+    pub const ALL: [Self; 4] = [Self::Serializable, Self::Session, Self::Conflicts, Self::RealTime];
+
+    /// The name on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Serializable => "serializable",
+            Self::Session => "session",
+            Self::Conflicts => "conflicts",
+            Self::RealTime => "real-time",
+        }
+    }
 }
 
 /// What can be wrong.
@@ -36,7 +55,7 @@ pub enum AnomalyKind {
     G0,
     /// Circular information flow: writes and the readings of them form a cycle.
     G1c,
-    /// Two transactions read the same version and both replaced it.
+    /// A transaction read a key and wrote it, and another's write came in between: two replaced one version.
     LostUpdate,
     /// Read skew: a cycle with exactly one anti-dependency.
     GSingle,
@@ -46,6 +65,12 @@ pub enum AnomalyKind {
     WrongTotal,
     /// An acknowledged write is gone.
     LostWrite,
+    /// Replicas that should be equal are not.
+    Diverged,
+    /// Something never ended although the faults had.
+    Stuck,
+    /// More is held than the bound allows.
+    OutOfBounds,
 }
 
 impl AnomalyKind {
@@ -67,6 +92,9 @@ impl AnomalyKind {
             Self::G2Item => "G2-item (write skew)",
             Self::WrongTotal => "wrong total",
             Self::LostWrite => "lost write",
+            Self::Diverged => "diverged replicas",
+            Self::Stuck => "stuck",
+            Self::OutOfBounds => "out of bounds",
         }
     }
 }
@@ -78,7 +106,7 @@ pub struct Anomaly {
     pub kind: AnomalyKind,
     /// The weakest promise that it breaks.
     pub breaks: Promise,
-    /// In words; for a cycle, one line for each of its steps.
+    /// In words; for a cycle, one line for each of its steps, and one for each transaction.
     pub story: String,
 }
 
@@ -87,6 +115,7 @@ impl fmt::Display for Anomaly {
         let order = match self.breaks {
             Promise::Serializable => "",
             Promise::Session => ", by the order of a session",
+            Promise::Conflicts => ", between direct conflicts in real time",
             Promise::RealTime => ", in real time",
         };
         write!(f, "{}{order}: {}", self.kind.name(), self.story)
@@ -109,6 +138,15 @@ impl Verdict {
     #[must_use]
     pub fn is_valid(&self) -> bool {
         self.anomalies.is_empty()
+    }
+
+    /// Adds what another checker found; its transactions are the same ones.
+    pub fn absorb(&mut self, other: Self) {
+        self.transactions = self.transactions.max(other.transactions);
+        self.unreported += other.unreported;
+        for Anomaly { kind, breaks, story } in other.anomalies {
+            self.report(kind, breaks, || story);
+        }
     }
 
     /// Whether something of this kind is wrong.

@@ -24,6 +24,7 @@ use timestone_types::Timestamp;
 use crate::{KeyIndex, Op, TxnPlan};
 
 pub use read::read;
+pub(crate) use record::write_value;
 pub use record::{Fate, HistoryRecorder, Slot};
 
 /// Who ran a transaction.

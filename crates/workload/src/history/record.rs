@@ -135,7 +135,7 @@ impl<W: io::Write> HistoryRecorder<W> {
     }
 }
 
-fn write_value(ops: &[MicroOp], out: &mut String) {
+pub(crate) fn write_value(ops: &[MicroOp], out: &mut String) {
     out.clear();
     out.push('[');
     for (at, op) in ops.iter().enumerate() {
