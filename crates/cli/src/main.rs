@@ -4,7 +4,8 @@
 //!   arguments ─► command/… ─┬─► settings ─► timestone::server           serve
 //!                           ├─► link ─────► timestone            get put delete txn keyspace
 //!                           ├─► probe ────► wire                        status
-//!                           └─► bench/… ──► client + workload           bench
+//!                           ├─► bench/… ──► client + workload           bench
+//!                           └─► command/check ─► workload               check
 //! ```
 //! Everything that decides lives below; this crate parses, prints, and says what went wrong in sentences. Exit codes: `failure`.
 
@@ -59,6 +60,8 @@ enum Command {
     Status(command::status::StatusArgs),
     /// Measure throughput, aborts and latency under a workload
     Bench(Box<bench::BenchArgs>),
+    /// Judge a history: which anomalies it has, and the transactions that prove them
+    Check(command::check::CheckArgs),
     /// Look at a server's log
     Log(command::log::LogArgs),
     /// Show the server's settings
@@ -84,6 +87,7 @@ impl Arguments {
             Command::Keyspace(args) => command::keyspace::run(args, given),
             Command::Status(args) => command::status::run(args, given.unwrap_or(Format::Table)),
             Command::Bench(args) => bench::run(args, given.unwrap_or(Format::Table)),
+            Command::Check(args) => command::check::run(args, text),
             Command::Log(args) => command::log::run(args, text),
             Command::Config(args) => command::config::run(args, matches("config"), text),
             Command::Completion(args) => command::completion::run(args),

@@ -375,6 +375,71 @@ fn a_benchmark_in_process_reports_every_field() {
     assert_eq!((&report["config"]["log"], &report["config"]["keys"]), (&"none".into(), &2000.into()));
 }
 
+/// Checks a history in which nothing is wrong.
+#[track_caller]
+fn check(history: &Path, more: &[&str]) -> Value {
+    let output = run(timestone().arg("check").arg(history).args(more).args(["-o", "json"]));
+    let verdict: Value = serde_json::from_str(&succeeded(&output)).unwrap();
+    assert_eq!((&verdict["valid"], verdict["anomalies"].as_array().unwrap().len()), (&true.into(), 0), "{verdict}");
+    verdict
+}
+
+#[test]
+fn a_history_is_judged_and_what_is_no_history_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("history.edn");
+    let judge = |text: &[u8], more: &[&str]| {
+        std::fs::write(&path, text).unwrap();
+        run(timestone().arg("check").arg(&path).args(more))
+    };
+    let event = |kind: &str, process: u32, value: &str| {
+        format!("{{:type :{kind}, :process {process}, :f :txn, :value [{value}]}}\n")
+    };
+    let txn = |process, value: &str| event("invoke", process, value) + &event("ok", process, value);
+    let stale = txn(0, "[:append 1 1]") + &txn(1, "[:r 1 []] [:append 2 5]") + &txn(2, "[:r 1 [1]]");
+
+    let output = judge(stale.as_bytes(), &[]);
+    failed(&output, 1, &["1 anomaly"]);
+    for words in [
+        "G-single (read skew), between direct conflicts in real time",
+        "(process 1) read key 1 without 1",
+        "T2: [[:r 1 []]",
+    ] {
+        assert!(text(&output.stdout).contains(words), "{words} in {}", text(&output.stdout));
+    }
+    let output = judge(stale.as_bytes(), &["-o", "json"]);
+    failed(&output, 1, &["1 anomaly"]);
+    let verdict: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (&verdict["valid"], &verdict["workload"], &verdict["transactions"]),
+        (&false.into(), &"list-append".into(), &3.into())
+    );
+    assert_eq!(
+        (&verdict["anomalies"][0]["kind"], &verdict["anomalies"][0]["breaks"]),
+        (&"g-single".into(), &"conflicts".into())
+    );
+    assert!(succeeded(&judge(stale.as_bytes(), &["--promise", "session"])).contains("nothing wrong"));
+
+    let unlike = txn(0, "[:w 1 1]") + &txn(1, "[:append 2 1]");
+    let bank = txn(0, "[:r 0 5] [:r 1 6]");
+    for (words, text, more, code) in [
+        (&["line 2", "ends where a form is expected"][..], "; half a line\n{:type :ok, :proc", &[][..], 1),
+        (&["line 1", "follows the form at column 5"], "GET / HTTP/1.1", &[], 1),
+        (&["no transaction"], "", &[], 1),
+        (&["nothing to check"], &event("invoke", 0, "[:r 1 nil]"), &[], 1),
+        (&["both lists and registers", "--workload"], &unlike, &[], 1),
+        (&["--accounts", "--total"], &bank, &["--workload", "bank"], 2),
+        (&["--workload bank"], &bank, &["--accounts", "2"], 2),
+        (&["1 anomaly"], &bank, &["--workload", "bank", "--accounts", "2", "--total", "12"], 1),
+        (&["serializable", "real-time"], &bank, &["--promise", "magic"], 2),
+    ] {
+        failed(&judge(text.as_bytes(), more), code, words);
+    }
+    failed(&judge(b"\xff\xfe", &[]), 1, &["history.edn", "no text", "UTF-8"]);
+    failed(&run(timestone().arg("check").arg(folder.path().join("none"))), 3, &["no file", "none"]);
+    failed(&run(timestone().arg("check").arg(folder.path())), 1, &["could not read"]);
+}
+
 #[test]
 fn a_bank_under_load_keeps_its_total_and_a_history_is_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -393,13 +458,16 @@ fn a_bank_under_load_keeps_its_total_and_a_history_is_whole() {
     for round in 0..2 {
         let history = folder.path().join(format!("history-{round}.edn"));
         bench(&["bench", "list-append", "--history", history.to_str().unwrap()]);
-        let text = std::fs::read_to_string(&history).unwrap();
-        let history = timestone_workload::history::read(&text).unwrap();
-        assert!(history.events.len() > 20);
-        let verdict =
-            timestone_workload::check::check_list_append(&history, timestone_workload::check::Promise::Serializable);
-        assert!(verdict.is_valid(), "{verdict}");
+        // One server, one clock: more than the store promises to clients with clocks of their own.
+        let verdict = check(&history, &["--promise", "real-time"]);
+        assert!(verdict["transactions"].as_u64().unwrap() > 10, "{verdict}");
     }
+    let history = folder.path().join("registers.edn");
+    bench(&["bench", "register", "--history", history.to_str().unwrap()]);
+    check(&history, &[]);
+    let history = folder.path().join("bank.edn");
+    bench(&["bench", "bank", "--keys", "10", "--history", history.to_str().unwrap()]);
+    check(&history, &["--workload", "bank", "--accounts", "10", "--total", "10000"]);
     // An open loop starts what it was asked to start.
     let report = bench(&["bench", "ycsb-b", "--keys", "1000", "--rate", "500"]);
     let started = report["committed_per_second"].as_f64().unwrap() + report["aborted_per_second"].as_f64().unwrap();

@@ -1,5 +1,6 @@
 //! The commands, one file each. Each has its flags (`…Args`) and a function that runs it.
 
+pub(crate) mod check;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod delete;

@@ -4,7 +4,8 @@
 //!   History ─► Transactions ─┬─► list_append ─► order of versions ─┐
 //!                            ├─► register    ─► order of versions ─┴─► Graph ─► cycles ─┐
 //!                            ├─► bank        ─► totals                                  ├─► Verdict
-//!                            └─► durability  ─► against what is there in the end       ─┘
+//!                            ├─► durability  ─► against what is there in the end       ─┤
+//!                            └─► aftermath   ─► liveness, bounds, convergence          ─┘
 //! ```
 //! The dependency graph and the names of its cycles are Adya's (1999), their inference from histories is Elle's (Kingsbury,
 //! Alvaro 2020). Everything takes time linear in the history, and more only where something is wrong.
@@ -13,6 +14,7 @@
 //! - No false alarm: an order is inferred only where the history proves it. What is unknown may have happened or not.
 //! - A cycle is reported once, under the weakest promise that it breaks, and as short as it is found.
 
+mod aftermath;
 mod bank;
 mod conflicts;
 mod cycles;
@@ -25,6 +27,7 @@ mod story;
 mod transactions;
 mod verdict;
 
+pub use aftermath::{Calm, Quantity, check_bounds, check_convergence, check_left_over, check_liveness};
 pub use bank::check_bank;
 pub use durability::check_durability;
 pub use list_append::check_list_append;

@@ -22,6 +22,12 @@ impl Promise {
     /// All, from weaker to stronger.
     pub const ALL: [Self; 4] = [Self::Serializable, Self::Session, Self::Conflicts, Self::RealTime];
 
+    /// The promise of this name, as [`Self::name`] spells it.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|promise| promise.name() == name)
+    }
+
     /// The name on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -74,6 +80,30 @@ pub enum AnomalyKind {
 }
 
 impl AnomalyKind {
+    /// The name for programs: it never changes.
+    #[must_use]
+    pub const fn id(self) -> &'static str {
+        match self {
+            Self::Malformed => "malformed",
+            Self::Duplicate => "duplicate",
+            Self::Garbage => "garbage",
+            Self::Internal => "internal",
+            Self::G1a => "g1a",
+            Self::G1b => "g1b",
+            Self::IncompatibleOrder => "incompatible-order",
+            Self::G0 => "g0",
+            Self::G1c => "g1c",
+            Self::LostUpdate => "lost-update",
+            Self::GSingle => "g-single",
+            Self::G2Item => "g2-item",
+            Self::WrongTotal => "wrong-total",
+            Self::LostWrite => "lost-write",
+            Self::Diverged => "diverged",
+            Self::Stuck => "stuck",
+            Self::OutOfBounds => "out-of-bounds",
+        }
+    }
+
     /// The name in the literature, or ours.
     #[must_use]
     pub const fn name(self) -> &'static str {

@@ -1,4 +1,5 @@
-//! As much of EDN (extensible data notation) as histories use: maps, vectors, lists, keywords, integers, strings, nil, booleans.
+//! As much of EDN (extensible data notation) as histories use: maps, vectors, lists, keywords, integers, strings, nil, booleans, and
+//! tagged forms, whose tags are passed over.
 //!
 //! Reads one form at a time from text it borrows from. Commas are white space, `;` begins a comment. Depth is bounded; whatever is
 //! malformed is named with its column.
@@ -79,6 +80,7 @@ impl<'a> Reader<'a> {
             Some('[') => self.sequence(']', depth).map(Form::Sequence),
             Some('(') => self.sequence(')', depth).map(Form::Sequence),
             Some('"') => self.string(),
+            Some('#') => self.tagged(depth),
             Some(_) => self.atom(),
         }
     }
@@ -107,6 +109,17 @@ impl<'a> Reader<'a> {
             entries.push((key, value));
         }
         Ok(Form::Map(entries))
+    }
+
+    /// `#tag form`.
+    fn tagged(&mut self, depth: usize) -> Result<Form<'a>, String> {
+        let rest = &self.rest()[1..];
+        if !rest.starts_with(|c: char| c.is_alphabetic()) {
+            return Err(self.problem("a '#' that begins no tag stands"));
+        }
+        self.at += 1 + rest.find(|c: char| c.is_whitespace() || "{[(\",;".contains(c)).unwrap_or(rest.len());
+        self.skip();
+        self.form(depth + 1)
     }
 
     fn string(&mut self) -> Result<Form<'a>, String> {
@@ -185,6 +198,7 @@ mod tests {
             ("[1]]", "something follows the form at column 4"),
             ("]", "unexpected bracket stands at column 1"),
             ("\"abc", "does not end begins at column 1"),
+            ("#{1 2}", "begins no tag stands at column 1"),
             ("99999999999999999999", "no 64-bit integer at column 1"),
         ] {
             let found = parse(line).unwrap_err();
@@ -195,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_makes_it_panic(text in "\\PC*|[\\[\\]{}():; \"\\\\0-9nil-]{0,40}") {
+        fn no_text_makes_it_panic(text in "\\PC*|[\\[\\]{}():;# \"\\\\0-9nil-]{0,40}") {
             let _ = parse(&text);
         }
     }

@@ -48,6 +48,8 @@ fn event(line: &str, next_index: u64) -> Result<Option<Event>, String> {
     };
     let ops = match form.get("value") {
         Some(Form::Sequence(ops)) => ops.iter().map(micro_op).collect::<Result<_, _>>()?,
+        // What failed or stayed unknown has nothing to tell; its invocation did.
+        None | Some(Form::Nil) if matches!(kind, EventKind::Fail | EventKind::Info) => Vec::new(),
         _ => return Err("has no vector of operations as its :value".to_owned()),
     };
     let index = optional(&form, "index")?.unwrap_or(next_index);
@@ -99,9 +101,11 @@ mod tests {
             ; a comment\n\
             {:index 0, :type :info, :process :nemesis, :f :kill, :value nil}\n\
             {:process 1, :value [[:append 9 1] [:r 9 (1)]] :f :txn, :type :ok, :index 7, :time 5}\n\
-            {:process 2, :f :txn, :type :info, :error [:timeout \"x\"], :value [[:w 9 nil]]}\n";
+            {:process 2, :f :txn, :type :info, :error [:timeout \"x\"], :value [[:w 9 nil]]}\n\
+            #jepsen.history.Op{:process 3, :f :txn, :type :fail, :value nil}\n";
         let history = read(text).unwrap();
-        assert_eq!(history.events.len(), 2);
+        assert_eq!(history.events.len(), 3);
+        assert_eq!((history.events[2].kind, &history.events[2].ops), (EventKind::Fail, &Vec::new()));
         assert_eq!((history.events[0].index, history.events[0].time), (7, Timestamp::from_nanos(5)));
         assert_eq!(
             history.events[0].ops,
