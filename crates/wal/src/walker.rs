@@ -196,14 +196,20 @@ impl Walker {
         Ok(None)
     }
 
-    /// Where the missing block must have been: at the start of the next file when that holds blocks without a first one, else here.
+    /// Where the missing block must have been: at the start of the next file when that holds blocks without a first one, or begins
+    /// with what is neither blank nor a block of an earlier use; else here.
     fn blamed(&mut self, place: Place) -> Result<(FileName, u64), WalError> {
         if let Some(&WalkFile { info, first: None }) = self.files.get(place.index + 1)
-            && self.find_header(info, 0, |_, _| true)?.is_some()
+            && (self.begins_damaged(info)? || self.find_header(info, 0, |_, _| true)?.is_some())
         {
             return Ok((info.name, 0));
         }
         Ok((place.file, place.offset))
+    }
+
+    fn begins_damaged(&mut self, info: FileInfo) -> Result<bool, WalError> {
+        let start = self.view(info, 0, HEADER_BYTES)?;
+        Ok(BlockHeader::read(start) == HeaderAt::Nothing && start.iter().any(|&byte| byte != 0))
     }
 
     /// The lowest `durable_below` of any block in the file.

@@ -3,6 +3,7 @@
 //! The [`MemoryDisk`] outlives the devices opened on it. Nothing completes before the owner polls, so at any moment at most one
 //! group and one change of the directory are under way; [`MemoryDisk::crash`] decides their fate by a seed: each sector of the
 //! group was kept, lost or torn, and the change of the directory happened or not. Everything completed is durable.
+//! [`MemoryDisk::cut_power_at`] decides it outright, and ends what its owner does with errors: for sweeps over every moment.
 //! With a [`DiskPace`], an operation completes only when the disk's clock has come so far, or when somebody blocks on it:
 //! [`MemoryDisk::set_now`] moves that clock, [`MemoryDisk::next_due`] tells the simulator when to look again.
 
@@ -34,7 +35,10 @@ struct State {
     life: u64,
     operations: u64,
     stop_at: Option<u64>,
+    cut: Option<PowerCut>,
     held: bool,
+    /// The power is off since an ordered cut, which interrupted a write of so many bytes.
+    interrupted: Option<usize>,
     failing_writes: bool,
     space_bytes: Option<u64>,
     pace: Option<DiskPace>,
@@ -57,6 +61,17 @@ pub struct DiskPace {
     pub spread: Duration,
     /// What the draws derive from.
     pub seed: u64,
+}
+
+/// When the power goes, and what it leaves of the operations under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PowerCut {
+    /// The operation of this number, counted from 1 in this life, is under way when the power goes.
+    pub operation: u64,
+    /// Bytes of the write under way that arrive, from its front.
+    pub keep_bytes: usize,
+    /// Whether the change of the directory under way happened.
+    pub changed: bool,
 }
 
 #[derive(Debug)]
@@ -91,6 +106,45 @@ impl State {
 
     fn stopped(&self) -> bool {
         self.stop_at.is_some_and(|stop| self.operations >= stop)
+    }
+
+    /// Lets an ordered cut happen if its moment has come, and ends what is under way with errors while the power is off.
+    fn end_by_cut(&mut self, events: &mut Vec<DeviceEvent>) {
+        if let Some(cut) = self.cut.take_if(|cut| self.operations >= cut.operation) {
+            if let Some(Writing { file, offset, buffers, .. }) = &self.writing {
+                let arrived: Vec<u8> =
+                    buffers.iter().flat_map(|buffer| buffer.iter().copied()).take(cut.keep_bytes).collect();
+                let (file, offset) = (*file, *offset);
+                self.interrupted = Some(buffers.iter().map(|buffer| buffer.len()).sum());
+                self.store(file, offset, &arrived);
+            }
+            if let Some((change, _)) = self.changing.filter(|_| cut.changed) {
+                self.apply(change);
+            }
+            self.interrupted.get_or_insert(0);
+        }
+        if self.interrupted.is_none() {
+            return;
+        }
+        match self.changing.take() {
+            Some((Change::Prepare(name, _), _)) => {
+                events.push(DeviceEvent::Prepared {
+                    name,
+                    result: Err(error("prepare", name, io::ErrorKind::NotConnected)),
+                });
+            }
+            Some((Change::Remove(name), _)) => {
+                events.push(DeviceEvent::Removed {
+                    name,
+                    result: Err(error("remove", name, io::ErrorKind::NotConnected)),
+                });
+            }
+            None => {}
+        }
+        if let Some(Writing { file, buffers, .. }) = self.writing.take() {
+            events
+                .push(DeviceEvent::Written { buffers, result: Err(error("write", file, io::ErrorKind::NotConnected)) });
+        }
     }
 
     fn used_bytes(&self) -> u64 {
@@ -153,7 +207,12 @@ impl MemoryDisk {
     /// A device on this disk.
     #[must_use]
     pub fn device(&self) -> Box<dyn LogDevice> {
-        let life = self.lock().life;
+        let mut state = self.lock();
+        if state.interrupted.is_some() {
+            state.restart();
+        }
+        let life = state.life;
+        drop(state);
         Box::new(MemoryDevice { disk: self.clone(), life })
     }
 
@@ -183,15 +242,23 @@ impl MemoryDisk {
         state.restart();
     }
 
-    /// Cuts the power after the first `bytes` of the write under way. Changes of the directory under way did not happen.
-    pub fn crash_after_bytes(&self, bytes: usize) {
-        let mut state = self.lock();
-        if let Some(Writing { file, offset, buffers, .. }) = state.writing.take() {
-            let whole: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).take(bytes).collect();
-            state.store(file, offset, &whole);
+    /// Cuts the power when an operation is under way. What waits for the disk then is told of a failure, and so is everything
+    /// after it, until the next device is opened on the disk.
+    pub fn cut_power_at(&self, cut: PowerCut) {
+        self.lock().cut = Some(cut);
+    }
+
+    /// Since a cut that was ordered has come: bytes of the write that it interrupted. `None` while the power is on.
+    #[must_use]
+    pub fn interrupted_bytes(&self) -> Option<usize> {
+        self.lock().interrupted
+    }
+
+    /// Flips one bit of a file, which must be that long: rot.
+    pub fn flip_bit(&self, file: FileName, bit: usize) {
+        if let Some(byte) = self.lock().files.get_mut(&file).and_then(|content| content.get_mut(bit / 8)) {
+            *byte ^= 1 << (bit % 8);
         }
-        state.changing = None;
-        state.restart();
     }
 
     /// How many operations (writes, files made, files removed) were begun in this life.
@@ -288,6 +355,7 @@ impl State {
         self.stop_at = None;
         self.held = false;
         self.awaited = false;
+        self.interrupted = None;
     }
 }
 
@@ -300,7 +368,7 @@ struct MemoryDevice {
 impl MemoryDevice {
     fn alive(&self) -> Option<MutexGuard<'_, State>> {
         let state = self.disk.lock();
-        if state.life == self.life { Some(state) } else { None }
+        (state.life == self.life).then_some(state)
     }
 }
 
@@ -352,6 +420,7 @@ impl LogDevice for MemoryDevice {
 
     fn poll(&mut self, events: &mut Vec<DeviceEvent>) {
         let Some(mut state) = self.alive() else { return };
+        state.end_by_cut(events);
         if state.held || state.stopped() {
             return;
         }

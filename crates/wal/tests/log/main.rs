@@ -17,6 +17,8 @@ use timestone_wal::{
     BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecoveryReport, WalError, check, check_device,
 };
 
+mod sweep;
+
 mod allocations {
     //! Counts the allocations of each thread.
     #![expect(unsafe_code, reason = "a global allocator is an unsafe trait")]
@@ -488,7 +490,7 @@ fn a_shard_that_holds_an_old_file_is_asked_to_carry_forward() {
 }
 
 /// What the log promises: recovered = everything acknowledged, plus a prefix of what was accepted after it, and no more.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Model {
     /// In the order of acceptance.
     accepted: Vec<Batch>,
