@@ -28,5 +28,5 @@ pub use device::{
 pub use error::{FlashError, Misuse};
 pub use file::layout::{self, DeviceId};
 pub use file::{FileConfig, FileDevice};
-pub use memory::{Fault, FlashPace, MemoryConfig, MemoryDevice, MemoryMedia, OpKind};
+pub use memory::{Fault, FlashPace, MemoryConfig, MemoryDevice, MemoryMedia, OpKind, PowerCut, Unsettled};
 pub use timestone_io::AlignedBuffer;

@@ -309,7 +309,8 @@ pub trait Store {
     /// The puts that follow belong to log batch `batch`; numbers rise.
     fn begin_batch(&mut self, batch: u64);
 
-    /// Every put of batches up to this one is durable without a log. The batch that is open is never included.
+    /// Every put of batches up to this one is durable without a log. The batch that is open is never included. (A stable version may be
+    /// collected as soon as a younger one lies at or below the watermark, also when that is not stable yet: its log has it.)
     fn stable_batch(&self) -> u64;
 
     /// Asks for everything put so far to become durable soon, without waiting for company.

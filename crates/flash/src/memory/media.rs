@@ -88,6 +88,28 @@ impl FlashPace {
     }
 }
 
+/// A power cut at a chosen operation, and what it leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PowerCut {
+    /// The program, erase, sync or growth of this number, counted from 1 since the order was given, is the last that starts.
+    pub operation: u32,
+    /// Bytes of it that arrive, when it is a program; an erase or growth happened when this is not zero.
+    pub keep_bytes: usize,
+    /// What becomes of everything else that no sync covers.
+    pub others: Unsettled,
+}
+
+/// What becomes of writes that no sync covers when the power goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unsettled {
+    /// They arrived.
+    Kept,
+    /// They did not.
+    Lost,
+    /// Each was kept, lost or torn between sectors, as the seed has it.
+    Drawn(u64),
+}
+
 /// Shape and manners of a memory device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemoryConfig {
@@ -201,6 +223,33 @@ impl MemoryMedia {
         self.lock().power_cut(seed);
     }
 
+    /// Cuts the power at an operation to come: its program arrives in part, what no sync covers meets the given fate, and the device that
+    /// was open answers everything with an error from then on.
+    pub fn cut_power_at(&self, cut: PowerCut) {
+        self.lock().cut = Some(cut);
+    }
+
+    /// Since a cut that was ordered has come: bytes that its operation would have changed (a page for what is not a program). `None`
+    /// before that.
+    #[must_use]
+    pub fn interrupted_bytes(&self) -> Option<usize> {
+        self.lock().interrupted
+    }
+
+    /// A medium of its own with the same content, and nothing ordered. What no sync covers yet counts as kept.
+    #[must_use]
+    pub fn copy(&self) -> Self {
+        let media = self.lock();
+        let copy = Media {
+            pages_per_block: media.pages_per_block,
+            generations: media.generations.clone(),
+            pages: media.pages.clone(),
+            fresh: media.fresh,
+            ..Media::default()
+        };
+        Self { shared: Arc::new(Mutex::new(copy)), config: self.config }
+    }
+
     /// Pages that a power cut now could lose.
     #[must_use]
     pub fn unsynced_pages(&self) -> usize {
@@ -233,6 +282,8 @@ pub(crate) struct Media {
     /// Erases that were started and have not completed.
     erasing: Vec<BlockId>,
     faults: Vec<Fault>,
+    cut: Option<PowerCut>,
+    interrupted: Option<usize>,
     pub(crate) full: bool,
     /// Never opened: all extents are known to be empty.
     pub(crate) fresh: bool,
@@ -277,6 +328,18 @@ impl Media {
         struck
     }
 
+    /// Counts one operation that would change the medium, of so many bytes, against an ordered cut; gives what is to arrive of it when
+    /// that is the one.
+    pub(crate) fn struck_by_cut(&mut self, bytes: usize) -> Option<PowerCut> {
+        let cut = self.cut.as_mut()?;
+        cut.operation = cut.operation.saturating_sub(1);
+        if cut.operation > 0 {
+            return None;
+        }
+        self.interrupted = Some(bytes);
+        self.cut.take()
+    }
+
     /// Copies pages out; what was never programmed reads as zeros.
     pub(crate) fn read(&self, page: PageId, into: &mut [u8]) {
         for (offset, target) in into.chunks_exact_mut(PAGE_BYTES).enumerate() {
@@ -304,6 +367,11 @@ impl Media {
     pub(crate) fn astray(&self, page: PageId, off: u32, pages: u32) -> PageId {
         let last = (self.pages.len() as u32).saturating_sub(pages);
         PageId(page.0.wrapping_add(off) % (last + 1))
+    }
+
+    /// What is on the medium now stays there.
+    pub(crate) fn settle_page_writes(&mut self) {
+        self.unsynced.clear();
     }
 
     /// The program of these pages has completed: from now on a sync covers them.
@@ -334,8 +402,7 @@ impl Media {
     pub(crate) fn erase_ended(&mut self, block: BlockId, succeeded: bool) {
         self.erasing.retain(|&erasing| erasing != block);
         if succeeded {
-            let generation = &mut self.generations[block.0 as usize];
-            *generation = generation.next();
+            self.raise_generation(block);
         }
     }
 
@@ -355,7 +422,33 @@ impl Media {
         self.session += 1;
         self.next_due = None;
         self.erasing.clear();
+        self.interrupted = None;
         std::mem::replace(&mut self.fresh, false)
+    }
+
+    /// Settles everything that no sync covers, and ends the session.
+    pub(crate) fn settle_by_cut(&mut self, fate: Unsettled) {
+        match fate {
+            Unsettled::Kept => {
+                self.unsynced.clear();
+                for block in std::mem::take(&mut self.erasing) {
+                    self.raise_generation(block);
+                }
+            }
+            Unsettled::Lost => {
+                for entry in std::mem::take(&mut self.unsynced).into_iter().rev() {
+                    self.pages[entry.page.0 as usize] = entry.before;
+                }
+                self.erasing.clear();
+            }
+            Unsettled::Drawn(seed) => return self.power_cut(seed),
+        }
+        self.session += 1;
+    }
+
+    fn raise_generation(&mut self, block: BlockId) {
+        let generation = &mut self.generations[block.0 as usize];
+        *generation = generation.next();
     }
 
     fn power_cut(&mut self, seed: u64) {
@@ -389,8 +482,7 @@ impl Media {
         }
         for block in std::mem::take(&mut self.erasing) {
             if rng.below(2) == 0 {
-                let generation = &mut self.generations[block.0 as usize];
-                *generation = generation.next();
+                self.raise_generation(block);
             }
         }
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use timestone_io::AlignedBuffer;
 
-pub use media::{Fault, FlashPace, MemoryConfig, MemoryMedia, OpKind};
+pub use media::{Fault, FlashPace, MemoryConfig, MemoryMedia, OpKind, PowerCut, Unsettled};
 use media::{Media, powered_off};
 
 use crate::device::{
@@ -156,9 +156,9 @@ impl MemoryDevice {
     /// Lets the medium see everything accepted since the last poll.
     fn start(&mut self) {
         let mut media = self.media.lock();
-        let alive = media.session == self.session;
         let pages_per_block = self.config.pages_per_block;
         for op in self.queue.iter_mut().filter(|op| op.outcome.is_none()) {
+            let alive = media.session == self.session;
             op.outcome = Some(if alive { perform(&mut media, pages_per_block, op) } else { Err(powered_off()) });
         }
     }
@@ -261,6 +261,21 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
             source: io::Error::other("an injected fault"),
         });
     }
+    if let Some(cut) = struck_by_cut(media, op) {
+        // Everything else first: of this operation exactly what was ordered arrives.
+        media.settle_by_cut(cut.others);
+        match (op.work, &op.buffer) {
+            (Work::Program(extent), Some(buffer)) => {
+                let arriving = cut.keep_bytes.next_multiple_of(PAGE_BYTES).min(buffer.len());
+                media.program(first_page(extent, pages_per_block), &buffer[..arriving], cut.keep_bytes);
+                media.settle_page_writes();
+            }
+            (Work::Erase(block), _) if cut.keep_bytes > 0 => media.erase_ended(block, true),
+            (Work::Grow(blocks), _) if cut.keep_bytes > 0 => media.grow_to(blocks),
+            _ => {}
+        }
+        return Err(powered_off());
+    }
     match op.work {
         Work::Read(extent) => {
             let bytes = extent.pages as usize * PAGE_BYTES;
@@ -289,6 +304,14 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
         Work::Grow(_) => {}
     }
     Ok(())
+}
+
+fn struck_by_cut(media: &mut Media, op: &InFlight) -> Option<PowerCut> {
+    match op.work {
+        Work::Read(_) => None,
+        Work::Program(_) => media.struck_by_cut(op.buffer.as_ref().map_or(PAGE_BYTES, |buffer| buffer.len())),
+        Work::Erase(_) | Work::Sync(_) | Work::Grow(_) => media.struck_by_cut(PAGE_BYTES),
+    }
 }
 
 fn first_page(extent: Extent, pages_per_block: u32) -> PageId {

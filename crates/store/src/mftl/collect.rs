@@ -113,6 +113,17 @@ pub(super) fn restaged(collector: &mut Collector, block: BlockId) {
     }
 }
 
+/// A large value that left a victim came too late: its head has moved meanwhile, by itself or with the value. Looks again whether parts
+/// that somebody may read are still in the victim.
+pub(super) fn restage_again(collector: &mut Collector, block: BlockId, value: (KeyspaceId, KeyId, Version)) {
+    if let Some(victim) = collector.victims.iter_mut().find(|victim| victim.block == block) {
+        victim.restaging -= 1;
+        if !victim.large.contains(&value) {
+            victim.large.push_back(value);
+        }
+    }
+}
+
 /// A large value of a victim could not be read.
 pub(super) fn restage_failed(collector: &mut Collector, block: BlockId) {
     if let Some(victim) = collector.victims.iter_mut().find(|victim| victim.block == block) {

@@ -8,7 +8,8 @@
 //! the order of their puts; heads are written between two values, so that each value's parts lie in few extents. Collection moves
 //! large values through here as well.
 //!
-//! Invariant: the blocks of a staged value's extents have a reader until its head is written, so that nobody erases them.
+//! Invariants: the blocks of a staged value's extents have a reader until its head is written, so that nobody erases them; a block that is
+//! collected is not let go before every head that names parts in it was replaced, also when a head moved while its value was staged.
 
 use std::collections::VecDeque;
 
@@ -360,7 +361,12 @@ impl Mftl {
                     self.blocks.died(block, extent.pages * timestone_flash::PAGE_BYTES as u32);
                 }
             }
-            collect::restaged(&mut self.collector, moved.victim);
+            if wanted {
+                collect::restaged(&mut self.collector, moved.victim);
+            } else {
+                let value = (staged.keyspace, staged.id, staged.version);
+                collect::restage_again(&mut self.collector, moved.victim, value);
+            }
         }
         (None, true)
     }

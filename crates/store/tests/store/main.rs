@@ -5,3 +5,4 @@ mod collection;
 mod driver;
 mod faults;
 mod model;
+mod sweep;
