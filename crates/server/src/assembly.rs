@@ -527,10 +527,17 @@ fn open_stores(
         };
         let (store, report) = Mftl::open(device, mftl).map_err(ServerError::part)?;
         tracing::info!(
-            %shard, keys = report.keys, read_bytes = report.read_bytes,
-            checkpoint = report.checkpoint.is_some(), corrupt_records = report.corrupt_records,
+            %shard, keys = report.keys, read_bytes = report.read_bytes, checkpoint = report.checkpoint.is_some(),
             elapsed_ms = started.elapsed().as_millis() as u64, "store open"
         );
+        if report.met_damage() {
+            tracing::warn!(
+                %shard, corrupt_records = report.corrupt_records, corrupt_pages = report.corrupt_pages,
+                bad_checkpoints = report.bad_checkpoints, unreadable_tails = report.unreadable_tails,
+                "the store met what it cannot read. After a crash that is what the last writes left, and the log has them; after a clean \
+                 shutdown the device is damaged: restore the shard from a backup if its keys matter"
+            );
+        }
         let store: Box<dyn Store + Send> = Box::new(store);
         replays.push(Replay::new(shard, store));
     }

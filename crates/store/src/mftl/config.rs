@@ -58,4 +58,15 @@ pub struct RecoveryReport {
     pub corrupt_records: u64,
     /// Pages whose header does not check out although pages after them do.
     pub corrupt_pages: u64,
+    /// Pages behind the last sound one of their block that hold something unreadable: torn by a crash, or damaged since. What was torn
+    /// was never stable, and its log puts it again; of what was damaged nobody can say more.
+    pub unreadable_tails: u64,
+}
+
+impl RecoveryReport {
+    /// Whether something could not be read. A crash leaves such behind in what was not stable yet; nothing else does but damage.
+    #[must_use]
+    pub const fn met_damage(&self) -> bool {
+        self.corrupt_records > 0 || self.corrupt_pages > 0 || self.bad_checkpoints > 0 || self.unreadable_tails > 0
+    }
 }

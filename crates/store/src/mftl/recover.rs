@@ -109,6 +109,15 @@ enum First {
     Page(PageKind),
 }
 
+/// A page without a sound header of its block's life.
+#[derive(Clone, Copy, Debug)]
+struct Invalid {
+    block: u32,
+    index: u32,
+    /// It is neither blank nor a sound page of an earlier life: something was, or is, there.
+    unreadable: bool,
+}
+
 struct Recovery {
     config: MftlConfig,
     seed: Option<HashSeed>,
@@ -120,7 +129,7 @@ struct Recovery {
     sequence: u64,
     /// Pages of each block that are known to be programmed.
     pages: Vec<u32>,
-    invalid: Vec<(u32, u32)>,
+    invalid: Vec<Invalid>,
     /// Dead records of keys all of whose versions have moved since the checkpoint: the scan finds those, and not the dead.
     orphans: Vec<(KeyspaceId, KeyId, u32)>,
     /// Superseded records: those of large values let the blocks of their parts know, once it is clear which blocks those are.
@@ -343,10 +352,12 @@ impl Recovery {
                 space.index.add_dead(id, dead);
             }
         }
-        for &(block, index) in &self.invalid {
+        for &Invalid { block, index, unreadable } in &self.invalid {
             if index < self.pages[block as usize] {
                 self.blocks.add_hole(geometry.page(BlockId(block), index));
                 self.report.corrupt_pages += 1;
+            } else {
+                self.report.unreadable_tails += u64::from(unreadable);
             }
         }
         Ok(())
@@ -358,8 +369,10 @@ impl Recovery {
         let header = match PageHeader::read(bytes) {
             Some(Ok(header)) if readable && header.page == page && header.generation == self.generations[at] => header,
             Some(Err(found)) if readable => return Err(StoreError::Format { found, expected: layout::FORMAT }),
-            _ => {
-                self.invalid.push((block.0, index));
+            other => {
+                let earlier = matches!(other, Some(Ok(header)) if header.page == page && header.generation < self.generations[at]);
+                let blank = bytes.iter().all(|&byte| byte == 0);
+                self.invalid.push(Invalid { block: block.0, index, unreadable: !readable || !(earlier || blank) });
                 return Ok(());
             }
         };

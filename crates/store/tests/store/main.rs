@@ -1,6 +1,7 @@
 //! The stores from outside: what every store must do, and what the `mftl` store must survive.
 
 mod behaviours;
+mod bits;
 mod collection;
 mod driver;
 mod faults;
