@@ -21,6 +21,8 @@ pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A newer shard map is asked for at most this often.
 pub const MAP_INTERVAL: Duration = Duration::from_millis(50);
+/// While some shard has no server, a newer map is asked for this often.
+pub const UNOWNED_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a client that is dropped waits for its last transactions to be acknowledged.
 pub const FAREWELL: Duration = Duration::from_secs(1);
 /// How long dropping the last handle waits for the event loop's thread.

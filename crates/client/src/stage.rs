@@ -235,7 +235,7 @@ mod tests {
 
     use super::*;
     use crate::db::Lifeline;
-    use crate::event::TcpEvent;
+    use crate::event::ClientStageEvent;
     use crate::inproc::{InProcess, Lanes};
     use crate::{Db, Pending};
 
@@ -265,7 +265,7 @@ mod tests {
 
     /// A client stage stepped by hand; the test is the shard and the master.
     struct Bench {
-        driver: ManualDriver<TcpEvent>,
+        driver: ManualDriver<ClientStageEvent>,
         now: Timestamp,
     }
 
@@ -276,16 +276,16 @@ mod tests {
             let engine = Engine::new(EngineConfig::default(), ClientId::new(3), routes, 1);
             let shared = Arc::new(Shared::new());
             let wiring = InProcess { shards: vec![(ShardId::new(0), SHARD)], server: SERVER };
-            let lanes = Lanes::<TcpEvent>::new(wiring);
+            let lanes = Lanes::<ClientStageEvent>::new(wiring);
             let stage = ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), lanes, Arc::new(Bounded));
-            let driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<TcpEvent>>], now, 100);
+            let driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<ClientStageEvent>>], now, 100);
             (Self { driver, now }, Db::new(Lifeline { shared, end: None }))
         }
 
         fn pass(&mut self, span: Duration) {
             self.now = self.now.saturating_add(span);
             self.driver.set_now(self.now);
-            self.driver.send(CLIENT, TcpEvent::Wake).unwrap();
+            self.driver.send(CLIENT, ClientStageEvent::Wake).unwrap();
             self.driver.turn();
         }
 
@@ -293,10 +293,12 @@ mod tests {
         fn serve(&mut self) {
             self.pass(Duration::ZERO);
             while let Some((_, event)) = self.driver.take_sent() {
-                let TcpEvent::Net(NetEvent::Parcel(parcel)) = event else { panic!("unexpected: {event:?}") };
+                let ClientStageEvent::Net(NetEvent::Parcel(parcel)) = event else { panic!("unexpected: {event:?}") };
                 let mut out = Vec::new();
                 Frames::new(&parcel.bytes).for_each(|frame| answer(&frame.unwrap(), &mut out));
-                self.driver.send(CLIENT, TcpEvent::Net(NetEvent::Parcel(Parcel::new(parcel.origin, out)))).unwrap();
+                self.driver
+                    .send(CLIENT, ClientStageEvent::Net(NetEvent::Parcel(Parcel::new(parcel.origin, out))))
+                    .unwrap();
                 self.driver.turn();
             }
         }

@@ -108,6 +108,8 @@ pub(crate) struct Tcp {
     give_up_at: Option<Timestamp>,
     connect_timeout: Duration,
     last_failure: String,
+    /// Some shard of the map has no server: a newer one is asked for then.
+    ask_map_at: Option<Timestamp>,
 }
 
 impl Tcp {
@@ -131,6 +133,7 @@ impl Tcp {
             give_up_at: None,
             connect_timeout,
             last_failure: "no server was reached".to_owned(),
+            ask_map_at: None,
         }
     }
 
@@ -316,6 +319,9 @@ impl Tcp {
                 engine.disconnected(now, shard.id);
             }
         }
+        // Servers that join later are announced to nobody.
+        let is_whole = map.shards().iter().all(|shard| map.primary(shard.id).is_some());
+        self.ask_map_at = (!is_whole).then(|| now.saturating_add(limits::UNOWNED_INTERVAL));
         self.map = Some(map);
     }
 
@@ -350,6 +356,10 @@ impl Tcp {
         if let Some(map) = newer.filter(|map| self.map.as_ref().is_none_or(|known| known.version() < map.version())) {
             let from = self.servers.iter().position(|server| matches!(server.state, State::Up(_))).unwrap_or(0);
             self.follow(core, from, map);
+        }
+        if self.ask_map_at.is_some_and(|at| at <= now) {
+            self.ask_map_at = Some(now.saturating_add(limits::UNOWNED_INTERVAL));
+            core.engine.borrow_mut().miss_route();
         }
         let has_primaries = self.servers.iter().any(|server| server.id.is_some());
         let someone_up = self.servers.iter().any(|server| matches!(server.state, State::Up(_)));
@@ -447,6 +457,6 @@ impl Transport<ClientStageEvent> for Tcp {
         let giving_up = self.give_up_at.filter(|_| self.ready.is_some());
         // A seed that is not wanted is Idle with a time long past: it must not keep the loop awake.
         let servers = self.servers.iter().filter(|server| !server.shards.is_empty() || self.map.is_none());
-        servers.filter_map(of_server).chain(giving_up).min()
+        servers.filter_map(of_server).chain(giving_up).chain(self.ask_map_at).min()
     }
 }

@@ -45,6 +45,7 @@ impl Engine {
     /// Takes one reply that was split off already.
     pub fn deliver_frame(&mut self, now: Timestamp, shard: ShardId, frame: &Frame<'_>) {
         let now = self.advance(now);
+        self.wants_routes |= frame.envelope().map_version.get() > self.shards.map_version();
         let number = Number::unpack(frame.envelope().request.get());
         let taken = self.shards.place_of(shard).and_then(|place| match number.kind {
             Kind::Read => self.deliver_read(now, place, number, frame),

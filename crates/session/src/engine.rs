@@ -250,6 +250,11 @@ impl Engine {
         &self.routes
     }
 
+    /// Tells that the routes leave a shard without a server: newer ones may name one.
+    pub const fn miss_route(&mut self) {
+        self.wants_routes = true;
+    }
+
     /// Whether some server said that the routes are outdated; cleared by [`Engine::set_routes`].
     #[must_use]
     pub const fn wants_routes(&self) -> bool {

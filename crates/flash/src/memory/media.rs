@@ -194,6 +194,11 @@ impl MemoryMedia {
         self.lock().faults.push(fault);
     }
 
+    /// Takes back the faults that have not struck yet.
+    pub fn clear_faults(&self) {
+        self.lock().faults.clear();
+    }
+
     /// Faults that were ordered and have not struck yet.
     #[must_use]
     pub fn pending_faults(&self) -> usize {

@@ -1,0 +1,303 @@
+//! What all clients of a run share: the plans to run, and the history of what came of them.
+//!
+//! A *slot* is a place for one session at a time. Its plans go on where they stopped when the client of its session dies, so that
+//! elements stay unique; its process number in the history changes then, as it does after every unknown outcome.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use timestone_seda::simulated::VirtualTime;
+use timestone_types::Timestamp;
+use timestone_workload::history::{Event, EventKind, History, MicroOp, Process, Seen};
+use timestone_workload::{Generator, KeyIndex, TxnPlan, WorkloadError, WorkloadSpec};
+
+use crate::clock::TrueTime;
+use crate::seed::{Dice, Seed};
+
+/// What clients do.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    /// One of the workloads.
+    Plans(WorkloadSpec),
+    /// A ring of keys, each naming the next one, cut and joined again.
+    Ring {
+        /// Keys.
+        nodes: u64,
+        /// How keys look.
+        spec: WorkloadSpec,
+    },
+}
+
+impl Work {
+    pub(crate) const fn spec(&self) -> &WorkloadSpec {
+        match self {
+            Self::Plans(spec) | Self::Ring { spec, .. } => spec,
+        }
+    }
+}
+
+/// How often what happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Transactions begun.
+    pub begun: u64,
+    /// That were told that they committed.
+    pub committed: u64,
+    /// That certainly did not.
+    pub aborted: u64,
+    /// Of which nobody knows.
+    pub unknown: u64,
+    /// Of the aborted: by errors other than conflicts.
+    pub errors: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    process: u64,
+    open: Option<Vec<MicroOp>>,
+    generator: Option<Generator>,
+    dice: Dice,
+    next_start: VirtualTime,
+    /// A session runs in it.
+    running: bool,
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Committed,
+    Aborted,
+    Failed,
+    Unknown,
+}
+
+#[derive(Debug)]
+struct State {
+    slots: Vec<Slot>,
+    next_process: u64,
+    events: Vec<Event>,
+    tally: Tally,
+    /// Why an answer cannot be right, whatever the order of things was.
+    wrong: Vec<String>,
+    last_words: Option<String>,
+    is_over: bool,
+    tasks: usize,
+    found: BTreeMap<KeyIndex, Seen>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Board {
+    truth: TrueTime,
+    pub(crate) work: Work,
+    /// From one transaction of a session to its next, on average.
+    interval: Duration,
+    state: Mutex<State>,
+}
+
+impl Board {
+    pub(crate) fn new(
+        truth: TrueTime,
+        work: Work,
+        slots: u32,
+        interval: Duration,
+        seed: Seed,
+    ) -> Result<Self, WorkloadError> {
+        let mut made = Vec::new();
+        for slot in 0..slots {
+            let generator = match &work {
+                Work::Plans(spec) => Some(Generator::new(spec, slot, slots)?),
+                Work::Ring { .. } => None,
+            };
+            let dice = seed.derive("slot", u64::from(slot)).dice();
+            made.push(Slot {
+                process: u64::from(slot),
+                open: None,
+                generator,
+                dice,
+                next_start: VirtualTime::ZERO,
+                running: false,
+            });
+        }
+        let state = State {
+            slots: made,
+            next_process: u64::from(slots),
+            events: Vec::new(),
+            tally: Tally::default(),
+            wrong: Vec::new(),
+            last_words: None,
+            is_over: false,
+            tasks: 0,
+            found: BTreeMap::new(),
+        };
+        Ok(Self { truth, work, interval, state: Mutex::new(state) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a session waits before its next transaction; none when the run is over.
+    pub(crate) fn next_wait(&self, slot: usize) -> Option<Duration> {
+        let now = self.truth.now();
+        let mut state = self.lock();
+        if state.is_over {
+            return None;
+        }
+        let interval = self.interval.as_nanos() as u64;
+        let slot = &mut state.slots[slot];
+        let start = slot.next_start.max(now);
+        // Evenly between half and one and a half of the interval after the one before, or at once when that is past.
+        let pause = interval / 2 + slot.dice.below(interval + 1);
+        slot.next_start = slot.next_start.after(Duration::from_nanos(pause)).max(now);
+        Some(start.since(now))
+    }
+
+    /// The slot's next plan.
+    pub(crate) fn plan(&self, slot: usize, plan: &mut TxnPlan) {
+        if let Some(generator) = &mut self.lock().slots[slot].generator {
+            generator.next(plan);
+        }
+    }
+
+    pub(crate) fn roll(&self, slot: usize, bound: u64) -> u64 {
+        self.lock().slots[slot].dice.below(bound)
+    }
+
+    /// A session is begun in a slot.
+    pub(crate) fn session_begins(&self, slot: usize) {
+        self.lock().slots[slot].running = true;
+    }
+
+    pub(crate) fn session_ends(&self, slot: usize) {
+        self.lock().slots[slot].running = false;
+    }
+
+    /// Loading or auditing is begun.
+    pub(crate) fn task_begins(&self) {
+        self.lock().tasks += 1;
+    }
+
+    pub(crate) fn task_ends(&self) {
+        self.lock().tasks -= 1;
+    }
+
+    /// Sessions, loading and auditing that have not ended.
+    pub(crate) fn live(&self) -> usize {
+        let state = self.lock();
+        state.slots.iter().filter(|slot| slot.running).count() + state.tasks
+    }
+
+    /// What the sessions that have not ended are doing.
+    pub(crate) fn unfinished(&self) -> Vec<String> {
+        let state = self.lock();
+        let running = state.slots.iter().filter(|slot| slot.running);
+        let one = |slot: &Slot| match &slot.open {
+            Some(ops) => format!("process {} is in a transaction of {} steps", slot.process, ops.len()),
+            None => format!("process {} is between transactions", slot.process),
+        };
+        running.map(one).collect()
+    }
+
+    /// No more transactions begin.
+    pub(crate) fn finish(&self) {
+        self.lock().is_over = true;
+    }
+
+    fn at(&self) -> Timestamp {
+        Timestamp::from_nanos(self.truth.now().as_nanos())
+    }
+
+    pub(crate) fn invoke(&self, slot: usize, ops: Vec<MicroOp>) {
+        let time = self.at();
+        let mut state = self.lock();
+        state.tally.begun += 1;
+        let index = state.events.len() as u64;
+        let entry = &mut state.slots[slot];
+        let process = Process(entry.process);
+        entry.open = Some(ops.clone());
+        state.events.push(Event { kind: EventKind::Invoke, process, index, time, ops });
+    }
+
+    pub(crate) fn complete(&self, slot: usize, fate: Fate, seen: Vec<MicroOp>) {
+        let time = self.at();
+        let mut state = self.lock();
+        let entry = &mut state.slots[slot];
+        let Some(invoked) = entry.open.take() else { return };
+        let process = Process(entry.process);
+        let (kind, ops) = match fate {
+            Fate::Committed => (EventKind::Ok, seen),
+            Fate::Aborted | Fate::Failed => (EventKind::Fail, invoked),
+            Fate::Unknown => (EventKind::Info, invoked),
+        };
+        match fate {
+            Fate::Committed => state.tally.committed += 1,
+            Fate::Aborted => state.tally.aborted += 1,
+            Fate::Failed => {
+                state.tally.aborted += 1;
+                state.tally.errors += 1;
+            }
+            Fate::Unknown => state.tally.unknown += 1,
+        }
+        let index = state.events.len() as u64;
+        state.events.push(Event { kind, process, index, time, ops });
+        if fate == Fate::Unknown {
+            state.rename(slot);
+        }
+    }
+
+    /// The client of these slots has died: what they were doing is unknown.
+    pub(crate) fn abandon(&self, slots: std::ops::Range<usize>) {
+        for slot in slots {
+            self.complete(slot, Fate::Unknown, Vec::new());
+            let mut state = self.lock();
+            state.rename(slot);
+            state.slots[slot].running = false;
+        }
+    }
+
+    /// Notes an answer that is wrong by itself.
+    pub(crate) fn wrong(&self, what: String) {
+        let at = self.truth.now();
+        let mut state = self.lock();
+        if state.wrong.len() < 20 {
+            state.wrong.push(format!("at {at}: {what}"));
+        }
+    }
+
+    pub(crate) fn said(&self, words: String) {
+        self.lock().last_words = Some(words);
+    }
+
+    pub(crate) fn last_words(&self) -> Option<String> {
+        self.lock().last_words.clone()
+    }
+
+    pub(crate) fn found(&self, key: KeyIndex, seen: Seen) {
+        self.lock().found.insert(key, seen);
+    }
+
+    pub(crate) fn all_found(&self) -> BTreeMap<KeyIndex, Seen> {
+        self.lock().found.clone()
+    }
+
+    pub(crate) fn all_wrong(&self) -> Vec<String> {
+        self.lock().wrong.clone()
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.lock().tally
+    }
+
+    pub(crate) fn history(&self) -> History {
+        History { events: self.lock().events.clone() }
+    }
+}
+
+impl State {
+    fn rename(&mut self, slot: usize) {
+        self.slots[slot].process = self.next_process;
+        self.next_process += 1;
+    }
+}

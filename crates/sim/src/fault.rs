@@ -1,0 +1,438 @@
+//! Faults: what goes wrong on purpose, how often, for how long, and how it is undone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use timestone_flash::{Fault as FlashFault, OpKind};
+use timestone_seda::simulated::VirtualTime;
+
+use crate::network::{LinkQuality, ProcessId};
+use crate::process::{Process, Role};
+use crate::seed::{Dice, Seed};
+use crate::world::World;
+
+/// The kinds of faults.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FaultKind {
+    /// A server's process ends at once and comes back; its devices lose what was not synced. Its peers' connections are reset.
+    Kill,
+    /// The same with its machine: nobody is told.
+    PowerCut,
+    /// A server's process stands still.
+    Pause,
+    /// A client dies, wherever in a commit it is, and another one takes its place.
+    ClientKill,
+    /// A client stands still.
+    ClientPause,
+    /// Two processes cannot reach each other.
+    Cut,
+    /// One process cannot reach another one, which can reach it.
+    CutOneWay,
+    /// A server is cut off from everybody.
+    Isolate,
+    /// The master's server is cut off from everybody.
+    MasterCut,
+    /// All servers of a region lose power together.
+    RegionLoss,
+    /// A connection breaks.
+    Break,
+    /// Segments are lost, and sent again later.
+    Loss,
+    /// The whole network is slow.
+    SlowNetwork,
+    /// A server's devices are slow.
+    SlowDisk,
+    /// The log's writes fail; the process is restarted afterwards.
+    LogFailure,
+    /// A sync, a program or an erase of a flash device fails; the process is restarted afterwards.
+    FlashFailure,
+    /// A read of a flash device fails once.
+    ReadFailure,
+    /// Devices have no room to grow.
+    Full,
+    /// A clock is set forward or back.
+    ClockJump,
+    /// A clock runs fast or slow.
+    ClockDrift,
+    /// A clock stands still.
+    ClockStop,
+}
+
+/// Every kind with the name that scenarios know it by.
+const KINDS: [(FaultKind, &str); 21] = [
+    (FaultKind::Kill, "kill"),
+    (FaultKind::PowerCut, "power-cut"),
+    (FaultKind::Pause, "pause"),
+    (FaultKind::ClientKill, "client-kill"),
+    (FaultKind::ClientPause, "client-pause"),
+    (FaultKind::Cut, "cut"),
+    (FaultKind::CutOneWay, "cut-one-way"),
+    (FaultKind::Isolate, "isolate"),
+    (FaultKind::MasterCut, "master-cut"),
+    (FaultKind::RegionLoss, "region-loss"),
+    (FaultKind::Break, "break"),
+    (FaultKind::Loss, "loss"),
+    (FaultKind::SlowNetwork, "slow-network"),
+    (FaultKind::SlowDisk, "slow-disk"),
+    (FaultKind::LogFailure, "log-failure"),
+    (FaultKind::FlashFailure, "flash-failure"),
+    (FaultKind::ReadFailure, "read-failure"),
+    (FaultKind::Full, "full"),
+    (FaultKind::ClockJump, "clock-jump"),
+    (FaultKind::ClockDrift, "clock-drift"),
+    (FaultKind::ClockStop, "clock-stop"),
+];
+
+impl FaultKind {
+    /// All kinds.
+    pub fn all() -> impl Iterator<Item = Self> {
+        KINDS.into_iter().map(|(kind, _)| kind)
+    }
+
+    /// The name that scenarios know it by.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        KINDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+    }
+
+    /// How long it lasts unless a scenario says otherwise.
+    #[must_use]
+    pub const fn usual_length(self) -> Duration {
+        match self {
+            Self::Kill | Self::PowerCut | Self::ClientKill | Self::LogFailure | Self::FlashFailure => {
+                Duration::from_millis(300)
+            }
+            Self::RegionLoss | Self::Full | Self::ClockDrift => Duration::from_secs(2),
+            Self::ClockStop => Duration::from_millis(200),
+            _ => Duration::from_millis(500),
+        }
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for FaultKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = KINDS.iter().find(|(_, name)| *name == text);
+        found.map(|(kind, _)| *kind).ok_or_else(|| {
+            let names: Vec<&str> = KINDS.iter().map(|(_, name)| *name).collect();
+            format!("there is no fault {text:?}; the kinds are {}", names.join(", "))
+        })
+    }
+}
+
+/// How often and how long a kind of fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// From one to the next, on average.
+    pub every: Duration,
+    /// How long it lasts, on average.
+    pub lasting: Duration,
+}
+
+/// What undoes a fault.
+#[derive(Clone, Copy, Debug)]
+enum Undo {
+    Heal(ProcessId, ProcessId),
+    Rejoin(ProcessId),
+    Network,
+    Disk(ProcessId),
+    Clock(ProcessId),
+    Reboot(ProcessId),
+    Room(ProcessId),
+}
+
+/// Injects faults into a world.
+#[derive(Debug)]
+pub(crate) struct Injector {
+    plans: Vec<(FaultKind, FaultPlan, Dice)>,
+    seed: Seed,
+    undos: Vec<Option<Undo>>,
+    fired: BTreeMap<FaultKind, u64>,
+    jump: Duration,
+    strikes: u64,
+}
+
+/// Tokens of looks that belong to the injector begin here; undoing begins at the other one.
+pub(crate) const FAULT_TOKENS: u64 = 1 << 32;
+const UNDO_TOKENS: u64 = 1 << 33;
+
+impl Injector {
+    pub(crate) fn new(plans: &BTreeMap<FaultKind, FaultPlan>, jump: Duration, seed: Seed) -> Self {
+        let plans = plans.iter().map(|(kind, plan)| (*kind, *plan, seed.derive(kind.name(), 0).dice())).collect();
+        Self { plans, seed, undos: Vec::new(), fired: BTreeMap::new(), jump, strikes: 0 }
+    }
+
+    pub(crate) const fn fired(&self) -> &BTreeMap<FaultKind, u64> {
+        &self.fired
+    }
+
+    /// Plans the first fault of each kind.
+    pub(crate) fn begin(&mut self, world: &mut World) {
+        for index in 0..self.plans.len() {
+            self.plan_next(world, index);
+        }
+    }
+
+    fn plan_next(&mut self, world: &mut World, index: usize) {
+        let (_, plan, dice) = &mut self.plans[index];
+        let every = plan.every.as_nanos() as u64;
+        let at = world.now().after(Duration::from_nanos(every / 4 + dice.below(every * 3 / 2 + 1)));
+        world.look_at(at, FAULT_TOKENS + index as u64);
+    }
+
+    /// Something of it is due. `on`: whether faults still strike.
+    pub(crate) fn look(&mut self, world: &mut World, token: u64, on: bool) {
+        if token >= UNDO_TOKENS {
+            if let Some(undo) = self.undos.get_mut((token - UNDO_TOKENS) as usize).and_then(Option::take) {
+                self.undo(world, undo);
+            }
+            return;
+        }
+        let index = (token - FAULT_TOKENS) as usize;
+        if !on || index >= self.plans.len() {
+            return;
+        }
+        let (kind, plan, mut dice) = self.plans[index].clone();
+        let length = plan.lasting.as_nanos() as u64;
+        let length = Duration::from_nanos(length / 2 + dice.below(length + 1));
+        let struck = self.strike(world, kind, length, &mut dice);
+        if struck {
+            *self.fired.entry(kind).or_default() += 1;
+        }
+        self.plans[index].2 = dice;
+        self.plan_next(world, index);
+    }
+
+    /// Ends all faults at once.
+    pub(crate) fn end_all(&mut self, world: &mut World) {
+        for undo in std::mem::take(&mut self.undos).into_iter().flatten() {
+            self.undo(world, undo);
+        }
+        world.heal(None);
+        world.fabric.set_quality(LinkQuality::default());
+        for index in 0..world.processes.len() {
+            world.processes[index].clock.repair();
+            let id = world.processes[index].id;
+            world.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
+            world.start_at(id, world.now());
+        }
+    }
+
+    fn undo_at(&mut self, world: &mut World, length: Duration, undo: Undo) {
+        self.undos.push(Some(undo));
+        let at = world.now().after(length);
+        world.look_at(at, UNDO_TOKENS + self.undos.len() as u64 - 1);
+    }
+
+    fn undo(&mut self, world: &mut World, undo: Undo) {
+        match undo {
+            Undo::Heal(from, to) => world.heal(Some((from, to))),
+            Undo::Rejoin(id) => {
+                for other in 0..world.processes.len() {
+                    let other = ProcessId(other as u32);
+                    world.heal(Some((id, other)));
+                    world.heal(Some((other, id)));
+                }
+            }
+            Undo::Network => world.fabric.set_quality(LinkQuality::default()),
+            Undo::Disk(id) => set_slowness(world, id, 1),
+            Undo::Clock(id) => world.processes[id.0 as usize].clock.repair(),
+            Undo::Reboot(id) => {
+                for disk in world.disks(id) {
+                    disk.fail_writes(false);
+                }
+                self.strikes += 1;
+                let seed = self.seed.derive("reboot", self.strikes);
+                world.kill(id, false, seed);
+                world.start_at(id, world.now().after(Duration::from_millis(10)));
+            }
+            Undo::Room(id) => set_full(world, id, false),
+        }
+    }
+
+    /// One of the processes that are up and pass the test.
+    fn target(world: &World, dice: &mut Dice, wanted: impl Fn(&Process) -> bool) -> Option<ProcessId> {
+        let up: Vec<ProcessId> = world
+            .processes
+            .iter()
+            .filter(|process| process.is_up() && !process.paused && wanted(process))
+            .map(|process| process.id)
+            .collect();
+        dice.pick(&up).copied()
+    }
+
+    /// Whether there was something to strike.
+    fn strike(&mut self, world: &mut World, kind: FaultKind, length: Duration, dice: &mut Dice) -> bool {
+        self.strikes += 1;
+        let seed = self.seed.derive("strike", self.strikes);
+        let until = world.now().after(length);
+        let is_client = |process: &Process| !process.is_server();
+        let wanted: &dyn Fn(&Process) -> bool = match kind {
+            FaultKind::ClientKill | FaultKind::ClientPause => &is_client,
+            FaultKind::Cut
+            | FaultKind::CutOneWay
+            | FaultKind::ClockJump
+            | FaultKind::ClockDrift
+            | FaultKind::ClockStop => &|_| true,
+            _ => &Process::is_server,
+        };
+        let Some(id) = Self::target(world, dice, wanted) else { return false };
+        match kind {
+            FaultKind::Kill | FaultKind::ClientKill | FaultKind::PowerCut => {
+                world.kill(id, kind == FaultKind::PowerCut, seed);
+                world.start_at(id, until);
+            }
+            FaultKind::RegionLoss => return self.lose_region(world, until, seed, dice),
+            FaultKind::Pause | FaultKind::ClientPause => world.pause(id, until),
+            FaultKind::Cut | FaultKind::CutOneWay => {
+                let Some(server) = Self::target(world, dice, Process::is_server).filter(|server| *server != id) else {
+                    return false;
+                };
+                world.trace.note(world.now(), id, &format!("is cut off from process {}", server.0));
+                let (from, to) = if dice.chance(0.5) { (id, server) } else { (server, id) };
+                world.fabric.cut(from, to);
+                self.undo_at(world, length, Undo::Heal(from, to));
+                if kind == FaultKind::Cut {
+                    world.fabric.cut(to, from);
+                    self.undo_at(world, length, Undo::Heal(to, from));
+                }
+            }
+            FaultKind::Isolate => self.isolate(world, id, length),
+            FaultKind::MasterCut => self.isolate(world, ProcessId(0), length),
+            FaultKind::Break => return world.break_connection(dice),
+            FaultKind::Loss | FaultKind::SlowNetwork => {
+                let quality = if kind == FaultKind::Loss {
+                    LinkQuality { loss: 0.02 + 0.1 * (dice.below(100) as f64 / 100.0), slowness: 1 }
+                } else {
+                    LinkQuality { loss: 0.0, slowness: dice.between(5, 100) as u32 }
+                };
+                world.trace.note(world.now(), id, &format!("the network is bad: {quality:?}"));
+                world.fabric.set_quality(quality);
+                self.undo_at(world, length, Undo::Network);
+            }
+            FaultKind::SlowDisk => {
+                world.trace.note(world.now(), id, "has slow disks");
+                set_slowness(world, id, dice.between(5, 200) as u32);
+                self.undo_at(world, length, Undo::Disk(id));
+            }
+            FaultKind::LogFailure => {
+                world.trace.note(world.now(), id, "cannot write its log");
+                world.disks(id).iter().for_each(|disk| disk.fail_writes(true));
+                self.undo_at(world, length, Undo::Reboot(id));
+            }
+            FaultKind::FlashFailure | FaultKind::ReadFailure => return self.fail_flash(world, id, kind, length, dice),
+            FaultKind::Full => {
+                world.trace.note(world.now(), id, "has full disks");
+                set_full(world, id, true);
+                self.undo_at(world, length, Undo::Room(id));
+            }
+            FaultKind::ClockJump => {
+                let most = self.jump.as_nanos() as u64;
+                let by = dice.between(most / 10, most) as i64;
+                let by = if dice.chance(0.5) { by } else { -by };
+                world.trace.note(world.now(), id, &format!("its clock jumps by {by} ns"));
+                world.processes[id.0 as usize].clock.jump(by);
+                self.undo_at(world, length, Undo::Clock(id));
+            }
+            FaultKind::ClockDrift => {
+                let ppm = dice.between(100, 20_000) as i64;
+                let ppm = if dice.chance(0.5) { ppm } else { -ppm };
+                world.trace.note(world.now(), id, &format!("its clock drifts by {ppm} ppm"));
+                world.processes[id.0 as usize].clock.drift(ppm);
+                self.undo_at(world, length, Undo::Clock(id));
+            }
+            FaultKind::ClockStop => {
+                world.trace.note(world.now(), id, "its clock stops");
+                world.processes[id.0 as usize].clock.stop();
+                self.undo_at(world, length, Undo::Clock(id));
+            }
+        }
+        true
+    }
+
+    fn isolate(&mut self, world: &mut World, id: ProcessId, length: Duration) {
+        world.trace.note(world.now(), id, "is cut off from everybody");
+        for other in (0..world.processes.len()).map(|other| ProcessId(other as u32)).filter(|other| *other != id) {
+            world.fabric.cut(id, other);
+            world.fabric.cut(other, id);
+        }
+        self.undo_at(world, length, Undo::Rejoin(id));
+    }
+
+    fn lose_region(&mut self, world: &mut World, until: VirtualTime, seed: Seed, dice: &mut Dice) -> bool {
+        let regions = world.config.regions.max(1);
+        let region = dice.below(u64::from(regions)) as u32;
+        let lost: Vec<ProcessId> = world
+            .processes
+            .iter()
+            .filter(|process| process.is_server() && process.is_up() && process.id.0 % regions == region)
+            .map(|process| process.id)
+            .collect();
+        for (index, &id) in (0u64..).zip(&lost) {
+            world.kill(id, true, seed.derive("region", index));
+            world.start_at(id, until);
+        }
+        !lost.is_empty()
+    }
+
+    fn fail_flash(
+        &mut self,
+        world: &mut World,
+        id: ProcessId,
+        kind: FaultKind,
+        length: Duration,
+        dice: &mut Dice,
+    ) -> bool {
+        let media = world.media(id);
+        let Some((_, medium)) = dice.pick(&media) else { return false };
+        if kind == FaultKind::ReadFailure {
+            world.trace.note(world.now(), id, "will fail to read a page");
+            medium.inject(FlashFault::Fail { kind: OpKind::Read, nth: dice.between(1, 5) as u32 });
+            return true;
+        }
+        let failing = [OpKind::Sync, OpKind::Program, OpKind::Erase];
+        let Some(&failing) = dice.pick(&failing) else { return false };
+        world.trace.note(world.now(), id, &format!("will fail a flash operation: {failing:?}"));
+        medium.inject(FlashFault::Fail { kind: failing, nth: 1 });
+        self.undo_at(world, length, Undo::Reboot(id));
+        true
+    }
+}
+
+fn set_slowness(world: &World, id: ProcessId, times: u32) {
+    if let Role::Server(server) = &world.processes[id.0 as usize].role {
+        server.premises.set_slowness(times);
+    }
+}
+
+fn set_full(world: &World, id: ProcessId, full: bool) {
+    for (_, medium) in world.media(id) {
+        medium.set_full(full);
+    }
+    for disk in world.disks(id) {
+        disk.limit_space(full.then_some(0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_reads_back_as_it_is_named() {
+        for kind in FaultKind::all() {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        let error = "earthquake".parse::<FaultKind>().unwrap_err();
+        assert!(error.contains("\"earthquake\"") && error.contains("power-cut"), "{error}");
+    }
+}

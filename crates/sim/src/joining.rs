@@ -1,0 +1,167 @@
+//! A server that joins its cluster: a process of its own kind, until the master has answered.
+//!
+//! ```text
+//!   dial ─► hello ─► register ─► client ids ─► (the world builds the server's stages)
+//!    ▲                    └── lost, refused connection, silence: again after a pause ──┐
+//!    └───────────────────────────────────────────────────────────────────────────────┘
+//! ```
+//! What the real process does on a blocking socket before its stages run, this stage does over the same exchange.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use timestone_seda::{
+    Break, ConnectionView, Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage, Network, Origin, Parcel,
+    ParcelEvent, Protocol, Split, Stage, StageId,
+};
+use timestone_server::{JoinStep, Joining, Registration};
+use timestone_types::Timestamp;
+use timestone_wire::frame_length;
+
+const NET: StageId = StageId::new(0);
+const JOIN: StageId = StageId::new(1);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(250);
+/// An attempt that is not answered for this long is given up.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What its two stages tell each other.
+#[derive(Debug)]
+pub(crate) enum JoinEvent {
+    Net(NetEvent),
+    Command(NetCommand),
+}
+
+impl ParcelEvent for JoinEvent {
+    fn from_net(event: NetEvent) -> Self {
+        Self::Net(event)
+    }
+
+    fn from_command(command: NetCommand) -> Self {
+        Self::Command(command)
+    }
+
+    fn into_command(self) -> Result<NetCommand, Self> {
+        if let Self::Command(command) = self { Ok(command) } else { Err(self) }
+    }
+}
+
+/// What came of it, once it is there.
+pub(crate) type Outcome = Arc<Mutex<Option<Result<Registration, String>>>>;
+
+struct Frames;
+
+impl Protocol for Frames {
+    fn split(&mut self, _connection: &ConnectionView, bytes: &[u8]) -> Split {
+        match frame_length(bytes) {
+            Ok(Some(length)) if length <= bytes.len() => Split::Frame { length, to: JOIN },
+            Ok(Some(needed)) => Split::Incomplete { needed },
+            Ok(None) => Split::Incomplete { needed: 4 },
+            Err(_) => Split::Broken,
+        }
+    }
+
+    fn busy(&mut self, _connection: &ConnectionView, _frame: &[u8], _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn refuse(&mut self, _connection: &ConnectionView, _reason: Break, _rest: &[u8], _out: &mut Vec<u8>) {}
+}
+
+struct JoinStage {
+    master: SocketAddr,
+    joining: Joining,
+    attempt: Option<Joining>,
+    origin: Option<Origin>,
+    dials: u64,
+    again_at: Timestamp,
+    outcome: Outcome,
+}
+
+impl JoinStage {
+    fn send(&self, ctx: &mut Context<'_, JoinEvent>, origin: Origin, bytes: Vec<u8>) {
+        // The net stage is on the same thread; what does not fit its queue is asked again in the next attempt.
+        let _ = ctx.send(NET, JoinEvent::Command(NetCommand::Send(Parcel::new(origin, bytes))));
+    }
+
+    fn give_up(&mut self, ctx: &mut Context<'_, JoinEvent>) {
+        if let Some(origin) = self.origin.take() {
+            let _ = ctx.send(NET, JoinEvent::Command(NetCommand::Abort(origin)));
+        }
+        self.attempt = None;
+        self.again_at = ctx.now().saturating_add(PAUSE);
+    }
+}
+
+impl Stage<JoinEvent> for JoinStage {
+    fn name(&self) -> &str {
+        "join"
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, JoinEvent>, events: &mut VecDeque<JoinEvent>) {
+        while let Some(event) = events.pop_front() {
+            match event {
+                JoinEvent::Net(NetEvent::Connected(view)) => {
+                    let mut joining = self.joining.clone();
+                    let bytes = joining.begin();
+                    self.attempt = Some(joining);
+                    self.origin = Some(view.origin);
+                    self.send(ctx, view.origin, bytes);
+                }
+                JoinEvent::Net(NetEvent::Parcel(parcel)) if Some(parcel.origin) == self.origin => {
+                    let Some(attempt) = &mut self.attempt else { continue };
+                    let done = match attempt.answered(&parcel.bytes) {
+                        Ok(JoinStep::Send(bytes)) => {
+                            self.send(ctx, parcel.origin, bytes);
+                            continue;
+                        }
+                        Ok(JoinStep::Joined(registration)) => Ok(registration),
+                        Err(words) => Err(words),
+                    };
+                    *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+                    self.give_up(ctx);
+                }
+                JoinEvent::Net(NetEvent::Disconnected { .. } | NetEvent::DialFailed { .. }) => self.give_up(ctx),
+                JoinEvent::Net(_) | JoinEvent::Command(_) => {}
+            }
+        }
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, JoinEvent>) {
+        if ctx.now() < self.again_at {
+            return;
+        }
+        self.give_up(ctx);
+        self.again_at = ctx.now().saturating_add(PATIENCE);
+        self.dials += 1;
+        let dial = NetCommand::Dial { dial: DialId::new(self.dials), address: self.master, owner: JOIN };
+        let _ = ctx.send(NET, JoinEvent::Command(dial));
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        Some(self.again_at)
+    }
+}
+
+/// The stages of a process that joins the cluster of the master at `master`.
+pub(crate) fn stages(
+    master: SocketAddr,
+    joining: Joining,
+    network: Arc<dyn Network>,
+) -> (Vec<Box<dyn Stage<JoinEvent>>>, Layout, Outcome) {
+    let outcome = Outcome::default();
+    let config = NetConfig { name: "join-net".to_owned(), owner: Some(JOIN), network, ..NetConfig::default() };
+    let stage = JoinStage {
+        master,
+        joining,
+        attempt: None,
+        origin: None,
+        dials: 0,
+        again_at: Timestamp::ZERO,
+        outcome: Arc::clone(&outcome),
+    };
+    let stages: Vec<Box<dyn Stage<JoinEvent>>> = vec![Box::new(NetStage::new(Frames, config)), Box::new(stage)];
+    (stages, Layout::single(2), outcome)
+}

@@ -1,0 +1,45 @@
+//! The deterministic simulator: whole clusters of the real stages, clients, logs and devices under one virtual clock and one seed.
+//!
+//! ```text
+//!   scenario (TOML) + seed ─► swarm: the world to build ─► run: set up, load, faults, settle, audit ─► checks ─► RunReport
+//!                                                            │
+//!       world ── queue of (time, number) ── process ── SimulatedRuntime: the stages that production runs
+//!         ├─ network: byte streams, late, cut, reset            ├─ premises: flash and log devices in memory, power cuts
+//!         ├─ clock: skewed, drifting, jumping, stopped          └─ trace: a hash of all events, and words where wanted
+//!         └─ fault: what goes wrong, and how it is undone
+//! ```
+//! One thread, one root seed ([`Seed::derive`] says how everything's own seed comes from it), no real clock. Two runs of one seed
+//! are the same, event for event: [`RunReport::trace_hash`] proves it.
+//!
+//! What is deliberately absent: a second implementation of anything under test; real time (whoever runs it measures); files.
+//! Source: docs/design/simulator.md.
+
+mod board;
+mod check;
+mod clock;
+mod cost;
+mod error;
+mod fault;
+mod joining;
+mod network;
+mod premises;
+mod process;
+mod run;
+mod scenario;
+mod seed;
+mod session;
+mod swarm;
+mod trace;
+mod words;
+mod world;
+
+pub use board::Tally;
+pub use check::Finding;
+pub use cost::Costs;
+pub use error::SimError;
+pub use fault::{FaultKind, FaultPlan};
+pub use network::{LinkModel, LinkQuality, ProcessId};
+pub use run::{RunOptions, RunReport, run};
+pub use scenario::{ClusterPart, FaultPart, Kind, NetworkPart, Scenario, Span, StoragePart, SwarmPart, WorkloadPart};
+pub use seed::{Dice, Seed};
+pub use trace::TraceLine;

@@ -1,0 +1,560 @@
+//! The virtual network: byte streams between processes, as TCP shows them.
+//!
+//! ```text
+//!   write ─► out ── the turn ends: flush ─► segment ── latency, bandwidth, loss ─► (world's queue) ─► inbound ─► read
+//!              ▲                              └─ link cut: held back until it heals, or the connection times out
+//!              └───── window: what is written and not yet read by the peer is bounded ◄──────────────────┘
+//! ```
+//!
+//! The system under test speaks TCP, so what a network can do to it is what TCP lets through: bytes of a stream are late, in order,
+//! or the stream breaks. Loss is therefore a delay (retransmission) of everything behind it; duplicated and reordered packets
+//! are invisible. Duplicate, lost and reordered *messages* do occur, and are provoked: through connections that break, dial anew and
+//! repeat what was not answered, while the old connection's messages still arrive. A one-way cut holds back one direction only.
+//!
+//! # Invariants
+//! - The bytes of one direction arrive in order, exactly once, up to a reset.
+//! - A reset destroys what is under way in both directions.
+//! - Nothing here is drawn except in [`Fabric::flush`] and [`Fabric::deliver`], in the order of virtual time.
+
+mod link;
+mod stream;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use timestone_seda::simulated::VirtualTime;
+use timestone_seda::{Readiness, Seat};
+
+pub use link::{LinkModel, LinkQuality};
+pub(crate) use stream::HostNetwork;
+
+use crate::seed::{Dice, Seed};
+
+/// Bytes that may be written to one direction of a connection and not be read yet.
+const WINDOW: usize = 512 * 1024;
+/// A connection whose bytes get nowhere for this long is given up by its sender.
+const STALL_TIMEOUT: Duration = Duration::from_secs(15);
+/// The first retransmission of a lost segment comes after this long; each further one after twice the time.
+const RETRANSMIT: Duration = Duration::from_millis(200);
+
+/// A process, by its number in the world.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ProcessId(pub u32);
+
+/// The address of a process.
+pub(crate) fn address_of(process: ProcessId, port: u16) -> SocketAddr {
+    let [_, high, middle, low] = process.0.to_be_bytes();
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, high, middle, low)), port)
+}
+
+/// The process at an address.
+fn process_at(address: SocketAddr) -> Option<ProcessId> {
+    match address.ip() {
+        IpAddr::V4(ip) => {
+            let [first, high, middle, low] = ip.octets();
+            (first == 10).then(|| ProcessId(u32::from_be_bytes([0, high, middle, low])))
+        }
+        IpAddr::V6(_) => None,
+    }
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct EndId(u32);
+
+/// Something that arrives.
+#[derive(Debug)]
+pub(crate) enum Packet {
+    /// A connection is asked for by `from`.
+    Syn { from: EndId, address: SocketAddr },
+    /// It stands.
+    SynAck { to: EndId },
+    /// Bytes; `last`: and nothing after them.
+    Data { from: EndId, to: EndId, bytes: Vec<u8>, last: bool },
+    /// The peer has read: there is room again.
+    Credit { to: EndId },
+    /// The stream is broken.
+    Reset { to: EndId },
+    /// Looks whether a held-back stream has timed out.
+    Timeout { to: EndId, since: VirtualTime },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Connecting,
+    Open,
+    Refused,
+    Reset,
+}
+
+#[derive(Debug)]
+struct End {
+    process: ProcessId,
+    far: ProcessId,
+    peer: Option<EndId>,
+    seat: Option<Seat>,
+    phase: Phase,
+    inbound: VecDeque<u8>,
+    inbound_last: bool,
+    out: Vec<u8>,
+    out_last: bool,
+    closed: bool,
+    shut: bool,
+    /// Asked for by this process: the address dialled, until the request has left.
+    dialling: Option<SocketAddr>,
+    listed: bool,
+    /// Written and not yet read by the peer.
+    unread: usize,
+    blocked: bool,
+    owes_credit: bool,
+    last_arrival: VirtualTime,
+    link_free_at: VirtualTime,
+    held: Vec<Packet>,
+    held_since: Option<VirtualTime>,
+}
+
+#[derive(Debug)]
+struct Listening {
+    process: ProcessId,
+    backlog: VecDeque<(EndId, SocketAddr)>,
+    seat: Option<Seat>,
+}
+
+/// All of the network.
+#[derive(Debug)]
+pub(crate) struct State {
+    ends: Vec<Option<Box<End>>>,
+    listeners: BTreeMap<SocketAddr, Listening>,
+    /// Ends with something to send at the end of the turn.
+    dirty: Vec<EndId>,
+    credits: Vec<EndId>,
+    ready: Vec<(ProcessId, Seat, Readiness)>,
+    /// Processes that answer nothing, not even with a reset: their machine is off.
+    silent: Vec<ProcessId>,
+    cuts: Vec<(ProcessId, ProcessId)>,
+    links: LinkModel,
+    dice: Dice,
+    /// How many resets, cut segments and retransmissions there were.
+    pub(crate) resets: u64,
+    pub(crate) retransmissions: u64,
+    pub(crate) bytes: u64,
+}
+
+impl State {
+    fn end(&mut self, id: EndId) -> Option<&mut End> {
+        self.ends.get_mut(id.0 as usize)?.as_deref_mut()
+    }
+
+    fn add(&mut self, end: End) -> EndId {
+        let id = EndId(u32::try_from(self.ends.len()).unwrap_or(u32::MAX));
+        self.ends.push(Some(Box::new(end)));
+        id
+    }
+
+    fn list(&mut self, id: EndId) {
+        if let Some(end) = self.end(id)
+            && !std::mem::replace(&mut end.listed, true)
+        {
+            self.dirty.push(id);
+        }
+    }
+
+    fn tell(&mut self, id: EndId, readable: bool, writable: bool) {
+        let Some(end) = self.ends.get(id.0 as usize).and_then(Option::as_deref) else { return };
+        let Some(seat) = end.seat else { return };
+        let broken = matches!(end.phase, Phase::Reset | Phase::Refused);
+        let readiness = Readiness {
+            token: seat.token,
+            readable: readable || broken,
+            writable: writable || broken,
+            read_closed: end.inbound_last || broken,
+            write_closed: broken,
+        };
+        self.ready.push((end.process, seat, readiness));
+    }
+
+    fn is_cut(&self, from: ProcessId, to: ProcessId) -> bool {
+        !self.cuts.is_empty() && self.cuts.contains(&(from, to))
+    }
+
+    /// Breaks one end; its owner learns it.
+    fn reset(&mut self, id: EndId) {
+        let Some(end) = self.end(id) else { return };
+        if end.closed {
+            self.ends[id.0 as usize] = None;
+            return;
+        }
+        if matches!(end.phase, Phase::Reset | Phase::Refused) {
+            return;
+        }
+        end.phase = if end.phase == Phase::Connecting { Phase::Refused } else { Phase::Reset };
+        end.inbound.clear();
+        end.out.clear();
+        end.held.clear();
+        self.resets += 1;
+        self.tell(id, true, true);
+    }
+}
+
+/// A handle on the network.
+#[derive(Clone, Debug)]
+pub(crate) struct Fabric {
+    state: Arc<Mutex<State>>,
+}
+
+impl Fabric {
+    pub(crate) fn new(links: LinkModel, seed: Seed) -> Self {
+        let state = State {
+            ends: Vec::new(),
+            listeners: BTreeMap::new(),
+            dirty: Vec::new(),
+            credits: Vec::new(),
+            ready: Vec::new(),
+            silent: Vec::new(),
+            cuts: Vec::new(),
+            links,
+            dice: seed.dice(),
+            resets: 0,
+            retransmissions: 0,
+            bytes: 0,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what became ready.
+    pub(crate) fn take_ready(&self, into: &mut Vec<(ProcessId, Seat, Readiness)>) {
+        into.append(&mut self.lock().ready);
+    }
+
+    /// Sends off what was written during a turn that ends at `at`; `later` is told each packet and when it arrives.
+    pub(crate) fn flush(&self, at: VirtualTime, mut later: impl FnMut(VirtualTime, Packet)) {
+        let mut state = self.lock();
+        if state.dirty.is_empty() && state.credits.is_empty() {
+            return;
+        }
+        for id in std::mem::take(&mut state.dirty) {
+            state.send_off(id, at, &mut later);
+        }
+        for id in std::mem::take(&mut state.credits) {
+            let Some(end) = state.end(id) else { continue };
+            end.owes_credit = false;
+            let (from, to, peer) = (end.process, end.far, end.peer);
+            if let Some(peer) = peer {
+                let latency = state.latency(from, to);
+                later(at.after(latency), Packet::Credit { to: peer });
+            }
+        }
+    }
+
+    /// A packet has arrived.
+    pub(crate) fn deliver(&self, at: VirtualTime, packet: Packet, mut later: impl FnMut(VirtualTime, Packet)) {
+        let mut state = self.lock();
+        match packet {
+            Packet::Syn { from, address } => state.asked(from, address, at, &mut later),
+            Packet::SynAck { to } => {
+                if let Some(end) = state.end(to).filter(|end| end.phase == Phase::Connecting) {
+                    end.phase = Phase::Open;
+                    let readable = !end.inbound.is_empty();
+                    state.tell(to, readable, true);
+                }
+            }
+            Packet::Data { from, to, bytes, last } => state.arrived(from, to, &bytes, last, at, &mut later),
+            Packet::Credit { to } => {
+                if let Some(end) = state.end(to)
+                    && end.blocked
+                    && end.unread <= WINDOW / 2
+                {
+                    end.blocked = false;
+                    state.tell(to, false, true);
+                }
+            }
+            Packet::Reset { to } => state.reset(to),
+            Packet::Timeout { to, since } => {
+                if let Some(end) = state.end(to).filter(|end| end.held_since == Some(since)) {
+                    let peer = end.peer;
+                    state.reset(to);
+                    if let Some(peer) = peer {
+                        // The other side hears nothing of it while the link is cut; afterwards its bytes meet no connection.
+                        if let Some(end) = state.end(peer) {
+                            end.peer = None;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Cuts a link in one direction.
+    pub(crate) fn cut(&self, from: ProcessId, to: ProcessId) {
+        let mut state = self.lock();
+        if !state.is_cut(from, to) {
+            state.cuts.push((from, to));
+        }
+    }
+
+    /// Heals a link in one direction, or all when none is named.
+    pub(crate) fn heal(
+        &self,
+        link: Option<(ProcessId, ProcessId)>,
+        at: VirtualTime,
+        mut later: impl FnMut(VirtualTime, Packet),
+    ) {
+        let mut state = self.lock();
+        state.cuts.retain(|cut| link.is_some_and(|link| link != *cut));
+        for index in 0..state.ends.len() {
+            let id = EndId(index as u32);
+            let Some(end) = state.end(id).filter(|end| end.held_since.is_some()) else { continue };
+            let (from, to, since) = (end.process, end.far, end.held_since);
+            if state.is_cut(from, to) {
+                continue;
+            }
+            // The next retransmission gets through; its pause has doubled meanwhile.
+            let waited = since.map_or(Duration::ZERO, |since| at.since(since)).max(RETRANSMIT);
+            let pause = Duration::from_nanos(state.dice.below(waited.as_nanos() as u64 / 2 + 1));
+            let held = state.end(id).map(|end| {
+                end.held_since = None;
+                std::mem::take(&mut end.held)
+            });
+            for packet in held.into_iter().flatten() {
+                let arrival = state.arrival(id, at.after(pause), 0);
+                later(arrival, packet);
+            }
+        }
+    }
+
+    /// Breaks a connection drawn by `dice`, at both ends. Whether there was one.
+    pub(crate) fn break_one(&self, dice: &mut Dice) -> bool {
+        let mut state = self.lock();
+        let is_open = |end: &Option<Box<End>>| {
+            end.as_deref().is_some_and(|end| end.phase == Phase::Open && !end.closed && end.peer.is_some())
+        };
+        let open: Vec<u32> =
+            (0u32..).zip(&state.ends).filter(|(_, end)| is_open(end)).map(|(index, _)| index).collect();
+        let Some(&index) = dice.pick(&open) else { return false };
+        let peer = state.end(EndId(index)).and_then(|end| end.peer);
+        state.reset(EndId(index));
+        if let Some(peer) = peer {
+            state.reset(peer);
+        }
+        true
+    }
+
+    /// A process has ended. Its peers get resets, unless its machine is gone as well (`silent`).
+    pub(crate) fn end_process(
+        &self,
+        process: ProcessId,
+        silent: bool,
+        at: VirtualTime,
+        mut later: impl FnMut(VirtualTime, Packet),
+    ) {
+        let mut state = self.lock();
+        state.listeners.retain(|_, listening| listening.process != process);
+        for index in 0..state.ends.len() {
+            let owned = state.ends[index].as_deref().is_some_and(|end| end.process == process);
+            if !owned {
+                continue;
+            }
+            let Some(end) = state.ends[index].take() else { continue };
+            let Some(peer) = end.peer else { continue };
+            if let Some(far) = state.end(peer) {
+                far.peer = None;
+            }
+            if !silent && !state.is_cut(process, end.far) {
+                let latency = state.latency(process, end.far);
+                later(at.after(latency), Packet::Reset { to: peer });
+            }
+        }
+        state.ready.retain(|(owner, ..)| *owner != process);
+        if silent {
+            state.silent.push(process);
+        }
+    }
+
+    /// A process has begun again.
+    pub(crate) fn begin_process(&self, process: ProcessId) {
+        self.lock().silent.retain(|silent| *silent != process);
+    }
+
+    /// Sets how good all links are.
+    pub(crate) fn set_quality(&self, quality: LinkQuality) {
+        self.lock().links.quality = quality;
+    }
+
+    pub(crate) fn host(&self, process: ProcessId, meter: timestone_seda::simulated::Meter) -> HostNetwork {
+        HostNetwork::new(self.clone(), process, meter)
+    }
+}
+
+type Later<'a> = &'a mut dyn FnMut(VirtualTime, Packet);
+
+impl State {
+    fn latency(&mut self, from: ProcessId, to: ProcessId) -> Duration {
+        let Self { links, dice, .. } = self;
+        links.latency(from, to, dice)
+    }
+
+    /// When something of `bytes` bytes that leaves an end at `at` arrives: never before what left earlier.
+    fn arrival(&mut self, id: EndId, at: VirtualTime, bytes: usize) -> VirtualTime {
+        let Some((from, to)) = self.end(id).map(|end| (end.process, end.far)) else { return at };
+        let mut latency = self.latency(from, to);
+        let mut pause = RETRANSMIT;
+        while self.dice.chance(self.links.quality.loss) && pause < STALL_TIMEOUT {
+            latency += pause;
+            pause *= 2;
+            self.retransmissions += 1;
+        }
+        let sending = self.links.sending(bytes);
+        let Some(end) = self.end(id) else { return at };
+        end.link_free_at = end.link_free_at.max(at).after(sending);
+        let arrival = end.link_free_at.after(latency).max(end.last_arrival);
+        end.last_arrival = arrival;
+        arrival
+    }
+
+    /// Sends, or holds back where the link is cut.
+    fn transmit(&mut self, id: EndId, at: VirtualTime, bytes: usize, packet: Packet, later: Later<'_>) {
+        let Some((from, to)) = self.end(id).map(|end| (end.process, end.far)) else { return };
+        let cut = self.is_cut(from, to);
+        let Some(end) = self.end(id) else { return };
+        if cut || !end.held.is_empty() {
+            end.held.push(packet);
+            if end.held_since.is_none() {
+                end.held_since = Some(at);
+                later(at.after(STALL_TIMEOUT), Packet::Timeout { to: id, since: at });
+            }
+            return;
+        }
+        let arrival = self.arrival(id, at, bytes);
+        later(arrival, packet);
+    }
+
+    fn send_off(&mut self, id: EndId, at: VirtualTime, later: Later<'_>) {
+        let Some(end) = self.end(id) else { return };
+        end.listed = false;
+        if let Some(address) = end.dialling.take() {
+            self.transmit(id, at, 0, Packet::Syn { from: id, address }, later);
+            return;
+        }
+        let Some(end) = self.end(id) else { return };
+        let (peer, closed) = (end.peer, end.closed);
+        let bytes = std::mem::take(&mut end.out);
+        let last = end.shut && !std::mem::replace(&mut end.out_last, end.shut);
+        let unread = !end.inbound.is_empty();
+        self.bytes += bytes.len() as u64;
+        let Some(peer) = peer else {
+            // Nobody is there any more: the bytes come back as a reset.
+            let (from, to) = self.end(id).map_or((ProcessId(0), ProcessId(0)), |end| (end.process, end.far));
+            if closed {
+                self.ends[id.0 as usize] = None;
+            } else if !bytes.is_empty() && !self.silent.contains(&to) && !self.is_cut(to, from) {
+                let back = self.latency(from, to) + self.latency(to, from);
+                later(at.after(back), Packet::Reset { to: id });
+            }
+            return;
+        };
+        if closed && unread {
+            // As the operating system does: closing a socket with unread input resets the stream.
+            self.transmit(id, at, 0, Packet::Reset { to: peer }, later);
+            self.ends[id.0 as usize] = None;
+        } else if !bytes.is_empty() || last {
+            let length = bytes.len();
+            self.transmit(id, at, length, Packet::Data { from: id, to: peer, bytes, last }, later);
+        }
+    }
+
+    /// A connection is asked for.
+    fn asked(&mut self, from: EndId, address: SocketAddr, at: VirtualTime, later: Later<'_>) {
+        let Some(dialler) = self.end(from) else { return };
+        let (process, far) = (dialler.process, dialler.far);
+        if self.silent.contains(&far) || self.is_cut(far, process) {
+            return;
+        }
+        let back = self.latency(far, process);
+        let Some(listening) = self.listeners.get(&address).map(|listening| (listening.process, listening.seat)) else {
+            later(at.after(back), Packet::Reset { to: from });
+            return;
+        };
+        let (owner, seat) = listening;
+        let end = self.add(End {
+            process: owner,
+            far: process,
+            peer: Some(from),
+            phase: Phase::Open,
+            ..End::new(owner, process)
+        });
+        if let Some(dialler) = self.end(from) {
+            dialler.peer = Some(end);
+        }
+        let peer_address = address_of(process, 40_000);
+        if let Some(listening) = self.listeners.get_mut(&address) {
+            listening.backlog.push_back((end, peer_address));
+        }
+        if let Some(seat) = seat {
+            let readiness = Readiness {
+                token: seat.token,
+                readable: true,
+                writable: false,
+                read_closed: false,
+                write_closed: false,
+            };
+            self.ready.push((owner, seat, readiness));
+        }
+        self.transmit(end, at, 0, Packet::SynAck { to: from }, later);
+    }
+
+    fn arrived(&mut self, from: EndId, to: EndId, bytes: &[u8], last: bool, at: VirtualTime, later: Later<'_>) {
+        if let Some(end) = self.end(to).filter(|end| !end.closed && end.phase != Phase::Reset) {
+            end.inbound.extend(bytes);
+            end.inbound_last |= last;
+            self.tell(to, true, false);
+            return;
+        }
+        // Nobody reads here any more: the sender is told so, unless nobody is left who could tell.
+        let Some((process, far)) = self.end(from).map(|sender| (sender.process, sender.far)) else { return };
+        if !bytes.is_empty() && !self.silent.contains(&far) && !self.is_cut(far, process) {
+            let back = self.latency(far, process);
+            later(at.after(back), Packet::Reset { to: from });
+        }
+        if last && self.end(to).is_some_and(|end| end.closed) {
+            self.ends[to.0 as usize] = None;
+        }
+    }
+}
+
+impl End {
+    fn new(process: ProcessId, far: ProcessId) -> Self {
+        Self {
+            process,
+            far,
+            peer: None,
+            seat: None,
+            phase: Phase::Connecting,
+            inbound: VecDeque::new(),
+            inbound_last: false,
+            out: Vec::new(),
+            out_last: false,
+            closed: false,
+            shut: false,
+            dialling: None,
+            listed: false,
+            unread: 0,
+            blocked: false,
+            owes_credit: false,
+            last_arrival: VirtualTime::ZERO,
+            link_free_at: VirtualTime::ZERO,
+            held: Vec::new(),
+            held_since: None,
+        }
+    }
+}
+
+fn would_block() -> io::Error {
+    io::ErrorKind::WouldBlock.into()
+}

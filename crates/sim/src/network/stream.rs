@@ -1,0 +1,253 @@
+//! What a process's net stages hold of the network: listeners and streams that look like sockets.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use timestone_seda::simulated::Meter;
+use timestone_seda::{Listener, ListenerSocket, Network, Readiness, Seat, Stream, StreamSocket};
+
+use super::{End, EndId, Fabric, Listening, Phase, ProcessId, WINDOW, process_at, would_block};
+
+/// What a system call on a socket costs.
+const CALL: Duration = Duration::from_nanos(1_500);
+/// What a KiB through a socket costs.
+const PER_KIB: Duration = Duration::from_nanos(150);
+
+/// The network as one process sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct HostNetwork {
+    fabric: Fabric,
+    process: ProcessId,
+    meter: Meter,
+}
+
+impl HostNetwork {
+    pub(super) const fn new(fabric: Fabric, process: ProcessId, meter: Meter) -> Self {
+        Self { fabric, process, meter }
+    }
+}
+
+impl Network for HostNetwork {
+    fn listen(&self, address: SocketAddr) -> io::Result<Listener> {
+        let mut state = self.fabric.lock();
+        if state.listeners.contains_key(&address) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let listening = Listening { process: self.process, backlog: Default::default(), seat: None };
+        state.listeners.insert(address, listening);
+        Ok(Listener::Given(Box::new(SimListener {
+            fabric: self.fabric.clone(),
+            process: self.process,
+            address,
+            meter: self.meter.clone(),
+        })))
+    }
+
+    fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
+        self.meter.charge(CALL * 3);
+        let far = process_at(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let mut state = self.fabric.lock();
+        let end = state.add(End { dialling: Some(address), ..End::new(self.process, far) });
+        state.list(end);
+        drop(state);
+        Ok(Stream::Given(Box::new(SimStream { fabric: self.fabric.clone(), end, meter: self.meter.clone() })))
+    }
+}
+
+#[derive(Debug)]
+struct SimListener {
+    fabric: Fabric,
+    process: ProcessId,
+    address: SocketAddr,
+    meter: Meter,
+}
+
+impl ListenerSocket for SimListener {
+    fn local_address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn register(&mut self, seat: Seat) {
+        let mut state = self.fabric.lock();
+        let Some(listening) = state.listeners.get_mut(&self.address) else { return };
+        listening.seat = Some(seat);
+        if !listening.backlog.is_empty() {
+            let readiness = Readiness {
+                token: seat.token,
+                readable: true,
+                writable: false,
+                read_closed: false,
+                write_closed: false,
+            };
+            state.ready.push((self.process, seat, readiness));
+        }
+    }
+
+    fn deregister(&mut self) {
+        if let Some(listening) = self.fabric.lock().listeners.get_mut(&self.address) {
+            listening.seat = None;
+        }
+    }
+
+    fn accept(&mut self) -> io::Result<(Stream, SocketAddr)> {
+        self.meter.charge(CALL);
+        let mut state = self.fabric.lock();
+        let next = state.listeners.get_mut(&self.address).and_then(|listening| listening.backlog.pop_front());
+        drop(state);
+        let (end, peer) = next.ok_or_else(would_block)?;
+        let stream = SimStream { fabric: self.fabric.clone(), end, meter: self.meter.clone() };
+        Ok((Stream::Given(Box::new(stream)), peer))
+    }
+}
+
+impl Drop for SimListener {
+    fn drop(&mut self) {
+        let mut state = self.fabric.lock();
+        if state.listeners.get(&self.address).is_some_and(|listening| listening.process == self.process) {
+            state.listeners.remove(&self.address);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct SimStream {
+    fabric: Fabric,
+    end: EndId,
+    meter: Meter,
+}
+
+fn reset() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
+}
+
+fn per_bytes(bytes: usize) -> Duration {
+    CALL + PER_KIB * u32::try_from(bytes / 1024).unwrap_or(u32::MAX)
+}
+
+impl Read for SimStream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.fabric.lock();
+        let end = state.end(self.end).ok_or_else(reset)?;
+        if end.phase == Phase::Reset {
+            return Err(reset());
+        }
+        let bytes = end.inbound.read(into)?;
+        self.meter.charge(per_bytes(bytes));
+        if bytes == 0 && !into.is_empty() {
+            return if end.inbound_last { Ok(0) } else { Err(would_block()) };
+        }
+        let (peer, owes) = (end.peer, std::mem::replace(&mut end.owes_credit, true));
+        if let Some(peer) = peer {
+            let was_full = state.end(peer).is_some_and(|peer| {
+                peer.unread = peer.unread.saturating_sub(bytes);
+                peer.blocked
+            });
+            if was_full && !owes {
+                state.credits.push(self.end);
+            } else if let Some(end) = state.end(self.end) {
+                end.owes_credit = owes;
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+impl Write for SimStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut state = self.fabric.lock();
+        let end = state.end(self.end).ok_or_else(reset)?;
+        if end.phase != Phase::Open || end.shut {
+            return Err(reset());
+        }
+        let room = WINDOW.saturating_sub(end.unread).min(bytes.len());
+        if room == 0 && !bytes.is_empty() {
+            end.blocked = true;
+            return Err(would_block());
+        }
+        end.blocked |= room < bytes.len();
+        end.unread += room;
+        end.out.extend_from_slice(&bytes[..room]);
+        state.list(self.end);
+        self.meter.charge(per_bytes(room));
+        Ok(room)
+    }
+
+    fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        let mut written = 0;
+        for slice in slices.iter().filter(|slice| !slice.is_empty()) {
+            match self.write(slice) {
+                Ok(bytes) => {
+                    written += bytes;
+                    if bytes < slice.len() {
+                        break;
+                    }
+                }
+                Err(error) if written == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl StreamSocket for SimStream {
+    fn register(&mut self, seat: Seat) {
+        let mut state = self.fabric.lock();
+        let Some(end) = state.end(self.end) else { return };
+        end.seat = Some(seat);
+        let (decided, readable) = (end.phase != Phase::Connecting, !end.inbound.is_empty() || end.inbound_last);
+        if decided {
+            state.tell(self.end, readable, true);
+        }
+    }
+
+    fn deregister(&mut self) {
+        if let Some(end) = self.fabric.lock().end(self.end) {
+            end.seat = None;
+        }
+    }
+
+    fn connected(&self) -> io::Result<()> {
+        match self.fabric.lock().end(self.end).map(|end| end.phase) {
+            Some(Phase::Open) => Ok(()),
+            Some(Phase::Connecting) => Err(io::ErrorKind::NotConnected.into()),
+            Some(Phase::Refused) => Err(io::ErrorKind::ConnectionRefused.into()),
+            Some(Phase::Reset) | None => Err(reset()),
+        }
+    }
+
+    fn shut_write(&mut self) -> io::Result<()> {
+        let mut state = self.fabric.lock();
+        let end = state.end(self.end).ok_or_else(reset)?;
+        if end.phase != Phase::Open {
+            return Err(reset());
+        }
+        end.shut = true;
+        state.list(self.end);
+        Ok(())
+    }
+}
+
+impl Drop for SimStream {
+    fn drop(&mut self) {
+        let mut state = self.fabric.lock();
+        let Some(end) = state.end(self.end) else { return };
+        end.closed = true;
+        end.shut = true;
+        end.seat = None;
+        if end.phase == Phase::Open {
+            state.list(self.end);
+        } else {
+            let peer = end.peer;
+            state.ends[self.end.0 as usize] = None;
+            if let Some(peer) = peer.and_then(|peer| state.end(peer)) {
+                peer.peer = None;
+            }
+        }
+    }
+}

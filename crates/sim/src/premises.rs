@@ -1,0 +1,232 @@
+//! What survives a simulated server's crashes: its flash media, its log disks and the small files beside them.
+//!
+//! Small files are replaced atomically and durably, as the real ones are; devices lose what was not synced when the power is cut.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use timestone_clock::Clock;
+use timestone_flash::{FlashDevice, FlashPace, MemoryConfig, MemoryMedia};
+use timestone_seda::Network;
+use timestone_seda::simulated::VirtualTime;
+use timestone_server::{Joining, Premises, Registration, ServerError};
+use timestone_types::{ClusterId, ShardId};
+use timestone_wal::device::memory::{DiskPace, MemoryDisk};
+use timestone_wal::{Log, LogConfig, Recovery};
+
+use crate::clock::SimClock;
+use crate::seed::Seed;
+
+/// How fast the devices of a server are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DevicePace {
+    pub(crate) flash: FlashPace,
+    pub(crate) disk: DiskPace,
+}
+
+/// How the flash devices look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlashShape {
+    pub(crate) pages_per_block: u32,
+    pub(crate) shuffle: bool,
+}
+
+#[derive(Default)]
+struct Kept {
+    media: BTreeMap<ShardId, MemoryMedia>,
+    disks: BTreeMap<String, MemoryDisk>,
+    master: Option<Vec<u8>>,
+    cluster: Option<ClusterId>,
+    network: Option<Arc<dyn Network>>,
+    registration: Option<Registration>,
+    draws: u64,
+}
+
+/// The premises of one simulated server; clones are the same premises.
+#[derive(Clone)]
+pub(crate) struct SimPremises {
+    seed: Seed,
+    shards: u16,
+    clock: SimClock,
+    shape: FlashShape,
+    pace: DevicePace,
+    kept: Arc<Mutex<Kept>>,
+}
+
+impl SimPremises {
+    pub(crate) fn new(seed: Seed, shards: u16, clock: SimClock, shape: FlashShape, pace: DevicePace) -> Self {
+        Self { seed, shards, clock, shape, pace, kept: Arc::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The network of the process's next life.
+    pub(crate) fn connect(&self, network: Arc<dyn Network>) {
+        self.kept().network = Some(network);
+    }
+
+    /// What the process learned when it joined its cluster.
+    pub(crate) fn registered(&self, registration: Registration) {
+        self.kept().registration = Some(registration);
+    }
+
+    /// The media of all shards.
+    pub(crate) fn media(&self) -> Vec<(ShardId, MemoryMedia)> {
+        self.kept().media.iter().map(|(shard, media)| (*shard, media.clone())).collect()
+    }
+
+    /// The disks of all logs.
+    pub(crate) fn disks(&self) -> Vec<(String, MemoryDisk)> {
+        self.kept().disks.iter().map(|(name, disk)| (name.clone(), disk.clone())).collect()
+    }
+
+    /// Cuts the power: what is not synced is lost, kept or torn.
+    pub(crate) fn power_cut(&self, seed: Seed) {
+        let kept = self.kept();
+        for (index, media) in (0u64..).zip(kept.media.values()) {
+            media.power_cut(seed.derive("flash", index).0);
+        }
+        for (index, disk) in (0u64..).zip(kept.disks.values()) {
+            disk.crash(seed.derive("log", index).0);
+        }
+    }
+
+    /// Tells the devices what time it is.
+    pub(crate) fn set_now(&self, now: VirtualTime) {
+        let kept = self.kept();
+        kept.media.values().for_each(|media| media.set_now(now.as_nanos()));
+        kept.disks.values().for_each(|disk| disk.set_now(now.as_nanos()));
+    }
+
+    /// Makes all devices this many times slower than they are by nature.
+    pub(crate) fn set_slowness(&self, times: u32) {
+        let kept = self.kept();
+        for (index, media) in (0u64..).zip(kept.media.values()) {
+            media.set_pace(Some(self.flash_pace(index, times)));
+        }
+        for (index, disk) in (0u64..).zip(kept.disks.values()) {
+            disk.set_pace(Some(self.disk_pace(index, times)));
+        }
+    }
+
+    fn flash_pace(&self, index: u64, times: u32) -> FlashPace {
+        let pace = self.pace.flash;
+        FlashPace {
+            read: pace.read * times,
+            program: pace.program * times,
+            per_page: pace.per_page * times,
+            erase: pace.erase * times,
+            sync: pace.sync * times,
+            spread: pace.spread * times,
+            seed: self.seed.derive("flash-pace", index).0,
+        }
+    }
+
+    fn disk_pace(&self, index: u64, times: u32) -> DiskPace {
+        let pace = self.pace.disk;
+        DiskPace {
+            write: pace.write * times,
+            write_per_kib: pace.write_per_kib * times,
+            change: pace.change * times,
+            spread: pace.spread * times,
+            seed: self.seed.derive("disk-pace", index).0,
+        }
+    }
+}
+
+impl Premises for SimPremises {
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clock.clone())
+    }
+
+    fn network(&self) -> Arc<dyn Network> {
+        // Connected before every life; a server without a network finds nobody.
+        self.kept().network.clone().unwrap_or_else(|| Arc::new(timestone_seda::Tcp))
+    }
+
+    fn shards(&self) -> u16 {
+        self.shards
+    }
+
+    fn hash_seed(&self) -> u64 {
+        self.seed.derive("hash", 0).0
+    }
+
+    fn draw(&self) -> u64 {
+        let mut kept = self.kept();
+        kept.draws += 1;
+        self.seed.derive("draw", kept.draws).0
+    }
+
+    fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
+        let index = self.kept().media.len() as u64;
+        let pace = self.flash_pace(index, 1);
+        let shape = self.shape;
+        let shuffle = shape.shuffle.then(|| self.seed.derive("flash-order", index).0);
+        let mut kept = self.kept();
+        let media = kept.media.entry(shard).or_insert_with(|| {
+            let media = MemoryMedia::new(MemoryConfig {
+                pages_per_block: shape.pages_per_block,
+                initial_blocks: blocks.min(timestone_server::limits::INITIAL_BLOCKS),
+                max_blocks: blocks,
+                shuffle,
+                ..MemoryConfig::default()
+            });
+            media.set_pace(Some(pace));
+            media
+        });
+        Ok(Box::new(media.open()))
+    }
+
+    fn capacity_bytes(&self) -> Result<u64, ServerError> {
+        Ok(64 * 1024 * 1024)
+    }
+
+    fn logs(&self) -> Result<Vec<String>, ServerError> {
+        Ok(self.kept().disks.keys().cloned().collect())
+    }
+
+    fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
+        let index = self.kept().disks.len() as u64;
+        let pace = self.disk_pace(index, 1);
+        let mut kept = self.kept();
+        let disk = kept.disks.entry(name.to_owned()).or_insert_with(|| {
+            let disk = MemoryDisk::new();
+            disk.set_pace(Some(pace));
+            disk
+        });
+        Log::open_on(disk.device(), config).map_err(|error| ServerError::Part(Box::new(error)))
+    }
+
+    fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
+        Ok(self.kept().master.clone())
+    }
+
+    fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        self.kept().master = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn load_cluster(&self) -> Result<ClusterId, ServerError> {
+        Ok(self.kept().cluster.unwrap_or(ClusterId::ZERO))
+    }
+
+    fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
+        self.kept().cluster = Some(cluster);
+        Ok(())
+    }
+
+    fn register(&self, address: SocketAddr, _joining: Joining) -> Result<Registration, ServerError> {
+        let registration = self.kept().registration.take();
+        let detail = || "this process has not joined its cluster yet".to_owned();
+        registration.ok_or_else(|| ServerError::Master { address, detail: detail() })
+    }
+
+    fn place(&self) -> PathBuf {
+        PathBuf::from("simulated")
+    }
+}

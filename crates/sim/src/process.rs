@@ -1,0 +1,185 @@
+//! One simulated process: a server, a server that is still joining, or a client; running, paused or down.
+//!
+//! ```text
+//!   down ── start ──► joining ── registered ──► serving ── kill ──► down
+//!            └────── master embedded, client ──►    └── pause ──► paused ── resume ──► …
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use timestone_client::{ClientStageEvent, Db};
+use timestone_flash::MemoryMedia;
+use timestone_seda::simulated::{Cores, Meter, Observer, SimulatedRuntime, Turn, VirtualTime};
+use timestone_seda::{Readiness, StageId};
+use timestone_server::{Event, ServerConfig, ShardFigures};
+use timestone_wal::device::memory::MemoryDisk;
+
+use crate::clock::SimClock;
+use crate::joining::{JoinEvent, Outcome};
+use crate::network::ProcessId;
+use crate::premises::SimPremises;
+use crate::seed::Seed;
+
+/// What a server is, in all its lives.
+pub(crate) struct ServerRole {
+    pub(crate) config: ServerConfig,
+    pub(crate) premises: SimPremises,
+}
+
+/// What a client is, in all its lives.
+pub(crate) struct ClientRole {
+    pub(crate) url: String,
+    /// Its slots on the board.
+    pub(crate) slots: std::ops::Range<usize>,
+    pub(crate) seed: Seed,
+    pub(crate) lives: u64,
+}
+
+pub(crate) enum Role {
+    Server(Box<ServerRole>),
+    Client(ClientRole),
+}
+
+/// The runtime of a process's present life.
+pub(crate) enum Life {
+    Down,
+    Joining { runtime: SimulatedRuntime<JoinEvent>, outcome: Outcome },
+    Serving { runtime: SimulatedRuntime<Event>, devices: Vec<Device>, figures: Box<dyn Fn() -> Vec<ShardFigures>> },
+    Client { runtime: SimulatedRuntime<ClientStageEvent>, db: Db, event_loop: StageId },
+}
+
+/// A device, who is called when something of it completes, and when that is.
+pub(crate) struct Device {
+    pub(crate) kind: DeviceKind,
+    pub(crate) stage: StageId,
+    pub(crate) scheduled: Option<u64>,
+}
+
+pub(crate) enum DeviceKind {
+    Flash(MemoryMedia),
+    Log(MemoryDisk),
+}
+
+impl DeviceKind {
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        match self {
+            Self::Flash(media) => media.next_due(),
+            Self::Log(disk) => disk.next_due(),
+        }
+    }
+}
+
+pub(crate) struct Process {
+    pub(crate) id: ProcessId,
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) life: Life,
+    /// Counts lives, so that what was planned for an earlier one is recognised.
+    pub(crate) lives: u64,
+    pub(crate) machine: usize,
+    pub(crate) clock: SimClock,
+    pub(crate) meter: Meter,
+    pub(crate) paused: bool,
+    /// When its next turn is planned.
+    pub(crate) scheduled: Option<VirtualTime>,
+}
+
+/// Sees all events of all processes.
+pub(crate) trait Witness: Observer<Event> + Observer<ClientStageEvent> + Observer<JoinEvent> {}
+
+impl<T: Observer<Event> + Observer<ClientStageEvent> + Observer<JoinEvent>> Witness for T {}
+
+impl Process {
+    pub(crate) const fn is_up(&self) -> bool {
+        matches!(self.life, Life::Serving { .. } | Life::Client { .. })
+    }
+
+    pub(crate) const fn is_server(&self) -> bool {
+        matches!(self.role, Role::Server(_))
+    }
+
+    pub(crate) fn due(&self) -> Option<VirtualTime> {
+        match &self.life {
+            Life::Down => None,
+            Life::Joining { runtime, .. } => runtime.due(),
+            Life::Serving { runtime, .. } => runtime.due(),
+            Life::Client { runtime, .. } => runtime.due(),
+        }
+    }
+
+    pub(crate) fn ready(&mut self, at: VirtualTime, stage: StageId, readiness: Readiness) {
+        match &mut self.life {
+            Life::Down => {}
+            Life::Joining { runtime, .. } => runtime.ready(at, stage, readiness),
+            Life::Serving { runtime, .. } => runtime.ready(at, stage, readiness),
+            Life::Client { runtime, .. } => runtime.ready(at, stage, readiness),
+        }
+    }
+
+    pub(crate) fn call(&mut self, at: VirtualTime, stage: StageId) {
+        match &mut self.life {
+            Life::Serving { runtime, .. } => runtime.call(at, stage),
+            Life::Client { runtime, .. } => runtime.call(at, stage),
+            Life::Down | Life::Joining { .. } => {}
+        }
+    }
+
+    pub(crate) fn run<W: Witness>(&mut self, now: VirtualTime, cores: &mut Cores, witness: &mut W) -> Option<Turn> {
+        let clock = &self.clock;
+        match &mut self.life {
+            Life::Down => None,
+            Life::Joining { runtime, .. } => runtime.run(now, cores, clock, witness),
+            Life::Serving { runtime, .. } => {
+                if let Role::Server(server) = &self.role {
+                    server.premises.set_now(now);
+                }
+                runtime.run(now, cores, clock, witness)
+            }
+            Life::Client { runtime, .. } => runtime.run(now, cores, clock, witness),
+        }
+    }
+
+    /// Names of the stages of the present life.
+    pub(crate) fn stage_name(&self, stage: StageId) -> &str {
+        let names: &[String] = match &self.life {
+            Life::Down => &[],
+            Life::Joining { runtime, .. } => runtime.names(),
+            Life::Serving { runtime, .. } => runtime.names(),
+            Life::Client { runtime, .. } => runtime.names(),
+        };
+        names.get(stage.index()).map_or("?", String::as_str)
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// The devices of a server's life, and the stages that wait for them.
+pub(crate) fn devices(
+    premises: &SimPremises,
+    shards: &[(timestone_types::ShardId, StageId)],
+    logs: &[StageId],
+) -> Vec<Device> {
+    let mut devices = Vec::new();
+    for (shard, media) in premises.media() {
+        if let Some((_, stage)) = shards.iter().find(|(id, _)| *id == shard) {
+            devices.push(Device { kind: DeviceKind::Flash(media), stage: *stage, scheduled: None });
+        }
+    }
+    for (name, disk) in premises.disks() {
+        let thread = name.strip_prefix("thread-").and_then(|number| number.parse::<usize>().ok());
+        // Logs of threads that this life does not have are adopted by the first one.
+        let stage = thread.and_then(|thread| logs.get(thread)).or(logs.first());
+        if let Some(stage) = stage {
+            devices.push(Device { kind: DeviceKind::Log(disk), stage: *stage, scheduled: None });
+        }
+    }
+    devices
+}
+
+/// A shared handle on the network, for a process's life.
+pub(crate) type SharedNetwork = Arc<dyn timestone_seda::Network>;

@@ -1,0 +1,336 @@
+//! One run of one scenario under one seed, from the first start to the last check.
+//!
+//! ```text
+//!   setting up ──► loading ──► running, faults strike ──► faults end, sessions finish ──► settling ──► auditing ──► checks
+//! ```
+//! Each phase after the faults must end within a bound of virtual time: that is liveness.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use timestone_seda::simulated::VirtualTime;
+use timestone_workload::KeyIndex;
+use timestone_workload::history::{History, MicroOp};
+
+use crate::board::{Board, Tally};
+use crate::check::{self, Finding};
+use crate::clock::TrueTime;
+use crate::error::SimError;
+use crate::fault::{FAULT_TOKENS, FaultKind, Injector};
+use crate::network::ProcessId;
+use crate::process::Life;
+use crate::scenario::Scenario;
+use crate::seed::Seed;
+use crate::swarm::{Drawn, draw};
+use crate::trace::TraceLine;
+use crate::world::{Paused, World};
+
+/// How often the run looks how far it is.
+const LOOK: Duration = Duration::from_millis(10);
+/// The cluster must have come up by then.
+const SETUP_PATIENCE: Duration = Duration::from_secs(60);
+/// After the faults, all transactions must be over by then.
+const FINISH_PATIENCE: Duration = Duration::from_secs(90);
+/// After that, nothing may be prepared any more.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
+/// And everything must have been read.
+const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
+/// The client that loads and audits.
+const LOOK_TOKEN: u64 = 0;
+
+/// What is wanted of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunOptions {
+    /// Lines of the trace to keep, the last ones; none without words.
+    pub keep_lines: usize,
+    /// Whether the history is handed out.
+    pub keep_history: bool,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct RunReport {
+    /// Its seed.
+    pub seed: Seed,
+    /// A hash over everything that every stage was given.
+    pub trace_hash: u64,
+    /// Events that stages were given.
+    pub events: u64,
+    /// Turns of virtual threads.
+    pub turns: u64,
+    /// How much virtual time passed.
+    pub virtual_time: Duration,
+    /// CPU time that the virtual machines spent.
+    pub busy: Duration,
+    /// What became of transactions.
+    pub tally: Tally,
+    /// Faults that struck, by kind.
+    pub faults: BTreeMap<FaultKind, u64>,
+    /// Transactions that checkers looked at.
+    pub checked: u64,
+    /// What is wrong; nothing, when the run is as promised.
+    pub findings: Vec<Finding>,
+    /// What happened last, in words, when asked for.
+    pub lines: Vec<TraceLine>,
+    /// The history, when asked for.
+    pub history: Option<History>,
+}
+
+impl RunReport {
+    /// Whether everything is as promised.
+    #[must_use]
+    pub fn is_right(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    SettingUp,
+    Loading,
+    Running,
+    Finishing,
+    Settling,
+    Auditing,
+}
+
+/// Runs a scenario under a seed.
+///
+/// # Errors
+/// The world cannot be built. What goes wrong in it is a finding, a panic of the code under test included.
+pub fn run(scenario: &Scenario, seed: Seed, options: RunOptions) -> Result<RunReport, SimError> {
+    let Drawn { world, work, faults, length, interval, jump } = draw(scenario, seed);
+    let truth = TrueTime::default();
+    let slots = world.clients * world.sessions;
+    let board = Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0)).map_err(SimError::world)?;
+    let board = Arc::new(board);
+    let world = World::new(world, truth, Arc::clone(&board), seed, options.keep_lines);
+    let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
+    let mut run = Run {
+        clients_lives: vec![0; world.processes.len()],
+        world,
+        board,
+        injector,
+        phase: Phase::SettingUp,
+        since: VirtualTime::ZERO,
+        length,
+        findings: Vec::new(),
+        calm_since: None,
+    };
+    let ended = catch_unwind(AssertUnwindSafe(|| run.go()));
+    match ended {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => return Err(error),
+        Err(panic) => {
+            let words = panic.downcast_ref::<String>().cloned();
+            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            run.findings.push(Finding::new("assertions", words.unwrap_or_else(|| "a panic without words".to_owned())));
+        }
+    }
+    Ok(run.report(seed, options))
+}
+
+struct Run {
+    world: World,
+    board: Arc<Board>,
+    injector: Injector,
+    phase: Phase,
+    since: VirtualTime,
+    length: Duration,
+    findings: Vec<Finding>,
+    /// The life of each client in which its sessions were begun last.
+    clients_lives: Vec<u64>,
+    calm_since: Option<VirtualTime>,
+}
+
+impl Run {
+    fn go(&mut self) -> Result<(), SimError> {
+        self.world.look_at(VirtualTime::ZERO.after(LOOK), LOOK_TOKEN);
+        loop {
+            match self.world.run()? {
+                Paused::Look(LOOK_TOKEN) => {
+                    if self.look() {
+                        return Ok(());
+                    }
+                    self.world.look_at(self.world.now().after(LOOK), LOOK_TOKEN);
+                }
+                Paused::Look(token) => {
+                    debug_assert!(token >= FAULT_TOKENS, "tokens are the injector's or the run's");
+                    let on = self.phase == Phase::Running;
+                    self.injector.look(&mut self.world, token, on);
+                }
+                Paused::Empty => return Ok(()),
+            }
+        }
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.since = self.world.now();
+    }
+
+    fn waited(&self) -> Duration {
+        self.world.now().since(self.since)
+    }
+
+    /// Looks how far the run is. Whether it is over.
+    fn look(&mut self) -> bool {
+        for words in std::mem::take(&mut self.world.failed_starts) {
+            self.findings.push(Finding::new("recovery", words));
+        }
+        if !self.findings.is_empty() {
+            return true;
+        }
+        match self.phase {
+            Phase::SettingUp => {
+                if self.world.processes.iter().all(crate::process::Process::is_up) {
+                    self.begin_task(crate::session::load);
+                    self.enter(Phase::Loading);
+                } else if self.waited() > SETUP_PATIENCE {
+                    return self.stuck("the cluster does not come up", self.down());
+                }
+            }
+            Phase::Loading => {
+                if self.board.live() == 0 {
+                    self.enter(Phase::Running);
+                    self.begin_sessions();
+                    self.injector.begin(&mut self.world);
+                } else if self.waited() > SETUP_PATIENCE {
+                    return self.stuck("the data cannot be loaded", Vec::new());
+                }
+            }
+            Phase::Running => {
+                self.begin_sessions();
+                if self.waited() >= self.length {
+                    self.board.finish();
+                    self.injector.end_all(&mut self.world);
+                    self.enter(Phase::Finishing);
+                }
+            }
+            Phase::Finishing => {
+                if self.board.live() == 0 && self.down().is_empty() {
+                    self.enter(Phase::Settling);
+                } else if self.waited() > FINISH_PATIENCE {
+                    let mut open = self.down();
+                    open.extend(self.board.unfinished());
+                    return self.stuck("after the faults, transactions do not finish", open);
+                }
+            }
+            Phase::Settling => {
+                let open = check::unsettled(&self.world);
+                if open.is_empty() {
+                    // Figures are published now and then: what is quiet must be so for a while.
+                    let since = *self.calm_since.get_or_insert(self.world.now());
+                    if self.world.now().since(since) >= check::CALM {
+                        self.begin_audit();
+                        self.enter(Phase::Auditing);
+                    }
+                } else {
+                    self.calm_since = None;
+                    if self.waited() > SETTLE_PATIENCE {
+                        return self.stuck("after the faults, something stays", open);
+                    }
+                }
+            }
+            Phase::Auditing => {
+                if self.board.live() == 0 {
+                    return true;
+                }
+                if self.waited() > AUDIT_PATIENCE {
+                    return self.stuck("after the faults, the data cannot be read", Vec::new());
+                }
+            }
+        }
+        false
+    }
+
+    fn stuck(&mut self, what: &str, which: Vec<String>) -> bool {
+        let mut words = format!("{what} within {:?}", self.waited());
+        for one in which.iter().take(8) {
+            words.push_str("\n  ");
+            words.push_str(one);
+        }
+        if let Some(last) = self.board.last_words() {
+            words.push_str("\n  the last error that a client was told: ");
+            words.push_str(&last);
+        }
+        self.findings.push(Finding::new("liveness", words));
+        true
+    }
+
+    fn down(&self) -> Vec<String> {
+        let down = self.world.processes.iter().filter(|process| !process.is_up());
+        down.map(|process| {
+            let state = if matches!(process.life, Life::Joining { .. }) { "has not joined" } else { "is down" };
+            format!("{} {state}", process.name)
+        })
+        .collect()
+    }
+
+    fn first_client(&self) -> Option<ProcessId> {
+        self.world.processes.iter().find(|process| !process.is_server()).map(|process| process.id)
+    }
+
+    fn begin_task<F, Fut>(&mut self, task: F)
+    where
+        F: FnOnce(timestone_client::LocalDb, Arc<Board>) -> Fut + Send + 'static,
+        Fut: Future<Output = timestone_client::Result<()>> + 'static,
+    {
+        let Some(id) = self.first_client() else { return };
+        let board = Arc::clone(&self.board);
+        board.task_begins();
+        // The task tells the board what comes of it.
+        self.world.on_client(id, |db| drop(db.spawn(move |local| task(local, board))));
+    }
+
+    fn begin_audit(&mut self) {
+        let mut keys = BTreeSet::new();
+        for event in &self.board.history().events {
+            for op in &event.ops {
+                if let MicroOp::Append { key, .. } | MicroOp::Write { key, .. } = op {
+                    keys.insert(*key);
+                }
+            }
+        }
+        let keys: BTreeSet<KeyIndex> = keys;
+        self.begin_task(move |db, board| crate::session::audit(db, board, keys));
+    }
+
+    /// Begins the sessions of every client that is up and has none.
+    fn begin_sessions(&mut self) {
+        for index in 0..self.world.processes.len() {
+            let process = &self.world.processes[index];
+            if process.is_server() || !process.is_up() || process.paused || self.clients_lives[index] == process.lives {
+                continue;
+            }
+            self.clients_lives[index] = process.lives;
+            let id = process.id;
+            self.world.begin_sessions(id);
+        }
+    }
+
+    fn report(mut self, seed: Seed, options: RunOptions) -> RunReport {
+        let history = self.board.history();
+        let over = self.phase == Phase::Auditing;
+        let checked = check::all(&self.board, &history, over && self.findings.is_empty(), &mut self.findings);
+        if over && self.findings.is_empty() {
+            self.findings.extend(check::bounds(&self.world));
+        }
+        RunReport {
+            seed,
+            trace_hash: self.world.trace.hash(),
+            events: self.world.trace.events(),
+            turns: self.world.turns,
+            virtual_time: Duration::from_nanos(self.world.now().as_nanos()),
+            busy: self.world.busy(),
+            tally: self.board.tally(),
+            faults: self.injector.fired().clone(),
+            checked,
+            findings: self.findings,
+            lines: self.world.trace_lines(),
+            history: options.keep_history.then_some(history),
+        }
+    }
+}

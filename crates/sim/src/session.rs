@@ -1,0 +1,313 @@
+//! What a session of a simulated client does: the workload's plans, loading before them, reading everything after them.
+//!
+//! Tasks on the client's event loop, written as an application would; they see the store through [`LocalDb`] alone.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use timestone_client::{Error, ErrorCode, LocalDb, LocalTransaction, Result, TransactionOptions};
+use timestone_workload::history::{MicroOp, Seen, invocation};
+use timestone_workload::{
+    KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, integer_of, list_of, write_integer, write_list_element,
+};
+
+use crate::board::{Board, Fate, Work};
+
+/// After an error that is no conflict, a session rests for this long.
+const ERROR_PAUSE: Duration = Duration::from_millis(20);
+/// Keys written by one loading transaction, and read by one auditing one.
+const KEYS_AT_ONCE: usize = 64;
+
+/// How an attempt ended, other than by a commit.
+enum Ending {
+    Aborted,
+    Failed(Error),
+    Unknown,
+    Broken(String),
+}
+
+impl From<Error> for Ending {
+    fn from(error: Error) -> Self {
+        match error.abort_kind() {
+            Some(_) => Self::Aborted,
+            None if error.code() == ErrorCode::UnknownOutcome => Self::Unknown,
+            None => Self::Failed(error),
+        }
+    }
+}
+
+impl From<WorkloadError> for Ending {
+    fn from(error: WorkloadError) -> Self {
+        Self::Broken(error.to_string())
+    }
+}
+
+/// What a failed commit means: a refusal that is not said to be safe to repeat may have taken effect.
+fn commit_failed(error: Error) -> Ending {
+    if error.abort_kind().is_some() || error.retryable() { error.into() } else { Ending::Unknown }
+}
+
+struct Session {
+    db: LocalDb,
+    board: Arc<Board>,
+    slot: usize,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    seen: Vec<MicroOp>,
+}
+
+/// Runs transactions in a slot until the run is over.
+pub(crate) async fn run(db: LocalDb, board: Arc<Board>, slot: usize) -> Result<()> {
+    let mut session = Session { db, board, slot, key: Vec::new(), value: Vec::new(), seen: Vec::new() };
+    let mut plan = TxnPlan::default();
+    while let Some(wait) = session.board.next_wait(slot) {
+        session.db.sleep(wait).await?;
+        session.seen.clear();
+        let ended = match session.board.work.clone() {
+            Work::Plans(_) => {
+                session.board.plan(slot, &mut plan);
+                let mut ops = Vec::new();
+                invocation(&plan, &mut ops);
+                session.board.invoke(slot, ops);
+                session.execute(&plan).await
+            }
+            Work::Ring { nodes, .. } => {
+                session.board.invoke(slot, Vec::new());
+                session.turn_ring(nodes).await
+            }
+        };
+        let (fate, pause) = match ended {
+            Ok(()) => (Fate::Committed, false),
+            Err(Ending::Aborted) => (Fate::Aborted, false),
+            Err(Ending::Unknown) => (Fate::Unknown, true),
+            Err(Ending::Failed(error)) => {
+                session.board.said(error.to_string());
+                (Fate::Failed, true)
+            }
+            Err(Ending::Broken(what)) => {
+                session.board.wrong(what);
+                (Fate::Aborted, true)
+            }
+        };
+        session.board.complete(slot, fate, std::mem::take(&mut session.seen));
+        if pause {
+            session.db.sleep(ERROR_PAUSE).await?;
+        }
+    }
+    session.board.session_ends(slot);
+    Ok(())
+}
+
+impl Session {
+    fn key(&mut self, key: KeyIndex) {
+        self.key.clear();
+        self.board.work.spec().key_shape().write(key, &mut self.key);
+    }
+
+    async fn execute(&mut self, plan: &TxnPlan) -> std::result::Result<(), Ending> {
+        let tx = self.db.begin(&TransactionOptions::default())?;
+        for &op in &plan.ops {
+            self.step(&tx, op).await?;
+        }
+        tx.commit().await.map_err(commit_failed)?;
+        Ok(())
+    }
+
+    async fn step(&mut self, tx: &LocalTransaction, op: Op) -> std::result::Result<(), Ending> {
+        let key = op.key();
+        self.key(key);
+        self.value.clear();
+        match op {
+            Op::Get(_) => {
+                let found = tx.get(&self.key).await?;
+                if let Some(seen) = self.read(key, found.as_deref())? {
+                    self.seen.push(MicroOp::Read { key, seen });
+                }
+                return Ok(());
+            }
+            Op::Put(_) => self.board.work.spec().write_value(key, &mut self.value),
+            Op::Add { delta, .. } => {
+                let found = tx.get(&self.key).await?;
+                let balance = integer_of(found.as_deref().unwrap_or_default())?;
+                self.seen.push(MicroOp::Read { key, seen: Seen::Integer(balance) });
+                let next = balance + delta;
+                if next < 0 {
+                    tx.abort();
+                    return Err(Ending::Aborted);
+                }
+                write_integer(next, &mut self.value);
+                self.seen.push(MicroOp::Write { key, value: Some(next) });
+            }
+            Op::Append { element, .. } => {
+                let found = tx.get(&self.key).await?;
+                self.value.extend_from_slice(found.as_deref().unwrap_or_default());
+                write_list_element(element, &mut self.value);
+                self.seen.push(MicroOp::Append { key, element });
+            }
+            Op::Write { value, .. } => {
+                write_integer(value, &mut self.value);
+                self.seen.push(MicroOp::Write { key, value: Some(value) });
+            }
+        }
+        tx.put(&self.key, &self.value)?;
+        Ok(())
+    }
+
+    /// What was found under a key, as a history tells it; opaque values are compared with what is written there.
+    fn read(&mut self, key: KeyIndex, found: Option<&[u8]>) -> std::result::Result<Option<Seen>, Ending> {
+        read_value(self.board.work.spec(), key, found).map_err(Ending::Broken)
+    }
+
+    /// One transaction on the ring: mostly `r → a → b → c` becomes `r → b → a → c`; now and then all of it is walked.
+    async fn turn_ring(&mut self, nodes: u64) -> std::result::Result<(), Ending> {
+        let start = self.board.roll(self.slot, nodes);
+        let walks = self.board.roll(self.slot, 5) == 0;
+        let tx = self.db.begin(&TransactionOptions::default())?;
+        if walks {
+            let length = self.walk(&tx, start, nodes).await?;
+            tx.commit().await.map_err(commit_failed)?;
+            if length != Some(nodes) {
+                let found = length.map_or("does not come back".to_owned(), |length| format!("has {length} keys"));
+                return Err(Ending::Broken(format!("the ring of {nodes} keys {found}, walked from key {start}")));
+            }
+            return Ok(());
+        }
+        let first = self.next(&tx, start).await?;
+        let second = self.next(&tx, first).await?;
+        let third = self.next(&tx, second).await?;
+        for (from, to) in [(start, second), (second, first), (first, third)] {
+            self.key(KeyIndex(from));
+            self.value.clear();
+            write_integer(to as i64, &mut self.value);
+            tx.put(&self.key, &self.value)?;
+        }
+        tx.commit().await.map_err(commit_failed)?;
+        Ok(())
+    }
+
+    async fn next(&mut self, tx: &LocalTransaction, node: u64) -> std::result::Result<u64, Ending> {
+        self.key(KeyIndex(node));
+        let found = tx.get(&self.key).await?;
+        Ok(integer_of(found.as_deref().unwrap_or_default())? as u64)
+    }
+
+    async fn walk(
+        &mut self,
+        tx: &LocalTransaction,
+        start: u64,
+        nodes: u64,
+    ) -> std::result::Result<Option<u64>, Ending> {
+        let mut at = start;
+        for length in 1..=nodes {
+            at = self.next(tx, at).await?;
+            if at == start {
+                return Ok(Some(length));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn read_value(
+    spec: &timestone_workload::WorkloadSpec,
+    key: KeyIndex,
+    found: Option<&[u8]>,
+) -> std::result::Result<Option<Seen>, String> {
+    match (spec.value_kind(), found) {
+        (ValueKind::Opaque, Some(bytes)) => {
+            let mut expected = Vec::new();
+            spec.write_value(key, &mut expected);
+            let same = bytes == expected;
+            if same { Ok(None) } else { Err(format!("key {} holds a value that nobody wrote", key.0)) }
+        }
+        (ValueKind::Opaque, None) if key.0 < spec.loaded_keys() => Err(format!("key {} has vanished", key.0)),
+        (_, None) => Ok(Some(Seen::Nothing)),
+        (ValueKind::List, Some(bytes)) => {
+            let mut list = Vec::new();
+            list_of(bytes, &mut list).map_err(|error| error.to_string())?;
+            Ok(Some(Seen::List(list)))
+        }
+        (ValueKind::Integer, Some(bytes)) => {
+            Ok(Some(Seen::Integer(integer_of(bytes).map_err(|error| error.to_string())?)))
+        }
+    }
+}
+
+/// Writes what a workload expects to find.
+pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
+    let spec = board.work.spec().clone();
+    let count = if let Work::Ring { nodes, .. } = board.work { nodes } else { spec.loaded_keys() };
+    let keys: Vec<u64> = (0..count).collect();
+    for chunk in keys.chunks(KEYS_AT_ONCE) {
+        let (board, spec) = (&board, &spec);
+        let write = |tx: std::rc::Rc<LocalTransaction>| async move {
+            for &index in chunk {
+                let (mut key, mut value) = (Vec::new(), Vec::new());
+                spec.key_shape().write(KeyIndex(index), &mut key);
+                if let Work::Ring { nodes, .. } = board.work {
+                    write_integer(((index + 1) % nodes) as i64, &mut value);
+                } else {
+                    spec.write_value(KeyIndex(index), &mut value);
+                }
+                tx.put(&key, &value)?;
+            }
+            Ok(())
+        };
+        loop {
+            match db.transact(write).await {
+                Ok(()) => break,
+                // Loading writes the same values whenever it is repeated.
+                Err(error) => {
+                    board.said(error.to_string());
+                    db.sleep(ERROR_PAUSE).await?;
+                }
+            }
+        }
+    }
+    board.task_ends();
+    Ok(())
+}
+
+/// Reads all keys that matter, after everything has come to rest: those that were loaded, and `more`.
+pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyIndex>) -> Result<()> {
+    let spec = board.work.spec().clone();
+    let count = if let Work::Ring { nodes, .. } = board.work { nodes } else { spec.loaded_keys() };
+    let keys: Vec<KeyIndex> = (0..count).map(KeyIndex).chain(more.into_iter().filter(|key| key.0 >= count)).collect();
+    for chunk in keys.chunks(KEYS_AT_ONCE) {
+        loop {
+            match read_all(&db, &spec, chunk).await {
+                Ok(found) => {
+                    for (key, seen) in found {
+                        match seen {
+                            Ok(seen) => board.found(key, seen.unwrap_or(Seen::Nothing)),
+                            Err(what) => board.wrong(format!("in the end, {what}")),
+                        }
+                    }
+                    break;
+                }
+                Err(error) => {
+                    board.said(error.to_string());
+                    db.sleep(ERROR_PAUSE).await?;
+                }
+            }
+        }
+    }
+    board.task_ends();
+    Ok(())
+}
+
+type Found = Vec<(KeyIndex, std::result::Result<Option<Seen>, String>)>;
+
+async fn read_all(db: &LocalDb, spec: &timestone_workload::WorkloadSpec, keys: &[KeyIndex]) -> Result<Found> {
+    let tx = db.begin(&TransactionOptions::default())?;
+    let mut found = Vec::new();
+    for &index in keys {
+        let mut key = Vec::new();
+        spec.key_shape().write(index, &mut key);
+        let value = tx.get(&key).await?;
+        found.push((index, read_value(spec, index, value.as_deref())));
+    }
+    tx.commit().await?;
+    Ok(found)
+}

@@ -1,0 +1,219 @@
+//! The trace of a run: a hash over everything that every stage was given, and, where wanted, the last of it in words.
+//!
+//! Two runs of one seed give the same hash; that is the test of determinism. Words cost more than the run itself, so they are
+//! only written where a seed is stepped through or has failed.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+
+use timestone_client::ClientStageEvent;
+use timestone_seda::simulated::{Observer, VirtualTime};
+use timestone_seda::{NetCommand, NetEvent, Parcel, StageId};
+use timestone_server::Event;
+use timestone_wire::Frames;
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::joining::JoinEvent;
+use crate::network::ProcessId;
+
+/// One line of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceLine {
+    /// When.
+    pub at: VirtualTime,
+    /// In which process.
+    pub process: String,
+    /// In which stage.
+    pub stage: String,
+    /// What.
+    pub what: String,
+}
+
+impl std::fmt::Display for TraceLine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:<10} {:<10} {}", self.at, self.process, self.stage, self.what)
+    }
+}
+
+/// See the module.
+pub(crate) struct Trace {
+    hash: Xxh3Default,
+    events: u64,
+    /// How many lines to keep; none without words.
+    keep: usize,
+    lines: VecDeque<(ProcessId, StageId, VirtualTime, String)>,
+    process: ProcessId,
+}
+
+impl std::fmt::Debug for Trace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Trace").field("events", &self.events).finish_non_exhaustive()
+    }
+}
+
+impl Trace {
+    pub(crate) fn new(keep: usize) -> Self {
+        Self { hash: Xxh3Default::new(), events: 0, keep, lines: VecDeque::new(), process: ProcessId(0) }
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash.digest()
+    }
+
+    pub(crate) const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Who runs from now on.
+    pub(crate) const fn of(&mut self, process: ProcessId) -> &mut Self {
+        self.process = process;
+        self
+    }
+
+    /// Something that happens outside all stages: a fault.
+    pub(crate) fn note(&mut self, at: VirtualTime, process: ProcessId, what: &str) {
+        self.process = process;
+        self.take(at, StageId::new(u16::MAX), 0, what.as_bytes());
+        if self.keep > 0 {
+            self.say(at, StageId::new(u16::MAX), what.to_owned());
+        }
+    }
+
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &(ProcessId, StageId, VirtualTime, String)> {
+        self.lines.iter()
+    }
+
+    fn take(&mut self, at: VirtualTime, stage: StageId, kind: u8, bytes: &[u8]) {
+        self.events += 1;
+        let mut head = [0u8; 24];
+        head[..8].copy_from_slice(&at.as_nanos().to_le_bytes());
+        head[8..12].copy_from_slice(&self.process.0.to_le_bytes());
+        head[12..16].copy_from_slice(&(stage.index() as u32).to_le_bytes());
+        head[16] = kind;
+        head[20..24].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+        self.hash.update(&head);
+        self.hash.update(bytes);
+    }
+
+    fn say(&mut self, at: VirtualTime, stage: StageId, what: String) {
+        if self.lines.len() >= self.keep {
+            self.lines.pop_front();
+        }
+        self.lines.push_back((self.process, stage, at, what));
+    }
+
+    fn net_event(&mut self, at: VirtualTime, stage: StageId, event: &NetEvent) {
+        match event {
+            NetEvent::Parcel(parcel) => self.parcel(at, stage, 1, "receives", parcel),
+            NetEvent::Connected(view) => {
+                self.small(at, stage, 2, |out| write!(out, "connected to {}", view.peer));
+            }
+            NetEvent::HalfClosed(origin) => self.small(at, stage, 3, |out| write!(out, "half closed {origin:?}")),
+            NetEvent::Disconnected { origin, reason, .. } => {
+                self.small(at, stage, 4, |out| write!(out, "lost {origin:?} ({reason:?})"));
+            }
+            NetEvent::DialFailed { address, error, .. } => {
+                self.small(at, stage, 5, |out| write!(out, "cannot reach {address} ({error})"));
+            }
+        }
+    }
+
+    fn command(&mut self, at: VirtualTime, stage: StageId, command: &NetCommand) {
+        match command {
+            NetCommand::Send(parcel) => self.parcel(at, stage, 6, "sends", parcel),
+            NetCommand::Dial { address, .. } => self.small(at, stage, 7, |out| write!(out, "dials {address}")),
+            NetCommand::Close(origin) => self.small(at, stage, 8, |out| write!(out, "closes {origin:?}")),
+            NetCommand::Abort(origin) => self.small(at, stage, 9, |out| write!(out, "aborts {origin:?}")),
+            NetCommand::Adopt { peer, .. } => self.small(at, stage, 10, |out| write!(out, "takes over {peer}")),
+        }
+    }
+
+    fn parcel(&mut self, at: VirtualTime, stage: StageId, kind: u8, verb: &str, parcel: &Parcel) {
+        self.take(at, stage, kind, &parcel.bytes);
+        if self.keep > 0 {
+            for frame in Frames::new(&parcel.bytes).flatten() {
+                let what = format!("{verb} {:?} {}", parcel.origin, crate::words::frame(&frame));
+                self.say(at, stage, what);
+            }
+        }
+    }
+
+    /// An event that needs few words: they are what is hashed as well.
+    fn small(
+        &mut self,
+        at: VirtualTime,
+        stage: StageId,
+        kind: u8,
+        write: impl FnOnce(&mut String) -> std::fmt::Result,
+    ) {
+        let mut what = String::new();
+        // Writing to a String cannot fail.
+        let _ = write(&mut what);
+        self.take(at, stage, kind, what.as_bytes());
+        if self.keep > 0 {
+            self.say(at, stage, what);
+        }
+    }
+
+    /// An event that is hashed as a number, and put in words only where they are wanted.
+    fn number(&mut self, at: VirtualTime, stage: StageId, kind: u8, number: u64, words: impl FnOnce() -> String) {
+        self.take(at, stage, kind, &number.to_le_bytes());
+        if self.keep > 0 {
+            self.say(at, stage, words());
+        }
+    }
+}
+
+impl Observer<Event> for Trace {
+    fn event(&mut self, at: VirtualTime, stage: StageId, event: &Event) {
+        match event {
+            Event::Parcel(parcel) => self.parcel(at, stage, 11, "handles", parcel),
+            Event::Net(event) => self.net_event(at, stage, event),
+            Event::NetCommand(command) => self.command(at, stage, command),
+            Event::LogAppend(append) => {
+                self.take(at, stage, 12, &append.bytes);
+                if self.keep > 0 {
+                    let words = crate::words::records(&append.bytes);
+                    self.say(at, stage, format!("logs batch {} of shard {}: {words}", append.batch, append.shard));
+                }
+            }
+            Event::LogDurable { batch } => {
+                self.number(at, stage, 13, batch.get(), || format!("batch {batch} is durable"));
+            }
+            Event::LogRelease { shard, keep_from } => {
+                self.number(at, stage, 14, keep_from.get(), || format!("shard {shard} keeps batches from {keep_from}"));
+            }
+            Event::LogRetained { from, .. } => {
+                self.number(at, stage, 15, from.get(), || format!("the log retains batches from {from}"));
+            }
+            Event::LogCarry { below } => {
+                self.number(at, stage, 16, below.get(), || format!("shall carry batches below {below}"));
+            }
+            Event::LogFailed => self.number(at, stage, 17, 0, || "the log failed".to_owned()),
+            Event::MapChanged(map) => {
+                self.number(at, stage, 18, 0, || format!("the shard map is {:?} now", map.version()));
+            }
+            // A call to look, or what carries nothing that a trace could tell apart.
+            _ => self.number(at, stage, 19, 0, || "is woken".to_owned()),
+        }
+    }
+}
+
+impl Observer<ClientStageEvent> for Trace {
+    fn event(&mut self, at: VirtualTime, stage: StageId, event: &ClientStageEvent) {
+        match event {
+            ClientStageEvent::Wake => self.number(at, stage, 19, 0, || "wakes".to_owned()),
+            ClientStageEvent::Net(event) => self.net_event(at, stage, event),
+            ClientStageEvent::Command(command) => self.command(at, stage, command),
+        }
+    }
+}
+
+impl Observer<JoinEvent> for Trace {
+    fn event(&mut self, at: VirtualTime, stage: StageId, event: &JoinEvent) {
+        match event {
+            JoinEvent::Net(event) => self.net_event(at, stage, event),
+            JoinEvent::Command(command) => self.command(at, stage, command),
+        }
+    }
+}

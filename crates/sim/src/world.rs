@@ -1,0 +1,618 @@
+//! The world: processes, machines, network and time, and the queue of everything that is going to happen.
+//!
+//! ```text
+//!   queue ── next by (time, number) ──► packet │ turn │ device │ restart │ resume │ … ─┐
+//!     ▲                                                                                 ▼
+//!     └──────── packets that left, completions, next turns ◄──── one process's turn, observed by the trace
+//! ```
+//! Invariants: what happens at one moment happens in the order in which it was planned; nothing reads a real clock; a process of a
+//! past life gets nothing.
+
+use std::collections::BinaryHeap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use timestone_client::{ClientStages, ConnectOptions, EngineConfig};
+use timestone_clock::{Clock, SkewModel};
+use timestone_seda::simulated::{Cores, Meter, SimulatedConfig, SimulatedRuntime, VirtualTime};
+use timestone_seda::{Layout, Readiness, Seat};
+use timestone_server::{MasterPlace, ServerConfig, ServerStages, ShardFigures, Tuning, joining};
+use timestone_types::ShardId;
+
+use crate::board::Board;
+use crate::clock::{SimClock, TrueTime};
+use crate::cost::Costs;
+use crate::error::SimError;
+use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
+use crate::premises::{DevicePace, FlashShape, SimPremises};
+use crate::process::{ClientRole, Life, Process, Role, ServerRole, SharedNetwork, devices};
+use crate::seed::Seed;
+use crate::trace::{Trace, TraceLine};
+
+/// The port that servers listen on.
+const PORT: u16 = 7400;
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub(crate) struct WorldConfig {
+    pub(crate) servers: u32,
+    pub(crate) shards_per_server: u16,
+    pub(crate) threads: usize,
+    pub(crate) cores: usize,
+    pub(crate) clients: u32,
+    pub(crate) sessions: u32,
+    pub(crate) regions: u32,
+    pub(crate) links: LinkModel,
+    pub(crate) skew: SkewModel,
+    pub(crate) pace: DevicePace,
+    pub(crate) flash: FlashShape,
+    pub(crate) tuning: Tuning,
+    pub(crate) cache_bytes: u64,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) engine: EngineConfig,
+    pub(crate) costs: Costs,
+}
+
+/// What is going to happen.
+#[derive(Debug)]
+enum What {
+    Packet(Packet),
+    Turn(ProcessId),
+    Device(ProcessId, u64, usize),
+    Start(ProcessId),
+    Resume(ProcessId),
+    /// The owner of the world wants to look.
+    Look(u64),
+}
+
+#[derive(Debug)]
+struct Planned {
+    at: VirtualTime,
+    number: u64,
+    what: What,
+}
+
+impl PartialEq for Planned {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
+}
+
+impl Eq for Planned {}
+
+impl PartialOrd for Planned {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Planned {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        // The heap gives the greatest: the earliest is that.
+        (other.at, other.number).cmp(&(self.at, self.number))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    heap: BinaryHeap<Planned>,
+    next: u64,
+}
+
+impl Queue {
+    fn plan(&mut self, at: VirtualTime, what: What) {
+        self.next += 1;
+        self.heap.push(Planned { at, number: self.next, what });
+    }
+}
+
+/// Why the owner of the world has it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Paused {
+    /// A look that was planned, by its token.
+    Look(u64),
+    /// Nothing is going to happen any more.
+    Empty,
+}
+
+pub(crate) struct World {
+    pub(crate) config: WorldConfig,
+    pub(crate) truth: TrueTime,
+    pub(crate) fabric: Fabric,
+    pub(crate) board: Arc<Board>,
+    pub(crate) trace: Trace,
+    pub(crate) processes: Vec<Process>,
+    machines: Vec<Cores>,
+    queue: Queue,
+    ready: Vec<(ProcessId, Seat, Readiness)>,
+    seed: Seed,
+    /// Servers that could not start.
+    pub(crate) failed_starts: Vec<String>,
+    pub(crate) turns: u64,
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World")
+            .field("now", &self.now())
+            .field("processes", &self.processes.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl World {
+    /// A world in which nothing has happened: all processes are down and planned to start.
+    pub(crate) fn new(config: WorldConfig, truth: TrueTime, board: Arc<Board>, seed: Seed, keep_lines: usize) -> Self {
+        let mut links = config.links.clone();
+        let everybody = config.servers + config.clients;
+        for process in 0..everybody {
+            links.regions.insert(ProcessId(process), process % config.regions.max(1));
+        }
+        let fabric = Fabric::new(links, seed.derive("network", 0));
+        let mut world = Self {
+            truth,
+            fabric,
+            board,
+            trace: Trace::new(keep_lines),
+            processes: Vec::new(),
+            machines: vec![Cores::new(config.cores); everybody as usize],
+            queue: Queue::default(),
+            ready: Vec::new(),
+            seed,
+            failed_starts: Vec::new(),
+            turns: 0,
+            config,
+        };
+        for number in 0..world.config.servers {
+            world.add_server(number);
+        }
+        for number in 0..world.config.clients {
+            world.add_client(number);
+        }
+        world
+    }
+
+    pub(crate) fn now(&self) -> VirtualTime {
+        self.truth.now()
+    }
+
+    fn add_process(&mut self, name: String, role: Role, clock: SimClock) {
+        let id = ProcessId(self.processes.len() as u32);
+        self.processes.push(Process {
+            id,
+            name,
+            role,
+            life: Life::Down,
+            lives: 0,
+            machine: id.0 as usize,
+            clock,
+            meter: Meter::default(),
+            paused: false,
+            scheduled: None,
+        });
+        // They do not all begin at the same moment.
+        let begin = VirtualTime::from_nanos(1_000 * u64::from(id.0));
+        self.queue.plan(begin, What::Start(id));
+    }
+
+    fn clock(&self, number: u32) -> SimClock {
+        SimClock::new(self.truth.clone(), self.config.skew, self.seed.derive("clocks", 0), number)
+    }
+
+    fn add_server(&mut self, number: u32) {
+        let id = ProcessId(self.processes.len() as u32);
+        let listen = address_of(id, PORT);
+        let config = &self.config;
+        let master =
+            if number == 0 { MasterPlace::Embedded } else { MasterPlace::Remote(address_of(ProcessId(0), PORT)) };
+        let total = u32::from(config.shards_per_server) * config.servers;
+        let server = ServerConfig {
+            listen: Some(listen),
+            resp: None,
+            http: None,
+            shards: Some(config.shards_per_server),
+            threads: Some(config.threads),
+            cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
+            cache_bytes: config.cache_bytes,
+            capacity_bytes: Some(config.capacity_bytes),
+            master,
+            insecure: true,
+            tuning: Some(config.tuning.clone()),
+            ..ServerConfig::new("simulated".into())
+        };
+        let clock = self.clock(id.0);
+        let seed = self.seed.derive("server", u64::from(number));
+        let premises = SimPremises::new(seed, config.shards_per_server, clock.clone(), config.flash, config.pace);
+        let role = Role::Server(Box::new(ServerRole { config: server, premises }));
+        self.add_process(format!("server-{number}"), role, clock);
+    }
+
+    fn add_client(&mut self, number: u32) {
+        let addresses: Vec<String> =
+            (0..self.config.servers).map(|server| address_of(ProcessId(server), PORT).to_string()).collect();
+        let sessions = self.config.sessions as usize;
+        let role = Role::Client(ClientRole {
+            url: format!("timestone://{}", addresses.join(",")),
+            slots: number as usize * sessions..(number as usize + 1) * sessions,
+            seed: self.seed.derive("client", u64::from(number)),
+            lives: 0,
+        });
+        let clock = self.clock(self.config.servers + number);
+        self.add_process(format!("client-{number}"), role, clock);
+    }
+
+    // ---- time ----
+
+    /// Plans that [`World::run`] comes back at a moment.
+    pub(crate) fn look_at(&mut self, at: VirtualTime, token: u64) {
+        self.queue.plan(at, What::Look(token));
+    }
+
+    /// Lets things happen until a planned look.
+    ///
+    /// # Errors
+    /// A server could not be built for a reason that is no fault of this world.
+    pub(crate) fn run(&mut self) -> Result<Paused, SimError> {
+        while let Some(Planned { at, what, .. }) = self.queue.heap.pop() {
+            self.truth.set(at);
+            match what {
+                What::Packet(packet) => {
+                    let queue = &mut self.queue;
+                    self.fabric.deliver(at, packet, |when, packet| queue.plan(when, What::Packet(packet)));
+                    self.pass_on_readiness(at);
+                }
+                What::Turn(id) => self.turn(id, at)?,
+                What::Device(id, life, device) => self.device(id, life, device, at),
+                What::Start(id) => self.start(id)?,
+                What::Resume(id) => self.resume(id),
+                What::Look(token) => return Ok(Paused::Look(token)),
+            }
+        }
+        Ok(Paused::Empty)
+    }
+
+    fn turn(&mut self, id: ProcessId, at: VirtualTime) -> Result<(), SimError> {
+        let process = &mut self.processes[id.0 as usize];
+        if process.scheduled == Some(at) {
+            process.scheduled = None;
+        }
+        if process.paused {
+            return Ok(());
+        }
+        let cores = &mut self.machines[process.machine];
+        if let Some(turn) = process.run(at, cores, self.trace.of(id)) {
+            self.turns += 1;
+            let queue = &mut self.queue;
+            self.fabric.flush(turn.end, |when, packet| queue.plan(when, What::Packet(packet)));
+            self.plan_devices(id);
+            self.look_at_joining(id)?;
+            self.pass_on_readiness(at);
+        }
+        self.schedule(id);
+        Ok(())
+    }
+
+    /// Plans the next turn of a process, if it is not planned early enough.
+    fn schedule(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id.0 as usize];
+        let Some(due) = process.due().filter(|_| !process.paused) else { return };
+        let due = due.max(self.truth.now());
+        if process.scheduled.is_none_or(|planned| due < planned) {
+            process.scheduled = Some(due);
+            self.queue.plan(due, What::Turn(id));
+        }
+    }
+
+    fn pass_on_readiness(&mut self, at: VirtualTime) {
+        let mut ready = std::mem::take(&mut self.ready);
+        self.fabric.take_ready(&mut ready);
+        for (id, seat, readiness) in ready.drain(..) {
+            self.processes[id.0 as usize].ready(at, seat.stage, readiness);
+            self.schedule(id);
+        }
+        self.ready = ready;
+    }
+
+    fn plan_devices(&mut self, id: ProcessId) {
+        let process = &mut self.processes[id.0 as usize];
+        let (life, now) = (process.lives, self.truth.now());
+        let Life::Serving { devices, .. } = &mut process.life else { return };
+        for (index, device) in devices.iter_mut().enumerate() {
+            let due = device.kind.next_due();
+            if let Some(due) = due
+                && device.scheduled.is_none_or(|planned| due < planned)
+            {
+                device.scheduled = Some(due);
+                self.queue.plan(VirtualTime::from_nanos(due).max(now), What::Device(id, life, index));
+            }
+        }
+    }
+
+    fn device(&mut self, id: ProcessId, life: u64, index: usize, at: VirtualTime) {
+        let process = &mut self.processes[id.0 as usize];
+        if process.lives != life {
+            return;
+        }
+        let Life::Serving { devices, .. } = &mut process.life else { return };
+        let Some(device) = devices.get_mut(index) else { return };
+        device.scheduled = None;
+        let stage = device.stage;
+        process.call(at, stage);
+        self.schedule(id);
+    }
+
+    // ---- lives ----
+
+    fn start(&mut self, id: ProcessId) -> Result<(), SimError> {
+        if !matches!(self.processes[id.0 as usize].life, Life::Down) {
+            return Ok(());
+        }
+        self.fabric.begin_process(id);
+        let process = &mut self.processes[id.0 as usize];
+        process.lives += 1;
+        process.paused = false;
+        process.scheduled = None;
+        process.meter = Meter::default();
+        let network: SharedNetwork = Arc::new(self.fabric.host(id, process.meter.clone()));
+        let is_joining = match &mut process.role {
+            Role::Server(server) => {
+                server.premises.connect(Arc::clone(&network));
+                matches!(server.config.master, MasterPlace::Remote(_))
+            }
+            Role::Client(client) => {
+                client.lives += 1;
+                false
+            }
+        };
+        self.trace.note(self.truth.now(), id, "starts");
+        if is_joining {
+            return self.join(id, network);
+        }
+        match &self.processes[id.0 as usize].role {
+            Role::Server(_) => self.serve(id),
+            Role::Client(_) => self.connect(id, network),
+        }
+    }
+
+    fn join(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
+        let now = self.truth.now();
+        let process = &mut self.processes[id.0 as usize];
+        let Role::Server(server) = &process.role else { return Ok(()) };
+        let MasterPlace::Remote(master) = server.config.master else { return Ok(()) };
+        let wish = joining(&server.config, &server.premises).map_err(SimError::world)?;
+        let (stages, layout, outcome) = crate::joining::stages(master, wish, network);
+        let config = SimulatedConfig { meter: process.meter.clone(), ..SimulatedConfig::default() };
+        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
+        process.life = Life::Joining { runtime, outcome };
+        self.schedule(id);
+        Ok(())
+    }
+
+    fn look_at_joining(&mut self, id: ProcessId) -> Result<(), SimError> {
+        let process = &mut self.processes[id.0 as usize];
+        let Life::Joining { outcome, .. } = &process.life else { return Ok(()) };
+        let Some(outcome) = outcome.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        match outcome {
+            Ok(registration) => {
+                if let Role::Server(server) = &process.role {
+                    server.premises.registered(registration);
+                }
+                // The joining life ends as a process would: its sockets are closed.
+                process.life = Life::Down;
+                let queue = &mut self.queue;
+                self.fabric.flush(self.truth.now(), |when, packet| queue.plan(when, What::Packet(packet)));
+                self.serve(id)
+            }
+            Err(words) => {
+                self.failed_starts.push(format!("{} was refused by the master: {words}", process.name));
+                process.life = Life::Down;
+                Ok(())
+            }
+        }
+    }
+
+    fn serve(&mut self, id: ProcessId) -> Result<(), SimError> {
+        let now = self.truth.now();
+        let process = &mut self.processes[id.0 as usize];
+        let Role::Server(server) = &process.role else { return Ok(()) };
+        server.premises.set_now(now);
+        let built = match ServerStages::build(&server.config, Arc::new(server.premises.clone())) {
+            Ok(built) => built,
+            Err(error) => {
+                self.failed_starts.push(format!("{} could not start: {error}", process.name));
+                process.life = Life::Down;
+                return Ok(());
+            }
+        };
+        let figures = Box::new(built.figures());
+        let devices = devices(&server.premises, &built.shards, &built.logs);
+        let ServerStages { stages, layout, admission, .. } = built;
+        let config = SimulatedConfig {
+            admission,
+            costs: Box::new(self.config.costs),
+            meter: process.meter.clone(),
+            ..SimulatedConfig::default()
+        };
+        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
+        process.life = Life::Serving { runtime, devices, figures };
+        let queue = &mut self.queue;
+        self.fabric.flush(now, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.plan_devices(id);
+        self.pass_on_readiness(now);
+        self.schedule(id);
+        Ok(())
+    }
+
+    fn connect(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
+        let now = self.truth.now();
+        let process = &mut self.processes[id.0 as usize];
+        let Role::Client(client) = &process.role else { return Ok(()) };
+        let clock: Arc<dyn Clock> = Arc::new(process.clock.clone());
+        let options =
+            ConnectOptions { name: process.name.clone(), engine: self.config.engine, ..ConnectOptions::default() };
+        let seed = client.seed.derive("engine", client.lives).0;
+        let built = ClientStages::build(&client.url, &options, &clock, network, seed).map_err(SimError::world)?;
+        let ClientStages { stages, event_loop, db, .. } = built;
+        let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
+        let config = SimulatedConfig {
+            costs: Box::new(self.config.costs),
+            meter: process.meter.clone(),
+            ..SimulatedConfig::default()
+        };
+        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
+        process.life = Life::Client { runtime, db, event_loop };
+        self.schedule(id);
+        Ok(())
+    }
+
+    /// Runs something on the event loop of a client that is up.
+    pub(crate) fn on_client(&mut self, id: ProcessId, begin: impl FnOnce(&timestone_client::Db)) {
+        let now = self.truth.now();
+        if let Life::Client { db, event_loop, .. } = &self.processes[id.0 as usize].life {
+            begin(db);
+            let event_loop = *event_loop;
+            self.processes[id.0 as usize].call(now, event_loop);
+            self.schedule(id);
+        }
+    }
+
+    /// Begins the sessions of a client in its slots.
+    pub(crate) fn begin_sessions(&mut self, id: ProcessId) {
+        let Role::Client(client) = &self.processes[id.0 as usize].role else { return };
+        let slots = client.slots.clone();
+        let board = Arc::clone(&self.board);
+        self.on_client(id, |db| {
+            for slot in slots {
+                let board = Arc::clone(&board);
+                board.session_begins(slot);
+                // The task tells the board what comes of it.
+                drop(db.spawn(move |local| crate::session::run(local, board, slot)));
+            }
+        });
+    }
+
+    /// Ends a process at once. Its devices keep what a cut of the power leaves; `silent`: its machine is gone as well, so that nobody is told.
+    pub(crate) fn kill(&mut self, id: ProcessId, silent: bool, seed: Seed) {
+        let now = self.truth.now();
+        self.trace.note(now, id, if silent { "its machine loses power" } else { "is killed" });
+        let queue = &mut self.queue;
+        self.fabric.end_process(id, silent, now, |when, packet| queue.plan(when, What::Packet(packet)));
+        let process = &mut self.processes[id.0 as usize];
+        let life = std::mem::replace(&mut process.life, Life::Down);
+        process.paused = false;
+        process.scheduled = None;
+        process.lives += 1;
+        match &process.role {
+            Role::Server(server) => server.premises.power_cut(seed),
+            Role::Client(client) => {
+                let slots = client.slots.clone();
+                if matches!(life, Life::Client { .. }) {
+                    self.board.abandon(slots);
+                }
+            }
+        }
+        drop(life);
+    }
+
+    /// Plans that a process that is down starts.
+    pub(crate) fn start_at(&mut self, id: ProcessId, at: VirtualTime) {
+        self.queue.plan(at, What::Start(id));
+    }
+
+    /// Stops a process until it is resumed.
+    pub(crate) fn pause(&mut self, id: ProcessId, until: VirtualTime) {
+        self.trace.note(self.truth.now(), id, "is paused");
+        self.processes[id.0 as usize].paused = true;
+        self.queue.plan(until, What::Resume(id));
+    }
+
+    fn resume(&mut self, id: ProcessId) {
+        if std::mem::take(&mut self.processes[id.0 as usize].paused) {
+            self.trace.note(self.truth.now(), id, "goes on");
+            self.schedule(id);
+        }
+    }
+
+    /// Heals one link, or all.
+    pub(crate) fn heal(&mut self, link: Option<(ProcessId, ProcessId)>) {
+        let now = self.truth.now();
+        let queue = &mut self.queue;
+        self.fabric.heal(link, now, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.pass_on_readiness(now);
+    }
+
+    /// Breaks a connection drawn by the dice. Whether there was one.
+    pub(crate) fn break_connection(&mut self, dice: &mut crate::seed::Dice) -> bool {
+        let broken = self.fabric.break_one(dice);
+        self.pass_on_readiness(self.truth.now());
+        broken
+    }
+
+    // ---- looking ----
+
+    /// The figures of every shard of every server that serves.
+    pub(crate) fn figures(&self) -> Vec<(ProcessId, ShardFigures)> {
+        let mut all = Vec::new();
+        for process in &self.processes {
+            if let Life::Serving { figures, .. } = &process.life {
+                all.extend(figures().into_iter().map(|figures| (process.id, figures)));
+            }
+        }
+        all
+    }
+
+    /// Bytes on the log disks of a server.
+    pub(crate) fn log_bytes(&self, id: ProcessId) -> u64 {
+        let Role::Server(server) = &self.processes[id.0 as usize].role else { return 0 };
+        let disks = server.premises.disks();
+        disks
+            .iter()
+            .map(|(_, disk)| disk.files().iter().map(|&file| disk.content(file).len() as u64).sum::<u64>())
+            .sum()
+    }
+
+    /// The flash medium of one shard of a server.
+    pub(crate) fn media(&self, id: ProcessId) -> Vec<(ShardId, timestone_flash::MemoryMedia)> {
+        match &self.processes[id.0 as usize].role {
+            Role::Server(server) => server.premises.media(),
+            Role::Client(_) => Vec::new(),
+        }
+    }
+
+    /// The log disks of a server.
+    pub(crate) fn disks(&self, id: ProcessId) -> Vec<timestone_wal::device::memory::MemoryDisk> {
+        match &self.processes[id.0 as usize].role {
+            Role::Server(server) => server.premises.disks().into_iter().map(|(_, disk)| disk).collect(),
+            Role::Client(_) => Vec::new(),
+        }
+    }
+
+    /// The lines of the trace that were kept.
+    pub(crate) fn trace_lines(&self) -> Vec<TraceLine> {
+        let line = |(id, stage, at, what): &(ProcessId, timestone_seda::StageId, VirtualTime, String)| {
+            let process = &self.processes[id.0 as usize];
+            let is_fault = stage.index() == usize::from(u16::MAX);
+            TraceLine {
+                at: *at,
+                process: process.name.clone(),
+                stage: if is_fault { "*".to_owned() } else { process.stage_name(*stage).to_owned() },
+                what: what.clone(),
+            }
+        };
+        self.trace.lines().map(line).collect()
+    }
+
+    /// CPU time spent on all machines.
+    pub(crate) fn busy(&self) -> Duration {
+        self.machines.iter().map(Cores::busy).sum()
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Clients end on the thread that they lived on, before the board that their tasks share.
+        for process in &mut self.processes {
+            process.life = Life::Down;
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! The simulator itself: equal seeds give equal runs, whatever goes wrong in them, and a world without faults is as promised.
+
+use timestone_sim::{RunOptions, RunReport, Scenario, Seed, run};
+
+const CALM: &str = r#"
+[cluster]
+clients = 4
+[workload]
+kind = "list-append"
+rate = 200
+seconds = 3
+"#;
+
+const STORMY: &str = r#"
+[workload]
+kind = "list-append"
+rate = 100
+seconds = 4
+[faults]
+kill = { every = "1s", lasting = "200ms" }
+power-cut = { every = "2s" }
+client-kill = { every = "1s" }
+cut-one-way = { every = "1s" }
+break = { every = "200ms" }
+loss = { every = "2s" }
+slow-disk = { every = "2s" }
+clock-jump = { every = "1s" }
+"#;
+
+fn run_once(text: &str, seed: u64) -> RunReport {
+    let scenario = Scenario::read("test.toml", text).expect("a scenario");
+    run(&scenario, Seed(seed), RunOptions::default()).expect("a world")
+}
+
+#[test]
+fn equal_seeds_give_equal_runs_and_others_do_not() {
+    for text in [CALM, STORMY] {
+        let (one, same, other) = (run_once(text, 7), run_once(text, 7), run_once(text, 8));
+        assert_eq!(one.trace_hash, same.trace_hash);
+        assert_eq!((one.events, one.turns, one.tally), (same.events, same.turns, same.tally));
+        assert_eq!((one.virtual_time, one.findings.clone()), (same.virtual_time, same.findings));
+        assert_ne!(one.trace_hash, other.trace_hash);
+    }
+}
+
+#[test]
+fn a_world_without_faults_commits_what_it_is_asked_for() {
+    let report = run_once(CALM, 1);
+    assert_eq!(report.findings, []);
+    assert!(report.tally.committed > 500, "{:?}", report.tally);
+    assert_eq!((report.tally.unknown, report.tally.errors), (0, 0));
+    assert!(report.checked >= 2 * report.tally.committed, "the order and the end of the data are both checked");
+}
+
+#[test]
+fn faults_strike_and_what_was_promised_holds_nevertheless() {
+    let report = run_once(STORMY, 3);
+    assert_eq!(report.findings, []);
+    assert!(report.faults.len() >= 7, "{:?}", report.faults);
+    assert!(report.tally.committed > 50, "{:?}", report.tally);
+}
+
+#[test]
+fn lines_are_kept_when_they_are_asked_for() {
+    let scenario = Scenario::read("test.toml", CALM).unwrap();
+    let report = run(&scenario, Seed(1), RunOptions { keep_lines: 500, keep_history: true }).unwrap();
+    assert_eq!(report.lines.len(), 500);
+    assert!(report.lines.iter().any(|line| line.process == "server-1" && line.what.contains("shard")));
+    let history = report.history.map(|history| history.events.len()).unwrap_or_default();
+    assert!(history as u64 > report.tally.committed);
+}
