@@ -51,7 +51,7 @@ fn history(kind: WorkloadKind, keys: u64, stale_percent: u64) -> History {
     let (mut history, mut begun, mut ops) = (History::default(), 0, Vec::new());
     while begun < TRANSACTIONS || open.iter().any(Option::is_some) {
         let index = history.events.len() as u64;
-        if index % 20_000 == 0 {
+        if index.is_multiple_of(20_000) {
             old.clone_from(&state);
         }
         let place = random.below(u64::from(PROCESSES)) as usize;
