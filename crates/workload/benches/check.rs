@@ -35,7 +35,7 @@ fn execute(plan: &TxnPlan, state: &mut State, is_register: bool) -> Vec<MicroOp>
                 state.insert(key, vec![value]);
                 MicroOp::Write { key, value: Some(value) }
             }
-            Op::Add { .. } | Op::Put(_) => unreachable!("neither workload plans these"),
+            Op::Add { .. } | Op::Put(_) | Op::Delete(_) => unreachable!("neither workload plans these"),
         })
         .collect()
 }

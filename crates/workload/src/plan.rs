@@ -30,6 +30,8 @@ pub enum Op {
         /// The integer, which no other write carries.
         value: i64,
     },
+    /// Delete the key.
+    Delete(KeyIndex),
 }
 
 impl Op {
@@ -39,6 +41,7 @@ impl Op {
         match self {
             Self::Get(key)
             | Self::Put(key)
+            | Self::Delete(key)
             | Self::Add { key, .. }
             | Self::Append { key, .. }
             | Self::Write { key, .. } => key,

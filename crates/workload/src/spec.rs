@@ -100,6 +100,8 @@ pub struct WorkloadSpec {
     pub initial_balance: i64,
     /// List-append: appends to a key, over all clients, before another takes its place.
     pub appends_per_key: u32,
+    /// Register: how many of a hundred writes are deletions.
+    pub delete_percent: u64,
     /// Everything random derives from it.
     pub seed: u64,
 }
@@ -125,6 +127,7 @@ impl WorkloadSpec {
             ops_per_txn: 1,
             initial_balance: 1_000,
             appends_per_key: 256,
+            delete_percent: 0,
             seed: 42,
         };
         match kind {
@@ -184,6 +187,12 @@ impl WorkloadSpec {
             "a tuple is at least as long as its key",
         )?;
         demand(self.ops_per_txn >= 1, "ops-per-txn", self.ops_per_txn.to_string(), "a transaction has at least one")?;
+        demand(
+            self.delete_percent <= 100,
+            "delete-percent",
+            self.delete_percent.to_string(),
+            "it is a share of a hundred",
+        )?;
         demand(self.appends_per_key >= 1, "appends-per-key", self.appends_per_key.to_string(), "it is at least 1")?;
         demand(
             (0..=i64::MAX / i64::try_from(self.keys).unwrap_or(i64::MAX).max(1)).contains(&self.initial_balance),
@@ -281,7 +290,8 @@ mod tests {
             (WorkloadSpec { zipf: -0.1, ..base.clone() }, "zipf"),
             (WorkloadSpec { zipf: f64::NAN, ..base.clone() }, "zipf"),
             (WorkloadSpec { ops_per_txn: 0, ..base.clone() }, "ops-per-txn"),
-            (WorkloadSpec { appends_per_key: 0, ..base }, "appends-per-key"),
+            (WorkloadSpec { appends_per_key: 0, ..base.clone() }, "appends-per-key"),
+            (WorkloadSpec { delete_percent: 101, ..base }, "delete-percent"),
             (WorkloadSpec { keys: 10_001, ..bank.clone() }, "keys"),
             (WorkloadSpec { initial_balance: i64::MAX, ..bank }, "initial-balance"),
         ] {

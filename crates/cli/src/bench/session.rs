@@ -246,6 +246,11 @@ impl Session {
                 write_list_element(element, &mut self.value);
                 self.note(MicroOp::Append { key, element });
             }
+            Op::Delete(_) => {
+                self.note(MicroOp::Write { key, value: None });
+                tx.delete(&self.key)?;
+                return Ok(());
+            }
             Op::Write { value, .. } => {
                 write_integer(value, &mut self.value);
                 self.note(MicroOp::Write { key, value: Some(value) });

@@ -434,6 +434,29 @@ const REGISTERS: &[Case] = &[
         "after a deletion absence is no first version",
         &["0 . [:r 1 nil] [:w 1 1]", "0 . [:r 1 1] [:w 1 nil]", "0 . [:r 1 nil] [:w 1 2]", "0 . [:r 1 2]"],
     ),
+    wrong(
+        "a deleted value comes back to a reader",
+        GSingle,
+        RealTime,
+        &["0 . [:r 1 nil] [:w 1 1]", "0 . [:r 1 1] [:w 1 nil]", "2 . [:r 1 1]"],
+    ),
+    wrong(
+        "a deleted value comes back and is replaced",
+        LostUpdate,
+        Serializable,
+        &["0 . [:r 1 nil] [:w 1 1]", "0 . [:r 1 1] [:w 1 nil]", "2 . [:r 1 1] [:w 1 2]"],
+    ),
+    wrong(
+        "a deletion is missed by who reads another of its keys",
+        GSingle,
+        Serializable,
+        &[
+            "0 . [:r 1 nil] [:w 1 1]",
+            "0 + [:r 1 1] [:w 1 nil] [:r 2 nil] [:w 2 5]",
+            "2 . [:r 2 5] [:r 1 1]",
+            "0 = [:r 1 1] [:w 1 nil] [:r 2 nil] [:w 2 5]",
+        ],
+    ),
     right(
         "values that were read and replaced in turn",
         &["0 . [:r 1 nil] [:w 1 1]", "1 . [:r 1 1] [:w 1 2] [:r 1 2]", "2 . [:r 1 2]", "0 . [:r 1 2] [:w 1 3]"],

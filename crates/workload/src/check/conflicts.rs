@@ -46,7 +46,7 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     /// This transaction read the version that was reached.
     pub(super) fn read(&mut self, by: TxnRef) {
-        self.judge(by, self.latest_writer, None);
+        self.judge(by, self.latest_writer, false, None);
         let met = Latest { invoked: self.transactions.get(by).invoked, by, is_writer: false };
         if self.transactions.get(by).writes() && self.latest.is_none_or(|latest| latest.invoked < met.invoked) {
             self.latest = Some(met);
@@ -54,8 +54,9 @@ impl<'w, 'a> Walk<'w, 'a> {
     }
 
     /// This transaction wrote the next version.
-    pub(super) fn write(&mut self, by: TxnRef, value: i64) {
-        self.judge(by, self.latest, Some(value));
+    /// `None`: the key was deleted.
+    pub(super) fn write(&mut self, by: TxnRef, value: Option<i64>) {
+        self.judge(by, self.latest, true, value);
         let met = Some(Latest { invoked: self.transactions.get(by).invoked, by, is_writer: true });
         for latest in [&mut self.latest, &mut self.latest_writer] {
             if latest.is_none_or(|latest| Some(latest.invoked) < met.map(|met| met.invoked)) {
@@ -66,21 +67,21 @@ impl<'w, 'a> Walk<'w, 'a> {
 
     /// This transaction wrote one of the versions that follow in an unknown order.
     pub(super) fn write_unseen(&mut self, by: TxnRef, value: i64) {
-        self.judge(by, self.latest, Some(value));
+        self.judge(by, self.latest, true, Some(value));
     }
 
-    fn judge(&mut self, by: TxnRef, before: Option<Latest>, written: Option<i64>) {
+    fn judge(&mut self, by: TxnRef, before: Option<Latest>, wrote: bool, value: Option<i64>) {
         let txn = self.transactions.get(by);
         let (Some(before), Some(completed)) = (before, txn.completed) else { return };
         if before.invoked < completed || txn.end != End::Committed || !txn.writes() {
             return;
         }
-        let why = match written {
-            None => Why::Wr,
-            Some(_) if before.is_writer => Why::Ww,
-            Some(_) => Why::Rw,
+        let why = match before.is_writer {
+            _ if !wrote => Why::Wr,
+            true => Why::Ww,
+            false => Why::Rw,
         };
-        let order = Edge { from: before.by.0, to: by.0, why, key: self.key, value: written };
+        let order = Edge { from: before.by.0, to: by.0, why, key: self.key, value };
         self.found.push([order, Edge::of_order(by.0, before.by.0, Why::RealTime)]);
     }
 }

@@ -327,7 +327,7 @@ impl Drawing<'_, '_> {
         for (element, by) in order {
             read_at(&mut walk, reached);
             if let Some(by) = by {
-                walk.write(by, element);
+                walk.write(by, Some(element));
             }
             reached += 1;
         }

@@ -32,6 +32,7 @@ const SLOTS: u32 = 8;
 enum Value {
     Integer(i64),
     List(Vec<i64>),
+    Absent,
 }
 
 type State = BTreeMap<KeyIndex, Value>;
@@ -75,7 +76,7 @@ impl World {
             match *op {
                 Op::Get(_) => {
                     let seen = match held {
-                        None => Seen::Nothing,
+                        None | Some(Value::Absent) => Seen::Nothing,
                         Some(Value::Integer(value)) => Seen::Integer(value),
                         Some(Value::List(list)) => Seen::List(list),
                     };
@@ -100,6 +101,10 @@ impl World {
                     own.insert(key, Value::Integer(balance + delta));
                     ops.push(MicroOp::Write { key, value: Some(balance + delta) });
                 }
+                Op::Delete(_) => {
+                    own.insert(key, Value::Absent);
+                    ops.push(MicroOp::Write { key, value: None });
+                }
                 Op::Put(_) => panic!("no history has opaque values"),
             }
         }
@@ -113,7 +118,9 @@ impl World {
 }
 
 fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (History, State) {
-    let spec = WorkloadSpec { keys: 6, seed, ..WorkloadSpec::of(kind) };
+    // Registers are deleted under the higher seeds.
+    let delete_percent = if seed >= 100 { 20 } else { 0 };
+    let spec = WorkloadSpec { keys: 6, seed, delete_percent, ..WorkloadSpec::of(kind) };
     let mut generators: Vec<Generator> = (0..SLOTS).map(|slot| Generator::new(&spec, slot, SLOTS).unwrap()).collect();
     let mut open: Vec<Option<Open>> = (0..SLOTS).map(|_| None).collect();
     let mut recorder = HistoryRecorder::new(Vec::new(), SLOTS);
@@ -181,6 +188,8 @@ fn a_correct_store_is_never_accused() {
         assert!(durable.is_valid(), "seed {seed}: {durable}");
         let registers = check_register(&run(WorkloadKind::Register, Fault::None, seed, 1_500).0, Promise::RealTime);
         assert!(registers.is_valid(), "seed {seed}: {registers}");
+        let deleted = check_register(&run(WorkloadKind::Register, Fault::None, 100 + seed, 1_500).0, Promise::RealTime);
+        assert!(deleted.is_valid(), "seed {seed}: {deleted}");
         let bank = check_bank(&run(WorkloadKind::Bank, Fault::None, seed, 1_500).0, 6, 6_000);
         assert!(bank.is_valid() && bank.transactions > 1_000, "seed {seed}: {bank}");
     }

@@ -34,7 +34,7 @@ enum Kind {
     Lists,
     /// Every write follows a reading of its key.
     Registers,
-    /// Some do not.
+    /// Some do not, and some are deletions.
     BlindRegisters,
 }
 
@@ -54,7 +54,8 @@ fn execute(kind: Kind, ops: &mut [MicroOp], state: &mut State, fill: bool) -> bo
     for op in ops {
         match op {
             MicroOp::Append { key, element } => state.entry(*key).or_default().push(*element),
-            MicroOp::Write { key, value } => state.entry(*key).or_default().extend(*value),
+            MicroOp::Write { key, value: Some(value) } => state.entry(*key).or_default().push(*value),
+            MicroOp::Write { key, value: None } => _ = state.remove(key),
             MicroOp::Read { key, seen } => {
                 let list = state.get(key).map_or(&[][..], Vec::as_slice);
                 let found = match (kind, list.last()) {
@@ -89,7 +90,8 @@ fn draw(kind: Kind, tape: &mut Tape<'_>, with_last: bool) -> Vec<Txn> {
                 (Kind::Registers, true) => ops.extend([read, MicroOp::Write { key, value: Some(next_value) }]),
                 (Kind::BlindRegisters, true) => {
                     ops.extend(tape.percent(50).then_some(read));
-                    ops.push(MicroOp::Write { key, value: Some(next_value) });
+                    let value = (!tape.percent(20)).then_some(next_value);
+                    ops.push(MicroOp::Write { key, value });
                 }
             }
         }

@@ -73,8 +73,8 @@ type Touch<V> = (TxnRef, V);
 struct Facts {
     /// Who read which version from outside.
     reads: Vec<Touch<Seeing>>,
-    /// Which version was replaced by whose last write to the key.
-    successors: BTreeMap<Seeing, Vec<Touch<i64>>>,
+    /// Which version was replaced by whose last write to the key, or by whose deletion of it.
+    successors: BTreeMap<Seeing, Vec<Touch<Seeing>>>,
     /// Whose last write to the key which version is.
     writers: Vec<Touch<i64>>,
     /// Whether somebody deleted it, or may have: absence is not only the version before all.
@@ -177,7 +177,9 @@ fn collect_reads(reader: TxnRef, txn: &Transaction<'_>, keys: &mut BTreeMap<KeyI
         }
     }
     for (key, known) in known {
-        if let Known { outside: Some(before), now: Some(after), wrote: true } = known {
+        if let Known { outside: Some(before), now: after, wrote: true } = known
+            && (before.is_some() || after.is_some())
+        {
             keys.entry(key).or_default().successors.entry(before).or_default().push((reader, after));
         }
     }
@@ -246,7 +248,7 @@ impl Drawing<'_, '_> {
             }
             if let Some(from) = self.writer(key, *version) {
                 for (to, value) in successors.iter().take(MAX_DRAWN_SUCCESSORS) {
-                    self.graph.add(Edge { from: from.0, to: to.0, why: Why::Ww, key, value: Some(*value) });
+                    self.graph.add(Edge { from: from.0, to: to.0, why: Why::Ww, key, value: *value });
                 }
             }
         }
@@ -260,10 +262,10 @@ impl Drawing<'_, '_> {
                 continue;
             }
             for (to, value) in successors.iter().take(MAX_DRAWN_SUCCESSORS) {
-                self.graph.add(Edge { from: reader.0, to: to.0, why: Why::Rw, key, value: Some(*value) });
+                self.graph.add(Edge { from: reader.0, to: to.0, why: Why::Rw, key, value: *value });
             }
         }
-        let traced: usize = facts.successors.values().map(Vec::len).sum();
+        let traced = facts.successors.values().flatten().filter(|(_, value)| value.is_some()).count();
         if traced < facts.writers.len() {
             self.draw_absence(key, facts);
             if promise >= Promise::Session {
@@ -287,7 +289,7 @@ impl Drawing<'_, '_> {
         while let Some([(by, value)]) = facts.successors.get(&end).map(Vec::as_slice)
             && placed.insert(*by)
         {
-            end = Some(*value);
+            end = *value;
         }
         // Where several replaced one version, an update is lost, and their order unknown.
         placed.extend(facts.successors.get(&end).into_iter().flatten().map(|(by, _)| *by));
@@ -386,7 +388,7 @@ impl Drawing<'_, '_> {
         for (reader, seen) in &facts.reads {
             readers.entry(*seen).or_default().push(*reader);
         }
-        let replaced: BTreeSet<i64> = facts.successors.values().flatten().map(|(_, value)| *value).collect();
+        let replaced: BTreeSet<i64> = facts.successors.values().flatten().filter_map(|(_, value)| *value).collect();
         let starts = readers.keys().chain(facts.successors.keys()).filter(|version| match version {
             None => !facts.is_deleted,
             Some(version) => !replaced.contains(version),
@@ -396,7 +398,7 @@ impl Drawing<'_, '_> {
             let mut walk = Walk::new(self.transactions, key, &mut self.contradictions);
             let mut version = start;
             if let Some((by, value)) = start.and_then(|value| Some((self.writes.get(&(key, value))?.by, value))) {
-                walk.write(by, value);
+                walk.write(by, Some(value));
             }
             loop {
                 for reader in readers.get(&version).into_iter().flatten() {
@@ -404,7 +406,11 @@ impl Drawing<'_, '_> {
                 }
                 let Some([(by, value)]) = facts.successors.get(&version).map(Vec::as_slice) else { break };
                 walk.write(*by, *value);
-                version = Some(*value);
+                if value.is_none() {
+                    // What is found after a deletion may be from before the first write as well.
+                    break;
+                }
+                version = *value;
             }
         }
     }

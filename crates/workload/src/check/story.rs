@@ -39,9 +39,11 @@ pub(super) fn tell(transactions: &Transactions<'_>, graph: &Graph, cycle: &[Edge
 fn step(transactions: &Transactions<'_>, first: Edge, last: Edge) -> String {
     let (from, to) = (transactions.name(TxnRef(first.from)), transactions.name(TxnRef(last.to)));
     let key = first.key.0;
-    let value = last.value.map_or_else(|| "a value".to_owned(), |value| value.to_string());
+    // The last edge to a writer has no value where the key was deleted.
+    let value = last.value.map_or_else(|| "the deletion".to_owned(), |value| value.to_string());
+    let written = last.value.map_or_else(|| "deleted it".to_owned(), |value| format!("wrote {value} to it"));
     let (what, kind) = match first.why {
-        Why::Ww => (format!("{from} wrote key {key} before {to} wrote {value} to it"), "ww"),
+        Why::Ww => (format!("{from} wrote key {key} before {to} {written}"), "ww"),
         Why::Wr if last.value.is_none() => (format!("{from} wrote key {key} before what {to} read of it"), "wr"),
         Why::Wr => (format!("{from} wrote {value} to key {key}, which {to} read"), "wr"),
         Why::Rw => (format!("{from} read key {key} without {value}, which {to} wrote"), "rw"),

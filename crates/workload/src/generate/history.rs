@@ -4,8 +4,8 @@
 //! A list that was read tells every version before it, so the checker knows the order of all writes. Keys retire after
 //! `appends_per_key` appends, lest lists grow for ever; clients reckon this from their own share, and so roughly agree.
 //!
-//! Register: integers that nobody else writes, always after reading what they replace, so that the order of versions can be
-//! traced; else readings.
+//! Register: integers that nobody else writes, or deletions, always after reading what they replace, so that the order of versions
+//! can be traced; else readings.
 
 use crate::{KeyIndex, Op, TxnPlan, WorkloadSpec};
 
@@ -51,11 +51,12 @@ impl ListAppend {
 pub(super) struct Register {
     numbers: UniqueNumbers,
     ops_per_txn: u64,
+    delete_percent: u64,
 }
 
 impl Register {
     pub(super) fn new(spec: &WorkloadSpec, numbers: UniqueNumbers) -> Self {
-        Self { numbers, ops_per_txn: u64::from(spec.ops_per_txn) }
+        Self { numbers, ops_per_txn: u64::from(spec.ops_per_txn), delete_percent: spec.delete_percent }
     }
 
     pub(super) fn next(&mut self, keys: &mut Keys, plan: &mut TxnPlan) {
@@ -66,6 +67,13 @@ impl Register {
             plan.push(Op::Get(key));
             if at < writes {
                 plan.push(Op::Write { key, value: self.numbers.take() as i64 + 1 });
+            }
+        }
+        if self.delete_percent > 0 {
+            for op in &mut plan.ops {
+                if matches!(op, Op::Write { .. }) && keys.random.percent(self.delete_percent) {
+                    *op = Op::Delete(op.key());
+                }
             }
         }
     }
@@ -103,6 +111,19 @@ mod tests {
             }
         }
         assert!(per_key.len() > 50 && per_key.values().all(|&appends| appends < 200), "{per_key:?}");
+    }
+
+    #[test]
+    fn registers_are_deleted_as_often_as_wanted() {
+        let spec = WorkloadSpec { keys: 4, delete_percent: 25, ..WorkloadSpec::of(WorkloadKind::Register) };
+        let mut generator = Generator::new(&spec, 0, 1).unwrap();
+        let (mut plan, mut writes, mut deletes) = (TxnPlan::default(), 0, 0);
+        for _ in 0..2_000 {
+            generator.next(&mut plan);
+            writes += plan.ops.iter().filter(|op| op.writes()).count();
+            deletes += plan.ops.iter().filter(|op| matches!(op, Op::Delete(_))).count();
+        }
+        assert!((writes / 5..writes * 3 / 10).contains(&deletes), "{deletes} of {writes}");
     }
 
     #[test]

@@ -76,7 +76,7 @@ pub enum MicroOp {
     Write {
         /// The key.
         key: KeyIndex,
-        /// The integer; `None` in an invocation that does not know it yet.
+        /// The integer; `None` in an invocation that does not know it yet, and when the key was deleted.
         value: Option<i64>,
     },
 }
@@ -109,7 +109,7 @@ pub fn invocation(plan: &TxnPlan, ops: &mut Vec<MicroOp>) {
     for op in &plan.ops {
         match *op {
             Op::Get(key) => ops.push(MicroOp::Read { key, seen: Seen::Nothing }),
-            Op::Put(key) => ops.push(MicroOp::Write { key, value: None }),
+            Op::Put(key) | Op::Delete(key) => ops.push(MicroOp::Write { key, value: None }),
             Op::Write { key, value } => ops.push(MicroOp::Write { key, value: Some(value) }),
             Op::Append { key, element } => ops.push(MicroOp::Append { key, element }),
             Op::Add { key, .. } => {
