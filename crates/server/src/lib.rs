@@ -19,6 +19,8 @@ pub mod limits;
 mod log_stage;
 mod native;
 mod node;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
 mod premises;
 mod raw;
 mod running;

@@ -25,6 +25,8 @@ mod keys;
 pub mod limits;
 mod number;
 mod options;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
 mod record;
 mod routes;
 mod shards;

@@ -187,6 +187,12 @@ impl Engine {
             .filter(|(_, txn)| txn.phase != Phase::Closed && !(txn.phase == Phase::Told && txn.settled));
         let singles = self.singles.iter().filter(|(_, single)| !single.settled && single.begin != Timestamp::ZERO);
         let begins = txns.map(|(_, txn)| txn.begin).chain(singles.map(|(_, single)| single.begin));
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::bugs().ignore_oldest_session {
+            let mut begins: Vec<Timestamp> = begins.collect();
+            begins.sort_unstable();
+            return begins.get(1).copied().unwrap_or(self.clock).min(self.clock);
+        }
         begins.min().unwrap_or(self.clock).min(self.clock)
     }
 

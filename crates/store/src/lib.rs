@@ -13,6 +13,8 @@ mod error;
 mod layout;
 pub mod limits;
 mod mftl;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
 
 pub use api::{
     Count, KeyList, Latest, Lookup, ReadOutcome, ReadToken, ScanCursor, ScrubReport, Store, StoreEvent, StoreStats,

@@ -23,5 +23,5 @@ mod shards;
 
 pub use error::Refusal;
 #[cfg(feature = "planted-bugs")]
-pub use planted::PlantedBugs;
+pub use planted::{PlantedBugs, plant};
 pub use shards::ShardList;

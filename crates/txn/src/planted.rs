@@ -1,5 +1,8 @@
 //! Bugs on purpose: the tests switch one on and must fail. They act only with the feature `planted-bugs`; without it every
 //! question after one is a constant `false` and the compiler removes it. The numbers are the classes of verification.md.
+//!
+//! A test that makes its cores itself gives each its bugs; one that runs whole stages, which make their cores themselves, plants
+//! for its thread ([`plant`]).
 
 /// Which bugs are switched on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -49,4 +52,25 @@ pub struct PlantedBugs {
     pub equal_is_enough: bool,
     /// A key is free before its put can be read.
     pub free_before_applied: bool,
+    /// The floor falls back whenever the window rotates.
+    pub lower_floor: bool,
+    /// A duplicate of a prepare that was promised is validated as if it were new.
+    pub revalidate_duplicates: bool,
+}
+
+#[cfg(feature = "planted-bugs")]
+std::thread_local! {
+    static PLANTED: std::cell::Cell<Option<PlantedBugs>> = const { std::cell::Cell::new(None) };
+}
+
+/// Plants bugs in every core that runs on this thread, instead of those it was given; `None` ends that.
+#[cfg(feature = "planted-bugs")]
+pub fn plant(bugs: Option<PlantedBugs>) {
+    PLANTED.set(bugs);
+}
+
+/// The bugs of a core that was given these.
+#[cfg(feature = "planted-bugs")]
+pub(crate) fn of(given: PlantedBugs) -> PlantedBugs {
+    PLANTED.get().unwrap_or(given)
 }

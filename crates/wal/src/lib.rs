@@ -36,6 +36,8 @@ pub mod limits;
 mod log;
 mod manager;
 mod pending;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
 pub mod record;
 mod recovery;
 mod walker;

@@ -173,6 +173,10 @@ impl FileLog {
         }
         if !self.in_flight {
             self.send_group();
+            #[cfg(feature = "planted-bugs")]
+            if crate::planted::bugs().acknowledge_before_sync {
+                events.extend(self.flight_ends.drain(..).map(|(shard, batch)| LogEvent::Durable { shard, batch }));
+            }
         }
         if self.chore.is_none() {
             self.begin_chore(now);

@@ -100,6 +100,12 @@ impl Walker {
                 Some(header) if self.expected.is_some_and(|expected| expected != header.sequence) => {
                     format!("block {} stands where block {} is expected", header.sequence.0, self.next_sequence().0)
                 }
+                #[cfg(feature = "planted-bugs")]
+                Some(header) if crate::planted::bugs().skip_last_block && self.is_last(info, header)? => {
+                    self.expected = Some(header.sequence.plus(1));
+                    self.index = self.files.len();
+                    return Ok(None);
+                }
                 Some(header) => match self.load(info, header)? {
                     None => {
                         self.expected = Some(header.sequence.plus(1));
@@ -115,6 +121,15 @@ impl Walker {
                 return Ok(None);
             }
         }
+    }
+
+    /// Planted: whether nothing follows this block, neither here nor in a later file.
+    #[cfg(feature = "planted-bugs")]
+    fn is_last(&mut self, info: FileInfo, header: BlockHeader) -> Result<bool, WalError> {
+        let next = header.sequence.plus(1);
+        let here = self.header_at(info, self.offset + header.padded_bytes() as u64)?;
+        let later = self.files.iter().skip(self.index + 1).filter_map(|file| file.first);
+        Ok(!here.into_iter().chain(later).any(|header| header.sequence >= next))
     }
 
     /// After an error of `next_block`: goes to the next block that stands anywhere behind the damage. `None` when there is none.

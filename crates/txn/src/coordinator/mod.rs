@@ -423,7 +423,7 @@ impl Coordinator {
 
     #[cfg(feature = "planted-bugs")]
     fn bugs(&self) -> PlantedBugs {
-        self.bugs
+        crate::planted::of(self.bugs)
     }
 
     #[cfg(not(feature = "planted-bugs"))]

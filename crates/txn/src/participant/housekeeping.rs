@@ -40,6 +40,10 @@ impl Participant {
             let held = self.table.live().flat_map(|(_, record)| &record.writes);
             let held = held.filter(|one| one.kind != WriteKind::Fence).map(|one| one.key);
             self.window.rotate(now, held);
+            #[cfg(feature = "planted-bugs")]
+            if self.bugs().lower_floor {
+                self.window.lower_floor();
+            }
             self.keyspaces.drop_scan_marks(self.window.floor());
         }
         while let Some((slot, by)) = self.table.first_timeout() {

@@ -330,7 +330,7 @@ impl Participant {
     #[cfg(feature = "planted-bugs")]
     #[inline]
     fn bugs(&self) -> PlantedBugs {
-        self.config.bugs
+        crate::planted::of(self.config.bugs)
     }
 
     #[cfg(not(feature = "planted-bugs"))]

@@ -354,6 +354,13 @@ impl Participant {
 
     /// A prepare of a transaction that is in flight: a duplicate, an old one, or the next round.
     fn prepare_again(&mut self, now: Timestamp, slot: Slot, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
+        #[cfg(feature = "planted-bugs")]
+        if self.bugs().revalidate_duplicates
+            && self.table.record(slot).phase == (Phase::Prepared { durable: true })
+            && self.table.record(slot).commit == prepare.commit
+        {
+            return self.validate_again(now, slot, prepare, out);
+        }
         let record = self.table.record_mut(slot);
         let (token, commit) = (prepare.token, prepare.commit);
         match record.phase {
@@ -411,6 +418,20 @@ impl Participant {
                 None => self.abort_promise(slot, prepare, reason, out),
             },
             Verdict::Stale(reason) | Verdict::No(reason) => self.abort_promise(slot, prepare, reason, out),
+        }
+    }
+
+    /// Planted: a duplicate is judged by marks that have moved on since, its own among them.
+    #[cfg(feature = "planted-bugs")]
+    fn validate_again(&mut self, now: Timestamp, slot: Slot, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
+        match self.validate(now, prepare, slot) {
+            Verdict::Pass => self.vote(prepare, Vote::Yes, out),
+            Verdict::Later(at) => {
+                self.abort_promise(slot, prepare, AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) }, out);
+            }
+            Verdict::Blocked(_, reason) | Verdict::Stale(reason) | Verdict::No(reason) => {
+                self.abort_promise(slot, prepare, reason, out);
+            }
         }
     }
 

@@ -164,6 +164,12 @@ impl Window {
         self.ceiling = self.ceiling.max(floor);
     }
 
+    /// Planted: what was read is forgotten.
+    #[cfg(feature = "planted-bugs")]
+    pub(super) fn lower_floor(&mut self) {
+        self.floor = Timestamp::ZERO;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }

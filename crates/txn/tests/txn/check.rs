@@ -136,6 +136,8 @@ bugs!(
     watermark_of_one,
     equal_is_enough,
     free_before_applied,
+    lower_floor,
+    revalidate_duplicates,
 );
 
 #[test]

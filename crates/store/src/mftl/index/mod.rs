@@ -457,6 +457,11 @@ impl Index {
             return Fate::Dead;
         }
         if head.version() == version && head.location.page() == page {
+            #[cfg(feature = "planted-bugs")]
+            if head.location.tombstone() && crate::planted::bugs().drop_tombstones_early {
+                self.remove_key(id, slot);
+                return Fate::DroppedTombstone;
+            }
             if settled && version.timestamp <= watermark && head.older == Link::NONE {
                 self.remove_key(id, slot);
                 return Fate::DroppedTombstone;

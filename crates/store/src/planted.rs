@@ -1,0 +1,24 @@
+//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist only with the feature
+//! `planted-bugs`, which no release has.
+
+use std::cell::Cell;
+
+/// Which bugs are switched on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PlantedBugs {
+    /// Collection drops a tombstone whoever may still read below it, and whatever older records are still on flash.
+    pub drop_tombstones_early: bool,
+}
+
+std::thread_local! {
+    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { drop_tombstones_early: false }) };
+}
+
+/// Plants bugs in every store of this thread; the default ends that.
+pub fn plant(bugs: PlantedBugs) {
+    PLANTED.set(bugs);
+}
+
+pub(crate) fn bugs() -> PlantedBugs {
+    PLANTED.get()
+}
