@@ -134,6 +134,8 @@ pub struct WorkloadPart {
     pub ops: Option<u32>,
     /// List-append: appends to a key before another takes its place.
     pub appends_per_key: Option<u32>,
+    /// Register: how many of a hundred writes are deletions.
+    pub deletes: Option<u64>,
     /// For how long transactions are begun and faults strike.
     pub seconds: f64,
 }
@@ -147,6 +149,7 @@ impl Default for WorkloadPart {
             zipf: None,
             ops: None,
             appends_per_key: None,
+            deletes: None,
             seconds: 10.0,
         }
     }
@@ -314,6 +317,7 @@ impl Scenario {
             zipf: part.zipf.unwrap_or(usual.zipf),
             ops_per_txn: part.ops.unwrap_or(usual.ops_per_txn),
             appends_per_key: part.appends_per_key.unwrap_or(64),
+            delete_percent: part.deletes.unwrap_or(usual.delete_percent),
             seed,
             ..usual
         }

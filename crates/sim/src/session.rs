@@ -145,6 +145,11 @@ impl Session {
                 write_list_element(element, &mut self.value);
                 self.seen.push(MicroOp::Append { key, element });
             }
+            Op::Delete(_) => {
+                self.seen.push(MicroOp::Write { key, value: None });
+                tx.delete(&self.key)?;
+                return Ok(());
+            }
             Op::Write { value, .. } => {
                 write_integer(value, &mut self.value);
                 self.seen.push(MicroOp::Write { key, value: Some(value) });
