@@ -2,6 +2,9 @@
 //!
 //! The same functions serve libFuzzer (`fuzz_targets/`) and the deterministic mutator (`src/bin/mutate.rs`).
 
+mod store;
+
+pub use store::{store_page, store_seeds};
 use timestone_cluster::{Master, MasterAnswer, MasterCommand, ShardMap};
 use timestone_types::Timestamp;
 use timestone_wal::block::{BlockHeader, BlockSequence, Entry, HEADER_BYTES, HeaderAt, padded};
@@ -15,8 +18,14 @@ use timestone_wire::{Frames, Hello, PrepareBody, recode};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 5] =
-    [("frame", frame), ("resp", resp), ("cluster", cluster), ("log_block", log_block), ("record", record)];
+pub const TARGETS: [Target; 6] = [
+    ("frame", frame),
+    ("resp", resp),
+    ("cluster", cluster),
+    ("log_block", log_block),
+    ("record", record),
+    ("store_page", store_page),
+];
 
 /// A run of frames: what decodes encodes to the same bytes.
 pub fn frame(data: &[u8]) {

@@ -10,6 +10,8 @@
 
 mod api;
 mod error;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod layout;
 pub mod limits;
 mod mftl;

@@ -20,6 +20,7 @@ fn main() -> std::io::Result<()> {
         ("cluster", cluster()),
         ("log_block", log_blocks()),
         ("record", vec![("all", records())]),
+        ("store_page", timestone_fuzz::store_seeds()),
     ] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
         std::fs::create_dir_all(&folder)?;

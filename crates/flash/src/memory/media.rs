@@ -217,6 +217,25 @@ impl MemoryMedia {
         }
     }
 
+    /// The bytes of a page as they are now; `None` when it never held any.
+    #[must_use]
+    pub fn page(&self, page: PageId) -> Option<Vec<u8>> {
+        self.lock().pages.get(page.0 as usize)?.as_ref().map(|bytes| bytes.to_vec())
+    }
+
+    /// Puts other bytes where a page is, whatever was there: for images made by hand. At most a page of them counts; the rest of it is
+    /// zeros. The medium counts as used from then on.
+    pub fn set_page(&self, page: PageId, content: &[u8]) {
+        let mut media = self.lock();
+        media.fresh = false;
+        if let Some(bytes) = media.pages.get_mut(page.0 as usize) {
+            let count = content.len().min(PAGE_BYTES);
+            let mut whole = blank();
+            whole[..count].copy_from_slice(&content[..count]);
+            *bytes = Some(whole);
+        }
+    }
+
     /// Makes every growth fail for lack of space, or no longer.
     pub fn set_full(&self, full: bool) {
         self.lock().full = full;

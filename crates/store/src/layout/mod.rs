@@ -8,9 +8,11 @@ mod record;
 
 pub(crate) use large::{Extent, LargeHead, PART_PAYLOAD, PartHeader, part_header, write_part_header};
 pub(crate) use page::{
-    FORMAT, HEADER_BYTES, PageHeader, PageKind, RAW_PAYLOAD, SLOT_BYTES, append, find, init_page, records, room, seal,
-    verify,
+    FORMAT, HEADER_BYTES, MAX_COUNT, PageHeader, PageKind, RAW_PAYLOAD, SLOT_BYTES, append, find, init_page, records,
+    room, seal, verify,
 };
+#[cfg(feature = "fuzz")]
+pub(crate) use page::{is_sealable, reseal_records, stamp};
 pub(crate) use record::{MAX_RECORD_BYTES, Record, RecordKind};
 
 /// Reads a number of a fixed width from bytes that are known to be long enough.

@@ -19,6 +19,8 @@ use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"TSPG");
 /// The version of everything that this module lays out.
 pub(crate) const FORMAT: u16 = 1;
+/// Above every number that a store counts pages or checkpoints with: nothing lives to write so many.
+pub(crate) const MAX_COUNT: u64 = 1 << 62;
 /// Bytes of a page header.
 pub(crate) const HEADER_BYTES: usize = 48;
 /// Bytes of a slot.
@@ -70,6 +72,9 @@ impl PageHeader {
             return Some(Err(format));
         }
         let kind = kind_of(page[6])?;
+        if u64_at(page, 40) > MAX_COUNT {
+            return None;
+        }
         Some(Ok(Self {
             kind,
             generation: Generation(u32_at(page, 12)),
@@ -103,6 +108,41 @@ fn checksum(page: &[u8]) -> Option<u32> {
         }
         PageKind::LargePart | PageKind::Checkpoint => Some(crc32c::crc32c(&page[12..PAGE_BYTES])),
     }
+}
+
+/// Writes the identity of a page over what is there.
+#[cfg(feature = "fuzz")]
+pub(crate) fn stamp(page: &mut [u8], kind: PageKind, place: PageId, generation: Generation, store: u64) {
+    put_u32(page, 0, MAGIC);
+    put_u16(page, 4, FORMAT);
+    page[6] = kind as u8;
+    put_u32(page, 12, generation.0);
+    put_u32(page, 16, place.0);
+    put_u64(page, 24, store);
+}
+
+/// Fills in the checksums of records whose lengths make sense.
+#[cfg(feature = "fuzz")]
+pub(crate) fn reseal_records(page: &mut [u8]) {
+    let used = usize::from(u16_at(page, 22)).min(PAGE_BYTES);
+    let places: Vec<(usize, usize)> = records(page)
+        .flatten()
+        .filter_map(|raw| {
+            let record = Record::read(raw)?;
+            let flagged = raw[4] & 2 != 0;
+            Some((used - raw.len(), Record::bytes_for(record.key.len(), record.value.len(), flagged)))
+        })
+        .collect();
+    for (at, bytes) in places {
+        let crc = crc32c::crc32c(&page[at + 4..at + bytes]);
+        put_u32(page, at, crc);
+    }
+}
+
+/// Whether the page's counts allow a checksum.
+#[cfg(feature = "fuzz")]
+pub(crate) fn is_sealable(page: &[u8]) -> bool {
+    checksum(page).is_some()
 }
 
 /// Begins a page: zeroes it and writes its header, without a checksum.

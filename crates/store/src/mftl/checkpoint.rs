@@ -21,11 +21,13 @@ use super::index::{Index, KeyId, Location, SEGMENTS};
 use super::space::Fence;
 use super::writer::StreamId;
 use crate::api::StoreEvent;
-use crate::layout::{PageKind, RAW_PAYLOAD, put_u32, put_u64, u32_at, u64_at};
+use crate::layout::{MAX_COUNT, PageKind, RAW_PAYLOAD, put_u32, put_u64, u32_at, u64_at};
 
 /// Behind the page header: checkpoint number u64, page number in the checkpoint u32, 1 on the last page u32.
 const PAGE_FIXED: usize = 16;
 const PAYLOAD: usize = RAW_PAYLOAD - PAGE_FIXED;
+/// What a key takes in the stream at least.
+const KEY_BYTES: usize = 16;
 /// Segments that one pump writes.
 const SEGMENTS_PER_PUMP: u16 = 2;
 
@@ -354,11 +356,30 @@ fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment
 }
 
 /// A page of a checkpoint: its number, its place in it, whether it is the last, its payload.
-pub(super) fn read_page(page: &[u8], used: u16) -> Option<(u64, u32, bool, &[u8])> {
+pub(crate) fn read_page(page: &[u8], used: u16) -> Option<(u64, u32, bool, &[u8])> {
     let body = page.len() - RAW_PAYLOAD;
     let end = body.checked_add(usize::from(used)).filter(|&end| used as usize >= PAGE_FIXED && end <= page.len())?;
     let last = u32_at(page, body + 12) == 1;
-    Some((u64_at(page, body), u32_at(page, body + 8), last, &page[body + PAGE_FIXED..end]))
+    let number = Some(u64_at(page, body)).filter(|&number| number <= MAX_COUNT)?;
+    Some((number, u32_at(page, body + 8), last, &page[body + PAGE_FIXED..end]))
+}
+
+/// As the payloads of a checkpoint lie in its pages, for images made by hand.
+#[cfg(feature = "fuzz")]
+pub(crate) fn pages_of(stream: &[u8]) -> Vec<Vec<u8>> {
+    let count = stream.chunks(PAYLOAD).len();
+    let page = |(place, chunk): (usize, &[u8])| {
+        let mut page = vec![0; timestone_flash::PAGE_BYTES];
+        let body = page.len() - RAW_PAYLOAD;
+        page[6] = PageKind::Checkpoint as u8;
+        crate::layout::put_u16(&mut page, 20, (PAGE_FIXED + chunk.len()) as u16);
+        put_u64(&mut page, body, 1);
+        put_u32(&mut page, body + 8, place as u32);
+        put_u32(&mut page, body + 12, u32::from(place + 1 == count));
+        page[body + PAGE_FIXED..body + PAGE_FIXED + chunk.len()].copy_from_slice(chunk);
+        page
+    };
+    stream.chunks(PAYLOAD).enumerate().map(page).collect()
 }
 
 /// What a checkpoint says of a block.
@@ -443,6 +464,9 @@ pub(super) fn read(
                 let keyspace = KeyspaceId::new(cursor.u32()?);
                 let segment = u16::try_from(cursor.u32()?).ok().filter(|&at| usize::from(at) < SEGMENTS)?;
                 let keys = cursor.u32()?;
+                if keys as usize > cursor.0.len() / KEY_BYTES {
+                    return None;
+                }
                 for done in 0..keys {
                     let id = KeyId { segment, tag: cursor.u32()?, check: cursor.u32()? };
                     let dead = cursor.u32()?;

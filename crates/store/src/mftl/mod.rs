@@ -53,6 +53,17 @@ use staging::Staging;
 use walk::Walks;
 use writer::{StreamId, Writer};
 
+#[cfg(feature = "fuzz")]
+pub(crate) use checkpoint::{pages_of as checkpoint_pages, read_page as decode_checkpoint_page};
+
+/// Decodes the stream of a checkpoint; how many keys it names.
+#[cfg(feature = "fuzz")]
+pub(crate) fn decode_checkpoint(bytes: &[u8]) -> Option<u64> {
+    let mut keys = 0;
+    checkpoint::read(bytes, |_, _, _, _, _, _| keys += 1)?;
+    Some(keys)
+}
+
 /// How far a shutdown has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Life {

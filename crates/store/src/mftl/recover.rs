@@ -268,7 +268,7 @@ impl Recovery {
         })?;
         self.report.read_bytes += read;
         let count = parts.len() as u32;
-        let whole = parts.keys().next_back().is_some_and(|&place| place + 1 == count)
+        let whole = parts.keys().next_back().is_some_and(|&place| place.checked_add(1) == Some(count))
             && parts.values().next_back().is_some_and(|(last, _)| *last);
         Ok(whole.then(|| {
             let mut joined = Vec::with_capacity(parts.values().map(|(_, payload)| payload.len()).sum());
