@@ -247,9 +247,8 @@ impl Injector {
             Undo::Disk(id) => set_slowness(world, id, 1),
             Undo::Clock(id) => world.processes[id.0 as usize].clock.repair(),
             Undo::Reboot(id) => {
-                for disk in world.disks(id) {
-                    disk.fail_writes(false);
-                }
+                world.disks(id).iter().for_each(|disk| disk.fail_writes(false));
+                world.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
                 self.strikes += 1;
                 let seed = self.seed.derive("reboot", self.strikes);
                 world.kill(id, false, seed);

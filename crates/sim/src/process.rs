@@ -83,6 +83,8 @@ pub(crate) struct Process {
     pub(crate) paused: bool,
     /// When its next turn is planned.
     pub(crate) scheduled: Option<VirtualTime>,
+    /// Turns, over all lives.
+    pub(crate) turns: u64,
 }
 
 /// Sees all events of all processes.

@@ -37,7 +37,10 @@ const FINISH_PATIENCE: Duration = Duration::from_secs(90);
 const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
 /// And everything must have been read.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
-/// The client that loads and audits.
+/// More turns than this from one look to the next can only be empty ones.
+const SPINNING_TURNS: u64 = 6_000;
+/// A process that does so for this many looks in a row goes round in circles.
+const SPINNING_LOOKS: u32 = 5;
 const LOOK_TOKEN: u64 = 0;
 
 /// What is wanted of a run.
@@ -110,6 +113,7 @@ pub fn run(scenario: &Scenario, seed: Seed, options: RunOptions) -> Result<RunRe
     let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
     let mut run = Run {
         clients_lives: vec![0; world.processes.len()],
+        watched: vec![Watched::default(); world.processes.len()],
         world,
         board,
         injector,
@@ -143,6 +147,15 @@ struct Run {
     /// The life of each client in which its sessions were begun last.
     clients_lives: Vec<u64>,
     calm_since: Option<VirtualTime>,
+    /// By process: whether it ever rests.
+    watched: Vec<Watched>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Watched {
+    turns: u64,
+    /// Looks in a row at which it had not rested.
+    spun: u32,
 }
 
 impl Run {
@@ -177,6 +190,8 @@ impl Run {
 
     /// Looks how far the run is. Whether it is over.
     fn look(&mut self) -> bool {
+        let restless = self.watch_rest();
+        self.findings.extend(restless);
         for words in std::mem::take(&mut self.world.failed_starts) {
             self.findings.push(Finding::new("recovery", words));
         }
@@ -244,6 +259,23 @@ impl Run {
             }
         }
         false
+    }
+
+    /// Finds processes that go round in circles: turn after turn without a pause, and without events to handle.
+    fn watch_rest(&mut self) -> Option<Finding> {
+        for (process, watched) in self.world.processes.iter().zip(&mut self.watched) {
+            let turns = process.turns.saturating_sub(watched.turns);
+            watched.turns = process.turns;
+            watched.spun = if turns > SPINNING_TURNS { watched.spun + 1 } else { 0 };
+            if watched.spun >= SPINNING_LOOKS {
+                let mut stages = self.world.stage_turns();
+                stages.sort_by_key(|(_, turns)| std::cmp::Reverse(*turns));
+                let busiest = stages.first().map_or("", |(name, _)| name.as_str());
+                let detail = format!("{} makes {turns} turns in {LOOK:?} and does nothing in them; {busiest}", process.name);
+                return Some(Finding::new("rest", detail));
+            }
+        }
+        None
     }
 
     fn stuck(&mut self, what: &str, which: Vec<String>) -> bool {

@@ -189,6 +189,7 @@ impl World {
             meter: Meter::default(),
             paused: false,
             scheduled: None,
+            turns: 0,
         });
         // They do not all begin at the same moment.
         let begin = VirtualTime::from_nanos(1_000 * u64::from(id.0));
@@ -282,6 +283,7 @@ impl World {
         let cores = &mut self.machines[process.machine];
         if let Some(turn) = process.run(at, cores, self.trace.of(id)) {
             self.turns += 1;
+            process.turns += 1;
             let queue = &mut self.queue;
             self.fabric.flush(turn.end, |when, packet| queue.plan(when, What::Packet(packet)));
             self.plan_devices(id);
@@ -557,6 +559,20 @@ impl World {
             if let Life::Serving { figures, .. } = &process.life {
                 all.extend(figures().into_iter().map(|figures| (process.id, figures)));
             }
+        }
+        all
+    }
+
+    /// Turns of each stage of each process that is up, by name.
+    pub(crate) fn stage_turns(&self) -> Vec<(String, u64)> {
+        let mut all = Vec::new();
+        for process in &self.processes {
+            let metrics = match &process.life {
+                Life::Serving { runtime, .. } => runtime.metrics(),
+                Life::Client { runtime, .. } => runtime.metrics(),
+                Life::Down | Life::Joining { .. } => continue,
+            };
+            all.extend(metrics.stages.iter().map(|stage| (format!("{} {}", process.name, stage.name), stage.turns_total)));
         }
         all
     }

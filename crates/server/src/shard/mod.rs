@@ -98,6 +98,8 @@ pub(crate) struct ShardStage {
     retained: Vec<(StageId, Option<BatchNumber>)>,
     // The highest ticket that is durable without a log.
     durable_at_once: Option<Ticket>,
+    // When to try again what the store had no room for.
+    apply_again_at: Timestamp,
     next_release: Timestamp,
     next_publish: Timestamp,
     carrying: Option<(BatchNumber, BatchNumber)>,
@@ -313,7 +315,9 @@ impl Stage<Event> for ShardStage {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let release = matches!(self.log, LogPlace::Stage(_)).then_some(self.next_release);
-        [self.participant.next_deadline(), self.store.next_deadline(), release].into_iter().flatten().min()
+        let apply = (!self.unapplied.is_empty()).then_some(self.apply_again_at);
+        let deadlines = [self.participant.next_deadline(), self.store.next_deadline(), release, apply];
+        deadlines.into_iter().flatten().min()
     }
 
     fn wake_fd(&self) -> Option<RawFd> {

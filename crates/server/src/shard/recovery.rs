@@ -306,6 +306,7 @@ impl Replay {
             unsent: VecDeque::new(),
             retained: with.logs.iter().map(|&log| (log, None)).collect(),
             durable_at_once: None,
+            apply_again_at: Timestamp::ZERO,
             next_release: Timestamp::ZERO,
             next_publish: Timestamp::ZERO,
             carrying: None,

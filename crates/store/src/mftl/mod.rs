@@ -441,11 +441,13 @@ impl Store for Mftl {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
+        if self.failed {
+            // Only what reads goes on; everything else waits for a restart, and must not keep the thread awake.
+            let reads = self.walks.has_work() || !self.events.is_empty();
+            return reads.then_some(self.writer.now);
+        }
         if self.has_work() || !self.events.is_empty() || self.life == Life::Draining {
             return Some(self.writer.now);
-        }
-        if self.failed {
-            return None;
         }
         let flush = self.writer.flush_deadline(self.config.packing_delay, self.config.partial_page_delay);
         let sync = self.writer.sync_deadline(self.config.sync_interval);
