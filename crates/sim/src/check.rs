@@ -125,16 +125,13 @@ pub(crate) fn unsettled(world: &World) -> Vec<String> {
     open
 }
 
-/// What is larger than its bound.
-pub(crate) fn bounds(world: &World) -> Vec<Finding> {
+/// What is larger than its bound, although nobody writes any more.
+pub(crate) fn oversized(world: &World) -> Vec<String> {
     let log = &world.config.tuning.log;
     let files = log.carry_after_files as u64 + SPARE_LOG_FILES + 2 * u64::from(world.config.shards_per_server);
     let bound = files * log.file_bytes * world.config.threads as u64;
     let servers = world.processes.iter().filter(|process| process.is_server());
     let bytes = servers.map(|process| (process.name.clone(), world.log_bytes(process.id)));
     let over = bytes.filter(|(_, bytes)| *bytes > bound);
-    over.map(|(name, bytes)| {
-        Finding::new("bounds", format!("the log of {name} takes {bytes} bytes, more than {bound}"))
-    })
-    .collect()
+    over.map(|(name, bytes)| format!("the log of {name} takes {bytes} bytes, more than {bound}")).collect()
 }

@@ -192,9 +192,6 @@ impl Run {
     fn look(&mut self) -> bool {
         let restless = self.watch_rest();
         self.findings.extend(restless);
-        for words in std::mem::take(&mut self.world.failed_starts) {
-            self.findings.push(Finding::new("recovery", words));
-        }
         if !self.findings.is_empty() {
             return true;
         }
@@ -234,7 +231,8 @@ impl Run {
                 }
             }
             Phase::Settling => {
-                let open = check::unsettled(&self.world);
+                let mut open = check::unsettled(&self.world);
+                open.extend(check::oversized(&self.world));
                 if open.is_empty() {
                     // Figures are published now and then: what is quiet must be so for a while.
                     let since = *self.calm_since.get_or_insert(self.world.now());
@@ -271,7 +269,8 @@ impl Run {
                 let mut stages = self.world.stage_turns();
                 stages.sort_by_key(|(_, turns)| std::cmp::Reverse(*turns));
                 let busiest = stages.first().map_or("", |(name, _)| name.as_str());
-                let detail = format!("{} makes {turns} turns in {LOOK:?} and does nothing in them; {busiest}", process.name);
+                let detail =
+                    format!("{} makes {turns} turns in {LOOK:?} and does nothing in them; {busiest}", process.name);
                 return Some(Finding::new("rest", detail));
             }
         }
@@ -283,6 +282,10 @@ impl Run {
         for one in which.iter().take(8) {
             words.push_str("\n  ");
             words.push_str(one);
+        }
+        if let Some(last) = self.world.failed_starts.last() {
+            words.push_str("\n  the last server that did not start: ");
+            words.push_str(last);
         }
         if let Some(last) = self.board.last_words() {
             words.push_str("\n  the last error that a client was told: ");
@@ -347,9 +350,6 @@ impl Run {
         let history = self.board.history();
         let over = self.phase == Phase::Auditing;
         let checked = check::all(&self.board, &history, over && self.findings.is_empty(), &mut self.findings);
-        if over && self.findings.is_empty() {
-            self.findings.extend(check::bounds(&self.world));
-        }
         RunReport {
             seed,
             trace_hash: self.world.trace.hash(),

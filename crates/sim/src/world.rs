@@ -32,6 +32,9 @@ use crate::trace::{Trace, TraceLine};
 /// The port that servers listen on.
 const PORT: u16 = 7400;
 
+/// A server that could not start is started again after this long.
+const START_PAUSE: Duration = Duration::from_millis(500);
+
 /// How a world is made.
 #[derive(Clone, Debug)]
 pub(crate) struct WorldConfig {
@@ -406,8 +409,9 @@ impl World {
                 self.serve(id)
             }
             Err(words) => {
-                self.failed_starts.push(format!("{} was refused by the master: {words}", process.name));
+                let words = format!("{} was refused by the master: {words}", process.name);
                 process.life = Life::Down;
+                self.fail_start(id, words);
                 Ok(())
             }
         }
@@ -421,8 +425,9 @@ impl World {
         let built = match ServerStages::build(&server.config, Arc::new(server.premises.clone())) {
             Ok(built) => built,
             Err(error) => {
-                self.failed_starts.push(format!("{} could not start: {error}", process.name));
+                let words = format!("{} could not start: {error}", process.name);
                 process.life = Life::Down;
+                self.fail_start(id, words);
                 return Ok(());
             }
         };
@@ -443,6 +448,16 @@ impl World {
         self.pass_on_readiness(now);
         self.schedule(id);
         Ok(())
+    }
+
+    /// A server did not come up: whoever looks after it starts it again. After the faults that is a finding, for it stays down.
+    fn fail_start(&mut self, id: ProcessId, words: String) {
+        let now = self.truth.now();
+        self.trace.note(now, id, &words);
+        self.failed_starts.push(words);
+        let queue = &mut self.queue;
+        self.fabric.end_process(id, false, now, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.queue.plan(now.after(START_PAUSE), What::Start(id));
     }
 
     fn connect(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
@@ -572,7 +587,9 @@ impl World {
                 Life::Client { runtime, .. } => runtime.metrics(),
                 Life::Down | Life::Joining { .. } => continue,
             };
-            all.extend(metrics.stages.iter().map(|stage| (format!("{} {}", process.name, stage.name), stage.turns_total)));
+            all.extend(
+                metrics.stages.iter().map(|stage| (format!("{} {}", process.name, stage.name), stage.turns_total)),
+            );
         }
         all
     }
