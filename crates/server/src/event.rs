@@ -43,8 +43,11 @@ pub enum Event {
         /// The first batch that is not meant.
         below: BatchNumber,
     },
-    /// The log failed for good: the receiving shard acknowledges no write any more.
-    LogFailed,
+    /// A log failed for good: a shard whose log it is acknowledges no write any more.
+    LogFailed {
+        /// The log stage.
+        log: StageId,
+    },
     /// The shard map has changed.
     MapChanged(Arc<ShardMap>),
     /// An embedded client shall look into the queues that other threads fill.

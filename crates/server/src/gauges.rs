@@ -2,6 +2,8 @@
 //! looks.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::time::Duration;
+use std::sync::OnceLock;
 
 use timestone_store::StoreStats;
 use timestone_txn::participant::Vote;
@@ -18,9 +20,21 @@ pub(crate) struct LogGauges {
     pub(crate) files: AtomicU64,
     pub(crate) space_bytes: AtomicU64,
     pub(crate) queued_bytes: AtomicU64,
+    failure: OnceLock<String>,
 }
 
 impl LogGauges {
+    /// The log failed for good.
+    pub(crate) fn fail(&self, cause: String) {
+        // The first cause is the one that counts.
+        let _ = self.failure.set(cause);
+    }
+
+    /// Why the log failed, if it did.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
     pub(crate) fn publish(&self, stats: &LogStats) {
         self.batches.store(stats.batches, Relaxed);
         self.written_bytes.store(stats.written_bytes, Relaxed);
@@ -112,6 +126,12 @@ impl ShardGauges {
         }
     }
 
+    /// How far the watermark trails `now`; `None` while there is none, because no session has reported yet.
+    pub(crate) fn watermark_lag(&self, now: Timestamp) -> Option<Duration> {
+        let watermark = Timestamp::from_nanos(self.watermark.load(Relaxed));
+        (watermark > Timestamp::ZERO).then(|| now.since(watermark))
+    }
+
     /// Counts a request; one stage writes, so a load and a store will do.
     #[inline]
     pub(crate) fn count(&self, kind: Kind) {
@@ -151,4 +171,18 @@ impl ShardGauges {
 
 fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watermark_that_no_session_has_set_yet_has_no_lag() {
+        let gauges = ShardGauges::new(ShardId::new(0));
+        let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
+        assert_eq!(gauges.watermark_lag(now), None, "it is not as old as the clock's epoch");
+        gauges.watermark.store(now.as_nanos() - 5_000_000, Relaxed);
+        assert_eq!(gauges.watermark_lag(now), Some(Duration::from_millis(5)));
+    }
 }

@@ -15,7 +15,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use timestone_clock::Clock;
 use timestone_seda::Injector;
-use timestone_types::{AbortKind, Timestamp};
+use timestone_types::AbortKind;
 use tokio::sync::oneshot;
 
 use crate::assembly::Observed;
@@ -97,23 +97,46 @@ impl HttpServer {
 }
 
 async fn ready(State(shared): State<Shared>, RawQuery(query): RawQuery) -> impl IntoResponse {
-    let observed = &shared.observed;
+    let verbose = query.as_deref().is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
+    let (ok, text) = readiness(&checks(&shared.observed), verbose);
+    (if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
+}
+
+/// What must hold of a server that is sent requests, by name; and why it does not.
+type Check = (&'static str, Result<(), String>);
+
+fn checks(observed: &Observed) -> [Check; 4] {
     let unowned = observed.map().shards().iter().filter(|shard| shard.primary.is_none()).count();
-    let checks = [
-        ("recovered", observed.ready.load(Relaxed)),
-        ("not-stopping", !observed.stopping.load(Relaxed)),
-        ("shards-owned", unowned == 0),
-    ];
-    let ok = checks.iter().all(|(_, passed)| *passed);
+    let holds = |holds: bool, reason: &str| if holds { Ok(()) } else { Err(reason.to_owned()) };
+    let failure = observed.logs.iter().find_map(|log| log.failure());
+    [
+        ("recovered", holds(observed.ready.load(Relaxed), "the data directory is still being recovered")),
+        ("not-stopping", holds(!observed.stopping.load(Relaxed), "the server is shutting down")),
+        ("shards-owned", holds(unowned == 0, "some shards of the cluster have no server yet")),
+        (
+            "log",
+            failure.map_or(Ok(()), |cause| {
+                Err(format!(
+                    "the log failed ({cause}): reads go on, writes are refused; remove the cause, then restart the server"
+                ))
+            }),
+        ),
+    ]
+}
+
+/// The page: what fails is always told, what holds only when it is asked for.
+fn readiness(checks: &[Check], verbose: bool) -> (bool, String) {
+    let ok = checks.iter().all(|(_, held)| held.is_ok());
     let mut text = String::new();
-    if query.as_deref().is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose"))) {
-        for (name, passed) in checks {
-            let _ =
-                writeln!(text, "[{}]{name} {}", if passed { '+' } else { '-' }, if passed { "ok" } else { "failed" });
-        }
+    for (name, held) in checks {
+        let _ = match held {
+            Ok(()) if verbose => writeln!(text, "[+]{name} ok"),
+            Ok(()) => Ok(()),
+            Err(reason) => writeln!(text, "[-]{name} failed: {reason}"),
+        };
     }
     text.push_str(if ok { "ready\n" } else { "not ready\n" });
-    (if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
+    (ok, text)
 }
 
 async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
@@ -161,10 +184,8 @@ fn shards(page: &mut Page, observed: &Observed) {
             .map(move |(name, value)| of(name, value))
     });
     page.family("timestone_votes_total", "counter", "Votes of shards: yes, later, or the reason of a no.", votes);
-    let lag = observed.shards.iter().map(|shard| {
-        let watermark = Timestamp::from_nanos(shard.watermark.load(Relaxed));
-        (label(shard), observed.clock.now().since(watermark).as_secs_f64())
-    });
+    let now = observed.clock.now();
+    let lag = observed.shards.iter().filter_map(|shard| Some((label(shard), shard.watermark_lag(now)?.as_secs_f64())));
     page.family("timestone_watermark_lag_seconds", "gauge", "How far the watermark trails the clock.", lag);
     let waiting = observed.shards.iter().map(|shard| (label(shard), shard.requests.load(Relaxed) as f64));
     page.family(
@@ -275,5 +296,19 @@ fn nets(page: &mut Page, observed: &Observed) {
     ];
     for (name, kind, help, read) in families {
         page.family(name, kind, help, snapshots.iter().map(|(labels, net)| (labels.clone(), read(net) as f64)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_tells_what_fails_and_why() {
+        let fine: [Check; 2] = [("recovered", Ok(())), ("log", Ok(()))];
+        assert_eq!(readiness(&fine, false), (true, "ready\n".to_owned()));
+        assert_eq!(readiness(&fine, true), (true, "[+]recovered ok\n[+]log ok\nready\n".to_owned()));
+        let failed: [Check; 2] = [("recovered", Ok(())), ("log", Err("the device is gone".to_owned()))];
+        assert_eq!(readiness(&failed, false), (false, "[-]log failed: the device is gone\nnot ready\n".to_owned()));
     }
 }

@@ -31,6 +31,7 @@ pub(crate) struct LogStage {
     adopted: Vec<Log>,
     // Files reclaimed when the shards were last told what is retained.
     told: Option<u64>,
+    failed: bool,
 }
 
 impl LogStage {
@@ -50,6 +51,7 @@ impl LogStage {
             unsent: VecDeque::new(),
             adopted: Vec::new(),
             told: None,
+            failed: false,
         }
     }
 
@@ -88,9 +90,15 @@ impl LogStage {
                     tracing::warn!(%error, "the log cannot make its next file; it goes on in the current one")
                 }
                 LogEvent::Failed(error) => {
-                    tracing::error!(%error, "the log failed: no write is acknowledged any more; restart the server when the cause is removed");
+                    tracing::error!(
+                        %error,
+                        "the log failed: reads go on, writes are refused. What was acknowledged is safe. Remove the cause (look at the \
+                         device and the free space under the data directory), then restart the server"
+                    );
+                    self.gauges.fail(error.to_string());
+                    self.failed = true;
                     for (_, stage) in self.shards.clone() {
-                        self.send(ctx, stage, Event::LogFailed);
+                        self.send(ctx, stage, Event::LogFailed { log: ctx.stage() });
                     }
                 }
             }
@@ -140,6 +148,7 @@ impl Stage<Event> for LogStage {
                         self.blocked = true;
                         break;
                     }
+                    Err(WalError::Poisoned { .. }) => ctx.give_buffer(append.bytes),
                     Err(error) => refused(ctx, &error, append),
                 },
                 Event::LogRelease { shard, keep_from } => {
@@ -173,7 +182,9 @@ impl Stage<Event> for LogStage {
     }
 
     fn drained(&self) -> bool {
-        !self.blocked && self.unsent.is_empty() && self.log.as_ref().is_none_or(Log::is_idle)
+        // What waits in a log that failed is never written.
+        let idle = self.failed || (!self.blocked && self.log.as_ref().is_none_or(Log::is_idle));
+        idle && self.unsent.is_empty()
     }
 }
 
@@ -181,4 +192,180 @@ impl Stage<Event> for LogStage {
 fn refused(ctx: &mut Context<'_, Event>, error: &WalError, append: LogAppend) {
     tracing::error!(%error, shard = %append.shard, "the log refused a batch for good");
     ctx.give_buffer(append.bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use timestone_cluster::MapVersion;
+    use timestone_flash::{MemoryConfig, MemoryDevice};
+    use timestone_seda::Parcel;
+    use timestone_seda::manual::ManualDriver;
+    use timestone_store::{Mftl, MftlConfig};
+    use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, TxnId};
+    use timestone_wal::LogConfig;
+    use timestone_wal::device::memory::MemoryDisk;
+    use timestone_wire::{
+        Condition, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, ReadAt, RequestId, Value,
+        Verdict, Write, WriteAction, Written,
+    };
+
+    use super::*;
+    use crate::gauges::{LogGauges, ShardGauges};
+    use crate::shard::{LogPlace, Peers, Recovering, Replay, own_origin};
+
+    const SHARD: ShardId = ShardId::new(0);
+    const SHARD_STAGE: StageId = StageId::new(0);
+    const LOG_STAGE: StageId = StageId::new(1);
+    const ASKER: StageId = StageId::new(7);
+    const CLIENT: ClientId = ClientId::new(3);
+
+    /// A shard and its log on a disk in memory, stepped by hand.
+    struct Bench {
+        disk: MemoryDisk,
+        driver: ManualDriver<Event>,
+        now: Timestamp,
+        log: Arc<LogGauges>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let now = Timestamp::from_nanos(1_000_000_000_000);
+            let disk = MemoryDisk::new();
+            let log = Log::open_on(disk.device(), LogConfig::default()).unwrap().finish(now).unwrap();
+            let gauges = Arc::new(LogGauges::default());
+            let log = LogStage::new(0, log, vec![(SHARD, SHARD_STAGE)], Arc::clone(&gauges));
+            let device = MemoryDevice::new(MemoryConfig {
+                pages_per_block: 8,
+                initial_blocks: 64,
+                max_blocks: 64,
+                ..MemoryConfig::default()
+            });
+            let (store, _) = Mftl::open(Box::new(device), MftlConfig::default()).unwrap();
+            let shard = Replay::new(SHARD, Box::new(store)).finish(Recovering {
+                epoch: Epoch::default(),
+                map_version: MapVersion::default(),
+                log: LogPlace::Stage(LOG_STAGE),
+                logs: vec![LOG_STAGE],
+                peers: Peers::default(),
+                gauges: Arc::new(ShardGauges::new(SHARD)),
+                now,
+            });
+            let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(shard), Box::new(log)];
+            let mut bench = Self { disk, driver: ManualDriver::new(stages, now, 1000), now, log: gauges };
+            // The first read bound becomes durable.
+            assert!(bench.answers().is_empty());
+            bench.pass(Duration::from_millis(1));
+            bench
+        }
+
+        fn pass(&mut self, span: Duration) {
+            self.now = self.now.saturating_add(span);
+            self.driver.set_now(self.now);
+        }
+
+        /// What was answered within some turns.
+        fn answers(&mut self) -> Vec<Vec<u8>> {
+            let mut answers = Vec::new();
+            for _ in 0..50 {
+                self.driver.turn();
+                // Devices in memory do not call: the stages look into them every turn.
+                self.driver.send(LOG_STAGE, Event::Wake).unwrap();
+                self.driver.send(SHARD_STAGE, Event::Wake).unwrap();
+                while let Some((to, event)) = self.driver.take_sent() {
+                    let Event::Parcel(parcel) = event else { panic!("{event:?}") };
+                    assert_eq!(to, ASKER);
+                    answers.extend(Frames::new(&parcel.bytes).map(|frame| frame.unwrap().bytes().to_vec()));
+                }
+            }
+            answers
+        }
+
+        fn ask(&mut self, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Vec<Vec<u8>> {
+            let mut bytes = Vec::new();
+            encode(&Envelope { request: RequestId::new(9), shard: SHARD, ..Envelope::default() }, &mut bytes);
+            self.driver.send(SHARD_STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), bytes))).unwrap();
+            self.answers()
+        }
+
+        /// A write, known by its number; asked again under it, it is the same one.
+        fn put(&mut self, number: u64, key: &[u8]) -> Vec<Vec<u8>> {
+            let (begin, commit) = (self.now, self.now.next());
+            let write = Write {
+                txn: TxnId::new(CLIENT, Sequence::new(number)),
+                begin,
+                commit,
+                keyspace: KeyspaceId::DEFAULT,
+                action: WriteAction::Put,
+                wait: false,
+                return_previous: false,
+                expires_at: Expiry::NEVER,
+                condition: Condition::Always,
+                key,
+                value: b"value",
+            };
+            self.ask(|envelope, out| write.encode(envelope, out))
+        }
+
+        fn get(&mut self, key: &[u8]) -> Vec<Vec<u8>> {
+            let (keyspace, at) = (KeyspaceId::DEFAULT, ReadAt::Latest(self.now));
+            self.ask(|envelope, out| Get { keyspace, at, client: CLIENT, wait: false, key }.encode(envelope, out))
+        }
+    }
+
+    fn error_of(answers: &[Vec<u8>]) -> ErrorCode {
+        let [answer] = answers else { panic!("one answer, not {}", answers.len()) };
+        let frame = Frame::parse(answer).unwrap();
+        let error = ErrorReply::decode(&frame).unwrap();
+        assert!(!error.message.is_empty());
+        error.code
+    }
+
+    #[test]
+    fn without_its_log_a_shard_serves_reads_refuses_writes_and_denies_nothing() {
+        let mut bench = Bench::new();
+        let answers = bench.put(1, b"kept");
+        assert_eq!(Written::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+        assert!(bench.log.failure().is_none());
+        bench.disk.fail_writes(true);
+        assert!(bench.put(2, b"perhaps").is_empty(), "it may be durable or not: nobody is told either");
+        assert!(bench.log.failure().is_some());
+        bench.disk.fail_writes(false);
+        assert!(bench.put(2, b"perhaps").is_empty());
+        assert_eq!(error_of(&bench.put(3, b"new")), ErrorCode::StorageFailed);
+        assert_eq!(
+            error_of(&bench.get(b"perhaps")),
+            ErrorCode::Prepared,
+            "neither the old nor the new value is certain"
+        );
+        // Long after the last read bound.
+        bench.pass(Duration::from_secs(60));
+        let answers = bench.get(b"kept");
+        let frame = Frame::parse(&answers[0]).unwrap();
+        assert_eq!(frame.kind(), Kind::Value);
+        let value = Value::decode(&frame).unwrap();
+        assert!(value.present && value.value == b"value" && !value.prepared_before);
+        let answers = bench.get(b"new");
+        assert!(!Value::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().present);
+        // What was acknowledged before is still known; the server can be stopped.
+        let answers = bench.put(1, b"kept");
+        assert_eq!(Written::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+        bench.driver.begin_shutdown();
+        for _ in 0..200 {
+            bench.pass(Duration::from_millis(10));
+            bench.answers();
+        }
+        bench.driver.turn();
+        assert!(bench.driver.is_drained(), "what waits for the log is not waited for");
+    }
+
+    #[test]
+    fn the_failure_of_another_log_is_not_the_shards() {
+        let mut bench = Bench::new();
+        bench.driver.send(SHARD_STAGE, Event::LogFailed { log: StageId::new(5) }).unwrap();
+        let answers = bench.put(1, b"k");
+        assert_eq!(Written::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+    }
 }

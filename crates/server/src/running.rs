@@ -155,8 +155,9 @@ pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
         figures.push((format!("log_{index}_files"), log.files.load(Relaxed).to_string()));
     }
     for shard in &observed.shards {
-        let lag = now.since(timestone_types::Timestamp::from_nanos(shard.watermark.load(Relaxed)));
-        figures.push((format!("shard_{}_watermark_lag_ms", shard.shard), lag.as_millis().to_string()));
+        if let Some(lag) = shard.watermark_lag(now) {
+            figures.push((format!("shard_{}_watermark_lag_ms", shard.shard), lag.as_millis().to_string()));
+        }
     }
     figures
 }

@@ -310,6 +310,10 @@ impl From<Refusal> for Fault<'_> {
             Refusal::Finished => Self::SessionEnded,
             Refusal::Terminating => Self::Terminating,
             Refusal::Recovering | Refusal::Busy => Self::Busy { retry_after: Duration::ZERO },
+            Refusal::LogLost => Self::Other {
+                code: ErrorCode::StorageFailed,
+                message: "the server's log has failed; nothing is written",
+            },
             Refusal::Contradiction => Self::Other {
                 code: ErrorCode::Internal,
                 message: "two decisions about one transaction contradict each other",

@@ -41,6 +41,11 @@ pub enum Refusal {
     /// A bound of [`crate::limits`] is reached.
     #[error("the shard has too many requests waiting or transactions undecided; try again shortly")]
     Busy,
+    /// The log has failed: nothing can be made durable before a restart.
+    #[error(
+        "the server's log has failed, so nothing can be written until its cause is removed and the server is restarted"
+    )]
+    LogLost,
     /// A decision contradicts one that is already durable here. Nothing was changed.
     #[error(
         "the decision contradicts the one that this shard has recorded; report this as a bug, with the transaction's id"

@@ -158,6 +158,9 @@ impl ShardStage {
         let now = ctx.now();
         let watermark = self.participant.watermark();
         if let Some((batch, bytes)) = self.journal.close(now, watermark, || ctx.take_buffer()) {
+            if self.log_failed {
+                return ctx.give_buffer(bytes);
+            }
             self.send(ctx, stage, Event::LogAppend(LogAppend { shard: self.shard, batch, bytes }));
             self.store.begin_batch(self.journal.open_batch().get());
         }
@@ -194,6 +197,12 @@ impl ShardStage {
         if let Some(through) = self.journal.durable(batch) {
             self.step(ctx, Input::Durable { through }, None);
         }
+    }
+
+    /// The log has failed: what waits for it stays unanswered, since it may be durable or not.
+    fn lose_log(&mut self, ctx: &mut Context<'_, Event>) {
+        self.log_failed = true;
+        self.step(ctx, Input::LogLost, None);
     }
 
     /// Tells the log which batches may go, now and then.
@@ -250,7 +259,7 @@ impl ShardStage {
     }
 
     fn is_quiet(&self) -> bool {
-        self.requests.len() == 0
+        (self.requests.len() == 0 || self.log_failed)
             && self.unapplied.is_empty()
             && self.unsent.is_empty()
             && self.replies.is_empty()
@@ -282,7 +291,7 @@ impl Stage<Event> for ShardStage {
                 Event::LogDurable { batch } => self.log_durable(ctx, batch),
                 Event::LogRetained { log, from } => self.retained(log, from),
                 Event::LogCarry { below } => self.carry_forward(ctx, below),
-                Event::LogFailed => self.log_failed = true,
+                Event::LogFailed { log } if self.log == LogPlace::Stage(log) => self.lose_log(ctx),
                 Event::MapChanged(map) => self.map_changed(&map),
                 _ => {}
             }

@@ -496,6 +496,7 @@ impl ShardStage {
             Refusal::Terminating => ErrorReply::new(ErrorCode::Terminated, &words),
             Refusal::Recovering => ErrorReply::new(ErrorCode::Unavailable, &words),
             Refusal::Busy => ErrorReply::new(ErrorCode::Busy, &words).with_retry_after(crate::limits::BUSY_RETRY_AFTER),
+            Refusal::LogLost => ErrorReply::new(ErrorCode::StorageFailed, &words),
             Refusal::Contradiction => ErrorReply::new(ErrorCode::Internal, &words),
         };
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));

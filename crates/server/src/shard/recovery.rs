@@ -250,6 +250,8 @@ impl Replay {
     pub(crate) fn finish(self, with: Recovering) -> ShardStage {
         let Self { shard, mut store, payloads, promised, decided, shared, bound, watermark, lowest, highest, .. } =
             self;
+        // A log that had failed took no bound any more, and reads went on up to the clock of then.
+        let bound = bound.max(with.now);
         let seed = store.seed();
         let mut participant = Participant::new(shard, with.participant);
         let mut outputs = Vec::new();

@@ -40,11 +40,6 @@ impl ShardStage {
         if envelope.epoch != self.epoch && !frame.kind().is_reply() {
             return self.refuse_epoch(ctx, origin, frame);
         }
-        if self.log_failed && is_write(frame.kind()) {
-            let words =
-                "this server's log failed, so no write can be made durable; restart it when the cause is removed";
-            return self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::StorageFailed, words));
-        }
         self.gauges.count(frame.kind());
         let purpose = match frame.kind() {
             Kind::Get => Purpose::Get,
@@ -371,9 +366,4 @@ impl ShardStage {
             _ => false,
         }
     }
-}
-
-/// Whether a request may change anything.
-fn is_write(kind: Kind) -> bool {
-    matches!(kind, Kind::Prepare | Kind::Write | Kind::Decide | Kind::Terminate | Kind::Freeze)
 }

@@ -26,6 +26,16 @@ pub(super) struct Bound {
     /// What will be durable.
     pub(super) asked: Timestamp,
     pub(super) renew_at: Timestamp,
+    /// The log has failed, so that nothing becomes durable any more. See [`super::log_lost`].
+    pub(super) lost: bool,
+}
+
+impl Bound {
+    /// Whether something at `at` may be served now. Without a log, the own clock is the bound: the next run starts above it.
+    #[inline]
+    pub(super) fn admits(&self, now: Timestamp, at: Timestamp) -> bool {
+        at < self.durable || (self.lost && at <= now)
+    }
 }
 
 impl Participant {
@@ -36,16 +46,7 @@ impl Participant {
                 Timer::Resolution(txn) => self.resolution_is_due(now, txn, out),
             }
         }
-        if self.window.is_due(now) {
-            let held = self.table.live().flat_map(|(_, record)| &record.writes);
-            let held = held.filter(|one| one.kind != WriteKind::Fence).map(|one| one.key);
-            self.window.rotate(now, held);
-            #[cfg(feature = "planted-bugs")]
-            if self.bugs().lower_floor {
-                self.window.lower_floor();
-            }
-            self.keyspaces.drop_scan_marks(self.window.floor());
-        }
+        self.drop_old_marks(now);
         while let Some((slot, by)) = self.table.first_timeout() {
             if by > now {
                 break;
@@ -57,7 +58,24 @@ impl Participant {
         }
     }
 
+    /// Turns the window of marks when it is time.
+    pub(super) fn drop_old_marks(&mut self, now: Timestamp) {
+        if self.window.is_due(now) {
+            let held = self.table.live().flat_map(|(_, record)| &record.writes);
+            let held = held.filter(|one| one.kind != WriteKind::Fence).map(|one| one.key);
+            self.window.rotate(now, held);
+            #[cfg(feature = "planted-bugs")]
+            if self.bugs().lower_floor {
+                self.window.lower_floor();
+            }
+            self.keyspaces.drop_scan_marks(self.window.floor());
+        }
+    }
+
     pub(super) fn deadline(&self) -> Timestamp {
+        if self.bound.lost {
+            return self.waiting.next_timer().map_or(self.window.rotate_at(), |at| at.min(self.window.rotate_at()));
+        }
         let mut next = self.bound.renew_at.min(self.window.rotate_at());
         if let Some(at) = self.waiting.next_timer() {
             next = next.min(at);
@@ -77,7 +95,7 @@ impl Participant {
         at: Timestamp,
         out: &mut Vec<Output>,
     ) {
-        if self.waiting.is_full() {
+        if self.waiting.is_full() || self.bound.lost {
             return out.push(Output::Refuse { token, refusal: Refusal::Busy });
         }
         self.waiting.park_behind_bound(token, wait);

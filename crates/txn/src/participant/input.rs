@@ -303,6 +303,9 @@ pub enum Input<'a> {
     Recovered(Recovered<'a>),
     /// The log was read to its end; service starts.
     RecoveryDone,
+    /// The log has failed, and will not recover before a restart. Reads go on, up to the own clock: the bound that is handed in at the
+    /// next recovery must be at or above the clock of that moment. Writes are refused.
+    LogLost,
 }
 
 /// What is known of a transaction. See [`Input::Status`].

@@ -6,6 +6,7 @@
 //!                   ├─ finish.rs        durable, decided, applied
 //!                   ├─ termination.rs   freeze, backup coordinator, spreading
 //!                   ├─ housekeeping.rs  window, read bound, watermark, reports
+//!                   ├─ log_lost.rs      what goes on without the log
 //!                   └─ recovery.rs      the log after a restart           ──▶ Output
 //!   state: window.rs (marks) · table.rs (transactions) · clients.rs · waiting.rs · keyspaces.rs
 //! ```
@@ -22,6 +23,7 @@ mod finish;
 mod housekeeping;
 mod input;
 mod keyspaces;
+mod log_lost;
 mod output;
 mod prepare;
 mod read;
@@ -167,6 +169,9 @@ impl Participant {
         if self.recovery.is_some() && !self.bugs().serve_while_recovering {
             return self.step_in_recovery(now, input, out);
         }
+        if self.bound.lost && self.step_without_log(now, &input, out) {
+            return;
+        }
         match input {
             Input::Read { token, keyspace, key, at, wait, latest } => {
                 self.read(now, token, keyspace, key, at, wait, latest, out);
@@ -192,6 +197,7 @@ impl Participant {
             Input::FreezeAnswer { from, txn, state } => self.frozen(now, from, txn, state, out),
             Input::DecisionAcked { from, txn } => self.decision_acked(from, txn),
             Input::RaiseFloor { token, keyspace, at, wait } => self.raise_floor(now, token, keyspace, at, wait, out),
+            Input::LogLost => self.lose_log(out),
             Input::Recovered(_) | Input::RecoveryDone => self.step_in_recovery(now, input, out),
         }
     }
@@ -222,6 +228,7 @@ impl Participant {
             | Input::Applied { .. }
             | Input::Report { .. }
             | Input::Tick
+            | Input::LogLost
             | Input::FreezeAnswer { .. }
             | Input::DecisionAcked { .. } => return,
         };

@@ -69,7 +69,7 @@ impl Participant {
                 false => out.push(Output::Refuse { token, refusal: Refusal::Busy }),
             };
         }
-        if prepare.commit >= self.bound.durable {
+        if !self.bound.admits(now, prepare.commit) {
             return self.park_behind_bound(now, token, prepare.wait, prepare.commit, out);
         }
         let room = self.table.in_flight() < MAX_PREPARED && self.table.kept_len() < MAX_KEPT_OUTCOMES;

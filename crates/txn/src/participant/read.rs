@@ -40,7 +40,7 @@ impl Participant {
         let mark = self.window.mark(key, latest);
         let (prepared, newest, absent) = (mark.prepared, mark.latest.timestamp, mark.absent);
         let at = if any { asked.max(newest).max(self.pledged_watermark) } else { asked };
-        if at >= self.bound.durable {
+        if !self.bound.admits(now, at) {
             return self.park_behind_bound(now, token, wait, at, out);
         }
         if prepared.is_none() && self.keyspaces.is_quiet() && !bugs.forget_absent_marks && !bugs.mark_only_known_keys {
@@ -131,7 +131,7 @@ impl Participant {
         if let Err(refusal) = self.within_lead(now, at) {
             return out.push(Output::Refuse { token, refusal });
         }
-        if at >= self.bound.durable {
+        if !self.bound.admits(now, at) {
             return self.park_behind_bound(now, token, wait, at, out);
         }
         let blocker = self.writer_below(keyspace, at);

@@ -1,0 +1,237 @@
+//! Serving on after the log has failed for good.
+//!
+//! ```text
+//!   reads up to the own clock ──▶ as ever          new writes ──▶ refused, nothing promised
+//!   what was decided durably  ──▶ as ever          whatever would need a record ──▶ no answer
+//! ```
+//! What was on its way to the log may be durable or not: nobody is told either until a restart has read the log. So a copy of such a
+//! prepare gets no answer, and neither does a question whose answer must survive (Freeze, Decide).
+//!
+//! **Reads above the bound.** The bound can not be renewed, so reads are served up to the own clock instead. The stage that starts next
+//! hands in a bound at or above its own clock, which lies above all of them: no mark that is lost now is undercut.
+//!
+//! **Termination asked by the coordinator itself** of what was never promised here is answered with "aborted" although no record keeps
+//! it: no prepare is promised any more in this run, and the coordinator sends none once it has that answer.
+
+use timestone_types::{Timestamp, TxnId, TxnOutcome};
+
+use super::Participant;
+use super::input::{Input, Token, TxnStatus};
+use super::output::Output;
+use super::table::Place;
+use super::waiting::Timer;
+use crate::Refusal;
+
+impl Participant {
+    /// The log has failed.
+    pub(super) fn lose_log(&mut self, out: &mut Vec<Output>) {
+        self.bound.lost = true;
+        self.waiting.wake_behind_bound(out);
+    }
+
+    /// Deals with what would need the log; false when the input can be taken as ever.
+    #[cold]
+    pub(super) fn step_without_log(&mut self, now: Timestamp, input: &Input<'_>, out: &mut Vec<Output>) -> bool {
+        match *input {
+            Input::Prepare(prepare) if prepare.single && prepare.writes.is_empty() => return false,
+            Input::Prepare(prepare) => match self.known(prepare.txn) {
+                Known::Durably => return false,
+                Known::Perhaps => out.push(Output::Ignored { token: prepare.token }),
+                Known::Not => out.push(Output::Refuse { token: prepare.token, refusal: Refusal::LogLost }),
+            },
+            Input::DecidedWriteSet { prepare } => out.push(Output::Ignored { token: prepare.token }),
+            Input::Decide { token, txn, .. } | Input::Freeze { token, txn, .. } => {
+                return self.is_answered_durably(token, txn, out);
+            }
+            Input::Terminate { begin, .. } if begin < self.watermark => return false,
+            Input::Terminate { token, txn, .. } if self.known(txn) == Known::Not => {
+                let status = TxnStatus::Decided(TxnOutcome::Aborted);
+                out.push(Output::StatusIs { token, txn, status });
+            }
+            Input::Terminate { token, txn, .. } => return self.is_answered_durably(token, txn, out),
+            Input::Tick => self.tick_without_log(now, out),
+            _ => return false,
+        }
+        true
+    }
+
+    /// True, and no answer is owed, unless the answer rests on what is durable already.
+    fn is_answered_durably(&self, token: Token, txn: TxnId, out: &mut Vec<Output>) -> bool {
+        let unanswered = self.known(txn) != Known::Durably;
+        if unanswered {
+            out.push(Output::Ignored { token });
+        }
+        unanswered
+    }
+
+    fn known(&self, txn: TxnId) -> Known {
+        match self.table.find(txn) {
+            Some(Place::Kept(index)) if self.table.kept(index).durable => Known::Durably,
+            Some(_) => Known::Perhaps,
+            None if self.is_acked(txn) => Known::Durably,
+            None => Known::Not,
+        }
+    }
+
+    /// Patience ends and marks are dropped as ever; nothing is resolved, and no bound renewed.
+    fn tick_without_log(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        while let Some(timer) = self.waiting.pop_due(now) {
+            if let Timer::Waiter(index, generation) = timer {
+                self.waiting.expire(&mut self.table, index, generation, out);
+            }
+        }
+        self.drop_old_marks(now);
+    }
+}
+
+/// What is known of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Known {
+    /// Its end, or that it has ended.
+    Durably,
+    /// Something, part of which may be on the device or not.
+    Perhaps,
+    /// Nothing.
+    Not,
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId};
+
+    use super::super::{
+        Config, DecisionOrigin, LatestInStore, Prepare, ReadAt, Recovered, Ticket, Vote, Wait, WriteItem, WriteKind,
+    };
+    use super::*;
+
+    const SHARDS: [ShardId; 2] = [ShardId::new(0), ShardId::new(1)];
+    const SPACE: KeyspaceId = KeyspaceId::DEFAULT;
+
+    fn at(millis: u64) -> Timestamp {
+        Timestamp::ZERO.saturating_add(Duration::from_millis(millis))
+    }
+
+    fn txn(number: u64) -> TxnId {
+        TxnId::new(ClientId::new(3), Sequence::new(number))
+    }
+
+    /// A participant that serves, all of whose records up to now are durable.
+    struct Bench {
+        participant: Participant,
+        now: Timestamp,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let mut bench = Self { participant: Participant::new(SHARDS[0], Config::default()), now: at(100_000) };
+            let bound = Recovered::ReadBound { bound: at(100_000), watermark: Timestamp::ZERO };
+            bench.step(Input::Recovered(bound));
+            bench.step(Input::RecoveryDone);
+            bench.durable();
+            bench.now = at(100_010);
+            bench
+        }
+
+        fn step(&mut self, input: Input<'_>) -> Vec<Output> {
+            let mut out = Vec::new();
+            self.participant.step(self.now, input, &mut out);
+            out
+        }
+
+        fn durable(&mut self) -> Vec<Output> {
+            let through = self.participant.last_ticket;
+            self.step(Input::Durable { through: Ticket(through.0) })
+        }
+
+        fn read(&mut self, token: u64, at: Timestamp) -> Vec<Output> {
+            let latest = LatestInStore::NONE;
+            let at = ReadAt::Latest(at);
+            let (token, key) = (Token(token), KeyHash(7));
+            self.step(Input::Read { token, keyspace: SPACE, key, at, wait: Wait::Yes, latest })
+        }
+
+        fn prepare(&mut self, token: u64, number: u64, key: u64, single: bool) -> Vec<Output> {
+            let kind = WriteKind::Put;
+            let writes = [WriteItem { keyspace: SPACE, key: KeyHash(key), kind, latest: LatestInStore::NONE }];
+            let participants = if single { &SHARDS[..1] } else { &SHARDS[..] };
+            self.step(Input::Prepare(Prepare {
+                token: Token(token),
+                txn: txn(number),
+                begin: at(100_001),
+                commit: at(100_005 + number),
+                single,
+                wait: Wait::Yes,
+                participants,
+                reads: &[],
+                writes: &writes,
+                condition: None,
+            }))
+        }
+    }
+
+    #[test]
+    fn reads_go_on_above_the_bound_up_to_the_own_clock() {
+        let mut bench = Bench::new();
+        let bound = bench.participant.bound.durable;
+        bench.now = bound.saturating_add(Duration::from_secs(5));
+        assert!(matches!(bench.read(1, bound)[..], [Output::Parked { .. }, ..]), "waits for a bound above it");
+        let again = bench.step(Input::LogLost);
+        assert_eq!(again, [Output::Again { token: Token(1), wait: Wait::Yes }]);
+        let now = bench.now;
+        assert!(matches!(bench.read(1, now)[..], [Output::ReadNow { prepared_before: false, .. }]));
+        // What the next run cannot know of is not served: it starts with its clock.
+        let ahead = now.saturating_add(Duration::from_millis(1));
+        assert_eq!(bench.read(2, ahead), [Output::Refuse { token: Token(2), refusal: Refusal::Busy }]);
+        let token = Token(3);
+        let scan = Input::RaiseFloor { token, keyspace: SPACE, at: now, wait: Wait::Yes };
+        assert!(matches!(bench.step(scan)[..], [Output::FloorRaised { .. }]));
+    }
+
+    #[test]
+    fn new_writes_are_refused_and_what_may_be_durable_is_not_denied() {
+        let mut bench = Bench::new();
+        assert!(matches!(bench.prepare(1, 1, 10, true)[..], [Output::Log { .. }]), "on its way to the log");
+        bench.step(Input::LogLost);
+        assert_eq!(bench.prepare(2, 2, 20, true), [Output::Refuse { token: Token(2), refusal: Refusal::LogLost }]);
+        assert_eq!(bench.prepare(3, 1, 10, true), [Output::Ignored { token: Token(3) }]);
+        assert!(!Refusal::LogLost.retryable());
+        // Whoever was refused ends it so; of the other nothing is known.
+        let ask = |bench: &mut Bench, number| {
+            let participants = &SHARDS[..1];
+            bench.step(Input::Terminate { token: Token(9), txn: txn(number), begin: at(100_001), participants })
+        };
+        let status = TxnStatus::Decided(TxnOutcome::Aborted);
+        assert_eq!(ask(&mut bench, 2), [Output::StatusIs { token: Token(9), txn: txn(2), status }]);
+        assert_eq!(ask(&mut bench, 1), [Output::Ignored { token: Token(9) }]);
+    }
+
+    #[test]
+    fn what_is_durable_is_told_and_what_would_have_to_be_is_not() {
+        let mut bench = Bench::new();
+        bench.prepare(1, 1, 10, true);
+        let done = bench.durable();
+        assert!(done.iter().any(|output| matches!(output, Output::Vote { vote: Vote::Yes, .. })));
+        bench.step(Input::Applied { txn: txn(1) });
+        bench.prepare(2, 2, 20, false);
+        bench.durable();
+        bench.step(Input::LogLost);
+        assert!(matches!(bench.prepare(3, 1, 10, true)[..], [Output::Vote { vote: Vote::Yes, .. }]));
+        let outcome = TxnOutcome::Committed(at(100_007));
+        let origin = DecisionOrigin::Client;
+        let token = Token(4);
+        assert_eq!(bench.step(Input::Decide { token, txn: txn(2), outcome, origin }), [Output::Ignored { token }]);
+        for number in [2, 5] {
+            let freeze = Input::Freeze { token, txn: txn(number), begin: at(100_001) };
+            assert_eq!(bench.step(freeze), [Output::Ignored { token }], "an answer would have to survive");
+        }
+        // Long afterwards nothing is written, and nobody is woken for it.
+        for _ in 0..20 {
+            bench.now = bench.participant.next_deadline().unwrap().max(bench.now.next());
+            let out = bench.step(Input::Tick);
+            assert!(!out.iter().any(|output| matches!(output, Output::Log { .. })), "{out:?}");
+        }
+        assert!(bench.now > at(110_000), "deadlines are not in the past");
+    }
+}
