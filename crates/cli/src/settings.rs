@@ -55,7 +55,7 @@ pub(crate) struct ServeArgs {
     /// Reactor threads [default: half the cores].
     #[arg(long, env = "TIMESTONE_THREADS", value_name = "N")]
     threads: Option<String>,
-    /// Name of the cluster; with --master.
+    /// Name of the cluster: a new one is called so, another one is refused [default: any].
     #[arg(long, env = "TIMESTONE_CLUSTER", value_name = "NAME")]
     cluster: Option<String>,
     /// Shards of the whole cluster, where this server hosts the master of several servers [default: its own].
@@ -237,11 +237,6 @@ impl Settings {
     pub(crate) fn server_config(&self) -> Result<ServerConfig, Failure> {
         self.parse("device", device)?;
         let master = self.parse("master", master)?;
-        if !self.find("cluster").value.is_empty() && master == MasterPlace::Embedded {
-            return Err(Failure::usage(
-                "--cluster names a cluster that exists elsewhere: say with --master where its master is".to_owned(),
-            ));
-        }
         let mut config = ServerConfig::new(PathBuf::from(&self.find("data").value));
         config.listen = self.parse("listen", listen)?;
         config.resp = self.parse("resp", listen)?;
@@ -253,6 +248,7 @@ impl Settings {
         config.shards = self.optional("shards", count)?;
         config.threads = self.optional("threads", |text| count(text).map(usize::from))?;
         config.cluster_shards = self.optional("cluster-shards", count)?;
+        config.cluster = self.optional("cluster", |text| Ok(text.to_owned()))?;
         config.master = master;
         config.insecure = self.parse("insecure", boolean)?;
         config.pin = self.parse("pin", boolean)?;

@@ -19,7 +19,7 @@ use timestone_seda::{
     Break, ConnectionView, Context, DialId, NetCommand, NetEvent, Origin, Parcel, Protocol, Split, StageId,
 };
 use timestone_session::{OpId, Routes};
-use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
+use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome, frame_length,
 };
@@ -376,11 +376,9 @@ impl Tcp {
                 _ => {}
             }
         }
-        if let Some(at) = self.give_up_at.filter(|&at| at <= now && self.ready.is_some()) {
-            let message = format!(
-                "no server answered within {:?} (until {at}); last tried {}",
-                self.connect_timeout, self.last_failure
-            );
+        if self.give_up_at.is_some_and(|at| at <= now) && self.ready.is_some() {
+            let message =
+                format!("no server answered within {}; last tried {}", Span(self.connect_timeout), self.last_failure);
             let error =
                 Error::new(ErrorCode::Unavailable, message, "check that the server runs and the address is right");
             if let Some(ready) = self.ready.take() {

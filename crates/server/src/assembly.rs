@@ -20,6 +20,7 @@ use timestone_store::{Mftl, MftlConfig, Store};
 use timestone_types::{ClientId, ClusterId, HashSeed, ShardId, Timestamp};
 use timestone_wal::{DeviceKind, LogConfig};
 
+use crate::cluster_name::ClusterName;
 use crate::config::{MasterPlace, ServerConfig, Tuning};
 use crate::error::ServerError;
 use crate::event::Event;
@@ -244,6 +245,7 @@ pub(crate) fn assemble_on(
     stages[plan.node().index()] = Some(Box::new(NodeStage::new(NodeParts {
         server: place.server,
         map: Arc::new(place.map),
+        cluster_name: place.name,
         master: place.link,
         net: Some(plan.native(0)),
         shard_stages: stage_of.clone(),
@@ -443,6 +445,7 @@ struct Place {
     shards: Vec<ShardId>,
     map: ShardMap,
     link: MasterLink,
+    name: Option<String>,
 }
 
 impl Place {
@@ -465,9 +468,18 @@ const fn master_address(config: &ServerConfig) -> SocketAddr {
 }
 
 /// The exchange by which this server would join the cluster of a master elsewhere.
-pub(crate) fn joining(premises: &dyn Premises, addresses: ServerAddresses) -> Result<Joining, ServerError> {
+pub(crate) fn joining(
+    config: &ServerConfig,
+    premises: &dyn Premises,
+    addresses: ServerAddresses,
+) -> Result<Joining, ServerError> {
     let directory = DirectoryId(premises.hash_seed());
-    Ok(Joining::new(premises.load_cluster()?, directory, addresses, premises.shards()))
+    let cluster = premises.load_cluster()?;
+    let wanted = config.cluster.as_deref().map(ClusterName::parse).transpose()?;
+    if let Some(wanted) = wanted.as_ref().filter(|_| cluster != ClusterId::ZERO) {
+        wanted.check(&premises.place(), cluster, premises.load_cluster_name()?.as_deref())?;
+    }
+    Ok(Joining::new(cluster, wanted, directory, addresses, premises.shards()))
 }
 
 fn join_cluster(
@@ -478,10 +490,15 @@ fn join_cluster(
     let directory = DirectoryId(premises.hash_seed());
     let shards_wanted = premises.shards();
     if let MasterPlace::Remote(address) = config.master {
-        let registration = premises.register(address, joining(&**premises, addresses)?)?;
+        let registration = premises.register(address, joining(config, &**premises, addresses)?)?;
         premises.save_cluster(registration.map.cluster())?;
+        let name = registration.cluster_name;
+        if name.is_some() && name != premises.load_cluster_name()? {
+            premises.save_cluster_name(name.as_deref().unwrap_or_default())?;
+        }
         let link = MasterLink::remote(address, registration.clients);
-        return Ok(Place { server: registration.server, shards: registration.shards, map: registration.map, link });
+        let (server, shards, map) = (registration.server, registration.shards, registration.map);
+        return Ok(Place { server, shards, map, link, name });
     }
     let master = match premises.load_master()? {
         Some(bytes) => Master::decode(&bytes)
@@ -490,10 +507,18 @@ fn join_cluster(
             .map_err(ServerError::part)?,
     };
     let cluster = master.cluster();
+    let mut name = premises.load_cluster_name()?;
+    if let Some(wanted) = config.cluster.as_deref().map(ClusterName::parse).transpose()? {
+        if name.is_none() && !wanted.is_id_of(cluster) {
+            premises.save_cluster_name(wanted.as_str())?;
+            name = Some(wanted.as_str().to_owned());
+        }
+        wanted.check(&premises.place(), cluster, name.as_deref())?;
+    }
     let mut link = MasterLink::embedded(master, Arc::clone(premises));
     let command = MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted };
     match link.execute(command).map_err(ServerError::part)? {
-        (MasterAnswer::Server { server, shards, map }, _) => Ok(Place { server, shards, map, link }),
+        (MasterAnswer::Server { server, shards, map }, _) => Ok(Place { server, shards, map, link, name }),
         _ => Err(ServerError::Internal("the master answered something else than asked".to_owned())),
     }
 }

@@ -44,6 +44,9 @@ pub struct ServerConfig {
     pub threads: Option<usize>,
     /// Shards of the whole cluster, when this process hosts the master of several; `None`: just this process's.
     pub cluster_shards: Option<u16>,
+    /// The cluster that this server must belong to, by its name (which a new cluster gets) or by its id in hexadecimal; `None`: whichever
+    /// the data directory or the master says.
+    pub cluster: Option<String>,
     /// Where the master is.
     pub master: MasterPlace,
     /// Whether addresses that other machines can reach are allowed without protection.
@@ -117,6 +120,7 @@ impl ServerConfig {
             shards: None,
             threads: None,
             cluster_shards: None,
+            cluster: None,
             master: MasterPlace::Embedded,
             insecure: false,
             pin: false,

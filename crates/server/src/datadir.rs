@@ -5,6 +5,8 @@
 //!   LOCK          held (flock) by the one process that owns the directory; holds its pid
 //!   FORMAT        format version, the number of shards, the seed of the key hashes; written once, atomically
 //!   master        the embedded master's state (cluster)
+//!   cluster       the id of the cluster, where the master is elsewhere
+//!   cluster-name  the cluster's name, once it was given one
 //!   shard-0000/   flash (store's device)            one folder a shard
 //!   wal/thread-0/ the log files of one reactor thread
 //! ```
@@ -29,6 +31,7 @@ const FORMAT_FILE: &str = "FORMAT";
 const LOCK_FILE: &str = "LOCK";
 const MASTER_FILE: &str = "master";
 const CLUSTER_FILE: &str = "cluster";
+const CLUSTER_NAME_FILE: &str = "cluster-name";
 
 /// What `FORMAT` says about the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,6 +172,27 @@ impl DataDir {
     /// The file cannot be written.
     pub(crate) fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
         replace_file(&self.path.join(CLUSTER_FILE), format!("{:016x}\n", cluster.get()).as_bytes())
+    }
+
+    /// The name of the cluster that this directory belongs to, if it was given one.
+    ///
+    /// # Errors
+    /// The file exists but cannot be read.
+    pub(crate) fn load_cluster_name(&self) -> Result<Option<String>, ServerError> {
+        let path = self.path.join(CLUSTER_NAME_FILE);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text.trim().to_owned()).filter(|name| !name.is_empty())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(ServerError::io("read", &path, error)),
+        }
+    }
+
+    /// Remembers the cluster's name.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn save_cluster_name(&self, name: &str) -> Result<(), ServerError> {
+        replace_file(&self.path.join(CLUSTER_NAME_FILE), format!("{name}\n").as_bytes())
     }
 
     /// What the flash devices may take when nothing is said: 80 % of the free space, and what they have already.

@@ -127,6 +127,24 @@ pub enum ServerError {
         /// What is wrong with it.
         detail: String,
     },
+    /// The server was told to belong to another cluster.
+    #[error(
+        "--cluster says '{wanted}', but {place} belongs to cluster {found}; give the right name, or another --data directory"
+    )]
+    OtherCluster {
+        /// The name that was asked for.
+        wanted: String,
+        /// What belongs to the other cluster.
+        place: PathBuf,
+        /// The other cluster.
+        found: String,
+    },
+    /// A cluster cannot be called so.
+    #[error("'{name}' is no name of a cluster: give 1 to 64 letters, digits, '.', '-' or '_'")]
+    BadClusterName {
+        /// The name.
+        name: String,
+    },
     /// The cluster's master cannot be reached, or refuses this server.
     #[error("the cluster's master at {address} does not take this server: {detail}")]
     Master {

@@ -8,6 +8,7 @@
 //! their own. What this crate deliberately does not do: parse flags and files, choose log formats, print.
 
 mod assembly;
+mod cluster_name;
 mod config;
 mod datadir;
 mod error;

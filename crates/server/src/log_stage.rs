@@ -252,6 +252,7 @@ mod tests {
                 peers: Peers::default(),
                 gauges: Arc::new(ShardGauges::new(SHARD)),
                 now,
+                participant: timestone_txn::participant::Config::default(),
             });
             let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(shard), Box::new(log)];
             let mut bench = Self { disk, driver: ManualDriver::new(stages, now, 1000), now, log: gauges };

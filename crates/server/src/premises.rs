@@ -88,6 +88,23 @@ pub trait Premises: Send + Sync {
     /// It cannot be written.
     fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError>;
 
+    /// The name of the cluster, if it was given one. Premises that keep no names have none.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn load_cluster_name(&self) -> Result<Option<String>, ServerError> {
+        Ok(None)
+    }
+
+    /// Remembers the cluster's name.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    fn save_cluster_name(&self, name: &str) -> Result<(), ServerError> {
+        let _ = name;
+        Ok(())
+    }
+
     /// Registers with the master at `address`.
     ///
     /// # Errors
@@ -176,6 +193,14 @@ impl Premises for Local {
 
     fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
         self.data.save_cluster(cluster)
+    }
+
+    fn load_cluster_name(&self) -> Result<Option<String>, ServerError> {
+        self.data.load_cluster_name()
+    }
+
+    fn save_cluster_name(&self, name: &str) -> Result<(), ServerError> {
+        self.data.save_cluster_name(name)
     }
 
     fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError> {

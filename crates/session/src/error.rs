@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use timestone_types::{Timestamp, limits};
+use timestone_types::{Span, Timestamp, limits};
 use timestone_wire::ErrorCode;
 
 /// A key, value or transaction is larger than the store accepts. Told at `put`, never at commit.
@@ -50,7 +50,10 @@ pub enum SessionError {
     #[error("the transaction was begun read-only and cannot write; begin it without read_only or snapshot_at")]
     ReadOnly,
     /// A snapshot in the future.
-    #[error("a snapshot at {at} lies in the future of this client's clock, {now}; ask for an earlier one")]
+    #[error(
+        "a snapshot at {at} lies {} in the future of this client's clock, {now}; ask for an earlier one",
+        Span(at.since(*now))
+    )]
     SnapshotInFuture {
         /// The snapshot asked for.
         at: Timestamp,
@@ -58,13 +61,16 @@ pub enum SessionError {
         now: Timestamp,
     },
     /// A queue or a server is full.
-    #[error("the server is busy; try again in {retry_after:?}")]
+    #[error("the server is busy; try again in {}", Span(*retry_after))]
     Busy {
         /// How long to wait before the next attempt.
         retry_after: Duration,
     },
     /// This client's clock is too far ahead of the server's. Never retried silently.
-    #[error("this machine's clock is {lead:?} ahead of the server's, more than the {limit:?} allowed; set the clock right", limit = limits::MAX_CLOCK_LEAD)]
+    #[error(
+        "this machine's clock is {} ahead of the server's, more than the {} allowed; set the clock right",
+        Span(*lead), Span(limits::MAX_CLOCK_LEAD)
+    )]
     ClockAhead {
         /// How far ahead.
         lead: Duration,
@@ -73,7 +79,7 @@ pub enum SessionError {
     #[error("no answer came before the deadline; the request had no effect, so it may be asked again")]
     DeadlineExceeded,
     /// The transaction was open longer than allowed.
-    #[error("the transaction was open for longer than {limit:?}; commit earlier, or read from a snapshot")]
+    #[error("the transaction was open for longer than {}; commit earlier, or read from a snapshot", Span(*limit))]
     TooLong {
         /// The most it may stay open.
         limit: Duration,

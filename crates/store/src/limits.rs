@@ -22,5 +22,9 @@ pub const MAX_READS_IN_FLIGHT: usize = 96;
 pub const MAX_VICTIMS: usize = 32;
 /// One block in this many is kept back from puts, so that collection and deletes always have room (storage.md: 10 %).
 pub const RESERVE_DIVISOR: u32 = 10;
+/// How long the device is not asked to grow after it could not; doubled by every further failure.
+pub const GROWTH_RETRY: Duration = Duration::from_secs(1);
+/// The longest such pause.
+pub const MAX_GROWTH_RETRY: Duration = Duration::from_secs(60);
 /// Idle bytes kept for reuse by [`crate::Store::recycle`].
 pub const RECYCLE_BYTES: usize = 8 * 1024 * 1024;

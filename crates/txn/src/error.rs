@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use timestone_types::{Timestamp, TxnId};
+use timestone_types::{Span, Timestamp, TxnId};
 
 /// A request that was not served, and what its sender may do about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -15,7 +15,8 @@ pub enum Refusal {
     },
     /// The timestamp runs further ahead of this server's clock than [`timestone_types::limits::MAX_CLOCK_LEAD`].
     #[error(
-        "the client's clock is {lead:?} ahead of the server's, more than is allowed; check the clocks' synchronisation"
+        "the client's clock is {} ahead of the server's, more than is allowed; check the clocks' synchronisation",
+        Span(*lead)
     )]
     ClockAhead {
         /// How far ahead it is.

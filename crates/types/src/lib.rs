@@ -15,4 +15,4 @@ mod time;
 pub use abort::{AbortKind, AbortReason, TxnOutcome};
 pub use id::{ClientId, ClusterId, Epoch, KeyspaceId, Sequence, ShardId, TxnId};
 pub use key::{HashSeed, KeyHash, KeyRef, SLOT_COUNT, Slot, hash_key, slot_of};
-pub use time::{Expiry, Timestamp, Version};
+pub use time::{Expiry, Span, Timestamp, Version};

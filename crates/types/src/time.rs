@@ -78,6 +78,35 @@ impl fmt::Debug for Timestamp {
     }
 }
 
+/// A length of time as people read it, in three digits: `5 s`, `1.25 s`, `300 ms`, `12.5 µs`, `2 min 30 s`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Span(pub Duration);
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nanos = self.0.as_nanos();
+        let seconds = self.0.as_secs();
+        if seconds >= 60 {
+            write!(f, "{} min", seconds / 60)?;
+            return if seconds % 60 > 0 { write!(f, " {} s", seconds % 60) } else { Ok(()) };
+        }
+        let (unit, name) = match nanos {
+            1_000_000_000.. => (1_000_000_000, "s"),
+            1_000_000.. => (1_000_000, "ms"),
+            1_000.. => (1_000, "µs"),
+            _ => return write!(f, "{nanos} ns"),
+        };
+        let (whole, digits) = (nanos / unit, nanos % unit * 100 / unit);
+        match (whole, digits) {
+            (100.., _) | (_, 0) => write!(f, "{whole} {name}"),
+            (10.., digits) if digits < 10 => write!(f, "{whole} {name}"),
+            (10.., digits) => write!(f, "{whole}.{} {name}", digits / 10),
+            (_, digits) if digits.is_multiple_of(10) => write!(f, "{whole}.{} {name}", digits / 10),
+            (_, digits) => write!(f, "{whole}.{digits:02} {name}"),
+        }
+    }
+}
+
 /// Who wrote, and when: the name of one version of one key. Ordered by timestamp, then by client.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
@@ -174,6 +203,28 @@ mod tests {
         assert_eq!(Timestamp::MAX.saturating_add(Duration::MAX), Timestamp::MAX);
         assert_eq!(Timestamp::from_nanos(5).saturating_sub(Duration::from_secs(1)), Timestamp::ZERO);
         assert_eq!(Timestamp::from_nanos(5).since(Timestamp::from_nanos(9)), Duration::ZERO);
+    }
+
+    #[test]
+    fn spans_are_told_in_three_digits_and_a_unit() {
+        let told = |nanos| Span(Duration::from_nanos(nanos)).to_string();
+        let cases = [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_500, "1.5 µs"),
+            (12_345_678, "12.3 ms"),
+            (300_000_123, "300 ms"),
+            (999_999_999, "999 ms"),
+            (1_000_000_001, "1 s"),
+            (1_050_000_000, "1.05 s"),
+            (10_090_000_000, "10 s"),
+            (59_990_000_000, "59.9 s"),
+            (60_000_000_000, "1 min"),
+            (150_700_000_000, "2 min 30 s"),
+        ];
+        for (nanos, expected) in cases {
+            assert_eq!(told(nanos), expected);
+        }
     }
 
     #[test]

@@ -183,6 +183,7 @@ fn nobody_listening_is_told_with_the_address_and_a_living_server_beside_it_is_fo
     let error = blocking::connect_with(&format!("timestone://{dead}"), &options).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("TS1012 UNAVAILABLE") && text.contains(&dead.to_string()), "{text}");
+    assert!(text.contains("no server answered within 300 ms; last tried"), "{text}");
     assert!(text.contains("check that the server runs"), "{text}");
     let server = Server::start();
     let db = blocking::connect(&format!("timestone://{dead},localhost:{}", server.address.port())).unwrap();

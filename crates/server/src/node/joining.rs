@@ -1,12 +1,16 @@
 //! How a process registers with a master in another process, without I/O: frames out, frames in.
 //!
 //! ```text
-//!   Hello ──►   ◄── Welcome      RegisterServer ──►   ◄── Server{id, shards, map}      RegisterClient ──►   ◄── Clients
+//!   Hello ──►   ◄── Welcome      NodeStatus ──►   ◄── StatusList (the cluster's name)      RegisterServer ──►   ◄── Server{id, shards, map}      RegisterClient ──►   ◄── Clients
 //! ```
 
 use timestone_cluster::{ClientIdBlock, DirectoryId, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
 use timestone_types::{ClientId, ClusterId, ShardId};
-use timestone_wire::{Envelope, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, Role, Welcome};
+use timestone_wire::{
+    Envelope, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, NodeStatus, Role, StatusList, Welcome,
+};
+
+use crate::cluster_name::ClusterName;
 
 /// What a process learns when it registers with the master of its cluster.
 #[derive(Clone, Debug)]
@@ -19,15 +23,19 @@ pub struct Registration {
     pub map: ShardMap,
     /// Client ids to hand out.
     pub clients: ClientIdBlock,
+    /// The cluster's name, if it has one.
+    pub cluster_name: Option<String>,
 }
 
 /// A process that wants to join a cluster.
 #[derive(Clone, Debug)]
 pub struct Joining {
     cluster: ClusterId,
+    wanted: Option<ClusterName>,
     directory: DirectoryId,
     addresses: ServerAddresses,
     shards: u16,
+    found: (ClusterId, Option<String>),
     server: Option<(ServerId, Vec<ShardId>, ShardMap)>,
     asked: Asked,
 }
@@ -36,6 +44,7 @@ pub struct Joining {
 enum Asked {
     Nothing,
     Hello,
+    Status,
     Server,
     Clients,
 }
@@ -52,11 +61,13 @@ pub enum JoinStep {
 impl Joining {
     pub(crate) const fn new(
         cluster: ClusterId,
+        wanted: Option<ClusterName>,
         directory: DirectoryId,
         addresses: ServerAddresses,
         shards: u16,
     ) -> Self {
-        Self { cluster, directory, addresses, shards, server: None, asked: Asked::Nothing }
+        let found = (ClusterId::ZERO, None);
+        Self { cluster, wanted, directory, addresses, shards, found, server: None, asked: Asked::Nothing }
     }
 
     /// Begins on a new connection.
@@ -77,7 +88,27 @@ impl Joining {
         match self.asked {
             Asked::Nothing => Err("it answered before it was asked".to_owned()),
             Asked::Hello => {
-                parse::<Welcome<'_>, _>(bytes, |_| Ok(()))?;
+                self.found.0 = parse::<Welcome<'_>, _>(bytes, |welcome| Ok(welcome.cluster))?;
+                self.asked = Asked::Status;
+                let mut out = Vec::new();
+                NodeStatus {}.encode(&Envelope::default(), &mut out);
+                Ok(JoinStep::Send(out))
+            }
+            Asked::Status => {
+                self.found.1 = parse::<StatusList<'_>, _>(bytes, |list| {
+                    let mut entries = list.entries;
+                    let entry = entries.find(|(name, _)| *name == super::CLUSTER_NAME);
+                    Ok(entry.map(|(_, value)| value.to_owned()))
+                })?;
+                if let Some(wanted) = &self.wanted
+                    && !wanted.means(self.found.0, self.found.1.as_deref())
+                {
+                    let found = ClusterName::describe(self.found.0, self.found.1.as_deref());
+                    let wanted = wanted.as_str();
+                    return Err(format!(
+                        "--cluster says '{wanted}', and it belongs to cluster {found}; give the right name, or another --master"
+                    ));
+                }
                 self.asked = Asked::Server;
                 let (cluster, directory, shards_wanted) = (self.cluster, self.directory, self.shards);
                 let addresses = self.addresses.clone();
@@ -93,7 +124,8 @@ impl Joining {
             },
             Asked::Clients => match (master_answer(bytes)?, self.server.take()) {
                 (MasterAnswer::Clients(clients), Some((server, shards, map))) => {
-                    Ok(JoinStep::Joined(Registration { server, shards, map, clients }))
+                    let cluster_name = self.found.1.take();
+                    Ok(JoinStep::Joined(Registration { server, shards, map, clients, cluster_name }))
                 }
                 _ => Err(misunderstood()),
             },

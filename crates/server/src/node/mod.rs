@@ -30,6 +30,9 @@ pub use crate::node::joining::{JoinStep, Joining, Registration};
 use crate::node::links::Links;
 pub(crate) use crate::node::master::{MasterLink, register};
 
+/// The figure of a node's status under which it tells the cluster's name.
+const CLUSTER_NAME: &str = "cluster_name";
+
 /// How often a process that is not the master asks for the map.
 const MAP_INTERVAL: core::time::Duration = core::time::Duration::from_secs(1);
 
@@ -37,6 +40,7 @@ const MAP_INTERVAL: core::time::Duration = core::time::Duration::from_secs(1);
 pub(crate) struct NodeStage {
     server: ServerId,
     map: Arc<ShardMap>,
+    cluster_name: Option<String>,
     master: MasterLink,
     links: Links,
     shard_stages: Vec<(ShardId, StageId)>,
@@ -52,6 +56,8 @@ pub(crate) struct NodeStage {
 pub(crate) struct NodeParts {
     pub(crate) server: ServerId,
     pub(crate) map: Arc<ShardMap>,
+    /// The cluster's name, if it has one.
+    pub(crate) cluster_name: Option<String>,
     pub(crate) master: MasterLink,
     /// The net stage that dials other processes.
     pub(crate) net: Option<StageId>,
@@ -71,6 +77,7 @@ impl NodeStage {
         Self {
             server: parts.server,
             map: parts.map,
+            cluster_name: parts.cluster_name,
             master: parts.master,
             links: Links::new(parts.net),
             shard_stages: parts.shard_stages,
@@ -341,6 +348,7 @@ impl NodeStage {
             ("cluster".to_owned(), format!("{:016x}", self.map.cluster().get())),
             ("shards".to_owned(), self.shard_stages.len().to_string()),
         ];
+        figures.extend(self.cluster_name.iter().map(|name| (CLUSTER_NAME.to_owned(), name.clone())));
         figures.extend((self.figures)());
         self.answer(ctx, origin, frame, |envelope, out| {
             let mut list = StatusListWriter::begin(envelope, out);
@@ -458,6 +466,7 @@ mod tests {
         let parts = NodeParts {
             server: ServerId::new(1),
             map: Arc::clone(&before),
+            cluster_name: None,
             master: MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
             net: None,
             shard_stages: vec![(ShardId::new(0), stage(1)), (ShardId::new(1), stage(2))],

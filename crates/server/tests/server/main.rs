@@ -2,4 +2,5 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod admission;
+mod cluster;
 mod running;

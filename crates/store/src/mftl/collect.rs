@@ -13,6 +13,7 @@
 //! A tombstone goes only when its key has no older record on flash at all and the caller has promised that none will come (`settled`).
 //! A block with damaged pages is emptied of what can be saved and then left alone.
 
+use core::time::Duration;
 use std::collections::VecDeque;
 
 use timestone_flash::{AlignedBuffer, BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
@@ -25,7 +26,7 @@ use super::port::Purpose;
 use super::reads::{For, Waiter, head_is_void};
 use super::writer::{StreamId, Writer};
 use crate::layout::{self, LargeHead, PageKind, Record, RecordKind};
-use crate::limits::{GROUP_PAGES, MAX_VICTIMS};
+use crate::limits::{self, GROUP_PAGES, MAX_VICTIMS};
 
 /// Pages that one pump looks at, at most: some 300 µs of work.
 const MAX_PAGES_PER_PUMP: u32 = 64;
@@ -67,7 +68,7 @@ pub(super) struct Collector {
     pub(super) consumed: u64,
     /// Nothing is worth collecting.
     pub(super) stuck: bool,
-    pub(super) growth_failed: bool,
+    growth: GrowthPause,
     /// Free blocks that a put asked for in vain since the last pump; 0 when none did. Large values need more than the low water.
     pub(super) asked: u32,
     credit: u64,
@@ -75,7 +76,27 @@ pub(super) struct Collector {
     fruitless: Option<(u64, Timestamp)>,
 }
 
+/// A device that could not grow is asked again after a while: a full disk may have room by then.
+#[derive(Clone, Copy, Default)]
+struct GrowthPause {
+    until: Timestamp,
+    last: Duration,
+}
+
 impl Collector {
+    /// The device could not grow at `now`; how long it is left alone.
+    pub(super) fn growth_failed(&mut self, now: Timestamp) -> Duration {
+        let pause = (self.growth.last * 2).clamp(limits::GROWTH_RETRY, limits::MAX_GROWTH_RETRY);
+        self.growth = GrowthPause { until: now.saturating_add(pause), last: pause };
+        pause
+    }
+
+    /// The device has grown.
+    pub(super) fn growth_done(&mut self) {
+        self.growth = GrowthPause::default();
+        self.stuck = false;
+    }
+
     /// Whether the next pump can do something.
     pub(super) fn has_work(&self) -> bool {
         self.victims.iter().any(|victim| victim.chunk.is_some())
@@ -173,7 +194,7 @@ impl Mftl {
     /// Chooses a victim, or grows; `short` when puts are being refused for want of room.
     fn make_room(&mut self, short: bool) {
         let room = self.blocks.geometry.max_blocks - self.blocks.count();
-        let can_grow = room > 0 && !self.collector.growth_failed;
+        let can_grow = room > 0 && self.writer.now >= self.collector.growth.until;
         let roomy = can_grow && self.blocks.count() < self.blocks.geometry.max_blocks / 2;
         let limit = match (roomy, can_grow) {
             (true, _) => NEARLY_DEAD,

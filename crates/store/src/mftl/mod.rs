@@ -34,7 +34,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashOp, PageId};
-use timestone_types::{Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Span, Timestamp, Version};
 
 use crate::api::{Count, Latest, Lookup, ReadToken, ScanCursor, Store, StoreEvent, StoreStats};
 use crate::error::StoreError;
@@ -193,8 +193,12 @@ impl Mftl {
                 match result {
                     Ok(()) => self.grown(),
                     Err(error) => {
-                        tracing::warn!(%error, "the flash device could not grow");
-                        self.collector.growth_failed = true;
+                        let pause = self.collector.growth_failed(self.writer.now);
+                        tracing::warn!(
+                            %error,
+                            "the flash device could not grow: free space on its disk; it tries again in {}",
+                            Span(pause)
+                        );
                     }
                 }
             }
@@ -217,6 +221,7 @@ impl Mftl {
     }
 
     fn grown(&mut self) {
+        self.collector.growth_done();
         self.blocks.geometry = self.port.device.geometry();
         while self.blocks.count() < self.blocks.geometry.blocks {
             let generation = self.port.device.generation(BlockId(self.blocks.count()));

@@ -1,8 +1,9 @@
 //! Collection: space comes back, nothing that somebody may read is lost, nothing dead returns.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use timestone_flash::{MemoryConfig, MemoryMedia};
+use timestone_flash::{Fault, MemoryConfig, MemoryMedia, OpKind};
 use timestone_store::{Mftl, MftlConfig, Store, StoreError};
 use timestone_types::Version;
 
@@ -366,6 +367,45 @@ fn the_device_grows_before_it_is_full() {
     }
     let stats = driver.store.stats();
     assert!(stats.blocks > 100 && stats.collected_blocks == 0, "{stats:?}");
+}
+
+#[test]
+fn a_device_that_could_not_grow_is_asked_again_after_a_while() {
+    let media = MemoryMedia::new(MemoryConfig {
+        pages_per_block: 8,
+        initial_blocks: 10,
+        max_blocks: 200,
+        ..MemoryConfig::default()
+    });
+    let (mut driver, _) = open(&media, config());
+    for nth in [1, 2] {
+        media.inject(Fault::Fail { kind: OpKind::Grow, nth });
+    }
+    let (mut stored, mut full_at) = (0u64, None);
+    let waited = loop {
+        match driver.try_put(&stored.to_be_bytes(), 10, &[5; 900]) {
+            Ok(()) => stored += 1,
+            Err(StoreError::DeviceFull { blocks: 10, .. }) => _ = full_at.get_or_insert(driver.now),
+            Err(StoreError::Busy) => {}
+            Err(error) => panic!("refused: {error}"),
+        }
+        driver.pump();
+        let blocks = driver.store.stats().blocks;
+        match full_at {
+            Some(since) if blocks > 10 => break Duration::from_nanos(driver.now - since),
+            None => assert_eq!(blocks, 10, "it grew although it could not"),
+            Some(since) => assert!(driver.now - since < 60_000_000_000, "it is never asked again"),
+        }
+    };
+    assert_eq!(media.pending_faults(), 0);
+    // A second after the first failure and two after the next.
+    assert!(waited > Duration::from_millis(2900) && waited < Duration::from_millis(3500), "{waited:?}");
+    for n in stored..stored + 1000 {
+        driver.put(&n.to_be_bytes(), 10, &[5; 900]);
+    }
+    for n in 0..stored + 1000 {
+        assert_eq!(driver.value(&n.to_be_bytes(), 10), Some(vec![5; 900]));
+    }
 }
 
 #[test]
