@@ -87,8 +87,10 @@ impl fmt::Display for Span {
         let nanos = self.0.as_nanos();
         let seconds = self.0.as_secs();
         if seconds >= 60 {
-            write!(f, "{} min", seconds / 60)?;
-            return if seconds % 60 > 0 { write!(f, " {} s", seconds % 60) } else { Ok(()) };
+            return match seconds % 60 {
+                0 => write!(f, "{} min", seconds / 60),
+                rest => write!(f, "{} min {rest} s", seconds / 60),
+            };
         }
         let (unit, name) = match nanos {
             1_000_000_000.. => (1_000_000_000, "s"),

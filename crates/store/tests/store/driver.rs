@@ -89,11 +89,13 @@ impl<S: Store> Driver<S> {
         self.store.put(key, version(nanos), value, Expiry::at(at(expires))).expect("accepted");
     }
 
+    pub(crate) fn try_delete(&mut self, key: &[u8], nanos: u64) -> Result<(), StoreError> {
+        let key = self.key(SPACE, key);
+        self.store.delete(key, version(nanos))
+    }
+
     pub(crate) fn delete(&mut self, key: &[u8], nanos: u64) {
-        self.patiently(|driver| {
-            let key = driver.key(SPACE, key);
-            driver.store.delete(key, version(nanos))
-        });
+        self.patiently(|driver| driver.try_delete(key, nanos));
     }
 
     fn patiently(&mut self, mut call: impl FnMut(&mut Self) -> Result<(), StoreError>) {
