@@ -189,7 +189,9 @@ impl Observer<Event> for Trace {
             Event::LogCarry { below } => {
                 self.number(at, stage, 16, below.get(), || format!("shall carry batches below {below}"));
             }
-            Event::LogFailed => self.number(at, stage, 17, 0, || "the log failed".to_owned()),
+            Event::LogFailed { log } => {
+                self.number(at, stage, 17, log.index() as u64, || format!("the log of {log} failed"))
+            }
             Event::MapChanged(map) => {
                 self.number(at, stage, 18, 0, || format!("the shard map is {:?} now", map.version()));
             }

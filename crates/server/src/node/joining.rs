@@ -1,7 +1,7 @@
 //! How a process registers with a master in another process, without I/O: frames out, frames in.
 //!
 //! ```text
-//!   Hello ──►   ◄── Welcome      NodeStatus ──►   ◄── StatusList (the cluster's name)      RegisterServer ──►   ◄── Server{id, shards, map}      RegisterClient ──►   ◄── Clients
+//!   Hello ──►   ◄── Welcome      NodeStatus ──►   ◄── StatusList (where a name is expected)      RegisterServer ──►   ◄── Server{id, shards, map}      RegisterClient ──►   ◄── Clients
 //! ```
 
 use timestone_cluster::{ClientIdBlock, DirectoryId, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
@@ -23,7 +23,7 @@ pub struct Registration {
     pub map: ShardMap,
     /// Client ids to hand out.
     pub clients: ClientIdBlock,
-    /// The cluster's name, if it has one.
+    /// The cluster's name, if it was asked for (because a name was expected) and there is one.
     pub cluster_name: Option<String>,
 }
 
@@ -89,6 +89,9 @@ impl Joining {
             Asked::Nothing => Err("it answered before it was asked".to_owned()),
             Asked::Hello => {
                 self.found.0 = parse::<Welcome<'_>, _>(bytes, |welcome| Ok(welcome.cluster))?;
+                if self.wanted.is_none() {
+                    return Ok(self.ask_for_shards());
+                }
                 self.asked = Asked::Status;
                 let mut out = Vec::new();
                 NodeStatus {}.encode(&Envelope::default(), &mut out);
@@ -109,10 +112,7 @@ impl Joining {
                         "--cluster says '{wanted}', and it belongs to cluster {found}; give the right name, or another --master"
                     ));
                 }
-                self.asked = Asked::Server;
-                let (cluster, directory, shards_wanted) = (self.cluster, self.directory, self.shards);
-                let addresses = self.addresses.clone();
-                Ok(ask(&MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted }))
+                Ok(self.ask_for_shards())
             }
             Asked::Server => match master_answer(bytes)? {
                 MasterAnswer::Server { server, shards, map } => {
@@ -130,6 +130,13 @@ impl Joining {
                 _ => Err(misunderstood()),
             },
         }
+    }
+
+    fn ask_for_shards(&mut self) -> JoinStep {
+        self.asked = Asked::Server;
+        let (cluster, directory, shards_wanted) = (self.cluster, self.directory, self.shards);
+        let addresses = self.addresses.clone();
+        ask(&MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted })
     }
 }
 
