@@ -16,23 +16,22 @@ use timestone_cluster::{
     Address, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap,
 };
 use timestone_seda::{Layout, NetConfig, NetMetrics, NetStage, Network, Pinning, RuntimeConfig, Stage, StageId};
-use timestone_store::{Mftl, MftlConfig, Store};
-use timestone_types::{ClientId, ClusterId, HashSeed, ShardId, Timestamp};
-use timestone_wal::{DeviceKind, LogConfig};
+use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
+use timestone_wal::DeviceKind;
 
 use crate::cluster_name::ClusterName;
-use crate::config::{MasterPlace, ServerConfig, Tuning};
+use crate::config::{MasterPlace, ServerConfig};
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::gauges::{LogGauges, ShardGauges};
 use crate::http::HttpServer;
 use crate::limits;
-use crate::log_stage::LogStage;
 use crate::native::{NativeProtocol, ShardTable};
 use crate::node::{Joining, MasterLink, NodeParts, NodeStage};
 use crate::premises::{Local, Premises};
 use crate::raw::RawProtocol;
-use crate::shard::{LogPlace, Peers, Recovering, Replay};
+use crate::restart::{open_stores, replay_logs};
+use crate::shard::{LogPlace, Peers, Recovering};
 
 /// A stage of the process's owner, one per reactor thread: an embedded client.
 pub type Guest = Box<dyn Stage<Event>>;
@@ -279,9 +278,9 @@ pub(crate) fn assemble_on(
 }
 
 /// Which stage has which id, and which thread runs it.
-struct Plan {
+pub(crate) struct Plan {
     shards: usize,
-    threads: usize,
+    pub(crate) threads: usize,
 }
 
 impl Plan {
@@ -521,111 +520,4 @@ fn join_cluster(
         (MasterAnswer::Server { server, shards, map }, _) => Ok(Place { server, shards, map, link, name }),
         _ => Err(ServerError::Internal("the master answered something else than asked".to_owned())),
     }
-}
-
-/// Opens or creates the store of every shard.
-fn open_stores(
-    config: &ServerConfig,
-    premises: &dyn Premises,
-    tuning: &Tuning,
-    shards: &[ShardId],
-    cluster: ClusterId,
-) -> Result<Vec<Replay>, ServerError> {
-    let count = shards.len().max(1) as u64;
-    let capacity = match config.capacity_bytes {
-        Some(bytes) => bytes,
-        None => premises.capacity_bytes()?,
-    };
-    let blocks = u32::try_from(capacity / count / tuning.block_bytes).unwrap_or(u32::MAX).max(limits::MIN_BLOCKS);
-    let mut replays = Vec::new();
-    for &shard in shards {
-        let started = std::time::Instant::now();
-        let device = premises.open_flash(shard, blocks)?;
-        let mftl = MftlConfig {
-            store_id: cluster.get().rotate_left(16) ^ u64::from(shard.get()),
-            seed: HashSeed(premises.hash_seed()),
-            cache_bytes: config.cache_bytes / count,
-            packing_delay: tuning.packing_delay,
-            partial_page_delay: tuning.partial_page_delay,
-            sync_interval: tuning.sync_interval,
-            checkpoint_bytes: tuning.checkpoint_bytes,
-        };
-        let (store, report) = Mftl::open(device, mftl).map_err(ServerError::part)?;
-        tracing::info!(
-            %shard, keys = report.keys, read_bytes = report.read_bytes, checkpoint = report.checkpoint.is_some(),
-            elapsed_ms = started.elapsed().as_millis() as u64, "store open"
-        );
-        if report.met_damage() {
-            tracing::warn!(
-                %shard, corrupt_records = report.corrupt_records, corrupt_pages = report.corrupt_pages,
-                bad_checkpoints = report.bad_checkpoints, unreadable_tails = report.unreadable_tails,
-                "the store met what it cannot read. After a crash that is what the last writes left, and the log has them; after a clean \
-                 shutdown the device is damaged: restore the shard from a backup if its keys matter"
-            );
-        }
-        let store: Box<dyn Store + Send> = Box::new(store);
-        replays.push(Replay::new(shard, store));
-    }
-    Ok(replays)
-}
-
-type LogStages = Vec<(LogStage, Arc<LogGauges>)>;
-
-/// Replays every log of the premises into the shards, and opens the log of every thread.
-fn replay_logs(
-    config: &ServerConfig,
-    premises: &dyn Premises,
-    tuning: &Tuning,
-    plan: &Plan,
-    stage_of: &[(ShardId, StageId)],
-    replays: &mut [Replay],
-) -> Result<LogStages, ServerError> {
-    let started = std::time::Instant::now();
-    let now = premises.clock().now();
-    let name_of = |thread: usize| format!("thread-{thread}");
-    if config.log == DeviceKind::Pmem {
-        // Refused by the log itself, in its own words.
-        premises.open_log(&name_of(0), LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() })?;
-    }
-    // Logs that an earlier run wrote are replayed whatever this one is told.
-    let mut names = premises.logs()?;
-    if config.log == DeviceKind::Ssd {
-        names.extend((0..plan.threads).map(name_of));
-        names.sort();
-        names.dedup();
-    }
-    let mut logs = Vec::new();
-    let (mut records, mut bytes) = (0u64, 0u64);
-    for name in &names {
-        let mut recovery = premises.open_log(name, LogConfig { device: DeviceKind::Ssd, ..tuning.log.clone() })?;
-        while let Some(record) = recovery.next_record().map_err(ServerError::part)? {
-            let index = stage_of.iter().position(|(shard, _)| *shard == record.shard);
-            let Some(index) = index else {
-                return Err(ServerError::ForeignRecord { path: name.into(), shard: record.shard });
-            };
-            records += 1;
-            bytes += record.bytes.len() as u64;
-            replays[index].record(now, record.batch, record.bytes)?;
-        }
-        logs.push((name.clone(), recovery.finish(now).map_err(ServerError::part)?));
-    }
-    let applied: u64 = replays.iter().map(Replay::applied).sum();
-    tracing::info!(records, bytes, applied, elapsed_ms = started.elapsed().as_millis() as u64, "log replayed");
-    if config.log != DeviceKind::Ssd {
-        return Ok(Vec::new());
-    }
-    let mut stages: LogStages = Vec::new();
-    for thread in 0..plan.threads {
-        let Some(index) = logs.iter().position(|(name, _)| *name == name_of(thread)) else { continue };
-        let (_, log) = logs.swap_remove(index);
-        let gauges = Arc::new(LogGauges::default());
-        stages.push((LogStage::new(thread, log, stage_of.to_vec(), Arc::clone(&gauges)), gauges));
-    }
-    // Logs of threads that this run does not have are held by the first one, until nothing in them is needed.
-    if let Some((first, _)) = stages.first_mut() {
-        for (_, log) in logs {
-            first.adopt(log);
-        }
-    }
-    Ok(stages)
 }

@@ -24,6 +24,7 @@ mod node;
 pub mod planted;
 mod premises;
 mod raw;
+mod restart;
 mod running;
 mod shard;
 mod stages;

@@ -49,6 +49,10 @@ pub const SHARD_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, 
 /// What a gateway keeps of commands that wait before the Redis port reads no more. More than one connection may keep, so that the
 /// connection which sends without end is closed before it holds up the others.
 pub const GATEWAY_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
+/// Bytes of log records that a thread of a replay is given at a time.
+pub const REPLAY_CHUNK_BYTES: usize = 256 * 1024;
+/// How many such chunks may wait for it.
+pub const REPLAY_CHUNKS_AHEAD: usize = 16;
 /// How often a shard publishes its figures, at most.
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 /// Frames of a parcel whose keys are looked at before the first of them is worked on.

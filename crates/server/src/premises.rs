@@ -37,6 +37,11 @@ pub trait Premises: Send + Sync {
     /// The secret seed of key hashes; also the premises' identity towards the master.
     fn hash_seed(&self) -> u64;
 
+    /// How many threads a recovery may use. One where everything has to happen in one order.
+    fn parallelism(&self) -> usize {
+        1
+    }
+
     /// A number that nobody can guess.
     fn draw(&self) -> u64;
 
@@ -151,6 +156,10 @@ impl Premises for Local {
 
     fn hash_seed(&self) -> u64 {
         self.data.identity().hash_seed
+    }
+
+    fn parallelism(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, core::num::NonZero::get)
     }
 
     fn draw(&self) -> u64 {

@@ -1,0 +1,249 @@
+//! From devices to shards: stores are opened and logs replayed, several shards side by side.
+//!
+//! ```text
+//!   shards ─► open_stores (a thread for each of a few) ─► Replay per shard
+//!   log ─► read, checked ─┬─ chunks ─► worker 0: shards 0, 2, …  ─► Replay::record
+//!                         └─ chunks ─► worker 1: shards 1, 3, …
+//! ```
+//! Records of a shard keep their order; between shards there is none. With a parallelism of one everything happens on the caller's
+//! thread, in order: what is simulated must not depend on threads.
+//! Source: DTranx §3.5.
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+
+use timestone_seda::StageId;
+use timestone_store::{Mftl, MftlConfig};
+use timestone_types::{ClusterId, HashSeed, ShardId, Timestamp};
+use timestone_wal::{BatchNumber, DeviceKind, LogConfig};
+
+use crate::assembly::Plan;
+use crate::config::{ServerConfig, Tuning};
+use crate::error::ServerError;
+use crate::gauges::LogGauges;
+use crate::limits::{self, REPLAY_CHUNK_BYTES, REPLAY_CHUNKS_AHEAD};
+use crate::log_stage::LogStage;
+use crate::premises::Premises;
+use crate::shard::Replay;
+
+/// Opens or creates the store of every shard.
+pub(crate) fn open_stores(
+    config: &ServerConfig,
+    premises: &dyn Premises,
+    tuning: &Tuning,
+    shards: &[ShardId],
+    cluster: ClusterId,
+) -> Result<Vec<Replay>, ServerError> {
+    let count = shards.len().max(1) as u64;
+    let capacity = match config.capacity_bytes {
+        Some(bytes) => bytes,
+        None => premises.capacity_bytes()?,
+    };
+    let blocks = u32::try_from(capacity / count / tuning.block_bytes).unwrap_or(u32::MAX).max(limits::MIN_BLOCKS);
+    side_by_side(premises.parallelism(), shards, |&shard| {
+        let started = std::time::Instant::now();
+        let device = premises.open_flash(shard, blocks)?;
+        let mftl = MftlConfig {
+            store_id: cluster.get().rotate_left(16) ^ u64::from(shard.get()),
+            seed: HashSeed(premises.hash_seed()),
+            cache_bytes: config.cache_bytes / count,
+            packing_delay: tuning.packing_delay,
+            partial_page_delay: tuning.partial_page_delay,
+            sync_interval: tuning.sync_interval,
+            checkpoint_bytes: tuning.checkpoint_bytes,
+        };
+        let (store, report) = Mftl::open(device, mftl).map_err(ServerError::part)?;
+        tracing::info!(
+            %shard, keys = report.keys, read_bytes = report.read_bytes, checkpoint = report.checkpoint.is_some(),
+            elapsed_ms = started.elapsed().as_millis() as u64, "store open"
+        );
+        if report.met_damage() {
+            tracing::warn!(
+                %shard, corrupt_records = report.corrupt_records, corrupt_pages = report.corrupt_pages,
+                bad_checkpoints = report.bad_checkpoints, unreadable_tails = report.unreadable_tails,
+                "the store met what it cannot read. After a crash that is what the last writes left, and the log has them; after a clean \
+                 shutdown the device is damaged: restore the shard from a backup if its keys matter"
+            );
+        }
+        Ok(Replay::new(shard, Box::new(store)))
+    })
+}
+
+pub(crate) type LogStages = Vec<(LogStage, Arc<LogGauges>)>;
+
+/// Replays every log of the premises into the shards, and opens the log of every thread.
+pub(crate) fn replay_logs(
+    config: &ServerConfig,
+    premises: &dyn Premises,
+    tuning: &Tuning,
+    plan: &Plan,
+    stage_of: &[(ShardId, StageId)],
+    replays: &mut [Replay],
+) -> Result<LogStages, ServerError> {
+    let started = std::time::Instant::now();
+    let now = premises.clock().now();
+    let name_of = |thread: usize| format!("thread-{thread}");
+    if config.log == DeviceKind::Pmem {
+        // Refused by the log itself, in its own words.
+        premises.open_log(&name_of(0), LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() })?;
+    }
+    // Logs that an earlier run wrote are replayed whatever this one is told.
+    let mut names = premises.logs()?;
+    if config.log == DeviceKind::Ssd {
+        names.extend((0..plan.threads).map(name_of));
+        names.sort();
+        names.dedup();
+    }
+    let mut logs = Vec::new();
+    let (mut records, mut bytes) = (0u64, 0u64);
+    for name in &names {
+        let mut recovery = premises.open_log(name, LogConfig { device: DeviceKind::Ssd, ..tuning.log.clone() })?;
+        replay_side_by_side(premises.parallelism(), now, replays, |take| {
+            while let Some(record) = recovery.next_record().map_err(ServerError::part)? {
+                let index = stage_of.iter().position(|(shard, _)| *shard == record.shard);
+                let Some(index) = index else {
+                    return Err(ServerError::ForeignRecord { path: name.into(), shard: record.shard });
+                };
+                records += 1;
+                bytes += record.bytes.len() as u64;
+                take(index, record.batch, record.bytes)?;
+            }
+            Ok(())
+        })?;
+        logs.push((name.clone(), recovery.finish(now).map_err(ServerError::part)?));
+    }
+    let applied: u64 = replays.iter().map(Replay::applied).sum();
+    tracing::info!(records, bytes, applied, elapsed_ms = started.elapsed().as_millis() as u64, "log replayed");
+    if config.log != DeviceKind::Ssd {
+        return Ok(Vec::new());
+    }
+    let mut stages: LogStages = Vec::new();
+    for thread in 0..plan.threads {
+        let Some(index) = logs.iter().position(|(name, _)| *name == name_of(thread)) else { continue };
+        let (_, log) = logs.swap_remove(index);
+        let gauges = Arc::new(LogGauges::default());
+        stages.push((LogStage::new(thread, log, stage_of.to_vec(), Arc::clone(&gauges)), gauges));
+    }
+    // Logs of threads that this run does not have are held by the first one, until nothing in them is needed.
+    if let Some((first, _)) = stages.first_mut() {
+        for (_, log) in logs {
+            first.adopt(log);
+        }
+    }
+    Ok(stages)
+}
+
+/// Does `work` for every item, for up to `workers` of them at a time; the results come in the order of the items.
+fn side_by_side<T: Sync, R: Send>(
+    workers: usize,
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, ServerError> + Sync,
+) -> Result<Vec<R>, ServerError> {
+    if workers <= 1 {
+        return items.iter().map(work).collect();
+    }
+    let next = Mutex::new(items.iter().enumerate());
+    let run = || {
+        let mut done = Vec::new();
+        loop {
+            let taken = next.lock().ok().and_then(|mut next| next.next());
+            let Some((index, item)) = taken else { return done };
+            done.push((index, work(item)));
+        }
+    };
+    let mut done = Vec::new();
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers.min(items.len())).map(|_| scope.spawn(run)).collect();
+        for worker in workers {
+            done.extend(worker.join().map_err(|_| worker_panicked())?);
+        }
+        Ok::<(), ServerError>(())
+    })?;
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+fn worker_panicked() -> ServerError {
+    ServerError::Internal("a thread of the recovery panicked".to_owned())
+}
+
+/// Records on their way to a worker.
+#[derive(Default)]
+struct Chunk {
+    records: Vec<(usize, BatchNumber, Range<usize>)>,
+    bytes: Vec<u8>,
+}
+
+/// What takes the records of a log, one after the other: the place of the shard, the batch, the bytes.
+type Take<'a> = dyn FnMut(usize, BatchNumber, &[u8]) -> Result<(), ServerError> + 'a;
+
+/// Lets `read` hand out the records of a log and replays them, up to `workers` shards at a time.
+fn replay_side_by_side(
+    workers: usize,
+    now: Timestamp,
+    replays: &mut [Replay],
+    read: impl FnOnce(&mut Take<'_>) -> Result<(), ServerError>,
+) -> Result<(), ServerError> {
+    let workers = workers.min(replays.len());
+    if workers <= 1 {
+        return read(&mut |index, batch, bytes| replays[index].record(now, batch, bytes));
+    }
+    let mut shares: Vec<Vec<&mut Replay>> = (0..workers).map(|_| Vec::new()).collect();
+    for (index, replay) in replays.iter_mut().enumerate() {
+        shares[index % workers].push(replay);
+    }
+    std::thread::scope(|scope| {
+        let mut senders = Vec::new();
+        let mut threads = Vec::new();
+        for share in shares {
+            let (sender, receiver) = sync_channel(REPLAY_CHUNKS_AHEAD);
+            senders.push((sender, Chunk::default()));
+            threads.push(scope.spawn(move || replay_share(now, share, &receiver)));
+        }
+        let mut take = |index: usize, batch, bytes: &[u8]| {
+            let (sender, chunk) = &mut senders[index % workers];
+            let start = chunk.bytes.len();
+            chunk.bytes.extend_from_slice(bytes);
+            chunk.records.push((index / workers, batch, start..chunk.bytes.len()));
+            if chunk.bytes.len() >= REPLAY_CHUNK_BYTES { ship(sender, chunk) } else { Ok(()) }
+        };
+        let read =
+            read(&mut take).and_then(|()| senders.iter_mut().try_for_each(|(sender, chunk)| ship(sender, chunk)));
+        drop(senders);
+        // A worker that failed says why; what the reader met then is only that the worker is gone.
+        for thread in threads {
+            thread.join().map_err(|_| worker_panicked())??;
+        }
+        read
+    })
+}
+
+fn ship(to: &SyncSender<Chunk>, chunk: &mut Chunk) -> Result<(), ServerError> {
+    to.send(std::mem::take(chunk)).map_err(|_| worker_panicked())
+}
+
+fn replay_share(now: Timestamp, mut share: Vec<&mut Replay>, chunks: &Receiver<Chunk>) -> Result<(), ServerError> {
+    for chunk in chunks {
+        for (place, batch, range) in chunk.records {
+            share[place].record(now, batch, &chunk.bytes[range])?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_order_whoever_made_them_and_the_first_error_is_told() {
+        let items: Vec<u32> = (0..50).collect();
+        for workers in [1, 2, 7, 100] {
+            let squares = side_by_side(workers, &items, |n| Ok(n * n)).unwrap();
+            assert!(squares.iter().zip(&items).all(|(square, n)| *square == n * n));
+            let odd = |n: &u32| if *n < 30 { Ok(()) } else { Err(ServerError::Internal(format!("number {n}"))) };
+            assert!(side_by_side(workers, &items, odd).unwrap_err().to_string().contains("number 30"));
+        }
+    }
+}
