@@ -5,7 +5,8 @@
 //!                           ├─► link ─────► timestone            get put delete txn keyspace
 //!                           ├─► probe ────► wire                        status
 //!                           ├─► bench/… ──► client + workload           bench
-//!                           └─► command/check ─► workload               check
+//!                           ├─► command/check ─► workload               check
+//!                           └─► sim/… ───► sim                          sim
 //! ```
 //! Everything that decides lives below; this crate parses, prints, and says what went wrong in sentences. Exit codes: `failure`.
 
@@ -20,6 +21,7 @@ mod probe;
 mod script;
 mod settings;
 mod signals;
+mod sim;
 
 use std::io::{Write, stderr};
 use std::process::ExitCode;
@@ -62,6 +64,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Judge a history: which anomalies it has, and the transactions that prove them
     Check(command::check::CheckArgs),
+    /// Run whole clusters under one virtual clock and one seed, with faults on purpose
+    Sim(sim::SimArgs),
     /// Look at a server's log
     Log(command::log::LogArgs),
     /// Show the server's settings
@@ -88,6 +92,7 @@ impl Arguments {
             Command::Status(args) => command::status::run(args, given.unwrap_or(Format::Table)),
             Command::Bench(args) => bench::run(args, given.unwrap_or(Format::Table)),
             Command::Check(args) => command::check::run(args, text),
+            Command::Sim(args) => sim::run(args, given.unwrap_or(Format::Table)),
             Command::Log(args) => command::log::run(args, text),
             Command::Config(args) => command::config::run(args, matches("config"), text),
             Command::Completion(args) => command::completion::run(args),

@@ -52,12 +52,12 @@ pub(crate) fn all(board: &Board, history: &History, complete: bool, findings: &m
         }
         Work::Plans(spec) => match spec.kind {
             WorkloadKind::ListAppend => {
-                judge("serializability", check_list_append(history, Promise::Session));
+                judge("serializability", check_list_append(history, Promise::Conflicts));
                 if complete {
                     judge("durability and atomicity", check_durability(history, &lists(&found)));
                 }
             }
-            WorkloadKind::Register => judge("serializability", check_register(history, Promise::Session)),
+            WorkloadKind::Register => judge("serializability", check_register(history, Promise::Conflicts)),
             WorkloadKind::Bank => {
                 judge("totals", check_bank(history, spec.keys, spec.total_balance()));
                 if complete && let Err(what) = total(&found, spec.total_balance()) {

@@ -123,7 +123,11 @@ impl Stage<JoinEvent> for JoinStage {
                     *self.outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
                     self.give_up(ctx);
                 }
-                JoinEvent::Net(NetEvent::Disconnected { .. } | NetEvent::DialFailed { .. }) => self.give_up(ctx),
+                // What ends an earlier attempt is no news.
+                JoinEvent::Net(NetEvent::Disconnected { origin, .. }) if Some(origin) == self.origin => {
+                    self.give_up(ctx)
+                }
+                JoinEvent::Net(NetEvent::DialFailed { dial, .. }) if dial.number() == self.dials => self.give_up(ctx),
                 JoinEvent::Net(_) | JoinEvent::Command(_) => {}
             }
         }

@@ -15,7 +15,7 @@ mod host;
 mod limits;
 mod load;
 mod measure;
-mod progress;
+pub(crate) mod progress;
 mod session;
 
 use std::path::PathBuf;

@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::output::errors_are_seen;
 
 /// A bar of `length` steps; `unit` stands in its text.
-pub(super) fn bar(length: u64, template: &'static str) -> ProgressBar {
+pub(crate) fn bar(length: u64, template: &'static str) -> ProgressBar {
     let target = if errors_are_seen() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(length), target);
     // The templates are constants of this crate; the default style stands in for one that is wrong.

@@ -25,7 +25,7 @@ use crate::{KeyIndex, Op, TxnPlan};
 
 pub use read::read;
 pub(crate) use record::write_value;
-pub use record::{Fate, HistoryRecorder, Slot};
+pub use record::{Fate, HistoryRecorder, Slot, write};
 
 /// Who ran a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

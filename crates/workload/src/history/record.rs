@@ -13,7 +13,7 @@ use std::io;
 
 use timestone_types::Timestamp;
 
-use super::{EventKind, MicroOp, Process, Seen};
+use super::{EventKind, History, MicroOp, Process, Seen};
 use crate::WorkloadError;
 
 /// One session's place in a recorder, from 0.
@@ -115,24 +115,41 @@ impl<W: io::Write> HistoryRecorder<W> {
     }
 
     fn write_line(&mut self, slot: Slot, at: Timestamp, kind: EventKind) -> Result<(), WorkloadError> {
-        let name = match kind {
-            EventKind::Invoke => "invoke",
-            EventKind::Ok => "ok",
-            EventKind::Fail => "fail",
-            EventKind::Info => "info",
-        };
         let SlotState { process, value, .. } = &self.slots[slot.0 as usize];
         self.line.clear();
-        let (index, nanos) = (self.index, at.as_nanos());
-        let written = writeln!(
-            self.line,
-            "{{:type :{name}, :process {process}, :index {index}, :time {nanos}, :f :txn, :value {value}}}"
-        );
-        debug_assert!(written.is_ok(), "a String takes everything");
+        write_event(&mut self.line, kind, *process, self.index, at, value);
         self.out.write_all(self.line.as_bytes())?;
         self.index += 1;
         Ok(())
     }
+}
+
+/// Writes a history that is in memory, one map a line, as a recorder would have.
+///
+/// # Errors
+/// [`WorkloadError::Write`] from the writer.
+pub fn write(history: &History, out: &mut impl io::Write) -> Result<(), WorkloadError> {
+    let (mut line, mut value) = (String::new(), String::new());
+    for event in &history.events {
+        write_value(&event.ops, &mut value);
+        line.clear();
+        write_event(&mut line, event.kind, event.process.0, event.index, event.time, &value);
+        out.write_all(line.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn write_event(line: &mut String, kind: EventKind, process: u64, index: u64, at: Timestamp, value: &str) {
+    let name = match kind {
+        EventKind::Invoke => "invoke",
+        EventKind::Ok => "ok",
+        EventKind::Fail => "fail",
+        EventKind::Info => "info",
+    };
+    let nanos = at.as_nanos();
+    let written =
+        writeln!(line, "{{:type :{name}, :process {process}, :index {index}, :time {nanos}, :f :txn, :value {value}}}");
+    debug_assert!(written.is_ok(), "a String takes everything");
 }
 
 pub(crate) fn write_value(ops: &[MicroOp], out: &mut String) {
@@ -235,7 +252,11 @@ mod tests {
         recorder.invoke(Slot(0), at(5), &ops).unwrap();
         let text = String::from_utf8(recorder.finish().unwrap()).unwrap();
         let event = Event { kind: EventKind::Invoke, process: Process(0), index: 0, time: at(5), ops };
-        assert_eq!(read(&text).unwrap(), History { events: vec![event] });
+        let history = History { events: vec![event] };
+        assert_eq!(read(&text).unwrap(), history);
+        let mut again = Vec::new();
+        write(&history, &mut again).unwrap();
+        assert_eq!(String::from_utf8(again).unwrap(), text);
     }
 
     #[test]

@@ -1,0 +1,86 @@
+//! The scenarios that come with the binary, and those in files.
+
+use std::fs;
+use std::io;
+
+use serde_json::json;
+use timestone_sim::Scenario;
+
+use crate::failure::Failure;
+use crate::output::{Format, table, write_json, write_line};
+
+/// The files of `scenarios/`, in the order of their names.
+const KNOWN: [(&str, &str); 7] = [
+    ("bank", include_str!("../../../../scenarios/bank.toml")),
+    ("calm", include_str!("../../../../scenarios/calm.toml")),
+    ("cycle", include_str!("../../../../scenarios/cycle.toml")),
+    ("list-append", include_str!("../../../../scenarios/list-append.toml")),
+    ("register", include_str!("../../../../scenarios/register.toml")),
+    ("retwis", include_str!("../../../../scenarios/retwis.toml")),
+    ("swarm", include_str!("../../../../scenarios/swarm.toml")),
+];
+
+/// The scenario of this name, or in this file.
+pub(super) fn find(name: &str) -> Result<Scenario, Failure> {
+    let known = KNOWN.iter().find(|(known, _)| *known == name);
+    let (file, text) = match known {
+        Some((name, text)) => (format!("scenarios/{name}.toml"), (*text).to_owned()),
+        None => (name.to_owned(), read(name)?),
+    };
+    let mut scenario = Scenario::read(&file, &text).map_err(|error| Failure::usage(error.to_string()))?;
+    if scenario.name.is_empty() {
+        let stem = std::path::Path::new(name).file_stem().and_then(|stem| stem.to_str());
+        scenario.name = stem.unwrap_or("scenario").to_owned();
+    }
+    Ok(scenario)
+}
+
+fn read(file: &str) -> Result<String, Failure> {
+    fs::read_to_string(file).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let names: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+            Failure::not_found(format!(
+                "there is no scenario and no file {file:?}; the scenarios are {}",
+                names.join(", ")
+            ))
+        }
+        _ => Failure::failed(format!("could not read the scenario {file}: {error}")),
+    })
+}
+
+/// Shows what there is.
+pub(super) fn list(format: Format) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    for (name, text) in KNOWN {
+        let about = Scenario::read(name, text).map_err(|error| Failure::failed(error.to_string()))?.about;
+        rows.push((name, about));
+    }
+    if format == Format::Json {
+        return write_json(&rows.iter().map(|(name, about)| json!({"name": name, "about": about})).collect::<Vec<_>>());
+    }
+    let mut shown = table(&["SCENARIO", "ABOUT"]);
+    for (name, about) in rows {
+        shown.add_row([name.to_owned(), about]);
+    }
+    write_line(&shown.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_scenario_is_right_and_bears_its_name() {
+        for (name, _) in KNOWN {
+            let scenario = find(name).expect("a scenario of ours");
+            assert_eq!(scenario.name, name);
+            assert!(!scenario.about.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_said_with_what_is() {
+        let said = find("earthquake").expect_err("there is none").to_string();
+        assert!(said.contains("earthquake") && said.contains("list-append"), "{said}");
+    }
+}

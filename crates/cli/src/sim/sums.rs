@@ -1,0 +1,154 @@
+//! What many seeds came to: time, transactions, faults by kind, and the seeds that failed.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use timestone_sim::{FaultKind, RunReport, Tally};
+
+use crate::output::table;
+
+/// Sums over seeds.
+#[derive(Debug)]
+pub(super) struct Sums {
+    begin: Instant,
+    pub(super) seeds: u64,
+    virtual_time: Duration,
+    /// Spent in runs, over all threads.
+    run_time: Duration,
+    tally: Tally,
+    checked: u64,
+    /// By kind: how often, and in how many seeds.
+    faults: BTreeMap<FaultKind, (u64, u64)>,
+    /// Seeds, and what does not hold in them: property and detail.
+    pub(super) failed: Vec<(u64, Vec<(String, String)>)>,
+    last_hash: u64,
+}
+
+impl Sums {
+    pub(super) fn new() -> Self {
+        Self {
+            begin: Instant::now(),
+            seeds: 0,
+            virtual_time: Duration::ZERO,
+            run_time: Duration::ZERO,
+            tally: Tally::default(),
+            checked: 0,
+            faults: BTreeMap::new(),
+            failed: Vec::new(),
+            last_hash: 0,
+        }
+    }
+
+    pub(super) fn add(&mut self, report: &RunReport, took: Duration) {
+        self.seeds += 1;
+        self.virtual_time += report.virtual_time;
+        self.run_time += took;
+        self.last_hash = report.trace_hash;
+        self.checked += report.checked;
+        self.tally.begun += report.tally.begun;
+        self.tally.committed += report.tally.committed;
+        self.tally.aborted += report.tally.aborted;
+        self.tally.unknown += report.tally.unknown;
+        self.tally.errors += report.tally.errors;
+        for (kind, count) in &report.faults {
+            let entry = self.faults.entry(*kind).or_default();
+            entry.0 += count;
+            entry.1 += 1;
+        }
+        if !report.is_right() {
+            let of = |finding: &timestone_sim::Finding| (finding.property.to_owned(), finding.detail.clone());
+            self.failed.push((report.seed.0, report.findings.iter().map(of).collect()));
+        }
+    }
+
+    pub(super) fn virtual_seconds(&self) -> f64 {
+        self.virtual_time.as_secs_f64()
+    }
+
+    /// Virtual seconds per second of one core.
+    fn ratio(&self) -> f64 {
+        self.virtual_seconds() / self.run_time.as_secs_f64().max(1e-9)
+    }
+
+    fn fault_count(&self) -> u64 {
+        self.faults.values().map(|(count, _)| count).sum()
+    }
+
+    /// For the progress bar.
+    pub(super) fn line(&self) -> String {
+        let failed = if self.failed.is_empty() { String::new() } else { format!(", {} failed", self.failed.len()) };
+        format!(
+            "{} seeds{failed}, {:.0} virtual s, {:.0} per real s, {} faults",
+            self.seeds,
+            self.virtual_seconds(),
+            self.ratio(),
+            self.fault_count()
+        )
+    }
+
+    pub(super) fn table(&self) -> String {
+        let mut shown = table(&["FAULT", "STRUCK", "SEEDS"]);
+        for (kind, (count, seeds)) in &self.faults {
+            shown.add_row([kind.name().to_owned(), count.to_string(), seeds.to_string()]);
+        }
+        let Tally { begun, committed, aborted, unknown, errors } = self.tally;
+        let mut text = if self.faults.is_empty() { String::new() } else { format!("{shown}\n") };
+        text.push_str(&format!(
+            "seeds         {} ({} failed)\nvirtual time  {:.1} s in {:.1} s: {:.0} virtual seconds per second and core\n",
+            self.seeds,
+            self.failed.len(),
+            self.virtual_seconds(),
+            self.begin.elapsed().as_secs_f64(),
+            self.ratio()
+        ));
+        text.push_str(&format!(
+            "transactions  {begun} begun, {committed} committed, {aborted} aborted ({errors} by errors), {unknown} unknown\n\
+             checked       {} transactions",
+            self.checked
+        ));
+        if self.seeds == 1 {
+            text.push_str(&format!("\ntrace         {:016x}", self.last_hash));
+        }
+        text
+    }
+
+    pub(super) fn json(&self, scenario: &str) -> Value {
+        let faults: BTreeMap<&str, Value> = self
+            .faults
+            .iter()
+            .map(|(kind, (count, seeds))| (kind.name(), json!({"struck": count, "seeds": seeds})))
+            .collect();
+        let failed: Vec<Value> = self
+            .failed
+            .iter()
+            .map(|(seed, findings)| {
+                let of = |(property, detail): &(String, String)| json!({"property": property, "detail": detail});
+                json!({"seed": seed, "findings": findings.iter().map(of).collect::<Vec<_>>()})
+            })
+            .collect();
+        let mut all = json!({
+            "scenario": scenario,
+            "seeds": self.seeds,
+            "failed": failed,
+            "virtual_seconds": self.virtual_seconds(),
+            "real_seconds": self.begin.elapsed().as_secs_f64(),
+            "virtual_per_real": self.ratio(),
+            "transactions": {
+                "begun": self.tally.begun,
+                "committed": self.tally.committed,
+                "aborted": self.tally.aborted,
+                "aborted_by_errors": self.tally.errors,
+                "unknown": self.tally.unknown,
+                "checked": self.checked,
+            },
+            "faults": faults,
+        });
+        if self.seeds == 1
+            && let Some(object) = all.as_object_mut()
+        {
+            object.insert("trace".to_owned(), format!("{:016x}", self.last_hash).into());
+        }
+        all
+    }
+}
