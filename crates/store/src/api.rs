@@ -334,12 +334,10 @@ pub trait Store {
     /// Blocks until the device may have completed something; for recovery, shutdown and tests.
     fn wait(&mut self, timeout: Duration);
 
-    /// Whether puts would be refused with [`StoreError::DeviceFull`] or [`StoreError::Busy`] now; ask before promising a write.
-    fn is_full(&self) -> bool;
-
     /// Why puts of these sizes (bytes of key and value, one a put) would be refused now, if they would: [`StoreError::Busy`] passes by
-    /// itself, [`StoreError::DeviceFull`] does not. What is asked for in vain is made room for, as by a put.
-    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError>;
+    /// itself, [`StoreError::DeviceFull`] does not. What is asked for in vain is made room for, as by a put. Stricter than a put is, so that
+    /// what is promised on its word finds room later; `promised` are the bytes that were promised before and are not put yet.
+    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>, promised: u64) -> Option<StoreError>;
 
     /// Takes the bytes of a [`ReadOutcome::Present`] back for reuse.
     fn recycle(&mut self, bytes: Vec<u8>);

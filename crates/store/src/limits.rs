@@ -26,5 +26,7 @@ pub const RESERVE_DIVISOR: u32 = 10;
 pub const GROWTH_RETRY: Duration = Duration::from_secs(1);
 /// The longest such pause.
 pub const MAX_GROWTH_RETRY: Duration = Duration::from_secs(60);
+/// Free blocks beyond those that a put needs, without which no put is promised: collection may take as many between promise and put.
+pub const PROMISE_MARGIN: u32 = 2;
 /// Idle bytes kept for reuse by [`crate::Store::recycle`].
 pub const RECYCLE_BYTES: usize = 8 * 1024 * 1024;

@@ -246,7 +246,7 @@ impl ShardStage {
     /// Why these puts, by their bytes of key and value, may not be promised now, if so: the store has no room, or what is promised
     /// already waits for room.
     fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError> {
-        if let Some(refusal) = self.store.refusal(puts) {
+        if let Some(refusal) = self.store.refusal(puts, self.payloads.bytes()) {
             return Some(refusal);
         }
         match self.no_room {

@@ -28,6 +28,8 @@ pub(crate) struct Payload {
 #[derive(Default)]
 pub(crate) struct Payloads {
     by_txn: HashMap<TxnId, Payload, RandomState>,
+    /// Of all bodies.
+    bytes: u64,
     free: Vec<Payload>,
 }
 
@@ -48,6 +50,7 @@ impl Payloads {
     ) -> &mut Payload {
         let free = &mut self.free;
         let payload = self.by_txn.entry(txn).or_insert_with(|| free.pop().unwrap_or_default());
+        self.bytes = self.bytes + body.len() as u64 - payload.body.len() as u64;
         payload.body.clear();
         payload.body.extend_from_slice(body);
         payload.participants.clear();
@@ -71,6 +74,8 @@ impl Payloads {
     pub(crate) fn forget(&mut self, txn: TxnId) {
         if let Some(mut payload) = self.by_txn.remove(&txn) {
             payload.batch = None;
+            self.bytes -= payload.body.len() as u64;
+            payload.body.clear();
             if self.free.len() < KEEP_FREE && payload.body.capacity() <= KEEP_BYTES {
                 self.free.push(payload);
             }
@@ -85,6 +90,11 @@ impl Payloads {
     /// The lowest batch that holds the prepare of a payload.
     pub(crate) fn oldest_batch(&self) -> Option<BatchNumber> {
         self.by_txn.values().filter_map(|payload| payload.batch).min()
+    }
+
+    /// Bytes of all that are kept.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// How many are kept.

@@ -218,7 +218,7 @@ impl Blocks {
 
     /// Below this many free blocks collection begins (or the device grows).
     pub(crate) fn low_water(&self) -> u32 {
-        self.reserve() + self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 2
+        self.reserve() + self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 3 + crate::limits::PROMISE_MARGIN
     }
 
     /// The block of a page.

@@ -8,13 +8,15 @@
 //!
 //! Paced by consumption: each pump moves a few pages for every page that puts have used, more when free blocks run short, and
 //! never more than [`MAX_PAGES_PER_PUMP`]. Before it has to work hard the device grows. When no block is worth collecting and no free one is left for
-//! puts, the store is *stuck*: really full, until something is deleted and the watermark passes it.
+//! puts, the store is *stuck*: really full, until something is deleted and the watermark passes it. So it is when collection goes in
+//! circles: what packs badly (parts of large values, say) looks as if it could be packed better, for ever.
 //!
 //! A tombstone goes only when its key has no older record on flash at all and the caller has promised that none will come (`settled`).
 //! A block with damaged pages is emptied of what can be saved and then left alone.
 
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use timestone_flash::{AlignedBuffer, BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
@@ -41,6 +43,12 @@ const NEARLY_DEAD: u32 = 100;
 const EASY: u32 = 500;
 /// Without growth, blocks up to this live share are collected.
 const HARD: u32 = 970;
+/// So many victims must have won something together, or collection counts as futile.
+const TRIAL_VICTIMS: u32 = 8;
+/// Thousandths of the erased victims' pages that must be won.
+const LEAST_GAIN: u64 = 10;
+/// How far the watermark moves before futile collection tries one more victim: something may have died.
+const FUTILE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A block on its way to be erased.
 struct Victim {
@@ -71,9 +79,18 @@ pub(super) struct Collector {
     growth: GrowthPause,
     /// Free blocks that a put asked for in vain since the last pump; 0 when none did. Large values need more than the low water.
     pub(super) asked: u32,
+    /// What was asked for last in vain.
+    short_of: u32,
     credit: u64,
     /// The write clock and watermark at which the last search found nothing.
     fruitless: Option<(u64, Timestamp)>,
+    /// Pages that were begun for large values that moved.
+    pub(super) moved_pages: u64,
+    /// Victims erased since the trial began, and the pages that survivors took until then.
+    tried: u32,
+    taken_before: u64,
+    /// The last trial won nothing; another victim is tried when the watermark is here.
+    futile_until: Option<Timestamp>,
 }
 
 /// A device that could not grow is asked again after a while: a full disk may have room by then.
@@ -119,7 +136,7 @@ impl Collector {
     /// A victim has been erased; returns what its graves no longer need to count.
     pub(super) fn erased(&mut self, block: BlockId) -> Vec<(KeyspaceId, u32, KeyId)> {
         self.fruitless = None;
-        self.stuck = false;
+        self.tried += 1;
         match self.victims.iter().position(|victim| victim.block == block) {
             Some(at) => self.victims.remove(at).dead,
             None => Vec::new(),
@@ -160,8 +177,13 @@ impl Mftl {
         let asked = core::mem::take(&mut self.collector.asked);
         let (free, low, reserve) = (self.blocks.free_count(), self.blocks.low_water(), self.blocks.reserve());
         let coming = self.collector.victims.iter().filter(|victim| victim.barrier.is_some()).count() as u32;
+        let short = free <= reserve || free < asked;
+        if asked > 0 {
+            self.collector.short_of = asked;
+        }
+        self.judge_collection(free > reserve && free >= self.collector.short_of);
         if free + coming < low.max(asked) {
-            self.make_room(free <= reserve || free < asked);
+            self.make_room(short);
         }
         // Moving a page's worth wins less than a page: four pages for each one used keep up until blocks are four fifths alive; scarcer
         // blocks raise the pace.
@@ -191,6 +213,28 @@ impl Mftl {
         }
     }
 
+    /// Whether collection wins anything, or goes in circles; `enough` when there are as many free blocks as were asked for last.
+    fn judge_collection(&mut self, enough: bool) {
+        let taken = self.writer.ordinal(StreamId::Cold) + self.collector.moved_pages;
+        let collector = &mut self.collector;
+        if enough {
+            (collector.stuck, collector.futile_until) = (false, None);
+            (collector.tried, collector.taken_before) = (0, taken);
+        }
+        let trial = if collector.futile_until.is_some() { 1 } else { TRIAL_VICTIMS };
+        if collector.tried < trial {
+            return;
+        }
+        let erased = u64::from(collector.tried) * u64::from(self.blocks.geometry.pages_per_block);
+        let won = erased.saturating_sub(taken - collector.taken_before);
+        if won * 1000 >= erased * LEAST_GAIN {
+            (collector.stuck, collector.futile_until) = (false, None);
+        } else {
+            collector.futile_until = Some(self.watermark.saturating_add(FUTILE_PAUSE));
+        }
+        (collector.tried, collector.taken_before) = (0, taken);
+    }
+
     /// Chooses a victim, or grows; `short` when puts are being refused for want of room.
     fn make_room(&mut self, short: bool) {
         let room = self.blocks.geometry.max_blocks - self.blocks.count();
@@ -206,17 +250,16 @@ impl Mftl {
         // Where space is short, victims that need room for large values wait their turn; others may need none.
         let waiting = self.collector.victims.iter().filter(|victim| !victim.large.is_empty()).count();
         let all = self.collector.victims.len();
-        if all - waiting < wanted && all < MAX_VICTIMS && self.collector.fruitless != Some(searched) {
+        let futile = short && !can_grow && self.collector.futile_until.is_some_and(|until| self.watermark < until);
+        let search = !futile && all - waiting < wanted && all < MAX_VICTIMS;
+        if search && self.collector.fruitless != Some(searched) {
             match self.blocks.choose_victim(self.watermark, limit, short) {
-                Some(block) => {
-                    self.collector.stuck = false;
-                    self.begin_victim(block);
-                }
+                Some(block) => self.begin_victim(block),
                 None => self.collector.fruitless = Some(searched),
             }
         }
-        if self.collector.fruitless == Some(searched) && short && !can_grow && self.collector.victims.is_empty() {
-            // Open blocks may hold most of what is dead: end them, so that they can be chosen next time.
+        let fruitless = self.collector.fruitless == Some(searched) && self.collector.victims.is_empty();
+        if short && !can_grow && (futile || fruitless) {
             self.collector.stuck = true;
         }
         if can_grow && !self.growing && self.collector.victims.is_empty() {

@@ -39,7 +39,7 @@ use timestone_types::{Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Span, Times
 use crate::api::{Count, Latest, Lookup, ReadToken, ScanCursor, Store, StoreEvent, StoreStats};
 use crate::error::StoreError;
 use crate::layout::{MAX_RECORD_BYTES, Record};
-use crate::limits::RECYCLE_BYTES;
+use crate::limits::{PROMISE_MARGIN, RECYCLE_BYTES};
 use blocks::{BlockState, Blocks};
 use cache::Cache;
 use checkpoint::Checkpointer;
@@ -367,7 +367,6 @@ impl Store for Mftl {
     fn advance_watermark(&mut self, t: Timestamp) {
         if t > self.watermark {
             self.watermark = t;
-            self.collector.stuck = false;
         }
     }
 
@@ -467,22 +466,31 @@ impl Store for Mftl {
         self.port.device.wait(timeout);
     }
 
-    fn is_full(&self) -> bool {
-        self.failed
-            || self.writer.is_behind()
-            || self.staging.is_full()
-            || (self.blocks.free_count() <= self.blocks.reserve()
-                && !self.writer.has_room(StreamId::Hot, timestone_flash::PAGE_BYTES, &self.blocks))
-    }
-
-    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError> {
-        if !self.is_full() {
-            let large = puts.filter(|&bytes| Record::bytes_for(bytes, 0, true) > MAX_RECORD_BYTES);
-            let (values, bytes) = large.fold((0, 0), |(values, sum), bytes| (values + 1, sum + bytes as u64));
-            return if values == 0 || self.has_room_for_large(values, bytes) { None } else { Some(self.no_room()) };
+    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>, promised: u64) -> Option<StoreError> {
+        if self.waits() {
+            return Some(StoreError::Busy);
         }
-        let waits = self.failed || self.writer.is_behind() || self.staging.is_full();
-        Some(if waits { StoreError::Busy } else { self.no_room() })
+        // A promise must hold even if collection takes a block or two until it is kept.
+        let margin = u64::from(PROMISE_MARGIN) * u64::from(self.blocks.geometry.pages_per_block);
+        let ahead = promised + margin * timestone_flash::PAGE_BYTES as u64;
+        let (mut small, mut values, mut large) = (0, 0, 0);
+        for bytes in puts {
+            if Record::bytes_for(bytes, 0, true) > MAX_RECORD_BYTES {
+                values += 1;
+                large += bytes as u64;
+            } else {
+                small += bytes as u64;
+            }
+        }
+        if values == 0 && small == 0 {
+            return None;
+        }
+        let has_room = if values == 0 {
+            self.has_room_for_small(ahead + small)
+        } else {
+            self.has_room_for_large(values, ahead + small + large)
+        };
+        if has_room { None } else { Some(self.no_room()) }
     }
 
     fn recycle(&mut self, bytes: Vec<u8>) {
@@ -515,6 +523,24 @@ impl Store for Mftl {
 }
 
 impl Mftl {
+    /// Whether puts must wait for something that passes by itself.
+    fn waits(&self) -> bool {
+        self.failed || self.writer.is_behind() || self.staging.is_full()
+    }
+
+    /// Whether puts that fit pages find room after so many bytes more. If not, it is asked for.
+    fn has_room_for_small(&mut self, ahead: u64) -> bool {
+        let free = self.blocks.free_count();
+        let block = u64::from(self.blocks.geometry.pages_per_block) * timestone_flash::PAGE_BYTES as u64;
+        let wanted = self.blocks.reserve() + u32::try_from(ahead.div_ceil(block)).unwrap_or(u32::MAX);
+        let open = ahead == 0 && self.writer.has_room(StreamId::Hot, timestone_flash::PAGE_BYTES, &self.blocks);
+        let has_room = open || free > wanted;
+        if !has_room {
+            self.collector.asked = self.collector.asked.max(wanted.saturating_add(1));
+        }
+        has_room
+    }
+
     /// A block has been erased: what it held is really gone.
     fn erased(&mut self, block: BlockId) {
         let generation = self.port.device.generation(block);

@@ -271,6 +271,7 @@ impl Mftl {
             let Some(page) = page else { return staged };
             *budget -= 1;
             staged.written += 1;
+            self.collector.moved_pages += u64::from(staged.moved.is_some());
             let block = self.blocks.of(page);
             match staged.extents.last_mut() {
                 Some(last) if self.blocks.of(last.page) == block && last.page.0 + last.pages == page.0 => {
@@ -327,11 +328,15 @@ impl Mftl {
                 value: &value,
             };
             let leave = u32::from(staged.moved.is_none());
+            let pages_before = self.writer.ordinal(StreamId::Large);
             let page =
                 self.writer.append(StreamId::Large, &record, staged.id.check, leave, &mut self.blocks, &mut self.port);
             crate::api::Store::recycle(self, value);
             let Some(page) = page else { return (Some(staged), false) };
             self.writer.note_batch(StreamId::Large, staged.batch);
+            if staged.moved.is_some() {
+                self.collector.moved_pages += self.writer.ordinal(StreamId::Large) - pages_before;
+            }
             let to = Location::new(page.0, staged.kind.is_tombstone(), !staged.expires_at.is_never());
             if let Some(space) = self.spaces.get_mut(staged.keyspace) {
                 space.index.moved(staged.id, staged.version, from, to);
