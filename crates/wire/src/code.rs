@@ -115,7 +115,7 @@ codes! {
     /// A bound of the cluster's metadata was met. Detail: the bound.
     ClusterLimit = 1044 "CLUSTER_LIMIT" false,
     /// The device is full: delete, or raise the capacity.
-    DeviceFull = 1050 "DEVICE_FULL" true,
+    DeviceFull = 1050 "DEVICE_FULL" false,
     /// The device or the log failed; the server's log says where.
     StorageFailed = 1051 "STORAGE_FAILED" false,
     /// Stored bytes are damaged; the server's log says where.
