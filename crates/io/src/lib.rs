@@ -11,7 +11,7 @@
 //! *readiness*. Buffers are aligned to pages, so that O_DIRECT accepts them.
 //!
 //! What is deliberately absent: any notion of pages, blocks, logs or frames; retries that change an outcome; async runtimes.
-//! The only `unsafe` of the crate is in [`buffer`](AlignedBuffer), [`Region`] and the io_uring engine; the API around it is safe, also
+//! The only `unsafe` of the crate is in [`buffer`](AlignedBuffer), [`Region`], [`prefetch()`] and the io_uring engine; the API around it is safe, also
 //! when an engine is dropped while operations are in flight.
 
 mod buffer;
@@ -21,6 +21,7 @@ mod file;
 pub mod limits;
 mod op;
 mod poller;
+mod prefetch;
 mod region;
 mod threads;
 mod uring;
@@ -33,4 +34,5 @@ pub use file::{Access, IoFile, open_direct, preallocate_zeroed, sync_parent};
 pub use mio;
 pub use op::{IoCompletion, IoOp, IoToken, Refused, RefusedReason};
 pub use poller::{Interest, PollEvents, PollToken, Poller, Readiness, Waker};
+pub use prefetch::{prefetch, prefetch_bytes};
 pub use region::{HUGE_PAGE_BYTES, Region};

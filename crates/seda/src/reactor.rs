@@ -475,6 +475,10 @@ impl<E: Send + 'static> Reactor<E> {
             bump(&metrics.service_events, handled);
             bump(&metrics.service_samples, 1);
         }
+        // Another thread may be waiting for just this: it gets what is for it before the next stage runs here, not after the turn.
+        for thread in 0..shared.threads.len() {
+            local.push_lane(thread);
+        }
     }
 
     /// Flushes what worked, pushes the lanes, and publishes.

@@ -17,7 +17,7 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use timestone_types::{Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::error::StoreError;
 
@@ -234,6 +234,19 @@ pub struct StoreStats {
     pub checkpoints: u64,
 }
 
+/// What [`Store::prefetch`] is to fetch; each step finds its way by what the one before it has fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Prefetch {
+    /// Where the search for the key begins in the index.
+    Search,
+    /// The key's entry in the index.
+    Entry,
+    /// What says where the youngest version is cached.
+    Place,
+    /// The cached record of the youngest version.
+    Record,
+}
+
 /// A multi-version store of one shard. See the module for what the caller promises.
 pub trait Store {
     /// The secret of key hashes; fixed when the store was created.
@@ -248,15 +261,9 @@ pub trait Store {
     /// The youngest version, from memory alone. When two keys share a hash it may be the other one's: callers stay correct.
     fn latest(&mut self, key: KeyRef<'_>) -> Latest;
 
-    /// A hint that `hash` of `keyspace` will be asked for soon: brings its index entry into the processor's cache.
-    fn prefetch(&self, keyspace: KeyspaceId, hash: KeyHash);
-
-    /// The second hint, some work after [`prefetch`](Self::prefetch), that the youngest version of `key` will be read: brings what says
-    /// where it is cached into the processor's cache.
-    fn prefetch_place(&self, key: KeyRef<'_>);
-
-    /// The third hint, some work after [`prefetch_place`](Self::prefetch_place): brings the cached record itself.
-    fn prefetch_record(&self, key: KeyRef<'_>);
+    /// A hint that `key` will be asked for or put soon: has the processor fetch the memory that [`Prefetch`] names. It costs no waiting
+    /// when the steps for a number of keys follow each other: first step for all, second for all, and so on.
+    fn prefetch(&self, key: KeyRef<'_>, step: Prefetch);
 
     /// Writes one version, in any order of versions; readable at once. A version that is there already is left alone.
     ///

@@ -12,6 +12,7 @@
 //! What it deliberately does not do: decide. Whether a transaction may commit is the core's business alone.
 //! Source: MILANA §4.1–4.5, DTranx §3.2.
 
+mod ahead;
 mod journal;
 mod outputs;
 mod payload;
@@ -30,13 +31,14 @@ use timestone_cluster::MapVersion;
 use timestone_seda::{Context, Origin, Parcel, Stage, StageId};
 use timestone_store::{Store, StoreError, StoreEvent};
 use timestone_txn::participant::{Input, Output, Participant, ReadItem, Recovered, Ticket, Token, Wait, WriteItem};
-use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId, limits};
+use timestone_types::{Epoch, HashSeed, ShardId, Timestamp, TxnId, limits};
 use timestone_wal::BatchNumber;
 use timestone_wire::{Frame, Frames};
 
 use crate::event::{Event, LogAppend};
 use crate::gauges::ShardGauges;
 use crate::limits::{LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL, RELEASE_INTERVAL};
+use ahead::LookAhead;
 use journal::Journal;
 use payload::Payloads;
 pub(crate) use peers::{Peers, own_origin};
@@ -109,19 +111,19 @@ pub(crate) struct ShardStage {
 }
 
 impl ShardStage {
-    /// Takes the frames of a parcel, a few at a time: their keys are looked at first, so that the memory behind all of them is on
-    /// its way when the first is worked on. A single load takes longer than all the work on a read.
+    /// Takes the frames of a parcel, a few at a time, with a look ahead at their keys.
     fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
         let mut frames = Frames::new(&parcel.bytes);
-        let mut ahead: [Option<Frame<'_>>; LOOK_AHEAD] = [None; LOOK_AHEAD];
-        let mut keys: [Option<KeyRef<'_>>; LOOK_AHEAD] = [None; LOOK_AHEAD];
+        let mut group: [Option<Frame<'_>>; LOOK_AHEAD] = [None; LOOK_AHEAD];
+        let mut ahead = LookAhead::new();
         loop {
             let mut count = 0;
+            ahead.clear();
             for frame in frames.by_ref().take(LOOK_AHEAD) {
                 match frame {
                     Ok(frame) => {
-                        keys[count] = self.hint(&frame);
-                        ahead[count] = Some(frame);
+                        self.keys_of(&frame, &mut ahead);
+                        group[count] = Some(frame);
                         count += 1;
                     }
                     Err(error) => {
@@ -134,10 +136,8 @@ impl ShardStage {
             if count == 0 {
                 break;
             }
-            // In waves: each finds what the one before has fetched.
-            keys[..count].iter().flatten().for_each(|&key| self.store.prefetch_place(key));
-            keys[..count].iter().flatten().for_each(|&key| self.store.prefetch_record(key));
-            for frame in ahead[..count].iter().flatten() {
+            ahead.fetch(&self.participant, &*self.store);
+            for frame in group[..count].iter().flatten() {
                 self.frame(ctx, parcel.origin, frame);
             }
         }

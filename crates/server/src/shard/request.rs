@@ -10,6 +10,7 @@ use timestone_types::{KeyRef, TxnOutcome};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState};
 
 use super::ShardStage;
+use super::ahead::LookAhead;
 use super::pending::{Purpose, read_token};
 use crate::event::Event;
 
@@ -58,28 +59,29 @@ impl ShardStage {
         }
     }
 
-    /// Brings the memory that a frame will need on its way; the key whose record it reads, if it does.
+    /// Collects the keys that a frame will look at.
     #[inline]
-    pub(super) fn hint<'a>(&self, frame: &Frame<'a>) -> Option<KeyRef<'a>> {
+    pub(super) fn keys_of<'a>(&self, frame: &Frame<'a>, ahead: &mut LookAhead<'a>) {
         match frame.kind() {
             Kind::Get => {
-                let get = wire::Get::decode(frame).ok()?;
-                let key = KeyRef::new(self.seed, get.keyspace, get.key);
-                self.participant.prefetch(key.hash);
-                self.store.prefetch(key.keyspace, key.hash);
-                Some(key)
+                if let Ok(get) = wire::Get::decode(frame) {
+                    ahead.reads(KeyRef::new(self.seed, get.keyspace, get.key));
+                }
             }
             Kind::Prepare => {
-                let body = wire::Prepare::decode(frame).ok()?.body;
+                let Ok(prepare) = wire::Prepare::decode(frame) else { return };
+                let body = prepare.body;
                 let reads = body.reads().map(|read| (read.keyspace, read.key));
                 for (keyspace, key) in reads.chain(body.writes().map(|write| (write.keyspace, write.key))) {
-                    let key = KeyRef::new(self.seed, keyspace, key);
-                    self.participant.prefetch(key.hash);
-                    self.store.prefetch(keyspace, key.hash);
+                    ahead.validates(KeyRef::new(self.seed, keyspace, key));
                 }
-                None
             }
-            _ => None,
+            Kind::Write => {
+                if let Ok(write) = wire::Write::decode(frame) {
+                    ahead.validates(KeyRef::new(self.seed, write.keyspace, write.key));
+                }
+            }
+            _ => {}
         }
     }
 
@@ -319,13 +321,12 @@ impl ShardStage {
         LatestInStore { version: latest.version, absent: latest.absent }
     }
 
-    /// Fills the read and write items of a body: hashes first, so that the index lines are on their way when they are needed.
+    /// Fills the read and write items of a body.
     pub(super) fn look_up(&mut self, body: &PrepareBody<'_>) {
         self.reads.clear();
         self.writes.clear();
         for read in body.reads() {
             let key = KeyRef::new(self.seed, read.keyspace, read.key);
-            self.store.prefetch(read.keyspace, key.hash);
             self.reads.push(ReadItem {
                 keyspace: read.keyspace,
                 key: key.hash,
@@ -337,7 +338,6 @@ impl ShardStage {
         }
         for write in body.writes() {
             let key = KeyRef::new(self.seed, write.keyspace, write.key);
-            self.store.prefetch(write.keyspace, key.hash);
             let kind = write_kind(write.kind);
             self.writes.push(WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest: LatestInStore::NONE });
         }

@@ -16,7 +16,7 @@
 
 use std::collections::VecDeque;
 
-use timestone_io::{HUGE_PAGE_BYTES, Region};
+use timestone_io::{HUGE_PAGE_BYTES, Region, prefetch, prefetch_bytes};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
 use super::index::KeyId;
@@ -99,10 +99,8 @@ impl Slot {
 
 const _: () = assert!(SEGMENT_BYTES / 8 == 1 << Slot::OFFSET_BITS);
 
-/// What [`Cache::touch`] looks at: the lines of a record of common size.
-const TOUCHED_BYTES: usize = 640;
-/// Bytes of a line of the processor's cache.
-const LINE_BYTES: usize = 64;
+/// What [`Cache::prefetch_record`] asks for: the lines of a record of common size; its length is not known before it is here.
+const PREFETCHED_BYTES: usize = 640;
 
 /// Segments of one memory region.
 const SEGMENTS_PER_REGION: usize = HUGE_PAGE_BYTES / SEGMENT_BYTES;
@@ -183,21 +181,24 @@ impl Cache {
         None
     }
 
-    /// Loads the line of the table that a record's place would be in.
-    pub(crate) fn touch_bucket(&self, key: CacheKey<'_>) -> u64 {
-        if self.max_segments == 0 { 0 } else { self.buckets[self.bucket_of(key.hash())][0] }
+    /// Has the line of the table fetched that a record's place would be in.
+    pub(crate) fn prefetch_bucket(&self, key: CacheKey<'_>) {
+        if self.max_segments > 0 {
+            prefetch(&self.buckets[self.bucket_of(key.hash())]);
+        }
     }
 
-    /// Loads a little of every cache line of a record, if there is one, and counts for nothing.
-    pub(crate) fn touch(&self, key: CacheKey<'_>) -> u8 {
+    /// Has a record fetched, if there is one; it counts for nothing.
+    pub(crate) fn prefetch_record(&self, key: CacheKey<'_>) {
         if self.max_segments == 0 {
-            return 0;
+            return;
         }
         let hash = key.hash();
         let bucket = &self.buckets[self.bucket_of(hash)];
-        let Some(slot) = bucket.iter().map(|&raw| Slot(raw)).find(|slot| slot.matches(hash)) else { return 0 };
-        let record = self.record(slot.place());
-        record[..record.len().min(TOUCHED_BYTES)].iter().step_by(LINE_BYTES).fold(0, |sum, byte| sum ^ byte)
+        if let Some(slot) = bucket.iter().map(|&raw| Slot(raw)).find(|slot| slot.matches(hash)) {
+            let record = self.record(slot.place());
+            prefetch_bytes(&record[..record.len().min(PREFETCHED_BYTES)]);
+        }
     }
 
     /// The key of a cached version that is known by its id only.

@@ -34,9 +34,9 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashOp, PageId};
-use timestone_types::{Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Span, Timestamp, Version};
+use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Span, Timestamp, Version};
 
-use crate::api::{Count, Latest, Lookup, ReadToken, ScanCursor, Store, StoreEvent, StoreStats};
+use crate::api::{Count, Latest, Lookup, Prefetch, ReadToken, ScanCursor, Store, StoreEvent, StoreStats};
 use crate::error::StoreError;
 use crate::layout::{MAX_RECORD_BYTES, Record};
 use crate::limits::{PROMISE_MARGIN, RECYCLE_BYTES};
@@ -277,15 +277,7 @@ impl Mftl {
     }
 }
 
-impl Mftl {
-    /// What the youngest version of a key is filed under in the cache, if it is there.
-    fn cache_key_of_youngest<'a>(&self, key: KeyRef<'a>) -> Option<cache::CacheKey<'a>> {
-        let space = self.spaces.get(key.keyspace)?;
-        let id = KeyId::of(self.seed, key);
-        let (version, _) = space.index.latest(id)?;
-        Some(cache::CacheKey { keyspace: key.keyspace, id, version, key: key.bytes })
-    }
-}
+impl Mftl {}
 
 impl Store for Mftl {
     fn seed(&self) -> HashSeed {
@@ -333,22 +325,21 @@ impl Store for Mftl {
         }
     }
 
-    fn prefetch(&self, keyspace: KeyspaceId, hash: KeyHash) {
-        if let Some(space) = self.spaces.get(keyspace) {
-            // A load whose result nobody waits for: the processor fetches the line while the caller goes on.
-            core::hint::black_box(space.index.touch(hash));
-        }
-    }
-
-    fn prefetch_place(&self, key: KeyRef<'_>) {
-        if let Some(key) = self.cache_key_of_youngest(key) {
-            core::hint::black_box(self.cache.touch_bucket(key));
-        }
-    }
-
-    fn prefetch_record(&self, key: KeyRef<'_>) {
-        if let Some(key) = self.cache_key_of_youngest(key) {
-            core::hint::black_box(self.cache.touch(key));
+    fn prefetch(&self, key: KeyRef<'_>, step: Prefetch) {
+        let Some(space) = self.spaces.get(key.keyspace) else { return };
+        match step {
+            Prefetch::Search => space.index.prefetch_search(key.hash),
+            Prefetch::Entry => space.index.prefetch_entry(key.hash),
+            Prefetch::Place | Prefetch::Record => {
+                let id = KeyId::of(self.seed, key);
+                let Some((version, _)) = space.index.latest(id) else { return };
+                let key = cache::CacheKey { keyspace: key.keyspace, id, version, key: key.bytes };
+                if step == Prefetch::Place {
+                    self.cache.prefetch_bucket(key);
+                } else {
+                    self.cache.prefetch_record(key);
+                }
+            }
         }
     }
 

@@ -190,10 +190,20 @@ impl Index {
         tables + (self.segments.capacity() * size_of::<Segment>()) as u64 + self.pool.bytes()
     }
 
-    /// Brings what a search for `hash` reads first into the processor's cache.
-    pub(crate) fn touch(&self, hash: KeyHash) -> u32 {
+    /// Has the place fetched where a search for `hash` begins.
+    pub(crate) fn prefetch_search(&self, hash: KeyHash) {
         let id = KeyId::new(hash, 0);
-        self.segments.get(id.segment as usize).map_or(0, |segment| segment.touch(id.tag))
+        if let Some(segment) = self.segments.get(id.segment as usize) {
+            segment.prefetch_search(id.tag);
+        }
+    }
+
+    /// Has the entry fetched that a search for `hash` finds, without a look at it.
+    pub(crate) fn prefetch_entry(&self, hash: KeyHash) {
+        let id = KeyId::new(hash, 0);
+        if let Some(segment) = self.segments.get(id.segment as usize) {
+            segment.prefetch_entry(id.tag);
+        }
     }
 
     fn slot(&self, id: KeyId) -> Option<usize> {

@@ -12,10 +12,14 @@
 //!
 //! Invariants: at least one slot is empty (when there is any); two entries never agree in tag and check.
 
+use timestone_io::prefetch;
 use timestone_types::{ClientId, Timestamp, Version};
 
 use super::Location;
 use super::pool::Link;
+
+/// Tags in a line of the processor's cache.
+const TAGS_OF_LINE: usize = 16;
 
 /// The youngest version of a key, and the way to the others.
 #[derive(Clone, Copy, Debug)]
@@ -110,13 +114,32 @@ impl Segment {
         }
     }
 
-    /// Touches what a search for `tag` will read first. Returns something that depends on it.
-    pub(crate) fn touch(&self, tag: u32) -> u32 {
-        if self.tags.is_empty() {
-            return 0;
+    /// Has the tags fetched among which a search for `tag` begins.
+    pub(crate) fn prefetch_search(&self, tag: u32) {
+        if !self.tags.is_empty() {
+            let home = self.home(tag);
+            prefetch(&self.tags[home]);
+            // Entries lie a few places behind their home.
+            prefetch(&self.tags[(home + TAGS_OF_LINE).min(self.tags.len() - 1)]);
         }
-        let home = self.home(tag);
-        self.tags[home] ^ self.heads[home].check
+    }
+
+    /// Has the entry of the first key with `tag` fetched, if there is one.
+    pub(crate) fn prefetch_entry(&self, tag: u32) {
+        if self.tags.is_empty() {
+            return;
+        }
+        let mut at = self.home(tag);
+        for distance in 0.. {
+            let found = self.tags[at];
+            if found == tag {
+                return prefetch(&self.heads[at]);
+            }
+            if found == 0 || self.distance(found, at) < distance {
+                return;
+            }
+            at = self.step(at);
+        }
     }
 
     /// The entry in a slot.

@@ -1,0 +1,58 @@
+//! Looking ahead: the keys of the next few frames, so that the memory behind all of them is on its way when the first is worked on.
+//!
+//! A single load that misses takes longer than all the work on a read. The steps go in waves over all keys, so that each wave finds what
+//! the one before it has fetched.
+
+use timestone_store::{Prefetch, Store};
+use timestone_txn::participant::Participant;
+use timestone_types::KeyRef;
+
+/// Keys that are looked at together; those beyond are not.
+const KEYS: usize = 64;
+
+/// The keys of a few frames.
+pub(super) struct LookAhead<'a> {
+    // Those whose records are read come first from the front, the others from the back.
+    keys: [Option<KeyRef<'a>>; KEYS],
+    reads: usize,
+    others: usize,
+}
+
+impl<'a> LookAhead<'a> {
+    pub(super) const fn new() -> Self {
+        Self { keys: [None; KEYS], reads: 0, others: 0 }
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.reads, self.others) = (0, 0);
+    }
+
+    /// A key whose record will be read.
+    #[inline]
+    pub(super) fn reads(&mut self, key: KeyRef<'a>) {
+        if self.reads + self.others < KEYS {
+            self.keys[self.reads] = Some(key);
+            self.reads += 1;
+        }
+    }
+
+    /// A key that will be looked up without its record.
+    #[inline]
+    pub(super) fn validates(&mut self, key: KeyRef<'a>) {
+        if self.reads + self.others < KEYS {
+            self.others += 1;
+            self.keys[KEYS - self.others] = Some(key);
+        }
+    }
+
+    /// Has everything fetched that requests for the keys will look at.
+    pub(super) fn fetch(&self, participant: &Participant, store: &dyn Store) {
+        let reads = || self.keys[..self.reads].iter().flatten();
+        let all = || reads().chain(self.keys[KEYS - self.others..].iter().flatten());
+        all().for_each(|&key| store.prefetch(key, Prefetch::Search));
+        all().for_each(|&key| store.prefetch(key, Prefetch::Entry));
+        all().for_each(|key| participant.prefetch(key.hash));
+        reads().for_each(|&key| store.prefetch(key, Prefetch::Place));
+        reads().for_each(|&key| store.prefetch(key, Prefetch::Record));
+    }
+}
