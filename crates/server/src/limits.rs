@@ -57,11 +57,11 @@ pub const REPLAY_CHUNKS_AHEAD: usize = 16;
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 /// Frames of a parcel whose keys are looked at before the first of them is worked on.
 pub const LOOK_AHEAD: usize = 16;
-/// How long a full page waits for others while the log makes puts durable: long enough for groups of 128 KiB.
-pub const PACKING_DELAY: Duration = Duration::from_millis(10);
+/// How long a full page waits for others while the log makes puts durable: long enough for groups of 512 KiB.
+pub const PACKING_DELAY: Duration = Duration::from_millis(25);
 /// How often a shard's device is synced, so that the log can let go of what is in pages.
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(200);
 /// As [`PACKING_DELAY`], where nothing but the pages survives a crash.
-pub const PACKING_DELAY_WITHOUT_LOG: Duration = Duration::from_millis(5);
+pub const PACKING_DELAY_WITHOUT_LOG: Duration = Duration::from_millis(10);
 /// As [`SYNC_INTERVAL`], where nothing but the pages survives a crash.
-pub const SYNC_INTERVAL_WITHOUT_LOG: Duration = Duration::from_millis(50);
+pub const SYNC_INTERVAL_WITHOUT_LOG: Duration = Duration::from_millis(100);

@@ -2,8 +2,9 @@
 
 use core::time::Duration;
 
-/// Pages that are programmed by one operation: 128 KiB, where the device's bandwidth is reached (building-blocks.md).
-pub const GROUP_PAGES: u32 = 32;
+/// Pages that are programmed by one operation, at most: 512 KiB. The device's bandwidth is reached with less, but an operation costs a
+/// virtual machine a good deal more processor time than its bytes do.
+pub const GROUP_PAGES: u32 = 128;
 /// How long a full page waits for others of its turn, unless configured otherwise.
 pub const DEFAULT_PACKING_DELAY: Duration = Duration::from_millis(1);
 /// How long a partly filled page waits for company while a log makes puts durable, unless configured otherwise.

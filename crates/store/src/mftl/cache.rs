@@ -91,6 +91,10 @@ impl Slot {
         if self.frequency() == MAX_FREQUENCY { self } else { Self(self.0 + (1 << Self::PLACE_BITS)) }
     }
 
+    fn forgotten(self) -> Self {
+        Self(self.0 & !(MAX_FREQUENCY << Self::PLACE_BITS))
+    }
+
     fn place(self) -> Place {
         let raw = (self.0 & ((1 << Self::PLACE_BITS) - 1)) - 1;
         Place { segment: (raw >> Self::OFFSET_BITS) as u32, offset: (raw & ((1 << Self::OFFSET_BITS) - 1)) as u32 * 8 }
@@ -291,6 +295,19 @@ impl Cache {
         out[HEADER..value_at].copy_from_slice(key.key);
         out[value_at..value_at + value.len()].copy_from_slice(value);
         self.file(key.hash(), 0, place);
+    }
+
+    /// A younger version of the record has been put: few will ask for this one again, so it leaves at the next opportunity.
+    pub(crate) fn superseded(&mut self, key: CacheKey<'_>) {
+        if self.max_segments == 0 {
+            return;
+        }
+        let hash = key.hash();
+        let bucket = self.bucket_of(hash);
+        // Another record with this fingerprint would lose its frequency, and nothing else.
+        if let Some(raw) = self.buckets[bucket].iter_mut().find(|raw| Slot(**raw).matches(hash)) {
+            *raw = Slot(*raw).forgotten().0;
+        }
     }
 
     /// Puts a slot into its bucket, over an empty one or the one asked for least.

@@ -1,7 +1,7 @@
 //! The collector: one for flash space and for version retention (SEMEL §3.1 "Garbage collection").
 //!
 //! ```text
-//!   choose victim ─► read it, 128 KiB at a time ─► per record: dead? │ survivor ─► cold stream, index moved
+//!   choose victim ─► read it, 512 KiB at a time ─► per record: dead? │ survivor ─► cold stream, index moved
 //!        (cost-benefit)                                              │ large value ─► staging
 //!                  ─► wait until survivors are durable and readers are gone ─► erase ─► free
 //! ```

@@ -87,7 +87,9 @@ impl Mftl {
         let record =
             Record { kind, keyspace: key.keyspace, hash: key.hash, version, expires_at, key: key.bytes, value: bytes };
         let location = if large { self.stage(&record, id, None)? } else { self.append_put(&record, id)? };
-        self.enter(space, id, spot, version, location);
+        if let Some(older) = self.enter(space, id, spot, version, location) {
+            self.cache.superseded(CacheKey { keyspace: key.keyspace, id, version: older, key: key.bytes });
+        }
         if kind == RecordKind::Value {
             self.cache.insert(CacheKey { keyspace: key.keyspace, id, version, key: key.bytes }, expires_at, bytes);
         }
@@ -115,8 +117,8 @@ impl Mftl {
         Ok(Location::new(page.0, tombstone, !record.expires_at.is_never()))
     }
 
-    /// Enters a record into the index and lets blocks know what it supersedes.
-    fn enter(&mut self, space: usize, id: KeyId, spot: Spot, version: Version, location: Location) {
+    /// Enters a record into the index and lets blocks know what it supersedes: the version is returned.
+    fn enter(&mut self, space: usize, id: KeyId, spot: Spot, version: Version, location: Location) -> Option<Version> {
         let space = &mut self.spaces.list[space];
         let keyspace = space.id;
         space.youngest = space.youngest.max(version);
@@ -130,6 +132,7 @@ impl Mftl {
         if location.tombstone() || matches!(spot, Spot::Between(_)) {
             self.note_dead(location, version.timestamp);
         }
+        superseded.map(|(older, _)| older)
     }
 
     /// The record at a location will not be needed once the watermark has passed `by`.

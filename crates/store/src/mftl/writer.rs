@@ -1,7 +1,7 @@
 //! Packing records into pages, pages into groups, and knowing what has become durable.
 //!
 //! ```text
-//!   record ─► open page ─sealed─► group of pages (128 KiB, one block) ─submit─► device ─sync─► durable
+//!   record ─► open page ─sealed─► group of pages (512 KiB, one block) ─submit─► device ─sync─► durable
 //!                └────────── readable from here ───────────────────────────┘ (until its program completes)
 //! ```
 //!
@@ -27,7 +27,7 @@ use crate::layout::{self, HEADER_BYTES, PageHeader, PageKind, Record};
 use crate::limits::GROUP_PAGES;
 
 /// Groups that may wait for the device; beyond, puts are answered with `Busy`.
-pub(crate) const MAX_GROUPS: usize = 256;
+pub(crate) const MAX_GROUPS: usize = 64;
 
 /// What is written together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
