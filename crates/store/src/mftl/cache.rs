@@ -6,6 +6,9 @@
 //!                          insert of a remembered key ─► main queue
 //! ```
 //!
+//! Most of what fills up such a cache under writes is versions that were superseded since. They stay for a while, for older snapshots; but
+//! a segment with many of them is cleaned before anything else is given up: what is not superseded in it moves to the main queue.
+//!
 //! Segments of [`SEGMENT_BYTES`] are allocated as they are needed, up to the bound; a full queue gives up its oldest segment whole, copying
 //! only what was asked for. Records are found through a table of 8-byte slots in cache-line-sized buckets of eight: a hit costs one miss for
 //! the bucket and one for the record. The table is sized once and zeroed lazily by the system: an idle cache costs next to nothing.
@@ -32,6 +35,10 @@ const WAYS: usize = 8;
 const BYTES_PER_SLOT: u64 = 192;
 /// How often "asked for" is counted, at most.
 const MAX_FREQUENCY: u64 = 3;
+/// Thousandths of a segment that must be superseded before it is cleaned: copying the rest then costs about what it wins.
+const WORTH_CLEANING: usize = 400;
+/// Segments that are cleaned for one that is needed, at most; after that, records go.
+const MAX_CLEANED: u32 = 3;
 
 const HEADER: usize = 48;
 
@@ -66,21 +73,24 @@ pub(crate) struct Place {
     offset: u32,
 }
 
-/// A slot: 27 bits of fingerprint, 2 of frequency, 35 of place plus one (zero is an empty slot).
+/// A slot: 26 bits of fingerprint, one for "superseded", 2 of frequency, 35 of place plus one (zero is an empty slot).
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Slot(u64);
 
 impl Slot {
     const PLACE_BITS: u32 = 35;
     const OFFSET_BITS: u32 = 15;
+    const SUPERSEDED: u64 = 1 << 37;
+    const FINGERPRINT_SHIFT: u32 = 38;
 
     fn new(hash: u64, frequency: u64, place: Place) -> Self {
         let raw = (u64::from(place.segment) << Self::OFFSET_BITS | u64::from(place.offset / 8)) + 1;
-        Self(hash >> 37 << 37 | frequency << Self::PLACE_BITS | raw)
+        let fingerprint = hash >> Self::FINGERPRINT_SHIFT << Self::FINGERPRINT_SHIFT;
+        Self(fingerprint | frequency << Self::PLACE_BITS | raw)
     }
 
     fn matches(self, hash: u64) -> bool {
-        self.0 != 0 && self.0 >> 37 == hash >> 37
+        self.0 != 0 && self.0 >> Self::FINGERPRINT_SHIFT == hash >> Self::FINGERPRINT_SHIFT
     }
 
     fn frequency(self) -> u64 {
@@ -91,8 +101,13 @@ impl Slot {
         if self.frequency() == MAX_FREQUENCY { self } else { Self(self.0 + (1 << Self::PLACE_BITS)) }
     }
 
-    fn forgotten(self) -> Self {
-        Self(self.0 & !(MAX_FREQUENCY << Self::PLACE_BITS))
+    /// Superseded, and asked for by nobody.
+    fn supersede(self) -> Self {
+        Self((self.0 & !(MAX_FREQUENCY << Self::PLACE_BITS)) | Self::SUPERSEDED)
+    }
+
+    fn is_superseded(self) -> bool {
+        self.0 & Self::SUPERSEDED != 0
     }
 
     fn place(self) -> Place {
@@ -112,6 +127,28 @@ const SEGMENTS_PER_REGION: usize = HUGE_PAGE_BYTES / SEGMENT_BYTES;
 #[derive(Debug, Default)]
 struct Segment {
     used: usize,
+    /// About how many bytes of it were superseded.
+    superseded: usize,
+}
+
+/// What is kept of a segment that is emptied; never what was superseded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Emptying {
+    Clean,
+    KeepAskedFor,
+    DropAll,
+}
+
+/// The records of a segment's bytes.
+fn records(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    core::iter::from_fn(move || {
+        if bytes.is_empty() {
+            return None;
+        }
+        let (record, rest) = bytes.split_at(u32_at(bytes, 40) as usize);
+        bytes = rest;
+        Some(record)
+    })
 }
 
 /// The cache of one store.
@@ -297,16 +334,21 @@ impl Cache {
         self.file(key.hash(), 0, place);
     }
 
-    /// A younger version of the record has been put: few will ask for this one again, so it leaves at the next opportunity.
-    pub(crate) fn superseded(&mut self, key: CacheKey<'_>) {
+    /// A younger version, of `value_bytes`, of the record has been put: few will ask for this one again.
+    pub(crate) fn superseded(&mut self, key: CacheKey<'_>, value_bytes: usize) {
         if self.max_segments == 0 {
             return;
         }
         let hash = key.hash();
         let bucket = self.bucket_of(hash);
-        // Another record with this fingerprint would lose its frequency, and nothing else.
-        if let Some(raw) = self.buckets[bucket].iter_mut().find(|raw| Slot(**raw).matches(hash)) {
-            *raw = Slot(*raw).forgotten().0;
+        // Another record with this fingerprint would be taken for superseded and leave early, which costs a read later.
+        let found =
+            self.buckets[bucket].iter_mut().find(|raw| Slot(**raw).matches(hash) && !Slot(**raw).is_superseded());
+        if let Some(raw) = found {
+            *raw = Slot(*raw).supersede().0;
+            let segment = &mut self.segments[Slot(*raw).place().segment as usize];
+            // Its own length is not at hand without a look at the record; versions of a key are of a size more often than not.
+            segment.superseded += (HEADER + key.key.len() + value_bytes).next_multiple_of(8);
         }
     }
 
@@ -336,18 +378,40 @@ impl Cache {
 
     /// An empty segment; one more always stays free, for what is kept when a segment is given up.
     fn free_segment(&mut self) -> Option<u32> {
-        for round in 0.. {
+        let mut cleaned = 0;
+        let mut round = 0;
+        loop {
             let unallocated = self.max_segments - self.segments.len();
             if self.free.len() + unallocated > 1 {
                 break;
             }
+            if cleaned < MAX_CLEANED
+                && let Some(segment) = self.worth_cleaning()
+            {
+                self.empty(segment, Emptying::Clean);
+                cleaned += 1;
+                continue;
+            }
             let victim = if self.small.len() > self.small_target() { self.small.pop_front() } else { None };
             match victim.or_else(|| self.main.pop_front()).or_else(|| self.small.pop_front()) {
-                Some(segment) => self.give_up(segment, round >= 2),
+                Some(segment) if round >= 2 => self.empty(segment, Emptying::DropAll),
+                Some(segment) => self.empty(segment, Emptying::KeepAskedFor),
                 None => return None,
             }
+            round += 1;
         }
         self.take_free()
+    }
+
+    /// Takes the oldest segment out of its queue of which enough was superseded. Not the last of a queue: it is being filled.
+    fn worth_cleaning(&mut self) -> Option<u32> {
+        let Self { small, main, segments, .. } = self;
+        let enough = |&segment: &u32| segments[segment as usize].superseded * 1000 >= SEGMENT_BYTES * WORTH_CLEANING;
+        [small, main].into_iter().find_map(|queue| {
+            let filled = queue.len().saturating_sub(1);
+            let at = queue.iter().take(filled).position(enough)?;
+            queue.remove(at)
+        })
     }
 
     /// A segment that holds nothing; none when the system has no memory for another.
@@ -369,29 +433,32 @@ impl Cache {
         Some((self.segments.len() - 1) as u32)
     }
 
-    /// Empties a segment; what was asked for moves to the main queue, unless `all` must go.
-    fn give_up(&mut self, segment: u32, all: bool) {
-        let used = core::mem::replace(&mut self.segments[segment as usize].used, 0);
+    /// Empties a segment; what is worth keeping moves to the main queue.
+    fn empty(&mut self, segment: u32, how: Emptying) {
+        let used = core::mem::take(&mut self.segments[segment as usize]).used;
         let mut bytes = core::mem::take(&mut self.scratch);
         bytes.clear();
         bytes.extend_from_slice(&self.bytes_of(segment)[..used]);
+        for record in records(&bytes) {
+            prefetch(&self.buckets[self.bucket_of(Self::hashes(record).0)]);
+        }
         let mut at = 0;
-        while at < used {
+        for record in records(&bytes) {
             let place = Place { segment, offset: at as u32 };
-            let record = &bytes[at..];
-            let length = u32_at(record, 40) as usize;
+            at += record.len();
             let (hash, family) = Self::hashes(record);
-            if let Some((bucket, way)) = self.slot_at(hash, place) {
-                let frequency = Slot(self.buckets[bucket][way]).frequency();
-                self.buckets[bucket][way] = 0;
-                if frequency > 0 && !all {
-                    self.keep(hash, frequency - 1, &record[..length]);
-                } else {
+            let Some((bucket, way)) = self.slot_at(hash, place) else { continue };
+            let slot = Slot(core::mem::take(&mut self.buckets[bucket][way]));
+            let frequency = slot.frequency();
+            match how {
+                _ if slot.is_superseded() => {}
+                Emptying::Clean => self.keep(hash, frequency, record),
+                Emptying::KeepAskedFor if frequency > 0 => self.keep(hash, frequency - 1, record),
+                Emptying::KeepAskedFor | Emptying::DropAll => {
                     let ghost = (family as usize) % self.ghosts.len();
                     self.ghosts[ghost] = (family >> 32) as u32;
                 }
             }
-            at += length;
         }
         self.scratch = bytes;
         self.free.push(segment);
@@ -511,6 +578,35 @@ mod tests {
         let segment = SEGMENT_BYTES / (HEADER + 8 + value.len()).next_multiple_of(8);
         assert_eq!((segment, kept + displaced), (468, 2 * segment), "hot records survive a flood of cold ones");
         assert!(displaced < 10, "{displaced} hot records were pushed out of their buckets");
+    }
+
+    #[test]
+    fn overwriting_what_fits_pushes_nothing_out_but_old_versions() {
+        let mut cache = Cache::new(4 << 20);
+        let value = [7; 500];
+        let keys = 3000u64;
+        // A version's number tells its key.
+        let version = |round: u64, n: u64| {
+            let mut key = key(n, b"k");
+            key.version = Version::new(Timestamp::from_nanos(round * keys + n + 1), ClientId::new(1));
+            key
+        };
+        let mut rounds = vec![0u64; keys as usize];
+        for n in 0..keys {
+            cache.insert(version(0, n), Expiry::NEVER, &value);
+        }
+        let mut dice = 1u64;
+        for _ in 0..60_000 {
+            dice = dice.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let n = (dice >> 33) % keys;
+            let round = &mut rounds[n as usize];
+            cache.superseded(version(*round, n), value.len());
+            *round += 1;
+            cache.insert(version(*round, n), Expiry::NEVER, &value);
+        }
+        let kept = (0..keys).filter(|&n| cache.find(version(rounds[n as usize], n)).is_some()).count();
+        assert!(kept * 100 > keys as usize * 99, "{kept} of {keys} youngest versions");
+        assert!(cache.bytes() <= 4 << 20);
     }
 
     #[test]

@@ -88,7 +88,8 @@ impl Mftl {
             Record { kind, keyspace: key.keyspace, hash: key.hash, version, expires_at, key: key.bytes, value: bytes };
         let location = if large { self.stage(&record, id, None)? } else { self.append_put(&record, id)? };
         if let Some(older) = self.enter(space, id, spot, version, location) {
-            self.cache.superseded(CacheKey { keyspace: key.keyspace, id, version: older, key: key.bytes });
+            let older = CacheKey { keyspace: key.keyspace, id, version: older, key: key.bytes };
+            self.cache.superseded(older, bytes.len());
         }
         if kind == RecordKind::Value {
             self.cache.insert(CacheKey { keyspace: key.keyspace, id, version, key: key.bytes }, expires_at, bytes);
