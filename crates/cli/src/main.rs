@@ -31,6 +31,10 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::failure::Failure;
 use crate::output::Format;
 
+/// Index, marks and cache are tables of many megabytes that are looked at everywhere.
+#[global_allocator]
+static ALLOCATOR: timestone_io::HugePageAllocator = timestone_io::HugePageAllocator;
+
 /// A distributed, multi-version, transactional key-value store that runs on precise time.
 ///
 /// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict (nothing was written), 5 outcome unknown.

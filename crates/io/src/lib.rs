@@ -11,9 +11,10 @@
 //! *readiness*. Buffers are aligned to pages, so that O_DIRECT accepts them.
 //!
 //! What is deliberately absent: any notion of pages, blocks, logs or frames; retries that change an outcome; async runtimes.
-//! The only `unsafe` of the crate is in [`buffer`](AlignedBuffer), [`Region`], [`prefetch()`] and the io_uring engine; the API around it is safe, also
+//! The only `unsafe` of the crate is in [`buffer`](AlignedBuffer), [`Region`], [`HugePageAllocator`], [`prefetch()`] and the io_uring engine; the API around it is safe, also
 //! when an engine is dropped while operations are in flight.
 
+mod allocator;
 mod buffer;
 mod engine;
 mod error;
@@ -27,6 +28,7 @@ mod threads;
 mod uring;
 mod wakeup;
 
+pub use allocator::HugePageAllocator;
 pub use buffer::{ALIGNMENT, AlignedBuffer, BufferPool};
 pub use engine::{EngineChoice, EngineKind, IoConfig, IoEngine};
 pub use error::IoError;

@@ -47,12 +47,15 @@ impl<'a> LookAhead<'a> {
 
     /// Has everything fetched that requests for the keys will look at.
     pub(super) fn fetch(&self, participant: &Participant, store: &dyn Store) {
-        let reads = || self.keys[..self.reads].iter().flatten();
-        let all = || reads().chain(self.keys[KEYS - self.others..].iter().flatten());
-        all().for_each(|&key| store.prefetch(key, Prefetch::Search));
-        all().for_each(|&key| store.prefetch(key, Prefetch::Entry));
-        all().for_each(|key| participant.prefetch(key.hash));
-        reads().for_each(|&key| store.prefetch(key, Prefetch::Place));
-        reads().for_each(|&key| store.prefetch(key, Prefetch::Record));
+        let (reads, others) = (&self.keys[..self.reads], &self.keys[KEYS - self.others..]);
+        for step in [Prefetch::Search, Prefetch::Entry] {
+            reads.iter().flatten().for_each(|&key| store.prefetch(key, step));
+            others.iter().flatten().for_each(|&key| store.prefetch(key, step));
+        }
+        reads.iter().flatten().for_each(|key| participant.prefetch(key.hash));
+        others.iter().flatten().for_each(|key| participant.prefetch(key.hash));
+        for step in [Prefetch::Place, Prefetch::Record] {
+            reads.iter().flatten().for_each(|&key| store.prefetch(key, step));
+        }
     }
 }

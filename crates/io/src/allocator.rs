@@ -1,0 +1,150 @@
+//! The allocator of programs that look at much memory in no order: large allocations lie on huge pages.
+//!
+//! Tables of tens of megabytes that are looked at everywhere cost a walk through the page tables for nearly every look on pages of 4 KiB. What is
+//! smaller than a huge page goes to the system's allocator; the rest is mapped on its own, aligned and advised (`MADV_HUGEPAGE`), and taken
+//! from the system only as it is touched. Set by the binary alone: a library does not choose for its host.
+//!
+//! Invariant: whether an allocation is large depends on its layout alone, so that it is given back the way it was taken.
+
+#![expect(unsafe_code, reason = "an allocator has no safe interface")]
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr::null_mut;
+use std::alloc::System;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::region::HUGE_PAGE_BYTES;
+
+/// The system's allocator, with large allocations on huge pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HugePageAllocator;
+
+/// Whether a layout is served by a mapping of its own.
+fn is_large(layout: Layout) -> bool {
+    layout.size() >= HUGE_PAGE_BYTES && layout.align() <= HUGE_PAGE_BYTES
+}
+
+/// Fresh zeroed memory of whole huge pages; null when the system has none.
+fn map(bytes: usize) -> *mut u8 {
+    let bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
+    let Some(with_slack) = bytes.checked_add(HUGE_PAGE_BYTES) else { return null_mut() };
+    // SAFETY: a fresh anonymous mapping at an address of the system's choice touches no memory of anybody.
+    let mapped =
+        unsafe { mmap_anonymous(null_mut(), with_slack, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+    let Ok(mapped) = mapped else { return null_mut() };
+    let mapped = mapped.cast::<u8>();
+    let skip = mapped.align_offset(HUGE_PAGE_BYTES);
+    // SAFETY: `skip` is below a huge page, so the aligned stretch lies inside the mapping; what is before and behind it belongs to nobody
+    // else and is given back, in whole pages since both ends are aligned to them.
+    unsafe {
+        let start = mapped.add(skip);
+        if skip > 0 {
+            let _ = munmap(mapped.cast(), skip);
+        }
+        if skip < HUGE_PAGE_BYTES {
+            let _ = munmap(start.add(bytes).cast(), HUGE_PAGE_BYTES - skip);
+        }
+        // Without huge pages it is ordinary memory.
+        let _ = madvise(start.cast(), bytes, Advice::LinuxHugepage);
+        start
+    }
+}
+
+// SAFETY: small layouts are the system allocator's throughout; large ones get a mapping of their own, which is at least as large and as
+// aligned as asked for, and which `dealloc` removes as a whole. Nothing here unwinds or allocates.
+unsafe impl GlobalAlloc for HugePageAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            map(layout.size())
+        } else {
+            // SAFETY: the caller's promises are passed on.
+            unsafe { System.alloc(layout) }
+        }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if is_large(layout) {
+            map(layout.size())
+        } else {
+            // SAFETY: the caller's promises are passed on.
+            unsafe { System.alloc_zeroed(layout) }
+        }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        if is_large(layout) {
+            // SAFETY: `memory` came from `map` with this size, and nobody uses it any more.
+            let _ = unsafe { munmap(memory.cast(), layout.size().next_multiple_of(HUGE_PAGE_BYTES)) };
+        } else {
+            // SAFETY: the caller's promises are passed on; `memory` came from the system's allocator, since its layout is small.
+            unsafe { System.dealloc(memory, layout) }
+        }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // SAFETY: the caller promises that `size` is not zero and does not overflow with this alignment.
+        let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+        if !is_large(layout) && !is_large(wanted) {
+            // SAFETY: the caller's promises are passed on.
+            return unsafe { System.realloc(memory, layout, size) };
+        }
+        // SAFETY: `wanted` is a proper layout; both stretches are as long as what is copied, and do not overlap.
+        unsafe {
+            let moved = self.alloc(wanted);
+            if !moved.is_null() {
+                core::ptr::copy_nonoverlapping(memory, moved, layout.size().min(size));
+                self.dealloc(memory, layout);
+            }
+            moved
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 16).unwrap()
+    }
+
+    #[test]
+    fn sizes_around_a_huge_page_are_zeroed_writable_and_given_back() {
+        for bytes in [1, 4096, HUGE_PAGE_BYTES - 1, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES + 1, 3 * HUGE_PAGE_BYTES] {
+            // SAFETY: what is allocated is used within its bounds and given back with its layout.
+            unsafe {
+                let memory = HugePageAllocator.alloc_zeroed(layout(bytes));
+                assert!(!memory.is_null());
+                assert_eq!((*memory, *memory.add(bytes - 1)), (0, 0), "{bytes}");
+                assert!(bytes < HUGE_PAGE_BYTES || (memory as usize).is_multiple_of(HUGE_PAGE_BYTES), "{bytes}");
+                *memory = 1;
+                *memory.add(bytes - 1) = 2;
+                HugePageAllocator.dealloc(memory, layout(bytes));
+            }
+        }
+    }
+
+    #[test]
+    fn what_grows_and_shrinks_over_the_boundary_keeps_its_bytes() {
+        let sizes = [100, HUGE_PAGE_BYTES - 5, HUGE_PAGE_BYTES + 5, 5 * HUGE_PAGE_BYTES, 3 * HUGE_PAGE_BYTES, 200];
+        // SAFETY: as above.
+        unsafe {
+            let mut memory = HugePageAllocator.alloc(layout(sizes[0]));
+            (0..100).for_each(|at| *memory.add(at) = at as u8);
+            for pair in sizes.windows(2) {
+                memory = HugePageAllocator.realloc(memory, layout(pair[0]), pair[1]);
+                assert!(!memory.is_null());
+                assert!((0..100).all(|at| *memory.add(at) == at as u8), "{pair:?}");
+            }
+            HugePageAllocator.dealloc(memory, layout(200));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_null() {
+        // SAFETY: null is not used.
+        let memory = unsafe { HugePageAllocator.alloc(layout(isize::MAX as usize - 100)) };
+        assert!(memory.is_null());
+    }
+}
