@@ -16,7 +16,6 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use timestone_flash::{AlignedBuffer, BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
