@@ -3,7 +3,7 @@
 //! The net stage admits what it forwards; the stage releases what it has answered. Over the limit, the net stage answers `Busy`
 //! through its protocol instead of queueing ("overload is refused at the door, never by unbounded queues", server-commit.md).
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// How much may be admitted to a stage at once. The default is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct Gauge {
 impl Gauge {
     /// A gauge with this limit.
     #[must_use]
-    pub const fn new(limit: AdmissionLimit) -> Self {
+    pub fn new(limit: AdmissionLimit) -> Self {
         Self { limit, requests: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 

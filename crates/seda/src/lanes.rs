@@ -10,10 +10,9 @@
 
 use std::collections::VecDeque;
 
-use rtrb::{Consumer, Producer, RingBuffer};
-
 use crate::StageId;
 use crate::limits::{LANE_CAPACITY, LANE_CHUNK};
+use crate::sync::{Consumer, Producer, RingBuffer};
 
 /// The producing end of a lane.
 #[derive(Debug)]

@@ -12,8 +12,10 @@
 //! What is deliberately absent: any knowledge of messages (a [`Protocol`] splits bytes, [`ParcelEvent`] wraps parcels), of shards,
 //! logs or clients, and of where time comes from (a [`TimeSource`] is handed in). Source: DTranx, "Stages"; building-blocks.md.
 
+mod drain;
 mod error;
 mod gauge;
+mod handoff;
 mod lanes;
 mod layout;
 pub mod limits;
@@ -27,6 +29,7 @@ pub mod simulated;
 mod sleep;
 mod spin;
 mod stage;
+mod sync;
 
 pub use error::SedaError;
 pub use gauge::{AdmissionLimit, Gauge};

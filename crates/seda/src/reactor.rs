@@ -30,7 +30,7 @@ use crate::metrics::bump;
 use crate::runtime::Shared;
 use crate::spin::{Spin, Spinner};
 use crate::stage::TOKEN_BITS;
-use crate::{Context, Driver, Gauge, IoRegistry, ParcelPool, Readiness, Stage, StageId, TimeSource};
+use crate::{Context, Driver, Gauge, IoRegistry, ParcelPool, Readiness, Stage, StageId, TimeSource, handoff};
 
 /// The token of each thread's waker.
 pub(crate) const WAKER: Token = Token(usize::MAX);
@@ -89,15 +89,9 @@ impl<E: Send + 'static> Local<E> {
     /// Moves what fits into the lane to `thread`, and wakes that thread if it sleeps.
     fn push_lane(&mut self, thread: usize) {
         let Some(lane) = self.lanes[thread].as_mut() else { return };
-        let count = lane.pushable();
-        if count == 0 {
-            return;
-        }
         let own = &self.shared.threads[self.thread];
-        own.sent.store(own.sent.load(Ordering::Relaxed).wrapping_add(count as u64), Ordering::Release);
-        lane.push(count);
         let target = &self.shared.threads[thread];
-        if target.flag.must_wake() {
+        if handoff::push_lane(lane, &own.counts, &target.flag) {
             bump(&own.metrics.wakes_sent, 1);
             target.wake();
         }
@@ -397,7 +391,7 @@ impl<E: Send + 'static> Reactor<E> {
         let begins_shutdown = !self.shutting_down && self.shared.shutting_down.load(Ordering::Acquire);
         self.shutting_down |= begins_shutdown;
         if self.shutting_down {
-            self.shared.threads[self.local.thread].quiet.store(false, Ordering::Release);
+            self.shared.threads[self.local.thread].counts.begin_turn();
         }
         self.turns = self.turns.wrapping_add(1);
         self.local.timed = self.turns.is_multiple_of(SAMPLE_EVERY);
@@ -514,7 +508,7 @@ impl<E: Send + 'static> Reactor<E> {
         let own = &shared.threads[self.local.thread];
         bump(&own.metrics.turns, 1);
         own.metrics.buffers_allocated.store(self.pool.allocated(), Ordering::Relaxed);
-        own.received.store(self.received, Ordering::Release);
+        own.counts.end_turn(self.received);
         if self.shutting_down {
             self.publish_quiet();
         }
@@ -528,6 +522,6 @@ impl<E: Send + 'static> Reactor<E> {
             shared.stages[slot.id.index()].drained.store(drained, Ordering::Release);
             quiet &= drained;
         }
-        shared.threads[self.local.thread].quiet.store(quiet, Ordering::Release);
+        shared.threads[self.local.thread].counts.say_quiet(quiet);
     }
 }

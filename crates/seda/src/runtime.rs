@@ -5,25 +5,23 @@
 //!                                                        └───── patience is over ──────────────────┘
 //! ```
 //!
-//! Invariant of draining: it ends when in two looks, one after the other, every thread says that its stages are drained and its
-//! queues empty, and as many events were received as sent, the same numbers in both (Mattern's four counters): then nothing can be
-//! under way between threads.
+//! Draining ends when every thread says that its stages are drained and its queues empty, and nothing is under way between them (`drain`).
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crossbeam_queue::ArrayQueue;
-
+use crate::drain::Counts;
 use crate::limits::{INJECTOR_CAPACITY, QUEUE_CAPACITY};
 use crate::metrics::ThreadMetrics;
 use crate::reactor::Reactor;
 use crate::sleep::SleepFlag;
+use crate::sync::ArrayQueue;
 use crate::{
     AdmissionLimit, Gauge, Layout, Pinning, RuntimeSnapshot, SedaError, Spin, Stage, StageId, StageMetrics, TimeSource,
-    lanes,
+    drain, handoff, lanes,
 };
 
 /// How a runtime behaves.
@@ -71,14 +69,7 @@ pub(crate) struct ThreadShared<E> {
     pub(crate) waker: mio::Waker,
     pub(crate) injector: ArrayQueue<(StageId, E)>,
     pub(crate) metrics: ThreadMetrics,
-    /// During shutdown: stages drained and queues empty, as of the end of its last turn.
-    pub(crate) quiet: AtomicBool,
-    /// Events handed to other threads, counted before they are pushed.
-    pub(crate) sent: AtomicU64,
-    /// Events handed to it from outside, counted before they are pushed.
-    pub(crate) injected: AtomicU64,
-    /// Events taken from lanes and injector, counted at the end of the turn that handled them.
-    pub(crate) received: AtomicU64,
+    pub(crate) counts: Counts,
 }
 
 impl<E> ThreadShared<E> {
@@ -121,25 +112,8 @@ impl<E> Shared<E> {
         }
     }
 
-    /// The sums of sent and received events, if every thread says that it is quiet.
-    fn quiet_counts(&self) -> Option<(u64, u64)> {
-        let (mut sent, mut received) = (0u64, 0u64);
-        for thread in &self.threads {
-            if !thread.quiet.load(Ordering::Acquire) {
-                return None;
-            }
-            received = received.wrapping_add(thread.received.load(Ordering::Acquire));
-        }
-        for thread in &self.threads {
-            sent = sent.wrapping_add(thread.sent.load(Ordering::Acquire));
-            sent = sent.wrapping_add(thread.injected.load(Ordering::Acquire));
-        }
-        Some((sent, received))
-    }
-
     fn is_drained(&self) -> bool {
-        let first = self.quiet_counts();
-        first.is_some_and(|(sent, received)| sent == received) && self.quiet_counts() == first
+        drain::is_drained(self.threads.iter().map(|thread| &thread.counts))
     }
 }
 
@@ -185,10 +159,7 @@ impl Runtime {
                 waker,
                 injector: ArrayQueue::new(INJECTOR_CAPACITY),
                 metrics: ThreadMetrics::default(),
-                quiet: AtomicBool::new(false),
-                sent: AtomicU64::new(0),
-                injected: AtomicU64::new(0),
-                received: AtomicU64::new(0),
+                counts: Counts::default(),
             });
         }
         let shared = Arc::new(Shared {
@@ -339,12 +310,7 @@ impl<E: Send + 'static> Injector<E> {
             return Err(event);
         }
         let thread = &self.shared.threads[stage.thread];
-        thread.injected.fetch_add(1, Ordering::AcqRel);
-        if let Err((_, event)) = thread.injector.push((to, event)) {
-            thread.injected.fetch_sub(1, Ordering::AcqRel);
-            return Err(event);
-        }
-        if thread.flag.must_wake() {
+        if handoff::inject(&thread.injector, to, event, (&thread.counts, &thread.flag))? {
             thread.wake();
         }
         Ok(())

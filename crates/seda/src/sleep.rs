@@ -13,9 +13,10 @@
 //! Invariant (Dekker's): of the consumer's look at the queues and the producer's look at the flag, at least one comes after both
 //! fences and sees the other's write. So either the consumer finds the event, or the producer finds it sleeping and wakes it. The
 //! swap lets one of several producers pay for the system call. The module knows nothing of queues and pollers, so that it can be
-//! modelled by itself.
+//! modelled by itself. Every change of the flag is a swap, so that each follows the one that it replaced, in one order for all: a
+//! late swap of a producer can never pass for a change after the next announcement. Only those on their way to sleep pay for it.
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use crate::sync::{AtomicBool, Ordering, fence};
 
 /// Whether one consumer thread sleeps.
 #[derive(Debug, Default)]
@@ -27,18 +28,18 @@ impl SleepFlag {
     /// Consumer: announces sleep, and looks once more. `true`: block now, once, then call [`SleepFlag::awake`]; whatever ended the
     /// block has used the announcement up, so blocking again needs a new one. `false`: there is work.
     pub(crate) fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
-        self.sleeping.store(true, Ordering::Relaxed);
+        self.sleeping.swap(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if idle() {
             return true;
         }
-        self.sleeping.store(false, Ordering::Relaxed);
+        self.sleeping.swap(false, Ordering::Relaxed);
         false
     }
 
     /// Consumer: is awake again, whatever woke it.
     pub(crate) fn awake(&self) {
-        self.sleeping.store(false, Ordering::Relaxed);
+        self.sleeping.swap(false, Ordering::Relaxed);
     }
 
     /// Producer, after its pushes: whether the caller must wake the consumer.
@@ -51,7 +52,7 @@ impl SleepFlag {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicU64;
+    use crate::sync::AtomicU64;
     use std::thread;
 
     #[test]
