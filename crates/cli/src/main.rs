@@ -58,6 +58,8 @@ enum Command {
     Put(command::put::PutArgs),
     /// Delete a key
     Delete(command::delete::DeleteArgs),
+    /// Read all keys, or those with a prefix
+    Scan(command::scan::ScanArgs),
     /// Run a transaction from a script or typed line by line: all or nothing
     Txn(command::txn::TxnArgs),
     /// Create, list and drop keyspaces
@@ -91,6 +93,7 @@ impl Arguments {
             Command::Get(args) => command::get::run(args, text),
             Command::Put(args) => command::put::run(args, text),
             Command::Delete(args) => command::delete::run(args, text),
+            Command::Scan(args) => command::scan::run(args, text),
             Command::Txn(args) => command::txn::run(args, text),
             Command::Keyspace(args) => command::keyspace::run(args, given),
             Command::Status(args) => command::status::run(args, given.unwrap_or(Format::Table)),

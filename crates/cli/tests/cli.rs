@@ -152,6 +152,11 @@ fn a_round_trip_of_everything() {
     let got = server.json(&["get", "greeting", "-o", "json"]);
     assert_eq!((&got["key"], &got["value"], &got["found"]), (&"greeting".into(), &"hello".into(), &true.into()));
     assert!(succeeded(&server.run(&["get", "greeting", "-o", "table"])).contains("hello"));
+    let all = succeeded(&server.run(&["scan"]));
+    assert!(all.lines().any(|line| line == "greeting\thello") && all.lines().count() == 2, "{all}");
+    assert_eq!(server.run(&["scan", "--prefix", "gree"]).stdout, b"greeting\thello\n");
+    assert_eq!(server.json(&["scan", "--prefix", "gree", "-o", "json"])["value"], "hello");
+    assert!(succeeded(&server.run(&["scan", "-o", "table", "--limit", "1"])).contains("written"));
     failed(&server.run(&["get", "nobody"]), 3, &["there is no key 'nobody'"]);
     assert!(server.json(&["delete", "bytes", "-o", "json"])["deleted"].as_bool().unwrap());
     assert_eq!(succeeded(&server.run(&["delete", "bytes"])), "was absent\n");

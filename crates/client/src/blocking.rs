@@ -22,7 +22,8 @@ use timestone_session::TxnStatus;
 use timestone_types::{Expiry, KeyspaceId, Timestamp, TxnId, Version};
 
 use crate::retry::Retry;
-use crate::{ConnectOptions, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
+use crate::scan::{Entry, scanning};
+use crate::{ConnectOptions, Result, ScanOptions, TransactOptions, TransactionOptions, Value, WriteOutcome};
 
 /// Connects to a cluster. See [`crate::connect`].
 ///
@@ -192,6 +193,15 @@ impl Db {
         self.begin(&TransactionOptions { snapshot_at: Some(at), ..TransactionOptions::default() })
     }
 
+    /// See [`crate::Db::scan`].
+    ///
+    /// # Errors
+    /// As [`crate::Db::scan`].
+    pub fn scan(&self, options: &ScanOptions) -> Result<Scan> {
+        let Transaction(transaction) = self.begin(&scanning(options))?;
+        Ok(Scan(crate::Scan::new(transaction, options)))
+    }
+
     /// See [`crate::Db::transact`].
     ///
     /// # Errors
@@ -287,5 +297,25 @@ impl Transaction {
     /// See [`crate::Transaction::abort`].
     pub fn abort(&self) {
         self.0.abort();
+    }
+}
+
+/// A scan under way; see [`crate::Scan`].
+#[derive(Debug)]
+pub struct Scan(crate::Scan);
+
+impl Scan {
+    /// See [`crate::Scan::timestamp`].
+    #[must_use]
+    pub fn timestamp(&self) -> Timestamp {
+        self.0.timestamp()
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<Entry>;
+
+    fn next(&mut self) -> Option<Result<Entry>> {
+        self.0.wait_next().transpose()
     }
 }

@@ -17,6 +17,7 @@ use crate::event_loop::Core;
 use crate::local::{LocalDb, LocalTransaction};
 use crate::oneshot::{self, Receiver};
 use crate::retry::Retry;
+use crate::scan::{Entry, Place};
 use crate::shared::Shared;
 use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
 
@@ -398,6 +399,12 @@ impl Transaction {
     pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
         let (key, keyspace) = (key.to_vec(), self.db.keyspace);
         self.call(move |tx| async move { tx.get_in(keyspace, &key).await })
+    }
+
+    /// A page of a scan.
+    pub(crate) fn scan_page(&self, place: Place, prefix: &[u8]) -> Pending<(Vec<Entry>, Option<Place>)> {
+        let (keyspace, prefix) = (self.db.keyspace, prefix.to_vec());
+        self.call(move |tx| async move { tx.scan_page(keyspace, place, &prefix).await })
     }
 
     /// Reads several keys at once; the answers come in their order.

@@ -31,3 +31,5 @@ pub const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(3);
 pub const CLOCK_BOUND_INTERVAL: Duration = Duration::from_secs(1);
 
 const _: () = assert!(FAREWELL.as_nanos() < SHUTDOWN_PATIENCE.as_nanos());
+/// Keys that a scan asks a shard for at a time.
+pub const SCAN_PAGE_KEYS: u32 = 512;

@@ -16,7 +16,7 @@ use timestone_session::limits::DEFAULT_DEADLINE;
 use timestone_session::{
     Condition, Mutation, OpId, RequestOptions, SessionError, SessionId, Step, Ticket, TxnHandle, TxnStatus, ValueView,
 };
-use timestone_types::{Expiry, KeyspaceId, Timestamp, TxnId, Version};
+use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Kind, MasterAsk, MasterReply, Message, RequestId};
 
 use crate::event_loop::Core;
@@ -561,6 +561,22 @@ impl fmt::Debug for LocalTransaction {
 }
 
 impl LocalTransaction {
+    pub(crate) const fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+
+    /// Asks a shard something that concerns no single key: `encode` appends one frame with the request number that it is given.
+    pub(crate) fn ask_shard(&self, shard: ShardId, encode: impl FnOnce(u64, &mut Vec<u8>)) -> Operation<Vec<u8>> {
+        let ticket = Cell::new(None);
+        let start = |op| {
+            let mut engine = self.core.engine.borrow_mut();
+            let step = engine.ask(self.core.now(), shard, RequestOptions::default(), op, encode)?;
+            keep(step, &ticket);
+            Ok(None)
+        };
+        Operation::begin(&self.core, to_frame, None, start, || ticket.take())
+    }
+
     /// The snapshot that it reads from.
     ///
     /// # Errors

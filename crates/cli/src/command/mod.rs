@@ -9,6 +9,7 @@ pub(crate) mod keyspace;
 pub(crate) mod log;
 pub(crate) mod man;
 pub(crate) mod put;
+pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod txn;

@@ -4,3 +4,4 @@
 mod admission;
 mod cluster;
 mod running;
+mod scan;
