@@ -244,6 +244,13 @@ impl Engine {
         self.ask_again_at(now, None);
     }
 
+    /// The newest shard map has this version: if the routes in use are of it, there is nothing to follow.
+    pub fn routes_are_of(&mut self, version: timestone_cluster::MapVersion) -> bool {
+        let current = version.get() <= self.routes.version();
+        self.wants_routes &= !current;
+        current
+    }
+
     /// The routes in use.
     #[must_use]
     pub const fn routes(&self) -> &Routes {

@@ -3,7 +3,7 @@
 //! A *slot* is a place for one session at a time. Its plans go on where they stopped when the client of its session dies, so that
 //! elements stay unique; its process number in the history changes then, as it does after every unknown outcome.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -290,8 +290,20 @@ impl Board {
         self.lock().tally
     }
 
-    pub(crate) fn history(&self) -> History {
-        History { events: self.lock().events.clone() }
+    /// Every key that somebody tried to write.
+    pub(crate) fn written_keys(&self) -> BTreeSet<KeyIndex> {
+        let mut keys = BTreeSet::new();
+        for op in self.lock().events.iter().flat_map(|event| &event.ops) {
+            if let MicroOp::Append { key, .. } | MicroOp::Write { key, .. } = op {
+                keys.insert(*key);
+            }
+        }
+        keys
+    }
+
+    /// Takes the history out, at the end.
+    pub(crate) fn take_history(&self) -> History {
+        History { events: std::mem::take(&mut self.lock().events) }
     }
 }
 

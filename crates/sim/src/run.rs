@@ -5,14 +5,13 @@
 //! ```
 //! Each phase after the faults must end within a bound of virtual time: that is liveness.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_seda::simulated::VirtualTime;
-use timestone_workload::KeyIndex;
-use timestone_workload::history::{History, MicroOp};
+use timestone_workload::history::History;
 
 use crate::board::{Board, Tally};
 use crate::check::{self, Finding};
@@ -321,15 +320,7 @@ impl Run {
     }
 
     fn begin_audit(&mut self) {
-        let mut keys = BTreeSet::new();
-        for event in &self.board.history().events {
-            for op in &event.ops {
-                if let MicroOp::Append { key, .. } | MicroOp::Write { key, .. } = op {
-                    keys.insert(*key);
-                }
-            }
-        }
-        let keys: BTreeSet<KeyIndex> = keys;
+        let keys = self.board.written_keys();
         self.begin_task(move |db, board| crate::session::audit(db, board, keys));
     }
 
@@ -347,7 +338,7 @@ impl Run {
     }
 
     fn report(mut self, seed: Seed, options: RunOptions) -> RunReport {
-        let history = self.board.history();
+        let history = self.board.take_history();
         let over = self.phase == Phase::Auditing;
         let checked = check::all(&self.board, &history, over && self.findings.is_empty(), &mut self.findings);
         RunReport {

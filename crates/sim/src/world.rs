@@ -597,11 +597,7 @@ impl World {
     /// Bytes on the log disks of a server.
     pub(crate) fn log_bytes(&self, id: ProcessId) -> u64 {
         let Role::Server(server) = &self.processes[id.0 as usize].role else { return 0 };
-        let disks = server.premises.disks();
-        disks
-            .iter()
-            .map(|(_, disk)| disk.files().iter().map(|&file| disk.content(file).len() as u64).sum::<u64>())
-            .sum()
+        server.premises.disks().iter().map(|(_, disk)| disk.used_bytes()).sum()
     }
 
     /// The flash medium of one shard of a server.

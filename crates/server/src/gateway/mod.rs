@@ -131,7 +131,9 @@ impl GatewayStage {
         match frame.kind() {
             Kind::MapIs => {
                 if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok()) {
-                    self.core.engine.set_routes(now, Routes::from(&map));
+                    if !self.core.engine.routes_are_of(map.version()) {
+                        self.core.engine.set_routes(now, Routes::from(&map));
+                    }
                 }
             }
             Kind::MasterReply => {

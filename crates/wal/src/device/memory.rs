@@ -308,6 +308,12 @@ impl MemoryDisk {
         self.lock().space_bytes = bytes;
     }
 
+    /// Bytes of all files together.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        self.lock().used_bytes()
+    }
+
     /// The files, oldest first.
     #[must_use]
     pub fn files(&self) -> Vec<FileName> {
