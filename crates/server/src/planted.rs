@@ -84,7 +84,7 @@ pub fn plant(bug: Option<Bug>) {
         watermark_of_one: is(Bug::WatermarkOfOne),
         lower_floor: is(Bug::FallingFloor),
         revalidate_duplicates: is(Bug::RevalidatedDuplicate),
-        count_strangers: is(Bug::DuplicateVote),
+        count_duplicates: is(Bug::DuplicateVote),
         count_stale_votes: is(Bug::LowerVote),
         answer_without_freezing: is(Bug::NoFreeze),
         free_before_applied: is(Bug::EarlyRelease),

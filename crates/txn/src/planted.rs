@@ -32,7 +32,7 @@ pub struct PlantedBugs {
     pub answer_without_freezing: bool,
     /// 11: the read bound is forgotten at a restart.
     pub forget_read_bound: bool,
-    /// 13: votes count whoever sent them, and however often.
+    /// 13: votes count whoever sent them.
     pub count_strangers: bool,
     /// 13: votes for earlier timestamps count.
     pub count_stale_votes: bool,
@@ -56,6 +56,8 @@ pub struct PlantedBugs {
     pub lower_floor: bool,
     /// A duplicate of a prepare that was promised is validated as if it were new.
     pub revalidate_duplicates: bool,
+    /// 13: a participant's vote counts as often as it comes.
+    pub count_duplicates: bool,
 }
 
 #[cfg(feature = "planted-bugs")]

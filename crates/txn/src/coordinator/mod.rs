@@ -236,6 +236,11 @@ impl Coordinator {
         if commit != self.commit && !bugs.count_stale_votes {
             return;
         }
+        #[cfg(feature = "planted-bugs")]
+        let index = match self.members.iter().position(|one| !one.voted) {
+            Some(other) if bugs.count_duplicates && self.members[index].voted => other,
+            _ => index,
+        };
         if self.members[index].voted {
             return;
         }

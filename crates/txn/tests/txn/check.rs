@@ -138,6 +138,7 @@ bugs!(
     free_before_applied,
     lower_floor,
     revalidate_duplicates,
+    count_duplicates,
 );
 
 #[test]
