@@ -93,6 +93,8 @@ pub(crate) struct Board {
     pub(crate) work: Work,
     /// From one transaction of a session to its next, on average.
     interval: Duration,
+    /// Some appends are acknowledged and never made: whoever checks must find that.
+    pub(crate) canary: bool,
     state: Mutex<State>,
 }
 
@@ -131,7 +133,7 @@ impl Board {
             tasks: 0,
             found: BTreeMap::new(),
         };
-        Ok(Self { truth, work, interval, state: Mutex::new(state) })
+        Ok(Self { truth, work, interval, canary: false, state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

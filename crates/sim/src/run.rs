@@ -106,7 +106,9 @@ pub fn run(scenario: &Scenario, seed: Seed, options: RunOptions) -> Result<RunRe
     let Drawn { world, work, faults, length, interval, jump } = draw(scenario, seed);
     let truth = TrueTime::default();
     let slots = world.clients * world.sessions;
-    let board = Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0)).map_err(SimError::world)?;
+    let mut board =
+        Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0)).map_err(SimError::world)?;
+    board.canary = scenario.workload.canary;
     let board = Arc::new(board);
     let world = World::new(world, truth, Arc::clone(&board), seed, options.keep_lines);
     let injector = Injector::new(&faults, jump, seed.derive("faults", 0));

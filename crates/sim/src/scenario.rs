@@ -94,6 +94,8 @@ pub struct ClusterPart {
     /// How wrong clocks are: `perfect`, `ptp`, `ntp`, `azure-ptp`, or an average skew.
     #[serde(deserialize_with = "skew")]
     pub clocks: SkewModel,
+    /// The furthest that a clock is set forward or back.
+    pub jump: Span,
     /// How much slower than the measured machine the simulated ones are.
     pub slowness: f64,
 }
@@ -109,6 +111,7 @@ impl Default for ClusterPart {
             sessions: 2,
             regions: 1,
             clocks: SkewModel::Ptp,
+            jump: Span(Duration::from_millis(400)),
             slowness: 1.0,
         }
     }
@@ -136,6 +139,8 @@ pub struct WorkloadPart {
     pub appends_per_key: Option<u32>,
     /// Register: how many of a hundred writes are deletions.
     pub deletes: Option<u64>,
+    /// List-append: every tenth append is acknowledged and never made, so that the run fails. What finds nothing here finds nothing.
+    pub canary: bool,
     /// For how long transactions are begun and faults strike.
     pub seconds: f64,
 }
@@ -150,6 +155,7 @@ impl Default for WorkloadPart {
             ops: None,
             appends_per_key: None,
             deletes: None,
+            canary: false,
             seconds: 10.0,
         }
     }

@@ -144,6 +144,9 @@ impl Session {
                 self.value.extend_from_slice(found.as_deref().unwrap_or_default());
                 write_list_element(element, &mut self.value);
                 self.seen.push(MicroOp::Append { key, element });
+                if self.board.canary && element % 10 == 0 {
+                    return Ok(());
+                }
             }
             Op::Delete(_) => {
                 self.seen.push(MicroOp::Write { key, value: None });
@@ -305,7 +308,8 @@ pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyInde
 type Found = Vec<(KeyIndex, std::result::Result<Option<Seen>, String>)>;
 
 async fn read_all(db: &LocalDb, spec: &timestone_workload::WorkloadSpec, keys: &[KeyIndex]) -> Result<Found> {
-    let tx = db.begin(&TransactionOptions::default())?;
+    // A clock that is behind would show how things were.
+    let tx = db.begin(&TransactionOptions { strict: true, ..TransactionOptions::default() })?;
     let mut found = Vec::new();
     for &index in keys {
         let mut key = Vec::new();

@@ -77,7 +77,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed) -> Drawn {
         faults,
         length: Duration::from_nanos((scenario.workload.seconds * 1e9) as u64),
         interval: Duration::from_nanos((sessions / scenario.workload.rate * 1e9) as u64),
-        jump: Duration::from_millis(400),
+        jump: scenario.cluster.jump.0,
         world,
     }
 }

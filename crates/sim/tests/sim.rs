@@ -1,5 +1,9 @@
 //! The simulator itself: equal seeds give equal runs, whatever goes wrong in them, and a world without faults is as promised.
 
+#[cfg(feature = "planted-bugs")]
+#[path = "sim/planted.rs"]
+mod planted;
+
 use timestone_sim::{RunOptions, RunReport, Scenario, Seed, run};
 
 const CALM: &str = r#"
@@ -58,6 +62,29 @@ fn faults_strike_and_what_was_promised_holds_nevertheless() {
     assert_eq!(report.findings, []);
     assert!(report.faults.len() >= 7, "{:?}", report.faults);
     assert!(report.tally.committed > 50, "{:?}", report.tally);
+}
+
+/// Every tenth append is acknowledged and never made.
+const CANARY: &str = r#"
+[workload]
+kind = "list-append"
+rate = 200
+seconds = 1
+canary = true
+"#;
+
+#[test]
+fn the_canary_is_reported_with_its_property_its_transaction_and_its_key() {
+    for seed in 1..=3 {
+        let report = run_once(CANARY, seed);
+        assert!(!report.is_right(), "the canary under seed {seed} was not noticed");
+        let lost = report.findings.iter().find(|finding| finding.property == "durability and atomicity");
+        let told = lost.map(|finding| finding.detail.as_str()).unwrap_or_default();
+        for words in ["lost write", "process", "key"] {
+            assert!(told.contains(words), "{words} is missing in {told:?}; all findings: {:?}", report.findings);
+        }
+    }
+    assert_eq!(run_once(&CANARY.replace("canary = true", ""), 1).findings, [], "without it nothing is wrong");
 }
 
 #[test]

@@ -1,0 +1,359 @@
+//! The simulator against bugs that are there: each is planted, one at a time, and must be found within a stated number of seeds.
+//!
+//! A scenario makes what the bug breaks common: lagging clients for marks, power cuts for durability, silent shards for votes. The
+//! same seed without the bug must be right, so it is the bug that was found. How many seeds it takes is noted at each test: the
+//! median of the distances between seeds that find it; the bound leaves room for a change of the code to shift what seeds draw.
+
+use timestone_server::planted::{Bug, plant};
+use timestone_sim::{RunOptions, RunReport, Scenario, Seed, run};
+
+/// Ends what is planted, also when the test fails.
+struct Planted;
+
+impl Planted {
+    fn new(bug: Bug) -> Self {
+        plant(Some(bug));
+        Self
+    }
+}
+
+impl Drop for Planted {
+    fn drop(&mut self) {
+        plant(None);
+    }
+}
+
+fn once(scenario: &Scenario, seed: u64) -> RunReport {
+    run(scenario, Seed(seed), RunOptions::default()).expect("a world")
+}
+
+/// Looks for a planted bug under the seeds from 1 on.
+#[track_caller]
+fn found_within(seeds: u64, bug: Bug, text: &str) {
+    let scenario = Scenario::read("planted.toml", text).expect("a scenario");
+    for seed in 1..=seeds {
+        let report = {
+            let _planted = Planted::new(bug);
+            once(&scenario, seed)
+        };
+        if !report.is_right() {
+            assert_eq!(once(&scenario, seed).findings, [], "seed {seed} fails without {bug:?}, too");
+            return;
+        }
+    }
+    panic!("{bug:?} was not found within {seeds} seeds");
+}
+
+/// Clients whose clocks disagree, on a few keys that are new again and again.
+const SKEWED: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 6
+sessions = 2
+clocks = "10ms"
+[workload]
+kind = "list-append"
+rate = 600
+keys = 4
+appends-per-key = 8
+seconds = 2
+"#;
+
+/// Everything that ends processes and connections, with clocks that disagree and logs that take their time.
+const STORM: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 6
+sessions = 2
+clocks = "50ms"
+[workload]
+kind = "list-append"
+rate = 400
+keys = 6
+seconds = 3
+[storage]
+log-write = "3ms"
+decision-timeout = "150ms"
+[network]
+request-timeout = "40ms"
+jitter = 1.5
+[faults]
+kill = { every = "500ms", lasting = "50ms" }
+power-cut = { every = "1s", lasting = "100ms" }
+client-pause = { every = "200ms", lasting = "200ms" }
+client-kill = { every = "500ms" }
+break = { every = "100ms" }
+slow-network = { every = "500ms", lasting = "100ms" }
+clock-jump = { every = "500ms" }
+"#;
+
+/// A server that is up again before the slowest client's clock has passed what was read before.
+const RESTARTS: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+clients = 8
+sessions = 2
+clocks = "150ms"
+[workload]
+kind = "list-append"
+rate = 2000
+keys = 6
+appends-per-key = 6
+seconds = 3
+[faults]
+kill = { every = "150ms", lasting = "5ms" }
+"#;
+
+/// Clients far away, whose transactions last as long as the watermark lags, and whose answers get lost.
+const FAR_CLIENTS: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+clients = 6
+sessions = 1
+regions = 2
+[workload]
+kind = "list-append"
+rate = 60
+keys = 8
+ops = 3
+seconds = 10
+[network]
+far = "120ms"
+[faults]
+break = { every = "30ms" }
+"#;
+
+/// Slow clients whose transactions are terminated while they go on, and whose requests are repeated before they are answered.
+const IMPATIENT: &str = r#"
+[cluster]
+servers = 3
+shards = 2
+clients = 6
+sessions = 2
+regions = 3
+clocks = "30ms"
+[workload]
+kind = "list-append"
+rate = 300
+keys = 6
+ops = 4
+seconds = 4
+[storage]
+decision-timeout = "100ms"
+[network]
+far = "30ms"
+jitter = 1.5
+request-timeout = "20ms"
+[faults]
+client-pause = { every = "200ms", lasting = "250ms" }
+break = { every = "200ms" }
+"#;
+
+/// Keys that are new again and again, used by clients whose clocks disagree.
+const NEW_KEYS: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 6
+sessions = 2
+clocks = "25ms"
+[workload]
+kind = "list-append"
+rate = 600
+keys = 6
+appends-per-key = 2
+seconds = 2
+"#;
+
+/// A log that takes its time, and a server that is killed while it does.
+const CUT_LOGS: &str = r#"
+[cluster]
+servers = 1
+shards = 2
+clients = 6
+sessions = 3
+[workload]
+kind = "list-append"
+rate = 2000
+keys = 20
+seconds = 2
+[storage]
+log-write = "5ms"
+[faults]
+kill = { every = "100ms", lasting = "10ms" }
+"#;
+
+/// Many transactions over servers that stop now and then: votes are asked for twice, and marks have moved when they come.
+const STOPPING_SERVERS: &str = r#"
+[cluster]
+servers = 3
+shards = 1
+clients = 9
+sessions = 8
+regions = 3
+clocks = "60ms"
+[workload]
+kind = "list-append"
+rate = 2000
+keys = 40
+zipf = 0.0
+ops = 4
+seconds = 5
+[network]
+near = "10ms"
+far = "10ms"
+jitter = 4.0
+[faults]
+pause = { every = "200ms", lasting = "280ms" }
+"#;
+
+/// Clients whose clocks fall far behind while they are known, on keys of which many rest for longer than marks are kept.
+const LAGGING_CLIENTS: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+clients = 8
+sessions = 3
+jump = "8s"
+[workload]
+kind = "list-append"
+rate = 150
+keys = 500
+zipf = 0.9
+ops = 4
+appends-per-key = 100
+seconds = 30
+[faults]
+clock-jump = { every = "3s", lasting = "20s" }
+"#;
+
+/// A device that is collected all the time, with old records among ones that stay, and recovery by a scan of everything.
+const DELETIONS: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+clients = 4
+sessions = 2
+[workload]
+kind = "register"
+rate = 500
+keys = 1500
+zipf = 0.9
+deletes = 50
+seconds = 15
+[storage]
+block-pages = 4
+capacity-bytes = 2097152
+checkpoint-bytes = 16777216
+packing-delay = "50us"
+log-file-bytes = 65536
+log-block-bytes = 4096
+[faults]
+kill = { every = "3s", lasting = "20ms" }
+"#;
+
+/// Median: 4 seeds.
+#[test]
+fn validation_without_step_3_is_found() {
+    found_within(60, Bug::NoStep3, SKEWED);
+}
+
+/// Median: 1 seed.
+#[test]
+fn a_read_bound_that_is_forgotten_at_a_restart_is_found() {
+    found_within(10, Bug::ForgottenReadBound, RESTARTS);
+}
+
+/// Median: 14 seeds.
+#[test]
+fn acknowledging_before_the_sync_is_found() {
+    found_within(60, Bug::EarlyAcknowledgement, STORM);
+}
+
+/// Median: 1 seed.
+#[test]
+fn voting_before_the_promise_is_durable_is_found() {
+    found_within(10, Bug::EarlyVote, CUT_LOGS);
+}
+
+/// Median: 7 seeds.
+#[test]
+fn a_recovery_that_skips_the_last_block_is_found() {
+    found_within(40, Bug::SkippedBlock, STORM);
+}
+
+/// Median: 7 seeds.
+#[test]
+fn absence_that_leaves_no_mark_is_found() {
+    found_within(60, Bug::NoMarkOfAbsence, NEW_KEYS);
+}
+
+/// Median: 12 seeds.
+#[test]
+fn a_commit_applied_at_the_promised_timestamp_is_found() {
+    found_within(60, Bug::AppliedAtPrepared, STORM);
+}
+
+/// Median: 1 seed.
+#[test]
+fn a_prepare_accepted_after_its_decision_is_found() {
+    found_within(20, Bug::LatePrepare, IMPATIENT);
+}
+
+/// Median: 1 seed.
+#[test]
+fn a_tombstone_collected_too_early_is_found() {
+    found_within(10, Bug::EarlyTombstone, DELETIONS);
+}
+
+/// Median: 1 seed.
+#[test]
+fn a_watermark_that_looks_at_one_session_is_found() {
+    found_within(20, Bug::WatermarkOfOne, FAR_CLIENTS);
+}
+
+/// Median: 1 seed.
+#[test]
+fn a_report_that_ignores_a_session_is_found() {
+    found_within(10, Bug::IgnoredSession, FAR_CLIENTS);
+}
+
+/// Median: 10 seeds.
+#[test]
+fn a_floor_that_moves_backwards_is_found() {
+    found_within(60, Bug::FallingFloor, LAGGING_CLIENTS);
+}
+
+/// Median: 2 seeds.
+#[test]
+fn a_duplicate_prepare_that_is_validated_again_is_found() {
+    found_within(20, Bug::RevalidatedDuplicate, IMPATIENT);
+}
+
+/// Median: 1 seed.
+#[test]
+fn a_vote_that_counts_twice_is_found() {
+    found_within(20, Bug::DuplicateVote, STOPPING_SERVERS);
+}
+
+/// Median: 20 seeds.
+#[test]
+fn a_vote_for_a_lower_timestamp_that_counts_is_found() {
+    found_within(100, Bug::LowerVote, STOPPING_SERVERS);
+}
+
+/// Median: 11 seeds.
+#[test]
+fn termination_that_answers_without_freezing_is_found() {
+    found_within(60, Bug::NoFreeze, IMPATIENT);
+}
+
+/// Median: 1 seed.
+#[test]
+fn a_recovery_that_drops_promises_is_found() {
+    found_within(10, Bug::LostPromise, STORM);
+}
