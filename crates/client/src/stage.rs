@@ -90,11 +90,12 @@ impl<T> ClientStage<T> {
             {
                 core.engine.borrow_mut().renew_client(core.now(), block.first);
             }
-            if routes && let Ok(MasterAnswer::Map(map)) = db.ask_master(&MasterCommand::FetchMap).await {
-                if !core.engine.borrow_mut().routes_are_of(map.version()) {
-                    core.engine.borrow_mut().set_routes(core.now(), Routes::from(&map));
-                    *core.newer_map.borrow_mut() = Some(map);
-                }
+            if routes
+                && let Ok(MasterAnswer::Map(map)) = db.ask_master(&MasterCommand::FetchMap).await
+                && !core.engine.borrow_mut().routes_are_of(map.version())
+            {
+                core.engine.borrow_mut().set_routes(core.now(), Routes::from(&map));
+                *core.newer_map.borrow_mut() = Some(map);
             }
         }));
     }

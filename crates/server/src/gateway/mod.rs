@@ -130,10 +130,10 @@ impl GatewayStage {
     fn node_replied(&mut self, now: Timestamp, frame: &Frame<'_>) {
         match frame.kind() {
             Kind::MapIs => {
-                if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok()) {
-                    if !self.core.engine.routes_are_of(map.version()) {
-                        self.core.engine.set_routes(now, Routes::from(&map));
-                    }
+                if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok())
+                    && !self.core.engine.routes_are_of(map.version())
+                {
+                    self.core.engine.set_routes(now, Routes::from(&map));
                 }
             }
             Kind::MasterReply => {
