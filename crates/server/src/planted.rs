@@ -71,6 +71,30 @@ impl Bug {
     ];
 }
 
+std::thread_local! {
+    static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+}
+
+/// For so many turns puts wait.
+const TURNS: u32 = 256;
+
+/// Makes a rare path common on this thread, no bug by itself: puts of decided transactions wait for some turns of their shard, as
+/// they do when the store has no room for them at once.
+pub fn defer_puts(wanted: bool) {
+    DEFERS_PUTS.set(wanted.then_some(0));
+}
+
+pub(crate) fn defers_puts() -> bool {
+    DEFERS_PUTS.get().is_some()
+}
+
+/// Whether puts that wait go on waiting in this turn.
+pub(crate) fn puts_still_wait() -> bool {
+    let Some(turn) = DEFERS_PUTS.get() else { return false };
+    DEFERS_PUTS.set(Some((turn + 1) % TURNS));
+    turn != 0
+}
+
 /// Plants a bug on this thread, instead of the one that is planted there; `None` ends that.
 pub fn plant(bug: Option<Bug>) {
     let is = |one| bug == Some(one);

@@ -242,6 +242,11 @@ impl ShardStage {
 
     /// Puts a decided transaction's writes into the store, as far as there is room.
     fn apply(&mut self, ctx: &mut Context<'_, Event>, work: Unapplied) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::defers_puts() {
+            self.unapplied.push_back(work);
+            return ctx.want_turn();
+        }
         if self.unapplied.is_empty() {
             // What does not fit is queued by it.
             self.try_apply(ctx, work);
@@ -289,6 +294,10 @@ impl ShardStage {
 
     /// Goes on with writes for which the store had no room.
     pub(super) fn apply_rest(&mut self, ctx: &mut Context<'_, Event>) {
+        #[cfg(feature = "planted-bugs")]
+        if !self.unapplied.is_empty() && crate::planted::puts_still_wait() {
+            return ctx.want_turn();
+        }
         for _ in 0..self.unapplied.len() {
             let Some(work) = self.unapplied.pop_front() else { break };
             if !self.try_apply(ctx, work) {

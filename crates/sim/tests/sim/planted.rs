@@ -4,7 +4,7 @@
 //! same seed without the bug must be right, so it is the bug that was found. How many seeds it takes is noted at each test: the
 //! median of the distances between seeds that find it; the bound leaves room for a change of the code to shift what seeds draw.
 
-use timestone_server::planted::{Bug, plant};
+use timestone_server::planted::{Bug, defer_puts, plant};
 use timestone_sim::{RunOptions, RunReport, Scenario, Seed, run};
 
 /// Ends what is planted, also when the test fails.
@@ -20,6 +20,22 @@ impl Planted {
 impl Drop for Planted {
     fn drop(&mut self) {
         plant(None);
+    }
+}
+
+/// Puts wait, until the test ends.
+struct PutsWait;
+
+impl PutsWait {
+    fn new() -> Self {
+        defer_puts(true);
+        Self
+    }
+}
+
+impl Drop for PutsWait {
+    fn drop(&mut self) {
+        defer_puts(false);
     }
 }
 
@@ -350,6 +366,13 @@ fn a_vote_for_a_lower_timestamp_that_counts_is_found() {
 #[test]
 fn termination_that_answers_without_freezing_is_found() {
     found_within(60, Bug::NoFreeze, IMPATIENT);
+}
+
+/// Median: 2 seeds. Puts wait here, with the bug and without: a store that has no room for what was promised is rare.
+#[test]
+fn a_key_that_is_free_before_its_put_can_be_read_is_found() {
+    let _puts_wait = PutsWait::new();
+    found_within(30, Bug::EarlyRelease, SKEWED);
 }
 
 /// Median: 1 seed.
