@@ -247,6 +247,10 @@ impl Engine {
                 let at = if let Vote::Decided(TxnOutcome::Committed(at)) = vote { at } else { commit };
                 self.wrote(now, index, at);
             }
+            // Too old for a copy means too old to be remembered: an earlier one may have been carried out.
+            Vote::No(reason) if reason.kind == AbortKind::TooOld && self.singles.at(index).attempts > 0 => {
+                self.end_single(now, index, Outcome::Unknown);
+            }
             Vote::No(reason) => self.end_single(now, index, Outcome::Aborted(reason)),
             Vote::Decided(TxnOutcome::Aborted) => {
                 self.end_single(now, index, Outcome::Aborted(AbortReason::of(AbortKind::Terminated)));
@@ -282,8 +286,10 @@ impl Engine {
             return Some(());
         }
         self.wants_client |= matches!(fault, Fault::SessionEnded);
-        let is_write = self.singles.at(index).is_write();
+        let (is_write, repeated) = (self.singles.at(index).is_write(), self.singles.at(index).attempts > 0);
         let outcome = match fault {
+            // Forgotten, perhaps after it was carried out.
+            Fault::TooOld { .. } if is_write && repeated => Outcome::Unknown,
             Fault::TooOld { watermark } => {
                 Outcome::Aborted(AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) })
             }

@@ -64,6 +64,8 @@ pub struct Coordinator {
     rounds: u32,
     later: Timestamp,
     resends: u32,
+    /// Prepares of this round were sent more than once: an answer may be about a copy whose promise has come to its end meanwhile.
+    repeated: bool,
     retry_at: Timestamp,
     pause: Duration,
     asked: usize,
@@ -201,6 +203,7 @@ impl Coordinator {
         self.phase = Phase::Preparing;
         self.later = Timestamp::ZERO;
         self.resends = 0;
+        self.repeated = false;
         self.retry_at = now.saturating_add(PREPARE_RESEND);
         self.members.fill(Member::default());
         self.send_prepares(out);
@@ -245,6 +248,14 @@ impl Coordinator {
             return;
         }
         match vote {
+            // Too old for a copy means too old to be remembered: an earlier one may have been promised, and the participants may have
+            // committed among themselves since. Only they can tell, if anybody can.
+            Vote::No(reason) if reason.kind == AbortKind::TooOld && self.repeated => {
+                if self.phase == Phase::Preparing {
+                    self.give_up(now, out);
+                }
+                return;
+            }
             Vote::No(reason) => {
                 self.members[index].acked = true;
                 self.abort = Some(CommitResult::Aborted { reason, by: Some(from) });
@@ -408,6 +419,7 @@ impl Coordinator {
             Phase::Preparing if self.bugs().abort_on_timeout => self.settle(now, TxnOutcome::Aborted, out),
             Phase::Preparing if self.resends < MAX_PREPARE_RESENDS => {
                 self.resends += 1;
+                self.repeated = true;
                 self.retry_at = now.saturating_add(PREPARE_RESEND);
                 self.send_prepares(out);
             }

@@ -462,6 +462,7 @@ impl World {
                     (None, Some("aborted")) => Vote::Decided(TxnOutcome::Aborted),
                     (None, Some(at)) => Vote::Decided(TxnOutcome::Committed(ms(at))),
                     (None, None) if words.has("yes") => Vote::Yes,
+                    (None, None) if words.has("old") => Vote::No(AbortReason::of(AbortKind::TooOld)),
                     (None, None) => Vote::No(AbortReason::of(AbortKind::ReadConflict)),
                 };
                 let step = Duration::from_nanos(words.value("step").unwrap_or("0").parse().unwrap());
