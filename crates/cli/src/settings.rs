@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use timestone::server::{DeviceKind, MasterPlace, ServerConfig};
+use timestone::server::{DeviceKind, MasterPlace, ServerConfig, StageLayout};
 
 use crate::failure::Failure;
 use crate::logging::LogFormat;
@@ -55,6 +55,10 @@ pub(crate) struct ServeArgs {
     /// Reactor threads [default: half the cores].
     #[arg(long, env = "TIMESTONE_THREADS", value_name = "N")]
     threads: Option<String>,
+    /// Which stages run on which thread: "fused", each reactor thread all stages of its shards, or "staged", a thread for each stage; with
+    /// the latter --threads is how many network stages, gateways and logs there are [default: fused].
+    #[arg(long, env = "TIMESTONE_LAYOUT", value_name = "LAYOUT")]
+    layout: Option<String>,
     /// Name of the cluster: a new one is called so, another one is refused [default: any].
     #[arg(long, env = "TIMESTONE_CLUSTER", value_name = "NAME")]
     cluster: Option<String>,
@@ -135,6 +139,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("cache", "1GiB"),
     ("shards", ""),
     ("threads", ""),
+    ("layout", "fused"),
     ("cluster", ""),
     ("cluster-shards", ""),
     ("master", "embedded"),
@@ -158,6 +163,7 @@ impl ServeArgs {
             "cache" => self.cache.as_ref(),
             "shards" => self.shards.as_ref(),
             "threads" => self.threads.as_ref(),
+            "layout" => self.layout.as_ref(),
             "cluster" => self.cluster.as_ref(),
             "cluster-shards" => self.cluster_shards.as_ref(),
             "master" => self.master.as_ref(),
@@ -247,6 +253,7 @@ impl Settings {
         config.cache_bytes = self.parse("cache", size)?;
         config.shards = self.optional("shards", count)?;
         config.threads = self.optional("threads", |text| count(text).map(usize::from))?;
+        config.layout = self.parse("layout", layout)?;
         config.cluster_shards = self.optional("cluster-shards", count)?;
         config.cluster = self.optional("cluster", |text| Ok(text.to_owned()))?;
         config.master = master;
@@ -329,6 +336,14 @@ fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
+fn layout(text: &str) -> Result<StageLayout, String> {
+    match text {
+        "fused" => Ok(StageLayout::Fused),
+        "staged" => Ok(StageLayout::Staged),
+        _ => Err("the layouts are fused and staged".to_owned()),
+    }
+}
+
 fn log_device(text: &str) -> Result<DeviceKind, String> {
     match text {
         "ssd" => Ok(DeviceKind::Ssd),
@@ -404,6 +419,9 @@ mod tests {
         let args = ServeArgs { master: Some("etcd://127.0.0.1:2379".to_owned()), ..ServeArgs::default() };
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("no etcd master yet"), "{text}");
+        let args = ServeArgs { layout: Some("spread".to_owned()), ..ServeArgs::default() };
+        let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
+        assert!(text.contains("fused and staged"), "{text}");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
 use timestone_wal::DeviceKind;
 
 use crate::cluster_name::ClusterName;
-use crate::config::{MasterPlace, ServerConfig};
+use crate::config::{MasterPlace, ServerConfig, StageLayout};
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::gauges::{LogGauges, ShardGauges};
@@ -257,7 +257,7 @@ pub(crate) fn assemble_on(
     let used: Vec<bool> = stages.iter().map(Option::is_some).collect();
     let stages: Vec<Box<dyn Stage<Event>>> =
         stages.into_iter().map(|stage| stage.unwrap_or_else(|| Box::new(Empty))).collect();
-    let mut layout = Layout::new(plan.threads_of(&used));
+    let mut layout = Layout::new(plan.threads_of(config.layout, &used));
     layout.pinning = if config.pin { Pinning::Cores } else { Pinning::None };
     let mut admission: Vec<_> = (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
     admission.extend((0..plan.threads).map(|thread| (plan.gateway(thread), limits::GATEWAY_ADMISSION)));
@@ -330,20 +330,29 @@ impl Plan {
 
     /// The stages of every thread, net stages first; the node has a thread of its own, because it may block. Ids of stages that this
     /// configuration does not have go there too.
-    fn threads_of(&self, used: &[bool]) -> Vec<Vec<StageId>> {
-        let mut threads: Vec<Vec<StageId>> = (0..self.threads)
-            .map(|thread| {
-                let mut stages = vec![self.native(thread), self.resp(thread), self.gateway(thread), self.guest(thread)];
-                stages.extend((0..self.shards).filter(|&shard| self.thread_of(shard) == thread).map(Self::id));
-                stages.push(self.log(thread));
-                stages.retain(|stage| used[stage.index()]);
-                stages
-            })
-            .collect();
+    fn threads_of(&self, layout: StageLayout, used: &[bool]) -> Vec<Vec<StageId>> {
+        let mut threads = match layout {
+            StageLayout::Fused => self.fused(used),
+            StageLayout::Staged => {
+                let stages = (0..self.total()).filter(|&index| used[index] && Self::id(index) != self.node());
+                stages.map(|index| vec![Self::id(index)]).collect()
+            }
+        };
         let mut last = vec![self.node()];
         last.extend((0..self.total()).filter(|&index| !used[index]).map(Self::id));
         threads.push(last);
         threads
+    }
+
+    fn fused(&self, used: &[bool]) -> Vec<Vec<StageId>> {
+        let of_thread = |thread| {
+            let mut stages = vec![self.native(thread), self.resp(thread), self.gateway(thread), self.guest(thread)];
+            stages.extend((0..self.shards).filter(|&shard| self.thread_of(shard) == thread).map(Self::id));
+            stages.push(self.log(thread));
+            stages.retain(|stage| used[stage.index()]);
+            stages
+        };
+        (0..self.threads).map(of_thread).collect()
     }
 }
 

@@ -19,6 +19,17 @@ pub enum MasterPlace {
     Remote(SocketAddr),
 }
 
+/// Which stages run on which thread (server-commit.md "Stages").
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum StageLayout {
+    /// Each reactor thread runs all stages of its shards to completion: events between them never leave its core.
+    #[default]
+    Fused,
+    /// Each stage has a thread of its own, and events pass from thread to thread, as in DTranx. The number of threads says how many net
+    /// stages, gateways and logs there are.
+    Staged,
+}
+
 /// A server's configuration. [`ServerConfig::new`] gives the defaults for a data directory.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
@@ -42,6 +53,8 @@ pub struct ServerConfig {
     pub shards: Option<u16>,
     /// Reactor threads; `None`: by the number of cores.
     pub threads: Option<usize>,
+    /// Which stages run on which thread.
+    pub layout: StageLayout,
     /// Shards of the whole cluster, when this process hosts the master of several; `None`: just this process's.
     pub cluster_shards: Option<u16>,
     /// The cluster that this server must belong to, by its name (which a new cluster gets) or by its id in hexadecimal; `None`: whichever
@@ -119,6 +132,7 @@ impl ServerConfig {
             cache_bytes: crate::limits::DEFAULT_CACHE_BYTES,
             shards: None,
             threads: None,
+            layout: StageLayout::default(),
             cluster_shards: None,
             cluster: None,
             master: MasterPlace::Embedded,

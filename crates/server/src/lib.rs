@@ -30,7 +30,7 @@ mod shard;
 mod stages;
 
 pub use assembly::{Guest, GuestSeat};
-pub use config::{MasterPlace, ServerConfig, Tuning};
+pub use config::{MasterPlace, ServerConfig, StageLayout, Tuning};
 pub use error::ServerError;
 pub use event::{Event, LogAppend};
 pub use node::{JoinStep, Joining, Registration};

@@ -28,6 +28,8 @@ pub use timestone_client::*;
 
 /// Running a server, as the `timestone` binary does.
 pub mod server {
-    pub use timestone_server::{Addresses, DeviceKind, MasterPlace, Server, ServerConfig, ServerError, limits};
+    pub use timestone_server::{
+        Addresses, DeviceKind, MasterPlace, Server, ServerConfig, ServerError, StageLayout, limits,
+    };
     pub use timestone_wal::{CheckReport, WalError, check as check_log};
 }

@@ -7,13 +7,26 @@ use std::time::{Duration, Instant};
 
 use timestone_client::{Attachment, EngineConfig, InProcess, blocking, in_process};
 use timestone_clock::SystemClock;
-use timestone_server::{Server, ServerConfig};
+use timestone_server::{Server, ServerConfig, StageLayout};
 
 /// A running server.
 pub(crate) struct Running {
     pub(crate) server: Server,
     /// The client that lives in the same process, on the server's own threads.
     pub(crate) inside: blocking::Db,
+}
+
+/// Tests run with a thread for each stage when this variable is set.
+const STAGED: &str = "TIMESTONE_TEST_STAGED";
+
+/// All these tests once more, with a thread for each stage.
+#[test]
+fn every_test_holds_for_the_staged_layout_as_well() {
+    if std::env::var_os(STAGED).is_some() {
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap()).env(STAGED, "1").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// A small server's configuration on a directory.
@@ -25,6 +38,7 @@ pub(crate) fn config(data: &std::path::Path) -> ServerConfig {
         http: any,
         shards: Some(2),
         threads: Some(1),
+        layout: if std::env::var_os(STAGED).is_some() { StageLayout::Staged } else { StageLayout::Fused },
         cache_bytes: 16 << 20,
         capacity_bytes: Some(256 << 20),
         ..ServerConfig::new(data.to_owned())
