@@ -22,7 +22,7 @@ use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::Mftl;
 use super::blocks::BlockState;
-use super::index::{Fate, KeyId, Location};
+use super::index::{Fate, KeyId, Location, Prefetch};
 use super::port::Purpose;
 use super::reads::{For, Waiter, head_is_void};
 use super::writer::{StreamId, Writer};
@@ -391,6 +391,7 @@ impl Mftl {
     /// Decides about every record of a page. False when there is no space for survivors.
     fn collect_records(&mut self, at: usize, page: PageId, bytes: &[u8]) -> bool {
         let done = self.collector.victims[at].record;
+        self.prefetch_entries(bytes, done);
         for raw in layout::records(bytes).skip(done) {
             match raw.and_then(Record::read_intact) {
                 Some(record) => {
@@ -406,6 +407,17 @@ impl Mftl {
             self.collector.victims[at].record += 1;
         }
         true
+    }
+
+    /// Has the index entries of a page's records fetched: collection looks at keys that nobody has asked for lately.
+    fn prefetch_entries(&self, bytes: &[u8], done: usize) {
+        for step in [Prefetch::Search, Prefetch::Entry, Prefetch::Older] {
+            for record in layout::records(bytes).skip(done).flatten().filter_map(Record::read) {
+                if let Some(space) = self.spaces.get(record.keyspace) {
+                    space.index.prefetch(record.hash, step);
+                }
+            }
+        }
     }
 
     fn collect_record(&mut self, at: usize, page: PageId, record: &Record<'_>) -> bool {

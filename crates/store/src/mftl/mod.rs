@@ -73,6 +73,9 @@ enum Life {
     Down,
 }
 
+/// Keys whose entries are fetched together when a block has been erased.
+const ERASED_TOGETHER: usize = 32;
+
 /// The store. See [`crate::Store`] for its operations.
 ///
 /// ```
@@ -328,8 +331,10 @@ impl Store for Mftl {
     fn prefetch(&self, key: KeyRef<'_>, step: Prefetch) {
         let Some(space) = self.spaces.get(key.keyspace) else { return };
         match step {
-            Prefetch::Search => space.index.prefetch_search(key.hash),
-            Prefetch::Entry => space.index.prefetch_entry(key.hash),
+            Prefetch::Search => space.index.prefetch(key.hash, index::Prefetch::Search),
+            Prefetch::Entry => {
+                space.index.prefetch(key.hash, index::Prefetch::Entry);
+            }
             Prefetch::Place | Prefetch::Record => {
                 let id = KeyId::of(self.seed, key);
                 let Some((version, _)) = space.index.latest(id) else { return };
@@ -535,11 +540,21 @@ impl Mftl {
     /// A block has been erased: what it held is really gone.
     fn erased(&mut self, block: BlockId) {
         let generation = self.port.device.generation(block);
-        for (keyspace, epoch, id) in self.collector.erased(block) {
-            if let Some(space) = self.spaces.get_mut(keyspace)
-                && space.epoch == epoch
-            {
-                space.index.erased(id);
+        let gone = self.collector.erased(block);
+        for few in gone.chunks(ERASED_TOGETHER) {
+            for step in [index::Prefetch::Search, index::Prefetch::Entry, index::Prefetch::Older] {
+                for &(keyspace, _, id) in few {
+                    if let Some(space) = self.spaces.get(keyspace) {
+                        space.index.prefetch(id.place(), step);
+                    }
+                }
+            }
+            for &(keyspace, epoch, id) in few {
+                if let Some(space) = self.spaces.get_mut(keyspace)
+                    && space.epoch == epoch
+                {
+                    space.index.erased(id);
+                }
             }
         }
         if let Some(at) = self.cleaning.iter().position(|&other| other == block) {

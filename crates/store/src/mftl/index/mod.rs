@@ -21,6 +21,7 @@
 mod pool;
 mod segment;
 
+use timestone_io::prefetch;
 use timestone_types::{HashSeed, KeyHash, KeyRef, Timestamp, Version, hash_key};
 
 pub(crate) use pool::Link;
@@ -108,11 +109,27 @@ impl KeyId {
         Self::new(key.hash, (hash_key(second, key.keyspace, key.bytes).0 >> 32) as u32)
     }
 
+    /// A hash that leads to the same place in the index.
+    pub(crate) fn place(self) -> KeyHash {
+        KeyHash(u64::from(self.segment) << 54 | u64::from(self.tag))
+    }
+
     /// A well mixed number made of all its bits, for the cache.
     pub(crate) fn mixed(self) -> u64 {
         let wide = u64::from(self.tag) << 32 | u64::from(self.check);
         (wide ^ u64::from(self.segment).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93)
     }
+}
+
+/// What [`Index::prefetch`] is to fetch, each step by what the one before it has fetched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Prefetch {
+    /// Where the search for the key begins.
+    Search,
+    /// Its entry.
+    Entry,
+    /// The node behind its entry: its grave, or the version before the youngest.
+    Older,
 }
 
 /// Where a put would go.
@@ -190,19 +207,20 @@ impl Index {
         tables + (self.segments.capacity() * size_of::<Segment>()) as u64 + self.pool.bytes()
     }
 
-    /// Has the place fetched where a search for `hash` begins.
-    pub(crate) fn prefetch_search(&self, hash: KeyHash) {
+    /// Has what `step` names fetched for a key, without a look at it.
+    pub(crate) fn prefetch(&self, hash: KeyHash, step: Prefetch) {
         let id = KeyId::new(hash, 0);
-        if let Some(segment) = self.segments.get(id.segment as usize) {
-            segment.prefetch_search(id.tag);
-        }
-    }
-
-    /// Has the entry fetched that a search for `hash` finds, without a look at it.
-    pub(crate) fn prefetch_entry(&self, hash: KeyHash) {
-        let id = KeyId::new(hash, 0);
-        if let Some(segment) = self.segments.get(id.segment as usize) {
-            segment.prefetch_entry(id.tag);
+        let Some(segment) = self.segments.get(id.segment as usize) else { return };
+        match step {
+            Prefetch::Search => segment.prefetch_search(id.tag),
+            Prefetch::Entry => segment.prefetch_entry(id.tag),
+            Prefetch::Older => {
+                if let Some(at) = segment.find_tag(id.tag)
+                    && segment.head(at).older != Link::NONE
+                {
+                    prefetch(self.pool.get(segment.head(at).older));
+                }
+            }
         }
     }
 

@@ -126,19 +126,28 @@ impl Segment {
 
     /// Has the entry of the first key with `tag` fetched, if there is one.
     pub(crate) fn prefetch_entry(&self, tag: u32) {
+        if let Some(at) = self.find_tag(tag) {
+            prefetch(&self.heads[at]);
+        }
+    }
+
+    /// The slot of the first key with `tag`, which is almost always the only one.
+    pub(crate) fn find_tag(&self, tag: u32) -> Option<usize> {
         if self.tags.is_empty() {
-            return;
+            return None;
         }
         let mut at = self.home(tag);
-        for distance in 0.. {
+        let mut distance = 0;
+        loop {
             let found = self.tags[at];
             if found == tag {
-                return prefetch(&self.heads[at]);
+                return Some(at);
             }
             if found == 0 || self.distance(found, at) < distance {
-                return;
+                return None;
             }
             at = self.step(at);
+            distance += 1;
         }
     }
 
