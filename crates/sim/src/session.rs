@@ -43,9 +43,9 @@ impl From<WorkloadError> for Ending {
     }
 }
 
-/// What a failed commit means: a refusal that is not said to be safe to repeat may have taken effect.
+/// What a failed commit means: what is not known to have had no effect may have had one.
 fn commit_failed(error: Error) -> Ending {
-    if error.abort_kind().is_some() || error.retryable() { error.into() } else { Ending::Unknown }
+    if error.had_no_effect() { error.into() } else { Ending::Unknown }
 }
 
 struct Session {

@@ -65,10 +65,9 @@ impl From<Error> for Ending {
     }
 }
 
-/// What a failed commit means: a refusal that is not said to be safe to repeat may have taken effect.
+/// What a failed commit means: what is not known to have had no effect may have had one.
 fn commit_failed(error: Error) -> Ending {
-    let is_certain = error.abort_kind().is_some() || error.retryable();
-    if is_certain { error.into() } else { Ending::Unknown }
+    if error.had_no_effect() { error.into() } else { Ending::Unknown }
 }
 
 impl Session {
