@@ -551,6 +551,18 @@ fn a_full_device_refuses_puts_and_serves_the_rest() {
     let db = place.connect().with_deadline(Duration::from_secs(4));
     let value = vec![b'f'; 60_000];
     let key = |number: u32| format!("full/{number}").into_bytes();
+    // One that is done before, and asked for again when there is no room any more.
+    let mut peer = Peer::connect(place.native);
+    let participants = [ShardId::ZERO];
+    let head = PrepareHead {
+        txn: peer.txn(1),
+        begin: now(),
+        commit: now(),
+        single: true,
+        wait: true,
+        participants: &participants,
+    };
+    assert_eq!(peer.prepare(ShardId::ZERO, &head, b"early", &value), Ok(Verdict::Yes));
     let mut stored = 0;
     let error = loop {
         assert!(stored < 2000, "120 MB went into 24 MiB");
@@ -562,6 +574,8 @@ fn a_full_device_refuses_puts_and_serves_the_rest() {
     assert_eq!(error.code(), ErrorCode::DeviceFull, "after {stored} values: {error}");
     assert_words("full", &error.to_string(), &["full", "delete", "--capacity"]);
     assert!(stored > 100, "24 MiB hold more than {stored} values of 60 kB");
+    let again = peer.prepare_once(ShardId::ZERO, &head, b"early", &value);
+    assert!(again.refusal_code() != Some(ErrorCode::DeviceFull), "what was committed is not called refused: {again:?}");
     let mut resp = Resp::connect(place.resp).expect("connects");
     match resp.call(&[b"SET", b"more", &value]).expect("a reply") {
         Reply::Error(text) => assert!(text.starts_with("OOM "), "{text}"),

@@ -24,6 +24,11 @@ impl Received {
         Frame::parse(&self.0).expect("a server sends whole frames")
     }
 
+    /// The code, if it is a refusal.
+    pub(crate) fn refusal_code(&self) -> Option<ErrorCode> {
+        ErrorReply::decode(&self.frame()).ok().map(|error| error.code)
+    }
+
     /// The refusal that it must be: code and words.
     pub(crate) fn refusal(&self) -> Refusal {
         let frame = self.frame();
@@ -192,15 +197,8 @@ impl Peer {
         key: &[u8],
         value: &[u8],
     ) -> Result<Verdict, Refusal> {
-        let entry =
-            WriteEntry { keyspace: KeyspaceId::DEFAULT, kind: WriteKind::Put, expires_at: Expiry::NEVER, key, value };
-
         loop {
-            let received = self.ask(shard, |envelope, out| {
-                let mut writer = PrepareWriter::begin(envelope, head, out);
-                writer.write(&entry);
-                writer.finish();
-            });
+            let received = self.prepare_once(shard, head, key, value);
             let frame = received.frame();
             match Vote::decode(&frame) {
                 Ok(vote) => return Ok(vote.verdict),
@@ -208,6 +206,23 @@ impl Peer {
                 Err(_) => return Err(received.refusal()),
             }
         }
+    }
+
+    /// The same, once, whatever is answered.
+    pub(crate) fn prepare_once(
+        &mut self,
+        shard: ShardId,
+        head: &PrepareHead<'_>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Received {
+        let entry =
+            WriteEntry { keyspace: KeyspaceId::DEFAULT, kind: WriteKind::Put, expires_at: Expiry::NEVER, key, value };
+        self.ask(shard, |envelope, out| {
+            let mut writer = PrepareWriter::begin(envelope, head, out);
+            writer.write(&entry);
+            writer.finish();
+        })
     }
 
     /// Tells a shard a decision and waits until it is durable there.

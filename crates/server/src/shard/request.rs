@@ -187,7 +187,8 @@ impl ShardStage {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let prepare = wire::Prepare::decode(frame)?;
-        if self.refuses_writes(ctx, token, &prepare.body) {
+        // What was promised or decided is answered as it was, also when it is asked again after the store has filled up.
+        if self.participant.is_new(prepare.txn, prepare.begin) && self.refuses_writes(ctx, token, &prepare.body) {
             return Ok(());
         }
         self.look_up(&prepare.body);

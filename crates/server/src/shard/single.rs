@@ -47,7 +47,9 @@ impl ShardStage {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
+        // A repeated request that was promised or done is answered as it was.
         if write.action != WriteAction::Delete
+            && self.participant.is_new(write.txn, write.begin)
             && let Some(error) = self.refusal(&mut std::iter::once(write.key.len() + write.value.len()))
         {
             self.fail(ctx, token, &error);

@@ -31,6 +31,16 @@ impl Participant {
         }
     }
 
+    /// Whether a prepare of the transaction would be looked at as a new one. If not, it may be a repeated one of a transaction that has
+    /// been promised, or committed, and must be answered by the core and nobody else.
+    #[must_use]
+    pub fn is_new(&self, txn: TxnId, begin: Timestamp) -> bool {
+        self.table.find(txn).is_none()
+            && !self.is_acked(txn)
+            && begin >= self.watermark
+            && begin >= self.pledged_watermark
+    }
+
     /// Every durable outcome that somebody may still ask for, by transaction.
     #[must_use]
     pub fn kept_outcomes(&self) -> Vec<KeptOutcome<'_>> {
