@@ -70,11 +70,17 @@ impl Payloads {
         self.by_txn.get(&txn)
     }
 
+    /// Takes out what a transaction brought.
+    pub(crate) fn take(&mut self, txn: TxnId) -> Option<Payload> {
+        let payload = self.by_txn.remove(&txn)?;
+        self.bytes -= payload.body.len() as u64;
+        Some(payload)
+    }
+
     /// Forgets a transaction's bytes.
     pub(crate) fn forget(&mut self, txn: TxnId) {
-        if let Some(mut payload) = self.by_txn.remove(&txn) {
+        if let Some(mut payload) = self.take(txn) {
             payload.batch = None;
-            self.bytes -= payload.body.len() as u64;
             payload.body.clear();
             if self.free.len() < KEEP_FREE && payload.body.capacity() <= KEEP_BYTES {
                 self.free.push(payload);
@@ -100,5 +106,29 @@ impl Payloads {
     /// How many are kept.
     pub(crate) fn len(&self) -> usize {
         self.by_txn.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{ClientId, Sequence};
+
+    use super::*;
+
+    #[test]
+    fn the_bytes_that_are_kept_are_counted_by_whatever_way_they_go() {
+        let txn = |n| TxnId::new(ClientId::new(1), Sequence::new(n));
+        let mut payloads = Payloads::default();
+        for n in 0..4 {
+            payloads.keep(txn(n), Timestamp::ZERO, true, &[ShardId::ZERO], &[0; 100]);
+        }
+        payloads.keep(txn(0), Timestamp::ZERO, true, &[ShardId::ZERO], &[0; 30]);
+        assert_eq!((payloads.len(), payloads.bytes()), (4, 330));
+        assert_eq!(payloads.take(txn(1)).map(|payload| payload.body.len()), Some(100));
+        payloads.forget(txn(0));
+        payloads.forget(txn(1));
+        assert_eq!((payloads.len(), payloads.bytes()), (2, 200));
+        payloads.keep(txn(5), Timestamp::ZERO, true, &[ShardId::ZERO], &[0; 7]);
+        assert_eq!(payloads.bytes(), 207);
     }
 }

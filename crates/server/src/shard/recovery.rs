@@ -22,7 +22,7 @@ use timestone_wal::{BatchNumber, LogRecord};
 use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
 
 use super::journal::Journal;
-use super::payload::Payloads;
+use super::payload::{Payload, Payloads};
 use super::pending::Requests;
 use super::replies::Replies;
 use super::{LogPlace, Peers, ShardStage};
@@ -162,11 +162,10 @@ impl Replay {
         if let TxnOutcome::Committed(at) = outcome {
             self.bound = self.bound.max(at);
             if self.promised.remove(&txn).is_some()
-                && let Some(payload) = self.payloads.get_mut(txn)
+                && let Some(payload) = self.payloads.take(txn)
             {
-                let body = std::mem::take(&mut payload.body);
-                let (begin, participants) = (payload.begin, std::mem::take(&mut payload.participants));
-                let batch = payload.batch.unwrap_or(self.lowest.unwrap_or_default());
+                let Payload { body, begin, participants, batch, .. } = payload;
+                let batch = batch.unwrap_or(self.lowest.unwrap_or_default());
                 if !self.apply(now, txn, at, &body)? {
                     self.leave(batch, txn, begin, at, false, &participants, &body);
                     self.decided.insert(txn, outcome);
