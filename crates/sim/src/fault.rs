@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use timestone_flash::{Fault as FlashFault, OpKind};
+use timestone_flash::{Fault as FlashFault, OpKind, PageId};
 use timestone_seda::simulated::VirtualTime;
 
 use crate::network::{LinkQuality, ProcessId};
@@ -58,10 +58,16 @@ pub enum FaultKind {
     ClockDrift,
     /// A clock stands still.
     ClockStop,
+    /// A bit of a flash page flips.
+    Rot,
+    /// A flash device writes a page somewhere else, and says that all is well.
+    Misdirected,
+    /// A flash device writes a part of a page, or nothing, and says that all is well.
+    TornWrite,
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 21] = [
+const KINDS: [(FaultKind, &str); 24] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -83,6 +89,9 @@ const KINDS: [(FaultKind, &str); 21] = [
     (FaultKind::ClockJump, "clock-jump"),
     (FaultKind::ClockDrift, "clock-drift"),
     (FaultKind::ClockStop, "clock-stop"),
+    (FaultKind::Rot, "rot"),
+    (FaultKind::Misdirected, "misdirected"),
+    (FaultKind::TornWrite, "torn-write"),
 ];
 
 impl FaultKind {
@@ -95,6 +104,13 @@ impl FaultKind {
     #[must_use]
     pub fn name(self) -> &'static str {
         KINDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+    }
+
+    /// Whether it destroys what was acknowledged behind the store's back. A single copy can only notice that: after such a fault nothing is
+    /// demanded but that no answer is made up.
+    #[must_use]
+    pub const fn is_damage(self) -> bool {
+        matches!(self, Self::Rot | Self::Misdirected | Self::TornWrite)
     }
 
     /// How long it lasts unless a scenario says otherwise.
@@ -329,6 +345,7 @@ impl Injector {
                 self.undo_at(world, length, Undo::Reboot(id));
             }
             FaultKind::FlashFailure | FaultKind::ReadFailure => return self.fail_flash(world, id, kind, length, dice),
+            FaultKind::Rot | FaultKind::Misdirected | FaultKind::TornWrite => return damage(world, id, kind, dice),
             FaultKind::Full => {
                 world.trace.note(world.now(), id, "has full disks");
                 set_full(world, id, true);
@@ -404,6 +421,28 @@ impl Injector {
         medium.inject(FlashFault::Fail { kind: failing, nth: 1 });
         self.undo_at(world, length, Undo::Reboot(id));
         true
+    }
+}
+
+/// Destroys something on a flash device. Whether there was something.
+fn damage(world: &mut World, id: ProcessId, kind: FaultKind, dice: &mut Dice) -> bool {
+    let media = world.media(id);
+    let Some((_, medium)) = dice.pick(&media) else { return false };
+    world.trace.note(world.now(), id, &format!("its flash is damaged: {kind}"));
+    match kind {
+        FaultKind::Rot => {
+            let pages = u64::from(world.config.flash.pages_per_block) * 16;
+            // Most pages hold nothing yet: a few tries find one that does.
+            (0..64).any(|_| medium.flip_bit(PageId(dice.below(pages) as u32), dice.below(32_768) as usize))
+        }
+        FaultKind::Misdirected => {
+            medium.inject(FlashFault::MisdirectedProgram { nth: 1, pages: dice.between(1, 64) as u32 });
+            true
+        }
+        _ => {
+            medium.inject(FlashFault::TornProgram { nth: 1, keep_bytes: dice.below(4_096) as usize });
+            true
+        }
     }
 }
 

@@ -141,17 +141,6 @@ impl Process {
             Life::Client { runtime, .. } => runtime.run(now, cores, clock, witness),
         }
     }
-
-    /// Names of the stages of the present life.
-    pub(crate) fn stage_name(&self, stage: StageId) -> &str {
-        let names: &[String] = match &self.life {
-            Life::Down => &[],
-            Life::Joining { runtime, .. } => runtime.names(),
-            Life::Serving { runtime, .. } => runtime.names(),
-            Life::Client { runtime, .. } => runtime.names(),
-        };
-        names.get(stage.index()).map_or("?", String::as_str)
-    }
 }
 
 impl fmt::Debug for Process {

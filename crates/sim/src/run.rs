@@ -185,6 +185,11 @@ impl Run {
         self.since = self.world.now();
     }
 
+    /// Whether acknowledged data was destroyed: then nothing is demanded but that no answer is made up.
+    fn is_damaged(&self) -> bool {
+        self.injector.fired().keys().any(|kind| kind.is_damage())
+    }
+
     fn waited(&self) -> Duration {
         self.world.now().since(self.since)
     }
@@ -218,6 +223,9 @@ impl Run {
                 self.begin_sessions();
                 if self.waited() >= self.length {
                     self.board.finish();
+                    if self.is_damaged() {
+                        return true;
+                    }
                     self.injector.end_all(&mut self.world);
                     self.enter(Phase::Finishing);
                 }
@@ -342,7 +350,9 @@ impl Run {
     fn report(mut self, seed: Seed, options: RunOptions) -> RunReport {
         let history = self.board.take_history();
         let over = self.phase == Phase::Auditing;
-        let checked = check::all(&self.board, &history, over && self.findings.is_empty(), &mut self.findings);
+        let complete = over && self.findings.is_empty();
+        let damaged = self.is_damaged();
+        let checked = check::all(&self.board, &history, complete, damaged, &mut self.findings);
         RunReport {
             seed,
             trace_hash: self.world.trace.hash(),

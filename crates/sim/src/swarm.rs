@@ -201,7 +201,7 @@ fn draw_storage(world: &mut WorldConfig, scenario: &Scenario, dice: &mut Dice) {
 
 /// Each kind of fault is on in two of five worlds, each with its own frequency.
 fn draw_faults(faults: &mut BTreeMap<FaultKind, FaultPlan>, dice: &mut Dice, scenario: &Scenario) {
-    for kind in FaultKind::all() {
+    for kind in FaultKind::all().filter(|kind| !kind.is_damage()) {
         let (on, every, lasting) = (dice.chance(0.4), dice.between(300, 6_000), dice.between(20, 2_000));
         if scenario.faults.contains_key(&kind) || !on {
             continue;

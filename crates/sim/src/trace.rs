@@ -3,7 +3,7 @@
 //! Two runs of one seed give the same hash; that is the test of determinism. Words cost more than the run itself, so they are
 //! only written where a seed is stepped through or has failed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 
 use timestone_client::ClientStageEvent;
@@ -41,8 +41,10 @@ pub(crate) struct Trace {
     events: u64,
     /// How many lines to keep; none without words.
     keep: usize,
-    lines: VecDeque<(ProcessId, StageId, VirtualTime, String)>,
+    lines: VecDeque<(ProcessId, String, VirtualTime, String)>,
     process: ProcessId,
+    /// The stages of each process's present life.
+    names: BTreeMap<ProcessId, Vec<String>>,
 }
 
 impl std::fmt::Debug for Trace {
@@ -53,7 +55,14 @@ impl std::fmt::Debug for Trace {
 
 impl Trace {
     pub(crate) fn new(keep: usize) -> Self {
-        Self { hash: Xxh3Default::new(), events: 0, keep, lines: VecDeque::new(), process: ProcessId(0) }
+        Self {
+            hash: Xxh3Default::new(),
+            events: 0,
+            keep,
+            lines: VecDeque::new(),
+            process: ProcessId(0),
+            names: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn hash(&self) -> u64 {
@@ -70,6 +79,13 @@ impl Trace {
         self
     }
 
+    /// A process has a new life with these stages.
+    pub(crate) fn name_stages(&mut self, process: ProcessId, names: &[String]) {
+        if self.keep > 0 {
+            self.names.insert(process, names.to_vec());
+        }
+    }
+
     /// Something that happens outside all stages: a fault.
     pub(crate) fn note(&mut self, at: VirtualTime, process: ProcessId, what: &str) {
         self.process = process;
@@ -79,7 +95,7 @@ impl Trace {
         }
     }
 
-    pub(crate) fn lines(&self) -> impl Iterator<Item = &(ProcessId, StageId, VirtualTime, String)> {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &(ProcessId, String, VirtualTime, String)> {
         self.lines.iter()
     }
 
@@ -99,7 +115,9 @@ impl Trace {
         if self.lines.len() >= self.keep {
             self.lines.pop_front();
         }
-        self.lines.push_back((self.process, stage, at, what));
+        let names = self.names.get(&self.process).map_or(&[][..], Vec::as_slice);
+        let name = names.get(stage.index()).map_or("*", String::as_str);
+        self.lines.push_back((self.process, name.to_owned(), at, what));
     }
 
     fn net_event(&mut self, at: VirtualTime, stage: StageId, event: &NetEvent) {

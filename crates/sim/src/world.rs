@@ -388,6 +388,7 @@ impl World {
         let (stages, layout, outcome) = crate::joining::stages(master, wish, network);
         let config = SimulatedConfig { meter: process.meter.clone(), ..SimulatedConfig::default() };
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
+        self.trace.name_stages(id, runtime.names());
         process.life = Life::Joining { runtime, outcome };
         self.schedule(id);
         Ok(())
@@ -441,6 +442,7 @@ impl World {
             ..SimulatedConfig::default()
         };
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
+        self.trace.name_stages(id, runtime.names());
         process.life = Life::Serving { runtime, devices, figures };
         let queue = &mut self.queue;
         self.fabric.flush(now, |when, packet| queue.plan(when, What::Packet(packet)));
@@ -477,6 +479,7 @@ impl World {
             ..SimulatedConfig::default()
         };
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
+        self.trace.name_stages(id, runtime.names());
         process.life = Life::Client { runtime, db, event_loop };
         self.schedule(id);
         Ok(())
@@ -618,15 +621,11 @@ impl World {
 
     /// The lines of the trace that were kept.
     pub(crate) fn trace_lines(&self) -> Vec<TraceLine> {
-        let line = |(id, stage, at, what): &(ProcessId, timestone_seda::StageId, VirtualTime, String)| {
-            let process = &self.processes[id.0 as usize];
-            let is_fault = stage.index() == usize::from(u16::MAX);
-            TraceLine {
-                at: *at,
-                process: process.name.clone(),
-                stage: if is_fault { "*".to_owned() } else { process.stage_name(*stage).to_owned() },
-                what: what.clone(),
-            }
+        let line = |(id, stage, at, what): &(ProcessId, String, VirtualTime, String)| TraceLine {
+            at: *at,
+            process: self.processes[id.0 as usize].name.clone(),
+            stage: stage.clone(),
+            what: what.clone(),
         };
         self.trace.lines().map(line).collect()
     }
