@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 use timestone_clock::SkewModel;
+use timestone_server::StageLayout;
 use timestone_workload::{WorkloadKind, WorkloadSpec};
 
 use crate::error::SimError;
@@ -83,6 +84,9 @@ pub struct ClusterPart {
     pub shards: u16,
     /// Reactor threads of each.
     pub threads: usize,
+    /// Which stages run on which thread: `fused` or `staged`.
+    #[serde(deserialize_with = "layout")]
+    pub layout: StageLayout,
     /// Cores of every machine.
     pub cores: usize,
     /// Client processes.
@@ -106,6 +110,7 @@ impl Default for ClusterPart {
             servers: 3,
             shards: 2,
             threads: 1,
+            layout: StageLayout::Fused,
             cores: 2,
             clients: 8,
             sessions: 2,
@@ -114,6 +119,14 @@ impl Default for ClusterPart {
             jump: Span(Duration::from_millis(400)),
             slowness: 1.0,
         }
+    }
+}
+
+fn layout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StageLayout, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "fused" => Ok(StageLayout::Fused),
+        "staged" => Ok(StageLayout::Staged),
+        other => Err(de::Error::custom(format!("there is no layout {other:?}; the layouts are fused and staged"))),
     }
 }
 
@@ -379,6 +392,7 @@ mod tests {
             ("[faults]\nkill = { every = \"soon\" }", vec!["line 2", "\"soon\" is no span of time", "250ms"]),
             ("[faults]\nkill = { every = \"1ns\" }", vec!["broken.toml, line 2", "kill in [faults]", "every 1ms"]),
             ("[cluster]\nclocks = \"sundial\"", vec!["line 2", "sundial", "ptp"]),
+            ("[cluster]\nlayout = \"round\"", vec!["line 2", "\"round\"", "fused and staged"]),
             ("servers 3", vec!["line 1"]),
         ] {
             let said = text(broken);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use timestone_clock::SkewModel;
 use timestone_flash::FlashPace;
-use timestone_server::Tuning;
+use timestone_server::{StageLayout, Tuning};
 use timestone_wal::DeviceKind;
 use timestone_wal::device::memory::DiskPace;
 
@@ -42,6 +42,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed) -> Drawn {
         servers: cluster.servers,
         shards_per_server: cluster.shards,
         threads: cluster.threads,
+        layout: cluster.layout,
         cores: cluster.cores,
         clients: cluster.clients,
         sessions: cluster.sessions,
@@ -62,6 +63,8 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed) -> Drawn {
     let mut faults = scenario.fault_plans();
     if swarm {
         draw_cluster(&mut world, &mut dice);
+        let staged = seed.derive("layout", 0).dice().chance(0.3);
+        world.layout = if staged { StageLayout::Staged } else { StageLayout::Fused };
         draw_storage(&mut world, scenario, &mut dice);
         draw_faults(&mut faults, &mut dice, scenario);
     }

@@ -16,7 +16,7 @@ use timestone_client::{ClientStages, ConnectOptions, EngineConfig};
 use timestone_clock::{Clock, SkewModel};
 use timestone_seda::simulated::{Cores, Meter, SimulatedConfig, SimulatedRuntime, VirtualTime};
 use timestone_seda::{Layout, Readiness, Seat};
-use timestone_server::{MasterPlace, ServerConfig, ServerStages, ShardFigures, Tuning, joining};
+use timestone_server::{MasterPlace, ServerConfig, ServerStages, ShardFigures, StageLayout, Tuning, joining};
 use timestone_types::ShardId;
 
 use crate::board::Board;
@@ -41,6 +41,7 @@ pub(crate) struct WorldConfig {
     pub(crate) servers: u32,
     pub(crate) shards_per_server: u16,
     pub(crate) threads: usize,
+    pub(crate) layout: StageLayout,
     pub(crate) cores: usize,
     pub(crate) clients: u32,
     pub(crate) sessions: u32,
@@ -216,6 +217,7 @@ impl World {
             http: None,
             shards: Some(config.shards_per_server),
             threads: Some(config.threads),
+            layout: config.layout,
             cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
             cache_bytes: config.cache_bytes,
             capacity_bytes: Some(config.capacity_bytes),
