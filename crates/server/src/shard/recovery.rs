@@ -468,6 +468,8 @@ mod tests {
         let left: Vec<u64> = (0..puts).filter(|n| replay.promised.contains_key(&txn(n + 1))).collect();
         assert_eq!(replay.applied() + 100, puts, "each was applied or left");
         assert!(left.iter().any(|n| n % 2 == 0) && left.iter().any(|n| n % 2 == 1), "of both kinds");
+        let bodies = left.iter().map(|n| replay.payloads.get(txn(n + 1)).unwrap().body.len() as u64);
+        assert_eq!(replay.payloads.bytes(), bodies.sum::<u64>(), "only what is left counts as promised");
         // What makes room stands behind them in the log.
         for n in 0..puts / 2 {
             feed(&mut replay, &records(puts + 1 + n, &n.to_be_bytes(), None, at(20), true));
