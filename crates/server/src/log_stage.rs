@@ -208,8 +208,8 @@ mod tests {
     use timestone_wal::LogConfig;
     use timestone_wal::device::memory::MemoryDisk;
     use timestone_wire::{
-        Condition, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, ReadAt, RequestId, Value,
-        Verdict, Write, WriteAction, Written,
+        Condition, DecideAck, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, Prepare, PrepareHead,
+        PrepareWriter, ReadAt, RequestId, Value, Verdict, Write, WriteAction, WriteEntry, WriteKind, WriteSet, Written,
     };
 
     use super::*;
@@ -228,6 +228,7 @@ mod tests {
         driver: ManualDriver<Event>,
         now: Timestamp,
         log: Arc<LogGauges>,
+        shard: Arc<ShardGauges>,
     }
 
     impl Bench {
@@ -244,18 +245,20 @@ mod tests {
                 ..MemoryConfig::default()
             });
             let (store, _) = Mftl::open(Box::new(device), MftlConfig::default()).unwrap();
+            let shard_gauges = Arc::new(ShardGauges::new(SHARD));
             let shard = Replay::new(SHARD, Box::new(store)).finish(Recovering {
                 epoch: Epoch::default(),
                 map_version: MapVersion::default(),
                 log: LogPlace::Stage(LOG_STAGE),
                 logs: vec![LOG_STAGE],
                 peers: Peers::default(),
-                gauges: Arc::new(ShardGauges::new(SHARD)),
+                gauges: Arc::clone(&shard_gauges),
                 now,
                 participant: timestone_txn::participant::Config::default(),
             });
             let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(shard), Box::new(log)];
-            let mut bench = Self { disk, driver: ManualDriver::new(stages, now, 1000), now, log: gauges };
+            let mut bench =
+                Self { disk, driver: ManualDriver::new(stages, now, 1000), now, log: gauges, shard: shard_gauges };
             // The first read bound becomes durable.
             assert!(bench.answers().is_empty());
             bench.pass(Duration::from_millis(1));
@@ -360,6 +363,28 @@ mod tests {
         }
         bench.driver.turn();
         assert!(bench.driver.is_drained(), "what waits for the log is not waited for");
+    }
+
+    #[test]
+    fn a_write_set_that_comes_again_is_not_kept_again() {
+        let mut bench = Bench::new();
+        let (txn, begin, commit) = (TxnId::new(CLIENT, Sequence::new(1)), bench.now, bench.now.next());
+        let participants = [SHARD, ShardId::new(1)];
+        let head = PrepareHead { txn, begin, commit, single: false, wait: false, participants: &participants };
+        let mut frame = Vec::new();
+        let mut writer = PrepareWriter::begin(&Envelope::default(), &head, &mut frame);
+        let (keyspace, kind, expires_at) = (KeyspaceId::DEFAULT, WriteKind::Put, Expiry::NEVER);
+        writer.write(&WriteEntry { keyspace, kind, expires_at, key: b"told", value: b"value" });
+        writer.finish();
+        let body = Prepare::decode(&Frame::parse(&frame).unwrap()).unwrap().body;
+        for _ in 0..3 {
+            let answers = bench.ask(|envelope, out| WriteSet { txn, begin, commit, body }.encode(envelope, out));
+            assert_eq!(DecideAck::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().txn, txn);
+            bench.pass(Duration::from_secs(2));
+            let answers = bench.get(b"told");
+            assert!(Value::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().present);
+            assert_eq!(bench.shard.prepared.load(std::sync::atomic::Ordering::Relaxed), 0, "it is in the store");
+        }
     }
 
     #[test]

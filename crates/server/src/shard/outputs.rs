@@ -218,7 +218,7 @@ impl ShardStage {
         }
     }
 
-    /// Copies the body of the prepare that is at hand to where it stays until it is applied.
+    /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to where it stays until it is applied.
     fn keep_payload(&mut self, txn: TxnId, begin: Timestamp, single: bool, current: Option<(Token, &Frame<'_>)>) {
         let Some((_, frame)) = current else { return };
         match frame.kind() {
@@ -235,7 +235,11 @@ impl ShardStage {
                     self.payloads.keep(txn, begin, single, &participants, prepare.body.bytes());
                 }
             }
-            // A write set that was asked for was kept when it came.
+            wire::Kind::WriteSet => {
+                if let Ok(set) = wire::WriteSet::decode(frame) {
+                    self.payloads.keep(txn, begin, single, &self.participants, set.body.bytes());
+                }
+            }
             _ => {}
         }
     }

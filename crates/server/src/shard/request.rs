@@ -222,7 +222,6 @@ impl ShardStage {
         self.look_up(&set.body);
         self.participants.clear();
         self.participants.push(self.shard);
-        self.payloads.keep(set.txn, set.begin, false, &self.participants, set.body.bytes());
         let prepare = Prepare {
             token,
             txn: set.txn,
