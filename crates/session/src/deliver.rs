@@ -7,7 +7,7 @@ use timestone_txn::coordinator::Input;
 use timestone_txn::participant::Vote;
 use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnOutcome};
 
-use timestone_wire::{Frame, Frames, WireError};
+use timestone_wire::{ErrorCode, Frame, Frames, WireError};
 
 use crate::{
     Engine, SessionError,
@@ -280,13 +280,15 @@ impl Engine {
         if let Some(pause) = self.pause_for(&fault, self.singles.at(index).attempts) {
             let single = self.singles.at_mut(index);
             single.attempts += 1;
+            single.unanswered = false;
             single.due = now.saturating_add(pause);
             let due = single.due;
             self.note_due(due);
             return Some(());
         }
         self.wants_client |= matches!(fault, Fault::SessionEnded);
-        let (is_write, repeated) = (self.singles.at(index).is_write(), self.singles.at(index).attempts > 0);
+        let single = self.singles.at(index);
+        let (is_write, repeated, doubtful) = (single.is_write(), single.attempts > 0, single.doubtful);
         let outcome = match fault {
             // Forgotten, perhaps after it was carried out.
             Fault::TooOld { .. } if is_write && repeated => Outcome::Unknown,
@@ -295,6 +297,8 @@ impl Engine {
             }
             // Under this id it was carried out or refused before, and nobody remembers which.
             Fault::SessionEnded | Fault::Terminating if is_write => Outcome::Unknown,
+            // This copy found no room. An earlier one may be waiting at the server, and find room when its turn comes.
+            Fault::Other { code: ErrorCode::DeviceFull, .. } if is_write && doubtful => Outcome::Unknown,
             other => Outcome::Failed(other.into()),
         };
         self.end_single(now, index, outcome);

@@ -228,6 +228,10 @@ pub(crate) struct Single {
     /// Counts what was sent under different timestamps, so that an answer to an earlier round is told from one to this.
     pub(crate) round: u32,
     pub(crate) attempts: u32,
+    /// The copy sent last has not been answered.
+    pub(crate) unanswered: bool,
+    /// A copy was sent while an earlier one was unanswered: what is said of one need not be true of the other.
+    pub(crate) doubtful: bool,
     /// When to ask again.
     pub(crate) due: Timestamp,
     pub(crate) deadline: Timestamp,
@@ -262,6 +266,8 @@ impl Single {
         self.id = TxnId::new(ClientId::ZERO, Sequence::ZERO);
         self.round = 0;
         self.attempts = 0;
+        self.unanswered = false;
+        self.doubtful = false;
         self.due = Timestamp::MAX;
         self.deadline = deadline;
         self.external_wait = false;

@@ -215,7 +215,10 @@ impl Engine {
         } else {
             send(single.place, single.round, single)
         };
-        if !sent {
+        if sent {
+            single.doubtful |= single.unanswered;
+            single.unanswered = true;
+        } else {
             single.due = Timestamp::MAX;
         }
         let due = single.due;
@@ -229,6 +232,7 @@ impl Engine {
         let single = self.singles.at_mut(index);
         single.commit = bound.max(single.commit.next()).saturating_add(step);
         single.round = single.round.wrapping_add(1);
+        single.unanswered = false;
         self.send_single(now, index);
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use timestone_session::{Condition, RequestOptions, SessionError, Step, TxnStatus};
-use timestone_types::{AbortKind, Epoch, Sequence, ShardId, Timestamp, limits};
+use timestone_session::{Condition, Mutation, RequestOptions, SessionError, Step, TxnStatus};
+use timestone_types::{AbortKind, Epoch, Expiry, Sequence, ShardId, Timestamp, limits};
 use timestone_wire::{ErrorCode, Kind};
 
 use crate::shard::Refuse;
@@ -179,6 +179,35 @@ fn a_refusal_that_no_retry_mends_is_told_in_the_servers_words_and_nothing_is_lef
     assert_eq!((error.code(), error.retryable()), (Some(ErrorCode::KeyspaceUnknown), false));
     world.pass(Duration::from_secs(1));
     assert!(world.shards.iter().all(crate::shard::Shard::is_settled));
+}
+
+#[test]
+fn a_full_store_had_no_effect_unless_an_earlier_copy_may_still_find_room() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let write = |world: &mut World| {
+        let op = world.op();
+        let (put, options) = (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
+        let begun = world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
+        assert_eq!(pending(begun), Ok(true));
+        op
+    };
+    // Every copy was answered.
+    let op = write(&mut world);
+    world.shards[0].refuse = refuse(ErrorCode::Busy, 0, Duration::ZERO, 1);
+    while world.shards[0].seen(Kind::Write) == 0 {
+        world.pass(Duration::from_micros(100));
+    }
+    world.shards[0].refuse = refuse(ErrorCode::DeviceFull, 0, Duration::ZERO, 1);
+    let Outcome::Failed(error) = world.wait(op) else { panic!("it is known that nothing was written") };
+    assert_eq!(error.code(), Some(ErrorCode::DeviceFull));
+    // The first one was not.
+    world.cut[0] = true;
+    let op = write(&mut world);
+    world.pass(Duration::from_millis(500));
+    world.cut[0] = false;
+    world.shards[0].refuse = refuse(ErrorCode::DeviceFull, 0, Duration::ZERO, 1);
+    assert!(matches!(world.wait(op), Outcome::Unknown(_)), "nobody knows where the first copy is");
 }
 
 #[test]
