@@ -75,6 +75,13 @@ impl Error {
         error
     }
 
+    /// The same for a change of the cluster that was sent and not answered: it may have been made.
+    pub(crate) fn of_lost_change(self) -> Self {
+        let message = "no answer came; whether the change was made is not known";
+        Self::new(self.0.code, message, "look whether it was (`timestone keyspace list`), then ask again")
+            .not_retryable()
+    }
+
     pub(crate) fn of_abort(abort: &Abort<'_>) -> Self {
         let hint = if abort.retryable() { "retry" } else { "" };
         let mut error = Self::new(abort.code(), describe(abort), hint);

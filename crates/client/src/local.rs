@@ -429,7 +429,12 @@ impl LocalDb {
         let envelope = Envelope { request: RequestId::new(op.0), ..Envelope::default() };
         MasterAsk { command: &bytes }.encode(&envelope, &mut self.core.to_server.borrow_mut());
         let answer = Operation::waiting(&self.core, op, to_frame);
-        read_answer(&self.within(answer).await?)
+        // No answer came. What the master refuses, it says in one.
+        let answer = self.within(answer).await.map_err(|error| match command {
+            MasterCommand::CreateKeyspace { .. } | MasterCommand::DropKeyspace { .. } => error.of_lost_change(),
+            _ => error,
+        });
+        read_answer(&answer?)
     }
 
     /// What an operation yields, unless the deadline of this handle comes first.

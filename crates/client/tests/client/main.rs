@@ -210,6 +210,8 @@ fn deadlines_end_reads_with_an_error_and_writes_as_unknown() {
     assert_eq!((error.code(), error.retryable()), (ErrorCode::Timeout, true));
     let error = db.put(b"k", b"v").unwrap_err();
     assert_eq!((error.code(), error.retryable()), (ErrorCode::UnknownOutcome, false));
+    let change = db.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap_err();
+    assert_eq!((change.code(), change.retryable(), change.had_no_effect()), (ErrorCode::Timeout, false, false));
     assert!(begin.elapsed() < Duration::from_secs(2));
     let txn = error.txn().unwrap();
     server.deaf.store(false, Ordering::SeqCst);
