@@ -132,12 +132,15 @@ impl Collector {
         self.victims.iter().map(|victim| victim.block)
     }
 
-    /// A victim has been erased; returns what its graves no longer need to count.
+    /// A block has been erased; returns what the graves of a victim no longer need to count.
     pub(super) fn erased(&mut self, block: BlockId) -> Vec<(KeyspaceId, u32, KeyId)> {
         self.fruitless = None;
-        self.tried += 1;
         match self.victims.iter().position(|victim| victim.block == block) {
-            Some(at) => self.victims.remove(at).dead,
+            Some(at) => {
+                self.tried += 1;
+                self.victims.remove(at).dead
+            }
+            // A free block that a crash left in doubt: collection has won nothing by it.
             None => Vec::new(),
         }
     }
@@ -579,5 +582,17 @@ pub(super) fn id_of(seed: HashSeed, record: &Record<'_>, head: Option<&LargeHead
     match head {
         Some(head) => KeyId::new(record.hash, head.check),
         None => KeyId::of(seed, KeyRef { keyspace: record.keyspace, bytes: record.key, hash: record.hash }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_victims_count_as_tried() {
+        let mut collector = Collector::default();
+        collector.erased(BlockId(3));
+        assert_eq!(collector.tried, 0);
     }
 }
