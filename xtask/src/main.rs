@@ -4,6 +4,7 @@
 //!   verify ── fmt ─ clippy ─ doc ─ tidy ─ licences ─ tests     (never writes)
 //!   tidy   ── our own checks alone, seconds
 //!   fix    ── fmt, clippy --fix, the ratchet lowered            (writes)
+//!   soak ─ simulation ─ scorecard: many seeds through the simulator, the same seeds each time, the figures into docs
 //! ```
 //!
 //! It starts cargo and git and reads the tree; it knows nothing of how the store works, and no crate of the store uses it.
@@ -12,6 +13,8 @@ mod check_list;
 mod lexer;
 mod licences;
 mod manifest;
+mod scorecard;
+mod soak;
 mod steps;
 mod tidy;
 mod tree;
@@ -22,7 +25,12 @@ const USAGE: &str = "\
 cargo xtask verify [--without-tests]   everything CI checks; writes nothing outside the target folder
 cargo xtask tidy                       our own checks alone
 cargo xtask licences                   the licences of all dependencies alone
-cargo xtask fix                        formats, applies clippy's suggestions, lowers the ratchet";
+cargo xtask fix                        formats, applies clippy's suggestions, lowers the ratchet
+cargo xtask simulation                 the seeds of every scenario that CI runs, always the same, with the dev profile
+cargo xtask soak [--minutes M] [--jobs N] [--seed S] [--dev] [--without-fuzzing]
+                                       random seeds of every scenario, and the fuzz targets, for M minutes (60), N at once (1);
+                                       what ran and what failed is kept in target/soak
+cargo xtask scorecard [FILE…]          writes the kept figures (target/soak/runs.jsonl) into docs/verification.md";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,6 +41,9 @@ fn main() -> ExitCode {
         ["tidy"] => check_list::tidy(),
         ["licences"] => check_list::licences(),
         ["fix"] => check_list::fix(),
+        ["simulation"] => soak::fixed(),
+        ["soak", options @ ..] => soak::soak(options),
+        ["scorecard", files @ ..] => scorecard::write(files),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(())
