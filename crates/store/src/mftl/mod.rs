@@ -76,6 +76,10 @@ enum Life {
 /// Keys whose entries are fetched together when a block has been erased.
 const ERASED_TOGETHER: usize = 32;
 
+/// What puts take of pages, at most, for every byte of theirs: of two pages that follow each other, more than one is filled. For the
+/// smallest records it stands for their headers.
+const WORST_PACKING: u64 = 2;
+
 /// The store. See [`crate::Store`] for its operations.
 ///
 /// ```
@@ -466,16 +470,16 @@ impl Store for Mftl {
         if self.waits() {
             return Some(StoreError::Busy);
         }
-        // A promise must hold even if collection takes a block or two until it is kept.
+        // A promise must hold even if collection takes a block or two until it is kept, and however badly its records pack.
         let margin = u64::from(PROMISE_MARGIN) * u64::from(self.blocks.geometry.pages_per_block);
-        let ahead = promised + margin * timestone_flash::PAGE_BYTES as u64;
+        let ahead = promised * WORST_PACKING + margin * timestone_flash::PAGE_BYTES as u64;
         let (mut small, mut values, mut large) = (0, 0, 0);
         for bytes in puts {
             if Record::bytes_for(bytes, 0, true) > MAX_RECORD_BYTES {
                 values += 1;
                 large += bytes as u64;
             } else {
-                small += bytes as u64;
+                small += bytes as u64 * WORST_PACKING;
             }
         }
         if values == 0 && small == 0 {

@@ -318,6 +318,23 @@ fn what_is_not_refused_beforehand_is_taken() {
 }
 
 #[test]
+fn what_was_promised_together_finds_room_however_it_packs() {
+    for size in [100, 700, 2_100, 3_000] {
+        let (mut driver, _) = open(&media(8, 160), config());
+        let mut promised = Vec::new();
+        let each = size + 8;
+        while driver.store.refusal(&mut core::iter::once(each), (promised.len() * each) as u64).is_none() {
+            promised.push((promised.len() as u64).to_be_bytes());
+        }
+        assert!(promised.len() * each > 160 * 8 * 4096 / 4, "{size} bytes: only {} are promised", promised.len());
+        for key in &promised {
+            driver.try_put(key, 10, &vec![5; size]).unwrap_or_else(|error| panic!("{size} bytes, {key:?}: {error}"));
+            driver.pump();
+        }
+    }
+}
+
+#[test]
 fn everything_deleted_leaves_nothing() {
     let (mut driver, _) = open(&media(8, 40), config());
     for n in 0..600u64 {
