@@ -261,7 +261,9 @@ impl Tcp {
             return self.failed(core, index, format!("it belongs to another cluster, {:x}", welcome.cluster.get()));
         }
         self.cluster = welcome.cluster;
-        if welcome.client != ClientId::ZERO && welcome.client != self.client {
+        // The first id stays. Servers that were greeted before it was known offer one each, and a late offer must not replace it: a
+        // server greeted in between repeats the first, and going back to it would begin its transactions' numbers anew.
+        if self.client == ClientId::ZERO && welcome.client != ClientId::ZERO {
             self.client = welcome.client;
             core.engine.borrow_mut().renew_client(core.now(), welcome.client);
         }

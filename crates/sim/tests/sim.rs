@@ -64,6 +64,15 @@ fn faults_strike_and_what_was_promised_holds_nevertheless() {
     assert!(report.tally.committed > 50, "{:?}", report.tally);
 }
 
+/// A client that greeted several servers at once went back to an id that it had given up, and numbered its transactions anew: the
+/// second one under a number was answered with the first one's outcome, and its writes were lost.
+#[test]
+fn a_client_that_is_offered_several_ids_loses_no_write() {
+    let report = run_once(include_str!("../../../scenarios/swarm.toml"), 175);
+    assert_eq!(report.findings, []);
+    assert!(report.tally.committed > 50, "{:?}", report.tally);
+}
+
 /// Every tenth append is acknowledged and never made.
 const CANARY: &str = r#"
 [workload]
