@@ -99,8 +99,8 @@ impl Sums {
     }
 
     fn fuzz_table(&self) -> Table {
-        let row = |(target, seconds): (&String, &u64)| vec![target.clone(), format!("{:.2}", *seconds as f64 / 3600.0)];
-        Table { header: vec!["fuzz target", "hours"], rows: self.fuzzed.iter().map(row).collect() }
+        let row = |(target, seconds): (&String, &u64)| vec![target.clone(), format!("{:.1}", *seconds as f64 / 60.0)];
+        Table { header: vec!["fuzz target", "minutes"], rows: self.fuzzed.iter().map(row).collect() }
     }
 
     fn tables(&self) -> impl Iterator<Item = Table> {
@@ -232,7 +232,7 @@ mod tests {
         let page = sums.markdown();
         assert!(page.contains("| bank | 150 | 0 | 1.00 | 30 | 20 | 40 |"), "{page}");
         assert!(page.contains("| all | 150 | 0 | 1.00 | 30 | 20 | 40 |"), "{page}");
-        assert!(page.contains("| kill | 14 | 6 |") && page.contains("| resp | 0.50 |"), "{page}");
+        assert!(page.contains("| kill | 14 | 6 |") && page.contains("| resp | 30.0 |"), "{page}");
         assert!(page.contains("Commits that ran: abc.") && page.contains("No seed"), "{page}");
     }
 
