@@ -9,12 +9,10 @@
 #![expect(unsafe_code, reason = "an allocator has no safe interface")]
 
 use core::alloc::{GlobalAlloc, Layout};
-use core::ptr::null_mut;
+use core::ptr::{NonNull, null_mut};
 use std::alloc::System;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
-use crate::region::HUGE_PAGE_BYTES;
+use crate::huge::{HUGE_PAGE_BYTES, map, unmap};
 
 /// The system's allocator, with large allocations on huge pages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,30 +23,9 @@ fn is_large(layout: Layout) -> bool {
     layout.size() >= HUGE_PAGE_BYTES && layout.align() <= HUGE_PAGE_BYTES
 }
 
-/// Fresh zeroed memory of whole huge pages; null when the system has none.
-fn map(bytes: usize) -> *mut u8 {
-    let bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
-    let Some(with_slack) = bytes.checked_add(HUGE_PAGE_BYTES) else { return null_mut() };
-    // SAFETY: a fresh anonymous mapping at an address of the system's choice touches no memory of anybody.
-    let mapped =
-        unsafe { mmap_anonymous(null_mut(), with_slack, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
-    let Ok(mapped) = mapped else { return null_mut() };
-    let mapped = mapped.cast::<u8>();
-    let skip = mapped.align_offset(HUGE_PAGE_BYTES);
-    // SAFETY: `skip` is below a huge page, so the aligned stretch lies inside the mapping; what is before and behind it belongs to nobody
-    // else and is given back, in whole pages since both ends are aligned to them.
-    unsafe {
-        let start = mapped.add(skip);
-        if skip > 0 {
-            let _ = munmap(mapped.cast(), skip);
-        }
-        if skip < HUGE_PAGE_BYTES {
-            let _ = munmap(start.add(bytes).cast(), HUGE_PAGE_BYTES - skip);
-        }
-        // Without huge pages it is ordinary memory.
-        let _ = madvise(start.cast(), bytes, Advice::LinuxHugepage);
-        start
-    }
+/// Fresh zeroed memory of its own for a large layout; null when the system has none.
+fn large(layout: Layout) -> *mut u8 {
+    map(layout.size()).map_or(null_mut(), NonNull::as_ptr)
 }
 
 // SAFETY: small layouts are the system allocator's throughout; large ones get a mapping of their own, which is at least as large and as
@@ -56,7 +33,7 @@ fn map(bytes: usize) -> *mut u8 {
 unsafe impl GlobalAlloc for HugePageAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
-            map(layout.size())
+            large(layout)
         } else {
             // SAFETY: the caller's promises are passed on.
             unsafe { System.alloc(layout) }
@@ -65,7 +42,7 @@ unsafe impl GlobalAlloc for HugePageAllocator {
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         if is_large(layout) {
-            map(layout.size())
+            large(layout)
         } else {
             // SAFETY: the caller's promises are passed on.
             unsafe { System.alloc_zeroed(layout) }
@@ -74,8 +51,10 @@ unsafe impl GlobalAlloc for HugePageAllocator {
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         if is_large(layout) {
-            // SAFETY: `memory` came from `map` with this size, and nobody uses it any more.
-            let _ = unsafe { munmap(memory.cast(), layout.size().next_multiple_of(HUGE_PAGE_BYTES)) };
+            if let Some(memory) = NonNull::new(memory) {
+                // SAFETY: `memory` came from `map` with this size, and nobody uses it any more.
+                let _ = unsafe { unmap(memory, layout.size()) };
+            }
         } else {
             // SAFETY: the caller's promises are passed on; `memory` came from the system's allocator, since its layout is small.
             unsafe { System.dealloc(memory, layout) }

@@ -6,22 +6,16 @@
 
 #![expect(unsafe_code, reason = "mapping memory has no safe interface")]
 
-use core::ffi::c_void;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
-use core::ptr::{NonNull, null_mut};
+use core::ptr::NonNull;
 use core::slice;
 use std::io;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
-
-/// Size and alignment of a huge page, in bytes.
-pub const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
+use crate::huge::{HUGE_PAGE_BYTES, map, unmap};
 
 /// Owned memory of whole huge pages.
 pub struct Region {
-    mapped: NonNull<c_void>,
-    mapped_bytes: usize,
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -37,25 +31,8 @@ impl Region {
     /// # Errors
     /// The system has no room in the address space.
     pub fn new(bytes: usize) -> io::Result<Self> {
-        let bytes = bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES);
-        // One more than asked for, so that an aligned stretch is inside; what is never touched costs nothing.
-        let mapped_bytes = bytes + HUGE_PAGE_BYTES;
-        // SAFETY: a fresh anonymous mapping at an address of the system's choice touches no memory of anybody.
-        let mapped =
-            unsafe { mmap_anonymous(null_mut(), mapped_bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
-        let skip = mapped.cast::<u8>().align_offset(HUGE_PAGE_BYTES);
-        assert!(skip < HUGE_PAGE_BYTES, "an aligned address lies within the first huge page");
-        // SAFETY: `skip + bytes` is at most `mapped_bytes`, so this stays inside the mapping.
-        let start = unsafe { mapped.cast::<u8>().add(skip) };
-        // SAFETY: the stretch lies inside our own mapping, and this advice changes no content.
-        let advised = unsafe { madvise(start.cast(), bytes, Advice::LinuxHugepage) };
-        if advised.is_err() {
-            tracing::debug!("no huge pages on this system; ordinary ones will do");
-        }
-        let (Some(mapped), Some(start)) = (NonNull::new(mapped), NonNull::new(start)) else {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        };
-        Ok(Self { mapped, mapped_bytes, start, bytes })
+        let start = map(bytes)?;
+        Ok(Self { start, bytes: bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES) })
     }
 }
 
@@ -78,8 +55,8 @@ impl DerefMut for Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: exactly the mapping made in `new`; no borrow of it outlives `self`.
-        let unmapped = unsafe { munmap(self.mapped.as_ptr(), self.mapped_bytes) };
-        debug_assert!(unmapped.is_ok(), "a whole mapping can always be removed");
+        let unmapped = unsafe { unmap(self.start, self.bytes) };
+        debug_assert!(unmapped, "a whole mapping can always be removed");
     }
 }
 

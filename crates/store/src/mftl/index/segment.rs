@@ -95,6 +95,16 @@ impl Segment {
 
     /// The slot of a key.
     pub(crate) fn find(&self, tag: u32, check: u32) -> Option<usize> {
+        self.probe(tag, |at| self.heads[at].check == check)
+    }
+
+    /// The slot of the first key with `tag`, which is almost always the only one.
+    pub(crate) fn find_tag(&self, tag: u32) -> Option<usize> {
+        self.probe(tag, |_| true)
+    }
+
+    /// The first slot with `tag` that is the one.
+    fn probe(&self, tag: u32, is_it: impl Fn(usize) -> bool) -> Option<usize> {
         if self.tags.is_empty() {
             return None;
         }
@@ -103,7 +113,7 @@ impl Segment {
         loop {
             let found = self.tags[at];
             if found == tag {
-                if self.heads[at].check == check {
+                if is_it(at) {
                     return Some(at);
                 }
             } else if found == 0 || self.distance(found, at) < distance {
@@ -128,26 +138,6 @@ impl Segment {
     pub(crate) fn prefetch_entry(&self, tag: u32) {
         if let Some(at) = self.find_tag(tag) {
             prefetch(&self.heads[at]);
-        }
-    }
-
-    /// The slot of the first key with `tag`, which is almost always the only one.
-    pub(crate) fn find_tag(&self, tag: u32) -> Option<usize> {
-        if self.tags.is_empty() {
-            return None;
-        }
-        let mut at = self.home(tag);
-        let mut distance = 0;
-        loop {
-            let found = self.tags[at];
-            if found == tag {
-                return Some(at);
-            }
-            if found == 0 || self.distance(found, at) < distance {
-                return None;
-            }
-            at = self.step(at);
-            distance += 1;
         }
     }
 
