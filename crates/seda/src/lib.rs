@@ -30,6 +30,7 @@ mod sleep;
 mod spin;
 mod stage;
 mod sync;
+mod turn;
 
 pub use error::SedaError;
 pub use gauge::{AdmissionLimit, Gauge};

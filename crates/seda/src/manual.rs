@@ -9,7 +9,7 @@ use std::fmt;
 
 use timestone_types::Timestamp;
 
-use crate::{AdmissionLimit, Context, Driver, Gauge, IoRegistry, ParcelPool, Stage, StageId};
+use crate::{AdmissionLimit, Context, Driver, Gauge, IoRegistry, ParcelPool, Stage, StageId, turn};
 
 /// See the module.
 pub struct ManualDriver<E> {
@@ -142,15 +142,9 @@ impl<E> ManualDriver<E> {
         let mut batch = std::mem::take(&mut self.queues.inboxes[index]);
         let id = StageId::new(index as u16);
         let mut ctx = Context::new(&mut self.queues, &mut self.pool, self.now, id, self.shutting_down);
-        if !batch.is_empty() {
-            self.stages[index].handle(&mut ctx, &mut batch);
-        }
-        self.stages[index].turn(&mut ctx);
+        turn::run(&mut *self.stages[index], &mut ctx, &mut Vec::new(), &mut batch);
         self.asked[index] |= ctx.wants_turn();
-        let left = !batch.is_empty();
-        batch.append(&mut self.queues.inboxes[index]);
-        self.queues.inboxes[index] = batch;
-        left
+        turn::put_back(&mut batch, &mut self.queues.inboxes[index]) > 0
     }
 
     /// The earliest deadline of any stage.

@@ -30,7 +30,7 @@ use crate::metrics::bump;
 use crate::runtime::Shared;
 use crate::spin::{Spin, Spinner};
 use crate::stage::TOKEN_BITS;
-use crate::{Context, Driver, Gauge, IoRegistry, ParcelPool, Readiness, Stage, StageId, TimeSource, handoff};
+use crate::{Context, Driver, Gauge, IoRegistry, ParcelPool, Readiness, Stage, StageId, TimeSource, handoff, turn};
 
 /// The token of each thread's waker.
 pub(crate) const WAKER: Token = Token(usize::MAX);
@@ -441,23 +441,10 @@ impl<E: Send + 'static> Reactor<E> {
             }
         }
         let mut ctx = Context::new(local, pool, now, slot.id, *shutting_down);
-        if !slot.ready.is_empty() {
-            slot.stage.ready(&mut ctx, &slot.ready);
-            slot.ready.clear();
-        }
-        if queued > 0 {
-            slot.stage.handle(&mut ctx, batch);
-        }
-        slot.stage.turn(&mut ctx);
+        turn::run(&mut *slot.stage, &mut ctx, &mut slot.ready, batch);
         slot.asked |= ctx.wants_turn();
-        let left = batch.len();
-        if left > 0 {
-            // What was left goes ahead of what came meanwhile.
-            let inbox = &mut local.inboxes[place];
-            batch.append(&mut inbox.queue);
-            std::mem::swap(&mut inbox.queue, batch);
-            slot.held = true;
-        }
+        let left = turn::put_back(batch, &mut local.inboxes[place].queue);
+        slot.held |= left > 0;
         let handled = queued.saturating_sub(left) as u64;
         bump(&metrics.turns, 1);
         if queued > 0 {

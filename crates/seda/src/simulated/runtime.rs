@@ -16,7 +16,7 @@ use crate::limits::{MAX_ROUNDS, QUEUE_CAPACITY, RETRY_INTERVAL};
 use crate::metrics::bump;
 use crate::{
     AdmissionLimit, Context, Driver, Gauge, IoRegistry, Layout, ParcelPool, Readiness, RuntimeSnapshot, SedaError,
-    Stage, StageId, StageMetrics,
+    Stage, StageId, StageMetrics, turn,
 };
 
 /// How a simulated process behaves.
@@ -407,22 +407,10 @@ impl<E> SimulatedRuntime<E> {
             }
         }
         let mut ctx = Context::new(local, &mut threads[thread].pool, local_now, id, *shutting_down);
-        if !slot.ready.is_empty() {
-            slot.stage.ready(&mut ctx, &slot.ready);
-            slot.ready.clear();
-        }
-        if queued > 0 {
-            slot.stage.handle(&mut ctx, batch);
-        }
-        slot.stage.turn(&mut ctx);
+        turn::run(&mut *slot.stage, &mut ctx, &mut slot.ready, batch);
         slot.asked |= ctx.wants_turn();
-        let left = batch.len();
-        if left > 0 {
-            // What was left goes ahead of what came meanwhile.
-            batch.append(&mut local.inboxes[id.index()]);
-            std::mem::swap(&mut local.inboxes[id.index()], batch);
-            slot.held = true;
-        }
+        let left = turn::put_back(batch, &mut local.inboxes[id.index()]);
+        slot.held |= left > 0;
         local.metrics[id.index()].ran(queued as u64, left as u64, cost);
         cost
     }
