@@ -133,6 +133,10 @@ fn serve(data: &Path) -> Command {
     let any = "127.0.0.1:0";
     command.arg("serve").arg("--data").arg(data).args(["--listen", any, "--resp", any, "--http", any]);
     command.args(["--capacity", "256MiB", "--cache", "16MiB", "--log-filter", "warn"]);
+    // So the whole suite runs under either layout.
+    if let Ok(layout) = std::env::var("TIMESTONE_LAYOUT") {
+        command.args(["--layout", &layout]);
+    }
     command
 }
 

@@ -1,4 +1,5 @@
 //! SIGKILL at random moments under load, again and again: everything acknowledged is there afterwards, nothing that was refused is.
+//! The same for servers with a thread for each stage, fewer times.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,6 +13,8 @@ use crate::server::{Place, binary, outcome, test_folder};
 
 /// Kills under load, at least 20 as the design asks.
 const KILLS: usize = 24;
+/// Kills of a server whose layout is staged: what differs are the queues between its threads, not what is durable.
+const STAGED_KILLS: usize = 8;
 /// How long every load may take to be served again after a restart.
 const BACK: Duration = Duration::from_secs(15);
 
@@ -22,10 +25,20 @@ fn check(db: &Db, journal: &Journal, random: &mut Random) -> usize {
 
 #[test]
 fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
-    let mut random = Random::for_test("kill");
+    nothing_is_lost("kill", KILLS, |place| place);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_a_server_with_a_thread_for_each_stage_is_killed() {
+    nothing_is_lost("kill staged", STAGED_KILLS, |place| place.with("--layout", "staged"));
+}
+
+/// Kills the server of a place so many times, under every load.
+fn nothing_is_lost(name: &str, kills: usize, adjust: impl Fn(Place) -> Place) {
+    let mut random = Random::for_test(name);
     let folder = test_folder();
-    println!("kill: data in {}", folder.path().display());
-    let place = Place::new(folder.path(), "data").with("--log", "ssd");
+    println!("{name}: data in {}", folder.path().display());
+    let place = adjust(Place::new(folder.path(), "data").with("--log", "ssd"));
     let journal = Arc::new(Journal::default());
     let mut node = place.start();
     let db = place.connect();
@@ -40,13 +53,13 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
     loads.resp("resp", place.resp, &journal, &mut random);
     if !loads.redis_py("redis-py", place.resp, &journal, &mut random) {
         println!(
-            "kill: NO PYTHON WITH redis-py HERE (name one with TIMESTONE_TEST_PYTHON): the RESP port is loaded by the test's own client only"
+            "{name}: NO PYTHON WITH redis-py HERE (name one with TIMESTONE_TEST_PYTHON): the RESP port is loaded by the test's own client only"
         );
     }
 
     let started = Instant::now();
     let mut slowest = Duration::ZERO;
-    for round in 0..KILLS {
+    for round in 0..kills {
         loads.wait_until_served(&journal, BACK);
         std::thread::sleep(random.span(0, 900));
         node.kill();
@@ -63,11 +76,11 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
         let ready = restarted.elapsed();
         slowest = slowest.max(ready);
         let checked = check(&db, &journal, &mut random);
-        println!("kill {:2}: ready after {ready:?}, {checked} works checked", round + 1);
+        println!("{name} {:2}: ready after {ready:?}, {checked} works checked", round + 1);
     }
     loads.wait_until_served(&journal, BACK);
     loads.stop();
-    println!("kill: {KILLS} kills in {:?}, slowest restart {slowest:?}; {}", started.elapsed(), journal.summary());
+    println!("{name}: {kills} kills in {:?}, slowest restart {slowest:?}; {}", started.elapsed(), journal.summary());
 
     assert_eq!(bank_total(&db), TOTAL);
     journal.check_all(&db);
@@ -81,7 +94,7 @@ fn nothing_acknowledged_is_lost_when_the_server_is_killed_again_and_again() {
     let node = place.start();
     assert_eq!(bank_total(&db), TOTAL);
     let checked = journal.check_all(&db);
-    println!("kill: {checked} works are as they were reported, after a graceful stop and a start");
+    println!("{name}: {checked} works are as they were reported, after a graceful stop and a start");
     node.stop();
 }
 

@@ -68,11 +68,16 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A data directory `name` in `folder`, and free ports.
+    /// A data directory `name` in `folder`, and free ports. The layout of the stages is the usual one, or what `TIMESTONE_LAYOUT` says:
+    /// so the whole suite runs under either.
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
         let free = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let arguments = ["--cache", "32MiB", "--capacity", "4GiB", "--log-format", "human"].map(str::to_owned).to_vec();
-        Self { data: folder.join(name), native: free(), resp: free(), http: free(), arguments }
+        let place = Self { data: folder.join(name), native: free(), resp: free(), http: free(), arguments };
+        match std::env::var("TIMESTONE_LAYOUT") {
+            Ok(layout) => place.with("--layout", &layout),
+            Err(_) => place,
+        }
     }
 
     /// The same place with a flag, which replaces an earlier value of it.
