@@ -15,6 +15,10 @@ pub(crate) enum Bug {
     QuietForEver,
     /// Counts are loaded and stored instead of added.
     LostUpdate,
+    /// A counter that its thread alone may write is written by another one, too.
+    TwoWriters,
+    /// A thread is woken before it is ordered to stop.
+    WakeBeforeOrder,
     /// A producer believes that a whole chunk always fits.
     BlindChunk,
 }

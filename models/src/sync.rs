@@ -46,6 +46,10 @@ impl AtomicU64 {
         self.0.fetch_add(value, order)
     }
 
+    pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_max(value, order)
+    }
+
     pub(crate) fn fetch_sub(&self, value: u64, order: Ordering) -> u64 {
         self.fetch_add(value.wrapping_neg(), order)
     }

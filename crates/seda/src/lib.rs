@@ -22,6 +22,7 @@ pub mod limits;
 pub mod manual;
 mod metrics;
 mod net;
+mod orders;
 mod parcel;
 mod reactor;
 mod runtime;

@@ -3,8 +3,9 @@
 //! Each value has one writing thread, so counting is a plain load and store; clocks are read in one turn of
 //! [`crate::limits::SAMPLE_EVERY`] only.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use crate::sync::{AtomicU64, Ordering};
 
 /// Counts in a value that only the calling thread writes.
 #[inline]

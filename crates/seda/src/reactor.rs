@@ -222,7 +222,7 @@ impl<E: Send + 'static> Reactor<E> {
 
     fn run(&mut self) {
         self.start_stages();
-        while !self.shared.stopped.load(Ordering::Acquire) {
+        while !self.shared.orders.is_stopped() {
             let took = self.take_events();
             if took || self.has_work() {
                 self.poll_now();
@@ -267,7 +267,7 @@ impl<E: Send + 'static> Reactor<E> {
 
     /// Whether a turn is due at once, deadlines aside.
     fn has_work(&self) -> bool {
-        let begins = self.shared.shutting_down.load(Ordering::Relaxed) && !self.shutting_down;
+        let begins = !self.shutting_down && self.shared.orders.is_shutting_down();
         let busy = |(slot, inbox): (&Slot<E>, &Inbox<E>)| slot.asked || (!inbox.queue.is_empty() && !slot.held);
         begins || self.slots.iter().zip(&self.local.inboxes).any(busy)
     }
@@ -343,8 +343,7 @@ impl<E: Send + 'static> Reactor<E> {
         let idle = || {
             self.receivers.iter().all(LaneReceiver::is_empty)
                 && own.injector.is_empty()
-                && !shared.stopped.load(Ordering::Relaxed)
-                && shared.shutting_down.load(Ordering::Relaxed) == self.shutting_down
+                && shared.orders.nothing_new(self.shutting_down)
         };
         if own.flag.may_sleep(idle) {
             bump(&own.metrics.sleeps, 1);
@@ -388,7 +387,7 @@ impl<E: Send + 'static> Reactor<E> {
 
     fn turn(&mut self) {
         let now = self.time.now();
-        let begins_shutdown = !self.shutting_down && self.shared.shutting_down.load(Ordering::Acquire);
+        let begins_shutdown = !self.shutting_down && self.shared.orders.is_shutting_down();
         self.shutting_down |= begins_shutdown;
         if self.shutting_down {
             self.shared.threads[self.local.thread].counts.begin_turn();

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use crate::drain::Counts;
 use crate::limits::{INJECTOR_CAPACITY, QUEUE_CAPACITY};
 use crate::metrics::ThreadMetrics;
+use crate::orders::Orders;
 use crate::reactor::Reactor;
 use crate::sleep::SleepFlag;
 use crate::sync::ArrayQueue;
@@ -89,8 +90,7 @@ pub(crate) struct Shared<E> {
     pub(crate) cores: usize,
     pub(crate) other_threads: usize,
     pub(crate) local_peers: AtomicI64,
-    pub(crate) shutting_down: AtomicBool,
-    pub(crate) stopped: AtomicBool,
+    pub(crate) orders: Orders,
 }
 
 impl<E> Shared<E> {
@@ -169,8 +169,7 @@ impl Runtime {
             cores,
             other_threads: config.other_threads,
             local_peers: AtomicI64::new(0),
-            shutting_down: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
+            orders: Orders::default(),
         });
         let mut handle = Handle { shared: Arc::clone(&shared), threads: Vec::new() };
         let time: Arc<dyn TimeSource> = Arc::new(time);
@@ -238,7 +237,7 @@ impl<E: Send + 'static> Handle<E> {
     /// # Errors
     /// [`SedaError::NotDrained`] when that takes longer than `patience`; the threads are stopped nevertheless.
     pub fn shutdown(mut self, patience: Duration) -> Result<(), SedaError> {
-        self.shared.shutting_down.store(true, Ordering::SeqCst);
+        self.shared.orders.begin_shutdown();
         self.shared.wake_all();
         let begin = Instant::now();
         let mut drained = self.shared.is_drained();
@@ -261,7 +260,7 @@ impl<E: Send + 'static> Handle<E> {
     }
 
     fn stop(&mut self) {
-        self.shared.stopped.store(true, Ordering::SeqCst);
+        self.shared.orders.stop();
         self.shared.wake_all();
         for thread in self.threads.drain(..) {
             // A panicking stage has aborted the process, so a thread ends by returning.
@@ -306,7 +305,7 @@ impl<E: Send + 'static> Injector<E> {
     /// The event itself when the queue is full, when there is no such stage, or when the runtime has stopped.
     pub fn send(&self, to: StageId, event: E) -> Result<(), E> {
         let Some(stage) = self.shared.stages.get(to.index()) else { return Err(event) };
-        if self.shared.stopped.load(Ordering::Acquire) {
+        if self.shared.orders.is_stopped() {
             return Err(event);
         }
         let thread = &self.shared.threads[stage.thread];
