@@ -4,7 +4,8 @@
 //!   verify ── fmt ─ clippy ─ doc ─ tidy ─ licences ─ tests     (never writes)
 //!   tidy   ── our own checks alone, seconds
 //!   fix    ── fmt, clippy --fix, the ratchet lowered            (writes)
-//!   soak ─ simulation ─ scorecard: many seeds through the simulator, the same seeds each time, the figures into docs
+//!   soak ─ simulation: many seeds through the simulator; the same seeds each time
+//!   scorecard ── what tests, models and soaks counted, into docs
 //! ```
 //!
 //! It starts cargo and git and reads the tree; it knows nothing of how the store works, and no crate of the store uses it.
@@ -16,6 +17,7 @@ mod manifest;
 mod scorecard;
 mod soak;
 mod steps;
+mod table;
 mod tidy;
 mod tree;
 
@@ -30,7 +32,10 @@ cargo xtask simulation                 the seeds of every scenario that CI runs,
 cargo xtask soak [--minutes M] [--jobs N] [--seed S] [--dev] [--without-fuzzing]
                                        random seeds of every scenario, and the fuzz targets, for M minutes (60), N at once (1);
                                        what ran and what failed is kept in target/soak
-cargo xtask scorecard [FILE…]          writes the kept figures (target/soak/runs.jsonl) into docs/verification.md";
+cargo xtask scorecard [FILE…]          writes kept figures (target/soak/runs.jsonl, target/scores.jsonl) into docs/verification.md
+cargo xtask scorecard --run [--full] [--fuzz SECONDS]
+                                       counts planted bugs, crash points, flipped bits, models and the simulator's speed first; --full
+                                       tries every sector and every bit, --fuzz gives each fuzz target so long";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +48,7 @@ fn main() -> ExitCode {
         ["fix"] => check_list::fix(),
         ["simulation"] => soak::fixed(),
         ["soak", options @ ..] => soak::soak(options),
+        ["scorecard", "--run", options @ ..] => scorecard::run(options),
         ["scorecard", files @ ..] => scorecard::write(files),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

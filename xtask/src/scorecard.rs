@@ -1,68 +1,136 @@
-//! `cargo xtask scorecard`: fills the marked region of docs/verification.md from the kept results of soak runs.
+//! `cargo xtask scorecard`: fills the marked regions of docs/verification.md from what soaks, tests and models counted.
 //!
-//! Everything outside of the region is written by hand and stays as it is.
+//! ```text
+//!   soak ─► target/soak/runs.jsonl ───┐
+//!   --run: planted bugs, sweeps,      ├─► sums, scores ─► one table for each `<!-- NAME: begin/end -->` of the page
+//!     models, speed, fuzzing ─► target/scores.jsonl
+//! ```
+//! Everything outside of the regions is written by hand and stays as it is, and so does a region that nothing was counted for. A
+//! step that fails leaves the page alone: a table never shows a part of a run.
+
+mod counting;
+mod scores;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::soak::sums::Sums;
 use crate::soak::target_folder;
 use crate::steps::workspace_root;
+use scores::Scores;
 
 const PAGE: &str = "docs/verification.md";
-const BEGIN: &str = "<!-- soak: begin -->\n";
-const END: &str = "<!-- soak: end -->";
+/// Where [`run`] keeps what was counted, below the target folder.
+const SCORES: &str = "scores.jsonl";
 
-/// Sums up these files of kept runs, or the one that `soak` writes, and puts the tables into the page.
+/// Counts everything that needs no soak, and writes it into the page.
+pub(crate) fn run(options: &[&str]) -> Result<(), String> {
+    let root = workspace_root()?;
+    let file = target_folder(&root)?.join(SCORES);
+    counting::count(&root, &file, &counting::Options::read(options)?)
+        .map_err(|error| format!("{error}\n{PAGE} stays as it is"))?;
+    fill_page(&root, &[file])
+}
+
+/// Sums up these files, or those that `soak` and `--run` write, and puts the tables into the page.
 pub(crate) fn write(files: &[&str]) -> Result<(), String> {
     let root = workspace_root()?;
-    let files = match files {
-        [] => vec![target_folder(&root)?.join("soak/runs.jsonl")],
+    if let Some(option) = files.iter().find(|file| file.starts_with('-')) {
+        return Err(format!("scorecard has no option '{option}' there; see cargo xtask help"));
+    }
+    let files: Vec<PathBuf> = match files {
+        [] => {
+            let target = target_folder(&root)?;
+            let kept = ["soak/runs.jsonl", SCORES].map(|name| target.join(name));
+            kept.into_iter().filter(|file| file.exists()).collect()
+        }
         given => given.iter().map(PathBuf::from).collect(),
     };
-    let mut sums = Sums::default();
-    for file in &files {
-        add(&mut sums, file)?;
+    if files.is_empty() {
+        return Err("nothing was counted yet: run `cargo xtask soak` or `cargo xtask scorecard --run` first".to_owned());
     }
-    let page = root.join(PAGE);
-    let text = fs::read_to_string(&page).map_err(|error| format!("could not read {PAGE}: {error}"))?;
-    let filled = fill(&text, &sums.markdown())?;
-    fs::write(&page, filled).map_err(|error| format!("could not write {PAGE}: {error}"))?;
-    println!("{}\nwritten into {PAGE}", sums.text());
+    fill_page(&root, &files)
+}
+
+fn fill_page(root: &Path, files: &[PathBuf]) -> Result<(), String> {
+    let (mut sums, mut scores) = (Sums::default(), Scores::default());
+    for file in files {
+        read(file, &mut sums, &mut scores)?;
+    }
+    let path = root.join(PAGE);
+    let mut page = fs::read_to_string(&path).map_err(|error| format!("could not read {PAGE}: {error}"))?;
+    let mut regions = scores.regions();
+    if sums.has_simulations() {
+        regions.push(("soak", sums.markdown()));
+    }
+    let fuzz = sums.fuzz_table();
+    if !fuzz.rows.is_empty() {
+        regions.push(("fuzz", fuzz.markdown()));
+    }
+    for (name, text) in &regions {
+        page = fill(&page, name, text)?;
+    }
+    fs::write(&path, page).map_err(|error| format!("could not write {PAGE}: {error}"))?;
+    if sums.has_simulations() {
+        println!("{}", sums.text());
+    }
+    print!("{}", scores.text());
+    let names: Vec<&str> = regions.iter().map(|(name, _)| *name).collect();
+    println!("written into {PAGE}: {}", names.join(", "));
     Ok(())
 }
 
-fn add(sums: &mut Sums, file: &Path) -> Result<(), String> {
+fn read(file: &Path, sums: &mut Sums, scores: &mut Scores) -> Result<(), String> {
     let failed = |error: String| format!("{}: {error}", file.display());
-    let text =
-        fs::read_to_string(file).map_err(|error| failed(format!("{error}; has `cargo xtask soak` been run?")))?;
+    let text = fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
     for (at, line) in text.lines().enumerate() {
-        let run = serde_json::from_str(line).map_err(|error| failed(format!("line {}: {error}", at + 1)))?;
-        sums.add(&run);
+        let line: Value = serde_json::from_str(line).map_err(|error| failed(format!("line {}: {error}", at + 1)))?;
+        // Lines of soaks are of two kinds; older ones of the simulator bore no kind.
+        if matches!(line["kind"].as_str(), None | Some("simulation" | "fuzzing")) {
+            sums.add(&line);
+        } else {
+            scores.add(&line).map_err(|error| failed(format!("line {}: {error}", at + 1)))?;
+        }
     }
     Ok(())
 }
 
-fn fill(page: &str, tables: &str) -> Result<String, String> {
-    let missing = || format!("{PAGE} lacks its region, from {} to {END}", BEGIN.trim());
-    let (before, rest) = page.split_once(BEGIN).ok_or_else(missing)?;
-    let (_, after) = rest.split_once(END).ok_or_else(missing)?;
-    Ok(format!("{before}{BEGIN}{tables}{END}{after}"))
+/// The page with another text between the marks of a region.
+fn fill(page: &str, region: &str, text: &str) -> Result<String, String> {
+    let (begin, end) = (format!("<!-- {region}: begin -->\n"), format!("<!-- {region}: end -->\n"));
+    let missing = || format!("{PAGE} lacks its region, from {} to {}", begin.trim(), end.trim());
+    let (before, rest) = page.split_once(&begin).ok_or_else(missing)?;
+    let (_, after) = rest.split_once(&end).ok_or_else(missing)?;
+    Ok(format!("{before}{begin}{text}{end}{after}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const BEGIN: &str = "<!-- soak: begin -->\n";
+    const END: &str = "<!-- soak: end -->\n";
+
     #[test]
     fn only_the_region_changes() {
         let page = format!("before\n{BEGIN}old\n{END}\nafter\n");
-        assert_eq!(fill(&page, "new\n").unwrap(), format!("before\n{BEGIN}new\n{END}\nafter\n"));
+        assert_eq!(fill(&page, "soak", "new\n").unwrap(), format!("before\n{BEGIN}new\n{END}\nafter\n"));
     }
 
     #[test]
     fn a_page_without_the_region_is_left_alone() {
-        assert!(fill("nothing", "new").unwrap_err().contains("lacks its region"));
-        assert!(fill(BEGIN, "new").is_err());
+        assert!(fill("nothing", "soak", "new").unwrap_err().contains("lacks its region"));
+        assert!(fill(BEGIN, "soak", "new").is_err());
+        assert!(fill(&format!("{BEGIN}{END}"), "planted", "new").is_err());
+    }
+
+    #[test]
+    fn the_page_has_a_region_for_everything_that_is_counted() {
+        let page = include_str!("../../docs/verification.md");
+        for region in ["soak", "fuzz"].into_iter().chain(Scores::REGIONS) {
+            assert!(fill(page, region, "").is_ok(), "{region}");
+        }
     }
 }

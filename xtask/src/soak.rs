@@ -68,7 +68,7 @@ impl Options {
     }
 }
 
-fn number<T: std::str::FromStr>(option: &str, word: Option<&&str>) -> Result<T, String> {
+pub(crate) fn number<T: std::str::FromStr>(option: &str, word: Option<&&str>) -> Result<T, String> {
     let word = word.ok_or_else(|| format!("{option} needs a number"))?;
     word.parse().map_err(|_| format!("{option} needs a number, not '{word}'"))
 }
@@ -145,11 +145,8 @@ struct Keeper {
 impl Keeper {
     fn new(root: &Path, folder: &Path, profile: &'static str) -> Result<Self, String> {
         fs::create_dir_all(folder).map_err(|error| format!("could not make {}: {error}", folder.display()))?;
-        let commit = output_of(root, "git", &["describe", "--always", "--dirty", "--exclude=*"]);
-        // Without git, in an unpacked archive, nobody knows the commit.
-        let commit =
-            commit.map_or_else(|_| "unknown".to_owned(), |name| String::from_utf8_lossy(&name).trim().to_owned());
-        Ok(Self { runs: folder.join("runs.jsonl"), failures: folder.join("failures.jsonl"), commit, profile })
+        let (runs, failures) = (folder.join("runs.jsonl"), folder.join("failures.jsonl"));
+        Ok(Self { runs, failures, commit: commit(root), profile })
     }
 
     fn keep(&self, run: &Value, sums: &mut Sums) -> Result<(), String> {
@@ -170,14 +167,20 @@ impl Keeper {
     }
 }
 
-fn append(file: &Path, line: &Value) -> Result<(), String> {
+/// What is checked out, by its commit; in an unpacked archive, without git, nobody knows it.
+pub(crate) fn commit(root: &Path) -> String {
+    let name = output_of(root, "git", &["describe", "--always", "--dirty", "--exclude=*"]);
+    name.map_or_else(|_| "unknown".to_owned(), |name| String::from_utf8_lossy(&name).trim().to_owned())
+}
+
+pub(crate) fn append(file: &Path, line: &Value) -> Result<(), String> {
     let opened = OpenOptions::new().create(true).append(true).open(file);
     let written = opened.and_then(|mut out| out.write_all(format!("{line}\n").as_bytes()));
     written.map_err(|error| format!("could not write {}: {error}", file.display()))
 }
 
 /// Builds the program and gives its path.
-fn build(root: &Path, profile: &str) -> Result<PathBuf, String> {
+pub(crate) fn build(root: &Path, profile: &str) -> Result<PathBuf, String> {
     println!("── building timestone, profile {profile}");
     output_of(
         root,
@@ -210,6 +213,11 @@ fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>, String> {
     }
     found.sort();
     Ok(found)
+}
+
+/// The names of the fuzz targets.
+pub(crate) fn fuzz_targets(root: &Path) -> Result<Vec<String>, String> {
+    Ok(files(&root.join("fuzz/fuzz_targets"), "rs")?.iter().map(|file| stem(file)).collect())
 }
 
 fn stem(path: &Path) -> String {

@@ -43,12 +43,7 @@ impl Steps {
     pub(crate) fn cargo(&mut self, name: &str, arguments: &[&str], environment: &[(&str, &str)]) {
         let mut command = cargo(&self.root);
         command.args(arguments).envs(environment.iter().copied());
-        let spelled = format!("cargo {}", arguments.join(" "));
-        self.own(name, || match command.status() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("`{spelled}` ended with {status}")),
-            Err(error) => Err(format!("`{spelled}` could not be started: {error}")),
-        });
+        self.own(name, || status_of(command));
     }
 
     /// `Ok` when every step was.
@@ -68,6 +63,18 @@ pub(crate) fn has_cargo_subcommand(root: &Path, subcommand: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
+/// Runs a command whose output goes where ours goes.
+pub(crate) fn status_of(mut command: Command) -> Result<(), String> {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let spelled: Vec<String> = words.map(|word| word.to_string_lossy().into_owned()).collect();
+    let spelled = spelled.join(" ");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("`{spelled}` ended with {status}")),
+        Err(error) => Err(format!("`{spelled}` could not be started: {error}")),
+    }
+}
+
 /// The standard output of `program`, or what went wrong.
 pub(crate) fn output_of(root: &Path, program: &str, arguments: &[&str]) -> Result<Vec<u8>, String> {
     let spelled = format!("`{program} {}`", arguments.join(" "));
@@ -84,7 +91,7 @@ pub(crate) fn cargo_program() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-fn cargo(root: &Path) -> Command {
+pub(crate) fn cargo(root: &Path) -> Command {
     let mut command = Command::new(cargo_program());
     command.current_dir(root);
     command

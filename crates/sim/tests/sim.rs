@@ -3,6 +3,9 @@
 #[cfg(feature = "planted-bugs")]
 #[path = "sim/planted.rs"]
 mod planted;
+#[cfg(feature = "planted-bugs")]
+#[path = "../../../tests/scores.rs"]
+mod scores;
 
 use timestone_sim::{RunOptions, RunReport, Scenario, Seed, run};
 

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use crate::table::Table;
+
 /// Of one scenario.
 #[derive(Default)]
 struct Scenario {
@@ -37,12 +39,6 @@ pub(crate) struct Sums {
     fuzzed: BTreeMap<String, u64>,
     commits: BTreeSet<String>,
     pub(crate) failures: Vec<Failure>,
-}
-
-/// A table: its header, and rows of as many cells.
-struct Table {
-    header: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
 }
 
 impl Sums {
@@ -98,20 +94,25 @@ impl Sums {
         Table { header: vec!["fault", "struck", "in seeds"], rows: self.faults.iter().map(row).collect() }
     }
 
-    fn fuzz_table(&self) -> Table {
+    /// Minutes by target.
+    pub(crate) fn fuzz_table(&self) -> Table {
         let row = |(target, seconds): (&String, &u64)| vec![target.clone(), format!("{:.1}", *seconds as f64 / 60.0)];
         Table { header: vec!["fuzz target", "minutes"], rows: self.fuzzed.iter().map(row).collect() }
     }
 
-    fn tables(&self) -> impl Iterator<Item = Table> {
-        [self.scenario_table(), self.fault_table(), self.fuzz_table()]
-            .into_iter()
-            .filter(|table| !table.rows.is_empty())
+    fn simulation_tables(&self) -> impl Iterator<Item = Table> {
+        [self.scenario_table(), self.fault_table()].into_iter().filter(|table| !table.rows.is_empty())
+    }
+
+    /// Whether any seed was run.
+    pub(crate) fn has_simulations(&self) -> bool {
+        !self.scenarios.is_empty()
     }
 
     /// For a terminal.
     pub(crate) fn text(&self) -> String {
-        let mut text: String = self.tables().map(|table| table.text() + "\n").collect();
+        let fuzz = Some(self.fuzz_table()).filter(|table| !table.rows.is_empty());
+        let mut text: String = self.simulation_tables().chain(fuzz).map(|table| table.text() + "\n").collect();
         for Failure { of, seed, property, detail } in &self.failures {
             let seed_said = seed.map(|seed| format!(" seed {seed}")).unwrap_or_default();
             text.push_str(&format!("{of}{seed_said} failed: {property}: {detail}\n"));
@@ -123,11 +124,11 @@ impl Sums {
         text
     }
 
-    /// For a page.
+    /// What the simulator ran, for a page.
     pub(crate) fn markdown(&self) -> String {
         let commits: Vec<&str> = self.commits.iter().map(String::as_str).collect();
         let mut text = format!("Commits that ran: {}.\n\n", commits.join(", "));
-        for table in self.tables() {
+        for table in self.simulation_tables() {
             text.push_str(&table.markdown());
             text.push('\n');
         }
@@ -158,33 +159,6 @@ impl Scenario {
             self.committed.to_string(),
             self.checked.to_string(),
         ]
-    }
-}
-
-impl Table {
-    fn text(&self) -> String {
-        let mut widths: Vec<usize> = self.header.iter().map(|cell| cell.chars().count()).collect();
-        for row in &self.rows {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        let header: Vec<String> = self.header.iter().map(|cell| cell.to_uppercase()).collect();
-        let mut text = String::new();
-        for row in std::iter::once(&header).chain(&self.rows) {
-            for (at, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-                // Names stand left, numbers right.
-                text.push_str(&if at == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") });
-            }
-            text.push('\n');
-        }
-        text
-    }
-
-    fn markdown(&self) -> String {
-        let rule = "|---:".repeat(self.header.len().saturating_sub(1));
-        let rows: String = self.rows.iter().map(|row| format!("| {} |\n", row.join(" | "))).collect();
-        format!("| {} |\n|---{rule}|\n{rows}", self.header.join(" | "))
     }
 }
 
@@ -232,7 +206,8 @@ mod tests {
         let page = sums.markdown();
         assert!(page.contains("| bank | 150 | 0 | 1.00 | 30 | 20 | 40 |"), "{page}");
         assert!(page.contains("| all | 150 | 0 | 1.00 | 30 | 20 | 40 |"), "{page}");
-        assert!(page.contains("| kill | 14 | 6 |") && page.contains("| resp | 30.0 |"), "{page}");
+        assert!(page.contains("| kill | 14 | 6 |"), "{page}");
+        assert!(sums.fuzz_table().markdown().contains("| resp | 30.0 |") && sums.text().contains("30.0"));
         assert!(page.contains("Commits that ran: abc.") && page.contains("No seed"), "{page}");
     }
 

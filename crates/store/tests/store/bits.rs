@@ -14,7 +14,7 @@ use timestone_store::{Mftl, Store, StoreError};
 use timestone_types::Version;
 
 use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
-use crate::sweep::full;
+use crate::scores::{Score, keep, sweep_is_full as full};
 
 const PAGE_BITS: usize = PAGE_BYTES * 8;
 /// Version 10 and 20 of each key; the last ones are tombstones, an expiring one, large ones.
@@ -59,6 +59,20 @@ struct Outcomes {
     reported: u32,
     read_errors: u32,
     harmless: u32,
+}
+
+impl Outcomes {
+    /// Writes them down for the scorecard.
+    fn keep(&self) {
+        let detected = self.refused + self.reported + self.read_errors;
+        let scores = [
+            ("of", Score::Name("`store`: device, checkpoint and file images of small stores")),
+            ("detected", Score::Count(detected.into())),
+            ("harmless", Score::Count(self.harmless.into())),
+            ("full", Score::Count(full().into())),
+        ];
+        keep("flipped bits", &scores);
+    }
 }
 
 /// Opens the damaged store and reads everything.
@@ -136,6 +150,7 @@ fn bits_of_a_store_that_was_synced_and_died() {
     drop(driver);
     let outcomes = sweep(&media, &model, 96);
     assert!(outcomes.reported > 1000 && outcomes.harmless > 100, "{outcomes:?}");
+    outcomes.keep();
 }
 
 #[test]
@@ -149,6 +164,7 @@ fn bits_of_a_store_that_was_shut_down() {
     drop(driver);
     let outcomes = sweep(&media, &model, 96);
     assert!(outcomes.reported > 100 && outcomes.read_errors > 1000, "{outcomes:?}");
+    outcomes.keep();
 }
 
 #[test]
@@ -163,6 +179,7 @@ fn bits_of_a_store_that_died_behind_its_checkpoint() {
     drop(driver);
     let outcomes = sweep(&media, &model, 96);
     assert!(outcomes.reported > 1000 && outcomes.read_errors > 100, "{outcomes:?}");
+    outcomes.keep();
 }
 
 #[test]
@@ -200,4 +217,5 @@ fn bits_of_a_device_file() {
     }
     // Superblock and table have twins: damage of one copy is repaired.
     assert!(used.len() > 8 && outcomes.harmless > 100 && outcomes.read_errors > 100, "{outcomes:?}");
+    outcomes.keep();
 }

@@ -6,4 +6,6 @@ mod collection;
 mod driver;
 mod faults;
 mod model;
+#[path = "../../../../tests/scores.rs"]
+mod scores;
 mod sweep;

@@ -15,16 +15,13 @@ use timestone_types::{Expiry, Version};
 
 use crate::collection::Dice;
 use crate::driver::{Driver, Got, SPACE, at, config, media, version};
+use crate::scores::{Score, keep, sweep_is_full as full};
 
 const KEYS: u64 = 24;
 /// Keys below are written again and again, the others hardly: collection has to move those.
 const HOT: u64 = 8;
 /// What disks write at once.
 const SECTOR: usize = 512;
-
-pub(crate) fn full() -> bool {
-    std::env::var("TIMESTONE_SWEEP").is_ok_and(|value| value == "full")
-}
 
 /// What is written under (key, time): bytes of the value and its expiry; none for a tombstone.
 type Written = Option<(usize, u64)>;
@@ -321,6 +318,11 @@ fn small(cache_bytes: u64) -> MftlConfig {
     MftlConfig { cache_bytes, ..config() }
 }
 
+fn keep_cuts(name: &str, cuts: u64) {
+    let of = Score::Name("`store`: index, packing, collection, checkpoints");
+    keep("crash points", &[("of", of), (name, Score::Count(cuts)), ("full", Score::Count(full().into()))]);
+}
+
 #[test]
 fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
     let (media, shard) = (media(8, 18), Shard::default());
@@ -346,6 +348,7 @@ fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
         |media, mut shard, cut| shard.replay_and_check(media, small(0), &format!("{cut:?}")),
     );
     assert!(cuts > 300, "{cuts} cuts");
+    keep_cuts("cuts", cuts);
 }
 
 #[test]
@@ -373,6 +376,7 @@ fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
         },
     );
     assert!(second_cuts > 300, "{second_cuts} cuts");
+    keep_cuts("recovery_cuts", second_cuts);
 }
 
 /// Two blocks are collected at once, one with the parts of a value, the other with its head: the head moves while the value does. (A store

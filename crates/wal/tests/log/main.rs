@@ -17,6 +17,8 @@ use timestone_wal::{
     BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecoveryReport, WalError, check, check_device,
 };
 
+#[path = "../../../../tests/scores.rs"]
+mod scores;
 mod sweep;
 
 mod allocations {

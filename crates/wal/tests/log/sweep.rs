@@ -9,13 +9,10 @@ use timestone_wal::limits::SECTOR_BYTES;
 use timestone_wal::{BatchNumber, Log, LogConfig, WalError, check_device};
 
 use super::{Batch, Model, append, at, batch_of, open, read_all, settle, tiny};
+use crate::scores::{Score, keep, sweep_is_full as full};
 
 /// What disks write at once.
 const DISK_SECTOR: usize = 512;
-
-fn full() -> bool {
-    std::env::var("TIMESTONE_SWEEP").is_ok_and(|value| value == "full")
-}
 
 /// One life of a log: opens, appends, releases, until it is through or the power goes.
 fn live(disk: &MemoryDisk, config: &LogConfig, model: &mut Model, life: u64, steps: u64) {
@@ -87,6 +84,13 @@ fn recovered(disk: &MemoryDisk, config: &LogConfig, model: &Model) -> Model {
     model
 }
 
+fn keep_cuts(name: &str, cuts: u64) {
+    keep(
+        "crash points",
+        &[("of", Score::Name("`wal`: the log")), (name, Score::Count(cuts)), ("full", Score::Count(full().into()))],
+    );
+}
+
 #[test]
 fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
     let config = tiny();
@@ -105,6 +109,7 @@ fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
         },
     );
     assert!(cuts > 400, "{cuts} cuts");
+    keep_cuts("cuts", cuts);
 }
 
 #[test]
@@ -132,6 +137,7 @@ fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
         },
     );
     assert!(second_cuts > 1000, "{second_cuts} cuts");
+    keep_cuts("recovery_cuts", second_cuts);
 }
 
 #[test]
@@ -180,4 +186,12 @@ fn sweep_every_bit_of_a_small_log() {
     assert!(detected > 10_000 && harmless > 10_000, "{detected} detected, {harmless} harmless");
     // Header, entry header, record prefix, kind and content of the last batch, and no more.
     assert_eq!(last_group, (48 + 16 + 4 + 1 + 60) * 8);
+    let scores = [
+        ("of", Score::Name("`wal`: a log of three lives")),
+        ("detected", Score::Count(detected.into())),
+        ("torn", Score::Count(last_group.into())),
+        ("harmless", Score::Count(harmless.into())),
+        ("full", Score::Count(full().into())),
+    ];
+    keep("flipped bits", &scores);
 }
