@@ -17,6 +17,10 @@ pub const MIN_RECONNECT_PAUSE: Duration = Duration::from_millis(10);
 pub const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 /// How long a server may take to answer a hello before its connection is given up.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// How often connections are looked at for silence.
+pub const SILENCE_LOOK: Duration = Duration::from_millis(100);
+/// Whoever has not looked for this long was stopped itself, and reads what arrived meanwhile before it judges.
+pub const OVERSLEPT: Duration = Duration::from_secs(1);
 /// How long `connect` tries before it gives up.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A newer shard map is asked for at most this often.

@@ -3,7 +3,7 @@
 //! ```text
 //!   Idle ── due ──► Resolving ──► Dialing ── connected, hello ──► Greeting ── welcome ──► Up ── lost ──► Idle (pause doubles)
 //!     ▲                │              │                              │
-//!     └────────────────┴──────────────┴── failed ────────────────────┘
+//!     └────────────────┴──────────────┴── failed ────────────────────┘          (or owes answers and is silent)
 //! ```
 //! The first welcome brings the cluster, this client's id and the shard map; from then on there is one entry per server that is
 //! primary of a shard, and seeds that are none of them are only asked again when nobody else answers.
@@ -18,7 +18,7 @@ use timestone_cluster::{ServerId, ShardMap};
 use timestone_seda::{
     Break, ConnectionView, Context, DialId, NetCommand, NetEvent, Origin, Parcel, Protocol, Split, StageId,
 };
-use timestone_session::{OpId, Routes};
+use timestone_session::{OpId, Patience, Routes};
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
 use timestone_wire::{
     Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome, frame_length,
@@ -74,12 +74,13 @@ struct Server {
     shards: Vec<ShardId>,
     /// Operations asked here that no engine repeats.
     asked: Vec<OpId>,
+    patience: Patience,
 }
 
 impl Server {
     fn new(id: Option<ServerId>, address: String) -> Self {
         let state = State::Idle { retry_at: Timestamp::ZERO };
-        Self { id, address, state, attempts: 0, shards: Vec::new(), asked: Vec::new() }
+        Self { id, address, state, attempts: 0, shards: Vec::new(), asked: Vec::new(), patience: Patience::default() }
     }
 
     const fn origin(&self) -> Option<Origin> {
@@ -110,6 +111,8 @@ pub(crate) struct Tcp {
     last_failure: String,
     /// Some shard of the map has no server: a newer one is asked for then.
     ask_map_at: Option<Timestamp>,
+    /// When connections were last looked at for silence.
+    looked: Timestamp,
 }
 
 impl Tcp {
@@ -134,6 +137,7 @@ impl Tcp {
             connect_timeout,
             last_failure: "no server was reached".to_owned(),
             ask_map_at: None,
+            looked: Timestamp::ZERO,
         }
     }
 
@@ -270,6 +274,7 @@ impl Tcp {
         let server = &mut self.servers[index];
         server.state = State::Up(origin);
         server.attempts = 0;
+        server.patience.renewed();
         if self.map.as_ref().is_none_or(|known| known.version() < map.version()) {
             self.follow(core, index, map);
         }
@@ -338,6 +343,7 @@ impl Tcp {
                 bytes = rest;
             }
             if let State::Up(_) = self.servers[index].state {
+                self.servers[index].patience.heard(core.now());
                 if !self.servers[index].asked.is_empty() {
                     for op in Frames::new(bytes).flatten().filter_map(|frame| asker(&frame)) {
                         self.servers[index].asked.retain(|&asked| asked != op);
@@ -389,6 +395,39 @@ impl Tcp {
         }
     }
 
+    /// Gives up connections whose servers owe answers and are silent: nobody tells when a connection is forgotten on its way.
+    fn give_up_silent(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
+        let now = core.now();
+        let since = now.since(self.looked);
+        if since < limits::SILENCE_LOOK {
+            return;
+        }
+        self.looked = now;
+        let overslept = since > limits::OVERSLEPT;
+        for index in 0..self.servers.len() {
+            let server = &mut self.servers[index];
+            let State::Up(origin) = server.state else { continue };
+            let engine = core.engine.borrow();
+            if let Some(since) = engine.asked_since(&server.shards) {
+                server.patience.asked(since);
+            }
+            if !server.asked.is_empty() {
+                server.patience.asked(now);
+            }
+            let over = !overslept && server.patience.is_over(now, engine.config().silence_limit);
+            drop(engine);
+            if over {
+                server.patience.give_up();
+                tracing::warn!(
+                    address = server.address,
+                    "A server owes answers and is silent; its connection is given up, and it is dialled anew."
+                );
+                self.command(context, NetCommand::Abort(origin));
+                self.failed(core, index, "the server owes answers and is silent".to_owned());
+            }
+        }
+    }
+
     fn send_to_any(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         if core.to_server.borrow().is_empty() {
             return;
@@ -431,6 +470,7 @@ impl Transport<ClientStageEvent> for Tcp {
 
     fn ship(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         self.take_resolved(context, core);
+        self.give_up_silent(context, core);
         self.look_after_connections(context, core);
         self.send_to_any(context, core);
         let mut engine = core.engine.borrow_mut();
@@ -457,6 +497,8 @@ impl Transport<ClientStageEvent> for Tcp {
         let giving_up = self.give_up_at.filter(|_| self.ready.is_some());
         // A seed that is not wanted is Idle with a time long past: it must not keep the loop awake.
         let servers = self.servers.iter().filter(|server| !server.shards.is_empty() || self.map.is_none());
-        servers.filter_map(of_server).chain(giving_up).chain(self.ask_map_at).min()
+        let owes = |server: &Server| matches!(server.state, State::Up(_)) && server.patience.is_owed();
+        let look = self.servers.iter().any(owes).then(|| self.looked.saturating_add(limits::SILENCE_LOOK));
+        servers.filter_map(of_server).chain(giving_up).chain(self.ask_map_at).chain(look).min()
     }
 }

@@ -56,6 +56,13 @@ pub const HALF_CLOSE_LINGER: Duration = Duration::from_millis(250);
 pub const FLUSH_LINGER: Duration = Duration::from_secs(10);
 /// A dial that is not answered for this long has failed.
 pub const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// After so much silence the operating system asks the other end of a connection whether it is still there.
+pub const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// It asks again so often.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// After so many questions without an answer the connection is broken: two minutes after the last sign of life. A peer that is gone
+/// without a word (power, a network that forgets) would otherwise keep its place, and what is queued for it, for ever.
+pub const KEEPALIVE_PROBES: u32 = 6;
 
 const _: () = assert!(LANE_CHUNK <= LANE_CAPACITY && INTAKE_PER_TURN <= QUEUE_CAPACITY);
 const _: () = assert!(PARCEL_BYTES <= POOL_LARGEST && MAX_STAGES <= u16::MAX as usize);

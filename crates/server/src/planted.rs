@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   plant(Bug) ─┬─► txn: participants, coordinators       ├─► store: collection
-//!               └─► wal: acknowledgements, recovery       └─► session: reports
+//!               └─► wal: acknowledgements, recovery       └─► session: reports, silence
 //! ```
 
 /// One bug.
@@ -45,11 +45,13 @@ pub enum Bug {
     EarlyRelease,
     /// Recovery drops prepared transactions.
     LostPromise,
+    /// Connections that are silent are never given up.
+    NeverRedials,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::NoStep3,
         Self::ForgottenReadBound,
         Self::EarlyAcknowledgement,
@@ -68,6 +70,7 @@ impl Bug {
         Self::NoFreeze,
         Self::EarlyRelease,
         Self::LostPromise,
+        Self::NeverRedials,
     ];
 }
 
@@ -124,5 +127,6 @@ pub fn plant(bug: Option<Bug>) {
     });
     timestone_session::planted::plant(timestone_session::planted::PlantedBugs {
         ignore_oldest_session: is(Bug::IgnoredSession),
+        never_gives_up: is(Bug::NeverRedials),
     });
 }

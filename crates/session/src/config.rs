@@ -13,6 +13,8 @@ pub struct EngineConfig {
     pub wait: bool,
     /// An unanswered request is asked again after this long.
     pub request_timeout: Duration,
+    /// A connection that owes an answer and is silent for this long is given up by the host, see [`crate::Patience`].
+    pub silence_limit: Duration,
     /// The deadline of operations that name none.
     pub default_deadline: Duration,
     /// How often the lowest timestamp still in use is reported to every shard.
@@ -26,6 +28,7 @@ impl Default for EngineConfig {
         Self {
             wait: true,
             request_timeout: limits::REQUEST_TIMEOUT,
+            silence_limit: limits::SILENCE_LIMIT,
             default_deadline: limits::DEFAULT_DEADLINE,
             report_interval: shared::REPORT_INTERVAL,
             max_transaction_age: shared::MAX_TXN_AGE,

@@ -47,11 +47,14 @@ impl Engine {
         let now = self.advance(now);
         self.wants_routes |= frame.envelope().map_version.get() > self.shards.map_version();
         let number = Number::unpack(frame.envelope().request.get());
-        let taken = self.shards.place_of(shard).and_then(|place| match number.kind {
-            Kind::Read => self.deliver_read(now, place, number, frame),
-            Kind::Commit => self.deliver_commit(now, shard, number, frame),
-            Kind::Single => self.deliver_single(now, place, number, frame),
-            Kind::None => self.deliver_to_nobody(frame),
+        let taken = self.shards.place_of(shard).and_then(|place| {
+            self.shards.heard(place);
+            match number.kind {
+                Kind::Read => self.deliver_read(now, place, number, frame),
+                Kind::Commit => self.deliver_commit(now, shard, number, frame),
+                Kind::Single => self.deliver_single(now, place, number, frame),
+                Kind::None => self.deliver_to_nobody(frame),
+            }
         });
         if taken.is_none() {
             self.stats.ignored_replies += 1;

@@ -219,6 +219,26 @@ impl Engine {
         self.report_to(place);
     }
 
+    /// From now on only `shards` are told what may still be used here. For a host that can reach no others: a shard that is never asked
+    /// anything keeps nothing for this client, and its watermark does not wait for reports of clients that never made any.
+    pub fn report_only_to(&mut self, shards: &[ShardId]) {
+        self.shards.report_only_to(shards);
+    }
+
+    /// Since when one of `shards` has owed an answer, with no frame from it meanwhile; `None` when none of them does. The host feeds
+    /// it to the [`crate::Patience`] of the connection that leads to them.
+    #[must_use]
+    pub fn asked_since(&self, shards: &[ShardId]) -> Option<Timestamp> {
+        let places = shards.iter().filter_map(|&shard| self.shards.place_of(shard));
+        places.filter_map(|place| self.shards.at(place).asked).min()
+    }
+
+    /// The settings.
+    #[must_use]
+    pub const fn config(&self) -> &EngineConfig {
+        &self.config
+    }
+
     /// The next shard with bytes to send, and its outbox: whole frames. The host takes them out (clearing or swapping the buffer)
     /// or leaves them, and then looks again with [`Engine::outbox`].
     pub fn next_dirty(&mut self) -> Option<(ShardId, &mut Vec<u8>)> {

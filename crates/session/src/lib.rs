@@ -25,6 +25,7 @@ mod keys;
 pub mod limits;
 mod number;
 mod options;
+mod patience;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
 mod record;
@@ -41,4 +42,5 @@ pub use engine::{Engine, EngineStats};
 pub use error::{LimitError, SessionError};
 pub use handle::{OpId, SessionId, Ticket, TxnHandle};
 pub use options::{Condition, Mutation, RequestOptions, Step, TxnOptions};
+pub use patience::Patience;
 pub use routes::Routes;

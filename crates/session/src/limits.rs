@@ -12,6 +12,12 @@ pub const MAX_SESSIONS: usize = 1 << 20;
 pub const MAX_OUTBOX_BYTES: usize = 256 * 1024 * 1024;
 /// An unanswered request is asked again after this long, while its connection stands.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
+/// A connection on which something was asked and nothing at all was heard for this long is given up, and the peer dialled anew. Several
+/// request timeouts, so that a server that is busy or paused for a moment is not left; less than the default deadline, so that an
+/// operation is asked on another connection before its time is over.
+pub const SILENCE_LIMIT: Duration = Duration::from_secs(5);
+/// What [`SILENCE_LIMIT`] doubles up to while connections are given up in a row.
+pub const MAX_SILENCE: Duration = Duration::from_secs(60);
 /// Requests under way are looked through at most this often, however many different times they are due at.
 pub const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
 /// The deadline of an operation that names none. Longer than the decision timeout, so that a vanished participant is resolved
@@ -34,6 +40,10 @@ pub const KEPT_ARENA_BYTES: usize = 64 * 1024;
 pub const LINEAR_KEYS: usize = 12;
 
 const _: () = assert!(SWEEP_INTERVAL.as_nanos() * 100 <= REQUEST_TIMEOUT.as_nanos());
+const _: () = assert!(SILENCE_LIMIT.as_nanos() >= 5 * REQUEST_TIMEOUT.as_nanos());
+const _: () = assert!(
+    2 * SILENCE_LIMIT.as_nanos() <= DEFAULT_DEADLINE.as_nanos() && SILENCE_LIMIT.as_nanos() < MAX_SILENCE.as_nanos()
+);
 const _: () = assert!(timestone_types::limits::DECISION_TIMEOUT.as_nanos() < DEFAULT_DEADLINE.as_nanos());
 /// Entries that a finished transaction's buffer keeps.
 pub const KEPT_ENTRIES: usize = 1024;

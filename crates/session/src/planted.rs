@@ -8,10 +8,12 @@ use std::cell::Cell;
 pub struct PlantedBugs {
     /// The watermark that is reported ignores the transaction that has been open the longest.
     pub ignore_oldest_session: bool,
+    /// A connection that is silent is never given up.
+    pub never_gives_up: bool,
 }
 
 std::thread_local! {
-    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { ignore_oldest_session: false }) };
+    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { ignore_oldest_session: false, never_gives_up: false }) };
 }
 
 /// Plants bugs in every engine of this thread; the default ends that.

@@ -3,7 +3,7 @@
 //! A shard keeps its place for the engine's lifetime, whatever maps come: requests under way name places. Deliberately without
 //! addresses.
 
-use timestone_types::{Epoch, ShardId, slot_of};
+use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
 
 use crate::{Routes, limits};
 
@@ -27,7 +27,11 @@ pub(crate) struct Shard {
     pub(crate) up: bool,
     /// Whether the present map has it.
     pub(crate) known: bool,
+    /// Whether it is told what may still be used here.
+    pub(crate) reported: bool,
     pub(crate) outbox: Vec<u8>,
+    /// When the first request was sent since a frame came from there.
+    pub(crate) asked: Option<Timestamp>,
     dirty: bool,
 }
 
@@ -39,12 +43,20 @@ pub(crate) struct Shards {
     places: Vec<u16>,
     dirty: Vec<Place>,
     map_version: u32,
+    /// The only shards that are reported to, when not all are.
+    reported_only: Option<Box<[ShardId]>>,
 }
 
 impl Shards {
     pub(crate) fn new(routes: &Routes) -> Self {
-        let mut shards =
-            Self { table: Vec::new(), slots: Box::default(), places: Vec::new(), dirty: Vec::new(), map_version: 0 };
+        let mut shards = Self {
+            table: Vec::new(),
+            slots: Box::default(),
+            places: Vec::new(),
+            dirty: Vec::new(),
+            map_version: 0,
+            reported_only: None,
+        };
         shards.update(routes);
         shards
     }
@@ -67,13 +79,30 @@ impl Shards {
         self.map_version = routes.version();
     }
 
+    /// Reports go to these shards only, of whatever map.
+    pub(crate) fn report_only_to(&mut self, only: &[ShardId]) {
+        for shard in &mut self.table {
+            shard.reported = only.contains(&shard.id);
+        }
+        self.reported_only = Some(only.into());
+    }
+
     fn place_or_insert(&mut self, id: ShardId) -> Place {
         if let Some(place) = self.place_of(id) {
             return place;
         }
         let place = Place(u16::try_from(self.table.len()).unwrap_or(NOBODY));
         assert!(place.0 != NOBODY, "a cluster has fewer shards than 65 535");
-        self.table.push(Shard { id, epoch: Epoch::ZERO, up: true, known: true, outbox: Vec::new(), dirty: false });
+        self.table.push(Shard {
+            id,
+            epoch: Epoch::ZERO,
+            up: true,
+            known: true,
+            reported: self.reported_only.as_ref().is_none_or(|only| only.contains(&id)),
+            outbox: Vec::new(),
+            asked: None,
+            dirty: false,
+        });
         let raw = usize::from(id.get());
         if self.places.len() <= raw {
             self.places.resize(raw + 1, NOBODY);
@@ -125,6 +154,17 @@ impl Shards {
         &mut shard.outbox
     }
 
+    /// The outbox of a shard, for a request: the shard owes an answer from now on.
+    pub(crate) fn ask(&mut self, now: Timestamp, place: Place) -> &mut Vec<u8> {
+        self.table[place.index()].asked.get_or_insert(now);
+        self.outbox(place)
+    }
+
+    /// A frame came from a shard.
+    pub(crate) fn heard(&mut self, place: Place) {
+        self.table[place.index()].asked = None;
+    }
+
     /// Whether a shard's outbox is full.
     pub(crate) fn is_full(&self, place: Place) -> bool {
         self.at(place).outbox.len() >= limits::MAX_OUTBOX_BYTES
@@ -147,6 +187,7 @@ impl Shards {
         let shard = self.at_mut(place);
         shard.up = false;
         shard.outbox.clear();
+        shard.asked = None;
     }
 }
 

@@ -200,7 +200,7 @@ impl Engine {
                 return false;
             }
             let route = Self::route(shards, place, Kind::Single, name, item);
-            let out = shards.outbox(place);
+            let out = shards.ask(now, place);
             match single.want {
                 Want::Get => frames::latest_read(route, self.client, single, self.config.wait, out),
                 Want::Put | Want::Delete => frames::write(route, single, self.config.wait, out),

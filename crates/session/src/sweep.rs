@@ -234,7 +234,7 @@ impl Engine {
 
     fn append_report(&mut self, place: Place, watermark: Timestamp, acked: Sequence, closing: bool) {
         let shard = self.shards.at(place);
-        if !shard.up || !shard.known {
+        if !shard.up || !shard.known || !shard.reported {
             return;
         }
         let route = Route {

@@ -141,7 +141,7 @@ impl Engine {
         txn.keys.entry_mut(at).due = due;
         if up {
             let route = Self::route(&self.shards, place, Kind::Read, name, at);
-            let out = self.shards.outbox(place);
+            let out = self.shards.ask(now, place);
             frames::snapshot_read(route, self.client, txn.begin, self.config.wait, txn.keys.key(at), out);
             self.stats.requests += 1;
             self.note_due(due);
@@ -346,7 +346,7 @@ impl Engine {
         let (Some(place), Some(name)) = (self.way(to), self.txns.name(index)) else { return };
         let route = Self::route(&self.shards, place, Kind::Commit, name, 0);
         let how = PrepareAs { place, commit, single, wait: self.config.wait };
-        frames::prepare(route, self.txns.at(index), &how, self.shards.outbox(place));
+        frames::prepare(route, self.txns.at(index), &how, self.shards.ask(self.clock, place));
         self.stats.requests += 1;
     }
 
@@ -354,7 +354,7 @@ impl Engine {
         let (Some(place), Some(name)) = (self.way(to), self.txns.name(index)) else { return };
         let route = Self::route(&self.shards, place, Kind::Commit, name, 0);
         let how = PrepareAs { place, commit, single: false, wait: false };
-        frames::write_set(route, self.txns.at(index), &how, self.shards.outbox(place));
+        frames::write_set(route, self.txns.at(index), &how, self.shards.ask(self.clock, place));
         self.stats.requests += 1;
     }
 
@@ -362,7 +362,7 @@ impl Engine {
         let (Some(place), Some(name)) = (self.way(to), self.txns.name(index)) else { return };
         let id = self.txns.at(index).id;
         let route = Self::route(&self.shards, place, Kind::Commit, name, 0);
-        frames::decide(route, id, outcome, self.shards.outbox(place));
+        frames::decide(route, id, outcome, self.shards.ask(self.clock, place));
         self.stats.requests += 1;
     }
 
@@ -371,7 +371,7 @@ impl Engine {
         let (Some(place), Some(name)) = (self.way(to), self.txns.name(index)) else { return };
         let txn = self.txns.at(index);
         let route = Self::route(&self.shards, place, Kind::Commit, name, 0);
-        frames::terminate(route, txn, self.shards.outbox(place));
+        frames::terminate(route, txn, self.shards.ask(self.clock, place));
         self.stats.requests += 1;
     }
 

@@ -38,6 +38,8 @@ pub enum FaultKind {
     RegionLoss,
     /// A connection breaks.
     Break,
+    /// Something on its way forgets a connection: what is sent on it vanishes, and nobody is told.
+    BlackHole,
     /// Segments are lost, and sent again later.
     Loss,
     /// The whole network is slow.
@@ -67,7 +69,7 @@ pub enum FaultKind {
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 24] = [
+const KINDS: [(FaultKind, &str); 25] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -92,6 +94,7 @@ const KINDS: [(FaultKind, &str); 24] = [
     (FaultKind::Rot, "rot"),
     (FaultKind::Misdirected, "misdirected"),
     (FaultKind::TornWrite, "torn-write"),
+    (FaultKind::BlackHole, "black-hole"),
 ];
 
 impl FaultKind {
@@ -324,6 +327,10 @@ impl Injector {
             FaultKind::Isolate => self.isolate(world, id, length),
             FaultKind::MasterCut => self.isolate(world, ProcessId(0), length),
             FaultKind::Break => return world.break_connection(dice),
+            FaultKind::BlackHole => {
+                let Some((from, to)) = world.fabric.forget_one(dice) else { return false };
+                world.trace.note(world.now(), from, &format!("its connection to process {} is a black hole", to.0));
+            }
             FaultKind::Loss | FaultKind::SlowNetwork => {
                 let quality = if kind == FaultKind::Loss {
                     LinkQuality { loss: 0.02 + 0.1 * (dice.below(100) as f64 / 100.0), slowness: 1 }

@@ -163,6 +163,8 @@ fn draw_cluster(world: &mut WorldConfig, dice: &mut Dice) {
     world.links.far = Duration::from_millis(dice.between(1, 40));
     world.links.jitter = dice.below(200) as f64 / 100.0;
     world.engine.request_timeout = Duration::from_millis(dice.between(50, 1_000));
+    // As many request timeouts as by default, so that connections are given up often.
+    world.engine.silence_limit = world.engine.request_timeout * 5;
     world.engine.report_interval = Duration::from_millis(dice.between(20, 200));
     world.engine.wait = dice.chance(0.7);
     world.costs.scale = dice.between(1, 20) as f64 / 2.0;

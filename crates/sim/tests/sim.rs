@@ -76,6 +76,43 @@ fn a_client_that_is_offered_several_ids_loses_no_write() {
     assert!(report.tally.committed > 50, "{:?}", report.tally);
 }
 
+/// A link that was slow and had a queue held a stream up for minutes, longer than the operations of its client last: no copy of what
+/// was late was ever sent.
+#[test]
+fn a_queue_on_a_slow_link_ends_no_client() {
+    for seed in [442_262_378, 766_432_554] {
+        let report = run_once(include_str!("../../../scenarios/swarm.toml"), seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+    }
+}
+
+/// Connections that are forgotten on their way, of clients and between servers.
+#[test]
+fn connections_that_die_in_silence_are_made_anew() {
+    for seed in 1..=4 {
+        let report = run_once(BLACK_HOLES, seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        let struck = report.faults.values().sum::<u64>();
+        assert!(struck > 10, "seed {seed}: {:?}", report.faults);
+        assert!(report.tally.committed > 50, "seed {seed}: {:?}", report.tally);
+    }
+}
+
+const BLACK_HOLES: &str = r#"
+[cluster]
+servers = 3
+shards = 2
+clients = 4
+sessions = 2
+[workload]
+kind = "list-append"
+rate = 200
+keys = 8
+seconds = 8
+[faults]
+black-hole = { every = "200ms" }
+"#;
+
 /// Every tenth append is acknowledged and never made.
 const CANARY: &str = r#"
 [workload]

@@ -10,6 +10,7 @@ use std::net::{Shutdown, SocketAddr};
 
 use mio::Interest;
 
+use crate::limits::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 use crate::{IoRegistry, StageId};
 
 /// Hands out listeners and streams.
@@ -132,6 +133,16 @@ impl Stream {
 
     pub(crate) fn set_nodelay(&self) -> io::Result<()> {
         if let Self::Tcp(stream) = self { stream.set_nodelay(true) } else { Ok(()) }
+    }
+
+    /// Lets the operating system find out when the other end is gone without a word.
+    pub(crate) fn keep_alive(&self) -> io::Result<()> {
+        use rustix::net::sockopt;
+        let Self::Tcp(stream) = self else { return Ok(()) };
+        sockopt::set_tcp_keepidle(stream, KEEPALIVE_IDLE)?;
+        sockopt::set_tcp_keepintvl(stream, KEEPALIVE_INTERVAL)?;
+        sockopt::set_tcp_keepcnt(stream, KEEPALIVE_PROBES)?;
+        Ok(sockopt::set_socket_keepalive(stream, true)?)
     }
 
     pub(crate) fn shut_write(&mut self) -> io::Result<()> {

@@ -1,12 +1,14 @@
 //! Connections to other Timestone processes: dialled when first needed, greeted, and dialled again after a loss.
 //!
-//! Frames for a process that is not connected yet wait for it, bounded; what is lost is asked again by whoever asked.
+//! Frames for a process that is not connected yet wait for it, bounded; what is lost is asked again by whoever asked. Every frame that
+//! leaves here is answered, so that a link that stays silent is dead: it is given up when the next frame is sent.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use timestone_seda::{ConnectionView, DialId, NetCommand, Origin, Parcel, StageId};
-use timestone_types::{ClientId, ClusterId};
+use timestone_session::{Patience, limits::SILENCE_LIMIT};
+use timestone_types::{ClientId, ClusterId, Timestamp};
 use timestone_wire::{Envelope, Hello, Message, Role};
 
 use crate::event::Event;
@@ -17,6 +19,7 @@ struct Link {
     origin: Option<Origin>,
     dial: Option<DialId>,
     backlog: Vec<u8>,
+    patience: Patience,
 }
 
 /// All connections of the process to others.
@@ -38,11 +41,24 @@ impl Links {
     }
 
     /// What to tell which net stage so that `bytes` reach `address`.
-    pub(crate) fn send(&mut self, address: SocketAddr, bytes: Vec<u8>) -> (Option<StageId>, Vec<Event>) {
+    pub(crate) fn send(
+        &mut self,
+        now: Timestamp,
+        address: SocketAddr,
+        bytes: Vec<u8>,
+    ) -> (Option<StageId>, Vec<Event>) {
         let Some(owner) = self.owner else { return (None, Vec::new()) };
         let link = self.links.entry(address).or_default();
+        let mut events = Vec::new();
         if let Some(origin) = link.origin {
-            return (self.net, vec![Event::Parcel(Parcel::new(origin, bytes))]);
+            if !link.patience.is_over(now, SILENCE_LIMIT) {
+                link.patience.asked(now);
+                return (self.net, vec![Event::Parcel(Parcel::new(origin, bytes))]);
+            }
+            tracing::warn!(%address, "a server owes answers and is silent; its connection is given up, and it is dialled anew");
+            link.patience.give_up();
+            (link.origin, link.dial) = (None, None);
+            events.push(Event::NetCommand(NetCommand::Abort(origin)));
         }
         if link.backlog.len() + bytes.len() <= LINK_BACKLOG_BYTES {
             link.backlog.extend_from_slice(&bytes);
@@ -53,15 +69,29 @@ impl Links {
         let dial = DialId::new(self.next_dial);
         self.next_dial += 1;
         link.dial = Some(dial);
-        (self.net, vec![Event::NetCommand(NetCommand::Dial { dial, address, owner })])
+        events.push(Event::NetCommand(NetCommand::Dial { dial, address, owner }));
+        (self.net, events)
+    }
+
+    /// Something arrived on a connection.
+    pub(crate) fn heard(&mut self, now: Timestamp, origin: Origin) {
+        if let Some(link) = self.links.values_mut().find(|link| link.origin == Some(origin)) {
+            link.patience.heard(now);
+        }
     }
 
     /// A connection stands: greet, then send what waited.
-    pub(crate) fn connected(&mut self, view: &ConnectionView, cluster: ClusterId) -> (Option<StageId>, Vec<Event>) {
+    pub(crate) fn connected(
+        &mut self,
+        now: Timestamp,
+        view: &ConnectionView,
+        cluster: ClusterId,
+    ) -> (Option<StageId>, Vec<Event>) {
         let Some(link) = self.links.values_mut().find(|link| link.dial.is_some() && link.dial == view.dial) else {
             return (None, Vec::new());
         };
         link.origin = Some(view.origin);
+        link.patience.asked(now);
         let mut bytes = Vec::new();
         Hello::new(Role::Server, cluster, ClientId::ZERO, "timestone-server").encode(&Envelope::default(), &mut bytes);
         bytes.append(&mut link.backlog);

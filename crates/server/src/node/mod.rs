@@ -91,6 +91,7 @@ impl NodeStage {
     }
 
     fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
+        self.links.heard(ctx.now(), parcel.origin);
         let mut frames = Frames::new(&parcel.bytes);
         for frame in &mut frames {
             match frame {
@@ -237,7 +238,7 @@ impl NodeStage {
         let mut out = ctx.take_buffer();
         wire::MasterAsk { command: &bytes }.encode(&envelope, &mut out);
         if let Some(address) = self.master.address() {
-            let (stage, event) = self.links.send(address, out);
+            let (stage, event) = self.links.send(ctx.now(), address, out);
             self.send_all(ctx, stage, event);
         }
     }
@@ -248,7 +249,7 @@ impl NodeStage {
         MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK }.encode(&mut bytes);
         let mut out = ctx.take_buffer();
         wire::MasterAsk { command: &bytes }.encode(&Envelope { request: number, ..Envelope::default() }, &mut out);
-        let (stage, event) = self.links.send(address, out);
+        let (stage, event) = self.links.send(ctx.now(), address, out);
         self.send_all(ctx, stage, event);
     }
 
@@ -260,7 +261,7 @@ impl NodeStage {
         self.next_map = ctx.now().saturating_add(MAP_INTERVAL);
         let mut out = ctx.take_buffer();
         wire::MapPull {}.encode(&Envelope::default(), &mut out);
-        let (stage, event) = self.links.send(address, out);
+        let (stage, event) = self.links.send(ctx.now(), address, out);
         self.send_all(ctx, stage, event);
     }
 
@@ -274,7 +275,7 @@ impl NodeStage {
         out.extend_from_slice(frame.bytes());
         match links::resolve(native.as_str()) {
             Some(address) => {
-                let (stage, event) = self.links.send(address, out);
+                let (stage, event) = self.links.send(ctx.now(), address, out);
                 self.send_all(ctx, stage, event);
             }
             None => ctx.give_buffer(out),
@@ -406,7 +407,7 @@ impl Stage<Event> for NodeStage {
             match event {
                 Event::Parcel(parcel) => self.parcel(ctx, parcel),
                 Event::Net(NetEvent::Connected(view)) => {
-                    let (stage, events) = self.links.connected(&view, self.map.cluster());
+                    let (stage, events) = self.links.connected(ctx.now(), &view, self.map.cluster());
                     self.send_all(ctx, stage, events);
                 }
                 Event::Net(NetEvent::Disconnected { dial: Some(dial), .. } | NetEvent::DialFailed { dial, .. }) => {

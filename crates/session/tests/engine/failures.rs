@@ -257,6 +257,71 @@ fn every_shard_hears_often_enough_what_may_still_be_used_and_what_is_acknowledge
 }
 
 #[test]
+fn reports_go_only_where_the_host_says() {
+    let mut world = World::new(2);
+    world.engine.report_only_to(&[ShardId::new(1)]);
+    world.engine.connected(world.now, ShardId::new(0));
+    world.engine.set_routes(world.now, routes(2, 3, 1));
+    world.shards.push(crate::shard::Shard::new(ShardId::new(2)));
+    world.cut.push(false);
+    world.pass(limits::REPORT_INTERVAL * 10);
+    world.engine.say_goodbye(world.now);
+    world.pass(Duration::from_millis(1));
+    let reports: Vec<usize> = world.shards.iter().map(|shard| shard.reports.len()).collect();
+    assert!(reports[0] == 0 && reports[1] >= 10 && reports[2] == 0, "{reports:?}");
+}
+
+#[test]
+fn a_shard_owes_an_answer_from_the_first_request_until_anything_comes_from_it() {
+    let mut world = World::new(3);
+    let (zero, one) = (ShardId::new(0), ShardId::new(1));
+    let session = world.session();
+    world.pass(limits::REPORT_INTERVAL * 2);
+    assert_eq!(world.engine.asked_since(&[zero, one]), None, "reports are not answered");
+    world.cut[0] = true;
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let (begun, op) = (world.now, world.op());
+    let options = RequestOptions::default();
+    let read = world.engine.get_latest(world.now, session, SPACE, &a, options, op);
+    assert_eq!(pending(read), Ok(true));
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.engine.asked_since(&[zero]), Some(begun), "repetitions do not count");
+    assert!(matches!(world.read_latest(session, &b, options), Outcome::Value(..)));
+    assert_eq!(world.engine.asked_since(&[one]), None, "it has answered");
+    assert_eq!(world.engine.asked_since(&[one, zero, ShardId::new(2), ShardId::new(77)]), Some(begun));
+    // The host gives the connection up and makes another one: what was asked is asked there.
+    world.engine.disconnected(world.now, zero);
+    assert_eq!(world.engine.asked_since(&[zero]), None);
+    world.pass(Duration::from_secs(1));
+    world.cut[0] = false;
+    let again = world.now;
+    world.engine.connected(again, zero);
+    assert_eq!(world.engine.asked_since(&[zero]), Some(again));
+    assert!(matches!(world.wait(op), Outcome::Value(..)));
+    assert_eq!(world.engine.asked_since(&[zero]), None);
+}
+
+#[test]
+fn every_request_of_a_commit_is_owed_an_answer() {
+    let mut world = World::new(2);
+    let both = [ShardId::new(0), ShardId::new(1)];
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let txn = world.begin(session);
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    let (begun, op) = (world.now, world.op());
+    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
+    assert_eq!(both.map(|shard| world.engine.asked_since(&[shard])), [Some(begun); 2]);
+    assert!(matches!(world.wait(op), Outcome::Committed(..)));
+    let decided = world.engine.asked_since(&both);
+    assert!(decided.is_some_and(|decided| decided > begun), "the decisions are acknowledged: {decided:?}");
+    world.pass(Duration::from_millis(1));
+    assert_eq!(world.engine.asked_since(&both), None);
+    assert_eq!(world.engine.unresolved(), 0);
+}
+
+#[test]
 fn what_is_under_way_is_not_acknowledged() {
     let mut world = World::new(2);
     let session = world.session();

@@ -9,7 +9,12 @@
 //! The system under test speaks TCP, so what a network can do to it is what TCP lets through: bytes of a stream are late, in order,
 //! or the stream breaks. Loss is therefore a delay (retransmission) of everything behind it; duplicated and reordered packets
 //! are invisible. Duplicate, lost and reordered *messages* do occur, and are provoked: through connections that break, dial anew and
-//! repeat what was not answered, while the old connection's messages still arrive. A one-way cut holds back one direction only.
+//! repeat what was not answered, while the old connection's messages still arrive. A one-way cut holds back one direction only. A
+//! connection that something on its way has forgotten carries nothing any more, in silence: TCP goes on sending copies for a
+//! quarter of an hour before it tells, which is longer than a run.
+//!
+//! What is late is sent again, and the copy may overtake: neither a loss nor a queue on a slow link holds a stream up for much longer
+//! than it takes to send a copy and for that to arrive.
 //!
 //! # Invariants
 //! - The bytes of one direction arrive in order, exactly once, up to a reset.
@@ -114,6 +119,8 @@ struct End {
     link_free_at: VirtualTime,
     held: Vec<Packet>,
     held_since: Option<VirtualTime>,
+    /// Something on the way has forgotten the connection: nothing that is sent here arrives.
+    forgotten: bool,
 }
 
 #[derive(Debug)]
@@ -245,7 +252,7 @@ impl Fabric {
         for id in std::mem::take(&mut state.credits) {
             let Some(end) = state.end(id) else { continue };
             end.owes_credit = false;
-            let (from, to, peer) = (end.process, end.far, end.peer);
+            let (from, to, peer) = (end.process, end.far, end.peer.filter(|_| !end.forgotten));
             if let Some(peer) = peer {
                 let latency = state.latency(from, to);
                 later(at.after(latency), Packet::Credit { to: peer });
@@ -332,18 +339,25 @@ impl Fabric {
     /// Breaks a connection drawn by `dice`, at both ends. Whether there was one.
     pub(crate) fn break_one(&self, dice: &mut Dice) -> bool {
         let mut state = self.lock();
-        let is_open = |end: &Option<Box<End>>| {
-            end.as_deref().is_some_and(|end| end.phase == Phase::Open && !end.closed && end.peer.is_some())
-        };
-        let open: Vec<u32> =
-            (0u32..).zip(&state.ends).filter(|(_, end)| is_open(end)).map(|(index, _)| index).collect();
-        let Some(&index) = dice.pick(&open) else { return false };
-        let peer = state.end(EndId(index)).and_then(|end| end.peer);
-        state.reset(EndId(index));
-        if let Some(peer) = peer {
-            state.reset(peer);
-        }
+        let Some((end, peer)) = state.pick_open(dice) else { return false };
+        state.reset(end);
+        state.reset(peer);
         true
+    }
+
+    /// Lets a connection drawn by `dice` be forgotten on its way: neither end is told, and nothing that they send arrives. The
+    /// processes at its ends, if there was one.
+    pub(crate) fn forget_one(&self, dice: &mut Dice) -> Option<(ProcessId, ProcessId)> {
+        let mut state = self.lock();
+        let (end, peer) = state.pick_open(dice)?;
+        for id in [end, peer] {
+            if let Some(end) = state.end(id) {
+                end.forgotten = true;
+                end.held.clear();
+                end.held_since = None;
+            }
+        }
+        state.end(end).map(|end| (end.process, end.far))
     }
 
     /// A process has ended. Its peers get resets, unless its machine is gone as well (`silent`).
@@ -366,7 +380,7 @@ impl Fabric {
             if let Some(far) = state.end(peer) {
                 far.peer = None;
             }
-            if !silent && !state.is_cut(process, end.far) {
+            if !silent && !end.forgotten && !state.is_cut(process, end.far) {
                 let latency = state.latency(process, end.far);
                 later(at.after(latency), Packet::Reset { to: peer });
             }
@@ -400,16 +414,40 @@ impl State {
         links.latency(from, to, dice)
     }
 
-    /// When something of `bytes` bytes that leaves an end at `at` arrives: never before what left earlier.
-    fn arrival(&mut self, id: EndId, at: VirtualTime, bytes: usize) -> VirtualTime {
-        let Some((from, to)) = self.end(id).map(|end| (end.process, end.far)) else { return at };
-        let mut latency = self.latency(from, to);
-        let mut pause = RETRANSMIT;
-        while self.dice.chance(self.links.quality.loss) && pause < STALL_TIMEOUT {
-            latency += pause;
+    /// How long a segment takes, copies included: whichever of them arrives first.
+    fn passage(&mut self, from: ProcessId, to: ProcessId) -> Duration {
+        let (mut first, mut sent, mut pause) = (None::<Duration>, Duration::ZERO, RETRANSMIT);
+        loop {
+            let arrives = sent + self.latency(from, to);
+            if !(pause < STALL_TIMEOUT && self.dice.chance(self.links.quality.loss)) {
+                first = Some(first.map_or(arrives, |first| first.min(arrives)));
+            }
+            // Another copy is sent while none has arrived; that the sender hears of it later is left out.
+            if let Some(first) = first.filter(|&first| first <= sent + pause || pause >= STALL_TIMEOUT) {
+                return first;
+            }
+            sent += pause;
             pause *= 2;
             self.retransmissions += 1;
         }
+    }
+
+    /// A connection that is open at both ends.
+    fn pick_open(&mut self, dice: &mut Dice) -> Option<(EndId, EndId)> {
+        let is_open = |end: &Option<Box<End>>| {
+            let open = |end: &&End| end.phase == Phase::Open && !end.closed && !end.forgotten && end.peer.is_some();
+            end.as_deref().filter(open).is_some()
+        };
+        let open: Vec<u32> = (0u32..).zip(&self.ends).filter(|(_, end)| is_open(end)).map(|(index, _)| index).collect();
+        let end = EndId(*dice.pick(&open)?);
+        let peer = self.end(end)?.peer?;
+        Some((end, peer))
+    }
+
+    /// When something of `bytes` bytes that leaves an end at `at` arrives: never before what left earlier.
+    fn arrival(&mut self, id: EndId, at: VirtualTime, bytes: usize) -> VirtualTime {
+        let Some((from, to)) = self.end(id).map(|end| (end.process, end.far)) else { return at };
+        let latency = self.passage(from, to);
         let sending = self.links.sending(bytes);
         let Some(end) = self.end(id) else { return at };
         end.link_free_at = end.link_free_at.max(at).after(sending);
@@ -422,7 +460,7 @@ impl State {
     fn transmit(&mut self, id: EndId, at: VirtualTime, bytes: usize, packet: Packet, later: Later<'_>) {
         let Some((from, to)) = self.end(id).map(|end| (end.process, end.far)) else { return };
         let cut = self.is_cut(from, to);
-        let Some(end) = self.end(id) else { return };
+        let Some(end) = self.end(id).filter(|end| !end.forgotten) else { return };
         if cut || !end.held.is_empty() {
             end.held.push(packet);
             if end.held_since.is_none() {
@@ -459,7 +497,9 @@ impl State {
             }
             return;
         };
-        if closed && unread {
+        if self.end(id).is_some_and(|end| end.forgotten && closed) {
+            self.ends[id.0 as usize] = None;
+        } else if closed && unread {
             // As the operating system does: closing a socket with unread input resets the stream.
             self.transmit(id, at, 0, Packet::Reset { to: peer }, later);
             self.ends[id.0 as usize] = None;
@@ -551,10 +591,113 @@ impl End {
             link_free_at: VirtualTime::ZERO,
             held: Vec::new(),
             held_since: None,
+            forgotten: false,
         }
     }
 }
 
 fn would_block() -> io::Error {
     io::ErrorKind::WouldBlock.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use timestone_seda::simulated::Meter;
+    use timestone_seda::{Listener, Network, Stream};
+
+    use super::*;
+
+    const ONE: ProcessId = ProcessId(1);
+    const TWO: ProcessId = ProcessId(2);
+    const PORT: u16 = 7;
+
+    /// Two processes and a connection between them; packets arrive when the test says so.
+    struct Bench {
+        fabric: Fabric,
+        now: VirtualTime,
+        flying: Vec<(VirtualTime, Packet)>,
+    }
+
+    impl Bench {
+        fn new(links: LinkModel) -> Self {
+            Self { fabric: Fabric::new(links, Seed(1)), now: VirtualTime::ZERO, flying: Vec::new() }
+        }
+
+        /// Lets everything arrive that arrives within `span`.
+        fn pass(&mut self, span: Duration) {
+            let until = self.now.after(span);
+            loop {
+                let flying = &mut self.flying;
+                self.fabric.flush(self.now, |at, packet| flying.push((at, packet)));
+                let next = (0..flying.len()).min_by_key(|&index| (flying[index].0, index));
+                let Some(next) = next.filter(|&next| flying[next].0 <= until) else { break };
+                let (at, packet) = flying.remove(next);
+                self.now = self.now.max(at);
+                self.fabric.deliver(self.now, packet, |at, packet| flying.push((at, packet)));
+            }
+            self.now = until;
+        }
+
+        fn connected(&mut self) -> (Stream, Stream) {
+            let host = |process| self.fabric.host(process, Meter::default());
+            let mut listener = host(TWO).listen(address_of(TWO, PORT)).unwrap();
+            let near = host(ONE).connect(address_of(TWO, PORT)).unwrap();
+            self.pass(Duration::from_secs(1));
+            let Listener::Given(listener) = &mut listener else { unreachable!("it listens here") };
+            (near, listener.accept().unwrap().0)
+        }
+    }
+
+    fn read(stream: &mut Stream) -> io::Result<Vec<u8>> {
+        let mut bytes = [0; 64];
+        stream.read(&mut bytes).map(|length| bytes[..length].to_vec())
+    }
+
+    #[test]
+    fn neither_loss_nor_a_queue_on_a_slow_link_holds_a_segment_up_for_long() {
+        let quality = LinkQuality { loss: 0.1, slowness: 100 };
+        let links = LinkModel { jitter: 2.0, near: Duration::from_millis(40), quality, ..LinkModel::default() };
+        let fabric = Fabric::new(links, Seed(1));
+        let mut passages: Vec<Duration> = (0..10_000).map(|_| fabric.lock().passage(ONE, TWO)).collect();
+        passages.sort();
+        // Four seconds at best, twelve at worst, and one segment in a hundred meets a queue of up to 160.
+        assert!(passages[0] >= Duration::from_secs(4) && passages[5_000] < Duration::from_secs(8), "{passages:?}");
+        assert!(passages[9_999] < Duration::from_secs(20), "{:?}", passages[9_999]);
+    }
+
+    #[test]
+    fn a_link_in_order_draws_one_passage_for_each_segment() {
+        let fabric = Fabric::new(LinkModel::default(), Seed(1));
+        assert!((0..1_000).all(|_| fabric.lock().passage(ONE, TWO) < RETRANSMIT));
+        assert_eq!(fabric.lock().retransmissions, 0);
+    }
+
+    #[test]
+    fn a_connection_that_is_forgotten_carries_nothing_and_tells_nobody() {
+        let mut bench = Bench::new(LinkModel::default());
+        let (mut near, mut far) = bench.connected();
+        near.write_all(b"before").unwrap();
+        bench.pass(Duration::from_secs(1));
+        assert_eq!(read(&mut far).unwrap(), b"before");
+        let forgotten = bench.fabric.forget_one(&mut Seed(2).dice());
+        assert!(forgotten.is_some_and(|ends| ends == (ONE, TWO) || ends == (TWO, ONE)), "{forgotten:?}");
+        assert_eq!(bench.fabric.forget_one(&mut Seed(2).dice()), None, "there is no other connection");
+        for _ in 0..100 {
+            near.write_all(b"lost").unwrap();
+            far.write_all(b"lost").unwrap();
+            bench.pass(Duration::from_secs(1));
+        }
+        for stream in [&mut near, &mut far] {
+            assert_eq!(read(stream).map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
+        }
+        // Nor does the other end hear that one of them is closed, or that its process has ended.
+        drop(near);
+        bench.pass(Duration::from_secs(1));
+        let (flying, now) = (&mut bench.flying, bench.now);
+        bench.fabric.end_process(ONE, false, now, |at, packet| flying.push((at, packet)));
+        bench.pass(Duration::from_secs(1));
+        assert_eq!(read(&mut far).map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
+    }
 }

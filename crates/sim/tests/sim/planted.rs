@@ -295,6 +295,21 @@ log-block-bytes = 4096
 kill = { every = "3s", lasting = "20ms" }
 "#;
 
+/// Connections that something on their way forgets, and nothing else.
+const BLACK_HOLES: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 4
+[workload]
+kind = "list-append"
+rate = 100
+keys = 8
+seconds = 3
+[faults]
+black-hole = { every = "300ms" }
+"#;
+
 #[test]
 fn validation_without_step_3_is_found() {
     found_within(100, Bug::NoStep3, SKEWED);
@@ -385,4 +400,9 @@ fn a_key_that_is_free_before_its_put_can_be_read_is_found() {
 #[test]
 fn a_recovery_that_drops_promises_is_found() {
     found_within(10, Bug::LostPromise, STORM);
+}
+
+#[test]
+fn a_client_that_never_gives_a_silent_connection_up_is_found() {
+    found_within(10, Bug::NeverRedials, BLACK_HOLES);
 }

@@ -140,6 +140,9 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         if let Err(error) = connection.stream.set_nodelay() {
             tracing::debug!(peer = %connection.view.peer, %error, "A connection keeps Nagle's delay.");
         }
+        if let Err(error) = connection.stream.keep_alive() {
+            tracing::debug!(peer = %connection.view.peer, %error, "A connection whose peer vanishes will not be noticed.");
+        }
         let view = connection.view;
         self.tell(ctx, view.owner, NetEvent::Connected(view), None);
     }
