@@ -81,7 +81,10 @@ impl GatewayStage {
     pub(crate) fn new(seat: GuestSeat, node: StageId) -> Self {
         let seed = std::hash::RandomState::new().hash_one(seat.client.get());
         let core = Core::new(seat.client, Routes::from(&*seat.map), seat.thread, seed);
-        let Ok(core) = core else { unreachable!("an engine without sessions has room for one") };
+        let Ok(mut core) = core else { unreachable!("an engine without sessions has room for one") };
+        // Shards of other processes hear nothing of this gateway, and their own gateways move their watermarks.
+        let own: Vec<ShardId> = seat.shards.iter().map(|(shard, _)| *shard).collect();
+        core.engine.report_only_to(&own);
         Self {
             name: format!("gateway-{}", seat.thread),
             core,

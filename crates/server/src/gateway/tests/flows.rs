@@ -21,6 +21,14 @@ fn a_client_reads_what_it_wrote() {
     assert_eq!(world.ask(client, "MSET a 1 b 2 c 3; MGET a b x c; DEL a b x c"), "+OK|*4|$1|1|$1|2|$-1|$1|3|:3|");
 }
 
+/// The world fails when anything is sent to the node: there is nothing to ask it.
+#[test]
+fn an_idle_gateway_reports_to_the_shards_of_its_own_process_and_asks_nobody_else() {
+    let mut world = World::with_own(2);
+    world.pass(Duration::from_millis(1_050));
+    assert_eq!(world.wishes.lock().unwrap().seen.get("report"), Some(&22), "eleven each: the first is made at once");
+}
+
 #[test]
 fn answers_come_in_the_order_of_the_commands() {
     let mut world = World::new();

@@ -355,6 +355,7 @@ const fn name_of(kind: Kind) -> &'static str {
         Kind::Prepare => "prepare",
         Kind::Decide => "decide",
         Kind::Scan => "scan",
+        Kind::Report => "report",
         Kind::Count => "count",
         _ => "other",
     }

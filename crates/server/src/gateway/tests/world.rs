@@ -37,11 +37,16 @@ pub(super) struct World {
 
 impl World {
     pub(super) fn new() -> Self {
+        Self::with_own(SHARDS)
+    }
+
+    /// A process that has the first `own` of the cluster's shards.
+    pub(super) fn with_own(own: u16) -> Self {
         // Whole seconds, so that times to live are round.
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         let wishes: Arc<Mutex<Wishes>> = Arc::default();
         let map = Arc::new(ShardMap::even(ClusterId::new(1), SHARDS).unwrap());
-        let shards = map.shards().iter().zip(1..).map(|(shard, stage)| (shard.id, StageId::new(stage))).collect();
+        let shards = map.shards().iter().zip(1..=own).map(|(shard, stage)| (shard.id, StageId::new(stage))).collect();
         let client = ClientId::new(9);
         let seat = GuestSeat { stage: GATEWAY, thread: 0, client, map, shards, node: NODE };
         let mut stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(GatewayStage::new(seat, NODE))];
