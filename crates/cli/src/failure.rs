@@ -8,12 +8,15 @@
 //! | 3 | not found: the key is absent, the keyspace does not exist |
 //! | 4 | conflict: the transaction was aborted, nothing was written |
 //! | 5 | unknown: it is not known whether the write took effect; ask with `timestone txn status` |
+//! | 130 | interrupted: a signal ended it early, and what there was so far is told |
 
 use std::fmt;
 
 use timestone::ErrorCode;
 
 const UNKNOWN: u8 = 5;
+/// As shells report a process that SIGINT ended.
+const INTERRUPTED: u8 = 130;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -47,6 +50,11 @@ impl Failure {
     /// Whether the transaction took effect is not known.
     pub(crate) fn unknown(message: impl Into<String>) -> Self {
         Self { code: UNKNOWN, message: message.into() }
+    }
+
+    /// A signal ended it early.
+    pub(crate) fn interrupted(message: impl Into<String>) -> Self {
+        Self { code: INTERRUPTED, message: message.into() }
     }
 
     /// The same, said of a line of a script.

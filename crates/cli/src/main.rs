@@ -37,7 +37,7 @@ static ALLOCATOR: timestone_io::HugePageAllocator = timestone_io::HugePageAlloca
 
 /// A distributed, multi-version, transactional key-value store that runs on precise time.
 ///
-/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict (nothing was written), 5 outcome unknown.
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict (nothing was written), 5 outcome unknown, 130 interrupted.
 #[derive(Parser, Debug)]
 #[command(name = "timestone", version, propagate_version = false, arg_required_else_help = true)]
 pub(crate) struct Arguments {

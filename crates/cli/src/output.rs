@@ -13,6 +13,9 @@ use serde_json::{Map, Value};
 
 use crate::failure::Failure;
 
+/// Columns where nobody can tell.
+const USUAL_WIDTH: usize = 80;
+
 /// The form of a command's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Format {
@@ -63,6 +66,11 @@ pub(crate) fn table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_BORDERS_ONLY).set_header(header.iter().copied());
     table
+}
+
+/// Columns of the terminal, or of one that everybody has.
+pub(crate) fn terminal_width() -> usize {
+    Table::new().width().map_or(USUAL_WIDTH, |width| usize::from(width).max(1))
 }
 
 /// Bytes for a table or a message: printable as they are, anything else escaped.

@@ -490,6 +490,103 @@ fn a_bank_under_load_keeps_its_total_and_a_history_is_whole() {
     failed(&server.run(&["bench", "tpc-e"]), 2, &["retwis", "tpc-e"]);
 }
 
+/// What `timestone sim` is asked, of two virtual seconds of a small cluster.
+fn sim(folder: &Path, words: &[&str]) -> Output {
+    let file = folder.join("small.toml");
+    std::fs::write(
+        &file,
+        "[workload]\nkind = \"bank\"\nrate = 50\nseconds = 2\n[faults]\nbreak = { every = \"500ms\" }\n",
+    )
+    .unwrap();
+    run(timestone().args(["sim", "--scenario"]).arg(&file).args(words))
+}
+
+#[test]
+fn a_seed_is_stepped_through_and_only_what_is_asked_for_is_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = succeeded(&sim(folder.path(), &["--step"]));
+    let last = |text: &str| text.lines().last().unwrap_or_default().to_owned();
+    assert!(whole.starts_with("0.000000000s server-0") && last(&whole).contains("everything is as promised"));
+    let moments =
+        |text: &str| -> Vec<f64> { text.lines().filter_map(|line| line.split_once("s ")?.0.parse().ok()).collect() };
+    let part = succeeded(&sim(folder.path(), &["--step", "--server", "server-1", "--from", "1s", "--until", "1200ms"]));
+    let shown = moments(&part);
+    assert!(shown.len() > 10 && shown.iter().all(|moment| (1.0..=1.2).contains(moment)), "{part}");
+    assert!(part.lines().rev().skip(1).all(|line| line.contains(" server-1 ")), "{part}");
+    assert!(last(&part).contains("not run to its end, for --until has passed"), "{part}");
+
+    let lines = succeeded(&sim(folder.path(), &["--step", "--until", "100ms", "-o", "json"]));
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (end, steps) = lines.split_last().unwrap();
+    assert_eq!((end["complete"].as_bool(), end["shown"].as_u64()), (Some(false), Some(steps.len() as u64)));
+    assert!(steps.iter().all(|step| step["at_ns"].is_u64() && step["process"].is_string() && step["what"].is_string()));
+
+    let none = succeeded(&sim(folder.path(), &["--step", "--transaction", "999-9"]));
+    assert!(last(&none).contains("none of them is about what you asked for"), "{none}");
+    failed(&sim(folder.path(), &["--step", "--server", "server-9"]), 3, &["server-9", "server-0, server-1"]);
+    failed(&sim(folder.path(), &["--step", "--from", "2s", "--until", "1s"]), 2, &["--until lies before --from"]);
+    failed(&sim(folder.path(), &["--step", "--from", "soon"]), 2, &["soon", "250ms"]);
+    failed(&sim(folder.path(), &["--step", "--seeds", "2"]), 2, &["--step", "--seeds"]);
+}
+
+#[test]
+fn a_simulated_history_says_how_it_is_judged() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = folder.path().join("bank.edn");
+    let said = succeeded(&sim(folder.path(), &["--seed", "3", "--history", history.to_str().unwrap()]));
+    let flags = said.lines().last().and_then(|line| line.split_once("timestone check ")).unwrap().1;
+    let words: Vec<&str> = flags.split(' ').collect();
+    assert!(succeeded(&run(timestone().arg("check").args(&words))).contains("nothing wrong"), "{said}");
+    failed(&run(timestone().arg("check").arg(&history)), 1, &["written twice", "--workload bank"]);
+    failed(&sim(folder.path(), &["--history", "/nowhere/h.edn"]), 1, &["could not write /nowhere/h.edn"]);
+}
+
+#[test]
+fn scenarios_that_are_none_are_refused_with_what_is_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broken.toml");
+    let refused = |content: &[u8]| {
+        std::fs::write(&file, content).unwrap();
+        run(timestone().args(["sim", "--scenario"]).arg(&file))
+    };
+    for (content, words) in [
+        ("[cluster]\nserver = 3", &["line 2", "unknown field `server`", "`servers`"][..]),
+        ("[workload]\nrate = \"fast\"", &["line 2", "expected a number"]),
+        ("[faults]\nearthquake = { every = \"1s\" }", &["line 2", "earthquake", "power-cut"]),
+        ("[faults]\nkill = \"1s\"", &["line 2", "{ every = "]),
+        ("[workload]\nrate = -5", &["line 2", "between 0.01 and 1000000"]),
+        ("[cluster]\nservers = 0", &["line 2", "between 1 and 64"]),
+        ("[workload]\nkeys = 99999999999999999999", &["line 2", "a whole number"]),
+        ("[workload]\nops = 1000000", &["line 2", "ops in [workload]"]),
+        ("[cluster]\nservers = 2\nservers = 3", &["line 3", "duplicate key"]),
+        ("servers 3", &["line 1"]),
+    ] {
+        failed(&refused(content.as_bytes()), 2, &[&["broken.toml"], words].concat());
+    }
+    failed(&refused(b"\xff\xfe\x00"), 2, &["broken.toml is no text"]);
+    failed(&run(timestone().args(["sim", "--scenario"]).arg(folder.path())), 2, &["is a folder"]);
+    failed(&run(timestone().args(["sim", "--scenario", "earthquake"])), 3, &["earthquake", "list-append"]);
+    for (words, said) in
+        [(["--seeds", "0"], "0 is not in 1.."), (["--jobs", "0"], "1..=256"), (["--minutes", "nan"], "above zero")]
+    {
+        failed(&run(timestone().arg("sim").args(words)), 2, &[said]);
+    }
+}
+
+#[test]
+fn seeds_that_are_interrupted_tell_what_they_came_to() {
+    let mut command = timestone();
+    command.args(["sim", "--scenario", "calm", "--seeds", "1000000", "-o", "json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Until the signal is its to handle, it would end at once; then it has not run a seed yet.
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    failed(&output, 130, &["interrupted after"]);
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((said["interrupted"].as_bool(), said["failed"].as_array().map(Vec::len)), (Some(true), Some(0)));
+}
+
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let mut command = timestone();

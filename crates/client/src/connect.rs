@@ -123,7 +123,7 @@ fn parts(
     let engine = Engine::new(options.engine, ClientId::ZERO, nowhere, seed);
     let config =
         NetConfig { name: "net".to_owned(), max_frame_bytes: MAX_FRAME_BYTES, network, ..NetConfig::default() };
-    let net: NetStage<ClientStageEvent, Native> = NetStage::new(Native { owner: CLIENT }, config);
+    let net: NetStage<ClientStageEvent, Native> = NetStage::new(Native::of(CLIENT), config);
     let client = ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), transport, Arc::clone(clock));
     let stages: Vec<Box<dyn Stage<ClientStageEvent>>> = vec![Box::new(net), Box::new(client)];
     Ok(Parts { stages, shared, ready: Pending::of(receiver) })

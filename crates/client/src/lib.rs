@@ -41,6 +41,7 @@ pub use inproc::InProcess;
 pub use local::{LocalDb, LocalTransaction, Operation};
 pub use retry::{TransactOptions, TransactionOptions, WriteOutcome};
 pub use scan::{Entry, Scan, ScanOptions};
+pub use tcp::Native;
 pub use timestone_cluster::{Keyspace, KeyspaceOptions};
 pub use timestone_session::{Condition, EngineConfig, EngineStats, Mutation, TxnStatus};
 pub use timestone_types::{AbortKind, ClientId, Expiry, KeyspaceId, Timestamp, TxnId, Version};

@@ -31,10 +31,18 @@ use crate::ops::Output;
 use crate::transport::{Transport, asker, take_frames};
 use crate::{Error, Result, address, limits};
 
-/// Cuts the bytes of servers into frames, all for the stage that dialled.
-pub(crate) struct Native {
-    /// Who gets frames of connections whose owner is not known.
-    pub(crate) owner: StageId,
+/// The native protocol as its clients see it: cuts the bytes of servers into frames, all for the stage that dialled.
+#[derive(Clone, Copy, Debug)]
+pub struct Native {
+    owner: StageId,
+}
+
+impl Native {
+    /// Frames of connections whose owner is not known go to `owner`.
+    #[must_use]
+    pub const fn of(owner: StageId) -> Self {
+        Self { owner }
+    }
 }
 
 impl Protocol for Native {

@@ -5,20 +5,20 @@
 //!    ▲                    └── lost, refused connection, silence: again after a pause ──┐
 //!    └───────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! What the real process does on a blocking socket before its stages run, this stage does over the same exchange.
+//! What the real process does on a blocking socket before its stages run, this stage does over the same exchange: a client of the
+//! master, with the events and the frames of one.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use timestone_client::{ClientStageEvent, Native};
 use timestone_seda::{
-    Break, ConnectionView, Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage, Network, Origin, Parcel,
-    ParcelEvent, Protocol, Split, Stage, StageId,
+    Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage, Network, Origin, Parcel, Stage, StageId,
 };
 use timestone_server::{JoinStep, Joining, Registration};
 use timestone_types::Timestamp;
-use timestone_wire::frame_length;
 
 const NET: StageId = StageId::new(0);
 const JOIN: StageId = StageId::new(1);
@@ -27,48 +27,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 /// An attempt that is not answered for this long is given up.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What its two stages tell each other.
-#[derive(Debug)]
-pub(crate) enum JoinEvent {
-    Net(NetEvent),
-    Command(NetCommand),
-}
-
-impl ParcelEvent for JoinEvent {
-    fn from_net(event: NetEvent) -> Self {
-        Self::Net(event)
-    }
-
-    fn from_command(command: NetCommand) -> Self {
-        Self::Command(command)
-    }
-
-    fn into_command(self) -> Result<NetCommand, Self> {
-        if let Self::Command(command) = self { Ok(command) } else { Err(self) }
-    }
-}
-
 /// What came of it, once it is there.
 pub(crate) type Outcome = Arc<Mutex<Option<Result<Registration, String>>>>;
-
-struct Frames;
-
-impl Protocol for Frames {
-    fn split(&mut self, _connection: &ConnectionView, bytes: &[u8]) -> Split {
-        match frame_length(bytes) {
-            Ok(Some(length)) if length <= bytes.len() => Split::Frame { length, to: JOIN },
-            Ok(Some(needed)) => Split::Incomplete { needed },
-            Ok(None) => Split::Incomplete { needed: 4 },
-            Err(_) => Split::Broken,
-        }
-    }
-
-    fn busy(&mut self, _connection: &ConnectionView, _frame: &[u8], _out: &mut Vec<u8>) -> bool {
-        false
-    }
-
-    fn refuse(&mut self, _connection: &ConnectionView, _reason: Break, _rest: &[u8], _out: &mut Vec<u8>) {}
-}
 
 struct JoinStage {
     master: SocketAddr,
@@ -81,36 +41,36 @@ struct JoinStage {
 }
 
 impl JoinStage {
-    fn send(&self, ctx: &mut Context<'_, JoinEvent>, origin: Origin, bytes: Vec<u8>) {
+    fn send(&self, ctx: &mut Context<'_, ClientStageEvent>, origin: Origin, bytes: Vec<u8>) {
         // The net stage is on the same thread; what does not fit its queue is asked again in the next attempt.
-        let _ = ctx.send(NET, JoinEvent::Command(NetCommand::Send(Parcel::new(origin, bytes))));
+        let _ = ctx.send(NET, ClientStageEvent::Command(NetCommand::Send(Parcel::new(origin, bytes))));
     }
 
-    fn give_up(&mut self, ctx: &mut Context<'_, JoinEvent>) {
+    fn give_up(&mut self, ctx: &mut Context<'_, ClientStageEvent>) {
         if let Some(origin) = self.origin.take() {
-            let _ = ctx.send(NET, JoinEvent::Command(NetCommand::Abort(origin)));
+            let _ = ctx.send(NET, ClientStageEvent::Command(NetCommand::Abort(origin)));
         }
         self.attempt = None;
         self.again_at = ctx.now().saturating_add(PAUSE);
     }
 }
 
-impl Stage<JoinEvent> for JoinStage {
+impl Stage<ClientStageEvent> for JoinStage {
     fn name(&self) -> &str {
         "join"
     }
 
-    fn handle(&mut self, ctx: &mut Context<'_, JoinEvent>, events: &mut VecDeque<JoinEvent>) {
+    fn handle(&mut self, ctx: &mut Context<'_, ClientStageEvent>, events: &mut VecDeque<ClientStageEvent>) {
         while let Some(event) = events.pop_front() {
             match event {
-                JoinEvent::Net(NetEvent::Connected(view)) => {
+                ClientStageEvent::Net(NetEvent::Connected(view)) => {
                     let mut joining = self.joining.clone();
                     let bytes = joining.begin();
                     self.attempt = Some(joining);
                     self.origin = Some(view.origin);
                     self.send(ctx, view.origin, bytes);
                 }
-                JoinEvent::Net(NetEvent::Parcel(parcel)) if Some(parcel.origin) == self.origin => {
+                ClientStageEvent::Net(NetEvent::Parcel(parcel)) if Some(parcel.origin) == self.origin => {
                     let Some(attempt) = &mut self.attempt else { continue };
                     let done = match attempt.answered(&parcel.bytes) {
                         Ok(JoinStep::Send(bytes)) => {
@@ -124,16 +84,18 @@ impl Stage<JoinEvent> for JoinStage {
                     self.give_up(ctx);
                 }
                 // What ends an earlier attempt is no news.
-                JoinEvent::Net(NetEvent::Disconnected { origin, .. }) if Some(origin) == self.origin => {
+                ClientStageEvent::Net(NetEvent::Disconnected { origin, .. }) if Some(origin) == self.origin => {
                     self.give_up(ctx)
                 }
-                JoinEvent::Net(NetEvent::DialFailed { dial, .. }) if dial.number() == self.dials => self.give_up(ctx),
-                JoinEvent::Net(_) | JoinEvent::Command(_) => {}
+                ClientStageEvent::Net(NetEvent::DialFailed { dial, .. }) if dial.number() == self.dials => {
+                    self.give_up(ctx)
+                }
+                _ => {}
             }
         }
     }
 
-    fn turn(&mut self, ctx: &mut Context<'_, JoinEvent>) {
+    fn turn(&mut self, ctx: &mut Context<'_, ClientStageEvent>) {
         if ctx.now() < self.again_at {
             return;
         }
@@ -141,7 +103,7 @@ impl Stage<JoinEvent> for JoinStage {
         self.again_at = ctx.now().saturating_add(PATIENCE);
         self.dials += 1;
         let dial = NetCommand::Dial { dial: DialId::new(self.dials), address: self.master, owner: JOIN };
-        let _ = ctx.send(NET, JoinEvent::Command(dial));
+        let _ = ctx.send(NET, ClientStageEvent::Command(dial));
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
@@ -154,7 +116,7 @@ pub(crate) fn stages(
     master: SocketAddr,
     joining: Joining,
     network: Arc<dyn Network>,
-) -> (Vec<Box<dyn Stage<JoinEvent>>>, Layout, Outcome) {
+) -> (Vec<Box<dyn Stage<ClientStageEvent>>>, Layout, Outcome) {
     let outcome = Outcome::default();
     let config = NetConfig { name: "join-net".to_owned(), owner: Some(JOIN), network, ..NetConfig::default() };
     let stage = JoinStage {
@@ -166,6 +128,7 @@ pub(crate) fn stages(
         again_at: Timestamp::ZERO,
         outcome: Arc::clone(&outcome),
     };
-    let stages: Vec<Box<dyn Stage<JoinEvent>>> = vec![Box::new(NetStage::new(Frames, config)), Box::new(stage)];
+    let stages: Vec<Box<dyn Stage<ClientStageEvent>>> =
+        vec![Box::new(NetStage::new(Native::of(JOIN), config)), Box::new(stage)];
     (stages, Layout::single(2), outcome)
 }

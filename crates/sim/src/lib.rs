@@ -39,7 +39,7 @@ pub use cost::Costs;
 pub use error::SimError;
 pub use fault::{FaultKind, FaultPlan};
 pub use network::{LinkModel, LinkQuality, ProcessId};
-pub use run::{RunOptions, RunReport, run};
+pub use run::{Judge, RunOptions, RunReport, Watch, run, watch};
 pub use scenario::{ClusterPart, FaultPart, Kind, NetworkPart, Scenario, Span, StoragePart, SwarmPart, WorkloadPart};
 pub use seed::{Dice, Seed};
 pub use trace::TraceLine;

@@ -16,7 +16,7 @@ use timestone_server::{Event, ServerConfig, ShardFigures};
 use timestone_wal::device::memory::MemoryDisk;
 
 use crate::clock::SimClock;
-use crate::joining::{JoinEvent, Outcome};
+use crate::joining::Outcome;
 use crate::network::ProcessId;
 use crate::premises::SimPremises;
 use crate::seed::Seed;
@@ -44,7 +44,7 @@ pub(crate) enum Role {
 /// The runtime of a process's present life.
 pub(crate) enum Life {
     Down,
-    Joining { runtime: SimulatedRuntime<JoinEvent>, outcome: Outcome },
+    Joining { runtime: SimulatedRuntime<ClientStageEvent>, outcome: Outcome },
     Serving { runtime: SimulatedRuntime<Event>, devices: Vec<Device>, figures: Box<dyn Fn() -> Vec<ShardFigures>> },
     Client { runtime: SimulatedRuntime<ClientStageEvent>, db: Db, event_loop: StageId },
 }
@@ -88,9 +88,9 @@ pub(crate) struct Process {
 }
 
 /// Sees all events of all processes.
-pub(crate) trait Witness: Observer<Event> + Observer<ClientStageEvent> + Observer<JoinEvent> {}
+pub(crate) trait Witness: Observer<Event> + Observer<ClientStageEvent> {}
 
-impl<T: Observer<Event> + Observer<ClientStageEvent> + Observer<JoinEvent>> Witness for T {}
+impl<T: Observer<Event> + Observer<ClientStageEvent>> Witness for T {}
 
 impl Process {
     pub(crate) const fn is_up(&self) -> bool {

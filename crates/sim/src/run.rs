@@ -6,14 +6,17 @@
 //! Each phase after the faults must end within a bound of virtual time: that is liveness.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_seda::simulated::VirtualTime;
+use timestone_workload::WorkloadKind;
 use timestone_workload::history::History;
 
-use crate::board::{Board, Tally};
+use crate::board::{Board, Tally, Work};
 use crate::check::{self, Finding};
 use crate::clock::TrueTime;
 use crate::error::SimError;
@@ -49,6 +52,63 @@ pub struct RunOptions {
     pub keep_lines: usize,
     /// Whether the history is handed out.
     pub keep_history: bool,
+    /// Whether whoever watches is handed the trace in words; then none of it is kept.
+    pub words: bool,
+}
+
+/// Looks on while a run goes on; see [`watch`].
+pub trait Watch {
+    /// So much virtual time has passed, and these lines were added to the trace, if words are wanted. Whether the run goes on.
+    fn look(&mut self, now: Duration, lines: &[TraceLine]) -> ControlFlow<()>;
+}
+
+/// Watches nothing.
+struct Nobody;
+
+impl Watch for Nobody {
+    fn look(&mut self, _: Duration, _: &[TraceLine]) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+}
+
+/// How a history is to be judged. Its words are the flags of `timestone check`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Judge {
+    /// By the order of appends.
+    ListAppend,
+    /// By unique writes.
+    Register,
+    /// By its total.
+    Bank {
+        /// How many there are.
+        accounts: u64,
+        /// What they hold together.
+        total: i64,
+    },
+}
+
+impl Judge {
+    fn of(work: &Work) -> Option<Self> {
+        let Work::Plans(spec) = work else { return None };
+        match spec.kind {
+            WorkloadKind::ListAppend => Some(Self::ListAppend),
+            WorkloadKind::Register => Some(Self::Register),
+            WorkloadKind::Bank => Some(Self::Bank { accounts: spec.keys, total: spec.total_balance() }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Judge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ListAppend => f.write_str("--workload list-append"),
+            Self::Register => f.write_str("--workload register"),
+            Self::Bank { accounts, total } => {
+                write!(f, "--workload bank --accounts {accounts} --total {total}")
+            }
+        }
+    }
 }
 
 /// What came of a run.
@@ -78,6 +138,8 @@ pub struct RunReport {
     pub lines: Vec<TraceLine>,
     /// The history, when asked for.
     pub history: Option<History>,
+    /// How that is judged; none for workloads whose histories say too little.
+    pub judge: Option<Judge>,
 }
 
 impl RunReport {
@@ -103,6 +165,20 @@ enum Phase {
 /// # Errors
 /// The world cannot be built. What goes wrong in it is a finding, a panic of the code under test included.
 pub fn run(scenario: &Scenario, seed: Seed, options: RunOptions) -> Result<RunReport, SimError> {
+    let ran = watch(scenario, seed, options, &mut Nobody)?;
+    ran.ok_or_else(|| SimError::world("a run that nobody watches was given up"))
+}
+
+/// The same while somebody looks on. Nothing comes of a run that was given up.
+///
+/// # Errors
+/// As [`run`].
+pub fn watch(
+    scenario: &Scenario,
+    seed: Seed,
+    options: RunOptions,
+    watch: &mut dyn Watch,
+) -> Result<Option<RunReport>, SimError> {
     let Drawn { world, work, faults, length, interval, jump } = draw(scenario, seed);
     let truth = TrueTime::default();
     let slots = world.clients * world.sessions;
@@ -110,7 +186,9 @@ pub fn run(scenario: &Scenario, seed: Seed, options: RunOptions) -> Result<RunRe
         Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0)).map_err(SimError::world)?;
     board.canary = scenario.workload.canary;
     let board = Arc::new(board);
-    let world = World::new(world, truth, Arc::clone(&board), seed, options.keep_lines);
+    // What is handed out at every look needs no bound of its own.
+    let keep_lines = if options.words { usize::MAX } else { options.keep_lines };
+    let world = World::new(world, truth, Arc::clone(&board), seed, keep_lines);
     let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
     let mut run = Run {
         clients_lives: vec![0; world.processes.len()],
@@ -123,10 +201,12 @@ pub fn run(scenario: &Scenario, seed: Seed, options: RunOptions) -> Result<RunRe
         length,
         findings: Vec::new(),
         calm_since: None,
+        words: options.words,
     };
-    let ended = catch_unwind(AssertUnwindSafe(|| run.go()));
+    let ended = catch_unwind(AssertUnwindSafe(|| run.go(watch)));
     match ended {
-        Ok(Ok(())) => {}
+        Ok(Ok(ControlFlow::Continue(()))) => {}
+        Ok(Ok(ControlFlow::Break(()))) => return Ok(None),
         Ok(Err(error)) => return Err(error),
         Err(panic) => {
             let words = panic.downcast_ref::<String>().cloned();
@@ -134,7 +214,10 @@ pub fn run(scenario: &Scenario, seed: Seed, options: RunOptions) -> Result<RunRe
             run.findings.push(Finding::new("assertions", words.unwrap_or_else(|| "a panic without words".to_owned())));
         }
     }
-    Ok(run.report(seed, options))
+    if run.tell(watch).is_break() {
+        return Ok(None);
+    }
+    Ok(Some(run.report(seed, options)))
 }
 
 struct Run {
@@ -150,6 +233,7 @@ struct Run {
     calm_since: Option<VirtualTime>,
     /// By process: whether it ever rests.
     watched: Vec<Watched>,
+    words: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -160,13 +244,17 @@ struct Watched {
 }
 
 impl Run {
-    fn go(&mut self) -> Result<(), SimError> {
+    /// Runs until it is over, or whoever watches breaks it off.
+    fn go(&mut self, watch: &mut dyn Watch) -> Result<ControlFlow<()>, SimError> {
         self.world.look_at(VirtualTime::ZERO.after(LOOK), LOOK_TOKEN);
         loop {
             match self.world.run()? {
                 Paused::Look(LOOK_TOKEN) => {
+                    if self.tell(watch).is_break() {
+                        return Ok(ControlFlow::Break(()));
+                    }
                     if self.look() {
-                        return Ok(());
+                        return Ok(ControlFlow::Continue(()));
                     }
                     self.world.look_at(self.world.now().after(LOOK), LOOK_TOKEN);
                 }
@@ -175,9 +263,15 @@ impl Run {
                     let on = self.phase == Phase::Running;
                     self.injector.look(&mut self.world, token, on);
                 }
-                Paused::Empty => return Ok(()),
+                Paused::Empty => return Ok(ControlFlow::Continue(())),
             }
         }
+    }
+
+    /// Tells whoever watches what is new.
+    fn tell(&mut self, watch: &mut dyn Watch) -> ControlFlow<()> {
+        let lines = if self.words { self.world.take_trace_lines() } else { Vec::new() };
+        watch.look(Duration::from_nanos(self.world.now().as_nanos()), &lines)
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -364,8 +458,9 @@ impl Run {
             faults: self.injector.fired().clone(),
             checked,
             findings: self.findings,
-            lines: self.world.trace_lines(),
+            lines: self.world.take_trace_lines(),
             history: options.keep_history.then_some(history),
+            judge: Judge::of(&self.board.work),
         }
     }
 }

@@ -4,15 +4,19 @@
 //! would be allowed. `draw = true` in `[swarm]` lets the seed choose what the file does not say.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, de};
 use timestone_clock::SkewModel;
 use timestone_server::StageLayout;
-use timestone_workload::{WorkloadKind, WorkloadSpec};
+use timestone_workload::{WorkloadError, WorkloadKind, WorkloadSpec};
 
 use crate::error::SimError;
 use crate::fault::{FaultKind, FaultPlan};
+
+/// Operations of a transaction, at most: a larger one takes longer to make up than anybody waits.
+const MOST_OPS: f64 = 1000.0;
 
 /// A span of time as people write it: `250us`, `10ms`, `1.5s`, `2m`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -20,11 +24,16 @@ pub struct Span(pub Duration);
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        parse_span(&text).map(Self).ok_or_else(|| {
-            de::Error::custom(format!(
-                "{text:?} is no span of time; write a number with ns, us, ms, s or m, such as \"250ms\""
-            ))
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+impl FromStr for Span {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse_span(text).map(Self).ok_or_else(|| {
+            format!("{text:?} is no span of time; write a number with ns, us, ms, s or m, such as \"250ms\"")
         })
     }
 }
@@ -242,7 +251,11 @@ pub struct NetworkPart {
 
 /// One kind of fault: `{ every = "2s", lasting = "300ms" }`.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(
+    deny_unknown_fields,
+    rename_all = "kebab-case",
+    expecting = "a table such as { every = \"2s\", lasting = \"300ms\" }"
+)]
 pub struct FaultPart {
     /// From one to the next, on average.
     pub every: Span,
@@ -271,7 +284,7 @@ impl Scenario {
     /// [`SimError::Scenario`], which names the file, the line, the key and what is allowed.
     pub fn read(file: &str, text: &str) -> Result<Self, SimError> {
         let scenario: Self = toml::from_str(text)
-            .map_err(|error| SimError::Scenario(format!("{file}: {}", error.to_string().trim_end())))?;
+            .map_err(|error| SimError::Scenario(format!("{file}: {}", plain(error.to_string().trim_end()))))?;
         if let Err((table, key, what)) = scenario.check() {
             let line = line_of(text, table, key);
             return Err(SimError::Scenario(format!("{file}, line {line}: {key} in [{table}]: {what}")));
@@ -313,8 +326,11 @@ impl Scenario {
                 return Err(("faults", kind.name(), "strikes more often than every 1ms".to_owned()));
             }
         }
+        if let Some(ops) = workload.ops {
+            within("workload", "ops", f64::from(ops), 1.0, MOST_OPS)?;
+        }
         if let Err(error) = self.spec(0).validate() {
-            return Err(("workload", "kind", error.to_string()));
+            return Err(("workload", key_of(&error), error.to_string()));
         }
         Ok(())
     }
@@ -352,6 +368,34 @@ impl Scenario {
     }
 }
 
+/// The key of a scenario that a workload's complaint is about.
+fn key_of(error: &WorkloadError) -> &'static str {
+    match error {
+        WorkloadError::Parameter { name: "ops-per-txn", .. } => "ops",
+        WorkloadError::Parameter { name: "delete-percent", .. } => "deletes",
+        WorkloadError::Parameter { name, .. } => name,
+        _ => "kind",
+    }
+}
+
+/// A complaint of the reader of TOML without the names that Rust has for numbers.
+fn plain(complaint: &str) -> String {
+    let mut said = complaint.to_owned();
+    for (rust, word) in [
+        (" as i128", ""),
+        ("floating point", "number"),
+        ("expected f64", "expected a number"),
+        ("expected u16", "expected a whole number from 0 to 65535"),
+        ("expected u32", "expected a whole number from 0 to 4294967295"),
+        ("expected u64", "expected a whole number, not negative"),
+        ("expected usize", "expected a whole number, not negative"),
+        ("expected a string", "expected a text in quotes"),
+    ] {
+        said = said.replace(rust, word);
+    }
+    said
+}
+
 /// The line of a key in its table, or of the table, from 1.
 fn line_of(text: &str, table: &str, key: &str) -> usize {
     let mut inside = false;
@@ -387,12 +431,16 @@ mod tests {
             ("[cluster]\nservers = 0", vec!["broken.toml, line 2", "servers in [cluster]", "between 1 and 64"]),
             ("[cluster]\nserver = 3", vec!["broken.toml", "line 2", "unknown field `server`", "servers"]),
             ("[workload]\nkind = \"tpcc\"", vec!["line 2", "\"tpcc\"", "list-append"]),
-            ("[workload]\nrate = \"fast\"", vec!["line 2", "expected f64"]),
+            ("[workload]\nrate = \"fast\"", vec!["line 2", "expected a number"]),
             ("[faults]\nearthquake = { every = \"1s\" }", vec!["line 2", "earthquake", "power-cut"]),
             ("[faults]\nkill = { every = \"soon\" }", vec!["line 2", "\"soon\" is no span of time", "250ms"]),
             ("[faults]\nkill = { every = \"1ns\" }", vec!["broken.toml, line 2", "kill in [faults]", "every 1ms"]),
             ("[cluster]\nclocks = \"sundial\"", vec!["line 2", "sundial", "ptp"]),
             ("[cluster]\nlayout = \"round\"", vec!["line 2", "\"round\"", "fused and staged"]),
+            ("[faults]\nkill = \"1s\"", vec!["line 2", "{ every = \"2s\", lasting = \"300ms\" }"]),
+            ("[workload]\nrate = 1\nops = 1000000", vec!["line 3", "ops in [workload]", "1000"]),
+            ("[workload]\nkeys = 99999999999999999999", vec!["line 2", "a whole number"]),
+            ("[workload]\nrate = 1\nzipf = 99.0", vec!["line 3", "zipf in [workload]", "between 0 and 5"]),
             ("servers 3", vec!["line 1"]),
         ] {
             let said = text(broken);

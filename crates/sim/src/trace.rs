@@ -13,7 +13,6 @@ use timestone_server::Event;
 use timestone_wire::Frames;
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::joining::JoinEvent;
 use crate::network::ProcessId;
 
 /// One line of a trace.
@@ -95,8 +94,8 @@ impl Trace {
         }
     }
 
-    pub(crate) fn lines(&self) -> impl Iterator<Item = &(ProcessId, String, VirtualTime, String)> {
-        self.lines.iter()
+    pub(crate) fn take_lines(&mut self) -> impl Iterator<Item = (ProcessId, String, VirtualTime, String)> {
+        self.lines.drain(..)
     }
 
     fn take(&mut self, at: VirtualTime, stage: StageId, kind: u8, bytes: &[u8]) {
@@ -225,15 +224,6 @@ impl Observer<ClientStageEvent> for Trace {
             ClientStageEvent::Wake => self.number(at, stage, 19, 0, || "wakes".to_owned()),
             ClientStageEvent::Net(event) => self.net_event(at, stage, event),
             ClientStageEvent::Command(command) => self.command(at, stage, command),
-        }
-    }
-}
-
-impl Observer<JoinEvent> for Trace {
-    fn event(&mut self, at: VirtualTime, stage: StageId, event: &JoinEvent) {
-        match event {
-            JoinEvent::Net(event) => self.net_event(at, stage, event),
-            JoinEvent::Command(command) => self.command(at, stage, command),
         }
     }
 }

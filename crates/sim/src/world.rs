@@ -621,15 +621,16 @@ impl World {
         }
     }
 
-    /// The lines of the trace that were kept.
-    pub(crate) fn trace_lines(&self) -> Vec<TraceLine> {
-        let line = |(id, stage, at, what): &(ProcessId, String, VirtualTime, String)| TraceLine {
-            at: *at,
-            process: self.processes[id.0 as usize].name.clone(),
-            stage: stage.clone(),
-            what: what.clone(),
+    /// Takes the lines of the trace that were kept.
+    pub(crate) fn take_trace_lines(&mut self) -> Vec<TraceLine> {
+        let processes = &self.processes;
+        let line = |(id, stage, at, what): (ProcessId, String, VirtualTime, String)| TraceLine {
+            at,
+            process: processes[id.0 as usize].name.clone(),
+            stage,
+            what,
         };
-        self.trace.lines().map(line).collect()
+        self.trace.take_lines().map(line).collect()
     }
 
     /// CPU time spent on all machines.

@@ -7,7 +7,10 @@ mod planted;
 #[path = "../../../tests/scores.rs"]
 mod scores;
 
-use timestone_sim::{RunOptions, RunReport, Scenario, Seed, run};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use timestone_sim::{RunOptions, RunReport, Scenario, Seed, TraceLine, Watch, run, watch};
 
 const CALM: &str = r#"
 [cluster]
@@ -57,6 +60,38 @@ fn a_world_without_faults_commits_what_it_is_asked_for() {
     assert!(report.tally.committed > 500, "{:?}", report.tally);
     assert_eq!((report.tally.unknown, report.tally.errors), (0, 0));
     assert!(report.checked >= 2 * report.tally.committed, "the order and the end of the data are both checked");
+}
+
+/// Takes the words as they come, and has seen enough at some moment.
+struct Reader {
+    lines: Vec<String>,
+    enough: Duration,
+}
+
+impl Watch for Reader {
+    fn look(&mut self, now: Duration, lines: &[TraceLine]) -> ControlFlow<()> {
+        assert!(lines.iter().all(|line| Duration::from_nanos(line.at.as_nanos()) <= now), "nothing of the future");
+        self.lines.extend(lines.iter().map(ToString::to_string));
+        if now >= self.enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+#[test]
+fn who_watches_is_told_all_in_time_and_may_end_the_run() {
+    let scenario = Scenario::read("test.toml", STORMY).expect("a scenario");
+    let watched = |enough| {
+        let mut reader = Reader { lines: Vec::new(), enough };
+        let options = RunOptions { words: true, ..RunOptions::default() };
+        (watch(&scenario, Seed(7), options, &mut reader).expect("a world"), reader.lines)
+    };
+    let (report, lines) = watched(Duration::MAX);
+    let report = report.expect("a run to its end");
+    let kept =
+        run(&scenario, Seed(7), RunOptions { keep_lines: usize::MAX, ..RunOptions::default() }).expect("a world");
+    assert_eq!(report.trace_hash, kept.trace_hash, "looking on changes nothing");
+    assert_eq!(lines, kept.lines.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let (report, part) = watched(Duration::from_millis(500));
+    assert!(report.is_none() && !part.is_empty() && part.len() < lines.len() && lines.starts_with(&part));
 }
 
 #[test]
@@ -139,7 +174,7 @@ fn the_canary_is_reported_with_its_property_its_transaction_and_its_key() {
 #[test]
 fn lines_are_kept_when_they_are_asked_for() {
     let scenario = Scenario::read("test.toml", CALM).unwrap();
-    let report = run(&scenario, Seed(1), RunOptions { keep_lines: 500, keep_history: true }).unwrap();
+    let report = run(&scenario, Seed(1), RunOptions { keep_lines: 500, keep_history: true, words: false }).unwrap();
     assert_eq!(report.lines.len(), 500);
     assert!(report.lines.iter().any(|line| line.process == "server-1" && line.what.contains("shard")));
     let history = report.history.map(|history| history.events.len()).unwrap_or_default();

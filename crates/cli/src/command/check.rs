@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use timestone_workload::check::{Promise, Verdict, check_bank, check_list_append, check_register};
+use timestone_workload::check::{AnomalyKind, Promise, Verdict, check_bank, check_list_append, check_register};
 use timestone_workload::history::{self, History, MicroOp, Seen};
 
 use crate::failure::Failure;
@@ -98,7 +98,15 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
         return Ok(());
     }
     let count = verdict.anomalies.len() + verdict.unreported;
-    Err(Failure::failed(format!("{name} has {count} anomal{}", if count == 1 { "y" } else { "ies" })))
+    // Balances are written again and again: judged as registers, a bank is full of them.
+    let guessed = args.workload.is_none() && workload == Workload::Register;
+    let twice = verdict.anomalies.iter().any(|anomaly| anomaly.kind == AnomalyKind::Duplicate);
+    let hint = if guessed && twice {
+        "; values were written twice: if they are a bank's balances, add --workload bank, --accounts and --total"
+    } else {
+        ""
+    };
+    Err(Failure::failed(format!("{name} has {count} anomal{}{hint}", if count == 1 { "y" } else { "ies" })))
 }
 
 fn read(args: &CheckArgs) -> Result<String, Failure> {

@@ -4,7 +4,8 @@
 //!   scenario (by name or file) ─► seeds ─► sim::run, on as many threads as wanted ─► sums ─► table or JSON; exit code 1 on a finding
 //!                                              └── a seed that fails ─► once more with words ─► its trace in a file
 //! ```
-//! Equal seeds give equal runs, so that a failing one is replayed by its number. `--step` shows what happened in one run.
+//! Equal seeds give equal runs, so that a failing one is replayed by its number. `--step` shows what happened in one run. A signal
+//! ends the seeds under way: what the others came to is told all the same.
 
 mod scenarios;
 mod step;
@@ -12,22 +13,28 @@ mod sums;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write, stderr};
-use std::path::PathBuf;
-use std::sync::Mutex;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use timestone_sim::{RunOptions, RunReport, Scenario, Seed, run as simulate};
-use timestone_workload::history;
+use clap::builder::RangedU64ValueParser;
+use indicatif::ProgressBar;
+use timestone_sim::{RunOptions, RunReport, Scenario, Seed, Span, TraceLine, Watch, run as simulate, watch};
+use timestone_workload::history::{self, History};
 
 use crate::bench::progress;
 use crate::failure::Failure;
 use crate::output::{Format, write_json, write_line};
+use crate::signals::Interrupt;
 use sums::Sums;
 
 /// Lines that the trace of a failing seed keeps: the last ones.
 const TRACE_LINES: usize = 200_000;
+/// How often the progress bar tells how far a seed is.
+const TELL_EVERY: Duration = Duration::from_millis(200);
 
 /// Flags of `timestone sim`.
 #[derive(Args, Debug)]
@@ -35,7 +42,9 @@ const TRACE_LINES: usize = 200_000;
 Examples:
   timestone sim --scenario bank --seeds 100
   timestone sim --minutes 60                        the swarm: everything drawn from the seed
-  timestone sim --scenario list-append --seed 7 --step --transaction 2-14")]
+  timestone sim --scenario list-append --seed 7 --step --transaction 2-14
+  timestone sim --scenario bank --seed 7 --step --server server-1 --from 2s --until 2.5s
+  timestone sim --scenario register --seed 7 --history h.edn && timestone check h.edn")]
 pub(crate) struct SimArgs {
     /// A scenario's name, or a file that describes one
     #[arg(long, default_value = "swarm", value_name = "NAME|FILE")]
@@ -44,22 +53,22 @@ pub(crate) struct SimArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many seeds to run, one after another from the first [default: 1]
-    #[arg(long, value_name = "N", conflicts_with = "minutes")]
+    #[arg(long, value_name = "N", conflicts_with = "minutes", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     seeds: Option<u64>,
     /// Run seeds until so much virtual time has passed in them
-    #[arg(long, value_name = "M")]
+    #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = minutes)]
     minutes: Option<f64>,
     /// Seeds run at once
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    jobs: usize,
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..=256))]
+    jobs: u64,
     /// Write the history of a single seed to this file, as Jepsen's EDN
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "minutes"])]
     history: Option<PathBuf>,
     /// The folder for traces of failing seeds
     #[arg(long, default_value = ".", value_name = "FOLDER")]
     traces: PathBuf,
-    /// Step through a single seed: what happened, in which stage, which message
-    #[arg(long)]
+    /// Step through a single seed as it runs: what happened, in which stage, which message
+    #[arg(long, conflicts_with_all = ["seeds", "minutes", "jobs", "history"])]
     step: bool,
     /// Step: only what concerns this transaction, such as 2-14
     #[arg(long, value_name = "TXN", requires = "step")]
@@ -70,6 +79,12 @@ pub(crate) struct SimArgs {
     /// Step: only what happened in this process, such as server-1
     #[arg(long, value_name = "PROCESS", requires = "step")]
     server: Option<String>,
+    /// Step: only from this virtual time on, such as 2.5s
+    #[arg(long, value_name = "TIME", requires = "step")]
+    from: Option<Span>,
+    /// Step: only up to this virtual time; the run ends there
+    #[arg(long, value_name = "TIME", requires = "step")]
+    until: Option<Span>,
     /// List the scenarios that have names
     #[arg(long)]
     list: bool,
@@ -88,16 +103,26 @@ pub(crate) fn run(args: &SimArgs, format: Format) -> Result<(), Failure> {
         let _ = writeln!(stderr(), "an assertion failed at {place}: {what}");
     }));
     if args.step {
-        return step::run(args, &scenario);
+        return step::run(args, &scenario, format);
     }
-    if args.history.is_some() && (args.minutes.is_some() || args.seeds.is_some_and(|seeds| seeds != 1)) {
-        return Err(Failure::usage("--history writes the history of one seed; give it with --seed alone"));
-    }
-    let sums = run_all(args, &scenario)?;
+    let interrupt = Interrupt::register()?;
+    let batch = Batch::new(args, &scenario, &interrupt)?;
+    let sums = batch.run()?;
+    let interrupted = interrupt.has_come();
     if format == Format::Json {
-        write_json(&sums.json(&scenario.name))?;
+        let mut said = sums.json(&scenario.name);
+        if interrupted && let Some(object) = said.as_object_mut() {
+            object.insert("interrupted".to_owned(), true.into());
+        }
+        write_json(&said)?;
     } else {
         write_line(&sums.table())?;
+        if let Some(judge) = batch.judge() {
+            write_line(&judge)?;
+        }
+    }
+    if interrupted {
+        return Err(Failure::interrupted(format!("interrupted after {}", seeds_of(sums.seeds))));
     }
     match sums.failed.len() {
         0 => Ok(()),
@@ -106,106 +131,204 @@ pub(crate) fn run(args: &SimArgs, format: Format) -> Result<(), Failure> {
     }
 }
 
+fn seeds_of(count: u64) -> String {
+    if count == 1 { "1 seed".to_owned() } else { format!("{count} seeds") }
+}
+
 fn world_failed(error: &timestone_sim::SimError) -> Failure {
     Failure::failed(error.to_string())
 }
 
-fn run_all(args: &SimArgs, scenario: &Scenario) -> Result<Sums, Failure> {
-    let seeds = match (args.seeds, args.minutes) {
-        (_, Some(_)) => u64::MAX,
-        (seeds, None) => seeds.unwrap_or(1),
-    };
-    let enough = args.minutes.map_or(f64::INFINITY, |minutes| minutes * 60.0);
-    let length = args.minutes.map_or(seeds, |minutes| (minutes * 60.0) as u64);
-    let bar = progress::bar(length, "{wide_bar} {msg}");
-    let sums = Mutex::new(Sums::new());
-    let first_failure: Mutex<Option<Failure>> = Mutex::new(None);
-    let (next, over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let work = || {
-        while !over.load(Ordering::Relaxed) {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= seeds {
-                break;
-            }
-            let seed = args.seed.wrapping_add(number);
-            let begin = Instant::now();
-            let ran = one(args, scenario, seed);
-            let Ok(mut sums) = sums.lock() else { break };
-            match ran {
-                Ok((report, trace)) => {
-                    sums.add(&report, begin.elapsed());
-                    if !report.is_right() {
-                        let said = tell(scenario, &report, trace.as_deref());
-                        bar.suspend(|| drop(writeln!(stderr(), "{said}")));
-                    }
-                    let position = if args.minutes.is_some() { sums.virtual_seconds() as u64 } else { sums.seeds };
-                    bar.set_position(position.min(length));
-                    bar.set_message(sums.line());
-                    if sums.virtual_seconds() >= enough {
-                        over.store(true, Ordering::Relaxed);
-                    }
-                }
-                Err(failure) => {
-                    over.store(true, Ordering::Relaxed);
-                    if let Ok(mut first) = first_failure.lock() {
-                        first.get_or_insert(failure);
-                    }
-                }
-            }
-        }
-    };
-    std::thread::scope(|threads| {
-        for _ in 1..args.jobs.clamp(1, 256) {
-            threads.spawn(work);
-        }
-        work();
-    });
-    bar.finish_and_clear();
-    if let Ok(Some(failure)) = first_failure.into_inner() {
-        return Err(failure);
-    }
-    sums.into_inner().map_err(|_| Failure::failed("a thread of the simulator ended early"))
+/// Reads how many virtual minutes are wanted.
+fn minutes(text: &str) -> Result<f64, String> {
+    let wanted: Option<f64> = text.parse().ok().filter(|minutes: &f64| minutes.is_finite() && *minutes > 0.0);
+    wanted.ok_or_else(|| "it is a number of minutes above zero, such as 60 or 0.5".to_owned())
 }
 
-/// Runs one seed; a failing one once more, for its trace.
-fn one(args: &SimArgs, scenario: &Scenario, seed: u64) -> Result<(RunReport, Option<PathBuf>), Failure> {
-    let options = RunOptions { keep_lines: 0, keep_history: args.history.is_some() };
-    let report = simulate(scenario, Seed(seed), options).map_err(|error| world_failed(&error))?;
-    if let (Some(file), Some(history)) = (&args.history, &report.history) {
-        let failed = |error: String| Failure::failed(format!("could not write {}: {error}", file.display()));
-        let mut out = BufWriter::new(File::create(file).map_err(|error| failed(error.to_string()))?);
-        history::write(history, &mut out).map_err(|error| failed(error.to_string()))?;
-        out.flush().map_err(|error| failed(error.to_string()))?;
+/// The seeds that are asked for, and what they have come to so far.
+struct Batch<'a> {
+    args: &'a SimArgs,
+    scenario: &'a Scenario,
+    interrupt: &'a Interrupt,
+    /// How many seeds at the most, and after how many virtual seconds no other one is begun.
+    seeds: u64,
+    enough: f64,
+    next: AtomicU64,
+    over: AtomicBool,
+    /// Opened before anything runs: nobody waits for a history that cannot be written.
+    history: Option<Mutex<File>>,
+    judged: Mutex<Option<String>>,
+    bar: ProgressBar,
+    sums: Mutex<Sums>,
+    first_failure: Mutex<Option<Failure>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Batch<'a> {
+    fn new(args: &'a SimArgs, scenario: &'a Scenario, interrupt: &'a Interrupt) -> Result<Self, Failure> {
+        let history = match &args.history {
+            Some(file) => Some(Mutex::new(File::create(file).map_err(|error| not_written(file, &error))?)),
+            None => None,
+        };
+        let seeds = args.seeds.unwrap_or(if args.minutes.is_some() { u64::MAX } else { 1 });
+        Ok(Self {
+            args,
+            scenario,
+            interrupt,
+            seeds,
+            enough: args.minutes.map_or(f64::INFINITY, |minutes| minutes * 60.0),
+            next: AtomicU64::new(0),
+            over: AtomicBool::new(false),
+            history,
+            judged: Mutex::new(None),
+            bar: progress::bar(args.minutes.map_or(seeds, |minutes| (minutes * 60.0) as u64), "{wide_bar} {msg}"),
+            sums: Mutex::new(Sums::new()),
+            first_failure: Mutex::new(None),
+        })
     }
-    if report.is_right() {
-        return Ok((report, None));
+
+    /// Runs seeds on as many threads as wanted, until there are enough, one could not be run, or a signal comes.
+    fn run(&self) -> Result<Sums, Failure> {
+        std::thread::scope(|threads| {
+            for _ in 1..self.args.jobs {
+                threads.spawn(|| self.work());
+            }
+            self.work();
+        });
+        self.bar.finish_and_clear();
+        match lock(&self.first_failure).take() {
+            Some(failure) => Err(failure),
+            None => Ok(std::mem::replace(&mut *lock(&self.sums), Sums::new())),
+        }
     }
-    let options = RunOptions { keep_lines: TRACE_LINES, keep_history: false };
-    let again = simulate(scenario, Seed(seed), options).map_err(|error| world_failed(&error))?;
-    let file = args.traces.join(format!("sim-{}-{seed}.trace", scenario.name));
-    let mut text = String::new();
-    for line in &again.lines {
-        text.push_str(&line.to_string());
-        text.push('\n');
+
+    fn work(&self) {
+        while !self.over.load(Ordering::Relaxed) && !self.interrupt.has_come() {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.seeds {
+                break;
+            }
+            let begin = Instant::now();
+            match self.one(self.args.seed.wrapping_add(number)) {
+                Ok(Some((report, trace))) => self.add(&report, trace.as_deref(), begin.elapsed()),
+                Ok(None) => break,
+                Err(failure) => {
+                    self.over.store(true, Ordering::Relaxed);
+                    lock(&self.first_failure).get_or_insert(failure);
+                }
+            }
+        }
     }
-    for finding in &again.findings {
-        text.push_str(&format!("{}: {}\n", finding.property, finding.detail));
+
+    fn add(&self, report: &RunReport, trace: Option<&Path>, took: Duration) {
+        let mut sums = lock(&self.sums);
+        sums.add(report, took);
+        if !report.is_right() {
+            let said = tell(&self.args.scenario, report, trace);
+            self.bar.suspend(|| drop(writeln!(stderr(), "{said}")));
+        }
+        let position = if self.args.minutes.is_some() { sums.virtual_seconds() as u64 } else { sums.seeds };
+        self.bar.set_position(position.min(self.bar.length().unwrap_or(u64::MAX)));
+        self.bar.set_message(sums.line());
+        if sums.virtual_seconds() >= self.enough {
+            self.over.store(true, Ordering::Relaxed);
+        }
     }
-    let written = fs::create_dir_all(&args.traces).and_then(|()| fs::write(&file, text));
-    written.map_err(|error| Failure::failed(format!("could not write the trace {}: {error}", file.display())))?;
-    Ok((report, Some(file)))
+
+    /// Runs one seed; a failing one once more, for its trace. Nothing, when a signal came before it was through.
+    fn one(&self, seed: u64) -> Result<Option<(RunReport, Option<PathBuf>)>, Failure> {
+        let options = RunOptions { keep_history: self.history.is_some(), ..RunOptions::default() };
+        let mut observer = Observer { batch: self, seed, told: Instant::now() };
+        let ran = watch(self.scenario, Seed(seed), options, &mut observer).map_err(|error| world_failed(&error))?;
+        let Some(report) = ran else { return Ok(None) };
+        if let (Some(file), Some(history)) = (&self.history, &report.history) {
+            self.write_history(&lock(file), history)?;
+            *lock(&self.judged) = report.judge.map(|judge| judge.to_string());
+        }
+        if report.is_right() {
+            return Ok(Some((report, None)));
+        }
+        let trace = self.write_trace(seed)?;
+        Ok(Some((report, Some(trace))))
+    }
+
+    fn write_history(&self, file: &File, history: &History) -> Result<(), Failure> {
+        let failed = |error: &dyn std::fmt::Display| {
+            not_written(self.args.history.as_deref().unwrap_or(Path::new("the history")), error)
+        };
+        let mut out = BufWriter::new(file);
+        history::write(history, &mut out).map_err(|error| failed(&error))?;
+        out.flush().map_err(|error| failed(&error))
+    }
+
+    fn write_trace(&self, seed: u64) -> Result<PathBuf, Failure> {
+        let options = RunOptions { keep_lines: TRACE_LINES, ..RunOptions::default() };
+        let again = simulate(self.scenario, Seed(seed), options).map_err(|error| world_failed(&error))?;
+        // A name from a file may have anything in it.
+        let name: String =
+            self.scenario.name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
+        let file = self.args.traces.join(format!("sim-{name}-{seed}.trace"));
+        let mut text = String::new();
+        for line in &again.lines {
+            text.push_str(&line.to_string());
+            text.push('\n');
+        }
+        for finding in &again.findings {
+            text.push_str(&format!("{}: {}\n", finding.property, finding.detail));
+        }
+        let written = fs::create_dir_all(&self.args.traces).and_then(|()| fs::write(&file, text));
+        written.map_err(|error| not_written(&file, &error))?;
+        Ok(file)
+    }
+
+    /// How the history that was written is judged.
+    fn judge(&self) -> Option<String> {
+        let file = self.args.history.as_ref()?.display();
+        Some(match lock(&self.judged).as_ref() {
+            Some(flags) => format!("history       {file}; judge it by: timestone check {file} {flags}"),
+            None => format!("history       {file}; no checker knows this workload's histories"),
+        })
+    }
+}
+
+fn not_written(file: &Path, error: &dyn std::fmt::Display) -> Failure {
+    Failure::failed(format!("could not write {}: {error}", file.display()))
+}
+
+/// Tells how far a seed is, and ends it when a signal comes.
+struct Observer<'a> {
+    batch: &'a Batch<'a>,
+    seed: u64,
+    told: Instant,
+}
+
+impl Watch for Observer<'_> {
+    fn look(&mut self, now: Duration, _: &[TraceLine]) -> ControlFlow<()> {
+        if self.batch.interrupt.has_come() {
+            return ControlFlow::Break(());
+        }
+        if self.told.elapsed() >= TELL_EVERY {
+            self.told = Instant::now();
+            let line = lock(&self.batch.sums).line();
+            self.batch.bar.set_message(format!("{line}; seed {} at {:.0} s", self.seed, now.as_secs_f64()));
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 /// What a failing seed says of itself.
-fn tell(scenario: &Scenario, report: &RunReport, trace: Option<&std::path::Path>) -> String {
-    let (seed, name) = (report.seed.0, &scenario.name);
-    let mut said = format!("seed {seed} of scenario {name} failed:");
+fn tell(scenario: &str, report: &RunReport, trace: Option<&Path>) -> String {
+    let seed = report.seed.0;
+    let mut said = format!("seed {seed} of scenario {scenario} failed:");
     for finding in &report.findings {
         said.push_str(&format!("\n  {}: {}", finding.property, finding.detail));
     }
     if let Some(file) = trace {
         said.push_str(&format!("\n  its trace: {}", file.display()));
     }
-    said.push_str(&format!("\n  again, step by step: timestone sim --scenario {name} --seed {seed} --step"));
+    said.push_str(&format!("\n  again, step by step: timestone sim --scenario {scenario} --seed {seed} --step"));
     said
 }

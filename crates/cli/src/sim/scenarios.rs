@@ -45,6 +45,8 @@ fn read(file: &str) -> Result<String, Failure> {
                 names.join(", ")
             ))
         }
+        io::ErrorKind::InvalidData => Failure::usage(format!("{file} is no text; a scenario is a TOML file in UTF-8")),
+        io::ErrorKind::IsADirectory => Failure::usage(format!("{file} is a folder; name a file in it")),
         _ => Failure::failed(format!("could not read the scenario {file}: {error}")),
     })
 }

@@ -1,13 +1,12 @@
 //! The client against a small server over real sockets: greeting, calls from threads and tasks, retries, losses, errors.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+#[path = "../../../../tests/block_on.rs"]
+mod block_on;
 mod fake;
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use timestone_client::{
@@ -15,27 +14,8 @@ use timestone_client::{
     blocking, connect,
 };
 
+use block_on::block_on;
 use fake::Server;
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-/// The smallest executor: any will do.
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
 
 fn count(value: Option<timestone_client::Value>) -> u64 {
     value.map_or(0, |value| u64::from_le_bytes(value[..].try_into().unwrap()))

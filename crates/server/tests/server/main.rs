@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod admission;
+#[path = "../../../../tests/block_on.rs"]
+mod block_on;
 mod cluster;
 mod running;
 mod scan;

@@ -1,33 +1,11 @@
 //! Scans, over TCP and in process: everything of one snapshot, once.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 
 use timestone_client::{KeyspaceOptions, ScanOptions, blocking};
 
+use crate::block_on::block_on;
 use crate::running::{Running, config};
-
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
-    loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => std::thread::park(),
-        }
-    }
-}
 
 fn all(db: &blocking::Db, options: &ScanOptions) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut found = BTreeMap::new();
