@@ -229,3 +229,23 @@ impl Listener {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::sockopt;
+
+    use super::*;
+
+    #[test]
+    fn the_operating_system_looks_after_connections_that_are_silent() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = Tcp.connect(listener.local_addr().unwrap()).unwrap();
+        let Stream::Tcp(socket) = &stream else { unreachable!("it is the system's") };
+        assert!(!sockopt::socket_keepalive(socket).unwrap());
+        stream.keep_alive().unwrap();
+        assert!(sockopt::socket_keepalive(socket).unwrap());
+        assert_eq!(sockopt::tcp_keepidle(socket).unwrap(), KEEPALIVE_IDLE);
+        assert_eq!(sockopt::tcp_keepintvl(socket).unwrap(), KEEPALIVE_INTERVAL);
+        assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), KEEPALIVE_PROBES);
+    }
+}
