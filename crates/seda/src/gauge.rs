@@ -26,37 +26,61 @@ impl Default for AdmissionLimit {
 }
 
 /// What is admitted to one stage and not yet released. Exceeded by at most one parcel per net stage.
-#[derive(Debug, Default)]
+///
+/// Whether it counts is decided when it is made, so that what was admitted is what is released; its limit may change at any time, and
+/// holds for what comes from then on.
+#[derive(Debug)]
 pub struct Gauge {
-    limit: AdmissionLimit,
+    counts: bool,
+    most_requests: AtomicU64,
+    most_bytes: AtomicU64,
     requests: AtomicU64,
     bytes: AtomicU64,
+}
+
+impl Default for Gauge {
+    fn default() -> Self {
+        Self::new(AdmissionLimit::NONE)
+    }
 }
 
 impl Gauge {
     /// A gauge with this limit.
     #[must_use]
     pub fn new(limit: AdmissionLimit) -> Self {
-        Self { limit, requests: AtomicU64::new(0), bytes: AtomicU64::new(0) }
+        Self {
+            counts: limit != AdmissionLimit::NONE,
+            most_requests: AtomicU64::new(limit.requests),
+            most_bytes: AtomicU64::new(limit.bytes),
+            requests: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Changes the limit, for servers whose memory becomes scarce or plentiful. What is admitted already stays. A gauge that was made
+    /// without a limit counts nothing, and goes on so.
+    pub fn set_limit(&self, limit: AdmissionLimit) {
+        self.most_requests.store(limit.requests, Ordering::Relaxed);
+        self.most_bytes.store(limit.bytes, Ordering::Relaxed);
     }
 
     /// Whether anything is counted here.
     #[must_use]
-    pub fn is_limited(&self) -> bool {
-        self.limit != AdmissionLimit::NONE
+    pub const fn is_limited(&self) -> bool {
+        self.counts
     }
 
     /// Whether more may be admitted now.
     #[must_use]
     pub fn has_room(&self) -> bool {
-        !self.is_limited()
-            || (self.requests.load(Ordering::Relaxed) < self.limit.requests
-                && self.bytes.load(Ordering::Relaxed) < self.limit.bytes)
+        !self.counts
+            || (self.requests.load(Ordering::Relaxed) < self.most_requests.load(Ordering::Relaxed)
+                && self.bytes.load(Ordering::Relaxed) < self.most_bytes.load(Ordering::Relaxed))
     }
 
     /// Counts what is handed to the stage.
     pub fn admit(&self, requests: u64, bytes: u64) {
-        if self.is_limited() {
+        if self.counts {
             self.requests.fetch_add(requests, Ordering::Relaxed);
             self.bytes.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -64,7 +88,7 @@ impl Gauge {
 
     /// Counts what the stage has finished with; the same numbers as were admitted.
     pub fn release(&self, requests: u64, bytes: u64) {
-        if self.is_limited() {
+        if self.counts {
             let before = self.requests.fetch_sub(requests, Ordering::Relaxed);
             debug_assert!(before >= requests, "released {requests} requests of {before}");
             let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
@@ -102,6 +126,24 @@ mod tests {
         gauge.release(1, 95);
         assert!(gauge.has_room());
         assert_eq!((gauge.requests(), gauge.bytes()), (1, 10));
+    }
+
+    #[test]
+    fn a_limit_that_shrinks_refuses_what_comes_next_and_one_that_grows_lets_it_in() {
+        let gauge = Gauge::new(AdmissionLimit { requests: 10, bytes: 100 });
+        gauge.admit(3, 30);
+        gauge.set_limit(AdmissionLimit { requests: 2, bytes: 100 });
+        assert!(!gauge.has_room());
+        gauge.release(2, 20);
+        assert!(gauge.has_room(), "one of two");
+        gauge.set_limit(AdmissionLimit { requests: 2, bytes: 5 });
+        assert!(!gauge.has_room());
+        gauge.set_limit(AdmissionLimit::NONE);
+        gauge.admit(50, 500);
+        assert!(gauge.has_room() && gauge.requests() == 51, "it counts on");
+        let uncounted = Gauge::default();
+        uncounted.set_limit(AdmissionLimit { requests: 0, bytes: 0 });
+        assert!(uncounted.has_room());
     }
 
     #[test]

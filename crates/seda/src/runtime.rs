@@ -226,6 +226,13 @@ impl<E: Send + 'static> Handle<E> {
         Injector { shared: Arc::clone(&self.shared) }
     }
 
+    /// Changes what may be admitted to a stage that was started with a limit.
+    pub fn set_admission(&self, stage: StageId, limit: AdmissionLimit) {
+        if let Some(stage) = self.shared.stages.get(stage.index()) {
+            stage.gauge.set_limit(limit);
+        }
+    }
+
     /// What all stages and threads have done so far.
     #[must_use]
     pub fn metrics(&self) -> RuntimeSnapshot {

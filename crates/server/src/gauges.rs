@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::OnceLock;
 
 use timestone_store::StoreStats;
-use timestone_txn::participant::Vote;
+use timestone_txn::participant::{Stats, Vote};
 use timestone_types::{AbortKind, ShardId, Timestamp};
 use timestone_wal::LogStats;
 use timestone_wire::Kind;
@@ -60,8 +60,18 @@ pub(crate) struct ShardGauges {
     pub(crate) watermark: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) prepared: AtomicU64,
+    /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes otherwise.
+    pub(crate) cache_wish: AtomicU64,
+    tables: [AtomicU64; TABLE_FIGURES.len()],
     store: [AtomicU64; STORE_FIGURES.len()],
 }
+
+/// The cache has the size that the shard was started with.
+pub(crate) const AS_CONFIGURED: u64 = u64::MAX;
+
+/// The names of the figures of a participant's tables, in entries.
+pub(crate) const TABLE_FIGURES: [&str; 6] =
+    ["marks", "in_flight_transactions", "kept_outcomes", "waiting_requests", "known_clients", "resolving_transactions"];
 
 /// The names of a store's figures; units last.
 pub(crate) const STORE_FIGURES: [&str; 17] = [
@@ -122,6 +132,8 @@ impl ShardGauges {
             watermark: AtomicU64::default(),
             requests: AtomicU64::default(),
             prepared: AtomicU64::default(),
+            cache_wish: AtomicU64::new(AS_CONFIGURED),
+            tables: Default::default(),
             store: Default::default(),
         }
     }
@@ -152,6 +164,19 @@ impl ShardGauges {
             Vote::Later(_) => bump(&self.votes_later),
             Vote::No(reason) => bump(&self.votes_no[reason.kind as usize - 1]),
         }
+    }
+
+    /// The sizes of the participant's tables.
+    pub(crate) fn publish_tables(&self, stats: &Stats) {
+        let sizes = [stats.marks, stats.in_flight, stats.kept, stats.waiting, stats.clients, stats.resolving];
+        for (slot, size) in self.tables.iter().zip(sizes) {
+            slot.store(size as u64, Relaxed);
+        }
+    }
+
+    /// The sizes of the participant's tables as last published, in entries.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        TABLE_FIGURES.into_iter().zip(self.tables.iter().map(|value| value.load(Relaxed)))
     }
 
     pub(crate) fn publish(&self, stats: &StoreStats, watermark: Timestamp, requests: usize, prepared: usize) {

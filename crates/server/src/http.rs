@@ -196,6 +196,13 @@ fn shards(page: &mut Page, observed: &Observed) {
     );
     let prepared = observed.shards.iter().map(|shard| (label(shard), shard.prepared.load(Relaxed) as f64));
     page.family("timestone_prepared_transactions", "gauge", "Transactions promised and not yet applied.", prepared);
+    for name in crate::gauges::TABLE_FIGURES {
+        let samples = observed.shards.iter().map(|shard| {
+            let value = shard.tables().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);
+            (label(shard), value as f64)
+        });
+        page.family(&format!("timestone_shard_{name}"), "gauge", "Entries of a table of the shard's.", samples);
+    }
     for name in crate::gauges::STORE_FIGURES {
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
         let samples = observed.shards.iter().map(|shard| {

@@ -36,5 +36,5 @@ pub use event::{Event, LogAppend};
 pub use node::{JoinStep, Joining, Registration};
 pub use premises::Premises;
 pub use running::{Addresses, Server};
-pub use stages::{ServerStages, ShardFigures, joining};
+pub use stages::{Caches, ServerStages, ShardFigures, joining};
 pub use timestone_wal::DeviceKind;

@@ -47,11 +47,21 @@ pub enum Bug {
     LostPromise,
     /// Connections that are silent are never given up.
     NeverRedials,
+    /// A commit that should wait for the clocks is acknowledged without the wait.
+    NoExternalWait,
+    /// Versions that nobody may read any more are never given up.
+    DeadVersions,
+    /// Outcomes of decided transactions are never forgotten.
+    HoardedOutcomes,
+    /// Clients that are gone are never forgotten.
+    HoardedClients,
+    /// A shard never tells its log what it no longer needs.
+    HoardedLog,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 24] = [
         Self::NoStep3,
         Self::ForgottenReadBound,
         Self::EarlyAcknowledgement,
@@ -71,10 +81,16 @@ impl Bug {
         Self::EarlyRelease,
         Self::LostPromise,
         Self::NeverRedials,
+        Self::NoExternalWait,
+        Self::DeadVersions,
+        Self::HoardedOutcomes,
+        Self::HoardedClients,
+        Self::HoardedLog,
     ];
 }
 
 std::thread_local! {
+    static HOARDS_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
 }
 
@@ -98,9 +114,15 @@ pub(crate) fn puts_still_wait() -> bool {
     turn != 0
 }
 
+/// Whether shards never release what their log holds.
+pub(crate) fn hoards_log() -> bool {
+    HOARDS_LOG.get()
+}
+
 /// Plants a bug on this thread, instead of the one that is planted there; `None` ends that.
 pub fn plant(bug: Option<Bug>) {
     let is = |one| bug == Some(one);
+    HOARDS_LOG.set(is(Bug::HoardedLog));
     timestone_txn::plant(bug.map(|_| timestone_txn::PlantedBugs {
         skip_step_3: is(Bug::NoStep3),
         forget_read_bound: is(Bug::ForgottenReadBound),
@@ -116,6 +138,9 @@ pub fn plant(bug: Option<Bug>) {
         answer_without_freezing: is(Bug::NoFreeze),
         free_before_applied: is(Bug::EarlyRelease),
         recover_without_prepared: is(Bug::LostPromise),
+        skip_external_wait: is(Bug::NoExternalWait),
+        hoard_outcomes: is(Bug::HoardedOutcomes),
+        hoard_clients: is(Bug::HoardedClients),
         ..timestone_txn::PlantedBugs::default()
     }));
     timestone_wal::planted::plant(timestone_wal::planted::PlantedBugs {
@@ -124,6 +149,7 @@ pub fn plant(bug: Option<Bug>) {
     });
     timestone_store::planted::plant(timestone_store::planted::PlantedBugs {
         drop_tombstones_early: is(Bug::EarlyTombstone),
+        keep_dead_versions: is(Bug::DeadVersions),
     });
     timestone_session::planted::plant(timestone_session::planted::PlantedBugs {
         ignore_oldest_session: is(Bug::IgnoredSession),

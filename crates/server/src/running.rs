@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
-use timestone_seda::{Handle, Injector, Runtime};
+use timestone_seda::{AdmissionLimit, Handle, Injector, Runtime, StageId};
+use timestone_types::ShardId;
 
 use crate::assembly::{Assembled, Guest, GuestSeat, Observed, assemble};
 use crate::config::ServerConfig;
@@ -15,6 +16,7 @@ use crate::error::ServerError;
 use crate::event::Event;
 use crate::http::HttpServer;
 use crate::limits::SHUTDOWN_TIMEOUT;
+use crate::stages::Caches;
 
 /// Where a server listens, with the ports that it really got.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,6 +49,7 @@ pub struct Server {
     addresses: Addresses,
     observed: Arc<Observed>,
     guests: Vec<GuestSeat>,
+    shard_stages: Vec<(ShardId, StageId)>,
 }
 
 impl fmt::Debug for Server {
@@ -76,7 +79,8 @@ impl Server {
     }
 
     fn run(assembled: Assembled) -> Result<Self, ServerError> {
-        let Assembled { stages, layout, runtime, clock, native, resp, http, guests, observed, .. } = assembled;
+        let Assembled { stages, layout, runtime, clock, native, resp, http, guests, shard_stages, observed, .. } =
+            assembled;
         let time = move || clock.now();
         let handle = Runtime::start(stages, layout, time, runtime).map_err(ServerError::part)?;
         let http = match http {
@@ -85,13 +89,26 @@ impl Server {
         };
         let addresses = Addresses { native, resp, http: http.as_ref().map(HttpServer::address) };
         observed.ready.store(true, Relaxed);
-        Ok(Self { handle, http, addresses, observed, guests })
+        Ok(Self { handle, http, addresses, observed, guests, shard_stages })
     }
 
     /// Where it listens.
     #[must_use]
     pub const fn addresses(&self) -> Addresses {
         self.addresses
+    }
+
+    /// A way to change the memory that the record caches may take, while the server runs.
+    #[must_use]
+    pub fn caches(&self) -> Caches {
+        Caches::of(&self.observed)
+    }
+
+    /// Changes how much every shard takes on before it answers "busy".
+    pub fn set_shard_admission(&self, limit: AdmissionLimit) {
+        for &(_, stage) in &self.shard_stages {
+            self.handle.set_admission(stage, limit);
+        }
     }
 
     /// The seats of the owner's stages.

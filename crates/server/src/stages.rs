@@ -18,6 +18,7 @@ use crate::assembly::{Assembled, Observed, assemble_on};
 use crate::config::ServerConfig;
 use crate::error::ServerError;
 use crate::event::Event;
+use crate::gauges::AS_CONFIGURED;
 use crate::node::Joining;
 use crate::premises::Premises;
 
@@ -43,6 +44,8 @@ pub struct ShardFigures {
     pub prepared: u64,
     /// Below it nothing is asked for any more.
     pub watermark: Timestamp,
+    /// Entries of the participant's tables, by name.
+    pub tables: Vec<(&'static str, u64)>,
     /// The store's figures, by name.
     pub store: Vec<(&'static str, u64)>,
 }
@@ -87,6 +90,12 @@ impl ServerStages {
         })
     }
 
+    /// A way to change the memory that the record caches may take, while the stages run.
+    #[must_use]
+    pub fn caches(&self) -> Caches {
+        Caches::of(&self.observed)
+    }
+
     /// A way to look at the shards' figures while the stages run.
     pub fn figures(&self) -> impl Fn() -> Vec<ShardFigures> + use<> {
         let observed = Arc::clone(&self.observed);
@@ -96,10 +105,39 @@ impl ServerStages {
                 requests: gauges.requests.load(Relaxed),
                 prepared: gauges.prepared.load(Relaxed),
                 watermark: Timestamp::from_nanos(gauges.watermark.load(Relaxed)),
+                tables: gauges.tables().collect(),
                 store: gauges.store().collect(),
             });
             figures.collect()
         }
+    }
+}
+
+/// The record caches of a server's shards.
+#[derive(Clone)]
+pub struct Caches {
+    observed: Arc<Observed>,
+}
+
+impl Caches {
+    pub(crate) fn of(observed: &Arc<Observed>) -> Self {
+        Self { observed: Arc::clone(observed) }
+    }
+
+    /// Gives all caches together so many bytes, as [`ServerConfig::cache_bytes`] does at the start. Each shard follows when it publishes its
+    /// figures next, within [`crate::limits::PUBLISH_INTERVAL`] when it is busy; its cache starts empty.
+    pub fn resize(&self, bytes: u64) {
+        let count = (self.observed.shards.len() as u64).max(1);
+        for shard in &self.observed.shards {
+            // The largest number is no size but the absence of a wish.
+            shard.cache_wish.store((bytes / count).min(AS_CONFIGURED - 1), Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Caches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Caches").field("shards", &self.observed.shards.len()).finish_non_exhaustive()
     }
 }
 

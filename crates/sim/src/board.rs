@@ -10,7 +10,7 @@ use std::time::Duration;
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
 use timestone_workload::history::{Event, EventKind, History, MicroOp, Process, Seen};
-use timestone_workload::{Generator, KeyIndex, TxnPlan, WorkloadError, WorkloadSpec};
+use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec};
 
 use crate::clock::TrueTime;
 use crate::seed::{Dice, Seed};
@@ -34,6 +34,11 @@ impl Work {
         match self {
             Self::Plans(spec) | Self::Ring { spec, .. } => spec,
         }
+    }
+
+    /// Whether values are a workload's fillings, each led by the number of its write: what was read is checked as registers are.
+    pub(crate) fn is_numbered(&self) -> bool {
+        matches!(self, Self::Plans(spec) if spec.value_kind() == ValueKind::Opaque)
     }
 }
 
@@ -81,6 +86,10 @@ struct State {
     /// Why an answer cannot be right, whatever the order of things was.
     wrong: Vec<String>,
     last_words: Option<String>,
+    /// Writes of keys once more, attempts included.
+    touched: u64,
+    /// How many numbers writes were given.
+    numbered: i64,
     is_over: bool,
     tasks: usize,
     found: BTreeMap<KeyIndex, Seen>,
@@ -95,6 +104,8 @@ pub(crate) struct Board {
     interval: Duration,
     /// Some appends are acknowledged and never made: whoever checks must find that.
     pub(crate) canary: bool,
+    /// Commits are acknowledged when the clock's error bound has passed.
+    pub(crate) external: bool,
     state: Mutex<State>,
 }
 
@@ -129,11 +140,13 @@ impl Board {
             tally: Tally::default(),
             wrong: Vec::new(),
             last_words: None,
+            touched: 0,
+            numbered: 0,
             is_over: false,
             tasks: 0,
             found: BTreeMap::new(),
         };
-        Ok(Self { truth, work, interval, canary: false, state: Mutex::new(state) })
+        Ok(Self { truth, work, interval, canary: false, external: false, state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -156,10 +169,20 @@ impl Board {
         Some(start.since(now))
     }
 
-    /// The slot's next plan.
+    /// The slot's next plan. Puts of fillings become writes of numbers that no other write carries.
     pub(crate) fn plan(&self, slot: usize, plan: &mut TxnPlan) {
-        if let Some(generator) = &mut self.lock().slots[slot].generator {
-            generator.next(plan);
+        let mut state = self.lock();
+        let State { slots, numbered, .. } = &mut *state;
+        let Some(generator) = &mut slots[slot].generator else { return };
+        generator.next(plan);
+        if !self.work.is_numbered() {
+            return;
+        }
+        for op in &mut plan.ops {
+            if let Op::Put(key) = *op {
+                *numbered += 1;
+                *op = Op::Write { key, value: *numbered };
+            }
         }
     }
 
@@ -202,9 +225,23 @@ impl Board {
         running.map(one).collect()
     }
 
-    /// No more transactions begin.
+    /// No more transactions begin, until [`Board::resume`].
     pub(crate) fn finish(&self) {
         self.lock().is_over = true;
+    }
+
+    /// Sessions may be begun again.
+    pub(crate) fn resume(&self) {
+        self.lock().is_over = false;
+    }
+
+    /// So many keys are about to be written once more.
+    pub(crate) fn touch(&self, keys: usize) {
+        self.lock().touched += keys as u64;
+    }
+
+    pub(crate) fn touched(&self) -> u64 {
+        self.lock().touched
     }
 
     fn at(&self) -> Timestamp {

@@ -1,21 +1,15 @@
-//! What must hold at the end of a run: the histories' verdicts, durability, totals, the ring, rest and bounds.
+//! What must hold at the end of a run: the histories' verdicts, durability, totals, the ring. What must be
+//! at rest by then is in `aftermath.rs`.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use timestone_workload::check::{
-    AnomalyKind, Promise, Verdict, check_bank, check_durability, check_list_append, check_register,
+    AnomalyKind, Promise, Verdict, check_bank, check_durability, check_last_values, check_list_append, check_register,
 };
 use timestone_workload::history::{History, Seen};
 use timestone_workload::{KeyIndex, WorkloadKind};
 
 use crate::board::{Board, Work};
-use crate::world::World;
-
-/// For this long nothing may stir before a world counts as settled.
-pub(crate) const CALM: Duration = Duration::from_millis(500);
-/// Log files beyond those that may wait to be carried forward: the open one, the next one, and one being reclaimed a shard.
-const SPARE_LOG_FILES: u64 = 4;
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +26,20 @@ impl Finding {
     }
 }
 
-/// Checks everything that the history and the end of the data tell; where data was destroyed (`damaged`), only that nothing was made
-/// up. How many transactions were looked at.
-pub(crate) fn all(board: &Board, history: &History, complete: bool, damaged: bool, findings: &mut Vec<Finding>) -> u64 {
+/// What a run can be held to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Checks {
+    /// What is promised about the order of transactions.
+    pub(crate) promise: Promise,
+    /// Whether everything was read back in the end.
+    pub(crate) complete: bool,
+    /// Whether acknowledged data was destroyed: then only that nothing was made up.
+    pub(crate) damaged: bool,
+}
+
+/// Checks everything that the history and the end of the data tell. How many transactions were looked at.
+pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &mut Vec<Finding>) -> u64 {
+    let Checks { promise, complete, damaged } = checks;
     for what in board.all_wrong().into_iter().filter(|_| !damaged) {
         findings.push(Finding::new("answers", what));
     }
@@ -56,19 +61,24 @@ pub(crate) fn all(board: &Board, history: &History, complete: bool, damaged: boo
         }
         Work::Plans(spec) => match spec.kind {
             WorkloadKind::ListAppend => {
-                judge("serializability", check_list_append(history, Promise::Conflicts));
+                judge("serializability", check_list_append(history, promise));
                 if complete {
                     judge("durability and atomicity", check_durability(history, &lists(&found)));
                 }
             }
-            WorkloadKind::Register => judge("serializability", check_register(history, Promise::Conflicts)),
             WorkloadKind::Bank => {
                 judge("totals", check_bank(history, spec.keys, spec.total_balance()));
                 if complete && let Err(what) = total(&found, spec.total_balance()) {
                     findings.push(Finding::new("totals", what));
                 }
             }
-            _ => return board.tally().committed,
+            // Registers, and fillings that are numbered as registers are.
+            _ => {
+                judge("serializability", check_register(history, promise));
+                if complete {
+                    judge("durability", check_last_values(history, &found));
+                }
+            }
         },
     }
     checked
@@ -109,33 +119,4 @@ fn ring(found: &BTreeMap<KeyIndex, Seen>, nodes: u64) -> Result<(), String> {
         }
     }
     Err("in the end, the ring does not come back to its first key".to_owned())
-}
-
-/// What stirs although nobody asks for anything any more.
-pub(crate) fn unsettled(world: &World) -> Vec<String> {
-    let mut open = Vec::new();
-    for (id, figures) in world.figures() {
-        let name = &world.processes[id.0 as usize].name;
-        if figures.prepared > 0 {
-            open.push(format!(
-                "{} transactions are still prepared in shard {} of {name}",
-                figures.prepared, figures.shard
-            ));
-        }
-        if figures.requests > 0 {
-            open.push(format!("{} requests still wait in shard {} of {name}", figures.requests, figures.shard));
-        }
-    }
-    open
-}
-
-/// What is larger than its bound, although nobody writes any more.
-pub(crate) fn oversized(world: &World) -> Vec<String> {
-    let log = &world.config.tuning.log;
-    let files = log.carry_after_files as u64 + SPARE_LOG_FILES + 2 * u64::from(world.config.shards_per_server);
-    let bound = files * log.file_bytes * world.config.threads as u64;
-    let servers = world.processes.iter().filter(|process| process.is_server());
-    let bytes = servers.map(|process| (process.name.clone(), world.log_bytes(process.id)));
-    let over = bytes.filter(|(_, bytes)| *bytes > bound);
-    over.map(|(name, bytes)| format!("the log of {name} takes {bytes} bytes, more than {bound}")).collect()
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use timestone_flash::{Fault as FlashFault, OpKind, PageId};
+use timestone_seda::AdmissionLimit;
 use timestone_seda::simulated::VirtualTime;
 
 use crate::network::{LinkQuality, ProcessId};
@@ -60,6 +61,8 @@ pub enum FaultKind {
     ClockDrift,
     /// A clock stands still.
     ClockStop,
+    /// A server's memory is scarce: its caches shrink, and it takes on a few requests at a time; the others it calls busy.
+    MemoryPressure,
     /// A bit of a flash page flips.
     Rot,
     /// A flash device writes a page somewhere else, and says that all is well.
@@ -69,7 +72,7 @@ pub enum FaultKind {
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 25] = [
+const KINDS: [(FaultKind, &str); 26] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -95,6 +98,7 @@ const KINDS: [(FaultKind, &str); 25] = [
     (FaultKind::Misdirected, "misdirected"),
     (FaultKind::TornWrite, "torn-write"),
     (FaultKind::BlackHole, "black-hole"),
+    (FaultKind::MemoryPressure, "memory-pressure"),
 ];
 
 impl FaultKind {
@@ -114,6 +118,12 @@ impl FaultKind {
     #[must_use]
     pub const fn is_damage(self) -> bool {
         matches!(self, Self::Rot | Self::Misdirected | Self::TornWrite)
+    }
+
+    /// Whether it takes a clock out of the bound that everybody relies on.
+    #[must_use]
+    pub const fn is_of_clocks(self) -> bool {
+        matches!(self, Self::ClockJump | Self::ClockDrift | Self::ClockStop)
     }
 
     /// How long it lasts unless a scenario says otherwise.
@@ -167,6 +177,7 @@ enum Undo {
     Clock(ProcessId),
     Reboot(ProcessId),
     Room(ProcessId),
+    Memory(ProcessId),
 }
 
 /// Injects faults into a world.
@@ -240,6 +251,7 @@ impl Injector {
         world.fabric.set_quality(LinkQuality::default());
         for index in 0..world.processes.len() {
             world.processes[index].clock.repair();
+            world.processes[index].doomed = None;
             let id = world.processes[index].id;
             world.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
             world.start_at(id, world.now());
@@ -274,6 +286,7 @@ impl Injector {
                 world.start_at(id, world.now().after(Duration::from_millis(10)));
             }
             Undo::Room(id) => set_full(world, id, false),
+            Undo::Memory(id) => world.press_memory(id, None),
         }
     }
 
@@ -306,8 +319,14 @@ impl Injector {
         let Some(id) = Self::target(world, dice, wanted) else { return false };
         match kind {
             FaultKind::Kill | FaultKind::ClientKill | FaultKind::PowerCut => {
-                world.kill(id, kind == FaultKind::PowerCut, seed);
-                world.start_at(id, until);
+                let silent = kind == FaultKind::PowerCut;
+                // Half of them between two turns, half of them in the middle of one.
+                if seed.derive("within", 0).dice().chance(0.5) {
+                    world.kill_within_turn(id, silent, seed, until);
+                } else {
+                    world.kill(id, silent, seed);
+                    world.start_at(id, until);
+                }
             }
             FaultKind::RegionLoss => return self.lose_region(world, until, seed, dice),
             FaultKind::Pause | FaultKind::ClientPause => world.pause(id, until),
@@ -357,6 +376,14 @@ impl Injector {
                 world.trace.note(world.now(), id, "has full disks");
                 set_full(world, id, true);
                 self.undo_at(world, length, Undo::Room(id));
+            }
+            FaultKind::MemoryPressure => {
+                let cache_bytes = dice.below(2) * 16 * 1024;
+                let admission = AdmissionLimit { requests: dice.below(5), bytes: 1 << dice.between(8, 16) };
+                let words = format!("its memory is scarce: {cache_bytes} bytes for its caches, {admission:?}");
+                world.trace.note(world.now(), id, &words);
+                world.press_memory(id, Some((cache_bytes, admission)));
+                self.undo_at(world, length, Undo::Memory(id));
             }
             FaultKind::ClockJump => {
                 let most = self.jump.as_nanos() as u64;

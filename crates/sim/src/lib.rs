@@ -14,6 +14,7 @@
 //! What is deliberately absent: a second implementation of anything under test; real time (whoever runs it measures); files.
 //! Source: docs/design/simulator.md.
 
+mod aftermath;
 mod board;
 mod check;
 mod clock;

@@ -86,12 +86,39 @@ impl SimPremises {
 
     /// Cuts the power: what is not synced is lost, kept or torn.
     pub(crate) fn power_cut(&self, seed: Seed) {
+        self.power_cut_after(None, seed);
+    }
+
+    /// How many operations each log disk has been asked for.
+    pub(crate) fn operations(&self) -> Vec<u64> {
+        self.kept().disks.values().map(MemoryDisk::operations).collect()
+    }
+
+    /// The process dies within a turn, in which its devices were asked for what they have not seen yet: of each one's operations a part,
+    /// from the front, is going to reach it when it is dropped.
+    pub(crate) fn cut_submissions(&self, seed: Seed) {
+        for (index, media) in (0u64..).zip(self.kept().media.values()) {
+            media.cut_submissions(seed.derive("submissions", index).0);
+        }
+    }
+
+    /// Cuts the power. `before`: the log disks' operations before the turn in which the process died; a part of those since, from the front,
+    /// was handed in.
+    pub(crate) fn power_cut_after(&self, before: Option<&[u64]>, seed: Seed) {
         let kept = self.kept();
         for (index, media) in (0u64..).zip(kept.media.values()) {
             media.power_cut(seed.derive("flash", index).0);
         }
         for (index, disk) in (0u64..).zip(kept.disks.values()) {
-            disk.crash(seed.derive("log", index).0);
+            let crash = seed.derive("log", index).0;
+            match before.and_then(|before| before.get(index as usize)) {
+                Some(&before) => {
+                    let since = disk.operations().saturating_sub(before);
+                    let handed_in = seed.derive("handed-in", index).dice().below(since + 1);
+                    disk.crash_after(before + handed_in, crash);
+                }
+                None => disk.crash(crash),
+            }
         }
     }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use timestone_client::{ClientStageEvent, Db};
 use timestone_flash::MemoryMedia;
 use timestone_seda::simulated::{Cores, Meter, Observer, SimulatedRuntime, Turn, VirtualTime};
-use timestone_seda::{Readiness, StageId};
-use timestone_server::{Event, ServerConfig, ShardFigures};
+use timestone_seda::{AdmissionLimit, Readiness, StageId};
+use timestone_server::{Caches, Event, ServerConfig, ShardFigures};
 use timestone_wal::device::memory::MemoryDisk;
 
 use crate::clock::SimClock;
@@ -45,8 +45,28 @@ pub(crate) enum Role {
 pub(crate) enum Life {
     Down,
     Joining { runtime: SimulatedRuntime<ClientStageEvent>, outcome: Outcome },
-    Serving { runtime: SimulatedRuntime<Event>, devices: Vec<Device>, figures: Box<dyn Fn() -> Vec<ShardFigures>> },
+    Serving(Box<Serving>),
     Client { runtime: SimulatedRuntime<ClientStageEvent>, db: Db, event_loop: StageId },
+}
+
+/// What a serving server is made of.
+pub(crate) struct Serving {
+    pub(crate) runtime: SimulatedRuntime<Event>,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) figures: Box<dyn Fn() -> Vec<ShardFigures>>,
+    pub(crate) caches: Caches,
+    /// What may be admitted to which stage when memory is not scarce.
+    pub(crate) admission: Vec<(StageId, AdmissionLimit)>,
+}
+
+/// A death that comes in the middle of the next turn's system calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doom {
+    /// The machine goes as well: nobody is told.
+    pub(crate) silent: bool,
+    pub(crate) seed: Seed,
+    /// When the process is started again, if it is dead by then.
+    pub(crate) until: VirtualTime,
 }
 
 /// A device, who is called when something of it completes, and when that is.
@@ -81,6 +101,8 @@ pub(crate) struct Process {
     pub(crate) clock: SimClock,
     pub(crate) meter: Meter,
     pub(crate) paused: bool,
+    /// It dies within its next turn.
+    pub(crate) doomed: Option<Doom>,
     /// When its next turn is planned.
     pub(crate) scheduled: Option<VirtualTime>,
     /// Turns, over all lives.
@@ -94,18 +116,26 @@ impl<T: Observer<Event> + Observer<ClientStageEvent>> Witness for T {}
 
 impl Process {
     pub(crate) const fn is_up(&self) -> bool {
-        matches!(self.life, Life::Serving { .. } | Life::Client { .. })
+        matches!(self.life, Life::Serving(_) | Life::Client { .. })
     }
 
     pub(crate) const fn is_server(&self) -> bool {
         matches!(self.role, Role::Server(_))
     }
 
+    /// How many operations each of its log disks has been asked for.
+    pub(crate) fn submitted(&self) -> Vec<u64> {
+        match &self.role {
+            Role::Server(server) => server.premises.operations(),
+            Role::Client(_) => Vec::new(),
+        }
+    }
+
     pub(crate) fn due(&self) -> Option<VirtualTime> {
         match &self.life {
             Life::Down => None,
             Life::Joining { runtime, .. } => runtime.due(),
-            Life::Serving { runtime, .. } => runtime.due(),
+            Life::Serving(serving) => serving.runtime.due(),
             Life::Client { runtime, .. } => runtime.due(),
         }
     }
@@ -114,14 +144,14 @@ impl Process {
         match &mut self.life {
             Life::Down => {}
             Life::Joining { runtime, .. } => runtime.ready(at, stage, readiness),
-            Life::Serving { runtime, .. } => runtime.ready(at, stage, readiness),
+            Life::Serving(serving) => serving.runtime.ready(at, stage, readiness),
             Life::Client { runtime, .. } => runtime.ready(at, stage, readiness),
         }
     }
 
     pub(crate) fn call(&mut self, at: VirtualTime, stage: StageId) {
         match &mut self.life {
-            Life::Serving { runtime, .. } => runtime.call(at, stage),
+            Life::Serving(serving) => serving.runtime.call(at, stage),
             Life::Client { runtime, .. } => runtime.call(at, stage),
             Life::Down | Life::Joining { .. } => {}
         }
@@ -132,11 +162,11 @@ impl Process {
         match &mut self.life {
             Life::Down => None,
             Life::Joining { runtime, .. } => runtime.run(now, cores, clock, witness),
-            Life::Serving { runtime, .. } => {
+            Life::Serving(serving) => {
                 if let Role::Server(server) = &self.role {
                     server.premises.set_now(now);
                 }
-                runtime.run(now, cores, clock, witness)
+                serving.runtime.run(now, cores, clock, witness)
             }
             Life::Client { runtime, .. } => runtime.run(now, cores, clock, witness),
         }

@@ -1,7 +1,9 @@
 //! One run of one scenario under one seed, from the first start to the last check.
 //!
 //! ```text
-//!   setting up ──► loading ──► running, faults strike ──► faults end, sessions finish ──► settling ──► auditing ──► checks
+//!   setting up ──► loading ──► running, faults strike ──► faults end, sessions finish ─┐
+//!      ┌─────────────────────────────────────────────────────────────────────────────────┘
+//!      └─► working in calm ──► finishing ──► settling ──► touching every key ──► shrinking ──► auditing ──► checks
 //! ```
 //! Each phase after the faults must end within a bound of virtual time: that is liveness.
 
@@ -13,9 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_seda::simulated::VirtualTime;
+use timestone_types::Timestamp;
 use timestone_workload::WorkloadKind;
+use timestone_workload::check::{AnomalyKind, Calm, Promise, Verdict, check_liveness};
 use timestone_workload::history::History;
 
+use crate::aftermath;
 use crate::board::{Board, Tally, Work};
 use crate::check::{self, Finding};
 use crate::clock::TrueTime;
@@ -35,7 +40,11 @@ const LOOK: Duration = Duration::from_millis(10);
 const SETUP_PATIENCE: Duration = Duration::from_secs(60);
 /// After the faults, all transactions must be over by then.
 const FINISH_PATIENCE: Duration = Duration::from_secs(90);
-/// After that, nothing may be prepared any more.
+/// Then sessions work again for this long, and nothing is in their way.
+const CALM_WORK: Duration = Duration::from_millis(500);
+/// A transaction of those must be over, with a known outcome, after this long: the deadline of a commit, and half of it again.
+const CALM_PATIENCE: Duration = Duration::from_secs(15);
+/// After that, nothing may be left over, and everything must keep its bounds.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
 /// And everything must have been read.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
@@ -156,7 +165,11 @@ enum Phase {
     Loading,
     Running,
     Finishing,
+    Working,
+    Resting,
     Settling,
+    Touching,
+    Shrinking,
     Auditing,
 }
 
@@ -179,12 +192,13 @@ pub fn watch(
     options: RunOptions,
     watch: &mut dyn Watch,
 ) -> Result<Option<RunReport>, SimError> {
-    let Drawn { world, work, faults, length, interval, jump } = draw(scenario, seed);
+    let Drawn { world, work, faults, length, interval, jump, external } = draw(scenario, seed);
     let truth = TrueTime::default();
     let slots = world.clients * world.sessions;
     let mut board =
         Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0)).map_err(SimError::world)?;
     board.canary = scenario.workload.canary;
+    board.external = external;
     let board = Arc::new(board);
     // What is handed out at every look needs no bound of its own.
     let keep_lines = if options.words { usize::MAX } else { options.keep_lines };
@@ -199,9 +213,12 @@ pub fn watch(
         phase: Phase::SettingUp,
         since: VirtualTime::ZERO,
         length,
+        jump,
         findings: Vec::new(),
         calm_since: None,
         words: options.words,
+        worked_since: None,
+        ended: Timestamp::ZERO,
     };
     let ended = catch_unwind(AssertUnwindSafe(|| run.go(watch)));
     match ended {
@@ -231,6 +248,12 @@ struct Run {
     /// The life of each client in which its sessions were begun last.
     clients_lives: Vec<u64>,
     calm_since: Option<VirtualTime>,
+    /// The furthest that a clock is set forward or back.
+    jump: Duration,
+    /// Since when sessions worked in calm.
+    worked_since: Option<Timestamp>,
+    /// When the last session ended.
+    ended: Timestamp,
     /// By process: whether it ever rests.
     watched: Vec<Watched>,
     words: bool,
@@ -284,6 +307,13 @@ impl Run {
         self.injector.fired().keys().any(|kind| kind.is_damage())
     }
 
+    /// What is promised about real time. Waiting helps as far as clocks are within what they claim (transactions.md, "Real time"); after a
+    /// fault one of them was not, at least until its client looked at its bound again, and direct conflicts alone are left.
+    fn promise(&self) -> Promise {
+        let within = !self.injector.fired().keys().any(|kind| kind.is_of_clocks());
+        if self.board.external && within { Promise::RealTime } else { Promise::Conflicts }
+    }
+
     fn waited(&self) -> Duration {
         self.world.now().since(self.since)
     }
@@ -326,28 +356,51 @@ impl Run {
             }
             Phase::Finishing => {
                 if self.board.live() == 0 && self.down().is_empty() {
-                    self.enter(Phase::Settling);
+                    self.worked_since = Some(self.moment());
+                    self.board.resume();
+                    self.clients_lives.fill(0);
+                    self.begin_sessions();
+                    self.enter(Phase::Working);
                 } else if self.waited() > FINISH_PATIENCE {
                     let mut open = self.down();
                     open.extend(self.board.unfinished());
                     return self.stuck("after the faults, transactions do not finish", open);
                 }
             }
+            Phase::Working => {
+                if self.waited() >= CALM_WORK {
+                    self.board.finish();
+                    self.enter(Phase::Resting);
+                }
+            }
+            Phase::Resting => {
+                if self.board.live() == 0 {
+                    self.ended = self.moment();
+                    self.enter(Phase::Settling);
+                } else if self.waited() > CALM_PATIENCE {
+                    let open = self.board.unfinished();
+                    return self.stuck("although nothing is in their way, transactions do not finish", open);
+                }
+            }
             Phase::Settling => {
-                let mut open = check::unsettled(&self.world);
-                open.extend(check::oversized(&self.world));
-                if open.is_empty() {
-                    // Figures are published now and then: what is quiet must be so for a while.
-                    let since = *self.calm_since.get_or_insert(self.world.now());
-                    if self.world.now().since(since) >= check::CALM {
-                        self.begin_audit();
-                        self.enter(Phase::Auditing);
-                    }
-                } else {
-                    self.calm_since = None;
-                    if self.waited() > SETTLE_PATIENCE {
-                        return self.stuck("after the faults, something stays", open);
-                    }
+                let verdict = aftermath::unsettled(&self.world, self.ended, self.jump);
+                if self.is_calm(&verdict) {
+                    self.begin_touching();
+                    self.enter(Phase::Touching);
+                }
+            }
+            Phase::Touching => {
+                if self.board.live() == 0 {
+                    self.enter(Phase::Shrinking);
+                } else if self.waited() > AUDIT_PATIENCE {
+                    return self.stuck("after the faults, the data cannot be written", Vec::new());
+                }
+            }
+            Phase::Shrinking => {
+                let verdict = aftermath::versions(&self.world, self.board.touched());
+                if self.is_calm(&verdict) {
+                    self.begin_audit();
+                    self.enter(Phase::Auditing);
                 }
             }
             Phase::Auditing => {
@@ -360,6 +413,30 @@ impl Run {
             }
         }
         false
+    }
+
+    /// Whether everything has been as it should for a while; when it never will be, that is found.
+    fn is_calm(&mut self, verdict: &Verdict) -> bool {
+        if verdict.is_valid() {
+            let since = *self.calm_since.get_or_insert(self.world.now());
+            let is_calm = self.world.now().since(since) >= aftermath::CALM;
+            self.calm_since = self.calm_since.filter(|_| !is_calm);
+            return is_calm;
+        }
+        self.calm_since = None;
+        if self.waited() > SETTLE_PATIENCE {
+            for anomaly in &verdict.anomalies {
+                let property = if anomaly.kind == AnomalyKind::OutOfBounds { "bounds" } else { "liveness" };
+                let words = format!("{:?} after everything had come to rest, {anomaly}", self.waited());
+                self.findings.push(Finding::new(property, words));
+            }
+        }
+        false
+    }
+
+    /// Now, as the history has it.
+    fn moment(&self) -> Timestamp {
+        Timestamp::from_nanos(self.world.now().as_nanos())
     }
 
     /// Finds processes that go round in circles: turn after turn without a pause, and without events to handle.
@@ -428,6 +505,11 @@ impl Run {
         self.begin_task(move |db, board| crate::session::audit(db, board, keys));
     }
 
+    fn begin_touching(&mut self) {
+        let keys = self.board.written_keys();
+        self.begin_task(move |db, board| crate::session::touch(db, board, keys));
+    }
+
     /// Begins the sessions of every client that is up and has none.
     fn begin_sessions(&mut self) {
         for index in 0..self.world.processes.len() {
@@ -446,7 +528,14 @@ impl Run {
         let over = self.phase == Phase::Auditing;
         let complete = over && self.findings.is_empty();
         let damaged = self.is_damaged();
-        let checked = check::all(&self.board, &history, complete, damaged, &mut self.findings);
+        if let Some(since) = self.worked_since {
+            let calm = Calm { since, patience: CALM_PATIENCE, until: self.moment() };
+            let stuck = check_liveness(&history, calm).anomalies.into_iter();
+            let stuck = stuck.filter(|anomaly| anomaly.kind == AnomalyKind::Stuck);
+            self.findings.extend(stuck.map(|anomaly| Finding::new("liveness", anomaly.to_string())));
+        }
+        let checks = check::Checks { promise: self.promise(), complete, damaged };
+        let checked = check::all(&self.board, &history, checks, &mut self.findings);
         RunReport {
             seed,
             trace_hash: self.world.trace.hash(),

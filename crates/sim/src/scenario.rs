@@ -143,6 +143,14 @@ fn skew<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SkewModel, D::Erro
     String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
 }
 
+fn external<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "none" => Ok(Some(false)),
+        "wait" => Ok(Some(true)),
+        other => Err(de::Error::custom(format!("there is no mode {other:?}; external is none or wait"))),
+    }
+}
+
 /// `[workload]`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
@@ -161,6 +169,10 @@ pub struct WorkloadPart {
     pub appends_per_key: Option<u32>,
     /// Register: how many of a hundred writes are deletions.
     pub deletes: Option<u64>,
+    /// Whether commits are acknowledged only when the clock's error bound has passed: `none` or `wait`. List-append and register histories
+    /// are then held to real time, as long as no fault of a clock strikes. A swarm draws it when it is left out.
+    #[serde(deserialize_with = "external")]
+    pub external: Option<bool>,
     /// List-append: every tenth append is acknowledged and never made, so that the run fails. What finds nothing here finds nothing.
     pub canary: bool,
     /// For how long transactions are begun and faults strike.
@@ -177,6 +189,7 @@ impl Default for WorkloadPart {
             ops: None,
             appends_per_key: None,
             deletes: None,
+            external: None,
             canary: false,
             seconds: 10.0,
         }
@@ -436,6 +449,7 @@ mod tests {
             ("[faults]\nkill = { every = \"soon\" }", vec!["line 2", "\"soon\" is no span of time", "250ms"]),
             ("[faults]\nkill = { every = \"1ns\" }", vec!["broken.toml, line 2", "kill in [faults]", "every 1ms"]),
             ("[cluster]\nclocks = \"sundial\"", vec!["line 2", "sundial", "ptp"]),
+            ("[workload]\nexternal = \"yes\"", vec!["line 2", "\"yes\"", "none or wait"]),
             ("[cluster]\nlayout = \"round\"", vec!["line 2", "\"round\"", "fused and staged"]),
             ("[faults]\nkill = \"1s\"", vec!["line 2", "{ every = \"2s\", lasting = \"300ms\" }"]),
             ("[workload]\nrate = 1\nops = 1000000", vec!["line 3", "ops in [workload]", "1000"]),

@@ -105,8 +105,12 @@ impl Session {
         self.board.work.spec().key_shape().write(key, &mut self.key);
     }
 
+    fn options(&self) -> TransactionOptions {
+        TransactionOptions { external_wait: self.board.external, ..TransactionOptions::default() }
+    }
+
     async fn execute(&mut self, plan: &TxnPlan) -> std::result::Result<(), Ending> {
-        let tx = self.db.begin(&TransactionOptions::default())?;
+        let tx = self.db.begin(&self.options())?;
         for &op in &plan.ops {
             self.step(&tx, op).await?;
         }
@@ -121,12 +125,13 @@ impl Session {
         match op {
             Op::Get(_) => {
                 let found = tx.get(&self.key).await?;
-                if let Some(seen) = self.read(key, found.as_deref())? {
-                    self.seen.push(MicroOp::Read { key, seen });
-                }
+                let seen = self.read(key, found.as_deref())?;
+                self.seen.push(MicroOp::Read { key, seen });
                 return Ok(());
             }
-            Op::Put(_) => self.board.work.spec().write_value(key, &mut self.value),
+            Op::Put(_) => {
+                return Err(Ending::Broken(format!("the plan puts a filling without a number to key {}", key.0)));
+            }
             Op::Add { delta, .. } => {
                 let found = tx.get(&self.key).await?;
                 let balance = integer_of(found.as_deref().unwrap_or_default())?;
@@ -154,7 +159,7 @@ impl Session {
                 return Ok(());
             }
             Op::Write { value, .. } => {
-                write_integer(value, &mut self.value);
+                write_numbered(&self.board.work, key, value, &mut self.value);
                 self.seen.push(MicroOp::Write { key, value: Some(value) });
             }
         }
@@ -162,16 +167,16 @@ impl Session {
         Ok(())
     }
 
-    /// What was found under a key, as a history tells it; opaque values are compared with what is written there.
-    fn read(&mut self, key: KeyIndex, found: Option<&[u8]>) -> std::result::Result<Option<Seen>, Ending> {
-        read_value(self.board.work.spec(), key, found).map_err(Ending::Broken)
+    /// What was found under a key, as a history tells it.
+    fn read(&mut self, key: KeyIndex, found: Option<&[u8]>) -> std::result::Result<Seen, Ending> {
+        read_value(&self.board.work, key, found).map_err(Ending::Broken)
     }
 
     /// One transaction on the ring: mostly `r → a → b → c` becomes `r → b → a → c`; now and then all of it is walked.
     async fn turn_ring(&mut self, nodes: u64) -> std::result::Result<(), Ending> {
         let start = self.board.roll(self.slot, nodes);
         let walks = self.board.roll(self.slot, 5) == 0;
-        let tx = self.db.begin(&TransactionOptions::default())?;
+        let tx = self.db.begin(&self.options())?;
         if walks {
             let length = self.walk(&tx, start, nodes).await?;
             tx.commit().await.map_err(commit_failed)?;
@@ -217,28 +222,45 @@ impl Session {
     }
 }
 
-fn read_value(
-    spec: &timestone_workload::WorkloadSpec,
-    key: KeyIndex,
-    found: Option<&[u8]>,
-) -> std::result::Result<Option<Seen>, String> {
+/// Between the number of a filling and the filling.
+const SEPARATOR: u8 = b'|';
+/// The number of what was loaded: a history knows it as the version before all.
+const LOADED: i64 = 0;
+
+/// Appends an integer; where the workload writes fillings, its filling after it.
+fn write_numbered(work: &Work, key: KeyIndex, number: i64, out: &mut Vec<u8>) {
+    write_integer(number, out);
+    if work.is_numbered() {
+        out.push(SEPARATOR);
+        work.spec().write_value(key, out);
+    }
+}
+
+/// The number of a filling. The rest of it must be as it was written, to the last byte.
+fn number_of(work: &Work, key: KeyIndex, found: &[u8]) -> std::result::Result<Seen, String> {
+    let nobody = || format!("key {} holds a value that nobody wrote", key.0);
+    let end = found.iter().position(|&byte| byte == SEPARATOR).ok_or_else(nobody)?;
+    let number = integer_of(&found[..end]).map_err(|_| nobody())?;
+    let mut expected = Vec::new();
+    work.spec().write_value(key, &mut expected);
+    if found[end + 1..] != expected {
+        return Err(nobody());
+    }
+    Ok(if number == LOADED { Seen::Nothing } else { Seen::Integer(number) })
+}
+
+fn read_value(work: &Work, key: KeyIndex, found: Option<&[u8]>) -> std::result::Result<Seen, String> {
+    let spec = work.spec();
     match (spec.value_kind(), found) {
-        (ValueKind::Opaque, Some(bytes)) => {
-            let mut expected = Vec::new();
-            spec.write_value(key, &mut expected);
-            let same = bytes == expected;
-            if same { Ok(None) } else { Err(format!("key {} holds a value that nobody wrote", key.0)) }
-        }
+        (ValueKind::Opaque, Some(bytes)) => number_of(work, key, bytes),
         (ValueKind::Opaque, None) if key.0 < spec.loaded_keys() => Err(format!("key {} has vanished", key.0)),
-        (_, None) => Ok(Some(Seen::Nothing)),
+        (_, None) => Ok(Seen::Nothing),
         (ValueKind::List, Some(bytes)) => {
             let mut list = Vec::new();
             list_of(bytes, &mut list).map_err(|error| error.to_string())?;
-            Ok(Some(Seen::List(list)))
+            Ok(Seen::List(list))
         }
-        (ValueKind::Integer, Some(bytes)) => {
-            Ok(Some(Seen::Integer(integer_of(bytes).map_err(|error| error.to_string())?)))
-        }
+        (ValueKind::Integer, Some(bytes)) => Ok(Seen::Integer(integer_of(bytes).map_err(|error| error.to_string())?)),
     }
 }
 
@@ -255,6 +277,8 @@ pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
                 spec.key_shape().write(KeyIndex(index), &mut key);
                 if let Work::Ring { nodes, .. } = board.work {
                     write_integer(((index + 1) % nodes) as i64, &mut value);
+                } else if board.work.is_numbered() {
+                    write_numbered(&board.work, KeyIndex(index), LOADED, &mut value);
                 } else {
                     spec.write_value(KeyIndex(index), &mut value);
                 }
@@ -277,18 +301,21 @@ pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
     Ok(())
 }
 
+/// The keys that matter: those that were loaded, and `more`.
+fn audited(work: &Work, more: BTreeSet<KeyIndex>) -> Vec<KeyIndex> {
+    let count = if let Work::Ring { nodes, .. } = work { *nodes } else { work.spec().loaded_keys() };
+    (0..count).map(KeyIndex).chain(more.into_iter().filter(|key| key.0 >= count)).collect()
+}
+
 /// Reads all keys that matter, after everything has come to rest: those that were loaded, and `more`.
 pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyIndex>) -> Result<()> {
-    let spec = board.work.spec().clone();
-    let count = if let Work::Ring { nodes, .. } = board.work { nodes } else { spec.loaded_keys() };
-    let keys: Vec<KeyIndex> = (0..count).map(KeyIndex).chain(more.into_iter().filter(|key| key.0 >= count)).collect();
-    for chunk in keys.chunks(KEYS_AT_ONCE) {
+    for chunk in audited(&board.work, more).chunks(KEYS_AT_ONCE) {
         loop {
-            match read_all(&db, &spec, chunk).await {
+            match read_all(&db, &board.work, chunk).await {
                 Ok(found) => {
                     for (key, seen) in found {
                         match seen {
-                            Ok(seen) => board.found(key, seen.unwrap_or(Seen::Nothing)),
+                            Ok(seen) => board.found(key, seen),
                             Err(what) => board.wrong(format!("in the end, {what}")),
                         }
                     }
@@ -305,17 +332,44 @@ pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyInde
     Ok(())
 }
 
-type Found = Vec<(KeyIndex, std::result::Result<Option<Seen>, String>)>;
+/// Writes every key that matters once more, as it is: afterwards a store has no reason to keep more than two versions of it.
+pub(crate) async fn touch(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyIndex>) -> Result<()> {
+    for chunk in audited(&board.work, more).chunks(KEYS_AT_ONCE) {
+        while let Err(error) = touch_all(&db, &board, chunk).await {
+            board.said(error.to_string());
+            db.sleep(ERROR_PAUSE).await?;
+        }
+    }
+    board.task_ends();
+    Ok(())
+}
 
-async fn read_all(db: &LocalDb, spec: &timestone_workload::WorkloadSpec, keys: &[KeyIndex]) -> Result<Found> {
+async fn touch_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<()> {
+    board.touch(keys.len());
+    let tx = db.begin(&TransactionOptions::default())?;
+    for &index in keys {
+        let mut key = Vec::new();
+        board.work.spec().key_shape().write(index, &mut key);
+        match tx.get(&key).await? {
+            Some(value) => tx.put(&key, &value)?,
+            None => tx.delete(&key)?,
+        }
+    }
+    tx.commit().await?;
+    Ok(())
+}
+
+type Found = Vec<(KeyIndex, std::result::Result<Seen, String>)>;
+
+async fn read_all(db: &LocalDb, work: &Work, keys: &[KeyIndex]) -> Result<Found> {
     // A clock that is behind would show how things were.
     let tx = db.begin(&TransactionOptions { strict: true, ..TransactionOptions::default() })?;
     let mut found = Vec::new();
     for &index in keys {
         let mut key = Vec::new();
-        spec.key_shape().write(index, &mut key);
+        work.spec().key_shape().write(index, &mut key);
         let value = tx.get(&key).await?;
-        found.push((index, read_value(spec, index, value.as_deref())));
+        found.push((index, read_value(work, index, value.as_deref())));
     }
     tx.commit().await?;
     Ok(found)

@@ -31,6 +31,8 @@ pub(crate) struct Drawn {
     pub(crate) interval: Duration,
     /// The furthest that a clock is set forward or back.
     pub(crate) jump: Duration,
+    /// Whether commits wait until the clock's error bound has passed.
+    pub(crate) external: bool,
 }
 
 /// Draws a world.
@@ -68,6 +70,8 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed) -> Drawn {
         draw_storage(&mut world, scenario, &mut dice);
         draw_faults(&mut faults, &mut dice, scenario);
     }
+    let external =
+        scenario.workload.external.unwrap_or_else(|| swarm && seed.derive("external", 0).dice().chance(0.25));
     world.tuning.block_bytes = u64::from(world.flash.pages_per_block) * 4096;
     let spec = scenario.spec(seed.derive("workload", 0).0);
     let work = match scenario.workload.kind {
@@ -81,6 +85,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed) -> Drawn {
         length: Duration::from_nanos((scenario.workload.seconds * 1e9) as u64),
         interval: Duration::from_nanos((sessions / scenario.workload.rate * 1e9) as u64),
         jump: scenario.cluster.jump.0,
+        external,
         world,
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use timestone_client::{ClientStages, ConnectOptions, EngineConfig};
 use timestone_clock::{Clock, SkewModel};
 use timestone_seda::simulated::{Cores, Meter, SimulatedConfig, SimulatedRuntime, VirtualTime};
-use timestone_seda::{Layout, Readiness, Seat};
+use timestone_seda::{AdmissionLimit, Layout, Readiness, Seat};
 use timestone_server::{MasterPlace, ServerConfig, ServerStages, ShardFigures, StageLayout, Tuning, joining};
 use timestone_types::ShardId;
 
@@ -25,7 +25,7 @@ use crate::cost::Costs;
 use crate::error::SimError;
 use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
 use crate::premises::{DevicePace, FlashShape, SimPremises};
-use crate::process::{ClientRole, Life, Process, Role, ServerRole, SharedNetwork, devices};
+use crate::process::{ClientRole, Doom, Life, Process, Role, ServerRole, Serving, SharedNetwork, devices};
 use crate::seed::Seed;
 use crate::trace::{Trace, TraceLine};
 
@@ -34,6 +34,9 @@ const PORT: u16 = 7400;
 
 /// A server that could not start is started again after this long.
 const START_PAUSE: Duration = Duration::from_millis(500);
+
+/// The longest that it takes until the peers of a process that died within a turn are told: what it wrote last may be read before.
+const TEARDOWN: Duration = Duration::from_millis(5);
 
 /// How a world is made.
 #[derive(Clone, Debug)]
@@ -192,6 +195,7 @@ impl World {
             clock,
             meter: Meter::default(),
             paused: false,
+            doomed: None,
             scheduled: None,
             turns: 0,
         });
@@ -286,9 +290,15 @@ impl World {
             return Ok(());
         }
         let cores = &mut self.machines[process.machine];
+        let submitted = process.doomed.map(|_| process.submitted());
         if let Some(turn) = process.run(at, cores, self.trace.of(id)) {
             self.turns += 1;
             process.turns += 1;
+            if let (Some(doom), Some(submitted)) = (process.doomed.take(), submitted) {
+                self.die_within(id, doom, turn.end, &submitted);
+                self.pass_on_readiness(at);
+                return Ok(());
+            }
             let queue = &mut self.queue;
             self.fabric.flush(turn.end, |when, packet| queue.plan(when, What::Packet(packet)));
             self.plan_devices(id);
@@ -323,8 +333,8 @@ impl World {
     fn plan_devices(&mut self, id: ProcessId) {
         let process = &mut self.processes[id.0 as usize];
         let (life, now) = (process.lives, self.truth.now());
-        let Life::Serving { devices, .. } = &mut process.life else { return };
-        for (index, device) in devices.iter_mut().enumerate() {
+        let Life::Serving(serving) = &mut process.life else { return };
+        for (index, device) in serving.devices.iter_mut().enumerate() {
             let due = device.kind.next_due();
             if let Some(due) = due
                 && device.scheduled.is_none_or(|planned| due < planned)
@@ -340,8 +350,8 @@ impl World {
         if process.lives != life {
             return;
         }
-        let Life::Serving { devices, .. } = &mut process.life else { return };
-        let Some(device) = devices.get_mut(index) else { return };
+        let Life::Serving(serving) = &mut process.life else { return };
+        let Some(device) = serving.devices.get_mut(index) else { return };
         device.scheduled = None;
         let stage = device.stage;
         process.call(at, stage);
@@ -434,18 +444,18 @@ impl World {
                 return Ok(());
             }
         };
-        let figures = Box::new(built.figures());
+        let (figures, caches) = (Box::new(built.figures()), built.caches());
         let devices = devices(&server.premises, &built.shards, &built.logs);
         let ServerStages { stages, layout, admission, .. } = built;
         let config = SimulatedConfig {
-            admission,
+            admission: admission.clone(),
             costs: Box::new(self.config.costs),
             meter: process.meter.clone(),
             ..SimulatedConfig::default()
         };
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
-        process.life = Life::Serving { runtime, devices, figures };
+        process.life = Life::Serving(Box::new(Serving { runtime, devices, figures, caches, admission }));
         let queue = &mut self.queue;
         self.fabric.flush(now, |when, packet| queue.plan(when, What::Packet(packet)));
         self.plan_devices(id);
@@ -517,23 +527,62 @@ impl World {
     pub(crate) fn kill(&mut self, id: ProcessId, silent: bool, seed: Seed) {
         let now = self.truth.now();
         self.trace.note(now, id, if silent { "its machine loses power" } else { "is killed" });
-        let queue = &mut self.queue;
-        self.fabric.end_process(id, silent, now, |when, packet| queue.plan(when, What::Packet(packet)));
-        let process = &mut self.processes[id.0 as usize];
-        let life = std::mem::replace(&mut process.life, Life::Down);
-        process.paused = false;
-        process.scheduled = None;
-        process.lives += 1;
-        match &process.role {
-            Role::Server(server) => server.premises.power_cut(seed),
-            Role::Client(client) => {
-                let slots = client.slots.clone();
-                if matches!(life, Life::Client { .. }) {
-                    self.board.abandon(slots);
-                }
-            }
+        let life = self.bury(id, silent, now);
+        if let Role::Server(server) = &self.processes[id.0 as usize].role {
+            server.premises.power_cut(seed);
         }
         drop(life);
+    }
+
+    /// Ends a process in its next turn: of what that writes and hands in, a part gets out. It is started again at `until`, or when it is dead.
+    pub(crate) fn kill_within_turn(&mut self, id: ProcessId, silent: bool, seed: Seed, until: VirtualTime) {
+        self.processes[id.0 as usize].doomed.get_or_insert(Doom { silent, seed, until });
+    }
+
+    /// A turn has ended in its middle; `submitted` is what the log disks had been asked for before it.
+    fn die_within(&mut self, id: ProcessId, doom: Doom, end: VirtualTime, submitted: &[u64]) {
+        let Doom { silent, seed, until } = doom;
+        let words = if silent { "its machine loses power within a turn" } else { "is killed within a turn" };
+        self.trace.note(end, id, words);
+        let mut dice = seed.derive("output", 0).dice();
+        self.fabric.cut_output(id, &mut dice);
+        let queue = &mut self.queue;
+        self.fabric.flush(end, |when, packet| queue.plan(when, What::Packet(packet)));
+        let told = end.after(Duration::from_nanos(dice.below(TEARDOWN.as_nanos() as u64 + 1)));
+        if let Role::Server(server) = &self.processes[id.0 as usize].role {
+            server.premises.cut_submissions(seed);
+        }
+        // Its devices see what was handed in when they are dropped.
+        drop(self.bury(id, silent, told));
+        if let Role::Server(server) = &self.processes[id.0 as usize].role {
+            server.premises.power_cut_after(Some(submitted), seed);
+        }
+        self.start_at(id, until.max(told));
+    }
+
+    /// Takes a process's life. Its peers are told at `told`, unless its machine is gone as well.
+    fn bury(&mut self, id: ProcessId, silent: bool, told: VirtualTime) -> Life {
+        let queue = &mut self.queue;
+        self.fabric.end_process(id, silent, told, |when, packet| queue.plan(when, What::Packet(packet)));
+        let process = &mut self.processes[id.0 as usize];
+        let life = std::mem::replace(&mut process.life, Life::Down);
+        (process.paused, process.doomed, process.scheduled) = (false, None, None);
+        process.lives += 1;
+        if let (Role::Client(client), Life::Client { .. }) = (&process.role, &life) {
+            self.board.abandon(client.slots.clone());
+        }
+        life
+    }
+
+    /// Makes memory scarce on a server: its caches get `cache_bytes` together, and no stage takes on more than `admission`. `None`: it is
+    /// as plentiful as at the start again.
+    pub(crate) fn press_memory(&mut self, id: ProcessId, scarce: Option<(u64, AdmissionLimit)>) {
+        let Life::Serving(serving) = &self.processes[id.0 as usize].life else { return };
+        let usual = self.config.cache_bytes;
+        serving.caches.resize(scarce.map_or(usual, |(cache_bytes, _)| cache_bytes));
+        for &(stage, limit) in &serving.admission {
+            serving.runtime.set_admission(stage, scarce.map_or(limit, |(_, admission)| admission));
+        }
     }
 
     /// Plans that a process that is down starts.
@@ -576,8 +625,8 @@ impl World {
     pub(crate) fn figures(&self) -> Vec<(ProcessId, ShardFigures)> {
         let mut all = Vec::new();
         for process in &self.processes {
-            if let Life::Serving { figures, .. } = &process.life {
-                all.extend(figures().into_iter().map(|figures| (process.id, figures)));
+            if let Life::Serving(serving) = &process.life {
+                all.extend((serving.figures)().into_iter().map(|figures| (process.id, figures)));
             }
         }
         all
@@ -588,7 +637,7 @@ impl World {
         let mut all = Vec::new();
         for process in &self.processes {
             let metrics = match &process.life {
-                Life::Serving { runtime, .. } => runtime.metrics(),
+                Life::Serving(serving) => serving.runtime.metrics(),
                 Life::Client { runtime, .. } => runtime.metrics(),
                 Life::Down | Life::Joining { .. } => continue,
             };

@@ -346,6 +346,9 @@ pub trait Store {
     /// what is promised on its word finds room later; `promised` are the bytes that were promised before and are not put yet.
     fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>, promised: u64) -> Option<StoreError>;
 
+    /// Makes the record cache one of so many bytes, from empty; below what a cache needs at least, there is none.
+    fn resize_cache(&mut self, bytes: u64);
+
     /// Takes the bytes of a [`ReadOutcome::Present`] back for reuse.
     fn recycle(&mut self, bytes: Vec<u8>);
 

@@ -8,10 +8,14 @@ use std::cell::Cell;
 pub struct PlantedBugs {
     /// Collection drops a tombstone whoever may still read below it, and whatever older records are still on flash.
     pub drop_tombstones_early: bool,
+    /// Versions that nobody may read any more stay in the index.
+    pub keep_dead_versions: bool,
 }
 
 std::thread_local! {
-    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { drop_tombstones_early: false }) };
+    static PLANTED: Cell<PlantedBugs> = const {
+        Cell::new(PlantedBugs { drop_tombstones_early: false, keep_dead_versions: false })
+    };
 }
 
 /// Plants bugs in every store of this thread; the default ends that.

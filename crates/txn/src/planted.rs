@@ -58,6 +58,12 @@ pub struct PlantedBugs {
     pub revalidate_duplicates: bool,
     /// 13: a participant's vote counts as often as it comes.
     pub count_duplicates: bool,
+    /// Outcomes are kept for ever.
+    pub hoard_outcomes: bool,
+    /// Clients that are gone are never forgotten.
+    pub hoard_clients: bool,
+    /// A commit is acknowledged at once, although it should wait for the clocks.
+    pub skip_external_wait: bool,
 }
 
 #[cfg(feature = "planted-bugs")]

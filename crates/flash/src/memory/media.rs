@@ -260,6 +260,12 @@ impl MemoryMedia {
         self.lock().interrupted
     }
 
+    /// When the open device is dropped, a part of what it accepted since its last poll, from the front and as long as the seed has it,
+    /// reaches the medium: its process died while it handed in its operations. Without this order none of it does.
+    pub fn cut_submissions(&self, seed: u64) {
+        self.lock().parting = Some(seed);
+    }
+
     /// A medium of its own with the same content, and nothing ordered. What no sync covers yet counts as kept.
     #[must_use]
     pub fn copy(&self) -> Self {
@@ -308,6 +314,8 @@ pub(crate) struct Media {
     faults: Vec<Fault>,
     cut: Option<PowerCut>,
     interrupted: Option<usize>,
+    /// Draws what the open device leaves when it is dropped.
+    pub(crate) parting: Option<u64>,
     pub(crate) full: bool,
     /// Never opened: all extents are known to be empty.
     pub(crate) fresh: bool,
@@ -447,6 +455,7 @@ impl Media {
         self.next_due = None;
         self.erasing.clear();
         self.interrupted = None;
+        self.parting = None;
         std::mem::replace(&mut self.fresh, false)
     }
 

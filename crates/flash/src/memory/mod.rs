@@ -155,9 +155,14 @@ impl MemoryDevice {
 
     /// Lets the medium see everything accepted since the last poll.
     fn start(&mut self) {
+        self.start_some(usize::MAX);
+    }
+
+    /// The same for so many operations, from the front.
+    fn start_some(&mut self, most: usize) {
         let mut media = self.media.lock();
         let pages_per_block = self.config.pages_per_block;
-        for op in self.queue.iter_mut().filter(|op| op.outcome.is_none()) {
+        for op in self.queue.iter_mut().filter(|op| op.outcome.is_none()).take(most) {
             let alive = media.session == self.session;
             op.outcome = Some(if alive { perform(&mut media, pages_per_block, op) } else { Err(powered_off()) });
         }
@@ -249,6 +254,19 @@ impl MemoryDevice {
         }
         self.stats.errors += u64::from(result.is_err());
         FlashCompletion { token: op.token, result, buffer: op.buffer }
+    }
+}
+
+impl Drop for MemoryDevice {
+    fn drop(&mut self) {
+        let alive = |media: &Media| media.session == self.session;
+        let Some(seed) =
+            Some(self.media.lock()).filter(|media| alive(media)).and_then(|mut media| media.parting.take())
+        else {
+            return;
+        };
+        let waiting = self.queue.iter().filter(|op| op.outcome.is_none()).count();
+        self.start_some(SplitMix::new(seed).below(waiting + 1));
     }
 }
 

@@ -269,6 +269,13 @@ impl<E> SimulatedRuntime<E> {
         self.threads.iter().map(|thread| thread.busy).sum()
     }
 
+    /// Changes what may be admitted to a stage that was started with a limit.
+    pub fn set_admission(&self, stage: StageId, limit: AdmissionLimit) {
+        if let Some(gauge) = self.local.gauges.get(stage.index()) {
+            gauge.set_limit(limit);
+        }
+    }
+
     /// What the stages have done so far.
     #[must_use]
     pub fn metrics(&self) -> RuntimeSnapshot {

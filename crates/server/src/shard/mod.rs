@@ -104,6 +104,8 @@ pub(crate) struct ShardStage {
     apply_again_at: Timestamp,
     next_release: Timestamp,
     next_publish: Timestamp,
+    // What was last wished for the size of the cache.
+    cache_wish: u64,
     carrying: Option<(BatchNumber, BatchNumber)>,
     log_failed: bool,
     store_draining: bool,
@@ -211,6 +213,10 @@ impl ShardStage {
             return;
         }
         self.next_release = ctx.now().saturating_add(RELEASE_INTERVAL);
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::hoards_log() {
+            return;
+        }
         let stable = BatchNumber::new(self.store.stable_batch());
         let oldest = self.payloads.oldest_batch();
         let spreading = self.participant.is_spreading();
@@ -319,6 +325,7 @@ impl Stage<Event> for ShardStage {
         if ctx.now() >= self.next_publish {
             self.next_publish = ctx.now().saturating_add(PUBLISH_INTERVAL);
             self.publish();
+            self.resize_cache();
         }
     }
 
@@ -346,6 +353,16 @@ impl ShardStage {
             self.requests.len(),
             self.payloads.len(),
         );
+        self.gauges.publish_tables(&self.participant.stats());
+    }
+
+    /// Follows a wish for another size of the record cache.
+    fn resize_cache(&mut self) {
+        let wish = self.gauges.cache_wish.load(core::sync::atomic::Ordering::Relaxed);
+        if wish != self.cache_wish {
+            self.cache_wish = wish;
+            self.store.resize_cache(wish);
+        }
     }
 
     /// The buffer for an answer to `origin`.

@@ -310,6 +310,7 @@ impl Replay {
             apply_again_at: Timestamp::ZERO,
             next_release: Timestamp::ZERO,
             next_publish: Timestamp::ZERO,
+            cache_wish: crate::gauges::AS_CONFIGURED,
             carrying: None,
             log_failed: false,
             store_draining: false,

@@ -21,6 +21,7 @@
 //! - A reset destroys what is under way in both directions.
 //! - Nothing here is drawn except in [`Fabric::flush`] and [`Fabric::deliver`], in the order of virtual time.
 
+mod dying;
 mod link;
 mod stream;
 

@@ -310,6 +310,47 @@ seconds = 3
 black-hole = { every = "300ms" }
 "#;
 
+/// Clients far apart by their clocks, whose commits wait for them, and transactions over several shards that take their time.
+const WAITING: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 9
+sessions = 12
+regions = 2
+clocks = "30ms"
+[workload]
+kind = "list-append"
+external = "wait"
+rate = 3000
+keys = 16
+zipf = 0.0
+ops = 2
+seconds = 4
+[network]
+far = "10ms"
+jitter = 1.0
+"#;
+
+/// Clients that come and go, and log files that are soon full.
+const COMING_AND_GOING: &str = r#"
+[cluster]
+servers = 2
+shards = 1
+clients = 4
+sessions = 2
+[workload]
+kind = "list-append"
+rate = 300
+keys = 6
+seconds = 3
+[storage]
+log-file-bytes = 65536
+log-block-bytes = 4096
+[faults]
+client-kill = { every = "300ms", lasting = "20ms" }
+"#;
+
 #[test]
 fn validation_without_step_3_is_found() {
     found_within(100, Bug::NoStep3, SKEWED);
@@ -405,4 +446,29 @@ fn a_recovery_that_drops_promises_is_found() {
 #[test]
 fn a_client_that_never_gives_a_silent_connection_up_is_found() {
     found_within(10, Bug::NeverRedials, BLACK_HOLES);
+}
+
+#[test]
+fn an_acknowledgement_without_the_wait_for_clocks_is_found() {
+    found_within(100, Bug::NoExternalWait, WAITING);
+}
+
+#[test]
+fn versions_that_are_never_given_up_are_found() {
+    found_within(10, Bug::DeadVersions, COMING_AND_GOING);
+}
+
+#[test]
+fn outcomes_that_are_never_forgotten_are_found() {
+    found_within(10, Bug::HoardedOutcomes, COMING_AND_GOING);
+}
+
+#[test]
+fn clients_that_are_never_forgotten_are_found() {
+    found_within(10, Bug::HoardedClients, COMING_AND_GOING);
+}
+
+#[test]
+fn a_log_that_is_never_released_is_found() {
+    found_within(10, Bug::HoardedLog, COMING_AND_GOING);
 }

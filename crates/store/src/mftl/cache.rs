@@ -11,7 +11,7 @@
 //!
 //! Segments of [`SEGMENT_BYTES`] are allocated as they are needed, up to the bound; a full queue gives up its oldest segment whole, copying
 //! only what was asked for. Records are found through a table of 8-byte slots in cache-line-sized buckets of eight: a hit costs one miss for
-//! the bucket and one for the record. The table is sized once and zeroed lazily by the system: an idle cache costs next to nothing.
+//! the bucket and one for the record. The table is sized when the cache is made or resized, and zeroed lazily by the system: an idle cache costs next to nothing.
 //!
 //! What it deliberately does not do: serve as the truth. A record that is not here is on flash or in a page that is being written.
 //!
@@ -188,6 +188,12 @@ impl Cache {
             main: VecDeque::new(),
             max_segments,
         }
+    }
+
+    /// Makes it one of so many bytes. It starts empty: what would stay is cheaper to read again than to move while a shard waits, and all
+    /// of the memory goes back at once.
+    pub(crate) fn resize(&mut self, bytes: u64) {
+        *self = Self::new(bytes);
     }
 
     /// Bytes of memory in use, as far as the table is touched in proportion to the log.

@@ -493,6 +493,10 @@ impl Store for Mftl {
         if has_room { None } else { Some(self.no_room()) }
     }
 
+    fn resize_cache(&mut self, bytes: u64) {
+        self.cache.resize(bytes);
+    }
+
     fn recycle(&mut self, bytes: Vec<u8>) {
         if self.recycled_bytes + bytes.capacity() <= RECYCLE_BYTES {
             self.recycled_bytes += bytes.capacity();

@@ -172,7 +172,6 @@ impl Participant {
                 self.commit(slot, at, false, out);
             }
             (Phase::Prepared { .. }, TxnOutcome::Aborted) => {
-                self.resolutions.remove(&txn);
                 self.let_go(slot, None, out);
                 let kind = if origin == DecisionOrigin::Client { AbortKind::Requested } else { AbortKind::Terminated };
                 let asked = core::mem::take(&mut self.table.record_mut(slot).asked);
@@ -302,6 +301,8 @@ impl Participant {
     /// Turns a record into a durable outcome; its payload is not needed any more.
     fn finish(&mut self, slot: Slot, fate: Fate, out: &mut Vec<Output>) -> u32 {
         let txn = self.table.record(slot).txn;
+        // However it ended: a promise that was refused later ends without a decision from anybody.
+        self.resolutions.remove(&txn);
         self.waiting.wake(self.table.record_mut(slot), out);
         self.wake_asking_record(slot, out);
         out.push(Output::ForgetPayload { txn });

@@ -147,7 +147,7 @@ impl Participant {
         client.reported = Some(client.reported.unwrap_or(Timestamp::ZERO).max(watermark));
         client.acked = client.acked.max(acked);
         let (acked, mut first) = (client.acked, client.first_kept);
-        while first != u32::MAX {
+        while first != u32::MAX && !self.bugs().hoard_outcomes {
             let kept = self.table.kept(first);
             if kept.txn.sequence >= acked || !kept.durable {
                 break;
@@ -166,7 +166,7 @@ impl Participant {
     fn forget_below_watermark(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         for index in 0..self.clients.all().len() {
             let mut first = self.clients.all()[index].first_kept;
-            while first != u32::MAX {
+            while first != u32::MAX && !self.bugs().hoard_outcomes {
                 let kept = self.table.kept(first);
                 if kept.begin >= self.watermark || !kept.durable {
                     break;
@@ -178,6 +178,9 @@ impl Participant {
                 first = next;
             }
             self.clients.get_mut(index).first_kept = first;
+        }
+        if self.bugs().hoard_clients {
+            return;
         }
         let watermark = self.watermark;
         self.clients.drop_if(|one| !one.is_live(now) && one.first_kept == u32::MAX && one.newest_begin < watermark);

@@ -45,9 +45,7 @@ pub(super) struct Resolution {
 impl Participant {
     /// The oldest promise has waited too long.
     pub(super) fn lose_patience(&mut self, now: Timestamp, slot: Slot, out: &mut Vec<Output>) {
-        let record = self.table.record(slot);
-        let settled = record.phase == Phase::Prepared { durable: true } && record.moving_to.is_none();
-        if !settled {
+        if !self.is_settled(slot) {
             return self.table.join_timeouts(slot, now.saturating_add(self.config.decision_timeout));
         }
         self.table.leave_timeouts(slot);
@@ -60,6 +58,12 @@ impl Participant {
             }
             _ => self.collect(now, slot, out),
         }
+    }
+
+    /// Whether a promise stands that is durable, and neither being moved nor being taken back: only such a one may be told to anybody.
+    fn is_settled(&self, slot: Slot) -> bool {
+        let record = self.table.record(slot);
+        record.phase == Phase::Prepared { durable: true } && record.moving_to.is_none()
     }
 
     fn resolve_as(&mut self, now: Timestamp, slot: Slot, role: Role) {
@@ -96,8 +100,16 @@ impl Participant {
         let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
         let role = resolution.role;
         if role == Role::AskedLowest {
-            if let Some(Place::Flight(slot)) = self.table.find(txn) {
-                self.collect(now, slot, out);
+            match self.table.find(txn) {
+                Some(Place::Flight(slot)) if self.is_settled(slot) => self.collect(now, slot, out),
+                // Its client prepares it again, or was refused: it is looked at when that is durable.
+                Some(Place::Flight(_)) => {
+                    let pause = resolution.pause;
+                    self.waiting.set_timer(now.saturating_add(pause), Timer::Resolution(txn));
+                }
+                Some(Place::Kept(_)) | None => {
+                    self.resolutions.remove(&txn);
+                }
             }
             return;
         }
@@ -215,10 +227,8 @@ impl Participant {
         match self.table.find(txn) {
             Some(Place::Kept(_)) => {}
             Some(Place::Flight(slot)) => {
-                let record = self.table.record(slot);
-                let settled = record.phase == Phase::Prepared { durable: true } && record.moving_to.is_none();
                 let collecting = self.resolutions.get(&txn).is_some_and(|one| one.role == Role::Collecting);
-                if settled && !record.single && !collecting {
+                if self.is_settled(slot) && !self.table.record(slot).single && !collecting {
                     self.collect(now, slot, out);
                 }
             }

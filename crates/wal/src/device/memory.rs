@@ -30,7 +30,8 @@ pub struct MemoryDisk {
 struct State {
     files: BTreeMap<FileName, Vec<u8>>,
     writing: Option<Writing>,
-    changing: Option<(Change, u64)>,
+    /// The change under way, when it is over, and its number among the operations.
+    changing: Option<(Change, u64, u64)>,
     /// Devices of an earlier life do nothing.
     life: u64,
     operations: u64,
@@ -80,6 +81,8 @@ struct Writing {
     offset: u64,
     buffers: Vec<AlignedBuffer>,
     due: u64,
+    /// Its number among the operations.
+    number: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +121,7 @@ impl State {
                 self.interrupted = Some(buffers.iter().map(|buffer| buffer.len()).sum());
                 self.store(file, offset, &arrived);
             }
-            if let Some((change, _)) = self.changing.filter(|_| cut.changed) {
+            if let Some((change, ..)) = self.changing.filter(|_| cut.changed) {
                 self.apply(change);
             }
             self.interrupted.get_or_insert(0);
@@ -127,13 +130,13 @@ impl State {
             return;
         }
         match self.changing.take() {
-            Some((Change::Prepare(name, _), _)) => {
+            Some((Change::Prepare(name, _), ..)) => {
                 events.push(DeviceEvent::Prepared {
                     name,
                     result: Err(error("prepare", name, io::ErrorKind::NotConnected)),
                 });
             }
-            Some((Change::Remove(name), _)) => {
+            Some((Change::Remove(name), ..)) => {
                 events.push(DeviceEvent::Removed {
                     name,
                     result: Err(error("remove", name, io::ErrorKind::NotConnected)),
@@ -145,6 +148,12 @@ impl State {
             events
                 .push(DeviceEvent::Written { buffers, result: Err(error("write", file, io::ErrorKind::NotConnected)) });
         }
+    }
+
+    /// Forgets what is under way with a number above `last`.
+    fn forget_after(&mut self, last: u64) {
+        self.writing.take_if(|writing| writing.number > last);
+        self.changing.take_if(|(.., number)| *number > last);
     }
 
     fn used_bytes(&self) -> u64 {
@@ -218,8 +227,15 @@ impl MemoryDisk {
 
     /// Cuts the power: each sector of the write under way was kept, lost or torn, and the change of the directory under way
     /// happened or not, as the seed says. Devices opened before do nothing any more.
-    pub fn crash(&self, mut seed: u64) {
+    pub fn crash(&self, seed: u64) {
+        self.crash_after(u64::MAX, seed);
+    }
+
+    /// The same when its process died while it handed in its operations: those after number `last` never reached the disk, as if they had
+    /// not been asked for. [`MemoryDisk::operations`] numbers them.
+    pub fn crash_after(&self, last: u64, mut seed: u64) {
         let mut state = self.lock();
+        state.forget_after(last);
         if let Some(Writing { file, offset, buffers, .. }) = state.writing.take() {
             let mut at = offset;
             for buffer in &buffers {
@@ -234,7 +250,7 @@ impl MemoryDisk {
                 }
             }
         }
-        if let Some((change, _)) = state.changing.take()
+        if let Some((change, ..)) = state.changing.take()
             && draw(&mut seed).is_multiple_of(2)
         {
             state.apply(change);
@@ -295,7 +311,7 @@ impl MemoryDisk {
             return None;
         }
         let writing = state.writing.as_ref().map(|writing| writing.due);
-        writing.into_iter().chain(state.changing.as_ref().map(|&(_, due)| due)).min()
+        writing.into_iter().chain(state.changing.as_ref().map(|&(_, due, _)| due)).min()
     }
 
     /// Lets every write fail from now on, or not.
@@ -398,7 +414,7 @@ impl LogDevice for MemoryDevice {
             assert!(state.changing.is_none(), "one change of the directory at a time");
             state.operations += 1;
             let due = state.due(|pace| pace.change);
-            state.changing = Some((Change::Prepare(name, source), due));
+            state.changing = Some((Change::Prepare(name, source), due, state.operations));
         }
     }
 
@@ -407,7 +423,7 @@ impl LogDevice for MemoryDevice {
             assert!(state.changing.is_none(), "one change of the directory at a time");
             state.operations += 1;
             let due = state.due(|pace| pace.change);
-            state.changing = Some((Change::Remove(file), due));
+            state.changing = Some((Change::Remove(file), due, state.operations));
         }
     }
 
@@ -420,7 +436,7 @@ impl LogDevice for MemoryDevice {
             state.operations += 1;
             let due =
                 state.due(|pace| pace.write + pace.write_per_kib * u32::try_from(length / 1024).unwrap_or(u32::MAX));
-            state.writing = Some(Writing { file, offset, buffers, due });
+            state.writing = Some(Writing { file, offset, buffers, due, number: state.operations });
         }
     }
 
@@ -430,7 +446,7 @@ impl LogDevice for MemoryDevice {
         if state.held || state.stopped() {
             return;
         }
-        if let Some((change, due)) = state.changing
+        if let Some((change, due, _)) = state.changing
             && state.is_over(due)
         {
             state.changing = None;

@@ -1,4 +1,4 @@
-//! What must hold once the faults have stopped: everything ends, nothing stays behind, replicas are equal, bounds are kept.
+//! What must hold once the faults have stopped: everything ends, nothing stays behind, bounds are kept.
 //!
 //! ```text
 //!   faults ──────────────► calm ──── patience ────► end of the run
@@ -8,7 +8,7 @@
 //! Whoever runs the world counts what is left and what is held, under names of its own; what the numbers may be is judged here.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Debug};
+use std::fmt;
 use std::time::Duration;
 
 use timestone_types::Timestamp;
@@ -128,29 +128,6 @@ fn completions(history: &History) -> BTreeMap<usize, &Event> {
     found
 }
 
-/// Checks that replicas, each with its name, hold the same: [`AnomalyKind::Diverged`] for each key on which one differs from the
-/// first.
-#[must_use]
-pub fn check_convergence<K: Ord + Debug, V: PartialEq + Debug>(replicas: &[(String, BTreeMap<K, V>)]) -> Verdict {
-    let mut verdict = Verdict::default();
-    let Some(((first_name, first), others)) = replicas.split_first() else { return verdict };
-    for (name, other) in others {
-        let differing = first.iter().filter(|(key, value)| other.get(key) != Some(value)).map(|(key, _)| key);
-        let additional = other.keys().filter(|key| !first.contains_key(key));
-        for key in differing.chain(additional) {
-            verdict.report(AnomalyKind::Diverged, Promise::Serializable, || {
-                let (one, two) = (told(first.get(key)), told(other.get(key)));
-                format!("{first_name} has {one} under {key:?}, {name} has {two}")
-            });
-        }
-    }
-    verdict
-}
-
-fn told<V: Debug>(value: Option<&V>) -> String {
-    value.map_or_else(|| "nothing".to_owned(), |value| format!("{value:?}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,18 +142,6 @@ mod tests {
         assert!(verdict.to_string().contains("shard 1 has 7 bytes of log, 2 more than the bound of 5"), "{verdict}");
         let verdict = check_left_over([quantity(1, 0)]);
         assert!(verdict.has(AnomalyKind::Stuck) && verdict.to_string().contains("still has 1"), "{verdict}");
-    }
-
-    #[test]
-    fn replicas_are_equal_or_named_with_the_key() {
-        let replica = |name: &str, entries: &[(u64, i64)]| (name.to_owned(), entries.iter().copied().collect());
-        let check = |replicas: &[(String, BTreeMap<u64, i64>)]| check_convergence(replicas);
-        assert!(check(&[]).is_valid());
-        assert!(check(&[replica("a", &[(1, 2)]), replica("b", &[(1, 2)])]).is_valid());
-        for other in [&[(1, 3)][..], &[], &[(1, 2), (4, 4)]] {
-            let verdict = check(&[replica("a", &[(1, 2)]), replica("b", other)]);
-            assert!(verdict.has(AnomalyKind::Diverged) && verdict.anomalies.len() == 1, "{other:?}: {verdict}");
-        }
     }
 
     /// The times of these histories are their lines' numbers.

@@ -4,8 +4,8 @@
 //!   History ─► Transactions ─┬─► list_append ─► order of versions ─┐
 //!                            ├─► register    ─► order of versions ─┴─► Graph ─► cycles ─┐
 //!                            ├─► bank        ─► totals                                  ├─► Verdict
-//!                            ├─► durability  ─► against what is there in the end       ─┤
-//!                            └─► aftermath   ─► liveness, bounds, convergence          ─┘
+//!                            ├─► durability, last ─► against what is there in the end  ─┤
+//!                            └─► aftermath   ─► liveness, bounds                       ─┘
 //! ```
 //! The dependency graph and the names of its cycles are Adya's (1999), their inference from histories is Elle's (Kingsbury,
 //! Alvaro 2020). Everything takes time linear in the history, and more only where something is wrong.
@@ -20,6 +20,7 @@ mod conflicts;
 mod cycles;
 mod durability;
 mod graph;
+mod last;
 mod list_append;
 mod orders;
 mod register;
@@ -27,9 +28,10 @@ mod story;
 mod transactions;
 mod verdict;
 
-pub use aftermath::{Calm, Quantity, check_bounds, check_convergence, check_left_over, check_liveness};
+pub use aftermath::{Calm, Quantity, check_bounds, check_left_over, check_liveness};
 pub use bank::check_bank;
 pub use durability::check_durability;
+pub use last::check_last_values;
 pub use list_append::check_list_append;
 pub use register::check_register;
 pub use verdict::{Anomaly, AnomalyKind, Promise, Verdict};

@@ -71,8 +71,6 @@ pub enum AnomalyKind {
     WrongTotal,
     /// An acknowledged write is gone.
     LostWrite,
-    /// Replicas that should be equal are not.
-    Diverged,
     /// Something never ended although the faults had.
     Stuck,
     /// More is held than the bound allows.
@@ -98,7 +96,6 @@ impl AnomalyKind {
             Self::G2Item => "g2-item",
             Self::WrongTotal => "wrong-total",
             Self::LostWrite => "lost-write",
-            Self::Diverged => "diverged",
             Self::Stuck => "stuck",
             Self::OutOfBounds => "out-of-bounds",
         }
@@ -122,7 +119,6 @@ impl AnomalyKind {
             Self::G2Item => "G2-item (write skew)",
             Self::WrongTotal => "wrong total",
             Self::LostWrite => "lost write",
-            Self::Diverged => "diverged replicas",
             Self::Stuck => "stuck",
             Self::OutOfBounds => "out of bounds",
         }

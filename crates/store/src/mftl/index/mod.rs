@@ -379,6 +379,10 @@ impl Index {
 
     /// Frees the nodes of dead versions and counts them in the grave.
     fn prune(&mut self, id: KeyId, slot: usize, watermark: Timestamp, dice: u64) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::bugs().keep_dead_versions {
+            return;
+        }
         let head = *self.head(id, slot);
         // Nanosecond timestamps are even in their low bits: mix before drawing.
         let long = dice.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (LONG_WALK_EVERY - 1) == 0;

@@ -1,0 +1,111 @@
+//! What must be gone, and what must be small, once the faults have ended and everybody has come to rest.
+//!
+//! ```text
+//!   all sessions ended ─► every table is empty, every log short ─► each key is written once more ─► two versions a key
+//!                         (the watermark has passed all that was committed)
+//! ```
+//! Each bound says why it is what it is. The figures are those that servers publish; what they may be is judged by
+//! [`timestone_workload::check`]. What is deliberately absent: bytes of memory. Tables are slabs that keep what they once needed; that
+//! their entries go is what bounds them.
+
+use std::time::Duration;
+
+use timestone_server::ShardFigures;
+use timestone_types::{Timestamp, limits as shared};
+use timestone_workload::check::{Quantity, Verdict, check_bounds, check_left_over};
+
+use crate::clock::EPOCH;
+use crate::world::World;
+
+/// For this long everything must have been as it should before a world counts as settled: figures are published now and then.
+pub(crate) const CALM: Duration = Duration::from_millis(500);
+/// Log files beyond those that may wait to be carried forward: the open one, the next one, and one being reclaimed a shard.
+const SPARE_LOG_FILES: u64 = 4;
+
+/// Whose figures they are.
+fn shards(world: &World) -> impl Iterator<Item = (String, ShardFigures)> + '_ {
+    let named = |(id, figures): (crate::network::ProcessId, ShardFigures)| {
+        (format!("shard {} of {}", figures.shard, world.processes[id.0 as usize].name), figures)
+    };
+    world.figures().into_iter().map(named)
+}
+
+fn named(figures: &[(&'static str, u64)], name: &str) -> u64 {
+    figures.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
+}
+
+/// What stirs although nobody asks for anything any more, and what is larger than it may be. `ended`: when the last session did, by true
+/// time; `jump`: how far a clock may have been wrong.
+pub(crate) fn unsettled(world: &World, ended: Timestamp, jump: Duration) -> Verdict {
+    let mut verdict = check_left_over(left_over(world, ended, jump));
+    verdict.absorb(check_bounds(bounded(world)));
+    verdict
+}
+
+fn left_over(world: &World, ended: Timestamp, jump: Duration) -> Vec<Quantity> {
+    // No version lies further ahead: participants refuse timestamps beyond the lead, and a restart's floor lies below its read bound. The
+    // clocks that both were measured by may have been set forward; those that differ by nature do so by less than the lead.
+    let ahead = shared::MAX_CLOCK_LEAD * 2 + shared::READ_BOUND_AHEAD + jump;
+    let passed = Timestamp::from_nanos(EPOCH.as_nanos() + ended.as_nanos()).saturating_add(ahead);
+    let mut all = Vec::new();
+    for (whose, figures) in shards(world) {
+        let behind = u64::try_from(passed.since(figures.watermark).as_millis()).unwrap_or(u64::MAX);
+        let tables = |name| named(&figures.tables, name);
+        let counts = [
+            ("requests that wait for their answers", figures.requests),
+            ("transactions with writes that are kept", figures.prepared),
+            ("transactions in flight", tables("in_flight_transactions")),
+            ("inputs that wait for decisions", tables("waiting_requests")),
+            ("transactions that it is bringing to their end", tables("resolving_transactions")),
+            // Clients that are heard of report their clock's now when they are idle, and others leave after the session's time to live.
+            ("milliseconds until its watermark has passed everything", behind),
+            // The watermark has passed the begin of every transaction: nobody may ask for an outcome any more.
+            ("outcomes that are kept for replays", tables("kept_outcomes")),
+        ];
+        all.extend(counts.map(|(what, held)| Quantity { whose: whose.clone(), what, held, bound: 0 }));
+    }
+    all
+}
+
+fn bounded(world: &World) -> Vec<Quantity> {
+    let config = &world.config;
+    // One id for each client that lives; those of the dead leave after the session's time to live. Servers have a client for each
+    // thread's gateway.
+    let clients = u64::from(config.clients) + u64::from(config.servers) * config.threads as u64;
+    let cache = config.cache_bytes / u64::from(config.shards_per_server.max(1));
+    let mut all = Vec::new();
+    for (whose, figures) in shards(world) {
+        let limits = [
+            // The window has turned twice since a key was used last.
+            ("marks of keys in use", named(&figures.tables, "marks"), 0),
+            ("clients that it knows", named(&figures.tables, "known_clients"), clients),
+            ("bytes of record cache", named(&figures.store, "cache_bytes"), cache),
+        ];
+        all.extend(limits.map(|(what, held, bound)| Quantity { whose: whose.clone(), what, held, bound }));
+    }
+    // Beyond the files that wait to be carried forward, each shard may hold up two: one by its oldest put, one by its oldest outcome.
+    let log = &config.tuning.log;
+    let files = log.carry_after_files as u64 + SPARE_LOG_FILES + 2 * u64::from(config.shards_per_server);
+    let bound = files * log.file_bytes * config.threads as u64;
+    for server in world.processes.iter().filter(|process| process.is_server()) {
+        let held = world.log_bytes(server.id);
+        all.push(Quantity { whose: server.name.clone(), what: "bytes of log", held, bound });
+    }
+    all
+}
+
+/// Versions, after each key was written `touched` times in all, when the watermark had passed everything that was written before: of
+/// each key, what was written since and the youngest version at or below the watermark may be kept, and nothing else.
+pub(crate) fn versions(world: &World, touched: u64) -> Verdict {
+    let (mut keys, mut versions) = (0, 0);
+    for (_, figures) in shards(world) {
+        keys += named(&figures.store, "keys");
+        versions += named(&figures.store, "versions");
+    }
+    check_bounds([Quantity {
+        whose: "the cluster".to_owned(),
+        what: "versions",
+        held: versions,
+        bound: keys + touched,
+    }])
+}
