@@ -454,17 +454,17 @@ fn an_acknowledgement_without_the_wait_for_clocks_is_found() {
 }
 
 #[test]
-fn versions_that_are_never_given_up_are_found() {
+fn an_index_that_keeps_dead_versions_is_found() {
     found_within(10, Bug::DeadVersions, COMING_AND_GOING);
 }
 
 #[test]
-fn outcomes_that_are_never_forgotten_are_found() {
+fn an_outcome_that_is_never_forgotten_is_found() {
     found_within(10, Bug::HoardedOutcomes, COMING_AND_GOING);
 }
 
 #[test]
-fn clients_that_are_never_forgotten_are_found() {
+fn a_client_that_is_never_forgotten_is_found() {
     found_within(10, Bug::HoardedClients, COMING_AND_GOING);
 }
 

@@ -98,13 +98,12 @@ impl Participant {
     pub(super) fn resolution_is_due(&mut self, now: Timestamp, txn: TxnId, out: &mut Vec<Output>) {
         let acked = self.is_acked(txn);
         let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
-        let role = resolution.role;
+        let (role, pause) = (resolution.role, resolution.pause);
         if role == Role::AskedLowest {
             match self.table.find(txn) {
                 Some(Place::Flight(slot)) if self.is_settled(slot) => self.collect(now, slot, out),
                 // Its client prepares it again, or was refused: it is looked at when that is durable.
                 Some(Place::Flight(_)) => {
-                    let pause = resolution.pause;
                     self.waiting.set_timer(now.saturating_add(pause), Timer::Resolution(txn));
                 }
                 Some(Place::Kept(_)) | None => {
@@ -113,6 +112,7 @@ impl Participant {
             }
             return;
         }
+        let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
         if acked && matches!(role, Role::Spreading(_)) {
             return self.forget_spread(txn);
         }
