@@ -101,9 +101,9 @@ impl Judge {
         let Work::Plans(spec) = work else { return None };
         match spec.kind {
             WorkloadKind::ListAppend => Some(Self::ListAppend),
-            WorkloadKind::Register => Some(Self::Register),
             WorkloadKind::Bank => Some(Self::Bank { accounts: spec.keys, total: spec.total_balance() }),
-            _ => None,
+            // Registers, and fillings that are numbered as registers are.
+            _ => Some(Self::Register),
         }
     }
 }
