@@ -289,8 +289,8 @@ impl Engine {
             commit,
             participants: &participants,
             kind,
-            // Without writes there is nothing to wait for: validation at commit is as strong.
-            external_wait: txn.options.external_wait && kind == CommitKind::ReadWrite,
+            // Without writes, too: what was read may be a commit whose own client still waits, ahead of other clocks.
+            external_wait: txn.options.external_wait,
             error_bound: self.clock_error,
             deadline: txn.deadline(now, self.config.default_deadline),
         };

@@ -148,6 +148,15 @@ seconds = 8
 black-hole = { every = "200ms" }
 "#;
 
+/// A reader saw a commit that its own client was still waiting out, and did not wait itself; who came after it, with a slower clock, stood
+/// before that commit.
+#[test]
+fn who_reads_a_commit_that_is_waited_out_waits_too() {
+    let report = run_once(include_str!("../../../scenarios/external.toml"), 835);
+    assert_eq!(report.findings, []);
+    assert!(report.tally.committed > 50, "{:?}", report.tally);
+}
+
 /// Every tenth append is acknowledged and never made.
 const CANARY: &str = r#"
 [workload]
