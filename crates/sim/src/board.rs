@@ -15,6 +15,9 @@ use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadEr
 use crate::clock::TrueTime;
 use crate::seed::{Dice, Seed};
 
+/// Closed sessions begin within this time.
+const STAGGER: Duration = Duration::from_millis(20);
+
 /// What clients do.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
@@ -63,7 +66,8 @@ struct Slot {
     open: Option<Vec<MicroOp>>,
     generator: Option<Generator>,
     dice: Dice,
-    next_start: VirtualTime,
+    /// None before the first.
+    next_start: Option<VirtualTime>,
     /// A session runs in it.
     running: bool,
 }
@@ -102,11 +106,20 @@ pub(crate) struct Board {
     pub(crate) work: Work,
     /// From one transaction of a session to its next, on average.
     interval: Duration,
+    /// Nothing but how often is written down.
+    pub(crate) closed: bool,
     /// Some appends are acknowledged and never made: whoever checks must find that.
     pub(crate) canary: bool,
     /// Commits are acknowledged when the clock's error bound has passed.
     pub(crate) external: bool,
     state: Mutex<State>,
+}
+
+impl Slot {
+    /// From one start to the next.
+    fn pause(&mut self, interval: u64) -> Duration {
+        Duration::from_nanos(interval / 2 + self.dice.below(interval + 1))
+    }
 }
 
 impl Board {
@@ -124,14 +137,7 @@ impl Board {
                 Work::Ring { .. } => None,
             };
             let dice = seed.derive("slot", u64::from(slot)).dice();
-            made.push(Slot {
-                process: u64::from(slot),
-                open: None,
-                generator,
-                dice,
-                next_start: VirtualTime::ZERO,
-                running: false,
-            });
+            made.push(Slot { process: u64::from(slot), open: None, generator, dice, next_start: None, running: false });
         }
         let state = State {
             slots: made,
@@ -146,7 +152,7 @@ impl Board {
             tasks: 0,
             found: BTreeMap::new(),
         };
-        Ok(Self { truth, work, interval, canary: false, external: false, state: Mutex::new(state) })
+        Ok(Self { truth, work, interval, closed: false, canary: false, external: false, state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -161,11 +167,18 @@ impl Board {
             return None;
         }
         let interval = self.interval.as_nanos() as u64;
+        let closed = self.closed;
         let slot = &mut state.slots[slot];
-        let start = slot.next_start.max(now);
+        let Some(next_start) = slot.next_start else {
+            // In step for ever, were closed sessions to begin together: all with the client, then all with the server.
+            let first = if closed { slot.dice.below(STAGGER.as_nanos() as u64) } else { 0 };
+            let start = now.after(Duration::from_nanos(first));
+            slot.next_start = Some(start.after(slot.pause(interval)));
+            return Some(start.since(now));
+        };
+        let start = next_start.max(now);
         // Evenly between half and one and a half of the interval after the one before, or at once when that is past.
-        let pause = interval / 2 + slot.dice.below(interval + 1);
-        slot.next_start = slot.next_start.after(Duration::from_nanos(pause)).max(now);
+        slot.next_start = Some(next_start.after(slot.pause(interval)).max(now));
         Some(start.since(now))
     }
 
@@ -252,6 +265,10 @@ impl Board {
         let time = self.at();
         let mut state = self.lock();
         state.tally.begun += 1;
+        if self.closed {
+            state.slots[slot].open = Some(Vec::new());
+            return;
+        }
         let index = state.events.len() as u64;
         let entry = &mut state.slots[slot];
         let process = Process(entry.process);
@@ -279,8 +296,10 @@ impl Board {
             }
             Fate::Unknown => state.tally.unknown += 1,
         }
-        let index = state.events.len() as u64;
-        state.events.push(Event { kind, process, index, time, ops });
+        if !self.closed {
+            let index = state.events.len() as u64;
+            state.events.push(Event { kind, process, index, time, ops });
+        }
         if fate == Fate::Unknown {
             state.rename(slot);
         }

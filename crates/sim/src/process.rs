@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use timestone_client::{ClientStageEvent, Db};
 use timestone_flash::MemoryMedia;
-use timestone_seda::simulated::{Cores, Meter, Observer, SimulatedRuntime, Turn, VirtualTime};
+use timestone_seda::simulated::{Cores, Observer, SimulatedRuntime, Turn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Readiness, StageId};
 use timestone_server::{Caches, Event, ServerConfig, ShardFigures};
 use timestone_wal::device::memory::MemoryDisk;
 
 use crate::clock::SimClock;
+use crate::cost::Counter;
 use crate::joining::Outcome;
 use crate::network::ProcessId;
 use crate::premises::SimPremises;
@@ -74,6 +75,28 @@ pub(crate) struct Device {
     pub(crate) kind: DeviceKind,
     pub(crate) stage: StageId,
     pub(crate) scheduled: Option<u64>,
+    /// What it had been asked for when that was charged last.
+    asked: (u64, u64),
+}
+
+impl Device {
+    fn new(kind: DeviceKind, stage: StageId) -> Self {
+        let asked = kind.asked();
+        Self { kind, stage, scheduled: None, asked }
+    }
+
+    /// Charges what it was asked for since the last time.
+    pub(crate) fn charge(&mut self, counter: &Counter) {
+        let (before, now) = (self.asked, self.kind.asked());
+        let (operations, bytes) = (now.0 - before.0, now.1 - before.1);
+        if operations > 0 {
+            self.asked = now;
+            match self.kind {
+                DeviceKind::Flash(_) => counter.flash(operations, bytes),
+                DeviceKind::Log(_) => counter.log(operations, bytes),
+            }
+        }
+    }
 }
 
 pub(crate) enum DeviceKind {
@@ -88,6 +111,13 @@ impl DeviceKind {
             Self::Log(disk) => disk.next_due(),
         }
     }
+
+    fn asked(&self) -> (u64, u64) {
+        match self {
+            Self::Flash(media) => media.asked(),
+            Self::Log(disk) => disk.asked(),
+        }
+    }
 }
 
 pub(crate) struct Process {
@@ -99,7 +129,8 @@ pub(crate) struct Process {
     pub(crate) lives: u64,
     pub(crate) machine: usize,
     pub(crate) clock: SimClock,
-    pub(crate) meter: Meter,
+    /// What it does outside of its stages' own code.
+    pub(crate) counter: Counter,
     pub(crate) paused: bool,
     /// It dies within its next turn.
     pub(crate) doomed: Option<Doom>,
@@ -149,6 +180,15 @@ impl Process {
         }
     }
 
+    /// Whether the thread of a stage blocks, so that it has to be woken.
+    pub(crate) fn sleeps(&self, at: VirtualTime, stage: StageId) -> bool {
+        match &self.life {
+            Life::Serving(serving) => serving.runtime.sleeps(at, stage),
+            Life::Client { runtime, .. } => runtime.sleeps(at, stage),
+            Life::Down | Life::Joining { .. } => false,
+        }
+    }
+
     pub(crate) fn call(&mut self, at: VirtualTime, stage: StageId) {
         match &mut self.life {
             Life::Serving(serving) => serving.runtime.call(at, stage),
@@ -188,7 +228,7 @@ pub(crate) fn devices(
     let mut devices = Vec::new();
     for (shard, media) in premises.media() {
         if let Some((_, stage)) = shards.iter().find(|(id, _)| *id == shard) {
-            devices.push(Device { kind: DeviceKind::Flash(media), stage: *stage, scheduled: None });
+            devices.push(Device::new(DeviceKind::Flash(media), *stage));
         }
     }
     for (name, disk) in premises.disks() {
@@ -196,7 +236,7 @@ pub(crate) fn devices(
         // Logs of threads that this life does not have are adopted by the first one.
         let stage = thread.and_then(|thread| logs.get(thread)).or(logs.first());
         if let Some(stage) = stage {
-            devices.push(Device { kind: DeviceKind::Log(disk), stage: *stage, scheduled: None });
+            devices.push(Device::new(DeviceKind::Log(disk), *stage));
         }
     }
     devices

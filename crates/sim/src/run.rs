@@ -24,6 +24,7 @@ use crate::aftermath;
 use crate::board::{Board, Tally, Work};
 use crate::check::{self, Finding};
 use crate::clock::TrueTime;
+use crate::cost::Stopwatch;
 use crate::error::SimError;
 use crate::fault::{FAULT_TOKENS, FaultKind, Injector};
 use crate::network::ProcessId;
@@ -139,6 +140,8 @@ pub struct RunReport {
     pub tally: Tally,
     /// Faults that struck, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
+    /// How it ran until the sessions were told to end.
+    pub pace: Pace,
     /// Transactions that checkers looked at.
     pub checked: u64,
     /// What is wrong; nothing, when the run is as promised.
@@ -149,6 +152,29 @@ pub struct RunReport {
     pub history: Option<History>,
     /// How that is judged; none for workloads whose histories say too little.
     pub judge: Option<Judge>,
+}
+
+/// How much was done while transactions were begun: from the end of the warm-up to the end of the faults.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// How long that was, in virtual time.
+    pub span: Duration,
+    /// Transactions that committed.
+    pub committed: u64,
+    /// And that did not.
+    pub aborted: u64,
+    /// CPU time of the servers.
+    pub servers: Duration,
+    /// CPU time of the clients.
+    pub clients: Duration,
+}
+
+impl Pace {
+    /// Committed transactions a second of virtual time.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        self.committed as f64 / self.span.as_secs_f64().max(1e-9)
+    }
 }
 
 impl RunReport {
@@ -192,13 +218,34 @@ pub fn watch(
     options: RunOptions,
     watch: &mut dyn Watch,
 ) -> Result<Option<RunReport>, SimError> {
-    let Drawn { world, work, faults, length, interval, jump, external } = draw(scenario, seed);
+    run_with(scenario, seed, options, watch, None)
+}
+
+/// Runs a scenario, and takes the times that stages really need while transactions are begun.
+///
+/// # Errors
+/// As [`run`].
+pub fn measure(scenario: &Scenario, seed: Seed, stopwatch: &Stopwatch) -> Result<RunReport, SimError> {
+    let ran = run_with(scenario, seed, RunOptions::default(), &mut Nobody, Some(stopwatch))?;
+    ran.ok_or_else(|| SimError::world("a run that nobody watches was given up"))
+}
+
+fn run_with(
+    scenario: &Scenario,
+    seed: Seed,
+    options: RunOptions,
+    watch: &mut dyn Watch,
+    stopwatch: Option<&Stopwatch>,
+) -> Result<Option<RunReport>, SimError> {
+    let Drawn { mut world, work, faults, length, interval, jump, external } = draw(scenario, seed, &scenario.costs()?);
+    world.stopwatch = stopwatch.cloned();
     let truth = TrueTime::default();
     let slots = world.clients * world.sessions;
     let mut board =
         Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0)).map_err(SimError::world)?;
     board.canary = scenario.workload.canary;
     board.external = external;
+    board.closed = scenario.workload.closed;
     let board = Arc::new(board);
     // What is handed out at every look needs no bound of its own.
     let keep_lines = if options.words { usize::MAX } else { options.keep_lines };
@@ -214,11 +261,13 @@ pub fn watch(
         since: VirtualTime::ZERO,
         length,
         jump,
-        findings: Vec::new(),
-        calm_since: None,
         words: options.words,
         worked_since: None,
         ended: Timestamp::ZERO,
+        warmup: scenario.workload.warmup.0,
+        findings: Vec::new(),
+        calm_since: None,
+        pace: None,
     };
     let ended = catch_unwind(AssertUnwindSafe(|| run.go(watch)));
     match ended {
@@ -244,6 +293,8 @@ struct Run {
     phase: Phase,
     since: VirtualTime,
     length: Duration,
+    /// Until the pace is taken.
+    warmup: Duration,
     findings: Vec<Finding>,
     /// The life of each client in which its sessions were begun last.
     clients_lives: Vec<u64>,
@@ -254,6 +305,8 @@ struct Run {
     worked_since: Option<Timestamp>,
     /// When the last session ended.
     ended: Timestamp,
+    /// What had been done when the pace was taken first; at the end, what was done since.
+    pace: Option<Pace>,
     /// By process: whether it ever rests.
     watched: Vec<Watched>,
     words: bool,
@@ -345,7 +398,12 @@ impl Run {
             }
             Phase::Running => {
                 self.begin_sessions();
+                if self.pace.is_none() && self.waited() >= self.warmup {
+                    self.take_times(true);
+                    self.pace = Some(self.done_so_far());
+                }
                 if self.waited() >= self.length {
+                    self.end_pace();
                     self.board.finish();
                     if self.is_damaged() {
                         return true;
@@ -356,6 +414,9 @@ impl Run {
             }
             Phase::Finishing => {
                 if self.board.live() == 0 && self.down().is_empty() {
+                    if self.board.closed {
+                        return true;
+                    }
                     self.worked_since = Some(self.moment());
                     self.board.resume();
                     self.clients_lives.fill(0);
@@ -437,6 +498,30 @@ impl Run {
     /// Now, as the history has it.
     fn moment(&self) -> Timestamp {
         Timestamp::from_nanos(self.world.now().as_nanos())
+    }
+
+    fn take_times(&self, on: bool) {
+        if let Some(stopwatch) = &self.world.config.stopwatch {
+            stopwatch.run(on);
+        }
+    }
+
+    fn done_so_far(&self) -> Pace {
+        let (tally, (servers, clients)) = (self.board.tally(), self.world.busy_by_role());
+        Pace { span: self.waited(), committed: tally.committed, aborted: tally.aborted, servers, clients }
+    }
+
+    fn end_pace(&mut self) {
+        self.take_times(false);
+        let (before, now) = (self.pace.unwrap_or_default(), self.done_so_far());
+        self.pace = Some(Pace {
+            span: now.span.saturating_sub(before.span),
+            committed: now.committed - before.committed,
+            aborted: now.aborted - before.aborted,
+            // A process that was killed meanwhile has forgotten what it spent.
+            servers: now.servers.saturating_sub(before.servers),
+            clients: now.clients.saturating_sub(before.clients),
+        });
     }
 
     /// Finds processes that go round in circles: turn after turn without a pause, and without events to handle.
@@ -545,6 +630,7 @@ impl Run {
             busy: self.world.busy(),
             tally: self.board.tally(),
             faults: self.injector.fired().clone(),
+            pace: self.pace.unwrap_or_default(),
             checked,
             findings: self.findings,
             lines: self.world.take_trace_lines(),

@@ -10,8 +10,10 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, de};
 use timestone_clock::SkewModel;
 use timestone_server::StageLayout;
+use timestone_wal::DeviceKind;
 use timestone_workload::{WorkloadError, WorkloadKind, WorkloadSpec};
 
+use crate::cost::{CostTable, Costs};
 use crate::error::SimError;
 use crate::fault::{FaultKind, FaultPlan};
 
@@ -81,6 +83,9 @@ pub struct Scenario {
     /// What the seed chooses.
     #[serde(default)]
     pub swarm: SwarmPart,
+    /// What work costs; the figures that come with the binary when left out. Not part of the file.
+    #[serde(skip)]
+    pub costs: Option<CostTable>,
 }
 
 /// `[cluster]`.
@@ -98,6 +103,8 @@ pub struct ClusterPart {
     pub layout: StageLayout,
     /// Cores of every machine.
     pub cores: usize,
+    /// Whether all processes share one machine.
+    pub together: bool,
     /// Client processes.
     pub clients: u32,
     /// Sessions of each, which run one transaction at a time.
@@ -121,6 +128,7 @@ impl Default for ClusterPart {
             threads: 1,
             layout: StageLayout::Fused,
             cores: 2,
+            together: false,
             clients: 8,
             sessions: 2,
             regions: 1,
@@ -136,6 +144,14 @@ fn layout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StageLayout, D::
         "fused" => Ok(StageLayout::Fused),
         "staged" => Ok(StageLayout::Staged),
         other => Err(de::Error::custom(format!("there is no layout {other:?}; the layouts are fused and staged"))),
+    }
+}
+
+fn log_device<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<DeviceKind>, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "ssd" => Ok(Some(DeviceKind::Ssd)),
+        "none" => Ok(Some(DeviceKind::None)),
+        other => Err(de::Error::custom(format!("there is no log device {other:?}; here they are ssd and none"))),
     }
 }
 
@@ -159,6 +175,9 @@ pub struct WorkloadPart {
     pub kind: Kind,
     /// Transactions begun a second, over all sessions.
     pub rate: f64,
+    /// Each session begins its next transaction when the last one has ended, whatever the rate, and nothing is checked: for predictions of
+    /// throughput.
+    pub closed: bool,
     /// Keys; the workload's usual number when left out.
     pub keys: Option<u64>,
     /// Contention.
@@ -177,6 +196,8 @@ pub struct WorkloadPart {
     pub canary: bool,
     /// For how long transactions are begun and faults strike.
     pub seconds: f64,
+    /// What the run says of its pace begins after this much of it.
+    pub warmup: Span,
 }
 
 impl Default for WorkloadPart {
@@ -184,6 +205,7 @@ impl Default for WorkloadPart {
         Self {
             kind: Kind::Plans(WorkloadKind::ListAppend),
             rate: 200.0,
+            closed: false,
             keys: None,
             zipf: None,
             ops: None,
@@ -192,6 +214,7 @@ impl Default for WorkloadPart {
             external: None,
             canary: false,
             seconds: 10.0,
+            warmup: Span(Duration::ZERO),
         }
     }
 }
@@ -222,6 +245,11 @@ impl<'de> Deserialize<'de> for Kind {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct StoragePart {
+    /// Sizes and delays that are not named are those of `timestone serve`, not the small ones that make rare paths common.
+    pub as_served: bool,
+    /// The log's device: `ssd`, or `none`.
+    #[serde(deserialize_with = "log_device")]
+    pub log: Option<DeviceKind>,
     /// Pages of 4 KiB in an erase block.
     pub block_pages: Option<u32>,
     /// Bytes that all flash devices of a server may take.
@@ -325,6 +353,10 @@ impl Scenario {
         within("cluster", "slowness", cluster.slowness, 0.01, 1000.0)?;
         within("workload", "rate", workload.rate, 0.01, 1e6)?;
         within("workload", "seconds", workload.seconds, 0.01, 86_400.0)?;
+        if workload.warmup.0.as_secs_f64() >= workload.seconds {
+            let what = format!("is {:?}; it is shorter than the run of {} s", workload.warmup.0, workload.seconds);
+            return Err(("workload", "warmup", what));
+        }
         if let Some(pages) = storage.block_pages {
             within("storage", "block-pages", f64::from(pages), 2.0, 4096.0)?;
         }
@@ -346,6 +378,11 @@ impl Scenario {
             return Err(("workload", key_of(&error), error.to_string()));
         }
         Ok(())
+    }
+
+    /// What work costs on machines as fast as the measured one.
+    pub(crate) fn costs(&self) -> Result<Costs, SimError> {
+        self.costs.clone().map_or_else(CostTable::usual, Ok).map(Costs::new)
     }
 
     /// The workload with all its parameters.

@@ -36,31 +36,32 @@ pub(crate) struct Drawn {
 }
 
 /// Draws a world.
-pub(crate) fn draw(scenario: &Scenario, seed: Seed) -> Drawn {
+pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
     let mut dice = seed.derive("swarm", 0).dice();
     let swarm = scenario.swarm.draw;
     let cluster = scenario.cluster.clone();
+    let usual = Sizes::of(scenario);
     let mut world = WorldConfig {
         servers: cluster.servers,
         shards_per_server: cluster.shards,
         threads: cluster.threads,
         layout: cluster.layout,
         cores: cluster.cores,
+        together: cluster.together,
         clients: cluster.clients,
         sessions: cluster.sessions,
         regions: cluster.regions,
         links: links(scenario),
         skew: cluster.clocks,
-        pace: pace(scenario),
-        flash: FlashShape {
-            pages_per_block: scenario.storage.block_pages.unwrap_or(8),
-            shuffle: scenario.storage.shuffle.unwrap_or(true),
-        },
+        pace: pace(scenario, costs),
+        flash: flash(scenario),
         tuning: tuning(scenario),
-        cache_bytes: scenario.storage.cache_bytes.unwrap_or(256 * 1024),
-        capacity_bytes: scenario.storage.capacity_bytes.unwrap_or(32 * 1024 * 1024),
+        cache_bytes: scenario.storage.cache_bytes.unwrap_or(usual.cache_bytes),
+        capacity_bytes: scenario.storage.capacity_bytes.unwrap_or(usual.capacity_bytes),
         engine: engine(scenario),
-        costs: Costs { scale: cluster.slowness },
+        log: scenario.storage.log.unwrap_or(DeviceKind::Ssd),
+        costs: costs.scaled(cluster.slowness),
+        stopwatch: None,
     };
     let mut faults = scenario.fault_plans();
     if swarm {
@@ -83,7 +84,11 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed) -> Drawn {
         work,
         faults,
         length: Duration::from_nanos((scenario.workload.seconds * 1e9) as u64),
-        interval: Duration::from_nanos((sessions / scenario.workload.rate * 1e9) as u64),
+        interval: if scenario.workload.closed {
+            Duration::ZERO
+        } else {
+            Duration::from_nanos((sessions / scenario.workload.rate * 1e9) as u64)
+        },
         jump: scenario.cluster.jump.0,
         external,
         world,
@@ -95,15 +100,20 @@ fn links(scenario: &Scenario) -> LinkModel {
     let usual = LinkModel::default();
     LinkModel {
         near: part.near.map_or(usual.near, |span| span.0),
+        // Within a machine, bytes are copied: that costs time of processors, not of a wire.
+        bytes_per_second: if scenario.cluster.together { u64::MAX } else { usual.bytes_per_second },
         far: part.far.map_or(usual.far, |span| span.0),
         jitter: part.jitter.unwrap_or(usual.jitter),
         ..usual
     }
 }
 
-fn pace(scenario: &Scenario) -> DevicePace {
+fn pace(scenario: &Scenario, costs: &Costs) -> DevicePace {
     let part = &scenario.storage;
     let micros = Duration::from_micros;
+    if part.as_served {
+        return costs.pace();
+    }
     DevicePace {
         flash: FlashPace {
             read: part.read.map_or(micros(80), |span| span.0),
@@ -124,15 +134,49 @@ fn pace(scenario: &Scenario) -> DevicePace {
     }
 }
 
+/// Sizes that hold unless the file says otherwise: small ones, or those of `timestone serve`.
+struct Sizes {
+    block_pages: u32,
+    cache_bytes: u64,
+    capacity_bytes: u64,
+    tuning: Tuning,
+}
+
+impl Sizes {
+    fn of(scenario: &Scenario) -> Self {
+        let mut tuning = Tuning::of(scenario.storage.log.unwrap_or(DeviceKind::Ssd));
+        if scenario.storage.as_served {
+            let block_pages = u32::try_from(tuning.block_bytes / 4096).unwrap_or(u32::MAX);
+            return Self { block_pages, cache_bytes: 1 << 30, capacity_bytes: 8 << 30, tuning };
+        }
+        tuning.checkpoint_bytes = 512 * 1024;
+        tuning.packing_delay = Duration::from_millis(2);
+        tuning.partial_page_delay = tuning.packing_delay * 4;
+        tuning.sync_interval = Duration::from_millis(50);
+        tuning.log.file_bytes = 256 * 1024;
+        tuning.log.block_bytes = 16 * 1024;
+        Self { block_pages: 8, cache_bytes: 256 * 1024, capacity_bytes: 32 * 1024 * 1024, tuning }
+    }
+}
+
+fn flash(scenario: &Scenario) -> FlashShape {
+    FlashShape {
+        pages_per_block: scenario.storage.block_pages.unwrap_or(Sizes::of(scenario).block_pages),
+        shuffle: scenario.storage.shuffle.unwrap_or(!scenario.storage.as_served),
+    }
+}
+
 fn tuning(scenario: &Scenario) -> Tuning {
     let part = &scenario.storage;
-    let mut tuning = Tuning::of(DeviceKind::Ssd);
-    tuning.checkpoint_bytes = part.checkpoint_bytes.unwrap_or(512 * 1024);
-    tuning.packing_delay = part.packing_delay.map_or(Duration::from_millis(2), |span| span.0);
-    tuning.partial_page_delay = tuning.packing_delay * 4;
-    tuning.sync_interval = part.sync_interval.map_or(Duration::from_millis(50), |span| span.0);
-    tuning.log.file_bytes = part.log_file_bytes.unwrap_or(256 * 1024).next_multiple_of(4096);
-    tuning.log.block_bytes = part.log_block_bytes.unwrap_or(16 * 1024).next_multiple_of(4096);
+    let mut tuning = Sizes::of(scenario).tuning;
+    tuning.checkpoint_bytes = part.checkpoint_bytes.unwrap_or(tuning.checkpoint_bytes);
+    if let Some(delay) = part.packing_delay {
+        tuning.packing_delay = delay.0;
+        tuning.partial_page_delay = delay.0 * 4;
+    }
+    tuning.sync_interval = part.sync_interval.map_or(tuning.sync_interval, |span| span.0);
+    tuning.log.file_bytes = part.log_file_bytes.unwrap_or(tuning.log.file_bytes).next_multiple_of(4096);
+    tuning.log.block_bytes = part.log_block_bytes.unwrap_or(tuning.log.block_bytes).next_multiple_of(4096);
     tuning.log.file_bytes = tuning.log.file_bytes.max(2 * tuning.log.block_bytes as u64);
     if let Some(span) = part.decision_timeout {
         tuning.participant.decision_timeout = span.0;

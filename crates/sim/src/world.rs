@@ -14,20 +14,20 @@ use std::time::Duration;
 
 use timestone_client::{ClientStages, ConnectOptions, EngineConfig};
 use timestone_clock::{Clock, SkewModel};
-use timestone_seda::simulated::{Cores, Meter, SimulatedConfig, SimulatedRuntime, VirtualTime};
+use timestone_seda::simulated::{Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Layout, Readiness, Seat};
-use timestone_server::{MasterPlace, ServerConfig, ServerStages, ShardFigures, StageLayout, Tuning, joining};
-use timestone_types::ShardId;
+use timestone_server::{MasterPlace, ServerConfig, ServerStages, StageLayout, Tuning, joining};
+use timestone_wal::DeviceKind;
 
 use crate::board::Board;
 use crate::clock::{SimClock, TrueTime};
-use crate::cost::Costs;
+use crate::cost::{Costs, Counter, StageKind, Stopwatch};
 use crate::error::SimError;
 use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
 use crate::premises::{DevicePace, FlashShape, SimPremises};
 use crate::process::{ClientRole, Doom, Life, Process, Role, ServerRole, Serving, SharedNetwork, devices};
 use crate::seed::Seed;
-use crate::trace::{Trace, TraceLine};
+use crate::trace::Trace;
 
 /// The port that servers listen on.
 const PORT: u16 = 7400;
@@ -46,6 +46,8 @@ pub(crate) struct WorldConfig {
     pub(crate) threads: usize,
     pub(crate) layout: StageLayout,
     pub(crate) cores: usize,
+    /// Whether all processes are on one machine.
+    pub(crate) together: bool,
     pub(crate) clients: u32,
     pub(crate) sessions: u32,
     pub(crate) regions: u32,
@@ -57,7 +59,10 @@ pub(crate) struct WorldConfig {
     pub(crate) cache_bytes: u64,
     pub(crate) capacity_bytes: u64,
     pub(crate) engine: EngineConfig,
+    pub(crate) log: DeviceKind,
     pub(crate) costs: Costs,
+    /// Takes the stages' times, for calibration.
+    pub(crate) stopwatch: Option<Stopwatch>,
 }
 
 /// What is going to happen.
@@ -129,7 +134,7 @@ pub(crate) struct World {
     pub(crate) board: Arc<Board>,
     pub(crate) trace: Trace,
     pub(crate) processes: Vec<Process>,
-    machines: Vec<Cores>,
+    pub(crate) machines: Vec<Cores>,
     queue: Queue,
     ready: Vec<(ProcessId, Seat, Readiness)>,
     seed: Seed,
@@ -162,7 +167,7 @@ impl World {
             board,
             trace: Trace::new(keep_lines),
             processes: Vec::new(),
-            machines: vec![Cores::new(config.cores); everybody as usize],
+            machines: vec![Cores::new(config.cores); if config.together { 1 } else { everybody as usize }],
             queue: Queue::default(),
             ready: Vec::new(),
             seed,
@@ -185,15 +190,16 @@ impl World {
 
     fn add_process(&mut self, name: String, role: Role, clock: SimClock) {
         let id = ProcessId(self.processes.len() as u32);
+        let counter = Counter::new(&self.config.costs, net_kind(&role));
         self.processes.push(Process {
             id,
             name,
             role,
             life: Life::Down,
             lives: 0,
-            machine: id.0 as usize,
+            machine: if self.config.together { 0 } else { id.0 as usize },
             clock,
-            meter: Meter::default(),
+            counter,
             paused: false,
             doomed: None,
             scheduled: None,
@@ -225,6 +231,7 @@ impl World {
             cluster_shards: Some(u16::try_from(total).unwrap_or(u16::MAX)),
             cache_bytes: config.cache_bytes,
             capacity_bytes: Some(config.capacity_bytes),
+            log: config.log,
             master,
             insecure: true,
             tuning: Some(config.tuning.clone()),
@@ -295,18 +302,38 @@ impl World {
             self.turns += 1;
             process.turns += 1;
             if let (Some(doom), Some(submitted)) = (process.doomed.take(), submitted) {
-                self.die_within(id, doom, turn.end, &submitted);
+                self.die_within(id, doom, turn, &submitted);
                 self.pass_on_readiness(at);
                 return Ok(());
             }
-            let queue = &mut self.queue;
-            self.fabric.flush(turn.end, |when, packet| queue.plan(when, What::Packet(packet)));
+            self.flush(id, turn.begin, turn.end);
             self.plan_devices(id);
             self.look_at_joining(id)?;
             self.pass_on_readiness(at);
         }
         self.schedule(id);
         Ok(())
+    }
+
+    /// Sends off what a turn wrote; on one machine, sending to somebody who sleeps costs the sender, who pays with its next turn.
+    fn flush(&mut self, id: ProcessId, begin: VirtualTime, at: VirtualTime) {
+        let queue = &mut self.queue;
+        let mut called = Vec::new();
+        let together = self.config.together;
+        self.fabric.flush(begin, at, |when, packet| {
+            if let (Packet::Data { to, .. }, true) = (&packet, together) {
+                called.push(*to);
+            }
+            queue.plan(when, What::Packet(packet));
+        });
+        let mut woken = Vec::new();
+        for (process, stage) in called.into_iter().filter_map(|end| self.fabric.owner(end)) {
+            if !woken.contains(&process) && self.processes[process.0 as usize].sleeps(at, stage) {
+                woken.push(process);
+                let machine = &self.machines[self.processes[id.0 as usize].machine];
+                self.processes[id.0 as usize].counter.wake(machine.has_idle(at));
+            }
+        }
     }
 
     /// Plans the next turn of a process, if it is not planned early enough.
@@ -335,6 +362,7 @@ impl World {
         let (life, now) = (process.lives, self.truth.now());
         let Life::Serving(serving) = &mut process.life else { return };
         for (index, device) in serving.devices.iter_mut().enumerate() {
+            device.charge(&process.counter);
             let due = device.kind.next_due();
             if let Some(due) = due
                 && device.scheduled.is_none_or(|planned| due < planned)
@@ -369,8 +397,8 @@ impl World {
         process.lives += 1;
         process.paused = false;
         process.scheduled = None;
-        process.meter = Meter::default();
-        let network: SharedNetwork = Arc::new(self.fabric.host(id, process.meter.clone()));
+        process.counter = Counter::new(&self.config.costs, net_kind(&process.role));
+        let network: SharedNetwork = Arc::new(self.fabric.host(id, process.counter.clone()));
         let is_joining = match &mut process.role {
             Role::Server(server) => {
                 server.premises.connect(Arc::clone(&network));
@@ -398,7 +426,7 @@ impl World {
         let MasterPlace::Remote(master) = server.config.master else { return Ok(()) };
         let wish = joining(&server.config, &server.premises).map_err(SimError::world)?;
         let (stages, layout, outcome) = crate::joining::stages(master, wish, network);
-        let config = SimulatedConfig { meter: process.meter.clone(), ..SimulatedConfig::default() };
+        let config = SimulatedConfig { meter: process.counter.meter(), ..SimulatedConfig::default() };
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
         process.life = Life::Joining { runtime, outcome };
@@ -418,7 +446,8 @@ impl World {
                 // The joining life ends as a process would: its sockets are closed.
                 process.life = Life::Down;
                 let queue = &mut self.queue;
-                self.fabric.flush(self.truth.now(), |when, packet| queue.plan(when, What::Packet(packet)));
+                self.fabric
+                    .flush(self.truth.now(), self.truth.now(), |when, packet| queue.plan(when, What::Packet(packet)));
                 self.serve(id)
             }
             Err(words) => {
@@ -447,17 +476,19 @@ impl World {
         let (figures, caches) = (Box::new(built.figures()), built.caches());
         let devices = devices(&server.premises, &built.shards, &built.logs);
         let ServerStages { stages, layout, admission, .. } = built;
+        let kinds = stages.iter().map(|stage| StageKind::of_server(stage.name())).collect();
+        let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
         let config = SimulatedConfig {
             admission: admission.clone(),
-            costs: Box::new(self.config.costs),
-            meter: process.meter.clone(),
+            costs: Box::new(costs),
+            meter: process.counter.meter(),
             ..SimulatedConfig::default()
         };
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
         process.life = Life::Serving(Box::new(Serving { runtime, devices, figures, caches, admission }));
         let queue = &mut self.queue;
-        self.fabric.flush(now, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.fabric.flush(now, now, |when, packet| queue.plan(when, What::Packet(packet)));
         self.plan_devices(id);
         self.pass_on_readiness(now);
         self.schedule(id);
@@ -485,11 +516,10 @@ impl World {
         let built = ClientStages::build(&client.url, &options, &clock, network, seed).map_err(SimError::world)?;
         let ClientStages { stages, event_loop, db, .. } = built;
         let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
-        let config = SimulatedConfig {
-            costs: Box::new(self.config.costs),
-            meter: process.meter.clone(),
-            ..SimulatedConfig::default()
-        };
+        let kinds = stages.iter().map(|stage| StageKind::of_client(stage.name())).collect();
+        let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
+        let config =
+            SimulatedConfig { costs: Box::new(costs), meter: process.counter.meter(), ..SimulatedConfig::default() };
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
         process.life = Life::Client { runtime, db, event_loop };
@@ -540,14 +570,14 @@ impl World {
     }
 
     /// A turn has ended in its middle; `submitted` is what the log disks had been asked for before it.
-    fn die_within(&mut self, id: ProcessId, doom: Doom, end: VirtualTime, submitted: &[u64]) {
-        let Doom { silent, seed, until } = doom;
+    fn die_within(&mut self, id: ProcessId, doom: Doom, turn: Turn, submitted: &[u64]) {
+        let (Doom { silent, seed, until }, Turn { begin, end, .. }) = (doom, turn);
         let words = if silent { "its machine loses power within a turn" } else { "is killed within a turn" };
         self.trace.note(end, id, words);
         let mut dice = seed.derive("output", 0).dice();
         self.fabric.cut_output(id, &mut dice);
         let queue = &mut self.queue;
-        self.fabric.flush(end, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.fabric.flush(begin, end, |when, packet| queue.plan(when, What::Packet(packet)));
         let told = end.after(Duration::from_nanos(dice.below(TEARDOWN.as_nanos() as u64 + 1)));
         if let Role::Server(server) = &self.processes[id.0 as usize].role {
             server.premises.cut_submissions(seed);
@@ -618,73 +648,13 @@ impl World {
         self.pass_on_readiness(self.truth.now());
         broken
     }
+}
 
-    // ---- looking ----
-
-    /// The figures of every shard of every server that serves.
-    pub(crate) fn figures(&self) -> Vec<(ProcessId, ShardFigures)> {
-        let mut all = Vec::new();
-        for process in &self.processes {
-            if let Life::Serving(serving) = &process.life {
-                all.extend((serving.figures)().into_iter().map(|figures| (process.id, figures)));
-            }
-        }
-        all
-    }
-
-    /// Turns of each stage of each process that is up, by name.
-    pub(crate) fn stage_turns(&self) -> Vec<(String, u64)> {
-        let mut all = Vec::new();
-        for process in &self.processes {
-            let metrics = match &process.life {
-                Life::Serving(serving) => serving.runtime.metrics(),
-                Life::Client { runtime, .. } => runtime.metrics(),
-                Life::Down | Life::Joining { .. } => continue,
-            };
-            all.extend(
-                metrics.stages.iter().map(|stage| (format!("{} {}", process.name, stage.name), stage.turns_total)),
-            );
-        }
-        all
-    }
-
-    /// Bytes on the log disks of a server.
-    pub(crate) fn log_bytes(&self, id: ProcessId) -> u64 {
-        let Role::Server(server) = &self.processes[id.0 as usize].role else { return 0 };
-        server.premises.disks().iter().map(|(_, disk)| disk.used_bytes()).sum()
-    }
-
-    /// The flash medium of one shard of a server.
-    pub(crate) fn media(&self, id: ProcessId) -> Vec<(ShardId, timestone_flash::MemoryMedia)> {
-        match &self.processes[id.0 as usize].role {
-            Role::Server(server) => server.premises.media(),
-            Role::Client(_) => Vec::new(),
-        }
-    }
-
-    /// The log disks of a server.
-    pub(crate) fn disks(&self, id: ProcessId) -> Vec<timestone_wal::device::memory::MemoryDisk> {
-        match &self.processes[id.0 as usize].role {
-            Role::Server(server) => server.premises.disks().into_iter().map(|(_, disk)| disk).collect(),
-            Role::Client(_) => Vec::new(),
-        }
-    }
-
-    /// Takes the lines of the trace that were kept.
-    pub(crate) fn take_trace_lines(&mut self) -> Vec<TraceLine> {
-        let processes = &self.processes;
-        let line = |(id, stage, at, what): (ProcessId, String, VirtualTime, String)| TraceLine {
-            at,
-            process: processes[id.0 as usize].name.clone(),
-            stage,
-            what,
-        };
-        self.trace.take_lines().map(line).collect()
-    }
-
-    /// CPU time spent on all machines.
-    pub(crate) fn busy(&self) -> Duration {
-        self.machines.iter().map(Cores::busy).sum()
+/// The kind of the net stages of a process.
+const fn net_kind(role: &Role) -> StageKind {
+    match role {
+        Role::Server(_) => StageKind::Net,
+        Role::Client(_) => StageKind::ClientNet,
     }
 }
 

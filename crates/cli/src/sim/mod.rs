@@ -64,6 +64,9 @@ pub(crate) struct SimArgs {
     /// Write the history of a single seed to this file, as Jepsen's EDN
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "minutes"])]
     history: Option<PathBuf>,
+    /// What work costs on the simulated machines, as measured on some machine: see the documentation of the simulator
+    #[arg(long, value_name = "FILE")]
+    costs: Option<PathBuf>,
     /// The folder for traces of failing seeds
     #[arg(long, default_value = ".", value_name = "FOLDER")]
     traces: PathBuf,
@@ -95,7 +98,10 @@ pub(crate) fn run(args: &SimArgs, format: Format) -> Result<(), Failure> {
     if args.list {
         return scenarios::list(format);
     }
-    let scenario = scenarios::find(&args.scenario)?;
+    let mut scenario = scenarios::find(&args.scenario)?;
+    if let Some(file) = &args.costs {
+        scenario.costs = Some(scenarios::costs(file)?);
+    }
     // What panics in a world is a finding of that world, and does not end the process.
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();

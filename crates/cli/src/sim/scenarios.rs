@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use serde_json::json;
-use timestone_sim::Scenario;
+use timestone_sim::{CostTable, Scenario};
 
 use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
@@ -50,6 +51,18 @@ fn read(file: &str) -> Result<String, Failure> {
         io::ErrorKind::IsADirectory => Failure::usage(format!("{file} is a folder; name a file in it")),
         _ => Failure::failed(format!("could not read the scenario {file}: {error}")),
     })
+}
+
+/// What work costs, from a file that the calibration wrote.
+pub(super) fn costs(file: &Path) -> Result<CostTable, Failure> {
+    let text = fs::read_to_string(file).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Failure::not_found(format!(
+            "there is no file {}; cargo run --release -p timestone-sim --example calibrate -- FILE writes one",
+            file.display()
+        )),
+        _ => Failure::failed(format!("could not read the costs {}: {error}", file.display())),
+    })?;
+    CostTable::read(&file.display().to_string(), &text).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// Shows what there is.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use timestone_sim::{FaultKind, RunReport, Tally};
+use timestone_sim::{FaultKind, Pace, RunReport, Tally};
 
 use crate::output::table;
 
@@ -23,6 +23,7 @@ pub(super) struct Sums {
     /// Seeds, and what does not hold in them: property and detail.
     pub(super) failed: Vec<(u64, Vec<(String, String)>)>,
     last_hash: u64,
+    pace: Pace,
 }
 
 impl Sums {
@@ -37,6 +38,7 @@ impl Sums {
             faults: BTreeMap::new(),
             failed: Vec::new(),
             last_hash: 0,
+            pace: Pace::default(),
         }
     }
 
@@ -45,6 +47,7 @@ impl Sums {
         self.virtual_time += report.virtual_time;
         self.run_time += took;
         self.last_hash = report.trace_hash;
+        self.pace = report.pace;
         self.checked += report.checked;
         self.tally.begun += report.tally.begun;
         self.tally.committed += report.tally.committed;
@@ -108,6 +111,13 @@ impl Sums {
             self.checked
         ));
         if self.seeds == 1 {
+            let per_transaction = |time: Duration| time.as_secs_f64() * 1e6 / self.pace.committed.max(1) as f64;
+            text.push_str(&format!(
+                "\npace          {:.0} committed a second; {:.1} µs of CPU time each in servers, {:.1} in clients",
+                self.pace.per_second(),
+                per_transaction(self.pace.servers),
+                per_transaction(self.pace.clients)
+            ));
             text.push_str(&format!("\ntrace         {:016x}", self.last_hash));
         }
         text
@@ -148,6 +158,15 @@ impl Sums {
             && let Some(object) = all.as_object_mut()
         {
             object.insert("trace".to_owned(), format!("{:016x}", self.last_hash).into());
+            let pace = json!({
+                "committed_per_second": self.pace.per_second(),
+                "committed": self.pace.committed,
+                "aborted": self.pace.aborted,
+                "virtual_seconds": self.pace.span.as_secs_f64(),
+                "server_cpu_seconds": self.pace.servers.as_secs_f64(),
+                "client_cpu_seconds": self.pace.clients.as_secs_f64(),
+            });
+            object.insert("pace".to_owned(), pace);
         }
         all
     }

@@ -189,6 +189,12 @@ impl MemoryMedia {
         self.lock().next_due
     }
 
+    /// How many operations, and of how many bytes together, were asked for since the medium was made.
+    #[must_use]
+    pub fn asked(&self) -> (u64, u64) {
+        self.lock().asked
+    }
+
     /// Orders a fault.
     pub fn inject(&self, fault: Fault) {
         self.lock().faults.push(fault);
@@ -328,11 +334,15 @@ pub(crate) struct Media {
     pub(crate) now: u64,
     /// When the first operation of the open device is over.
     pub(crate) next_due: Option<u64>,
+    /// Operations and bytes that were asked for.
+    asked: (u64, u64),
 }
 
 impl Media {
     /// When an operation submitted now is over; zero without a pace.
     pub(crate) fn due(&mut self, kind: OpKind, pages: u32) -> u64 {
+        self.asked.0 += 1;
+        self.asked.1 += u64::from(pages) * PAGE_BYTES as u64;
         let Some(pace) = self.pace else { return 0 };
         self.pace_draws += 1;
         let mut rng = SplitMix::new(pace.seed ^ self.pace_draws.rotate_left(32));

@@ -8,24 +8,43 @@ use super::VirtualTime;
 use crate::StageId;
 
 /// CPU costs of a process's work. Whatever it does not know costs nothing.
+///
+/// Calls come in the order of the work: a turn begins, and in it stages, each with what it is given. Models that measure instead of knowing
+/// time what lies between [`CostModel::begins`] and [`CostModel::ends`].
 pub trait CostModel<E>: Send {
-    /// A turn of a thread: polling, and the loop around the stages.
-    fn turn(&self) -> Duration {
+    /// A turn of a thread begins: polling, and the loop around the stages.
+    fn turn(&mut self) -> Duration {
         Duration::ZERO
     }
 
     /// Running a stage in a turn, whatever it finds to do.
-    fn stage(&self, _stage: StageId) -> Duration {
+    fn stage(&mut self, _stage: StageId) -> Duration {
         Duration::ZERO
     }
 
     /// Handling an event.
-    fn event(&self, _stage: StageId, _event: &E) -> Duration {
+    fn event(&mut self, _stage: StageId, _event: &E) -> Duration {
         Duration::ZERO
     }
 
-    /// From a wake-up to the first turn of a thread that slept.
-    fn wake(&self) -> Duration {
+    /// The stage's own code runs from now on.
+    fn begins(&mut self, _stage: StageId) {}
+
+    /// The stage's own code has run.
+    fn ends(&mut self, _stage: StageId) {}
+
+    /// What a thread that slept spends until its first turn.
+    fn switch(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// How long a core that has nothing to do takes to get there: nobody spends CPU time meanwhile.
+    fn wake_latency(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// What a thread spends to wake another one that sleeps; `idle`: a core that has nothing to do is called for it.
+    fn wake_call(&self, _idle: bool) -> Duration {
         Duration::ZERO
     }
 }
@@ -38,17 +57,33 @@ impl<E> CostModel<E> for NoCost {}
 
 /// Counts CPU time that is spent behind a stage's back: in sockets, say. Whoever charges is running on the thread that pays.
 #[derive(Clone, Debug, Default)]
-pub struct Meter(Arc<AtomicU64>);
+pub struct Meter {
+    charged: Arc<AtomicU64>,
+    /// What the turn under way has cost so far, besides.
+    spent: Arc<AtomicU64>,
+}
 
 impl Meter {
     /// Adds to what the turn under way costs.
     pub fn charge(&self, span: Duration) {
-        self.0.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.charged.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// How far the turn under way is: what it has cost until now.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        Duration::from_nanos(self.charged.load(Ordering::Relaxed) + self.spent.load(Ordering::Relaxed))
+    }
+
+    /// The stages of the turn under way have cost so much until now.
+    pub(super) fn spent(&self, span: Duration) {
+        self.spent.store(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// What was charged since the last call.
     pub(super) fn take(&self) -> Duration {
-        Duration::from_nanos(self.0.swap(0, Ordering::Relaxed))
+        self.spent.store(0, Ordering::Relaxed);
+        Duration::from_nanos(self.charged.swap(0, Ordering::Relaxed))
     }
 }
 
@@ -66,16 +101,46 @@ impl Cores {
         Self { free_at: vec![VirtualTime::ZERO; cores.max(1)], busy: Duration::ZERO }
     }
 
-    /// When a core is free next.
+    /// When a core is free next: in the past, since then.
     #[must_use]
     pub fn free_at(&self) -> VirtualTime {
         self.free_at.iter().copied().min().unwrap_or(VirtualTime::ZERO)
     }
 
-    /// Takes the core that is free next until `end`.
-    pub(super) fn occupy(&mut self, begin: VirtualTime, end: VirtualTime) {
-        if let Some(core) = self.free_at.iter_mut().min() {
-            *core = end;
+    /// How many there are.
+    pub(super) const fn count(&self) -> usize {
+        self.free_at.len()
+    }
+
+    /// When this core is free; one that does not exist never is busy.
+    pub(super) fn core_free_at(&self, core: usize) -> VirtualTime {
+        self.free_at.get(core).copied().unwrap_or(VirtualTime::ZERO)
+    }
+
+    /// Where a thread runs that is woken: where it ran last, if nobody else does, or on a core that has nothing to do. Otherwise it waits
+    /// where it ran last: operating systems do not move what has run a moment ago.
+    pub(super) fn choose(&self, last: usize, now: VirtualTime) -> usize {
+        if self.core_free_at(last) <= now {
+            return last;
+        }
+        self.free_at.iter().position(|free_at| *free_at <= now).unwrap_or(last)
+    }
+
+    /// Whether a core has had nothing to do for some time.
+    #[must_use]
+    pub fn has_idle(&self, now: VirtualTime) -> bool {
+        self.free_at() < now
+    }
+
+    /// Whether a core has nothing to do, besides the one that is free first.
+    pub(super) fn has_idle_besides(&self, now: VirtualTime) -> bool {
+        self.free_at.iter().filter(|free_at| **free_at <= now).count() > 1
+    }
+
+    /// Takes a core until `end`.
+    pub(super) fn occupy(&mut self, core: usize, begin: VirtualTime, end: VirtualTime) {
+        if let Some(free_at) = self.free_at.get_mut(core) {
+            *free_at = end;
         }
         self.busy = self.busy.saturating_add(end.since(begin));
     }
@@ -95,11 +160,12 @@ mod tests {
     fn a_core_runs_one_thing_at_a_time() {
         let mut cores = Cores::new(2);
         let at = VirtualTime::from_nanos;
-        cores.occupy(at(0), at(100));
-        assert_eq!(cores.free_at(), at(0));
-        cores.occupy(at(0), at(40));
-        assert_eq!(cores.free_at(), at(40));
-        cores.occupy(at(40), at(300));
+        cores.occupy(0, at(0), at(100));
+        assert_eq!((cores.free_at(), cores.choose(0, at(0))), (at(0), 1));
+        cores.occupy(1, at(0), at(40));
+        assert_eq!((cores.free_at(), cores.choose(0, at(0))), (at(40), 0));
+        cores.occupy(1, at(40), at(300));
         assert_eq!((cores.free_at(), cores.busy()), (at(100), Duration::from_nanos(400)));
+        assert_eq!((cores.choose(1, at(100)), cores.choose(1, at(300))), (0, 1));
     }
 }

@@ -90,11 +90,32 @@ struct Thread<E> {
     pool: ParcelPool,
     due: Option<VirtualTime>,
     free_at: VirtualTime,
+    rest: Rest,
+    /// Where it ran last, or is going to run.
+    core: usize,
     busy: Duration,
 }
 
+/// Whether a thread runs turn after turn, or blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rest {
+    Awake,
+    Asleep,
+    /// It has a core, or the place in the queue for one, and is not there yet.
+    Waking,
+}
+
 impl<E> Thread<E> {
+    /// Whether it blocks, and nobody has called it.
+    fn sleeps(&self, now: VirtualTime) -> bool {
+        self.rest == Rest::Asleep && self.due.is_none_or(|due| due > now)
+    }
+
     fn call(&mut self, at: VirtualTime) {
+        if self.rest == Rest::Waking && self.due.is_some() {
+            // The core that is on its way comes no sooner for that.
+            return;
+        }
         let at = at.max(self.free_at);
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
@@ -179,6 +200,8 @@ impl<E> SimulatedRuntime<E> {
             pool: ParcelPool::new(),
             due: Some(now),
             free_at: now,
+            rest: Rest::Awake,
+            core: 0,
             busy: Duration::ZERO,
         };
         let mut runtime = Self {
@@ -233,6 +256,12 @@ impl<E> SimulatedRuntime<E> {
     pub fn call(&mut self, at: VirtualTime, stage: StageId) {
         self.slots[stage.index()].asked = true;
         self.wake(at, stage);
+    }
+
+    /// Whether the thread of a stage blocks, so that it has to be woken.
+    #[must_use]
+    pub fn sleeps(&self, at: VirtualTime, stage: StageId) -> bool {
+        self.threads[self.local.homes[stage.index()]].sleeps(at)
     }
 
     /// Sends an event from outside.
@@ -292,21 +321,20 @@ impl<E> SimulatedRuntime<E> {
         clock: &dyn LocalTime,
         observer: &mut dyn Observer<E>,
     ) -> Option<Turn> {
-        let by_due = |&thread: &usize| self.threads[thread].due;
-        let due = (0..self.threads.len()).filter(|&thread| by_due(&thread).is_some_and(|due| due <= now));
-        let thread = due.min_by_key(by_due)?;
-        if cores.free_at() > now {
-            // The core is taken: whoever is due waits for it.
-            let free = cores.free_at();
-            for thread in self.threads.iter_mut().filter(|thread| thread.due.is_some_and(|due| due <= now)) {
-                thread.due = Some(free);
-            }
-            return None;
-        }
+        let mut due: Vec<usize> = (0..self.threads.len()).collect();
+        due.retain(|&thread| self.threads[thread].due.is_some_and(|due| due <= now));
+        due.sort_by_key(|&thread| self.threads[thread].due);
+        let thread = due.into_iter().find(|&thread| self.gets_core(thread, now, cores))?;
         self.threads[thread].due = None;
-        let cost = self.turn(thread, now, clock, observer).max(MIN_TURN);
+        let mut cost = Duration::ZERO;
+        if std::mem::replace(&mut self.threads[thread].rest, Rest::Awake) != Rest::Awake {
+            cost = self.costs.switch();
+        }
+        cost += self.turn(thread, now, clock, observer);
+        let over = now.after(cost);
+        cost = (cost + self.wake_calls(over, cores.has_idle_besides(over))).max(MIN_TURN);
         let end = now.after(cost);
-        cores.occupy(now, end);
+        cores.occupy(self.threads[thread].core, now, end);
         self.threads[thread].free_at = end;
         self.threads[thread].busy += cost;
         self.deliver(end);
@@ -314,10 +342,33 @@ impl<E> SimulatedRuntime<E> {
         Some(Turn { thread, begin: now, end })
     }
 
+    /// Whether a thread that is due can run now; if not, it is due again when that may have changed.
+    fn gets_core(&mut self, thread: usize, now: VirtualTime, cores: &Cores) -> bool {
+        let latency = self.costs.wake_latency();
+        let thread = &mut self.threads[thread];
+        let sleeps = thread.rest == Rest::Asleep;
+        if sleeps || thread.core >= cores.count() {
+            thread.core = cores.choose(thread.core.min(cores.count() - 1), now);
+        }
+        let free_at = cores.core_free_at(thread.core);
+        if sleeps && free_at < now && !latency.is_zero() {
+            // The core had nothing to do, and went to sleep itself.
+            thread.rest = Rest::Waking;
+            thread.due = Some(now.after(latency));
+            return false;
+        }
+        if free_at > now {
+            if sleeps {
+                thread.rest = Rest::Waking;
+            }
+            thread.due = Some(free_at);
+            return false;
+        }
+        true
+    }
+
     fn wake(&mut self, at: VirtualTime, stage: StageId) {
-        let thread = &mut self.threads[self.local.homes[stage.index()]];
-        let at = if thread.due.is_none() || thread.free_at < at { at.after(self.costs.wake()) } else { at };
-        thread.call(at);
+        self.threads[self.local.homes[stage.index()]].call(at);
     }
 
     fn arrive(&mut self, home: usize, arrival: Arrival<E>) {
@@ -368,6 +419,7 @@ impl<E> SimulatedRuntime<E> {
                 let events = !slot.held && !self.local.inboxes[id.index()].is_empty();
                 if due || events || !slot.ready.is_empty() {
                     any = true;
+                    self.meter.spent(cost);
                     cost += self.run_stage(thread, id, now, local_now, due, observer);
                 }
             }
@@ -375,20 +427,35 @@ impl<E> SimulatedRuntime<E> {
                 break;
             }
         }
+        self.meter.spent(cost);
         for &id in &stages {
-            let Self { slots, threads, local, shutting_down, .. } = self;
+            let Self { slots, threads, local, costs, shutting_down, .. } = self;
             let slot = &mut slots[id.index()];
             if !std::mem::take(&mut slot.worked) {
                 continue;
             }
             let mut ctx = Context::new(local, &mut threads[thread].pool, local_now, id, *shutting_down);
+            costs.begins(id);
             slot.stage.flush(&mut ctx);
+            costs.ends(id);
             slot.asked |= ctx.wants_turn();
             slot.deadline = slot.stage.next_deadline();
             local.metrics[id.index()].queue_length_is(local.inboxes[id.index()].len() as u64);
         }
         self.threads[thread].stages = stages;
         cost + self.meter.take()
+    }
+
+    /// What waking the sleepers costs for which the turn has something.
+    fn wake_calls(&self, now: VirtualTime, idle: bool) -> Duration {
+        let mut cost = Duration::ZERO;
+        for (home, target) in self.threads.iter().enumerate() {
+            let is_home = |(to, _): &(StageId, E)| self.local.homes[to.index()] == home;
+            if target.sleeps(now) && self.local.outgoing.iter().any(is_home) {
+                cost += self.costs.wake_call(idle);
+            }
+        }
+        cost
     }
 
     fn run_stage(
@@ -414,7 +481,9 @@ impl<E> SimulatedRuntime<E> {
             }
         }
         let mut ctx = Context::new(local, &mut threads[thread].pool, local_now, id, *shutting_down);
+        costs.begins(id);
         turn::run(&mut *slot.stage, &mut ctx, &mut slot.ready, batch);
+        costs.ends(id);
         slot.asked |= ctx.wants_turn();
         let left = turn::put_back(batch, &mut local.inboxes[id.index()]);
         slot.held |= left > 0;
@@ -444,6 +513,9 @@ impl<E> SimulatedRuntime<E> {
             [timer, retry, arrival].into_iter().flatten().min()
         };
         let entry = &mut self.threads[thread];
+        if due != Some(end) {
+            entry.rest = Rest::Asleep;
+        }
         entry.due = match (entry.due, due) {
             (Some(one), Some(other)) => Some(one.min(other).max(end)),
             (one, other) => one.or(other),

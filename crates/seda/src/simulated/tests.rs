@@ -40,8 +40,29 @@ impl Stage<u32> for Countdown {
 struct PerEvent(Duration);
 
 impl CostModel<u32> for PerEvent {
-    fn event(&self, _stage: StageId, _event: &u32) -> Duration {
+    fn event(&mut self, _stage: StageId, _event: &u32) -> Duration {
         self.0
+    }
+}
+
+/// A microsecond for each kind of cost around events.
+struct Waking;
+
+impl CostModel<u32> for Waking {
+    fn event(&mut self, _stage: StageId, _event: &u32) -> Duration {
+        Duration::from_micros(10)
+    }
+
+    fn switch(&self) -> Duration {
+        Duration::from_micros(2)
+    }
+
+    fn wake_latency(&self) -> Duration {
+        Duration::from_micros(20)
+    }
+
+    fn wake_call(&self, idle: bool) -> Duration {
+        Duration::from_micros(if idle { 100 } else { 1 })
     }
 }
 
@@ -75,6 +96,30 @@ fn two_threads_pass_events_at_the_ends_of_their_turns() {
     assert_eq!(seen, [(5_000, 2), (15_000, 1), (25_000, 0)]);
     assert!(runtime.is_drained());
     assert_eq!(runtime.metrics().stages[0].events_total, 2);
+}
+
+#[test]
+fn sleepers_are_woken_late_by_idle_cores_and_cost_whoever_wakes_them() {
+    let two = Layout::new(vec![vec![HERE], vec![THERE]]);
+    let log = Log::default();
+    let stage = |other| Box::new(Countdown { other, seen: Vec::new(), done: log.clone() }) as Box<dyn Stage<u32>>;
+    let config = SimulatedConfig { costs: Box::new(Waking), ..SimulatedConfig::default() };
+    let mut runtime = SimulatedRuntime::start(vec![stage(THERE), stage(HERE)], &two, config, at(0), &honest).unwrap();
+    let mut cores = Cores::new(1);
+    run_all(&mut runtime, &mut cores, &honest);
+    let before = runtime.busy();
+    let micros = |micros: u64| at(1_000_000 + micros * 1_000);
+    runtime.inject(micros(0), HERE, 1);
+    // Told twice: the core that is on its way comes no sooner for that.
+    runtime.run(micros(0), &mut cores, &honest, &mut Silent);
+    runtime.call(micros(1), HERE);
+    let mut begins = Vec::new();
+    while let Some(due) = runtime.due() {
+        begins.extend(runtime.run(due, &mut cores, &honest, &mut Silent).map(|turn| turn.begin));
+    }
+    // 20 to come, then 2 + 10 + 1 to run and to wake the other, which finds the core awake.
+    assert_eq!(begins, [micros(20), micros(33)]);
+    assert_eq!(runtime.busy() - before, Duration::from_micros(13 + 12));
 }
 
 #[test]

@@ -32,15 +32,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use timestone_seda::simulated::VirtualTime;
-use timestone_seda::{Readiness, Seat};
+use timestone_seda::{Readiness, Seat, StageId};
 
 pub use link::{LinkModel, LinkQuality};
 pub(crate) use stream::HostNetwork;
 
+use crate::cost::Counter;
 use crate::seed::{Dice, Seed};
 
 /// Bytes that may be written to one direction of a connection and not be read yet.
 const WINDOW: usize = 512 * 1024;
+/// Bytes that leave together: as much as the operating system puts into one.
+const SEGMENT: usize = 64 * 1024;
 /// A connection whose bytes get nowhere for this long is given up by its sender.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);
 /// The first retransmission of a lost segment comes after this long; each further one after twice the time.
@@ -106,6 +109,8 @@ struct End {
     inbound: VecDeque<u8>,
     inbound_last: bool,
     out: Vec<u8>,
+    /// The segments of `out`: where each ends, and how far the turn was when it left.
+    segments: Vec<(usize, Duration)>,
     out_last: bool,
     closed: bool,
     shut: bool,
@@ -241,14 +246,14 @@ impl Fabric {
         into.append(&mut self.lock().ready);
     }
 
-    /// Sends off what was written during a turn that ends at `at`; `later` is told each packet and when it arrives.
-    pub(crate) fn flush(&self, at: VirtualTime, mut later: impl FnMut(VirtualTime, Packet)) {
+    /// Sends off what was written during a turn from `begin` to `at`; `later` is told each packet and when it arrives.
+    pub(crate) fn flush(&self, begin: VirtualTime, at: VirtualTime, mut later: impl FnMut(VirtualTime, Packet)) {
         let mut state = self.lock();
         if state.dirty.is_empty() && state.credits.is_empty() {
             return;
         }
         for id in std::mem::take(&mut state.dirty) {
-            state.send_off(id, at, &mut later);
+            state.send_off(id, begin, at, &mut later);
         }
         for id in std::mem::take(&mut state.credits) {
             let Some(end) = state.end(id) else { continue };
@@ -397,13 +402,20 @@ impl Fabric {
         self.lock().silent.retain(|silent| *silent != process);
     }
 
+    /// Whose end of a connection that is, and which stage of it listens there.
+    pub(crate) fn owner(&self, id: EndId) -> Option<(ProcessId, StageId)> {
+        let mut state = self.lock();
+        let end = state.end(id)?;
+        end.seat.map(|seat| (end.process, seat.stage))
+    }
+
     /// Sets how good all links are.
     pub(crate) fn set_quality(&self, quality: LinkQuality) {
         self.lock().links.quality = quality;
     }
 
-    pub(crate) fn host(&self, process: ProcessId, meter: timestone_seda::simulated::Meter) -> HostNetwork {
-        HostNetwork::new(self.clone(), process, meter)
+    pub(crate) fn host(&self, process: ProcessId, counter: Counter) -> HostNetwork {
+        HostNetwork::new(self.clone(), process, counter)
     }
 }
 
@@ -474,7 +486,7 @@ impl State {
         later(arrival, packet);
     }
 
-    fn send_off(&mut self, id: EndId, at: VirtualTime, later: Later<'_>) {
+    fn send_off(&mut self, id: EndId, begin: VirtualTime, at: VirtualTime, later: Later<'_>) {
         let Some(end) = self.end(id) else { return };
         end.listed = false;
         if let Some(address) = end.dialling.take() {
@@ -483,7 +495,7 @@ impl State {
         }
         let Some(end) = self.end(id) else { return };
         let (peer, closed) = (end.peer, end.closed);
-        let bytes = std::mem::take(&mut end.out);
+        let (bytes, segments) = (std::mem::take(&mut end.out), std::mem::take(&mut end.segments));
         let last = end.shut && !std::mem::replace(&mut end.out_last, end.shut);
         let unread = !end.inbound.is_empty();
         self.bytes += bytes.len() as u64;
@@ -505,8 +517,22 @@ impl State {
             self.transmit(id, at, 0, Packet::Reset { to: peer }, later);
             self.ends[id.0 as usize] = None;
         } else if !bytes.is_empty() || last {
-            let length = bytes.len();
-            self.transmit(id, at, length, Packet::Data { from: id, to: peer, bytes, last }, later);
+            // What a turn writes leaves when it is written, segment by segment; its end is the turn's.
+            let mut start = 0;
+            for (end, elapsed) in segments {
+                // A process that dies within a turn may have cut off the end.
+                let end = end.min(bytes.len());
+                if end == start {
+                    continue;
+                }
+                let (bytes, last) = (bytes[start..end].to_vec(), last && end == bytes.len());
+                let (length, left) = (bytes.len(), if last { at } else { begin.after(elapsed).min(at) });
+                self.transmit(id, left, length, Packet::Data { from: id, to: peer, bytes, last }, later);
+                start = end;
+            }
+            if bytes.is_empty() {
+                self.transmit(id, at, 0, Packet::Data { from: id, to: peer, bytes, last }, later);
+            }
         }
     }
 
@@ -570,6 +596,27 @@ impl State {
 }
 
 impl End {
+    /// Bytes in the last segment of what is written.
+    fn last_segment(&self) -> usize {
+        let before = self.segments.len().checked_sub(2).map_or(0, |place| self.segments[place].0);
+        self.segments.last().map_or(0, |(end, _)| end - before)
+    }
+
+    /// How many bytes more can leave before a new segment begins.
+    fn left_of_segment(&self) -> usize {
+        let used = self.last_segment();
+        if used < SEGMENT { SEGMENT - used } else { SEGMENT }
+    }
+
+    /// What was written last has left, so far into the turn.
+    fn left(&mut self, elapsed: Duration) {
+        let is_full = self.last_segment() >= SEGMENT;
+        match self.segments.last_mut() {
+            Some((end, at)) if !is_full => (*end, *at) = (self.out.len(), elapsed),
+            _ => self.segments.push((self.out.len(), elapsed)),
+        }
+    }
+
     fn new(process: ProcessId, far: ProcessId) -> Self {
         Self {
             process,
@@ -580,6 +627,7 @@ impl End {
             inbound: VecDeque::new(),
             inbound_last: false,
             out: Vec::new(),
+            segments: Vec::new(),
             out_last: false,
             closed: false,
             shut: false,
@@ -605,10 +653,10 @@ fn would_block() -> io::Error {
 mod tests {
     use std::io::{Read, Write};
 
-    use timestone_seda::simulated::Meter;
     use timestone_seda::{Listener, Network, Stream};
 
     use super::*;
+    use crate::cost::{CostTable, Costs, StageKind};
 
     const ONE: ProcessId = ProcessId(1);
     const TWO: ProcessId = ProcessId(2);
@@ -631,7 +679,7 @@ mod tests {
             let until = self.now.after(span);
             loop {
                 let flying = &mut self.flying;
-                self.fabric.flush(self.now, |at, packet| flying.push((at, packet)));
+                self.fabric.flush(self.now, self.now, |at, packet| flying.push((at, packet)));
                 let next = (0..flying.len()).min_by_key(|&index| (flying[index].0, index));
                 let Some(next) = next.filter(|&next| flying[next].0 <= until) else { break };
                 let (at, packet) = flying.remove(next);
@@ -642,7 +690,8 @@ mod tests {
         }
 
         fn connected(&mut self) -> (Stream, Stream) {
-            let host = |process| self.fabric.host(process, Meter::default());
+            let costs = Costs::new(CostTable::usual().unwrap());
+            let host = |process| self.fabric.host(process, Counter::new(&costs, StageKind::Net));
             let mut listener = host(TWO).listen(address_of(TWO, PORT)).unwrap();
             let near = host(ONE).connect(address_of(TWO, PORT)).unwrap();
             self.pass(Duration::from_secs(1));

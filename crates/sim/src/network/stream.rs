@@ -2,29 +2,23 @@
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::time::Duration;
 
-use timestone_seda::simulated::Meter;
 use timestone_seda::{Listener, ListenerSocket, Network, Readiness, Seat, Stream, StreamSocket};
 
 use super::{End, EndId, Fabric, Listening, Phase, ProcessId, WINDOW, process_at, would_block};
-
-/// What a system call on a socket costs.
-const CALL: Duration = Duration::from_nanos(1_500);
-/// What a KiB through a socket costs.
-const PER_KIB: Duration = Duration::from_nanos(150);
+use crate::cost::Counter;
 
 /// The network as one process sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct HostNetwork {
     fabric: Fabric,
     process: ProcessId,
-    meter: Meter,
+    counter: Counter,
 }
 
 impl HostNetwork {
-    pub(super) const fn new(fabric: Fabric, process: ProcessId, meter: Meter) -> Self {
-        Self { fabric, process, meter }
+    pub(super) const fn new(fabric: Fabric, process: ProcessId, counter: Counter) -> Self {
+        Self { fabric, process, counter }
     }
 }
 
@@ -40,18 +34,18 @@ impl Network for HostNetwork {
             fabric: self.fabric.clone(),
             process: self.process,
             address,
-            meter: self.meter.clone(),
+            counter: self.counter.clone(),
         })))
     }
 
     fn connect(&self, address: SocketAddr) -> io::Result<Stream> {
-        self.meter.charge(CALL * 3);
+        self.counter.open();
         let far = process_at(address).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let mut state = self.fabric.lock();
         let end = state.add(End { dialling: Some(address), ..End::new(self.process, far) });
         state.list(end);
         drop(state);
-        Ok(Stream::Given(Box::new(SimStream { fabric: self.fabric.clone(), end, meter: self.meter.clone() })))
+        Ok(Stream::Given(Box::new(SimStream { fabric: self.fabric.clone(), end, counter: self.counter.clone() })))
     }
 }
 
@@ -60,7 +54,7 @@ struct SimListener {
     fabric: Fabric,
     process: ProcessId,
     address: SocketAddr,
-    meter: Meter,
+    counter: Counter,
 }
 
 impl ListenerSocket for SimListener {
@@ -91,12 +85,12 @@ impl ListenerSocket for SimListener {
     }
 
     fn accept(&mut self) -> io::Result<(Stream, SocketAddr)> {
-        self.meter.charge(CALL);
+        self.counter.open();
         let mut state = self.fabric.lock();
         let next = state.listeners.get_mut(&self.address).and_then(|listening| listening.backlog.pop_front());
         drop(state);
         let (end, peer) = next.ok_or_else(would_block)?;
-        let stream = SimStream { fabric: self.fabric.clone(), end, meter: self.meter.clone() };
+        let stream = SimStream { fabric: self.fabric.clone(), end, counter: self.counter.clone() };
         Ok((Stream::Given(Box::new(stream)), peer))
     }
 }
@@ -114,15 +108,11 @@ impl Drop for SimListener {
 struct SimStream {
     fabric: Fabric,
     end: EndId,
-    meter: Meter,
+    counter: Counter,
 }
 
 fn reset() -> io::Error {
     io::ErrorKind::ConnectionReset.into()
-}
-
-fn per_bytes(bytes: usize) -> Duration {
-    CALL + PER_KIB * u32::try_from(bytes / 1024).unwrap_or(u32::MAX)
 }
 
 impl Read for SimStream {
@@ -133,7 +123,7 @@ impl Read for SimStream {
             return Err(reset());
         }
         let bytes = end.inbound.read(into)?;
-        self.meter.charge(per_bytes(bytes));
+        self.counter.read(bytes);
         if bytes == 0 && !into.is_empty() {
             return if end.inbound_last { Ok(0) } else { Err(would_block()) };
         }
@@ -153,8 +143,9 @@ impl Read for SimStream {
     }
 }
 
-impl Write for SimStream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+impl SimStream {
+    /// Takes what there is room for.
+    fn put(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.fabric.lock();
         let end = state.end(self.end).ok_or_else(reset)?;
         if end.phase != Phase::Open || end.shut {
@@ -167,16 +158,29 @@ impl Write for SimStream {
         }
         end.blocked |= room < bytes.len();
         end.unread += room;
-        end.out.extend_from_slice(&bytes[..room]);
+        let mut rest = &bytes[..room];
+        while !rest.is_empty() {
+            let segment = rest.len().min(end.left_of_segment());
+            end.out.extend_from_slice(&rest[..segment]);
+            end.left(self.counter.written(segment));
+            rest = &rest[segment..];
+        }
         state.list(self.end);
-        self.meter.charge(per_bytes(room));
         Ok(room)
+    }
+}
+
+impl Write for SimStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.counter.write();
+        self.put(bytes)
     }
 
     fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        self.counter.write();
         let mut written = 0;
         for slice in slices.iter().filter(|slice| !slice.is_empty()) {
-            match self.write(slice) {
+            match self.put(slice) {
                 Ok(bytes) => {
                     written += bytes;
                     if bytes < slice.len() {

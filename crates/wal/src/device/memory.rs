@@ -47,6 +47,8 @@ struct State {
     now: u64,
     /// Somebody blocks: what is under way completes at the next poll.
     awaited: bool,
+    /// Writes and bytes that were asked for.
+    asked: (u64, u64),
 }
 
 /// How long operations take.
@@ -277,6 +279,12 @@ impl MemoryDisk {
         }
     }
 
+    /// How many writes, and of how many bytes together, were asked for since the disk was made.
+    #[must_use]
+    pub fn asked(&self) -> (u64, u64) {
+        self.lock().asked
+    }
+
     /// How many operations (writes, files made, files removed) were begun in this life.
     #[must_use]
     pub fn operations(&self) -> u64 {
@@ -434,6 +442,8 @@ impl LogDevice for MemoryDevice {
             let room = state.files.get(&file).map_or(0, Vec::len);
             assert!(offset as usize + length <= room, "a write stays within its file");
             state.operations += 1;
+            state.asked.0 += 1;
+            state.asked.1 += length as u64;
             let due =
                 state.due(|pace| pace.write + pace.write_per_kib * u32::try_from(length / 1024).unwrap_or(u32::MAX));
             state.writing = Some(Writing { file, offset, buffers, due, number: state.operations });

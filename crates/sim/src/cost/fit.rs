@@ -1,0 +1,147 @@
+//! How a quantity depends on what comes with it: least squares with weights that are not negative.
+//!
+//! A negative price would make work that takes time give some back; so weights that would be negative are none, and the others explain as much
+//! as they can. Relative errors count, so that small samples tell what a little work costs; and what takes far longer than its like (a
+//! stage that cleans up, an interrupt) is left out, to be dealt with by [`Regression::unexplained`].
+
+/// Rounds of descent; each weight is set to its best value given all others, in turn.
+const ROUNDS: usize = 2_000;
+/// Fits, each without what the one before found to be odd.
+const FITS: usize = 5;
+/// A sample is odd when it is so many times as large as it should be, and by [`SLACK`] more.
+const ODD: f64 = 2.5;
+/// In units of the quantity: errors below it do not count as relative ones.
+const SLACK: f64 = 500.0;
+
+/// Samples: features, and a quantity each.
+#[derive(Clone, Debug)]
+pub(super) struct Regression {
+    width: usize,
+    /// Features and quantity, one sample after another.
+    samples: Vec<f32>,
+    sums: Vec<f64>,
+    total: f64,
+}
+
+impl Regression {
+    pub(super) fn new(width: usize) -> Self {
+        Self { width, samples: Vec::new(), sums: vec![0.0; width], total: 0.0 }
+    }
+
+    /// Adds a sample.
+    pub(super) fn add(&mut self, features: &[f64], quantity: f64) {
+        debug_assert_eq!(features.len(), self.width, "all samples have the same features");
+        self.samples.extend(features.iter().map(|feature| *feature as f32));
+        self.samples.push(quantity as f32);
+        self.total += quantity;
+        for (sum, feature) in self.sums.iter_mut().zip(features) {
+            *sum += feature;
+        }
+    }
+
+    pub(super) fn samples(&self) -> usize {
+        self.samples.len() / (self.width + 1)
+    }
+
+    /// The sum of a feature.
+    pub(super) fn sum(&self, feature: usize) -> f64 {
+        self.sums[feature]
+    }
+
+    /// What of the quantity weights leave over, of all samples together: negative, if they say more than there was.
+    pub(super) fn unexplained(&self, weights: &[f64]) -> f64 {
+        self.total - self.sums.iter().zip(weights).map(|(sum, weight)| sum * weight).sum::<f64>()
+    }
+
+    /// The share of the quantity that is left over.
+    pub(super) fn share(&self, left: f64) -> f64 {
+        left / self.total.max(1.0)
+    }
+
+    /// The weights, none negative, with the smallest errors; features that are not `wanted` have none.
+    pub(super) fn solve(&self, wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+        let mut weights = Vec::new();
+        for _ in 0..FITS {
+            weights = self.fit(&weights, &wanted);
+        }
+        weights
+    }
+
+    /// One fit, to the samples that are not odd by the weights of the one before.
+    fn fit(&self, before: &[f64], wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+        let (mut gram, mut with) = (vec![0.0; self.width * self.width], vec![0.0; self.width]);
+        for sample in self.samples.chunks_exact(self.width + 1) {
+            let (features, quantity) = (&sample[..self.width], f64::from(sample[self.width]));
+            let expected = if before.is_empty() { quantity } else { predicted(features, before) };
+            if quantity > ODD * expected + SLACK {
+                continue;
+            }
+            let weight = 1.0 / (expected + SLACK).powi(2);
+            for (row, &feature) in features.iter().enumerate().filter(|(_, feature)| **feature != 0.0) {
+                let feature = f64::from(feature) * weight;
+                with[row] += feature * quantity;
+                for (sum, &other) in gram[row * self.width..].iter_mut().zip(features) {
+                    *sum += feature * f64::from(other);
+                }
+            }
+        }
+        descend(&gram, &with, wanted)
+    }
+}
+
+fn predicted(features: &[f32], weights: &[f64]) -> f64 {
+    features.iter().zip(weights).map(|(feature, weight)| f64::from(*feature) * weight).sum()
+}
+
+/// Solves `gram · weights = with` as well as weights can that are not negative.
+fn descend(gram: &[f64], with: &[f64], wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+    let width = with.len();
+    let mut weights = vec![0.0; width];
+    for _ in 0..ROUNDS {
+        for one in 0..width {
+            let row = &gram[one * width..(one + 1) * width];
+            if row[one] <= 0.0 || !wanted(one) {
+                continue;
+            }
+            let all: f64 = row.iter().zip(&weights).map(|(gram, weight)| gram * weight).sum();
+            weights[one] = f64::max(weights[one] + (with[one] - all) / row[one], 0.0);
+        }
+    }
+    weights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::seed::Seed;
+
+    #[test]
+    fn weights_are_found_again_and_what_is_odd_is_left_over() {
+        let mut dice = Seed(3).dice();
+        let mut regression = Regression::new(4);
+        let mut odd = 0.0;
+        for round in 0..2_000 {
+            let features = [1.0, dice.below(50) as f64, dice.below(4) as f64, 0.0];
+            let noise = dice.below(21) as f64 - 10.0;
+            let burst = if round % 100 == 0 { 500_000.0 } else { 0.0 };
+            odd += burst;
+            regression.add(&features, 200.0 + 30.0 * features[1] + 70.0 * features[2] + noise + burst);
+        }
+        let weights = regression.solve(|_| true);
+        for (found, expected) in weights.iter().zip([200.0, 30.0, 70.0, 0.0]) {
+            assert!((found - expected).abs() < 3.0, "{weights:?}");
+        }
+        assert!((regression.unexplained(&weights) / odd - 1.0).abs() < 0.02, "{}", regression.unexplained(&weights));
+    }
+
+    #[test]
+    fn what_would_be_negative_is_nothing() {
+        let mut regression = Regression::new(2);
+        for count in 0..100 {
+            let features = [1.0, f64::from(count)];
+            regression.add(&features, 50.0 - 0.2 * features[1]);
+        }
+        let weights = regression.solve(|_| true);
+        assert!(weights[1] == 0.0 && (weights[0] - 40.1).abs() < 0.5, "{weights:?}");
+    }
+}

@@ -1,0 +1,252 @@
+//! Taking the times of stages while they run in the simulator: what they really took, beside what they were given.
+//!
+//! ```text
+//!   turn ── stage run: events, frames ── begins … code of the stage … ends ── … ── flush ── next turn: one sample a stage
+//! ```
+//! The stages are the very ones of production, on memory instead of devices and sockets; so what a stage takes here is its own code, with
+//! its misses of the processor's caches, and system calls are measured elsewhere. The clock is the caller's.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use timestone_seda::StageId;
+use timestone_wire::Kind;
+
+use super::fit::Regression;
+use super::table::{StageCosts, StageKind};
+
+/// Features of a sample besides its frames: run, event, byte, read, byte read, write, byte written.
+const PLAIN: usize = 7;
+/// A kind of frame that was met less often is not told apart: what is rare takes the blame for whatever happens by chance.
+const ENOUGH: f64 = 2_000.0;
+const RUN: usize = 0;
+const EVENT: usize = 1;
+const BYTE: usize = 2;
+const READ: usize = 3;
+const READ_BYTE: usize = 4;
+const WRITE: usize = 5;
+const WRITE_BYTE: usize = 6;
+
+/// A clock for measuring, and what was measured with it; clones share both.
+#[derive(Clone)]
+pub struct Stopwatch {
+    nanos: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// What looking at the clock twice takes.
+    own: u64,
+    runs: Arc<AtomicBool>,
+    samples: Arc<Mutex<Samples>>,
+}
+
+impl fmt::Debug for Stopwatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stopwatch").field("own", &self.own).finish_non_exhaustive()
+    }
+}
+
+impl Stopwatch {
+    /// With a clock that counts nanoseconds.
+    #[must_use]
+    pub fn new(nanos: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        let nanos = Arc::new(nanos);
+        let mut pairs: Vec<u64> = (0..1_001)
+            .map(|_| {
+                let begin = nanos();
+                nanos().saturating_sub(begin)
+            })
+            .collect();
+        pairs.sort_unstable();
+        Self { own: pairs[pairs.len() / 2], nanos, runs: Arc::default(), samples: Arc::default() }
+    }
+
+    /// What was measured so far.
+    #[must_use]
+    pub fn samples(&self) -> Samples {
+        self.lock().clone()
+    }
+
+    /// From now on, or no longer.
+    pub(crate) fn run(&self, on: bool) {
+        self.runs.store(on, Ordering::Relaxed);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Samples> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was measured: for every kind of stage, how its time depends on what it is given.
+#[derive(Clone, Debug, Default)]
+pub struct Samples {
+    stages: BTreeMap<StageKind, Regression>,
+}
+
+impl Samples {
+    /// The costs that explain the samples best, by kind of stage; none of a kind that was never run.
+    #[must_use]
+    pub fn costs(&self) -> BTreeMap<StageKind, StageCosts> {
+        self.stages.iter().map(|(kind, regression)| (*kind, costs_of(*kind, regression))).collect()
+    }
+
+    /// Samples of each kind of stage, and the share of the measured time that is no event's alone, but spread over all.
+    #[must_use]
+    pub fn spread(&self) -> BTreeMap<StageKind, (usize, f64)> {
+        let one = |(kind, regression): (&StageKind, &Regression)| {
+            (*kind, (regression.samples(), regression.share(regression.unexplained(&weights_of(regression)))))
+        };
+        self.stages.iter().map(one).collect()
+    }
+}
+
+fn weights_of(regression: &Regression) -> Vec<f64> {
+    regression.solve(|place| place < PLAIN || regression.sum(place) >= ENOUGH)
+}
+
+/// What single events cost, and what stages do now and then besides: cleaning up comes from what was written, so bytes pay for it
+/// where a stage keeps any, and everything alike elsewhere.
+fn costs_of(kind: StageKind, regression: &Regression) -> StageCosts {
+    let mut weights = weights_of(regression);
+    let left = regression.unexplained(&weights);
+    if kind == StageKind::Shard && left > 0.0 {
+        weights[BYTE] += left / regression.sum(BYTE).max(1.0);
+    } else {
+        let explained = 1.0 - regression.share(left);
+        weights.iter_mut().for_each(|weight| *weight /= explained.max(0.1));
+    }
+    let known = Kind::ALL.iter().filter(|kind| regression.sum(frame(**kind)) >= ENOUGH);
+    let (mut count, mut nanos) = (0.0, 0.0);
+    for kind in known.clone() {
+        count += regression.sum(frame(*kind));
+        nanos += regression.sum(frame(*kind)) * weights[frame(*kind)];
+    }
+    StageCosts {
+        run: weights[RUN],
+        event: weights[EVENT],
+        byte: weights[BYTE],
+        read: weights[READ],
+        read_byte: weights[READ_BYTE],
+        write: weights[WRITE],
+        write_byte: weights[WRITE_BYTE],
+        frame: if count > 0.0 { nanos / count } else { 0.0 },
+        frames: known.map(|&kind| (kind.name().to_owned(), weights[frame(kind)])).collect(),
+    }
+}
+
+/// The place of a kind of frame among the features.
+fn frame(kind: Kind) -> usize {
+    PLAIN + Kind::ALL.iter().position(|one| *one == kind).unwrap_or_default()
+}
+
+/// System calls on the sockets of a process.
+#[derive(Debug, Default)]
+pub(crate) struct Counts([AtomicU64; 4]);
+
+impl Counts {
+    pub(super) fn read(&self, bytes: usize) {
+        self.0[0].fetch_add(1, Ordering::Relaxed);
+        self.0[1].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn write(&self) {
+        self.0[2].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn written(&self, bytes: usize) {
+        self.0[3].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> [u64; 4] {
+        std::array::from_fn(|place| self.0[place].load(Ordering::Relaxed))
+    }
+}
+
+/// A stage in the turn under way.
+#[derive(Clone, Debug)]
+struct Open {
+    features: Vec<f64>,
+    nanos: u64,
+}
+
+/// Takes the times of the stages of one process.
+pub(super) struct Taking {
+    watch: Stopwatch,
+    kinds: Vec<StageKind>,
+    counts: Arc<Counts>,
+    open: Vec<Open>,
+    touched: Vec<usize>,
+    begun: u64,
+    counted: [u64; 4],
+    /// By number of kind: its place among the features.
+    places: [u8; 256],
+}
+
+impl Taking {
+    pub(super) fn new(watch: Stopwatch, kinds: Vec<StageKind>, counts: Arc<Counts>) -> Self {
+        let width = PLAIN + Kind::ALL.len();
+        let mut places = [0; 256];
+        for &kind in Kind::ALL {
+            places[kind as usize] = u8::try_from(frame(kind)).unwrap_or(u8::MAX);
+        }
+        let open = vec![Open { features: vec![0.0; width], nanos: 0 }; kinds.len()];
+        Self { watch, kinds, counts, open, touched: Vec::new(), begun: 0, counted: [0; 4], places }
+    }
+
+    /// A turn begins: what the stages did in the one before becomes samples.
+    pub(super) fn turn(&mut self) {
+        if self.touched.is_empty() {
+            return;
+        }
+        let on = self.watch.runs.load(Ordering::Relaxed);
+        let mut samples = self.watch.lock();
+        for stage in self.touched.drain(..) {
+            let open = &mut self.open[stage];
+            if on {
+                let regression = samples.stages.entry(self.kinds[stage]);
+                regression
+                    .or_insert_with(|| Regression::new(open.features.len()))
+                    .add(&open.features, open.nanos as f64);
+            }
+            open.features.fill(0.0);
+            open.nanos = 0;
+        }
+    }
+
+    fn touch(&mut self, stage: StageId) -> &mut Open {
+        let stage = stage.index();
+        if !self.touched.contains(&stage) {
+            self.touched.push(stage);
+        }
+        &mut self.open[stage]
+    }
+
+    pub(super) fn ran(&mut self, stage: StageId) {
+        self.touch(stage).features[RUN] += 1.0;
+    }
+
+    pub(super) fn event(&mut self, stage: StageId, bytes: usize) {
+        let open = self.touch(stage);
+        open.features[EVENT] += 1.0;
+        open.features[BYTE] += bytes as f64;
+    }
+
+    pub(super) fn frame(&mut self, stage: StageId, kind: Kind) {
+        let place = usize::from(self.places[kind as usize]);
+        self.touch(stage).features[place] += 1.0;
+    }
+
+    pub(super) fn begins(&mut self) {
+        self.counted = self.counts.now();
+        self.begun = (self.watch.nanos)();
+    }
+
+    pub(super) fn ends(&mut self, stage: StageId) {
+        let took = (self.watch.nanos)().saturating_sub(self.begun).saturating_sub(self.watch.own);
+        let (before, now) = (self.counted, self.counts.now());
+        let open = self.touch(stage);
+        open.nanos += took;
+        for (place, (now, before)) in now.into_iter().zip(before).enumerate() {
+            open.features[READ + place] += (now - before) as f64;
+        }
+    }
+}

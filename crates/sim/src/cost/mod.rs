@@ -1,0 +1,271 @@
+//! What the work of a process costs in virtual time.
+//!
+//! ```text
+//!   costs.toml ─► CostTable ─► Costs ──► Priced: a process's turns, stages, events and frames ─► SimulatedRuntime
+//!        ▲                        └────► Counter: its sockets' and devices' system calls ─► Meter ─┘
+//!        └─ fit ◄─ Samples ◄─ Priced with a stopwatch: what stages really took, and what they were given (calibration)
+//! ```
+//! The figures are those of this code on one core of the machine that docs/benchmarks.md names; a scenario may scale them, and
+//! `timestone sim --costs` takes others. What they mean and how they are found is in docs/design/simulator.md.
+
+mod fit;
+mod measure;
+mod table;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use timestone_client::ClientStageEvent;
+use timestone_flash::FlashPace;
+use timestone_seda::simulated::{CostModel, Meter};
+use timestone_seda::{NetCommand, NetEvent, StageId};
+use timestone_server::Event;
+use timestone_wal::device::memory::DiskPace;
+use timestone_wire::Frames;
+
+pub use measure::{Samples, Stopwatch};
+pub use table::{CostTable, DeviceCosts, SocketCosts, StageCosts, StageKind, ThreadCosts};
+
+use crate::premises::DevicePace;
+pub(crate) use measure::Counts;
+use measure::Taking;
+use table::Compiled;
+
+/// CPU costs, all multiplied by a scale.
+#[derive(Clone, Debug)]
+pub(crate) struct Costs {
+    /// How much slower than the measured machine the simulated one is.
+    pub(crate) scale: f64,
+    figures: Arc<Figures>,
+}
+
+#[derive(Debug)]
+struct Figures {
+    table: CostTable,
+    stages: Vec<Compiled>,
+}
+
+impl Costs {
+    /// From a table.
+    pub(crate) fn new(table: CostTable) -> Self {
+        let stages = Compiled::all(&table);
+        Self { scale: 1.0, figures: Arc::new(Figures { table, stages }) }
+    }
+
+    /// The same, this many times as much as was measured.
+    pub(crate) fn scaled(&self, scale: f64) -> Self {
+        Self { scale, ..self.clone() }
+    }
+
+    /// How fast the measured machine's devices are.
+    pub(crate) fn pace(&self) -> DevicePace {
+        let device = &self.figures.table.device;
+        let span = |nanos: f64| Duration::from_nanos(nanos as u64);
+        DevicePace {
+            flash: FlashPace {
+                read: span(device.flash_read_latency),
+                program: span(device.flash_program_latency),
+                per_page: Duration::ZERO,
+                erase: span(device.flash_read_latency),
+                sync: span(device.log_latency),
+                spread: span(device.flash_read_latency / 4.0),
+                seed: 0,
+            },
+            disk: DiskPace {
+                write: span(device.log_latency),
+                write_per_kib: span(device.flash_program_latency / 1024.0),
+                change: span(device.log_latency * 10.0),
+                spread: span(device.log_latency / 4.0),
+                seed: 0,
+            },
+        }
+    }
+
+    fn wake_call(&self, idle: bool) -> Duration {
+        let thread = &self.figures.table.thread;
+        self.nanos(if idle { thread.wake_idle } else { thread.wake_call })
+    }
+
+    fn nanos(&self, nanos: f64) -> Duration {
+        Duration::from_nanos((nanos * self.scale) as u64)
+    }
+
+    /// The model of a process with these stages.
+    pub(crate) fn of_process(&self, kinds: Vec<StageKind>, counter: &Counter, watch: Option<&Stopwatch>) -> Priced {
+        let taking = watch.map(|watch| Taking::new(watch.clone(), kinds.clone(), Arc::clone(&counter.counts)));
+        Priced { costs: self.clone(), kinds, taking }
+    }
+}
+
+/// The cost model of one process.
+pub(crate) struct Priced {
+    costs: Costs,
+    kinds: Vec<StageKind>,
+    taking: Option<Taking>,
+}
+
+impl Priced {
+    fn kind(&self, stage: StageId) -> StageKind {
+        self.kinds.get(stage.index()).copied().unwrap_or(StageKind::Other)
+    }
+
+    fn begin_turn(&mut self) -> Duration {
+        if let Some(taking) = &mut self.taking {
+            taking.turn();
+        }
+        self.costs.nanos(self.costs.figures.table.thread.turn)
+    }
+
+    fn run(&mut self, stage: StageId) -> Duration {
+        if let Some(taking) = &mut self.taking {
+            taking.ran(stage);
+        }
+        self.costs.nanos(self.costs.figures.stages[self.kind(stage) as usize].own.run)
+    }
+
+    /// An event without bytes, or with these.
+    fn given(&mut self, stage: StageId, bytes: &[u8]) -> Duration {
+        let kind = self.kind(stage);
+        let compiled = &self.costs.figures.stages[kind as usize];
+        let mut nanos = compiled.own.event + compiled.own.byte * bytes.len() as f64;
+        if let Some(taking) = &mut self.taking {
+            taking.event(stage, bytes.len());
+        }
+        if kind.takes_frames() {
+            for frame in Frames::new(bytes).map_while(Result::ok) {
+                nanos += compiled.frames[frame.kind() as usize];
+                if let Some(taking) = &mut self.taking {
+                    taking.frame(stage, frame.kind());
+                }
+            }
+        }
+        self.costs.nanos(nanos)
+    }
+}
+
+fn bytes_of(event: &Event) -> &[u8] {
+    match event {
+        Event::Parcel(parcel) => &parcel.bytes,
+        Event::LogAppend(append) => &append.bytes,
+        _ => &[],
+    }
+}
+
+fn bytes_of_client(event: &ClientStageEvent) -> &[u8] {
+    match event {
+        ClientStageEvent::Net(NetEvent::Parcel(parcel)) | ClientStageEvent::Command(NetCommand::Send(parcel)) => {
+            &parcel.bytes
+        }
+        _ => &[],
+    }
+}
+
+/// The same model for both kinds of processes, which differ in where an event has its bytes.
+macro_rules! cost_model {
+    ($event:ty, $bytes:expr) => {
+        impl CostModel<$event> for Priced {
+            fn turn(&mut self) -> Duration {
+                self.begin_turn()
+            }
+
+            fn stage(&mut self, stage: StageId) -> Duration {
+                self.run(stage)
+            }
+
+            fn event(&mut self, stage: StageId, event: &$event) -> Duration {
+                self.given(stage, $bytes(event))
+            }
+
+            fn begins(&mut self, _stage: StageId) {
+                if let Some(taking) = &mut self.taking {
+                    taking.begins();
+                }
+            }
+
+            fn ends(&mut self, stage: StageId) {
+                if let Some(taking) = &mut self.taking {
+                    taking.ends(stage);
+                }
+            }
+
+            fn switch(&self) -> Duration {
+                self.costs.nanos(self.costs.figures.table.thread.switch)
+            }
+
+            fn wake_latency(&self) -> Duration {
+                self.costs.nanos(self.costs.figures.table.thread.wake_latency)
+            }
+
+            fn wake_call(&self, idle: bool) -> Duration {
+                self.costs.wake_call(idle)
+            }
+        }
+    };
+}
+
+cost_model!(Event, bytes_of);
+cost_model!(ClientStageEvent, bytes_of_client);
+
+/// Counts and charges what a process does outside of its stages' own code: system calls on sockets, and devices.
+#[derive(Clone, Debug)]
+pub(crate) struct Counter {
+    costs: Costs,
+    net: StageKind,
+    meter: Meter,
+    counts: Arc<Counts>,
+}
+
+impl Counter {
+    pub(crate) fn new(costs: &Costs, net: StageKind) -> Self {
+        Self { costs: costs.clone(), net, meter: Meter::default(), counts: Arc::default() }
+    }
+
+    pub(crate) fn meter(&self) -> Meter {
+        self.meter.clone()
+    }
+
+    fn charge(&self, nanos: f64) {
+        self.meter.charge(self.costs.nanos(nanos));
+    }
+
+    pub(crate) fn read(&self, bytes: usize) {
+        self.counts.read(bytes);
+        let (socket, own) = (&self.costs.figures.table.socket, &self.costs.figures.stages[self.net as usize].own);
+        self.charge(socket.read + own.read + (socket.read_byte + own.read_byte) * bytes as f64);
+    }
+
+    pub(crate) fn write(&self) {
+        self.counts.write();
+        let (socket, own) = (&self.costs.figures.table.socket, &self.costs.figures.stages[self.net as usize].own);
+        self.charge(socket.write + own.write);
+    }
+
+    /// What a write took of what it was given. How far the turn is with it.
+    pub(crate) fn written(&self, bytes: usize) -> Duration {
+        self.counts.written(bytes);
+        let (socket, own) = (&self.costs.figures.table.socket, &self.costs.figures.stages[self.net as usize].own);
+        self.charge((socket.write_byte + own.write_byte) * bytes as f64);
+        self.meter.elapsed()
+    }
+
+    /// Something was sent to a thread of the same machine that sleeps; `idle`: a core that has nothing to do is called for it.
+    pub(crate) fn wake(&self, idle: bool) {
+        self.meter.charge(self.costs.wake_call(idle));
+    }
+
+    pub(crate) fn open(&self) {
+        self.charge(self.costs.figures.table.socket.open);
+    }
+
+    /// What a flash device was asked for.
+    pub(crate) fn flash(&self, operations: u64, bytes: u64) {
+        let device = &self.costs.figures.table.device;
+        self.charge(device.flash * operations as f64 + device.flash_byte * bytes as f64);
+    }
+
+    /// What a log's disk was asked for.
+    pub(crate) fn log(&self, operations: u64, bytes: u64) {
+        let device = &self.costs.figures.table.device;
+        self.charge(device.log * operations as f64 + device.log_byte * bytes as f64);
+    }
+}

@@ -1,0 +1,238 @@
+//! The figures of the cost model, as a file holds them.
+//!
+//! `costs.toml` beside this crate's manifest comes with the binary; `cargo run --release -p timestone-sim --example calibrate` writes such a
+//! file for the machine that it runs on. All figures are nanoseconds of one core: of a call, an event, a frame, or a byte.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use timestone_wire::Kind;
+
+use crate::error::SimError;
+
+/// The figures of the machine that docs/benchmarks.md names.
+const USUAL: &str = include_str!("../../costs.toml");
+
+/// What work costs, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct CostTable {
+    /// Threads, turns and sleep.
+    pub thread: ThreadCosts,
+    /// System calls on sockets.
+    pub socket: SocketCosts,
+    /// What the operating system spends on devices.
+    pub device: DeviceCosts,
+    /// The stages' own work, by kind of stage.
+    pub stages: BTreeMap<StageKind, StageCosts>,
+}
+
+/// `[thread]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ThreadCosts {
+    /// A turn: one look at the poller, and the loop around the stages.
+    pub turn: f64,
+    /// A thread that slept, until it runs.
+    pub switch: f64,
+    /// How long an idle core takes to run a thread that is woken; no CPU time.
+    pub wake_latency: f64,
+    /// What a thread spends to wake another one, which gets a core when one is free.
+    pub wake_call: f64,
+    /// The same where a core that has nothing to do is called for it: on virtual machines, that goes through the host.
+    pub wake_idle: f64,
+}
+
+/// `[socket]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SocketCosts {
+    /// A read, whatever it finds.
+    pub read: f64,
+    /// Each byte read.
+    pub read_byte: f64,
+    /// A write: the way through the stack to the peer's socket is in it.
+    pub write: f64,
+    /// Each byte written.
+    pub write_byte: f64,
+    /// A connection made or accepted.
+    pub open: f64,
+}
+
+/// `[device]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct DeviceCosts {
+    /// An operation of a flash device.
+    pub flash: f64,
+    /// Each byte of it.
+    pub flash_byte: f64,
+    /// How long a read of a page takes; no CPU time.
+    pub flash_read_latency: f64,
+    /// How long a program of a block takes; no CPU time.
+    pub flash_program_latency: f64,
+    /// A write of a log with its sync.
+    pub log: f64,
+    /// Each byte of it.
+    pub log_byte: f64,
+    /// How long a small one takes; no CPU time.
+    pub log_latency: f64,
+}
+
+/// The kinds of stages, by what their work is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StageKind {
+    /// A server's connections.
+    Net,
+    /// A shard.
+    Shard,
+    /// A log.
+    Log,
+    /// Whatever else a server has.
+    Other,
+    /// A client's connections.
+    ClientNet,
+    /// A client's event loop, its sessions included.
+    Client,
+}
+
+impl StageKind {
+    /// How many kinds there are.
+    pub(crate) const COUNT: usize = 6;
+    const ALL: [Self; Self::COUNT] = [Self::Net, Self::Shard, Self::Log, Self::Other, Self::ClientNet, Self::Client];
+
+    /// The kind of a server's stage with this name.
+    pub(crate) fn of_server(name: &str) -> Self {
+        match name.split('-').next().unwrap_or_default() {
+            "native" | "resp" => Self::Net,
+            "shard" => Self::Shard,
+            "log" => Self::Log,
+            _ => Self::Other,
+        }
+    }
+
+    /// The kind of a client's stage with this name.
+    pub(crate) fn of_client(name: &str) -> Self {
+        if name == "net" { Self::ClientNet } else { Self::Client }
+    }
+
+    /// Whether what it is given are frames that cost by their kinds; net stages pass parcels on as they are.
+    pub(crate) const fn takes_frames(self) -> bool {
+        matches!(self, Self::Shard | Self::Other | Self::Client)
+    }
+}
+
+/// The own work of a kind of stage.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct StageCosts {
+    /// Being run in a turn, whatever there is to do.
+    pub run: f64,
+    /// An event, its frames aside.
+    pub event: f64,
+    /// Each byte of the events.
+    pub byte: f64,
+    /// Net stages: a read of a socket, the system call aside.
+    pub read: f64,
+    /// Net stages: each byte read.
+    pub read_byte: f64,
+    /// Net stages: a write of a socket, the system call aside.
+    pub write: f64,
+    /// Net stages: each byte written.
+    pub write_byte: f64,
+    /// A frame of a kind that is not named.
+    pub frame: f64,
+    /// A frame of each kind that was met often enough to know.
+    pub frames: BTreeMap<String, f64>,
+}
+
+impl CostTable {
+    /// The figures that come with the binary.
+    ///
+    /// # Errors
+    /// They are broken, which a test rules out.
+    pub fn usual() -> Result<Self, SimError> {
+        Self::read("costs.toml", USUAL)
+    }
+
+    /// Reads a file's text; `file` is how errors call it.
+    ///
+    /// # Errors
+    /// [`SimError::Scenario`], which names the file and what is wrong in it.
+    pub fn read(file: &str, text: &str) -> Result<Self, SimError> {
+        let wrong = |what: String| SimError::Scenario(format!("{file}: {what}"));
+        let table: Self = toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
+        if let Some(kind) = StageKind::ALL.iter().find(|kind| !table.stages.contains_key(kind)) {
+            return Err(wrong(format!("there are no costs of the stage {kind:?}; calibrate again to have them")));
+        }
+        let names = table.stages.values().flat_map(|stage| stage.frames.keys());
+        if let Some(name) = names.into_iter().find(|name| kind_of(name).is_none()) {
+            let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+            return Err(wrong(format!("there are no frames called {name:?}; the kinds are {}", known.join(", "))));
+        }
+        Ok(table)
+    }
+
+    /// As the text of a file.
+    ///
+    /// # Errors
+    /// A figure cannot be written as TOML.
+    pub fn write(&self) -> Result<String, SimError> {
+        toml::to_string(self).map_err(|error| SimError::Scenario(format!("costs cannot be written: {error}")))
+    }
+}
+
+fn kind_of(name: &str) -> Option<Kind> {
+    Kind::ALL.iter().copied().find(|kind| kind.name() == name)
+}
+
+/// A stage's costs, frames by their number.
+#[derive(Clone, Debug)]
+pub(crate) struct Compiled {
+    pub(crate) own: StageCosts,
+    pub(crate) frames: [f64; 256],
+}
+
+impl Compiled {
+    /// The costs of all kinds of stages, in the order of [`StageKind`].
+    pub(crate) fn all(table: &CostTable) -> Vec<Self> {
+        StageKind::ALL.iter().map(|kind| Self::of(table.stages.get(kind).cloned().unwrap_or_default())).collect()
+    }
+
+    fn of(own: StageCosts) -> Self {
+        let mut frames = [own.frame; 256];
+        for (name, cost) in &own.frames {
+            if let Some(kind) = kind_of(name) {
+                frames[kind as usize] = *cost;
+            }
+        }
+        Self { own, frames }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_that_come_along_are_whole_and_survive_a_round_trip() {
+        let table = CostTable::usual().unwrap();
+        assert_eq!(CostTable::read("again", &table.write().unwrap()).unwrap(), table);
+        assert!(table.stages[&StageKind::Shard].frames.contains_key("Get"));
+        assert!(table.thread.turn > 0.0 && table.socket.write > 0.0 && table.device.log > 0.0);
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_file_is_named() {
+        let table = CostTable::usual().unwrap();
+        let mut odd = table.clone();
+        odd.stages.get_mut(&StageKind::Shard).unwrap().frames.insert("Gett".to_owned(), 1.0);
+        let said = CostTable::read("my.toml", &odd.write().unwrap()).unwrap_err().to_string();
+        assert!(said.contains("my.toml") && said.contains("\"Gett\"") && said.contains("Prepare"), "{said}");
+        let mut less = table;
+        less.stages.remove(&StageKind::Log);
+        let said = CostTable::read("my.toml", &less.write().unwrap()).unwrap_err().to_string();
+        assert!(said.contains("Log"), "{said}");
+    }
+}
