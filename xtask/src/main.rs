@@ -5,6 +5,7 @@
 //!   tidy   ── our own checks alone, seconds
 //!   fix    ── fmt, clippy --fix, the ratchet lowered            (writes)
 //!   soak ─ simulation: many seeds through the simulator; the same seeds each time
+//!   predictions ── the simulator's throughput beside the real one, into docs
 //!   scorecard ── what tests, models and soaks counted, into docs
 //! ```
 //!
@@ -14,6 +15,7 @@ mod check_list;
 mod lexer;
 mod licences;
 mod manifest;
+mod predictions;
 mod scorecard;
 mod soak;
 mod steps;
@@ -32,6 +34,8 @@ cargo xtask simulation                 the seeds of every scenario that CI runs,
 cargo xtask soak [--minutes M] [--jobs N] [--seed S] [--dev] [--without-fuzzing]
                                        random seeds of every scenario, and the fuzz targets, for M minutes (60), N at once (1);
                                        what ran and what failed is kept in target/soak
+cargo xtask predictions [--costs FILE] throughput of Retwis and YCSB on this machine, as bench measures it and as the simulator predicts it,
+                                       into docs/verification.md
 cargo xtask scorecard [FILE…]          writes kept figures (target/soak/runs.jsonl, target/scores.jsonl) into docs/verification.md
 cargo xtask scorecard --run [--full] [--fuzz SECONDS]
                                        counts planted bugs, crash points, flipped bits, models and the simulator's speed first; --full
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         ["fix"] => check_list::fix(),
         ["simulation"] => soak::fixed(),
         ["soak", options @ ..] => soak::soak(options),
+        ["predictions", options @ ..] => predictions::run(options),
         ["scorecard", "--run", options @ ..] => scorecard::run(options),
         ["scorecard", files @ ..] => scorecard::write(files),
         [] | ["help" | "--help" | "-h"] => {

@@ -45,12 +45,14 @@ pub(super) struct Scores {
     models: BTreeMap<String, Model>,
     /// Virtual seconds a second of one core, by the transactions a virtual second that were asked for.
     speeds: BTreeMap<u64, f64>,
+    predictions: Vec<Value>,
 }
 
 impl Scores {
     /// Regions of the page that are filled from here.
     #[cfg(test)]
-    pub(super) const REGIONS: [&'static str; 5] = ["planted", "crash points", "flipped bits", "models", "speed"];
+    pub(super) const REGIONS: [&'static str; 6] =
+        ["planted", "crash points", "flipped bits", "models", "speed", "predictions"];
 
     /// Adds a line.
     pub(super) fn add(&mut self, line: &Value) -> Result<(), String> {
@@ -86,6 +88,10 @@ impl Scores {
                 let ratio = line["virtual_per_real"].as_f64().ok_or("a speed without a number")?;
                 self.speeds.insert(count(line, "rate"), ratio);
                 "speed"
+            }
+            Some("prediction") => {
+                self.predictions.push(line.clone());
+                "predictions"
             }
             other => return Err(format!("{} is no kind of score", other.unwrap_or("nothing"))),
         };
@@ -151,6 +157,41 @@ impl Scores {
         }
     }
 
+    fn predictions_table(&self) -> Table {
+        let number = |line: &Value, name: &str| line[name].as_f64().unwrap_or(f64::NAN);
+        let cpu = |line: &Value, name: &str| {
+            let each = |place: usize| line[name][place].as_f64().unwrap_or(f64::NAN);
+            format!("{:.1} + {:.1}", each(0), each(1))
+        };
+        let row = |line: &Value| {
+            let name = |name: &str| line[name].as_str().unwrap_or("?").to_owned();
+            let (measured, predicted) = (number(line, "measured"), number(line, "predicted"));
+            vec![
+                name("workload"),
+                line["cores"].to_string(),
+                name("layout"),
+                format!("{measured:.0}"),
+                format!("{predicted:.0}"),
+                format!("{:.2}", predicted / measured),
+                cpu(line, "measured_cpu"),
+                cpu(line, "predicted_cpu"),
+            ]
+        };
+        Table {
+            header: vec![
+                "workload",
+                "cores",
+                "layout",
+                "measured /s",
+                "predicted /s",
+                "ratio",
+                "measured µs",
+                "predicted µs",
+            ],
+            rows: self.predictions.iter().map(row).collect(),
+        }
+    }
+
     fn tables(&self) -> impl Iterator<Item = (&'static str, Table)> {
         let tables = [
             ("planted", self.planted_table()),
@@ -158,6 +199,7 @@ impl Scores {
             ("flipped bits", self.bits_table()),
             ("models", self.models_table()),
             ("speed", self.speed_table()),
+            ("predictions", self.predictions_table()),
         ];
         tables.into_iter().filter(|(_, table)| !table.rows.is_empty())
     }
@@ -234,12 +276,16 @@ mod tests {
             json!({"kind": "flipped bits", "of": "log", "detected": 5, "torn": 2, "harmless": 3, "full": 1}),
             json!({"kind": "model", "of": "lanes", "interleavings": 1000, "caught": 3}),
             json!({"kind": "speed", "rate": 500, "virtual_per_real": 48.7}),
+            json!({"kind": "prediction", "workload": "retwis", "cores": 2, "layout": "fused", "measured": 200.0,
+                "predicted": 190.0, "measured_cpu": [11.5, 5.0], "predicted_cpu": [12.0, 4.75]}),
         ]);
         assert!(regions["crash points"].contains("| log | 7 | 9 | 0 |"), "{regions:?}");
         assert!(regions["crash points"].contains("unknown. Some sweeps full"), "{regions:?}");
         assert!(regions["flipped bits"].contains("| log | 10 | 5 | 2 | 3 | 0 |"), "{regions:?}");
         assert!(regions["flipped bits"].contains("Full sweeps."), "{regions:?}");
         assert!(regions["models"].contains("| `lanes` | 1000 | 3 |"), "{regions:?}");
+        let prediction = "| retwis | 2 | fused | 200 | 190 | 0.95 | 11.5 + 5.0 | 12.0 + 4.8 |";
+        assert!(regions["predictions"].contains(prediction), "{regions:?}");
         assert!(regions["speed"].contains("| 500 | 49 |"), "{regions:?}");
     }
 
