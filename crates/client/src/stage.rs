@@ -176,7 +176,8 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
         let now = core.now();
         if now >= self.next_bound {
             self.next_bound = now.saturating_add(limits::CLOCK_BOUND_INTERVAL);
-            core.engine.borrow_mut().set_clock_error(self.clock.error_bound().bound);
+            // Ours may be ahead by its bound, and that of whoever comes next be behind by as much.
+            core.engine.borrow_mut().set_clock_error(self.clock.error_bound().bound.saturating_mul(2));
         }
         core.engine.borrow_mut().tick(now);
         let more = self.run(&core);

@@ -315,7 +315,7 @@ impl Engine {
         self.client
     }
 
-    /// The physical clock's error bound, for `external_wait`.
+    /// How far ahead of another client's clock this one's may be, for `external_wait`: both error bounds together.
     pub const fn set_clock_error(&mut self, bound: Duration) {
         self.clock_error = bound;
     }

@@ -13,6 +13,7 @@ use timestone_workload::{
 };
 
 use crate::board::{Board, Fate, Work};
+use crate::cost::Counter;
 
 /// After an error that is no conflict, a session rests for this long.
 const ERROR_PAUSE: Duration = Duration::from_millis(20);
@@ -58,12 +59,15 @@ struct Session {
 }
 
 /// Runs transactions in a slot until the run is over.
-pub(crate) async fn run(db: LocalDb, board: Arc<Board>, slot: usize) -> Result<()> {
+pub(crate) async fn run(db: LocalDb, board: Arc<Board>, slot: usize, counter: Counter) -> Result<()> {
     let mut session = Session { db, board, slot, key: Vec::new(), value: Vec::new(), seen: Vec::new() };
     let mut plan = TxnPlan::default();
     while let Some(wait) = session.board.next_wait(slot) {
         if !wait.is_zero() {
             session.db.sleep(wait).await?;
+        }
+        if session.board.closed {
+            counter.bookkeeping();
         }
         session.seen.clear();
         let ended = match session.board.work.clone() {

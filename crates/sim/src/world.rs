@@ -542,13 +542,13 @@ impl World {
     pub(crate) fn begin_sessions(&mut self, id: ProcessId) {
         let Role::Client(client) = &self.processes[id.0 as usize].role else { return };
         let slots = client.slots.clone();
-        let board = Arc::clone(&self.board);
+        let (board, counter) = (Arc::clone(&self.board), self.processes[id.0 as usize].counter.clone());
         self.on_client(id, |db| {
             for slot in slots {
-                let board = Arc::clone(&board);
+                let (board, counter) = (Arc::clone(&board), counter.clone());
                 board.session_begins(slot);
                 // The task tells the board what comes of it.
-                drop(db.spawn(move |local| crate::session::run(local, board, slot)));
+                drop(db.spawn(move |local| crate::session::run(local, board, slot, counter)));
             }
         });
     }

@@ -87,6 +87,9 @@ impl Meter {
     }
 }
 
+/// From the end of a thread's turn until its core has nothing to do, if it sleeps then.
+const SETTLING: Duration = Duration::from_micros(3);
+
 /// The cores of one virtual machine, shared by the threads of all its processes.
 #[derive(Clone, Debug)]
 pub struct Cores {
@@ -118,12 +121,13 @@ impl Cores {
     }
 
     /// Where a thread runs that is woken: where it ran last, if nobody else does, or on a core that has nothing to do. Otherwise it waits
-    /// where it ran last: operating systems do not move what has run a moment ago.
+    /// where it ran last: operating systems do not move what has run a moment ago. Whoever has just woken it is still busy for a moment.
     pub(super) fn choose(&self, last: usize, now: VirtualTime) -> usize {
-        if self.core_free_at(last) <= now {
-            return last;
-        }
-        self.free_at.iter().position(|free_at| *free_at <= now).unwrap_or(last)
+        let first = |within: Duration| {
+            let is_free = |core: usize| self.core_free_at(core).after(within) <= now;
+            if is_free(last) { Some(last) } else { (0..self.free_at.len()).find(|&core| is_free(core)) }
+        };
+        first(SETTLING).or_else(|| first(Duration::ZERO)).unwrap_or(last)
     }
 
     /// Whether a core has had nothing to do for some time.

@@ -253,6 +253,11 @@ impl Counter {
         self.meter.charge(self.costs.wake_call(idle));
     }
 
+    /// What `bench` would write down of a transaction.
+    pub(crate) fn bookkeeping(&self) {
+        self.charge(self.costs.figures.table.bookkeeping);
+    }
+
     pub(crate) fn open(&self) {
         self.charge(self.costs.figures.table.socket.open);
     }

@@ -17,6 +17,8 @@ const USUAL: &str = include_str!("../../costs.toml");
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CostTable {
+    /// What `bench` does for each transaction besides: looking at the clock twice, and writing down what came of it.
+    pub bookkeeping: f64,
     /// Threads, turns and sleep.
     pub thread: ThreadCosts,
     /// System calls on sockets.
