@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use timestone_client::{ClientStages, ConnectOptions, EngineConfig};
 use timestone_clock::{Clock, SkewModel};
+use timestone_seda::limits::SPIN_DEFAULT;
 use timestone_seda::simulated::{Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Layout, Readiness, Seat};
 use timestone_server::{MasterPlace, ServerConfig, ServerStages, StageLayout, Tuning, joining};
@@ -480,6 +481,7 @@ impl World {
         let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
         let config = SimulatedConfig {
             admission: admission.clone(),
+            spin: spin_of(&self.config, layout.threads.len()),
             costs: Box::new(costs),
             meter: process.counter.meter(),
             ..SimulatedConfig::default()
@@ -518,8 +520,12 @@ impl World {
         let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
         let kinds = stages.iter().map(|stage| StageKind::of_client(stage.name())).collect();
         let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
-        let config =
-            SimulatedConfig { costs: Box::new(costs), meter: process.counter.meter(), ..SimulatedConfig::default() };
+        let config = SimulatedConfig {
+            spin: spin_of(&self.config, layout.threads.len()),
+            costs: Box::new(costs),
+            meter: process.counter.meter(),
+            ..SimulatedConfig::default()
+        };
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
         process.life = Life::Client { runtime, db, event_loop };
@@ -648,6 +654,11 @@ impl World {
         self.pass_on_readiness(self.truth.now());
         broken
     }
+}
+
+/// How long the threads of a process with so many look around before they sleep: not at all where its peers want the cores as well.
+fn spin_of(config: &WorldConfig, threads: usize) -> Duration {
+    if config.together && threads < config.cores { SPIN_DEFAULT } else { Duration::ZERO }
 }
 
 /// The kind of the net stages of a process.

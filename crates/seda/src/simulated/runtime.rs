@@ -29,11 +29,20 @@ pub struct SimulatedConfig<E> {
     pub costs: Box<dyn CostModel<E>>,
     /// What is spent behind the stages' backs.
     pub meter: Meter,
+    /// For how long threads that have nothing to do look around before they sleep. They find what comes at once, and nobody has to wake
+    /// them; that their core is taken meanwhile is not modelled, for they only do so where cores are left over.
+    pub spin: Duration,
 }
 
 impl<E> Default for SimulatedConfig<E> {
     fn default() -> Self {
-        Self { queue_capacity: QUEUE_CAPACITY, admission: Vec::new(), costs: Box::new(NoCost), meter: Meter::default() }
+        Self {
+            queue_capacity: QUEUE_CAPACITY,
+            admission: Vec::new(),
+            costs: Box::new(NoCost),
+            meter: Meter::default(),
+            spin: Duration::ZERO,
+        }
     }
 }
 
@@ -91,6 +100,8 @@ struct Thread<E> {
     due: Option<VirtualTime>,
     free_at: VirtualTime,
     rest: Rest,
+    /// When it sleeps, if it does by then.
+    sleeps_at: VirtualTime,
     /// Where it ran last, or is going to run.
     core: usize,
     busy: Duration,
@@ -108,7 +119,7 @@ enum Rest {
 impl<E> Thread<E> {
     /// Whether it blocks, and nobody has called it.
     fn sleeps(&self, now: VirtualTime) -> bool {
-        self.rest == Rest::Asleep && self.due.is_none_or(|due| due > now)
+        self.rest == Rest::Asleep && self.sleeps_at <= now && self.due.is_none_or(|due| due > now)
     }
 
     fn call(&mut self, at: VirtualTime) {
@@ -172,6 +183,7 @@ pub struct SimulatedRuntime<E> {
     local: Local<E>,
     costs: Box<dyn CostModel<E>>,
     meter: Meter,
+    spin: Duration,
     batch: VecDeque<E>,
     names: Vec<String>,
     shutting_down: bool,
@@ -201,6 +213,7 @@ impl<E> SimulatedRuntime<E> {
             due: Some(now),
             free_at: now,
             rest: Rest::Awake,
+            sleeps_at: now,
             core: 0,
             busy: Duration::ZERO,
         };
@@ -223,6 +236,7 @@ impl<E> SimulatedRuntime<E> {
                 .collect(),
             costs: config.costs,
             meter: config.meter,
+            spin: config.spin,
             batch: VecDeque::new(),
             shutting_down: false,
         };
@@ -346,6 +360,9 @@ impl<E> SimulatedRuntime<E> {
     fn gets_core(&mut self, thread: usize, now: VirtualTime, cores: &Cores) -> bool {
         let latency = self.costs.wake_latency();
         let thread = &mut self.threads[thread];
+        if thread.rest == Rest::Asleep && now < thread.sleeps_at {
+            thread.rest = Rest::Awake;
+        }
         let sleeps = thread.rest == Rest::Asleep;
         if sleeps || thread.core >= cores.count() {
             thread.core = cores.choose(thread.core.min(cores.count() - 1), now);
@@ -514,7 +531,7 @@ impl<E> SimulatedRuntime<E> {
         };
         let entry = &mut self.threads[thread];
         if due != Some(end) {
-            entry.rest = Rest::Asleep;
+            (entry.rest, entry.sleeps_at) = (Rest::Asleep, end.after(self.spin));
         }
         entry.due = match (entry.due, due) {
             (Some(one), Some(other)) => Some(one.min(other).max(end)),
