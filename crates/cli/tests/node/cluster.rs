@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use timestone::blocking::Db;
-use timestone::{ErrorCode, KeyspaceOptions, Timestamp, TxnId};
+use timestone::{AbortKind, ErrorCode, KeyspaceOptions, Timestamp, TxnId};
 use timestone_types::ShardId;
 use timestone_wire::{PrepareHead, ReadAt, TxnState, Verdict};
 
@@ -119,13 +119,30 @@ impl ByHand {
         shards.iter().map(|&shard| self.peers[0].1.key_of(shard, stem)).collect()
     }
 
-    /// Prepares a put at `shards`, of a transaction over `participants`; every vote must be yes.
-    fn prepare(&mut self, txn: TxnId, commit: Timestamp, participants: &[ShardId], shards: &[ShardId], stem: &str) {
-        for (&shard, key) in shards.iter().zip(self.keys(shards, stem)) {
+    /// Prepares a put at `shards`, of a new transaction over `participants`; every vote must be yes. As every client does, it begins anew
+    /// when the watermark has passed it on its way, which happens on a machine that is slow at the moment: nobody has heard of this
+    /// client before.
+    fn prepared(&mut self, participants: &[ShardId], shards: &[ShardId], stem: &str) -> (TxnId, Timestamp) {
+        let keys = self.keys(shards, stem);
+        for _ in 0..50 {
+            let (txn, commit) = (self.next_txn(), now());
             let head = PrepareHead { txn, begin: commit.previous(), commit, single: false, wait: false, participants };
-            let vote = self.of(shard).prepare(shard, &head, &key, b"value").expect("a vote");
-            assert_eq!(vote, Verdict::Yes, "shard {shard}");
+            let mut promised = Vec::new();
+            for (&shard, key) in shards.iter().zip(&keys) {
+                match self.of(shard).prepare(shard, &head, key, b"value").expect("a vote") {
+                    Verdict::Yes => promised.push(shard),
+                    Verdict::No(reason) if reason.kind == AbortKind::TooOld => break,
+                    other => panic!("shard {shard} votes {other:?}"),
+                }
+            }
+            if promised.len() == shards.len() {
+                return (txn, commit);
+            }
+            for shard in promised {
+                self.of(shard).decide(shard, txn, None);
+            }
         }
+        panic!("every one of 50 transactions was too old when it arrived");
     }
 }
 
@@ -212,8 +229,8 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
     // All prepared, the client dies: they agree on commit among themselves.
     let mut hand = ByHand::connect(&cluster);
     let shards = hand.one_shard_each();
-    let (txn, keys) = (hand.next_txn(), hand.keys(&shards, "all"));
-    hand.prepare(txn, now(), &shards, &shards, "all");
+    let keys = hand.keys(&shards, "all");
+    let (txn, _) = hand.prepared(&shards, &shards, "all");
     drop(hand);
     assert!(
         values(&db, &keys).iter().all(|value| value.as_deref() == Some(&b"value"[..])),
@@ -223,8 +240,8 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
 
     // One of them never heard of it: abort, everywhere, and the late prepare changes nothing.
     let mut hand = ByHand::connect(&cluster);
-    let (txn, keys, commit) = (hand.next_txn(), hand.keys(&shards, "some"), now());
-    hand.prepare(txn, commit, &shards, &shards[..2], "some");
+    let keys = hand.keys(&shards, "some");
+    let (txn, commit) = hand.prepared(&shards, &shards[..2], "some");
     drop(hand);
     all_say(&cluster, &shards[..2], txn, |state| state == TxnState::Aborted);
     assert!(values(&db, &keys).iter().all(Option::is_none), "not prepared everywhere is aborted");
@@ -236,8 +253,8 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
 
     // All prepared, client and one participant die: the promise is durable, so it is commit once that one is back.
     let mut hand = ByHand::connect(&cluster);
-    let (txn, keys) = (hand.next_txn(), hand.keys(&shards, "killed"));
-    hand.prepare(txn, now(), &shards, &shards, "killed");
+    let keys = hand.keys(&shards, "killed");
+    let (txn, _) = hand.prepared(&shards, &shards, "killed");
     drop(hand);
     cluster.kill(2);
     std::thread::sleep(Duration::from_millis(300));
@@ -251,8 +268,8 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
 
     // One was told the decision, the others not: they ask it.
     let mut hand = ByHand::connect(&cluster);
-    let (txn, keys, commit) = (hand.next_txn(), hand.keys(&shards, "told"), now());
-    hand.prepare(txn, commit, &shards, &shards, "told");
+    let keys = hand.keys(&shards, "told");
+    let (txn, commit) = hand.prepared(&shards, &shards, "told");
     hand.of(shards[1]).decide(shards[1], txn, Some(commit));
     drop(hand);
     assert!(values(&db, &keys).iter().all(|value| value.as_deref() == Some(&b"value"[..])));
@@ -266,8 +283,8 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
     // The same, and everything dies. The one that was told comes back first, and the watermark passes the transaction long before
     // the others come back and ask: it must know until they do.
     let mut hand = ByHand::connect(&cluster);
-    let (txn, keys, commit) = (hand.next_txn(), hand.keys(&shards, "knows"), now());
-    hand.prepare(txn, commit, &shards, &shards, "knows");
+    let keys = hand.keys(&shards, "knows");
+    let (txn, commit) = hand.prepared(&shards, &shards, "knows");
     let first = cluster.places[0].native;
     let told = shards.iter().copied().find(|&shard| hand.peers[0].1.address_of(shard) == first);
     let told = told.expect("the first process has a shard");
