@@ -400,7 +400,9 @@ impl Drawing<'_, '_> {
             if let Some((by, value)) = start.and_then(|value| Some((self.writes.get(&(key, value))?.by, value))) {
                 walk.write(by, Some(value));
             }
-            loop {
+            // Values that were written twice may lead into a circle.
+            let mut passed = BTreeSet::new();
+            while passed.insert(version) {
                 for reader in readers.get(&version).into_iter().flatten() {
                     walk.read(*reader);
                 }
@@ -453,6 +455,12 @@ mod tests {
     fn a_cycle_of_versions_is_found() {
         let found = kinds(&["[:r 1 2] [:w 1 1]", "[:r 1 1] [:w 1 2]"]);
         assert!(found.contains(&AnomalyKind::G0), "{found:?}");
+    }
+
+    #[test]
+    fn values_that_were_written_twice_and_lead_into_a_circle_are_reported_and_no_trap() {
+        let found = kinds(&["[:r 1 nil] [:w 1 1]", "[:r 1 1] [:w 1 2]", "[:r 1 2] [:w 1 1]", "[:r 1 1]"]);
+        assert!(found.contains(&AnomalyKind::Duplicate), "{found:?}");
     }
 
     #[test]
