@@ -96,6 +96,17 @@ impl Block {
     /// How much of the block's space collection would have to move, in thousandths, by estimate. Space that was lost to packing moves with
     /// its records and is not won; pages never begun are.
     pub(crate) fn live_share(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
+        self.share_without(self.dead_below(watermark), pages_per_block)
+    }
+
+    /// The live share once the watermark has passed whatever is superseded already. What only expires does not count: that may be
+    /// far away.
+    fn live_share_later(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
+        let superseded = u64::from(self.dead) + u64::from(self.closing) + u64::from(self.recent);
+        self.share_without(superseded.max(self.dead_below(watermark)), pages_per_block)
+    }
+
+    fn dead_below(&self, watermark: Timestamp) -> u64 {
         let mut dead = u64::from(self.dead);
         if self.closing_until <= watermark {
             dead += u64::from(self.closing);
@@ -106,6 +117,10 @@ impl Block {
         if self.expiring > 0 && self.expires_by <= watermark {
             dead = dead.max(u64::from(self.expiring) * u64::from(self.average()));
         }
+        dead
+    }
+
+    fn share_without(&self, dead: u64, pages_per_block: u32) -> u32 {
         let written = u64::from(self.written).max(1);
         let live = u64::from(self.written).saturating_sub(dead);
         (live * 1000 * u64::from(self.pages) / (written * u64::from(pages_per_block))) as u32
@@ -115,6 +130,17 @@ impl Block {
     pub(crate) fn counts(&self) -> [u32; 4] {
         [self.written, self.weight, self.records, self.dead.saturating_add(self.closing).saturating_add(self.recent)]
     }
+}
+
+/// What a search for a block to collect came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Search {
+    /// Collect this one.
+    Found(BlockId),
+    /// Nothing yet: a block will be worth it when the watermark has moved on, or when it is programmed and not read any more.
+    Later,
+    /// Nothing, and waiting does not help.
+    Nothing,
 }
 
 /// All blocks of the device.
@@ -216,9 +242,15 @@ impl Blocks {
         self.largest = self.largest.max(parts / self.geometry.pages_per_block + 2);
     }
 
-    /// Below this many free blocks collection begins (or the device grows).
+    /// With this many free blocks or fewer, puts may be refused: none is promised without a margin.
+    pub(crate) fn floor(&self) -> u32 {
+        self.reserve() + crate::limits::PROMISE_MARGIN + 1
+    }
+
+    /// Below this many free blocks collection begins (or the device grows): early enough that what is being emptied is free again
+    /// before the floor is reached.
     pub(crate) fn low_water(&self) -> u32 {
-        self.reserve() + self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 3 + crate::limits::PROMISE_MARGIN
+        self.floor() + self.count() / crate::limits::RESERVE_DIVISOR + 4
     }
 
     /// The block of a page.
@@ -336,15 +368,17 @@ impl Blocks {
 
     /// The sealed block whose collection wins most: space won × age ÷ data moved (cost-benefit), if its live share is below
     /// `limit` thousandths. When it is urgent, age does not count.
-    pub(crate) fn choose_victim(&self, watermark: Timestamp, limit: u32, urgent: bool) -> Option<BlockId> {
-        let mut best = None;
+    pub(crate) fn choose_victim(&self, watermark: Timestamp, limit: u32, urgent: bool) -> Search {
+        let pages_per_block = self.geometry.pages_per_block;
+        let (mut best, mut later) = (None, false);
         for (number, block) in self.list.iter().enumerate() {
-            let busy = block.readable < block.pages || block.readers > 0;
-            if block.state != BlockState::Sealed || block.stream == StreamId::Checkpoint || busy {
+            if block.state != BlockState::Sealed || block.stream == StreamId::Checkpoint {
                 continue;
             }
-            let live = block.live_share(watermark, self.geometry.pages_per_block).min(1000);
-            if live >= limit {
+            let live = block.live_share(watermark, pages_per_block).min(1000);
+            let busy = block.readable < block.pages || block.readers > 0;
+            if live >= limit || busy {
+                later |= block.live_share_later(watermark, pages_per_block) < limit;
                 continue;
             }
             let age = if urgent { 1 } else { u128::from(self.clock.saturating_sub(block.sealed_at) + 1) };
@@ -353,7 +387,26 @@ impl Blocks {
                 best = Some((score, BlockId(number as u32)));
             }
         }
-        best.map(|(_, block)| block)
+        match best {
+            Some((_, block)) => Search::Found(block),
+            None if later => Search::Later,
+            None => Search::Nothing,
+        }
+    }
+
+    /// The timestamp which the watermark must pass for everything that is superseded already to count, if by then a block has a live share
+    /// below `limit` that has a larger one now.
+    pub(crate) fn worth_waiting_for(&self, watermark: Timestamp, limit: u32) -> Option<Timestamp> {
+        let pages_per_block = self.geometry.pages_per_block;
+        let sealed = self
+            .list
+            .iter()
+            .filter(|block| matches!(block.state, BlockState::Sealed) && block.stream != StreamId::Checkpoint);
+        let later = sealed.filter(|block| {
+            block.live_share(watermark, pages_per_block) >= limit
+                && block.live_share_later(watermark, pages_per_block) < limit
+        });
+        later.map(|block| block.closing_until.max(block.recent_until)).max()
     }
 }
 
@@ -393,8 +446,11 @@ mod tests {
             blocks.superseded(page, Timestamp::from_nanos(50), Timestamp::from_nanos(10));
         }
         assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(10), 4), 1000);
-        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 600, false), None);
+        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 600, false), Search::Later);
+        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 50, false), Search::Nothing);
+        assert_eq!(blocks.worth_waiting_for(Timestamp::from_nanos(10), 600), Some(Timestamp::from_nanos(50)));
         assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(50), 4), 100);
-        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(50), 600, false), Some(block));
+        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(50), 600, false), Search::Found(block));
+        assert_eq!(blocks.worth_waiting_for(Timestamp::from_nanos(50), 600), None, "it is worth it now");
     }
 }

@@ -7,7 +7,10 @@
 //! ```
 //!
 //! Paced by consumption: each pump moves a few pages for every page that puts have used, more when free blocks run short, and
-//! never more than [`MAX_PAGES_PER_PUMP`]. Before it has to work hard the device grows. When no block is worth collecting and no free one is left for
+//! never more than [`MAX_PAGES_PER_PUMP`]. Before it has to work hard the device grows. The scarcer free blocks are, the more a block may be alive
+//! that is collected, so that a put finds room as long as there is any to be won; where that takes longer than puts come, they wait.
+//!
+//! When no block is worth collecting, none will be when the watermark has passed what is superseded already, and no free one is left for
 //! puts, the store is *stuck*: really full, until something is deleted and the watermark passes it. So it is when collection goes in
 //! circles: what packs badly (parts of large values, say) looks as if it could be packed better, for ever.
 //!
@@ -21,7 +24,7 @@ use timestone_flash::{AlignedBuffer, BlockId, FlashError, FlashOp, PAGE_BYTES, P
 use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::Mftl;
-use super::blocks::BlockState;
+use super::blocks::{BlockState, Search};
 use super::index::{Fate, KeyId, Location, Prefetch};
 use super::port::Purpose;
 use super::reads::{For, Waiter, head_is_void};
@@ -40,7 +43,7 @@ const URGENT_VICTIMS: usize = 4;
 const NEARLY_DEAD: u32 = 100;
 /// While the device can grow, only blocks with less than this many thousandths alive are collected.
 const EASY: u32 = 500;
-/// Without growth, blocks up to this live share are collected.
+/// Without growth, and with no room for puts, blocks up to this live share are collected.
 const HARD: u32 = 970;
 /// So many victims must have won something together, or collection counts as futile.
 const TRIAL_VICTIMS: u32 = 8;
@@ -81,15 +84,41 @@ pub(super) struct Collector {
     /// What was asked for last in vain.
     short_of: u32,
     credit: u64,
-    /// The write clock and watermark at which the last search found nothing.
-    fruitless: Option<(u64, Timestamp)>,
+    /// What the last search looked for, if it found nothing; and what is to be expected.
+    fruitless: Option<(Sought, Search)>,
     /// Pages that were begun for large values that moved.
     pub(super) moved_pages: u64,
     /// Victims erased since the trial began, and the pages that survivors took until then.
     tried: u32,
     taken_before: u64,
-    /// The last trial won nothing; another victim is tried when the watermark is here.
-    futile_until: Option<Timestamp>,
+    /// The last trial won nothing.
+    futile: Option<Futile>,
+}
+
+/// When and for what a victim was searched: a search that repeats this finds the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Sought {
+    clock: u64,
+    watermark: Timestamp,
+    limit: u32,
+}
+
+/// Collection goes in circles.
+#[derive(Clone, Copy)]
+struct Futile {
+    /// Another victim is tried when the watermark is here.
+    until: Timestamp,
+    /// Until then something dies of which that victim may win.
+    hope: bool,
+}
+
+/// How scarce free blocks are.
+#[derive(Clone, Copy)]
+struct Scarcity {
+    /// Puts are being refused for want of room.
+    short: bool,
+    /// Thousandths of the way from the low water down to the floor.
+    depth: u32,
 }
 
 /// A device that could not grow is asked again after a while: a full disk may have room by then.
@@ -178,25 +207,22 @@ impl Mftl {
         let consumed = core::mem::take(&mut self.collector.consumed);
         let asked = core::mem::take(&mut self.collector.asked);
         let (free, low, reserve) = (self.blocks.free_count(), self.blocks.low_water(), self.blocks.reserve());
-        let coming = self.collector.victims.iter().filter(|victim| victim.barrier.is_some()).count() as u32;
-        let short = free <= reserve || free < asked;
+        // A damaged victim is not going to be free.
+        let coming = self.collector.victims.iter().filter(|victim| victim.barrier.is_some() && !victim.damaged).count();
+        let ahead = free + coming as u32;
+        let floor = self.blocks.floor();
+        let scarcity = Scarcity {
+            short: free <= reserve || free < asked,
+            depth: (low.saturating_sub(ahead) * 1000 / (low - floor)).min(1000),
+        };
         if asked > 0 {
             self.collector.short_of = asked;
         }
         self.judge_collection(free > reserve && free >= self.collector.short_of);
-        if free + coming < low.max(asked) {
-            self.make_room(short);
+        if ahead < low.max(asked) {
+            self.make_room(scarcity);
         }
-        // Moving a page's worth wins less than a page: four pages for each one used keep up until blocks are four fifths alive; scarcer
-        // blocks raise the pace.
-        self.collector.credit = (self.collector.credit + consumed * 4).min(u64::from(MAX_PAGES_PER_PUMP) << 12);
-        let mut pages = (self.collector.credit / PAGE_BYTES as u64) as u32;
-        if free <= reserve {
-            pages = MAX_PAGES_PER_PUMP;
-        } else if consumed == 0 {
-            pages = pages.max(8);
-        }
-        self.collector.credit -= (u64::from(pages) * PAGE_BYTES as u64).min(self.collector.credit);
+        let mut pages = self.pages_to_look_at(consumed, scarcity);
         for at in 0..self.collector.victims.len() {
             self.advance(at, &mut pages);
         }
@@ -215,59 +241,105 @@ impl Mftl {
         }
     }
 
+    /// How many pages of victims this pump looks at.
+    fn pages_to_look_at(&mut self, consumed: u64, scarcity: Scarcity) -> u32 {
+        // Moving a page's worth wins less than a page: four pages for each one used keep up until blocks are four fifths alive; scarcer
+        // blocks raise the pace.
+        let pace = if scarcity.depth < 500 { 4 } else { 8 };
+        self.collector.credit = (self.collector.credit + consumed * pace).min(u64::from(MAX_PAGES_PER_PUMP) << 12);
+        let mut pages = (self.collector.credit / PAGE_BYTES as u64) as u32;
+        if scarcity.short {
+            pages = MAX_PAGES_PER_PUMP;
+        } else if consumed == 0 {
+            pages = pages.max(8);
+        }
+        self.collector.credit -= (u64::from(pages) * PAGE_BYTES as u64).min(self.collector.credit);
+        pages
+    }
+
     /// Whether collection wins anything, or goes in circles; `enough` when there are as many free blocks as were asked for last.
     fn judge_collection(&mut self, enough: bool) {
         let taken = self.writer.ordinal(StreamId::Cold) + self.collector.moved_pages;
         let collector = &mut self.collector;
         if enough {
-            (collector.stuck, collector.futile_until) = (false, None);
+            (collector.stuck, collector.futile) = (false, None);
             (collector.tried, collector.taken_before) = (0, taken);
         }
-        let trial = if collector.futile_until.is_some() { 1 } else { TRIAL_VICTIMS };
+        let trial = if collector.futile.is_some() { 1 } else { TRIAL_VICTIMS };
         if collector.tried < trial {
             return;
         }
         let erased = u64::from(collector.tried) * u64::from(self.blocks.geometry.pages_per_block);
         let won = erased.saturating_sub(taken - collector.taken_before);
         if won * 1000 >= erased * LEAST_GAIN {
-            (collector.stuck, collector.futile_until) = (false, None);
+            (collector.stuck, collector.futile) = (false, None);
         } else {
-            collector.futile_until = Some(self.watermark.saturating_add(FUTILE_PAUSE));
+            let pause = self.watermark.saturating_add(FUTILE_PAUSE);
+            let better = self.blocks.worth_waiting_for(self.watermark, HARD);
+            let until = better.map_or(pause, |at| at.min(pause));
+            collector.futile = Some(Futile { until, hope: better.is_some() });
         }
         (collector.tried, collector.taken_before) = (0, taken);
     }
 
-    /// Chooses a victim, or grows; `short` when puts are being refused for want of room.
-    fn make_room(&mut self, short: bool) {
+    /// Chooses a victim, or grows.
+    fn make_room(&mut self, scarcity: Scarcity) {
         let room = self.blocks.geometry.max_blocks - self.blocks.count();
         let can_grow = room > 0 && self.writer.now >= self.collector.growth.until;
-        let roomy = can_grow && self.blocks.count() < self.blocks.geometry.max_blocks / 2;
-        let limit = match (roomy, can_grow) {
-            (true, _) => NEARLY_DEAD,
-            (false, true) => EASY,
-            (false, false) => HARD,
-        };
-        let wanted = if short { URGENT_VICTIMS } else { 1 };
-        let searched = (self.blocks.clock / 8, self.watermark);
-        // Where space is short, victims that need room for large values wait their turn; others may need none.
-        let waiting = self.collector.victims.iter().filter(|victim| !victim.large.is_empty()).count();
-        let all = self.collector.victims.len();
-        let futile = short && !can_grow && self.collector.futile_until.is_some_and(|until| self.watermark < until);
-        let search = !futile && all - waiting < wanted && all < MAX_VICTIMS;
-        if search && self.collector.fruitless != Some(searched) {
-            match self.blocks.choose_victim(self.watermark, limit, short) {
-                Some(block) => self.begin_victim(block),
-                None => self.collector.fruitless = Some(searched),
-            }
-        }
-        let fruitless = self.collector.fruitless == Some(searched) && self.collector.victims.is_empty();
-        if short && !can_grow && (futile || fruitless) {
-            self.collector.stuck = true;
+        let futile = self.collector.futile.filter(|futile| self.watermark < futile.until);
+        match futile.filter(|_| scarcity.short && !can_grow) {
+            Some(futile) => self.collector.stuck = !futile.hope,
+            None => self.search_victim(scarcity, can_grow),
         }
         if can_grow && !self.growing && self.collector.victims.is_empty() {
             let blocks = (self.blocks.count() / 8).clamp(16, 1024).min(room);
             self.growing = true;
             self.port.write(FlashOp::Grow { token: Purpose::Grow.token(0), blocks });
+        }
+    }
+
+    /// Begins to empty one more block, if one is worth it. If none is, and puts need room, says whether there will ever be one.
+    fn search_victim(&mut self, scarcity: Scarcity, can_grow: bool) {
+        let Scarcity { short, depth } = scarcity;
+        let roomy = can_grow && self.blocks.count() < self.blocks.geometry.max_blocks / 2;
+        let limit = match (roomy, can_grow) {
+            (true, _) => NEARLY_DEAD,
+            (false, true) => EASY,
+            (false, false) if short => HARD,
+            (false, false) => EASY + (HARD - EASY) * depth / 1000,
+        };
+        let wanted = match depth {
+            _ if short => URGENT_VICTIMS,
+            500.. => 2,
+            _ => 1,
+        };
+        // Those that are empty only wait for the device. Where space is short, victims that need room for large values wait their turn, too;
+        // others may need none.
+        let emptied =
+            self.collector.victims.iter().filter(|victim| victim.barrier.is_none() && victim.large.is_empty());
+        if emptied.count() >= wanted || self.collector.victims.len() >= MAX_VICTIMS {
+            return;
+        }
+        // On a large device a search takes a while, and one page more in use makes no difference.
+        let step = u64::from(self.blocks.count() / 4).max(8);
+        let sought = Sought { clock: self.blocks.clock / step, watermark: self.watermark, limit };
+        let outcome = match self.collector.fruitless {
+            Some((last, outcome)) if last == sought => outcome,
+            _ => self.blocks.choose_victim(self.watermark, limit, short),
+        };
+        self.collector.fruitless = Some((sought, outcome));
+        match outcome {
+            Search::Found(block) => {
+                self.collector.fruitless = None;
+                self.begin_victim(block);
+                // A trial's outcome is waited for.
+                self.collector.stuck &= self.collector.futile.is_some();
+            }
+            Search::Later if short => self.collector.stuck = false,
+            Search::Nothing if short && !can_grow && self.collector.victims.is_empty() => {
+                self.collector.stuck = true;
+            }
+            Search::Later | Search::Nothing => {}
         }
     }
 
@@ -325,7 +397,7 @@ impl Mftl {
         }
         let Some((cold, large)) = victim.barrier else {
             victim.barrier = Some((self.writer.ordinal(StreamId::Cold), self.writer.ordinal(StreamId::Large)));
-            if self.blocks.free_count() <= self.blocks.reserve() {
+            if self.blocks.free_count() < self.blocks.low_water() {
                 self.writer.flush(StreamId::Cold, &self.blocks, &mut self.port);
                 self.writer.flush(StreamId::Large, &self.blocks, &mut self.port);
             }

@@ -520,3 +520,108 @@ fn expired_records_give_their_space_back() {
     assert!(driver.store.stats().keys < 2000, "{:?}", driver.store.stats());
     assert_eq!(driver.count(SPACE, 20_009), 50);
 }
+
+/// Keys that are overwritten at random, with a watermark that trails behind the puts.
+struct Overwriting {
+    driver: Driver<Mftl>,
+    dice: Dice,
+    keys: u64,
+    time: u64,
+    newest: BTreeMap<u64, u64>,
+}
+
+impl Overwriting {
+    const VALUE: usize = 500;
+
+    /// A device of 16 MiB in 128 blocks, of which so many thousandths are filled with live data.
+    fn filled_to(share: u64) -> Self {
+        let (driver, _) = open(&media(32, 128), config());
+        // Seven of these records fill a page.
+        let keys = 128 * 32 * 7 * share / 1000;
+        let mut load = Self { driver, dice: Dice(share), keys, time: 10, newest: BTreeMap::new() };
+        for key in 0..keys {
+            assert_eq!(load.try_overwrite(key), Ok(()), "key {key} of {keys}");
+            if key % 32 == 0 {
+                load.driver.pump();
+            }
+        }
+        load
+    }
+
+    /// Overwrites a key as a shard does: asks first.
+    fn try_overwrite(&mut self, key: u64) -> Result<(), String> {
+        let bytes = Self::VALUE + 8;
+        if let Some(refusal) = self.driver.store.refusal(&mut core::iter::once(bytes), 0) {
+            return Err(refusal.to_string());
+        }
+        self.time += 1;
+        let value = value(key, self.time, Self::VALUE);
+        self.driver.try_put(&key.to_be_bytes(), self.time, &value).map_err(|error| error.to_string())?;
+        self.newest.insert(key, self.time);
+        Ok(())
+    }
+
+    fn any_key(&mut self) -> u64 {
+        self.dice.below(self.keys)
+    }
+
+    /// Every key has what was put last, also after a restart.
+    fn check(&mut self) {
+        for (&key, &time) in &self.newest {
+            let found = self.driver.value(&key.to_be_bytes(), self.time);
+            assert!(found == Some(value(key, time, Self::VALUE)), "key {key}, put at {time}");
+        }
+    }
+}
+
+#[test]
+fn steady_overwriting_is_never_refused() {
+    for share in [200, 600] {
+        let mut load = Overwriting::filled_to(share);
+        // Five times the device; the watermark is a twentieth of the device behind.
+        for put in 0..128 * 32 * 7 * 5u64 {
+            let key = load.any_key();
+            let answer = load.try_overwrite(key);
+            assert_eq!(answer, Ok(()), "put {put} at {share} thousandths, {:?}", load.driver.store.stats());
+            if put % 64 == 0 {
+                load.driver.store.advance_watermark(at(load.time.saturating_sub(128 * 32 * 7 / 20)));
+                load.driver.store.advance_settled(load.driver.store.watermark());
+                load.driver.pump();
+            }
+        }
+        load.check();
+    }
+}
+
+#[test]
+fn garbage_that_the_watermark_has_not_passed_makes_no_full_store() {
+    for share in [200, 600] {
+        let mut load = Overwriting::filled_to(share);
+        for round in 0..3 {
+            // The watermark stands still, as below a session that is silent: garbage only piles up.
+            let busy = StoreError::Busy.to_string();
+            let mut refused = 0;
+            while refused < 2000 {
+                let key = load.any_key();
+                if let Err(words) = load.try_overwrite(key) {
+                    assert_eq!(words, busy, "round {round} at {share} thousandths, {:?}", load.driver.store.stats());
+                    refused += 1;
+                    load.driver.pump();
+                } else if load.dice.below(64) == 0 {
+                    load.driver.pump();
+                }
+            }
+            // It moves on: there is room again, and nobody is told anything else meanwhile.
+            load.driver.store.advance_watermark(at(load.time));
+            load.driver.store.advance_settled(at(load.time));
+            let mut waited = 0;
+            while let Err(words) = load.try_overwrite(0) {
+                assert_eq!(words, busy, "round {round} at {share} thousandths, {:?}", load.driver.store.stats());
+                waited += 1;
+                assert!(waited < 200, "{:?}", load.driver.store.stats());
+                load.driver.pump();
+            }
+        }
+        load.check();
+    }
+}
