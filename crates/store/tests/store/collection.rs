@@ -523,6 +523,7 @@ fn expired_records_give_their_space_back() {
 
 /// Keys that are overwritten at random, with a watermark that trails behind the puts.
 struct Overwriting {
+    media: MemoryMedia,
     driver: Driver<Mftl>,
     dice: Dice,
     keys: u64,
@@ -535,10 +536,11 @@ impl Overwriting {
 
     /// A device of 16 MiB in 128 blocks, of which so many thousandths are filled with live data.
     fn filled_to(share: u64) -> Self {
-        let (driver, _) = open(&media(32, 128), config());
+        let media = media(32, 128);
+        let (driver, _) = open(&media, config());
         // Seven of these records fill a page.
         let keys = 128 * 32 * 7 * share / 1000;
-        let mut load = Self { driver, dice: Dice(share), keys, time: 10, newest: BTreeMap::new() };
+        let mut load = Self { media, driver, dice: Dice(share), keys, time: 10, newest: BTreeMap::new() };
         for key in 0..keys {
             assert_eq!(load.try_overwrite(key), Ok(()), "key {key} of {keys}");
             if key % 32 == 0 {
@@ -567,6 +569,13 @@ impl Overwriting {
 
     /// Every key has what was put last, also after a restart.
     fn check(&mut self) {
+        self.check_values();
+        self.driver.sync();
+        self.driver = open(&self.media, config()).0;
+        self.check_values();
+    }
+
+    fn check_values(&mut self) {
         for (&key, &time) in &self.newest {
             let found = self.driver.value(&key.to_be_bytes(), self.time);
             assert!(found == Some(value(key, time, Self::VALUE)), "key {key}, put at {time}");
