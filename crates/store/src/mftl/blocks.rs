@@ -250,7 +250,7 @@ impl Blocks {
     /// Below this many free blocks collection begins (or the device grows): early enough that what is being emptied is free again
     /// before the floor is reached.
     pub(crate) fn low_water(&self) -> u32 {
-        self.floor() + self.count() / crate::limits::RESERVE_DIVISOR + 4
+        self.floor() + self.count() / crate::limits::RESERVE_DIVISOR + (self.count() / 16).min(4) + 1
     }
 
     /// The block of a page.

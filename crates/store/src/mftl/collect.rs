@@ -291,7 +291,9 @@ impl Mftl {
             Some(futile) => self.collector.stuck = !futile.hope,
             None => self.search_victim(scarcity, can_grow),
         }
-        if can_grow && !self.growing && self.collector.victims.is_empty() {
+        // Puts that are being refused wait for no victim.
+        let emptying = self.collector.victims.iter().any(|victim| victim.barrier.is_none());
+        if can_grow && !self.growing && (scarcity.short || !emptying) {
             let blocks = (self.blocks.count() / 8).clamp(16, 1024).min(room);
             self.growing = true;
             self.port.write(FlashOp::Grow { token: Purpose::Grow.token(0), blocks });
@@ -317,7 +319,11 @@ impl Mftl {
         // others may need none.
         let emptied =
             self.collector.victims.iter().filter(|victim| victim.barrier.is_none() && victim.large.is_empty());
-        if emptied.count() >= wanted || self.collector.victims.len() >= MAX_VICTIMS {
+        let emptied = emptied.count();
+        // Victims take room before they give any: what they take must not be what puts need now.
+        let crowded = !short && self.blocks.free_count() <= self.blocks.floor() + emptied as u32;
+        let full = emptied >= wanted || self.collector.victims.len() >= MAX_VICTIMS;
+        if full || (crowded && !self.collector.victims.is_empty()) {
             return;
         }
         // On a large device a search takes a while, and one page more in use makes no difference.

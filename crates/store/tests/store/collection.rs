@@ -534,9 +534,14 @@ struct Overwriting {
 impl Overwriting {
     const VALUE: usize = 500;
 
-    /// A device of 16 MiB in 128 blocks, of which so many thousandths are filled with live data.
-    fn filled_to(share: u64) -> Self {
-        let media = media(32, 128);
+    /// A device of 16 MiB in 128 blocks when it has grown, of which so many thousandths are filled with live data.
+    fn filled_to(share: u64, initial_blocks: u32) -> Self {
+        let media = MemoryMedia::new(MemoryConfig {
+            pages_per_block: 32,
+            initial_blocks,
+            max_blocks: 128,
+            ..MemoryConfig::default()
+        });
         let (driver, _) = open(&media, config());
         // Seven of these records fill a page.
         let keys = 128 * 32 * 7 * share / 1000;
@@ -585,8 +590,8 @@ impl Overwriting {
 
 #[test]
 fn steady_overwriting_is_never_refused() {
-    for share in [200, 600] {
-        let mut load = Overwriting::filled_to(share);
+    for (share, initial_blocks) in [(200, 128), (600, 128), (200, 16), (600, 16)] {
+        let mut load = Overwriting::filled_to(share, initial_blocks);
         // Five times the device; the watermark is a twentieth of the device behind.
         for put in 0..128 * 32 * 7 * 5u64 {
             let key = load.any_key();
@@ -605,7 +610,7 @@ fn steady_overwriting_is_never_refused() {
 #[test]
 fn garbage_that_the_watermark_has_not_passed_makes_no_full_store() {
     for share in [200, 600] {
-        let mut load = Overwriting::filled_to(share);
+        let mut load = Overwriting::filled_to(share, 128);
         for round in 0..3 {
             // The watermark stands still, as below a session that is silent: garbage only piles up.
             let busy = StoreError::Busy.to_string();
