@@ -110,11 +110,6 @@ impl Cores {
         self.free_at.iter().copied().min().unwrap_or(VirtualTime::ZERO)
     }
 
-    /// How many there are.
-    pub(super) const fn count(&self) -> usize {
-        self.free_at.len()
-    }
-
     /// When this core is free; one that does not exist never is busy.
     pub(super) fn core_free_at(&self, core: usize) -> VirtualTime {
         self.free_at.get(core).copied().unwrap_or(VirtualTime::ZERO)

@@ -335,10 +335,15 @@ impl<E> SimulatedRuntime<E> {
         clock: &dyn LocalTime,
         observer: &mut dyn Observer<E>,
     ) -> Option<Turn> {
-        let mut due: Vec<usize> = (0..self.threads.len()).collect();
-        due.retain(|&thread| self.threads[thread].due.is_some_and(|due| due <= now));
-        due.sort_by_key(|&thread| self.threads[thread].due);
-        let thread = due.into_iter().find(|&thread| self.gets_core(thread, now, cores))?;
+        let thread = loop {
+            let by_due = |&thread: &usize| self.threads[thread].due;
+            let due = (0..self.threads.len()).filter(|thread| by_due(thread).is_some_and(|due| due <= now));
+            let first = due.min_by_key(by_due)?;
+            // One that gets no core is due later.
+            if self.gets_core(first, now, cores) {
+                break first;
+            }
+        };
         self.threads[thread].due = None;
         let mut cost = Duration::ZERO;
         if std::mem::replace(&mut self.threads[thread].rest, Rest::Awake) != Rest::Awake {
@@ -364,8 +369,8 @@ impl<E> SimulatedRuntime<E> {
             thread.rest = Rest::Awake;
         }
         let sleeps = thread.rest == Rest::Asleep;
-        if sleeps || thread.core >= cores.count() {
-            thread.core = cores.choose(thread.core.min(cores.count() - 1), now);
+        if sleeps {
+            thread.core = cores.choose(thread.core, now);
         }
         let free_at = cores.core_free_at(thread.core);
         if sleeps && free_at < now && !latency.is_zero() {
