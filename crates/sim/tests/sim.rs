@@ -121,6 +121,13 @@ fn a_queue_on_a_slow_link_ends_no_client() {
     }
 }
 
+/// What commits in calm shortly before the end has committed, also where whatever came before was refused.
+#[test]
+fn a_calm_world_that_is_slow_is_not_stuck() {
+    let report = run_once(include_str!("../../../scenarios/swarm.toml"), 72_230_587);
+    assert_eq!(report.findings, []);
+}
+
 /// Connections that are forgotten on their way, of clients and between servers.
 #[test]
 fn connections_that_die_in_silence_are_made_anew() {

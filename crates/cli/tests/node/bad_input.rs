@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use timestone::blocking::Db;
 use timestone::{ClientId, Error, ErrorCode, KeyspaceId};
 use timestone_types::limits::{MAX_CLOCK_LEAD, MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES};
-use timestone_types::{ClusterId, Epoch, ShardId};
+use timestone_types::{ClusterId, Epoch, Sequence, ShardId, TxnId};
 use timestone_wire::{
-    Done, Envelope, Get, Hello, Kind, Message, Ping, PrepareHead, ProtocolVersion, ReadAt, RequestId, Role, Verdict,
+    Done, Envelope, FetchWriteSet, Get, Hello, Kind, Message, Ping, PrepareHead, ProtocolVersion, ReadAt, RequestId,
+    Role, Verdict,
 };
 
 use crate::peer::{Peer, Raw};
@@ -208,6 +209,12 @@ fn malformed_frames_are_answered_and_cut_off() {
         let answer = raw.receive().unwrap_or_else(|error| panic!("{what}: the connection is gone: {error}"));
         assert!(Done::decode(&answer.frame()).is_ok(), "{what}");
     }
+
+    // What a shard of another server wants from a client, and asks this one: left to the client, and not refused.
+    let wanted = FetchWriteSet { txn: TxnId::new(ClientId::new(1), Sequence::new(1)), commit: now() };
+    let mut raw = greeted(&encoded(&wanted, Envelope { shard: ShardId::new(999), ..here }));
+    raw.send(&encoded(&Ping {}, here)).expect("sends");
+    assert!(Done::decode(&raw.receive().expect("an answer").frame()).is_ok());
 
     // Half a frame and nothing more, then the end.
     for end in 1..whole.len() {

@@ -115,6 +115,9 @@ impl NodeStage {
             Kind::MasterAsk => self.master_ask(ctx, origin, frame),
             Kind::NodeStatus => self.status(ctx, origin, frame),
             kind if kind.is_reply() => self.reply(ctx, frame),
+            // A peer was told another's decision and has no prepare: only the client has the write set. The peer is told again, until the
+            // client has helped it, or its watermark shows that it has forgotten.
+            Kind::FetchWriteSet => {}
             _ => {
                 let shard = frame.envelope().shard;
                 let words = format!("shard {shard} is not on this server; fetch the shard map again");

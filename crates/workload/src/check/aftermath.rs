@@ -85,11 +85,11 @@ pub fn check_liveness(history: &History, calm: Calm) -> Verdict {
         let invoked = history.events[found.invoked].time;
         let is_calm = invoked >= calm.since;
         let due = invoked.max(calm.since).saturating_add(calm.patience);
+        committed += usize::from(is_calm && found.end == End::Committed);
         if due > calm.until {
             continue;
         }
         asked += usize::from(is_calm);
-        committed += usize::from(is_calm && found.end == End::Committed);
         let completed = completions.get(&found.invoked).map(|event| event.time);
         if completed.is_none_or(|completed| completed > due) {
             verdict.report(AnomalyKind::Stuck, Promise::Serializable, || {
@@ -175,5 +175,10 @@ mod tests {
     fn what_has_had_no_time_says_nothing() {
         let calm = Calm { since: Timestamp::ZERO, patience: Duration::from_nanos(5), until: Timestamp::from_nanos(4) };
         assert!(check_liveness(&history(&["0 + [:r 1 nil]"]), calm).is_valid());
+        let calm = Calm { until: Timestamp::from_nanos(6), ..calm };
+        let refused = ["0 + [:r 1 nil]", "0 ! [:r 1 nil]"];
+        assert!(!check_liveness(&history(&refused), calm).is_valid());
+        let late = ["0 + [:r 1 nil]", "0 ! [:r 1 nil]", "1 + [:r 1 nil]", "1 = [:r 1 []]"];
+        assert!(check_liveness(&history(&late), calm).is_valid(), "what commits before its time is over has committed");
     }
 }
