@@ -18,7 +18,7 @@ use timestone_wal::device::memory::MemoryDisk;
 use crate::clock::SimClock;
 use crate::cost::Counter;
 use crate::joining::Outcome;
-use crate::network::ProcessId;
+use crate::network::{ProcessId, Sleepers};
 use crate::premises::SimPremises;
 use crate::seed::Seed;
 
@@ -180,12 +180,12 @@ impl Process {
         }
     }
 
-    /// Whether the thread of a stage blocks, so that it has to be woken.
-    pub(crate) fn sleeps(&self, at: VirtualTime, stage: StageId) -> bool {
+    /// Lists the stages whose threads block.
+    pub(crate) fn list_sleepers(&self, sleepers: &mut Sleepers) {
         match &self.life {
-            Life::Serving(serving) => serving.runtime.sleeps(at, stage),
-            Life::Client { runtime, .. } => runtime.sleeps(at, stage),
-            Life::Down | Life::Joining { .. } => false,
+            Life::Serving(serving) => sleepers.add(self.id, serving.runtime.sleepers()),
+            Life::Client { runtime, .. } => sleepers.add(self.id, runtime.sleepers()),
+            Life::Down | Life::Joining { .. } => {}
         }
     }
 

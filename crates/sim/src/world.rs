@@ -297,6 +297,8 @@ impl World {
         if process.paused {
             return Ok(());
         }
+        self.list_sleepers(id, at);
+        let process = &mut self.processes[id.0 as usize];
         let cores = &mut self.machines[process.machine];
         let submitted = process.doomed.map(|_| process.submitted());
         if let Some(turn) = process.run(at, cores, self.trace.of(id)) {
@@ -307,7 +309,8 @@ impl World {
                 self.pass_on_readiness(at);
                 return Ok(());
             }
-            self.flush(id, turn.begin, turn.end);
+            let queue = &mut self.queue;
+            self.fabric.flush(turn.begin, turn.end, |when, packet| queue.plan(when, What::Packet(packet)));
             self.plan_devices(id);
             self.look_at_joining(id)?;
             self.pass_on_readiness(at);
@@ -316,24 +319,15 @@ impl World {
         Ok(())
     }
 
-    /// Sends off what a turn wrote; on one machine, sending to somebody who sleeps costs the sender, who pays with its next turn.
-    fn flush(&mut self, id: ProcessId, begin: VirtualTime, at: VirtualTime) {
-        let queue = &mut self.queue;
-        let mut called = Vec::new();
-        let together = self.config.together;
-        self.fabric.flush(begin, at, |when, packet| {
-            if let (Packet::Data { to, .. }, true) = (&packet, together) {
-                called.push(*to);
-            }
-            queue.plan(when, What::Packet(packet));
-        });
-        let mut woken = Vec::new();
-        for (process, stage) in called.into_iter().filter_map(|end| self.fabric.owner(end)) {
-            if !woken.contains(&process) && self.processes[process.0 as usize].sleeps(at, stage) {
-                woken.push(process);
-                let machine = &self.machines[self.processes[id.0 as usize].machine];
-                self.processes[id.0 as usize].counter.wake(machine.has_idle(at));
-            }
+    /// Lists whom a turn of a process would wake by what it writes; on other machines, that is nobody's CPU time here.
+    fn list_sleepers(&mut self, id: ProcessId, at: VirtualTime) {
+        if !self.config.together {
+            return;
+        }
+        let mut network = self.fabric.lock();
+        network.sleepers.begin(at, self.machines[self.processes[id.0 as usize].machine].idle_besides());
+        for process in self.processes.iter().filter(|process| process.id != id) {
+            process.list_sleepers(&mut network.sleepers);
         }
     }
 
@@ -474,11 +468,12 @@ impl World {
                 return Ok(());
             }
         };
+        let dice = self.seed.derive("wakes", u64::from(id.0)).derive("life", process.lives).dice();
         let (figures, caches) = (Box::new(built.figures()), built.caches());
         let devices = devices(&server.premises, &built.shards, &built.logs);
         let ServerStages { stages, layout, admission, .. } = built;
         let kinds = stages.iter().map(|stage| StageKind::of_server(stage.name())).collect();
-        let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
+        let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref(), dice);
         let config = SimulatedConfig {
             admission: admission.clone(),
             spin: spin_of(&self.config, layout.threads.len()),
@@ -519,7 +514,8 @@ impl World {
         let ClientStages { stages, event_loop, db, .. } = built;
         let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
         let kinds = stages.iter().map(|stage| StageKind::of_client(stage.name())).collect();
-        let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
+        let dice = self.seed.derive("wakes", u64::from(id.0)).derive("life", process.lives).dice();
+        let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref(), dice);
         let config = SimulatedConfig {
             spin: spin_of(&self.config, layout.threads.len()),
             costs: Box::new(costs),

@@ -38,8 +38,8 @@ pub trait CostModel<E>: Send {
         Duration::ZERO
     }
 
-    /// How long a core that has nothing to do takes to get there: nobody spends CPU time meanwhile.
-    fn wake_latency(&self) -> Duration {
+    /// How long a core that has nothing to do takes to get there this time: nobody spends CPU time meanwhile.
+    fn wake_latency(&mut self) -> Duration {
         Duration::ZERO
     }
 
@@ -125,15 +125,18 @@ impl Cores {
         first(SETTLING).or_else(|| first(Duration::ZERO)).unwrap_or(last)
     }
 
-    /// Whether a core has had nothing to do for some time.
+    /// When a core besides the one that is free first has nothing to do; `None`: there is but one.
     #[must_use]
-    pub fn has_idle(&self, now: VirtualTime) -> bool {
-        self.free_at() < now
-    }
-
-    /// Whether a core has nothing to do, besides the one that is free first.
-    pub(super) fn has_idle_besides(&self, now: VirtualTime) -> bool {
-        self.free_at.iter().filter(|free_at| **free_at <= now).count() > 1
+    pub fn idle_besides(&self) -> Option<VirtualTime> {
+        let (mut first, mut second) = (None, None);
+        for &free_at in &self.free_at {
+            if first.is_none_or(|first| free_at < first) {
+                second = first.replace(free_at);
+            } else if second.is_none_or(|second| free_at < second) {
+                second = Some(free_at);
+            }
+        }
+        second
     }
 
     /// Takes a core until `end`.
@@ -166,5 +169,6 @@ mod tests {
         cores.occupy(1, at(40), at(300));
         assert_eq!((cores.free_at(), cores.busy()), (at(100), Duration::from_nanos(400)));
         assert_eq!((cores.choose(1, at(100)), cores.choose(1, at(300))), (0, 1));
+        assert_eq!((cores.idle_besides(), Cores::new(1).idle_besides()), (Some(at(300)), None));
     }
 }

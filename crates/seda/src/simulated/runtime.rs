@@ -272,10 +272,10 @@ impl<E> SimulatedRuntime<E> {
         self.wake(at, stage);
     }
 
-    /// Whether the thread of a stage blocks, so that it has to be woken.
-    #[must_use]
-    pub fn sleeps(&self, at: VirtualTime, stage: StageId) -> bool {
-        self.threads[self.local.homes[stage.index()]].sleeps(at)
+    /// The stages of threads that block, from when on, and until when if they wake by themselves.
+    pub fn sleepers(&self) -> impl Iterator<Item = (StageId, VirtualTime, Option<VirtualTime>)> {
+        let asleep = self.threads.iter().filter(|thread| thread.rest == Rest::Asleep);
+        asleep.flat_map(|thread| thread.stages.iter().map(|&stage| (stage, thread.sleeps_at, thread.due)))
     }
 
     /// Sends an event from outside.
@@ -351,7 +351,8 @@ impl<E> SimulatedRuntime<E> {
         }
         cost += self.turn(thread, now, clock, observer);
         let over = now.after(cost);
-        cost = (cost + self.wake_calls(over, cores.has_idle_besides(over))).max(MIN_TURN);
+        let idle = cores.idle_besides().is_some_and(|from| from <= over);
+        cost = (cost + self.wake_calls(over, idle)).max(MIN_TURN);
         let end = now.after(cost);
         cores.occupy(self.threads[thread].core, now, end);
         self.threads[thread].free_at = end;
@@ -363,7 +364,6 @@ impl<E> SimulatedRuntime<E> {
 
     /// Whether a thread that is due can run now; if not, it is due again when that may have changed.
     fn gets_core(&mut self, thread: usize, now: VirtualTime, cores: &Cores) -> bool {
-        let latency = self.costs.wake_latency();
         let thread = &mut self.threads[thread];
         if thread.rest == Rest::Asleep && now < thread.sleeps_at {
             thread.rest = Rest::Awake;
@@ -373,11 +373,14 @@ impl<E> SimulatedRuntime<E> {
             thread.core = cores.choose(thread.core, now);
         }
         let free_at = cores.core_free_at(thread.core);
-        if sleeps && free_at < now && !latency.is_zero() {
+        if sleeps && free_at < now {
             // The core had nothing to do, and went to sleep itself.
-            thread.rest = Rest::Waking;
-            thread.due = Some(now.after(latency));
-            return false;
+            let latency = self.costs.wake_latency();
+            if !latency.is_zero() {
+                thread.rest = Rest::Waking;
+                thread.due = Some(now.after(latency));
+                return false;
+            }
         }
         if free_at > now {
             if sleeps {

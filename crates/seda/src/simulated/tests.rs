@@ -57,7 +57,7 @@ impl CostModel<u32> for Waking {
         Duration::from_micros(2)
     }
 
-    fn wake_latency(&self) -> Duration {
+    fn wake_latency(&mut self) -> Duration {
         Duration::from_micros(20)
     }
 

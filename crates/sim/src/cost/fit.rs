@@ -2,7 +2,8 @@
 //!
 //! A negative price would make work that takes time give some back; so weights that would be negative are none, and the others explain as much
 //! as they can. Relative errors count, so that small samples tell what a little work costs; and what takes far longer than its like (a
-//! stage that cleans up, an interrupt) is left out, to be dealt with by [`Regression::unexplained`].
+//! stage that cleans up, an interrupt) is left out, to be dealt with by [`Regression::unexplained`]. Where work is put off, samples that follow each
+//! other are added up, so that what one causes and another does is in the same one.
 
 /// Rounds of descent; each weight is set to its best value given all others, in turn.
 const ROUNDS: usize = 2_000;
@@ -17,6 +18,10 @@ const SLACK: f64 = 500.0;
 #[derive(Clone, Debug)]
 pub(super) struct Regression {
     width: usize,
+    /// How many samples that follow each other are added up to one.
+    window: usize,
+    /// Those that are not a whole window yet, and how many they are.
+    open: (Vec<f64>, usize),
     /// Features and quantity, one sample after another.
     samples: Vec<f32>,
     sums: Vec<f64>,
@@ -24,15 +29,23 @@ pub(super) struct Regression {
 }
 
 impl Regression {
-    pub(super) fn new(width: usize) -> Self {
-        Self { width, samples: Vec::new(), sums: vec![0.0; width], total: 0.0 }
+    pub(super) fn new(width: usize, window: usize) -> Self {
+        let open = (vec![0.0; width + 1], 0);
+        Self { width, window, open, samples: Vec::new(), sums: vec![0.0; width], total: 0.0 }
     }
 
     /// Adds a sample.
     pub(super) fn add(&mut self, features: &[f64], quantity: f64) {
         debug_assert_eq!(features.len(), self.width, "all samples have the same features");
-        self.samples.extend(features.iter().map(|feature| *feature as f32));
-        self.samples.push(quantity as f32);
+        for (sum, figure) in self.open.0.iter_mut().zip(features.iter().chain([&quantity])) {
+            *sum += figure;
+        }
+        self.open.1 += 1;
+        if self.open.1 == self.window {
+            self.samples.extend(self.open.0.iter().map(|sum| *sum as f32));
+            self.open.0.fill(0.0);
+            self.open.1 = 0;
+        }
         self.total += quantity;
         for (sum, feature) in self.sums.iter_mut().zip(features) {
             *sum += feature;
@@ -41,6 +54,11 @@ impl Regression {
 
     pub(super) fn samples(&self) -> usize {
         self.samples.len() / (self.width + 1)
+    }
+
+    /// The sum of the quantities.
+    pub(super) fn total(&self) -> f64 {
+        self.total
     }
 
     /// The sum of a feature.
@@ -58,17 +76,17 @@ impl Regression {
         left / self.total.max(1.0)
     }
 
-    /// The weights, none negative, with the smallest errors; features that are not `wanted` have none.
-    pub(super) fn solve(&self, wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+    /// The weights, none negative, with the smallest errors; those of features that are `known` are given.
+    pub(super) fn solve(&self, known: impl Fn(usize) -> Option<f64>) -> Vec<f64> {
         let mut weights = Vec::new();
         for _ in 0..FITS {
-            weights = self.fit(&weights, &wanted);
+            weights = self.fit(&weights, &known);
         }
         weights
     }
 
     /// One fit, to the samples that are not odd by the weights of the one before.
-    fn fit(&self, before: &[f64], wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+    fn fit(&self, before: &[f64], known: impl Fn(usize) -> Option<f64>) -> Vec<f64> {
         let (mut gram, mut with) = (vec![0.0; self.width * self.width], vec![0.0; self.width]);
         for sample in self.samples.chunks_exact(self.width + 1) {
             let (features, quantity) = (&sample[..self.width], f64::from(sample[self.width]));
@@ -85,7 +103,7 @@ impl Regression {
                 }
             }
         }
-        descend(&gram, &with, wanted)
+        descend(&gram, &with, known)
     }
 }
 
@@ -94,13 +112,13 @@ fn predicted(features: &[f32], weights: &[f64]) -> f64 {
 }
 
 /// Solves `gram · weights = with` as well as weights can that are not negative.
-fn descend(gram: &[f64], with: &[f64], wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+fn descend(gram: &[f64], with: &[f64], known: impl Fn(usize) -> Option<f64>) -> Vec<f64> {
     let width = with.len();
-    let mut weights = vec![0.0; width];
+    let mut weights: Vec<f64> = (0..width).map(|one| known(one).unwrap_or(0.0)).collect();
     for _ in 0..ROUNDS {
         for one in 0..width {
             let row = &gram[one * width..(one + 1) * width];
-            if row[one] <= 0.0 || !wanted(one) {
+            if row[one] <= 0.0 || known(one).is_some() {
                 continue;
             }
             let all: f64 = row.iter().zip(&weights).map(|(gram, weight)| gram * weight).sum();
@@ -118,7 +136,7 @@ mod tests {
     #[test]
     fn weights_are_found_again_and_what_is_odd_is_left_over() {
         let mut dice = Seed(3).dice();
-        let mut regression = Regression::new(4);
+        let mut regression = Regression::new(4, 1);
         let mut odd = 0.0;
         for round in 0..2_000 {
             let features = [1.0, dice.below(50) as f64, dice.below(4) as f64, 0.0];
@@ -127,7 +145,7 @@ mod tests {
             odd += burst;
             regression.add(&features, 200.0 + 30.0 * features[1] + 70.0 * features[2] + noise + burst);
         }
-        let weights = regression.solve(|_| true);
+        let weights = regression.solve(|_| None);
         for (found, expected) in weights.iter().zip([200.0, 30.0, 70.0, 0.0]) {
             assert!((found - expected).abs() < 3.0, "{weights:?}");
         }
@@ -136,12 +154,12 @@ mod tests {
 
     #[test]
     fn what_would_be_negative_is_nothing() {
-        let mut regression = Regression::new(2);
+        let mut regression = Regression::new(2, 1);
         for count in 0..100 {
             let features = [1.0, f64::from(count)];
             regression.add(&features, 50.0 - 0.2 * features[1]);
         }
-        let weights = regression.solve(|_| true);
+        let weights = regression.solve(|_| None);
         assert!(weights[1] == 0.0 && (weights[0] - 40.1).abs() < 0.5, "{weights:?}");
     }
 }

@@ -17,10 +17,12 @@ use timestone_wire::Kind;
 use super::fit::Regression;
 use super::table::{StageCosts, StageKind};
 
-/// Features of a sample besides its frames: run, event, byte, read, byte read, write, byte written.
-const PLAIN: usize = 7;
+/// Features of a sample besides its frames: run, event, byte, read, byte read, write, byte written, byte of flash.
+const PLAIN: usize = 8;
 /// A kind of frame that was met less often is not told apart: what is rare takes the blame for whatever happens by chance.
 const ENOUGH: f64 = 2_000.0;
+/// Turns of a stage that make a sample: what a device is asked for in one shows in the times of others.
+const WINDOW: usize = 32;
 const RUN: usize = 0;
 const EVENT: usize = 1;
 const BYTE: usize = 2;
@@ -28,6 +30,7 @@ const READ: usize = 3;
 const READ_BYTE: usize = 4;
 const WRITE: usize = 5;
 const WRITE_BYTE: usize = 6;
+const FLASH_BYTE: usize = 7;
 
 /// A clock for measuring, and what was measured with it; clones share both.
 #[derive(Clone)]
@@ -79,41 +82,67 @@ impl Stopwatch {
 /// What was measured: for every kind of stage, how its time depends on what it is given.
 #[derive(Clone, Debug, Default)]
 pub struct Samples {
-    stages: BTreeMap<StageKind, Regression>,
+    stages: BTreeMap<StageKind, Fits>,
+}
+
+/// The samples of a kind of stage: turn by turn, and many turns together.
+#[derive(Clone, Debug)]
+struct Fits {
+    single: Regression,
+    several: Regression,
+}
+
+impl Fits {
+    fn new(width: usize) -> Self {
+        Self { single: Regression::new(width, 1), several: Regression::new(width, WINDOW) }
+    }
+
+    fn add(&mut self, features: &[f64], nanos: f64) {
+        self.single.add(features, nanos);
+        self.several.add(features, nanos);
+    }
 }
 
 impl Samples {
     /// The costs that explain the samples best, by kind of stage; none of a kind that was never run.
     #[must_use]
     pub fn costs(&self) -> BTreeMap<StageKind, StageCosts> {
-        self.stages.iter().map(|(kind, regression)| (*kind, costs_of(*kind, regression))).collect()
+        self.stages.iter().map(|(kind, fits)| (*kind, costs_of(fits))).collect()
+    }
+
+    /// Nanoseconds that each kind of stage took altogether.
+    #[must_use]
+    pub fn totals(&self) -> BTreeMap<StageKind, f64> {
+        self.stages.iter().map(|(kind, fits)| (*kind, fits.single.total())).collect()
     }
 
     /// Samples of each kind of stage, and the share of the measured time that is no event's alone, but spread over all.
     #[must_use]
     pub fn spread(&self) -> BTreeMap<StageKind, (usize, f64)> {
-        let one = |(kind, regression): (&StageKind, &Regression)| {
-            (*kind, (regression.samples(), regression.share(regression.unexplained(&weights_of(regression)))))
+        let one = |(kind, fits): (&StageKind, &Fits)| {
+            let left = fits.several.unexplained(&weights_of(fits));
+            (*kind, (fits.single.samples(), fits.several.share(left)))
         };
         self.stages.iter().map(one).collect()
     }
 }
 
-fn weights_of(regression: &Regression) -> Vec<f64> {
-    regression.solve(|place| place < PLAIN || regression.sum(place) >= ENOUGH)
+/// What calls and runs cost is seen in single turns; everything else in several together, which show all that it causes.
+fn weights_of(Fits { single, several }: &Fits) -> Vec<f64> {
+    let rare = |place: usize| place >= PLAIN && several.sum(place) < ENOUGH;
+    let alone = single.solve(|place| rare(place).then_some(0.0));
+    several.solve(|place| match place {
+        RUN | READ | WRITE => Some(alone[place]),
+        _ => rare(place).then_some(0.0),
+    })
 }
 
-/// What single events cost, and what stages do now and then besides: cleaning up comes from what was written, so bytes pay for it
-/// where a stage keeps any, and everything alike elsewhere.
-fn costs_of(kind: StageKind, regression: &Regression) -> StageCosts {
-    let mut weights = weights_of(regression);
+/// What single events cost; what stages do now and then besides is spread over all of them.
+fn costs_of(fits: &Fits) -> StageCosts {
+    let (mut weights, regression) = (weights_of(fits), &fits.several);
     let left = regression.unexplained(&weights);
-    if kind == StageKind::Shard && left > 0.0 {
-        weights[BYTE] += left / regression.sum(BYTE).max(1.0);
-    } else {
-        let explained = 1.0 - regression.share(left);
-        weights.iter_mut().for_each(|weight| *weight /= explained.max(0.1));
-    }
+    let explained = 1.0 - regression.share(left);
+    weights.iter_mut().for_each(|weight| *weight /= explained.max(0.1));
     let known = Kind::ALL.iter().filter(|kind| regression.sum(frame(**kind)) >= ENOUGH);
     let (mut count, mut nanos) = (0.0, 0.0);
     for kind in known.clone() {
@@ -128,6 +157,7 @@ fn costs_of(kind: StageKind, regression: &Regression) -> StageCosts {
         read_byte: weights[READ_BYTE],
         write: weights[WRITE],
         write_byte: weights[WRITE_BYTE],
+        flash_byte: weights[FLASH_BYTE],
         frame: if count > 0.0 { nanos / count } else { 0.0 },
         frames: known.map(|&kind| (kind.name().to_owned(), weights[frame(kind)])).collect(),
     }
@@ -138,26 +168,33 @@ fn frame(kind: Kind) -> usize {
     PLAIN + Kind::ALL.iter().position(|one| *one == kind).unwrap_or_default()
 }
 
-/// System calls on the sockets of a process.
+/// System calls on the sockets of a process, and bytes that its flash devices move.
 #[derive(Debug, Default)]
-pub(crate) struct Counts([AtomicU64; 4]);
+pub(crate) struct Counts {
+    sockets: [AtomicU64; 4],
+    flash: AtomicU64,
+}
 
 impl Counts {
     pub(super) fn read(&self, bytes: usize) {
-        self.0[0].fetch_add(1, Ordering::Relaxed);
-        self.0[1].fetch_add(bytes as u64, Ordering::Relaxed);
+        self.sockets[0].fetch_add(1, Ordering::Relaxed);
+        self.sockets[1].fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(super) fn write(&self) {
-        self.0[2].fetch_add(1, Ordering::Relaxed);
+        self.sockets[2].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn written(&self, bytes: usize) {
-        self.0[3].fetch_add(bytes as u64, Ordering::Relaxed);
+        self.sockets[3].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn flash(&self, bytes: u64) {
+        self.flash.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn now(&self) -> [u64; 4] {
-        std::array::from_fn(|place| self.0[place].load(Ordering::Relaxed))
+        std::array::from_fn(|place| self.sockets[place].load(Ordering::Relaxed))
     }
 }
 
@@ -198,14 +235,17 @@ impl Taking {
             return;
         }
         let on = self.watch.runs.load(Ordering::Relaxed);
+        // Whichever shard it was: only the sum counts.
+        let flash = self.counts.flash.swap(0, Ordering::Relaxed);
+        if let Some(&shard) = self.touched.iter().find(|&&stage| self.kinds[stage] == StageKind::Shard) {
+            self.open[shard].features[FLASH_BYTE] = flash as f64;
+        }
         let mut samples = self.watch.lock();
         for stage in self.touched.drain(..) {
             let open = &mut self.open[stage];
             if on {
-                let regression = samples.stages.entry(self.kinds[stage]);
-                regression
-                    .or_insert_with(|| Regression::new(open.features.len()))
-                    .add(&open.features, open.nanos as f64);
+                let fits = samples.stages.entry(self.kinds[stage]);
+                fits.or_insert_with(|| Fits::new(open.features.len())).add(&open.features, open.nanos as f64);
             }
             open.features.fill(0.0);
             open.nanos = 0;

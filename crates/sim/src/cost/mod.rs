@@ -27,6 +27,7 @@ pub use measure::{Samples, Stopwatch};
 pub use table::{CostTable, DeviceCosts, SocketCosts, StageCosts, StageKind, ThreadCosts};
 
 use crate::premises::DevicePace;
+use crate::seed::Dice;
 pub(crate) use measure::Counts;
 use measure::Taking;
 use table::Compiled;
@@ -91,9 +92,15 @@ impl Costs {
     }
 
     /// The model of a process with these stages.
-    pub(crate) fn of_process(&self, kinds: Vec<StageKind>, counter: &Counter, watch: Option<&Stopwatch>) -> Priced {
+    pub(crate) fn of_process(
+        &self,
+        kinds: Vec<StageKind>,
+        counter: &Counter,
+        watch: Option<&Stopwatch>,
+        dice: Dice,
+    ) -> Priced {
         let taking = watch.map(|watch| Taking::new(watch.clone(), kinds.clone(), Arc::clone(&counter.counts)));
-        Priced { costs: self.clone(), kinds, taking }
+        Priced { costs: self.clone(), kinds, taking, dice }
     }
 }
 
@@ -102,6 +109,7 @@ pub(crate) struct Priced {
     costs: Costs,
     kinds: Vec<StageKind>,
     taking: Option<Taking>,
+    dice: Dice,
 }
 
 impl Priced {
@@ -114,6 +122,13 @@ impl Priced {
             taking.turn();
         }
         self.costs.nanos(self.costs.figures.table.thread.turn)
+    }
+
+    /// How long an idle core takes to come this time.
+    fn wakes_within(&mut self) -> Duration {
+        let thread = &self.costs.figures.table.thread;
+        let later = self.dice.below(thread.wake_spread as u64 + 1);
+        self.costs.nanos(thread.wake_latency + later as f64)
     }
 
     fn run(&mut self, stage: StageId) -> Duration {
@@ -192,8 +207,8 @@ macro_rules! cost_model {
                 self.costs.nanos(self.costs.figures.table.thread.switch)
             }
 
-            fn wake_latency(&self) -> Duration {
-                self.costs.nanos(self.costs.figures.table.thread.wake_latency)
+            fn wake_latency(&mut self) -> Duration {
+                self.wakes_within()
             }
 
             fn wake_call(&self, idle: bool) -> Duration {
@@ -264,8 +279,10 @@ impl Counter {
 
     /// What a flash device was asked for.
     pub(crate) fn flash(&self, operations: u64, bytes: u64) {
-        let device = &self.costs.figures.table.device;
-        self.charge(device.flash * operations as f64 + device.flash_byte * bytes as f64);
+        self.counts.flash(bytes);
+        let (device, shard) =
+            (&self.costs.figures.table.device, &self.costs.figures.stages[StageKind::Shard as usize].own);
+        self.charge(device.flash * operations as f64 + (device.flash_byte + shard.flash_byte) * bytes as f64);
     }
 
     /// What a log's disk was asked for.

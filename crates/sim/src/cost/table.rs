@@ -37,8 +37,10 @@ pub struct ThreadCosts {
     pub turn: f64,
     /// A thread that slept, until it runs.
     pub switch: f64,
-    /// How long an idle core takes to run a thread that is woken; no CPU time.
+    /// How long an idle core takes at least to run a thread that is woken; no CPU time.
     pub wake_latency: f64,
+    /// It takes up to this much longer, at random.
+    pub wake_spread: f64,
     /// What a thread spends to wake another one, which gets a core when one is free.
     pub wake_call: f64,
     /// The same where a core that has nothing to do is called for it: on virtual machines, that goes through the host.
@@ -143,6 +145,8 @@ pub struct StageCosts {
     pub write: f64,
     /// Net stages: each byte written.
     pub write_byte: f64,
+    /// Shards: each byte that their flash devices read or write, the operating system's part aside. What is read there is looked through.
+    pub flash_byte: f64,
     /// A frame of a kind that is not named.
     pub frame: f64,
     /// A frame of each kind that was met often enough to know.
@@ -174,6 +178,29 @@ impl CostTable {
             return Err(wrong(format!("there are no frames called {name:?}; the kinds are {}", known.join(", "))));
         }
         Ok(table)
+    }
+
+    /// With figures as exact as they are: a few digits.
+    #[must_use]
+    pub fn rounded(mut self) -> Self {
+        let round = |figure: &mut f64| *figure = (*figure * 1e4).round() / 1e4;
+        let ThreadCosts { turn, switch, wake_latency, wake_spread, wake_call, wake_idle } = &mut self.thread;
+        let SocketCosts { read, read_byte, write, write_byte, open } = &mut self.socket;
+        let DeviceCosts { flash, flash_byte, flash_read_latency, flash_program_latency, log, log_byte, log_latency } =
+            &mut self.device;
+        [&mut self.bookkeeping, turn, switch, wake_latency, wake_spread, wake_call, wake_idle]
+            .into_iter()
+            .for_each(round);
+        [read, read_byte, write, write_byte, open].into_iter().for_each(round);
+        [flash, flash_byte, flash_read_latency, flash_program_latency, log, log_byte, log_latency]
+            .into_iter()
+            .for_each(round);
+        for stage in self.stages.values_mut() {
+            let StageCosts { run, event, byte, read, read_byte, write, write_byte, flash_byte, frame, frames } = stage;
+            [run, event, byte, read, read_byte, write, write_byte, flash_byte, frame].into_iter().for_each(round);
+            frames.values_mut().for_each(round);
+        }
+        self
     }
 
     /// As the text of a file.

@@ -23,6 +23,7 @@
 
 mod dying;
 mod link;
+mod sleepers;
 mod stream;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -32,9 +33,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use timestone_seda::simulated::VirtualTime;
-use timestone_seda::{Readiness, Seat, StageId};
+use timestone_seda::{Readiness, Seat};
 
 pub use link::{LinkModel, LinkQuality};
+pub(crate) use sleepers::Sleepers;
 pub(crate) use stream::HostNetwork;
 
 use crate::cost::Counter;
@@ -42,7 +44,7 @@ use crate::seed::{Dice, Seed};
 
 /// Bytes that may be written to one direction of a connection and not be read yet.
 const WINDOW: usize = 512 * 1024;
-/// Bytes that leave together: as much as the operating system puts into one.
+/// Bytes that leave together, at most: as much as the operating system puts into one. Each call's leave when it ends, if not before.
 const SEGMENT: usize = 64 * 1024;
 /// A connection whose bytes get nowhere for this long is given up by its sender.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);
@@ -111,6 +113,8 @@ struct End {
     out: Vec<u8>,
     /// The segments of `out`: where each ends, and how far the turn was when it left.
     segments: Vec<(usize, Duration)>,
+    /// Bytes at the end of `out` that have not left yet.
+    gathered: usize,
     out_last: bool,
     closed: bool,
     shut: bool,
@@ -150,6 +154,7 @@ pub(crate) struct State {
     cuts: Vec<(ProcessId, ProcessId)>,
     links: LinkModel,
     dice: Dice,
+    pub(crate) sleepers: Sleepers,
     /// How many resets, cut segments and retransmissions there were.
     pub(crate) resets: u64,
     pub(crate) retransmissions: u64,
@@ -230,6 +235,7 @@ impl Fabric {
             cuts: Vec::new(),
             links,
             dice: seed.dice(),
+            sleepers: Sleepers::default(),
             resets: 0,
             retransmissions: 0,
             bytes: 0,
@@ -400,13 +406,6 @@ impl Fabric {
     /// A process has begun again.
     pub(crate) fn begin_process(&self, process: ProcessId) {
         self.lock().silent.retain(|silent| *silent != process);
-    }
-
-    /// Whose end of a connection that is, and which stage of it listens there.
-    pub(crate) fn owner(&self, id: EndId) -> Option<(ProcessId, StageId)> {
-        let mut state = self.lock();
-        let end = state.end(id)?;
-        end.seat.map(|seat| (end.process, seat.stage))
     }
 
     /// Sets how good all links are.
@@ -596,25 +595,10 @@ impl State {
 }
 
 impl End {
-    /// Bytes in the last segment of what is written.
-    fn last_segment(&self) -> usize {
-        let before = self.segments.len().checked_sub(2).map_or(0, |place| self.segments[place].0);
-        self.segments.last().map_or(0, |(end, _)| end - before)
-    }
-
-    /// How many bytes more can leave before a new segment begins.
-    fn left_of_segment(&self) -> usize {
-        let used = self.last_segment();
-        if used < SEGMENT { SEGMENT - used } else { SEGMENT }
-    }
-
-    /// What was written last has left, so far into the turn.
-    fn left(&mut self, elapsed: Duration) {
-        let is_full = self.last_segment() >= SEGMENT;
-        match self.segments.last_mut() {
-            Some((end, at)) if !is_full => (*end, *at) = (self.out.len(), elapsed),
-            _ => self.segments.push((self.out.len(), elapsed)),
-        }
+    /// What was written and has not left yet leaves, so far into the turn.
+    fn leave(&mut self, elapsed: Duration) {
+        self.segments.push((self.out.len(), elapsed));
+        self.gathered = 0;
     }
 
     fn new(process: ProcessId, far: ProcessId) -> Self {
@@ -628,6 +612,7 @@ impl End {
             inbound_last: false,
             out: Vec::new(),
             segments: Vec::new(),
+            gathered: 0,
             out_last: false,
             closed: false,
             shut: false,

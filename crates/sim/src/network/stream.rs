@@ -2,10 +2,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use timestone_seda::{Listener, ListenerSocket, Network, Readiness, Seat, Stream, StreamSocket};
 
-use super::{End, EndId, Fabric, Listening, Phase, ProcessId, WINDOW, process_at, would_block};
+use super::{End, EndId, Fabric, Listening, Phase, ProcessId, SEGMENT, State, WINDOW, process_at, would_block};
 use crate::cost::Counter;
 
 /// The network as one process sees it.
@@ -147,7 +148,7 @@ impl SimStream {
     /// Takes what there is room for.
     fn put(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.fabric.lock();
-        let end = state.end(self.end).ok_or_else(reset)?;
+        let mut end = state.end(self.end).ok_or_else(reset)?;
         if end.phase != Phase::Open || end.shut {
             return Err(reset());
         }
@@ -160,20 +161,44 @@ impl SimStream {
         end.unread += room;
         let mut rest = &bytes[..room];
         while !rest.is_empty() {
-            let segment = rest.len().min(end.left_of_segment());
-            end.out.extend_from_slice(&rest[..segment]);
-            end.left(self.counter.written(segment));
-            rest = &rest[segment..];
+            let (now, later) = rest.split_at(rest.len().min(SEGMENT - end.gathered));
+            end.out.extend_from_slice(now);
+            end.gathered += now.len();
+            let elapsed = self.counter.written(now.len());
+            if end.gathered == SEGMENT {
+                end.leave(elapsed);
+                self.wake(&mut state, elapsed);
+                end = state.end(self.end).ok_or_else(reset)?;
+            }
+            rest = later;
         }
         state.list(self.end);
         Ok(room)
+    }
+
+    /// A call has written what it could: the rest of it leaves.
+    fn push(&self) {
+        let mut state = self.fabric.lock();
+        let Some(end) = state.end(self.end).filter(|end| end.gathered > 0) else { return };
+        let elapsed = self.counter.written(0);
+        end.leave(elapsed);
+        self.wake(&mut state, elapsed);
+    }
+
+    /// Whoever sleeps at the other end is woken by the first that leaves, before more is written.
+    fn wake(&self, state: &mut State, elapsed: Duration) {
+        if let Some(idle) = state.wakes(self.end, elapsed) {
+            self.counter.wake(idle);
+        }
     }
 }
 
 impl Write for SimStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.counter.write();
-        self.put(bytes)
+        let written = self.put(bytes);
+        self.push();
+        written
     }
 
     fn write_vectored(&mut self, slices: &[io::IoSlice<'_>]) -> io::Result<usize> {
@@ -191,6 +216,7 @@ impl Write for SimStream {
                 Err(_) => break,
             }
         }
+        self.push();
         Ok(written)
     }
 

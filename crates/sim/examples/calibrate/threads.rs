@@ -1,0 +1,186 @@
+//! Turns, hops between threads, and what it takes to wake one.
+//!
+//! Turns and hops are counted in the real runtime: a stage that always wants another turn, and two stages on two threads of one core that
+//! pass one event to and fro. Waking is timed with a poller as the runtime's threads sleep in, on two cores, one of which is idle.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use timestone_seda::{Context, Layout, Pinning, Runtime, RuntimeConfig, Spin, Stage, StageId};
+use timestone_sim::ThreadCosts;
+use timestone_types::Timestamp;
+
+use crate::{ROUNDS, median};
+
+/// How long turns or hops are counted.
+const SPAN: Duration = Duration::from_millis(300);
+/// Wake-ups that are timed for each length of idleness.
+const WAKES: usize = 400;
+/// How long a core has been idle when it is called: as between two batches of a loaded server.
+const IDLE: Duration = Duration::from_micros(100);
+
+/// Takes a turn again and again, or passes what it is given on to a peer.
+struct Busy {
+    peer: Option<StageId>,
+    begins: bool,
+    done: Arc<AtomicU64>,
+}
+
+impl Stage<u32> for Busy {
+    fn name(&self) -> &str {
+        "busy"
+    }
+
+    fn start(&mut self, ctx: &mut Context<'_, u32>) {
+        match self.peer {
+            Some(peer) if self.begins => assert!(ctx.send(peer, 0).is_ok(), "an empty queue takes an event"),
+            Some(_) => {}
+            None => ctx.want_turn(),
+        }
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, u32>, events: &mut VecDeque<u32>) {
+        for event in events.drain(..) {
+            self.done.fetch_add(1, Ordering::Relaxed);
+            if let Some(peer) = self.peer {
+                assert!(ctx.send(peer, event).is_ok(), "an empty queue takes an event");
+            }
+        }
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, u32>) {
+        if self.peer.is_none() {
+            self.done.fetch_add(1, Ordering::Relaxed);
+            ctx.want_turn();
+        }
+    }
+}
+
+/// All figures of threads.
+pub(crate) fn measure() -> Result<ThreadCosts, Box<dyn Error>> {
+    let cores = allowed_cores()?;
+    let one = *cores.first().ok_or("this process may run on no core")?;
+    let another = cores.get(1).copied().ok_or("two cores are needed to see what waking an idle one takes")?;
+    let alone = || Busy { peer: None, begins: true, done: Arc::default() };
+    let turn = several(|| rate(vec![alone()], &[one]))?;
+    let pair = || {
+        let done = Arc::default();
+        let busy = |peer, begins| Busy { peer: Some(StageId::new(peer)), begins, done: Arc::clone(&done) };
+        vec![busy(1, true), busy(0, false)]
+    };
+    // Who hands over on one core wakes a sleeper and sleeps; both ends of that are alike.
+    let hop = several(|| rate(pair(), &[one, one]))?;
+    let half = ((hop - turn) / 2.0).max(0.0);
+    let idle = wake(one, another, IDLE)?;
+    Ok(ThreadCosts {
+        turn,
+        switch: half,
+        // The sleeper's own part of it is in `switch`.
+        wake_latency: (idle.latency - half).max(0.0),
+        wake_spread: idle.spread,
+        wake_call: half,
+        wake_idle: idle.call,
+    })
+}
+
+fn several(mut one: impl FnMut() -> Result<f64, Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+    Ok(median((0..ROUNDS).map(|_| one()).collect::<Result<_, _>>()?))
+}
+
+/// Nanoseconds for each thing that the stages, each on a thread on its core, count.
+fn rate(stages: Vec<Busy>, cores: &[usize]) -> Result<f64, Box<dyn Error>> {
+    let done = Arc::clone(&stages.first().ok_or("no stage counts anything")?.done);
+    let threads = (0..stages.len()).map(|stage| vec![StageId::new(stage as u16)]).collect();
+    let layout = Layout { threads, pinning: Pinning::List(cores.to_vec()) };
+    let stages = stages.into_iter().map(|stage| Box::new(stage) as Box<dyn Stage<u32>>).collect();
+    let begin = Instant::now();
+    let clock = move || Timestamp::from_nanos(begin.elapsed().as_nanos() as u64);
+    let handle = Runtime::start(stages, layout, clock, RuntimeConfig { spin: Spin::Off, ..RuntimeConfig::default() })?;
+    thread::sleep(SPAN / 4);
+    let (before, begin) = (done.load(Ordering::Relaxed), Instant::now());
+    thread::sleep(SPAN);
+    let (after, took) = (done.load(Ordering::Relaxed), begin.elapsed());
+    drop(handle);
+    Ok(took.as_nanos() as f64 / after.saturating_sub(before).max(1) as f64)
+}
+
+/// What waking took.
+struct Woken {
+    /// Whoever wakes spends so much.
+    call: f64,
+    /// From the call's beginning until the sleeper runs, when that is quick.
+    latency: f64,
+    /// How much longer it takes at random: twice as much as the middle one of all takes longer than the quick ones.
+    spread: f64,
+}
+
+/// Wakes a thread on `sleeper` from `waker`, after its core has been idle for `gap`, again and again.
+fn wake(waker: usize, sleeper: usize, gap: Duration) -> Result<Woken, Box<dyn Error>> {
+    let mut poll = mio::Poll::new()?;
+    let handle = mio::Waker::new(poll.registry(), mio::Token(0))?;
+    let (ended, asleep, woken_at) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
+    let begin = Instant::now();
+    let now = || begin.elapsed().as_nanos() as u64;
+    thread::scope(|scope| {
+        let sleeping = scope.spawn(|| -> Result<(), std::io::Error> {
+            pin(sleeper)?;
+            let mut events = mio::Events::with_capacity(8);
+            while !ended.load(Ordering::Acquire) {
+                asleep.store(true, Ordering::Release);
+                poll.poll(&mut events, None)?;
+                woken_at.store(now(), Ordering::Release);
+            }
+            Ok(())
+        });
+        let waking = scope.spawn(|| -> Result<Woken, std::io::Error> {
+            pin(waker)?;
+            let (mut calls, mut latencies) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
+            for _ in 0..WAKES {
+                while !asleep.swap(false, Ordering::AcqRel) {
+                    std::hint::spin_loop();
+                }
+                // It said that it is about to sleep; a moment later it does.
+                let told = now();
+                while now() < told + 1_500 + gap.as_nanos() as u64 {
+                    std::hint::spin_loop();
+                }
+                woken_at.store(0, Ordering::Release);
+                let called = now();
+                handle.wake()?;
+                let returned = now();
+                let woken = loop {
+                    match woken_at.load(Ordering::Acquire) {
+                        0 => std::hint::spin_loop(),
+                        woken => break woken,
+                    }
+                };
+                calls.push((returned - called) as f64);
+                latencies.push(woken.saturating_sub(called) as f64);
+            }
+            ended.store(true, Ordering::Release);
+            handle.wake()?;
+            latencies.sort_unstable_by(f64::total_cmp);
+            let quick = latencies[WAKES / 10];
+            Ok(Woken { call: median(calls), latency: quick, spread: 2.0 * (median(latencies) - quick) })
+        });
+        let woken = waking.join().map_err(|_| "the waking thread panicked")??;
+        sleeping.join().map_err(|_| "the sleeping thread panicked")??;
+        Ok(woken)
+    })
+}
+
+/// The cores that this process may use.
+fn allowed_cores() -> Result<Vec<usize>, Box<dyn Error>> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect())
+}
+
+fn pin(core: usize) -> Result<(), std::io::Error> {
+    let mut set = rustix::thread::CpuSet::new();
+    set.set(core);
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
