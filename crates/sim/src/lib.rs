@@ -37,7 +37,7 @@ mod world;
 
 pub use board::Tally;
 pub use check::Finding;
-pub use cost::{CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts};
+pub use cost::{CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts, Varying};
 pub use error::SimError;
 pub use fault::{FaultKind, FaultPlan};
 pub use network::{LinkModel, LinkQuality, ProcessId};

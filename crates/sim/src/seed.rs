@@ -58,9 +58,14 @@ impl Dice {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
+    /// A number from zero up to, and without, one.
+    pub fn fraction(&mut self) -> f64 {
+        (self.roll() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     /// Whether something of this probability happens.
     pub fn chance(&mut self, probability: f64) -> bool {
-        ((self.roll() >> 11) as f64) < probability * (1u64 << 53) as f64
+        self.fraction() < probability
     }
 
     /// One of several.

@@ -189,9 +189,15 @@ impl World {
         self.truth.now()
     }
 
+    /// What one life of a process spends and by chance waits for.
+    fn counter_of(&self, id: ProcessId, role: &Role, life: u64) -> Counter {
+        let core = self.seed.derive("core", u64::from(id.0)).derive("life", life);
+        Counter::new(&self.config.costs, net_kind(role), core)
+    }
+
     fn add_process(&mut self, name: String, role: Role, clock: SimClock) {
         let id = ProcessId(self.processes.len() as u32);
-        let counter = Counter::new(&self.config.costs, net_kind(&role));
+        let counter = self.counter_of(id, &role, 0);
         self.processes.push(Process {
             id,
             name,
@@ -388,11 +394,13 @@ impl World {
             return Ok(());
         }
         self.fabric.begin_process(id);
+        let process = &self.processes[id.0 as usize];
+        let counter = self.counter_of(id, &process.role, process.lives + 1);
         let process = &mut self.processes[id.0 as usize];
         process.lives += 1;
+        process.counter = counter;
         process.paused = false;
         process.scheduled = None;
-        process.counter = Counter::new(&self.config.costs, net_kind(&process.role));
         let network: SharedNetwork = Arc::new(self.fabric.host(id, process.counter.clone()));
         let is_joining = match &mut process.role {
             Role::Server(server) => {
@@ -468,12 +476,11 @@ impl World {
                 return Ok(());
             }
         };
-        let dice = self.seed.derive("wakes", u64::from(id.0)).derive("life", process.lives).dice();
         let (figures, caches) = (Box::new(built.figures()), built.caches());
         let devices = devices(&server.premises, &built.shards, &built.logs);
         let ServerStages { stages, layout, admission, .. } = built;
         let kinds = stages.iter().map(|stage| StageKind::of_server(stage.name())).collect();
-        let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref(), dice);
+        let costs = Costs::of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
         let config = SimulatedConfig {
             admission: admission.clone(),
             spin: spin_of(&self.config, layout.threads.len()),
@@ -514,8 +521,7 @@ impl World {
         let ClientStages { stages, event_loop, db, .. } = built;
         let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
         let kinds = stages.iter().map(|stage| StageKind::of_client(stage.name())).collect();
-        let dice = self.seed.derive("wakes", u64::from(id.0)).derive("life", process.lives).dice();
-        let costs = self.config.costs.of_process(kinds, &process.counter, self.config.stopwatch.as_ref(), dice);
+        let costs = Costs::of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
         let config = SimulatedConfig {
             spin: spin_of(&self.config, layout.threads.len()),
             costs: Box::new(costs),

@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let device = devices::measure(&file)?;
     println!("devices  {device:?}");
     let stages = stages::measure()?;
-    let table = CostTable { bookkeeping: bookkeeping(), thread, socket, device, stages }.rounded();
+    let table = CostTable { bookkeeping: bookkeeping(), thread, socket, device, stages };
     let text = format!(
         "# What work costs, in nanoseconds of one core: written by\n\
          # cargo run --release -p timestone-sim --example calibrate\n\n{}",

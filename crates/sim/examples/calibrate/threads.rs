@@ -1,4 +1,4 @@
-//! Turns, hops between threads, and what it takes to wake one.
+//! Turns, hops between threads, what it takes to wake one, and how often a core is taken away.
 //!
 //! Turns and hops are counted in the real runtime: a stage that always wants another turn, and two stages on two threads of one core that
 //! pass one event to and fro. Waking is timed with a poller as the runtime's threads sleep in, on two cores, one of which is idle.
@@ -11,17 +11,21 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use timestone_seda::{Context, Layout, Pinning, Runtime, RuntimeConfig, Spin, Stage, StageId};
-use timestone_sim::ThreadCosts;
+use timestone_sim::{ThreadCosts, Varying};
 use timestone_types::Timestamp;
 
 use crate::{ROUNDS, median};
 
 /// How long turns or hops are counted.
 const SPAN: Duration = Duration::from_millis(300);
-/// Wake-ups that are timed for each length of idleness.
-const WAKES: usize = 400;
+/// Wake-ups that are timed.
+const WAKES: usize = 5000;
 /// How long a core has been idle when it is called: as between two batches of a loaded server.
-const IDLE: Duration = Duration::from_micros(100);
+const IDLE: Duration = Duration::from_micros(200);
+
+/// How long a core is watched for interruptions, and what is long enough to be one.
+const BUSY: Duration = Duration::from_secs(2);
+const INTERRUPTION: Duration = Duration::from_micros(4);
 
 /// Takes a turn again and again, or passes what it is given on to a peer.
 struct Busy {
@@ -76,15 +80,34 @@ pub(crate) fn measure() -> Result<ThreadCosts, Box<dyn Error>> {
     let hop = several(|| rate(pair(), &[one, one]))?;
     let half = ((hop - turn) / 2.0).max(0.0);
     let idle = wake(one, another, IDLE)?;
+    let interruptions = interruptions(another)?;
     Ok(ThreadCosts {
         turn,
         switch: half,
         // The sleeper's own part of it is in `switch`.
-        wake_latency: (idle.latency - half).max(0.0),
-        wake_spread: idle.spread,
+        wake_latency: idle.latency.less(half),
         wake_call: half,
         wake_idle: idle.call,
+        interrupted_every: BUSY.as_nanos() as f64 / interruptions.len().max(1) as f64,
+        interruption: Varying::of(interruptions),
     })
+}
+
+/// How long each interruption lasted of a thread that looks at the clock again and again.
+fn interruptions(core: usize) -> Result<Vec<f64>, Box<dyn Error>> {
+    let spinning = thread::spawn(move || -> Result<Vec<f64>, std::io::Error> {
+        pin(core)?;
+        let (begin, mut before, mut found) = (Instant::now(), Duration::ZERO, Vec::new());
+        while before < BUSY {
+            let now = begin.elapsed();
+            if now - before > INTERRUPTION {
+                found.push((now - before).as_nanos() as f64);
+            }
+            before = now;
+        }
+        Ok(found)
+    });
+    Ok(spinning.join().map_err(|_| "the spinning thread panicked")??)
 }
 
 fn several(mut one: impl FnMut() -> Result<f64, Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
@@ -112,10 +135,8 @@ fn rate(stages: Vec<Busy>, cores: &[usize]) -> Result<f64, Box<dyn Error>> {
 struct Woken {
     /// Whoever wakes spends so much.
     call: f64,
-    /// From the call's beginning until the sleeper runs, when that is quick.
-    latency: f64,
-    /// How much longer it takes at random: twice as much as the middle one of all takes longer than the quick ones.
-    spread: f64,
+    /// From the call's beginning until the sleeper runs.
+    latency: Varying,
 }
 
 /// Wakes a thread on `sleeper` from `waker`, after its core has been idle for `gap`, again and again.
@@ -163,9 +184,7 @@ fn wake(waker: usize, sleeper: usize, gap: Duration) -> Result<Woken, Box<dyn Er
             }
             ended.store(true, Ordering::Release);
             handle.wake()?;
-            latencies.sort_unstable_by(f64::total_cmp);
-            let quick = latencies[WAKES / 10];
-            Ok(Woken { call: median(calls), latency: quick, spread: 2.0 * (median(latencies) - quick) })
+            Ok(Woken { call: median(calls), latency: Varying::of(latencies) })
         });
         let woken = waking.join().map_err(|_| "the waking thread panicked")??;
         sleeping.join().map_err(|_| "the sleeping thread panicked")??;

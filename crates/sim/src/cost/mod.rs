@@ -8,6 +8,7 @@
 //! The figures are those of this code on one core of the machine that docs/benchmarks.md names; a scenario may scale them, and
 //! `timestone sim --costs` takes others. What they mean and how they are found is in docs/design/simulator.md.
 
+mod core;
 mod fit;
 mod measure;
 mod table;
@@ -24,10 +25,11 @@ use timestone_wal::device::memory::DiskPace;
 use timestone_wire::Frames;
 
 pub use measure::{Samples, Stopwatch};
-pub use table::{CostTable, DeviceCosts, SocketCosts, StageCosts, StageKind, ThreadCosts};
+pub use table::{CostTable, DeviceCosts, SocketCosts, StageCosts, StageKind, ThreadCosts, Varying};
 
 use crate::premises::DevicePace;
-use crate::seed::Dice;
+use crate::seed::Seed;
+use core::CoreChances;
 pub(crate) use measure::Counts;
 use measure::Taking;
 use table::Compiled;
@@ -82,34 +84,18 @@ impl Costs {
         }
     }
 
-    fn wake_call(&self, idle: bool) -> Duration {
-        let thread = &self.figures.table.thread;
-        self.nanos(if idle { thread.wake_idle } else { thread.wake_call })
-    }
-
-    fn nanos(&self, nanos: f64) -> Duration {
-        Duration::from_nanos((nanos * self.scale) as u64)
-    }
-
     /// The model of a process with these stages.
-    pub(crate) fn of_process(
-        &self,
-        kinds: Vec<StageKind>,
-        counter: &Counter,
-        watch: Option<&Stopwatch>,
-        dice: Dice,
-    ) -> Priced {
+    pub(crate) fn of_process(kinds: Vec<StageKind>, counter: &Counter, watch: Option<&Stopwatch>) -> Priced {
         let taking = watch.map(|watch| Taking::new(watch.clone(), kinds.clone(), Arc::clone(&counter.counts)));
-        Priced { costs: self.clone(), kinds, taking, dice }
+        Priced { counter: counter.clone(), kinds, taking }
     }
 }
 
 /// The cost model of one process.
 pub(crate) struct Priced {
-    costs: Costs,
+    counter: Counter,
     kinds: Vec<StageKind>,
     taking: Option<Taking>,
-    dice: Dice,
 }
 
 impl Priced {
@@ -121,27 +107,20 @@ impl Priced {
         if let Some(taking) = &mut self.taking {
             taking.turn();
         }
-        self.costs.nanos(self.costs.figures.table.thread.turn)
-    }
-
-    /// How long an idle core takes to come this time.
-    fn wakes_within(&mut self) -> Duration {
-        let thread = &self.costs.figures.table.thread;
-        let later = self.dice.below(thread.wake_spread as u64 + 1);
-        self.costs.nanos(thread.wake_latency + later as f64)
+        self.counter.spends(self.counter.thread().turn)
     }
 
     fn run(&mut self, stage: StageId) -> Duration {
         if let Some(taking) = &mut self.taking {
             taking.ran(stage);
         }
-        self.costs.nanos(self.costs.figures.stages[self.kind(stage) as usize].own.run)
+        self.counter.spends(self.counter.own(self.kind(stage)).run)
     }
 
     /// An event without bytes, or with these.
     fn given(&mut self, stage: StageId, bytes: &[u8]) -> Duration {
         let kind = self.kind(stage);
-        let compiled = &self.costs.figures.stages[kind as usize];
+        let compiled = &self.counter.costs.figures.stages[kind as usize];
         let mut nanos = compiled.own.event + compiled.own.byte * bytes.len() as f64;
         if let Some(taking) = &mut self.taking {
             taking.event(stage, bytes.len());
@@ -154,7 +133,7 @@ impl Priced {
                 }
             }
         }
-        self.costs.nanos(nanos)
+        self.counter.spends(nanos)
     }
 }
 
@@ -204,15 +183,15 @@ macro_rules! cost_model {
             }
 
             fn switch(&self) -> Duration {
-                self.costs.nanos(self.costs.figures.table.thread.switch)
+                self.counter.spends(self.counter.thread().switch)
             }
 
             fn wake_latency(&mut self) -> Duration {
-                self.wakes_within()
+                self.counter.wake_latency()
             }
 
             fn wake_call(&self, idle: bool) -> Duration {
-                self.costs.wake_call(idle)
+                self.counter.wake_call(idle)
             }
         }
     };
@@ -221,51 +200,83 @@ macro_rules! cost_model {
 cost_model!(Event, bytes_of);
 cost_model!(ClientStageEvent, bytes_of_client);
 
-/// Counts and charges what a process does outside of its stages' own code: system calls on sockets, and devices.
+/// Counts and charges what a process does outside of its stages' own code: system calls on sockets, and devices. Whatever the process spends
+/// is spent here, with the interruptions that fall into it.
 #[derive(Clone, Debug)]
 pub(crate) struct Counter {
     costs: Costs,
     net: StageKind,
     meter: Meter,
     counts: Arc<Counts>,
+    core: Arc<CoreChances>,
 }
 
 impl Counter {
-    pub(crate) fn new(costs: &Costs, net: StageKind) -> Self {
-        Self { costs: costs.clone(), net, meter: Meter::default(), counts: Arc::default() }
+    /// Of one life of a process, whose connections belong to a stage of this kind.
+    pub(crate) fn new(costs: &Costs, net: StageKind, seed: Seed) -> Self {
+        let core = Arc::new(CoreChances::new(seed, &costs.figures.table.thread));
+        Self { costs: costs.clone(), net, meter: Meter::default(), counts: Arc::default(), core }
     }
 
     pub(crate) fn meter(&self) -> Meter {
         self.meter.clone()
     }
 
+    fn thread(&self) -> &ThreadCosts {
+        &self.costs.figures.table.thread
+    }
+
+    fn socket(&self) -> &SocketCosts {
+        &self.costs.figures.table.socket
+    }
+
+    fn device(&self) -> &DeviceCosts {
+        &self.costs.figures.table.device
+    }
+
+    fn own(&self, kind: StageKind) -> &StageCosts {
+        &self.costs.figures.stages[kind as usize].own
+    }
+
+    /// So many nanoseconds on the measured machine are, here and now, so much.
+    fn spends(&self, nanos: f64) -> Duration {
+        Duration::from_nanos(self.core.interrupt(self.thread(), nanos * self.costs.scale) as u64)
+    }
+
     fn charge(&self, nanos: f64) {
-        self.meter.charge(self.costs.nanos(nanos));
+        self.meter.charge(self.spends(nanos));
+    }
+
+    fn wake_latency(&self) -> Duration {
+        Duration::from_nanos((self.core.draw(&self.thread().wake_latency) * self.costs.scale) as u64)
+    }
+
+    fn wake_call(&self, idle: bool) -> Duration {
+        let thread = self.thread();
+        self.spends(if idle { thread.wake_idle } else { thread.wake_call })
     }
 
     pub(crate) fn read(&self, bytes: usize) {
         self.counts.read(bytes);
-        let (socket, own) = (&self.costs.figures.table.socket, &self.costs.figures.stages[self.net as usize].own);
+        let (socket, own) = (self.socket(), self.own(self.net));
         self.charge(socket.read + own.read + (socket.read_byte + own.read_byte) * bytes as f64);
     }
 
     pub(crate) fn write(&self) {
         self.counts.write();
-        let (socket, own) = (&self.costs.figures.table.socket, &self.costs.figures.stages[self.net as usize].own);
-        self.charge(socket.write + own.write);
+        self.charge(self.socket().write + self.own(self.net).write);
     }
 
     /// What a write took of what it was given. How far the turn is with it.
     pub(crate) fn written(&self, bytes: usize) -> Duration {
         self.counts.written(bytes);
-        let (socket, own) = (&self.costs.figures.table.socket, &self.costs.figures.stages[self.net as usize].own);
-        self.charge((socket.write_byte + own.write_byte) * bytes as f64);
+        self.charge((self.socket().write_byte + self.own(self.net).write_byte) * bytes as f64);
         self.meter.elapsed()
     }
 
     /// Something was sent to a thread of the same machine that sleeps; `idle`: a core that has nothing to do is called for it.
     pub(crate) fn wake(&self, idle: bool) {
-        self.meter.charge(self.costs.wake_call(idle));
+        self.meter.charge(self.wake_call(idle));
     }
 
     /// What `bench` would write down of a transaction.
@@ -274,20 +285,19 @@ impl Counter {
     }
 
     pub(crate) fn open(&self) {
-        self.charge(self.costs.figures.table.socket.open);
+        self.charge(self.socket().open);
     }
 
     /// What a flash device was asked for.
     pub(crate) fn flash(&self, operations: u64, bytes: u64) {
         self.counts.flash(bytes);
-        let (device, shard) =
-            (&self.costs.figures.table.device, &self.costs.figures.stages[StageKind::Shard as usize].own);
+        let (device, shard) = (self.device(), self.own(StageKind::Shard));
         self.charge(device.flash * operations as f64 + (device.flash_byte + shard.flash_byte) * bytes as f64);
     }
 
     /// What a log's disk was asked for.
     pub(crate) fn log(&self, operations: u64, bytes: u64) {
-        let device = &self.costs.figures.table.device;
+        let device = self.device();
         self.charge(device.log * operations as f64 + device.log_byte * bytes as f64);
     }
 }

@@ -37,14 +37,52 @@ pub struct ThreadCosts {
     pub turn: f64,
     /// A thread that slept, until it runs.
     pub switch: f64,
-    /// How long an idle core takes at least to run a thread that is woken; no CPU time.
-    pub wake_latency: f64,
-    /// It takes up to this much longer, at random.
-    pub wake_spread: f64,
+    /// How long an idle core takes to run a thread that is woken; no CPU time.
+    pub wake_latency: Varying,
     /// What a thread spends to wake another one, which gets a core when one is free.
     pub wake_call: f64,
     /// The same where a core that has nothing to do is called for it: on virtual machines, that goes through the host.
     pub wake_idle: f64,
+    /// CPU time between two interruptions, by timers or by the host; none: there are no interruptions.
+    pub interrupted_every: f64,
+    /// How long one lasts.
+    pub interruption: Varying,
+}
+
+/// A time that varies from one measurement to the next: what it is at [`Varying::FRACTIONS`] of them, in ascending order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Varying([f64; Self::FRACTIONS.len()]);
+
+impl Varying {
+    /// The quantiles that are kept. Both tails matter: who wakes early finds a writer at work, and whoever is late is waited for.
+    pub const FRACTIONS: [f64; 7] = [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999];
+
+    /// The quantiles of measurements; without any, the time is none.
+    #[must_use]
+    pub fn of(mut measured: Vec<f64>) -> Self {
+        measured.sort_unstable_by(f64::total_cmp);
+        let at = |fraction: f64| measured.get((fraction * measured.len() as f64) as usize).copied();
+        Self(Self::FRACTIONS.map(|fraction| at(fraction).unwrap_or(0.0)))
+    }
+
+    /// The same, each time less by so much, and none negative.
+    #[must_use]
+    pub fn less(self, by: f64) -> Self {
+        Self(self.0.map(|time| (time - by).max(0.0)))
+    }
+
+    /// One such time, by a fraction that was drawn: between the quantiles beside it, nearer to the lower as tails are, and never beyond the
+    /// outermost.
+    pub(crate) fn at(&self, fraction: f64) -> f64 {
+        let above = Self::FRACTIONS.partition_point(|known| *known < fraction);
+        let (Some(before), true) = (above.checked_sub(1), above < self.0.len()) else {
+            return self.0[above.min(self.0.len() - 1)];
+        };
+        let part = (fraction - Self::FRACTIONS[before]) / (Self::FRACTIONS[above] - Self::FRACTIONS[before]);
+        let (low, high) = (self.0[before].max(1.0), self.0[above].max(1.0));
+        low * (high / low).powf(part)
+    }
 }
 
 /// `[socket]`.
@@ -180,35 +218,25 @@ impl CostTable {
         Ok(table)
     }
 
-    /// With figures as exact as they are: a few digits.
-    #[must_use]
-    pub fn rounded(mut self) -> Self {
-        let round = |figure: &mut f64| *figure = (*figure * 1e4).round() / 1e4;
-        let ThreadCosts { turn, switch, wake_latency, wake_spread, wake_call, wake_idle } = &mut self.thread;
-        let SocketCosts { read, read_byte, write, write_byte, open } = &mut self.socket;
-        let DeviceCosts { flash, flash_byte, flash_read_latency, flash_program_latency, log, log_byte, log_latency } =
-            &mut self.device;
-        [&mut self.bookkeeping, turn, switch, wake_latency, wake_spread, wake_call, wake_idle]
-            .into_iter()
-            .for_each(round);
-        [read, read_byte, write, write_byte, open].into_iter().for_each(round);
-        [flash, flash_byte, flash_read_latency, flash_program_latency, log, log_byte, log_latency]
-            .into_iter()
-            .for_each(round);
-        for stage in self.stages.values_mut() {
-            let StageCosts { run, event, byte, read, read_byte, write, write_byte, flash_byte, frame, frames } = stage;
-            [run, event, byte, read, read_byte, write, write_byte, flash_byte, frame].into_iter().for_each(round);
-            frames.values_mut().for_each(round);
-        }
-        self
-    }
-
-    /// As the text of a file.
+    /// As the text of a file, with figures as exact as they are: a few digits.
     ///
     /// # Errors
     /// A figure cannot be written as TOML.
     pub fn write(&self) -> Result<String, SimError> {
-        toml::to_string(self).map_err(|error| SimError::Scenario(format!("costs cannot be written: {error}")))
+        let table = toml::Value::try_from(self).map(rounded);
+        let text = table.and_then(|table| toml::to_string(&table));
+        text.map_err(|error| SimError::Scenario(format!("costs cannot be written: {error}")))
+    }
+}
+
+fn rounded(value: toml::Value) -> toml::Value {
+    match value {
+        toml::Value::Float(figure) => toml::Value::Float((figure * 1e4).round() / 1e4),
+        toml::Value::Array(values) => toml::Value::Array(values.into_iter().map(rounded).collect()),
+        toml::Value::Table(table) => {
+            toml::Value::Table(table.into_iter().map(|(name, value)| (name, rounded(value))).collect())
+        }
+        other => other,
     }
 }
 

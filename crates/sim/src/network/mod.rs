@@ -676,7 +676,7 @@ mod tests {
 
         fn connected(&mut self) -> (Stream, Stream) {
             let costs = Costs::new(CostTable::usual().unwrap());
-            let host = |process| self.fabric.host(process, Counter::new(&costs, StageKind::Net));
+            let host = |process| self.fabric.host(process, Counter::new(&costs, StageKind::Net, Seed(1)));
             let mut listener = host(TWO).listen(address_of(TWO, PORT)).unwrap();
             let near = host(ONE).connect(address_of(TWO, PORT)).unwrap();
             self.pass(Duration::from_secs(1));

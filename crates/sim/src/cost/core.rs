@@ -1,0 +1,82 @@
+//! What befalls the core of a process by chance: it comes late when it is called, and is taken away for moments.
+//!
+//! Interruptions (timers, the host, other guests) are what pulls client and server out of step: one that strikes a writer between two segments
+//! lets the reader see the first one alone. They come at random in the CPU time of a process, and lengthen whatever runs.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use super::table::{ThreadCosts, Varying};
+use crate::seed::{Dice, Seed};
+
+/// The chances of one process, in one of its lives.
+#[derive(Debug)]
+pub(super) struct CoreChances {
+    dice: Mutex<Dice>,
+    /// Nanoseconds of CPU time until the next interruption.
+    left: AtomicU64,
+}
+
+impl CoreChances {
+    pub(super) fn new(seed: Seed, thread: &ThreadCosts) -> Self {
+        let mut dice = seed.dice();
+        let left = AtomicU64::new(gap(&mut dice, thread));
+        Self { dice: Mutex::new(dice), left }
+    }
+
+    /// A time that varies, this time.
+    pub(super) fn draw(&self, time: &Varying) -> f64 {
+        time.at(self.dice.lock().unwrap_or_else(PoisonError::into_inner).fraction())
+    }
+
+    /// Work of so many nanoseconds, with the interruptions that fall into it.
+    pub(super) fn interrupt(&self, thread: &ThreadCosts, nanos: f64) -> f64 {
+        let (left, mut rest) = (self.left.load(Ordering::Relaxed), nanos as u64);
+        if rest < left {
+            self.left.store(left - rest, Ordering::Relaxed);
+            return nanos;
+        }
+        let mut dice = self.dice.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut left, mut whole) = (left, nanos);
+        while rest >= left {
+            rest -= left;
+            whole += thread.interruption.at(dice.fraction());
+            left = gap(&mut dice, thread);
+        }
+        self.left.store(left - rest, Ordering::Relaxed);
+        whole
+    }
+}
+
+/// CPU time until the next interruption: they know nothing of each other.
+fn gap(dice: &mut Dice, thread: &ThreadCosts) -> u64 {
+    if thread.interrupted_every <= 0.0 {
+        return u64::MAX;
+    }
+    (-(1.0 - dice.fraction()).ln() * thread.interrupted_every) as u64 + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interruptions_come_as_often_and_last_as_long_as_measured() {
+        let interruption = Varying::of((0..1000).map(f64::from).collect());
+        let thread = ThreadCosts { interrupted_every: 10_000.0, interruption, ..ThreadCosts::default() };
+        let core = CoreChances::new(Seed(1), &thread);
+        let whole: f64 = (0..100_000).map(|_| core.interrupt(&thread, 100.0)).sum();
+        let added = whole - 1e7;
+        assert!((450_000.0..550_000.0).contains(&added), "{added} ns in some 1000 interruptions of 500 ns");
+        let calm = ThreadCosts::default();
+        assert_eq!(CoreChances::new(Seed(1), &calm).interrupt(&calm, 1e9).to_bits(), 1e9_f64.to_bits());
+    }
+
+    #[test]
+    fn times_are_drawn_between_their_quantiles() {
+        let time = Varying::of((0..10_000).map(f64::from).collect());
+        let near = |fraction: f64, wanted: f64| (time.at(fraction) - wanted).abs() < 1.0;
+        assert!(near(0.0, 10.0) && near(0.5, 5000.0) && near(0.7, 7000.0) && near(1.0, 9990.0));
+        assert_eq!(Varying::of(Vec::new()).at(0.5).to_bits(), 0);
+    }
+}
