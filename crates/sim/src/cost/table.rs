@@ -80,8 +80,8 @@ impl Varying {
             return self.0[above.min(self.0.len() - 1)];
         };
         let part = (fraction - Self::FRACTIONS[before]) / (Self::FRACTIONS[above] - Self::FRACTIONS[before]);
-        let (low, high) = (self.0[before].max(1.0), self.0[above].max(1.0));
-        low * (high / low).powf(part)
+        let (low, high) = (self.0[before], self.0[above]);
+        if low > 0.0 { low * (high / low).powf(part) } else { high * part }
     }
 }
 
