@@ -60,6 +60,20 @@ pub struct Tally {
     pub errors: u64,
 }
 
+impl Tally {
+    const fn count(&mut self, fate: Fate) {
+        match fate {
+            Fate::Committed => self.committed += 1,
+            Fate::Aborted => self.aborted += 1,
+            Fate::Failed => {
+                self.aborted += 1;
+                self.errors += 1;
+            }
+            Fate::Unknown => self.unknown += 1,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Slot {
     process: u64,
@@ -184,8 +198,11 @@ impl Board {
 
     /// The slot's next plan. Puts of fillings become writes of numbers that no other write carries.
     pub(crate) fn plan(&self, slot: usize, plan: &mut TxnPlan) {
-        let mut state = self.lock();
-        let State { slots, numbered, .. } = &mut *state;
+        self.draw(&mut self.lock(), slot, plan);
+    }
+
+    fn draw(&self, state: &mut State, slot: usize, plan: &mut TxnPlan) {
+        let State { slots, numbered, .. } = state;
         let Some(generator) = &mut slots[slot].generator else { return };
         generator.next(plan);
         if !self.work.is_numbered() {
@@ -265,10 +282,6 @@ impl Board {
         let time = self.at();
         let mut state = self.lock();
         state.tally.begun += 1;
-        if self.closed {
-            state.slots[slot].open = Some(Vec::new());
-            return;
-        }
         let index = state.events.len() as u64;
         let entry = &mut state.slots[slot];
         let process = Process(entry.process);
@@ -287,22 +300,28 @@ impl Board {
             Fate::Aborted | Fate::Failed => (EventKind::Fail, invoked),
             Fate::Unknown => (EventKind::Info, invoked),
         };
-        match fate {
-            Fate::Committed => state.tally.committed += 1,
-            Fate::Aborted => state.tally.aborted += 1,
-            Fate::Failed => {
-                state.tally.aborted += 1;
-                state.tally.errors += 1;
-            }
-            Fate::Unknown => state.tally.unknown += 1,
-        }
-        if !self.closed {
-            let index = state.events.len() as u64;
-            state.events.push(Event { kind, process, index, time, ops });
-        }
+        state.tally.count(fate);
+        let index = state.events.len() as u64;
+        state.events.push(Event { kind, process, index, time, ops });
         if fate == Fate::Unknown {
             state.rename(slot);
         }
+    }
+
+    /// A closed session begins its next transaction; whether the run goes on. Nothing is kept of it but its count: sessions of `bench` have no
+    /// board either.
+    pub(crate) fn begin_closed(&self, slot: usize, plan: &mut TxnPlan) -> bool {
+        let mut state = self.lock();
+        if state.is_over {
+            return false;
+        }
+        state.tally.begun += 1;
+        self.draw(&mut state, slot, plan);
+        true
+    }
+
+    pub(crate) fn end_closed(&self, fate: Fate) {
+        self.lock().tally.count(fate);
     }
 
     /// The client of these slots has died: what they were doing is unknown.

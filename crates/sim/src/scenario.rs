@@ -357,6 +357,11 @@ impl Scenario {
             let what = format!("is {:?}; it is shorter than the run of {} s", workload.warmup.0, workload.seconds);
             return Err(("workload", "warmup", what));
         }
+        if workload.closed && workload.kind == Kind::Cycle {
+            let what =
+                "is for the workloads of `timestone bench`, whose throughput it predicts; cycle is not one of them";
+            return Err(("workload", "closed", what.to_owned()));
+        }
         if let Some(pages) = storage.block_pages {
             within("storage", "block-pages", f64::from(pages), 2.0, 4096.0)?;
         }
@@ -492,6 +497,7 @@ mod tests {
             ("[workload]\nrate = 1\nops = 1000000", vec!["line 3", "ops in [workload]", "1000"]),
             ("[workload]\nkeys = 99999999999999999999", vec!["line 2", "a whole number"]),
             ("[workload]\nrate = 1\nzipf = 99.0", vec!["line 3", "zipf in [workload]", "between 0 and 5"]),
+            ("[workload]\nkind = \"cycle\"\nclosed = true", vec!["line 3", "closed in [workload]", "bench"]),
             ("servers 3", vec!["line 1"]),
         ] {
             let said = text(broken);

@@ -60,54 +60,84 @@ struct Session {
 
 /// Runs transactions in a slot until the run is over.
 pub(crate) async fn run(db: LocalDb, board: Arc<Board>, slot: usize, counter: Counter) -> Result<()> {
-    let mut session = Session { db, board, slot, key: Vec::new(), value: Vec::new(), seen: Vec::new() };
-    let mut plan = TxnPlan::default();
-    while let Some(wait) = session.board.next_wait(slot) {
-        if !wait.is_zero() {
-            session.db.sleep(wait).await?;
-        }
-        if session.board.closed {
-            counter.bookkeeping();
-        }
-        session.seen.clear();
-        let ended = match session.board.work.clone() {
-            Work::Plans(_) => {
-                session.board.plan(slot, &mut plan);
-                let mut ops = Vec::new();
-                if !session.board.closed {
-                    invocation(&plan, &mut ops);
-                }
-                session.board.invoke(slot, ops);
-                session.execute(&plan).await
-            }
-            Work::Ring { nodes, .. } => {
-                session.board.invoke(slot, Vec::new());
-                session.turn_ring(nodes).await
-            }
-        };
-        let (fate, pause) = match ended {
-            Ok(()) => (Fate::Committed, false),
-            Err(Ending::Aborted) => (Fate::Aborted, false),
-            Err(Ending::Unknown) => (Fate::Unknown, true),
-            Err(Ending::Failed(error)) => {
-                session.board.said(error.to_string());
-                (Fate::Failed, true)
-            }
-            Err(Ending::Broken(what)) => {
-                session.board.wrong(what);
-                (Fate::Aborted, true)
-            }
-        };
-        session.board.complete(slot, fate, std::mem::take(&mut session.seen));
-        if pause {
-            session.db.sleep(ERROR_PAUSE).await?;
-        }
+    let mut session =
+        Session { db, board: Arc::clone(&board), slot, key: Vec::new(), value: Vec::new(), seen: Vec::new() };
+    if board.closed {
+        session.run_closed(&counter).await?;
+    } else {
+        session.run_open().await?;
     }
-    session.board.session_ends(slot);
+    board.session_ends(slot);
     Ok(())
 }
 
 impl Session {
+    /// Transactions at their times, each written down.
+    async fn run_open(&mut self) -> Result<()> {
+        let (board, slot, mut plan) = (Arc::clone(&self.board), self.slot, TxnPlan::default());
+        while let Some(wait) = board.next_wait(slot) {
+            if !wait.is_zero() {
+                self.db.sleep(wait).await?;
+            }
+            self.seen.clear();
+            let ended = match &board.work {
+                Work::Plans(_) => {
+                    board.plan(slot, &mut plan);
+                    let mut ops = Vec::new();
+                    invocation(&plan, &mut ops);
+                    board.invoke(slot, ops);
+                    self.execute(&plan).await
+                }
+                Work::Ring { nodes, .. } => {
+                    board.invoke(slot, Vec::new());
+                    self.turn_ring(*nodes).await
+                }
+            };
+            let (fate, pause) = self.fate(ended);
+            board.complete(slot, fate, std::mem::take(&mut self.seen));
+            if pause {
+                self.db.sleep(ERROR_PAUSE).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Transactions one after another, as `bench` runs them.
+    async fn run_closed(&mut self, counter: &Counter) -> Result<()> {
+        let (board, mut plan) = (Arc::clone(&self.board), TxnPlan::default());
+        if let Some(first) = board.next_wait(self.slot) {
+            self.db.sleep(first).await?;
+        }
+        while board.begin_closed(self.slot, &mut plan) {
+            counter.bookkeeping();
+            let ended = self.execute(&plan).await;
+            self.seen.clear();
+            let (fate, pause) = self.fate(ended);
+            board.end_closed(fate);
+            if pause {
+                self.db.sleep(ERROR_PAUSE).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What came of an attempt, and whether to rest before the next.
+    fn fate(&self, ended: std::result::Result<(), Ending>) -> (Fate, bool) {
+        match ended {
+            Ok(()) => (Fate::Committed, false),
+            Err(Ending::Aborted) => (Fate::Aborted, false),
+            Err(Ending::Unknown) => (Fate::Unknown, true),
+            Err(Ending::Failed(error)) => {
+                self.board.said(error.to_string());
+                (Fate::Failed, true)
+            }
+            Err(Ending::Broken(what)) => {
+                self.board.wrong(what);
+                (Fate::Aborted, true)
+            }
+        }
+    }
+
     fn key(&mut self, key: KeyIndex) {
         self.key.clear();
         self.board.work.spec().key_shape().write(key, &mut self.key);
