@@ -1,13 +1,16 @@
-//! System calls on loopback TCP, one by one, by a thread that holds both ends: nobody sleeps, so nobody is woken.
+//! System calls on loopback TCP, one by one, by a thread that holds both ends, and by two on two cores: nobody sleeps, so nobody is woken.
 
 use std::error::Error;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Instant;
 
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use timestone_sim::SocketCosts;
 
+use crate::threads::{pin, two_cores};
 use crate::{ROUNDS, line, median};
 
 /// Bytes of a small and of a large transfer: a request, and what a turn with many sessions writes.
@@ -22,8 +25,19 @@ const OPENED: usize = 50;
 
 /// All figures of sockets.
 pub(crate) fn measure() -> Result<SocketCosts, Box<dyn Error>> {
+    let (one, another) = two_cores()?;
+    let measuring = thread::spawn(move || {
+        pin(one)?;
+        measure_on_this_core(another).map_err(io::Error::other)
+    });
+    Ok(measuring.join().map_err(|_| "the measuring thread panicked")??)
+}
+
+fn measure_on_this_core(another: usize) -> Result<SocketCosts, Box<dyn Error + Send + Sync>> {
     let listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
-    let (mut reads, mut writes, mut opens) = ([vec![], vec![]], [vec![], vec![]], vec![]);
+    // Of this thread alone, and with the reader on another core.
+    let mut reads = [[vec![], vec![]], [vec![], vec![]]];
+    let (mut writes, mut opens) = (reads.clone(), vec![]);
     for _ in 0..ROUNDS {
         for _ in 0..OPENED {
             let begin = Instant::now();
@@ -37,18 +51,22 @@ pub(crate) fn measure() -> Result<SocketCosts, Box<dyn Error>> {
         poll.registry().register(&mut ends.0, Token(0), Interest::READABLE | Interest::WRITABLE)?;
         poll.registry().register(&mut ends.1, Token(1), Interest::READABLE | Interest::WRITABLE)?;
         poll.poll(&mut Events::with_capacity(8), Some(std::time::Duration::ZERO))?;
-        for (place, bytes) in [SMALL, LARGE].into_iter().enumerate() {
-            let (read, written) = transfer(&mut ends, bytes)?;
-            reads[place].push(read);
-            writes[place].push(written);
+        for (which, reader) in [None, Some(another)].into_iter().enumerate() {
+            for (place, bytes) in [SMALL, LARGE].into_iter().enumerate() {
+                let (read, written) = transfer(&mut ends, bytes, reader)?;
+                reads[which][place].push(read);
+                writes[which][place].push(written);
+            }
         }
     }
     let fit = |[few, many]: [Vec<f64>; 2]| line((SMALL as f64, median(few)), (LARGE as f64, median(many)));
-    let ((read, read_byte), (write, write_byte)) = (fit(reads), fit(writes));
-    Ok(SocketCosts { read, read_byte, write, write_byte, open: median(opens) })
+    let ([(read, read_byte), (_, far_read_byte)], [(write, write_byte), (_, far_write_byte)]) =
+        (reads.map(fit), writes.map(fit));
+    let open = median(opens);
+    Ok(SocketCosts { read, read_byte, far_read_byte, write, write_byte, far_write_byte, open })
 }
 
-fn pair(listener: &TcpListener) -> Result<(TcpStream, TcpStream), Box<dyn Error>> {
+fn pair(listener: &TcpListener) -> Result<(TcpStream, TcpStream), Box<dyn Error + Send + Sync>> {
     let near = TcpStream::connect(listener.local_addr()?)?;
     let far = loop {
         match listener.accept() {
@@ -62,39 +80,106 @@ fn pair(listener: &TcpListener) -> Result<(TcpStream, TcpStream), Box<dyn Error>
     Ok((near, far))
 }
 
-/// What a read and a write of so many bytes take: the middle of many.
-fn transfer((near, far): &mut (TcpStream, TcpStream), bytes: usize) -> Result<(f64, f64), Box<dyn Error>> {
-    let (out, mut into) = (vec![7; MEMORY], vec![0; MEMORY]);
-    let (mut reads, mut writes) = (Vec::with_capacity(TRANSFERS), Vec::with_capacity(TRANSFERS));
-    for number in 0..TRANSFERS {
-        let place = number * bytes % (MEMORY - bytes);
-        let (out, into) = (&out[place..place + bytes], &mut into[place..place + bytes]);
-        let begin = Instant::now();
-        let sent = near.write(out)?;
-        let between = Instant::now();
-        let mut read = 0;
-        let mut calls = 0;
-        let mut took = 0.0;
-        while read < sent {
-            let begin = Instant::now();
-            match far.read(&mut into[read..sent]) {
-                Ok(0) => return Err("a loopback connection was closed by the other end".into()),
-                Ok(more) => {
-                    took += begin.elapsed().as_nanos() as f64;
-                    read += more;
-                    calls += 1;
+/// What a read and a write of so many bytes take: the middle of many. The one who reads is this thread, or one on another core.
+fn transfer(
+    (near, far): &mut (TcpStream, TcpStream),
+    bytes: usize,
+    reader: Option<usize>,
+) -> Result<(f64, f64), Box<dyn Error + Send + Sync>> {
+    let (sent, length, done) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+    let mut end = Reader { far, bytes, into: vec![0; MEMORY], took: Vec::with_capacity(TRANSFERS) };
+    let writes = match reader {
+        None => write_all(near, bytes, |number, written| end.read(number, written))?,
+        Some(core) => thread::scope(|scope| {
+            let reading = scope.spawn(|| -> io::Result<()> {
+                pin(core)?;
+                (1..=TRANSFERS).try_for_each(|number| {
+                    while sent.load(Ordering::Acquire) < number {
+                        std::hint::spin_loop();
+                    }
+                    end.read(number, length.load(Ordering::Relaxed))?;
+                    done.store(number, Ordering::Release);
+                    Ok(())
+                })
+            });
+            let writes = write_all(near, bytes, |number, written| {
+                length.store(written, Ordering::Relaxed);
+                sent.store(number, Ordering::Release);
+                while done.load(Ordering::Acquire) < number && !reading.is_finished() {
+                    std::hint::spin_loop();
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-                Err(error) => return Err(error.into()),
+                Ok(())
+            });
+            // A writer that failed must not leave its reader waiting.
+            if writes.is_err() {
+                length.store(0, Ordering::Relaxed);
+                sent.store(TRANSFERS, Ordering::Release);
             }
-        }
-        if sent == bytes && calls == 1 {
-            writes.push((between - begin).as_nanos() as f64);
-            reads.push(took);
-        }
-    }
-    if reads.is_empty() {
+            reading.join().unwrap_or_else(|_| Err(io::Error::other("the reader panicked")))?;
+            writes
+        })?,
+    };
+    if end.took.is_empty() || writes.is_empty() {
         return Err(format!("loopback never took {bytes} bytes at once; its buffers are smaller than usual").into());
     }
-    Ok((median(reads), median(writes)))
+    Ok((median(end.took), median(writes)))
+}
+
+/// Where in the memory a transfer begins.
+const fn place(number: usize, bytes: usize) -> usize {
+    number * bytes % (MEMORY - bytes)
+}
+
+/// Writes all transfers, each followed by `sent` with its number and length; how long those took that one call did.
+fn write_all(
+    near: &mut TcpStream,
+    bytes: usize,
+    mut sent: impl FnMut(usize, usize) -> io::Result<()>,
+) -> io::Result<Vec<f64>> {
+    let (out, mut took) = (vec![7; MEMORY], Vec::with_capacity(TRANSFERS));
+    for number in 1..=TRANSFERS {
+        let out = &out[place(number, bytes)..][..bytes];
+        let begin = Instant::now();
+        let written = near.write(out)?;
+        if written == bytes {
+            took.push(begin.elapsed().as_nanos() as f64);
+        }
+        sent(number, written)?;
+    }
+    Ok(took)
+}
+
+/// The end that is read, and how long those transfers took that one call read.
+struct Reader<'a> {
+    far: &'a mut TcpStream,
+    bytes: usize,
+    into: Vec<u8>,
+    took: Vec<f64>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, number: usize, written: usize) -> io::Result<()> {
+        let took = receive(self.far, &mut self.into[place(number, self.bytes)..][..written])?;
+        self.took.extend(took.filter(|_| written == self.bytes));
+        Ok(())
+    }
+}
+
+/// Fills `into`; how long that took, when one call did it.
+fn receive(far: &mut TcpStream, into: &mut [u8]) -> io::Result<Option<f64>> {
+    let (mut read, mut calls, mut took) = (0, 0, 0.0);
+    while read < into.len() {
+        let begin = Instant::now();
+        match far.read(&mut into[read..]) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(more) => {
+                took += begin.elapsed().as_nanos() as f64;
+                read += more;
+                calls += 1;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((calls == 1).then_some(took))
 }

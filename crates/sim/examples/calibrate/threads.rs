@@ -66,9 +66,7 @@ impl Stage<u32> for Busy {
 
 /// All figures of threads.
 pub(crate) fn measure() -> Result<ThreadCosts, Box<dyn Error>> {
-    let cores = allowed_cores()?;
-    let one = *cores.first().ok_or("this process may run on no core")?;
-    let another = cores.get(1).copied().ok_or("two cores are needed to see what waking an idle one takes")?;
+    let (one, another) = two_cores()?;
     let alone = || Busy { peer: None, begins: true, done: Arc::default() };
     let turn = several(|| rate(vec![alone()], &[one]))?;
     let pair = || {
@@ -192,13 +190,16 @@ fn wake(waker: usize, sleeper: usize, gap: Duration) -> Result<Woken, Box<dyn Er
     })
 }
 
-/// The cores that this process may use.
-fn allowed_cores() -> Result<Vec<usize>, Box<dyn Error>> {
+/// Two of the cores that this process may use.
+pub(crate) fn two_cores() -> Result<(usize, usize), Box<dyn Error>> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
-    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect())
+    let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    let (one, another) = (cores.next(), cores.next());
+    one.zip(another).ok_or_else(|| "two cores are needed to see what waking an idle one takes".into())
 }
 
-fn pin(core: usize) -> Result<(), std::io::Error> {
+/// Holds this thread to a core.
+pub(crate) fn pin(core: usize) -> Result<(), std::io::Error> {
     let mut set = rustix::thread::CpuSet::new();
     set.set(core);
     Ok(rustix::thread::sched_setaffinity(None, &set)?)

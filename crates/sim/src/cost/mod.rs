@@ -39,6 +39,8 @@ use table::Compiled;
 pub(crate) struct Costs {
     /// How much slower than the measured machine the simulated one is.
     pub(crate) scale: f64,
+    /// The other ends of connections are on other cores of the same machine.
+    far: bool,
     figures: Arc<Figures>,
 }
 
@@ -52,12 +54,17 @@ impl Costs {
     /// From a table.
     pub(crate) fn new(table: CostTable) -> Self {
         let stages = Compiled::all(&table);
-        Self { scale: 1.0, figures: Arc::new(Figures { table, stages }) }
+        Self { scale: 1.0, far: false, figures: Arc::new(Figures { table, stages }) }
     }
 
     /// The same, this many times as much as was measured.
     pub(crate) fn scaled(&self, scale: f64) -> Self {
         Self { scale, ..self.clone() }
+    }
+
+    /// The same for processes that share a machine or not: connections on one machine are between its cores when it has several.
+    pub(crate) fn on_one_machine(&self, together: bool, cores: usize) -> Self {
+        Self { far: together && cores > 1, ..self.clone() }
     }
 
     /// How fast the measured machine's devices are.
@@ -259,7 +266,8 @@ impl Counter {
     pub(crate) fn read(&self, bytes: usize) {
         self.counts.read(bytes);
         let (socket, own) = (self.socket(), self.own(self.net));
-        self.charge(socket.read + own.read + (socket.read_byte + own.read_byte) * bytes as f64);
+        let byte = if self.costs.far { socket.far_read_byte } else { socket.read_byte };
+        self.charge(socket.read + own.read + (byte + own.read_byte) * bytes as f64);
     }
 
     pub(crate) fn write(&self) {
@@ -270,7 +278,9 @@ impl Counter {
     /// What a write took of what it was given. How far the turn is with it.
     pub(crate) fn written(&self, bytes: usize) -> Duration {
         self.counts.written(bytes);
-        self.charge((self.socket().write_byte + self.own(self.net).write_byte) * bytes as f64);
+        let socket = self.socket();
+        let byte = if self.costs.far { socket.far_write_byte } else { socket.write_byte };
+        self.charge((byte + self.own(self.net).write_byte) * bytes as f64);
         self.meter.elapsed()
     }
 

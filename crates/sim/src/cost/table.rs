@@ -93,10 +93,14 @@ pub struct SocketCosts {
     pub read: f64,
     /// Each byte read.
     pub read_byte: f64,
+    /// Each byte read that was written on another core.
+    pub far_read_byte: f64,
     /// A write: the way through the stack to the peer's socket is in it.
     pub write: f64,
     /// Each byte written.
     pub write_byte: f64,
+    /// Each byte written that is read on another core.
+    pub far_write_byte: f64,
     /// A connection made or accepted.
     pub open: f64,
 }
