@@ -9,7 +9,6 @@
 //! and collects nothing. The machine should have nothing else to do. It starts and ends its own servers, on ports that were free.
 
 use std::io::{BufRead, BufReader};
-use std::ops::Div;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{fmt, fs};
@@ -81,7 +80,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
             let (real, expected) = (measured.per_second, predicted.per_second);
             println!(
                 "   {case}, round {round}: {real:.0} a second, predicted {expected:.0} ({:.2})",
-                predicted / measured
+                predicted.ratio(measured)
             );
             rounds.measured.push(measured);
             rounds.predicted.push(predicted);
@@ -90,7 +89,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let mut failed = 0;
     for (case, rounds) in cases().zip(&all) {
         let (measured, predicted) = (best(&rounds.measured), best(&rounds.predicted));
-        failed += u32::from(!(0.8..=1.2).contains(&(predicted / measured)));
+        failed += u32::from(!(0.8..=1.2).contains(&predicted.ratio(measured)));
         let line = json!({
             "kind": "prediction",
             "workload": case.workload,
@@ -126,15 +125,12 @@ fn best(rounds: &[Pace]) -> Pace {
     rounds.iter().fold(Pace { per_second: 0.0, server_us: 0.0, client_us: 0.0 }, faster)
 }
 
-impl Div for Pace {
-    type Output = f64;
-
-    fn div(self, other: Self) -> f64 {
-        self.per_second / other.per_second
-    }
-}
-
 impl Pace {
+    /// How many times as fast as another.
+    fn ratio(self, to: Self) -> f64 {
+        self.per_second / to.per_second
+    }
+
     /// From what a program answered, and the CPU time of a transaction in server and client, in µs.
     fn read(of: &Value, [server_us, client_us]: [Option<f64>; 2]) -> Result<Self, String> {
         let rate = of["committed_per_second"].as_f64().filter(|rate| *rate > 0.0);

@@ -12,6 +12,7 @@
 //! head is, there its parts are, unless their block has another generation since (then the value was moved, and this head is void).
 
 use timestone_flash::{Generation, PAGE_BYTES, PageId};
+use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{ClientId, KeyHash, KeyspaceId, Timestamp, Version};
 
 use super::{HEADER_BYTES, put_u32, put_u64, u32_at, u64_at};
@@ -19,6 +20,10 @@ use super::{HEADER_BYTES, put_u32, put_u64, u32_at, u64_at};
 const PART_HEADER: usize = HEADER_BYTES + 32;
 /// Payload bytes of one part.
 pub(crate) const PART_PAYLOAD: usize = PAGE_BYTES - PART_HEADER;
+/// Payload bytes of the largest value with the longest key.
+const MAX_PAYLOAD: usize = MAX_KEY_BYTES + MAX_VALUE_BYTES;
+/// Parts of that value.
+pub(crate) const MAX_PARTS: u32 = MAX_PAYLOAD.div_ceil(PART_PAYLOAD) as u32;
 const HEAD_FIXED: usize = 20;
 const EXTENT_BYTES: usize = 12;
 
@@ -93,7 +98,12 @@ impl<'a> LargeHead<'a> {
         out.extend_from_slice(self.tail);
     }
 
-    /// Reads it; `None` when lengths make no sense.
+    /// Pages that hold its parts.
+    pub(crate) fn parts(&self) -> u32 {
+        self.extents.iter().map(|extent| extent.pages).sum()
+    }
+
+    /// Reads it; `None` when lengths make no sense, or are beyond what any value has.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() < HEAD_FIXED {
             return None;
@@ -110,6 +120,9 @@ impl<'a> LargeHead<'a> {
             })
             .collect();
         let total = u32_at(bytes, 0);
+        if total as usize > MAX_PAYLOAD {
+            return None;
+        }
         let capacity: u64 = extents.iter().map(|extent| u64::from(extent.pages) * PART_PAYLOAD as u64).sum();
         let key_outside = u32_at(bytes, 4);
         let fits = u64::from(total) == capacity + tail.len() as u64

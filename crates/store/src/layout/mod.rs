@@ -6,7 +6,7 @@ mod large;
 mod page;
 mod record;
 
-pub(crate) use large::{Extent, LargeHead, PART_PAYLOAD, PartHeader, part_header, write_part_header};
+pub(crate) use large::{Extent, LargeHead, MAX_PARTS, PART_PAYLOAD, PartHeader, part_header, write_part_header};
 pub(crate) use page::{
     FORMAT, HEADER_BYTES, MAX_COUNT, PageHeader, PageKind, RAW_PAYLOAD, SLOT_BYTES, append, find, init_page, records,
     room, seal, verify,

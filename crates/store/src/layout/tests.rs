@@ -89,6 +89,16 @@ fn a_large_head_reads_back_and_nonsense_does_not() {
     assert_eq!(LargeHead::read(&bytes[..bytes.len() - 1]), None);
     put_u32(&mut bytes, 12, u32::MAX);
     assert_eq!(LargeHead::read(&bytes), None);
+
+    let value = |pages: u32| {
+        let extents = vec![Extent { page: PageId(9), pages, generation: Generation(3) }];
+        let total = pages * PART_PAYLOAD as u32;
+        let mut bytes = Vec::new();
+        LargeHead { total, key_outside: 0, crc: 77, check: 5, extents, tail: b"" }.write(&mut bytes);
+        LargeHead::read(&bytes).map(|head| head.parts())
+    };
+    assert_eq!(value(MAX_PARTS - 1), Some(MAX_PARTS - 1));
+    assert_eq!(value(MAX_PARTS + 1), None, "no value is that large");
 }
 
 /// `docs/formats/store.md` gives offsets and sizes in tables; each number there must be the code's.

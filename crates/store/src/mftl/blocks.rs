@@ -239,7 +239,12 @@ impl Blocks {
 
     /// A large value of so many parts is about.
     pub(crate) fn note_large(&mut self, parts: u32) {
-        self.largest = self.largest.max(parts / self.geometry.pages_per_block + 2);
+        self.largest = self.largest.max(self.blocks_of(parts));
+    }
+
+    /// Blocks that a value of so many parts takes at most.
+    pub(crate) const fn blocks_of(&self, parts: u32) -> u32 {
+        parts / self.geometry.pages_per_block + 2
     }
 
     /// With this many free blocks or fewer, puts may be refused: none is promised without a margin.

@@ -468,7 +468,9 @@ pub(super) fn read(
                     return None;
                 }
                 for done in 0..keys {
-                    let id = KeyId { segment, tag: cursor.u32()?, check: cursor.u32()? };
+                    // No key has the tag of an empty slot.
+                    let tag = cursor.u32().filter(|&tag| tag != 0)?;
+                    let id = KeyId { segment, tag, check: cursor.u32()? };
                     let dead = cursor.u32()?;
                     versions.clear();
                     for _ in 0..cursor.u32()? {

@@ -281,7 +281,7 @@ impl Recovery {
         let (spaces, generations, geometry) = (&mut self.spaces, &self.generations, self.geometry);
         let orphans = &mut self.orphans;
         orphans.clear();
-        let mut kept = Vec::new();
+        let (mut kept, mut twice) = (Vec::new(), false);
         let content = checkpoint::read(bytes, |marks, keyspace, id, versions, dead, left| {
             kept.clear();
             kept.extend(versions.iter().copied().filter(|&(_, place)| {
@@ -289,12 +289,20 @@ impl Recovery {
                 marks.get(block).is_some_and(|mark| generations.get(block) == Some(&mark.generation))
             }));
             let space = spaces.ensure(keyspace);
-            spaces.list[space].index.expect_keys(id.segment, left);
-            spaces.list[space].index.restore(id, &kept, dead);
+            let index = &mut spaces.list[space].index;
+            if index.latest(id).is_some() {
+                twice = true;
+                return;
+            }
+            index.expect_keys(id.segment, left);
+            index.restore(id, &kept, dead);
             if kept.is_empty() && dead > 0 {
                 orphans.push((keyspace, id, dead));
             }
         })?;
+        if twice || content.largest > self.blocks.blocks_of(layout::MAX_PARTS) {
+            return None;
+        }
         for &(id, youngest) in &content.spaces {
             let space = self.spaces.ensure(id);
             self.spaces.list[space].youngest = youngest;
@@ -425,7 +433,9 @@ impl Recovery {
         for extent in head.iter().flat_map(|head| &head.extents) {
             let home = self.geometry.block_of(extent.page);
             self.blocks.found_parts(home, -i64::from(extent.pages));
-            self.blocks.note_large(extent.pages * head.as_ref().map_or(1, |head| head.extents.len() as u32));
+        }
+        if let Some(head) = &head {
+            self.blocks.note_large(head.parts());
         }
         let id = id_of(seed, record, head.as_ref());
         let location = Location::new(page.0, record.kind.is_tombstone(), expires.is_some());
