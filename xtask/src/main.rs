@@ -34,8 +34,9 @@ cargo xtask simulation                 the seeds of every scenario that CI runs,
 cargo xtask soak [--minutes M] [--jobs N] [--seed S] [--dev] [--without-fuzzing]
                                        random seeds of every scenario, and the fuzz targets, for M minutes (60), N at once (1);
                                        what ran and what failed is kept in target/soak
-cargo xtask predictions [--costs FILE] throughput of Retwis and YCSB on this machine, as bench measures it and as the simulator predicts it
-                                       from FILE, or from a calibration in each of three rounds, into docs/verification.md
+cargo xtask predictions [--rounds N] [--costs FILE]
+                                       throughput of Retwis and YCSB on this machine, as bench measures it and as the simulator predicts it
+                                       from FILE, or from a calibration in each of N rounds (3), into docs/verification.md
 cargo xtask scorecard [FILE…]          writes kept figures (target/soak/runs.jsonl, target/scores.jsonl) into docs/verification.md
 cargo xtask scorecard --run [--full] [--fuzz SECONDS]
                                        counts planted bugs, crash points, flipped bits, models and the simulator's speed first; --full

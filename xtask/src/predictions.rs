@@ -28,7 +28,7 @@ const CACHE_MEBIBYTES: u64 = 96;
 const CAPACITY_MEBIBYTES: u64 = 512;
 /// How long `bench` measures.
 const SECONDS: u32 = 4;
-/// How often everything is measured and predicted; the best of either counts, since others on the machine disturb it by turns.
+/// How often everything is measured and predicted when nothing else is said; the best of either counts, since others on the machine disturb it by turns.
 const ROUNDS: usize = 3;
 
 /// One comparison.
@@ -56,11 +56,20 @@ struct Pace {
 
 /// Measures, predicts, and writes both into the page.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
-    let given = match options {
-        [] => None,
-        ["--costs", file] => Some(PathBuf::from(file)),
-        other => return Err(format!("predictions has no option '{}'; see cargo xtask help", other.join(" "))),
-    };
+    let (mut given, mut wanted) = (None, ROUNDS);
+    let mut words = options.iter();
+    while let Some(&word) = words.next() {
+        match (word, words.next()) {
+            ("--costs", Some(file)) => given = Some(PathBuf::from(file)),
+            ("--rounds", Some(number)) => {
+                let rounds = number.parse().ok().filter(|rounds| *rounds > 0);
+                wanted = rounds.ok_or_else(|| format!("--rounds is a number from 1 on, not '{number}'"))?;
+            }
+            _ => {
+                return Err(format!("predictions has no option '{word}', or it lacks its value; see cargo xtask help"));
+            }
+        }
+    }
     let root = workspace_root()?;
     let program = build(&root, "release")?;
     let folder = target_folder(&root)?.join("predictions");
@@ -70,7 +79,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     fs::create_dir_all(&folder).map_err(|error| format!("could not make {}: {error}", folder.display()))?;
     append(&kept, &json!({"kind": "commit", "commit": commit(&root)}))?;
     let mut all: Vec<Rounds> = cases().map(|_| Rounds::default()).collect();
-    for round in 1..=ROUNDS {
+    for round in 1..=wanted {
         let costs = match &given {
             Some(file) => file.clone(),
             None => calibrate(&root, &folder.join(format!("costs-{round}.toml")))?,
