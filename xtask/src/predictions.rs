@@ -1,7 +1,7 @@
 //! `cargo xtask predictions`: throughput as the simulator predicts it, beside what `timestone bench` measures on this machine.
 //!
 //! ```text
-//!   three times:                     calibrate ─► what work costs, this hour
+//!   each round:                      calibrate ─► what work costs, this hour
 //!   each workload × cores × layout:  timestone serve + bench, held to so many cores ─┐
 //!                                    timestone sim, the same cluster, one machine ───┴─► target/predictions.jsonl ─► docs/verification.md
 //! ```
@@ -39,15 +39,8 @@ struct Case {
     layout: &'static str,
 }
 
-/// What was measured of a case and what was predicted, in each round.
-#[derive(Default)]
-struct Rounds {
-    measured: Vec<Pace>,
-    predicted: Vec<Pace>,
-}
-
 /// Throughput, and CPU time of a transaction.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 struct Pace {
     per_second: f64,
     server_us: f64,
@@ -78,26 +71,25 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let _ = fs::remove_file(&kept);
     fs::create_dir_all(&folder).map_err(|error| format!("could not make {}: {error}", folder.display()))?;
     append(&kept, &json!({"kind": "commit", "commit": commit(&root)}))?;
-    let mut all: Vec<Rounds> = cases().map(|_| Rounds::default()).collect();
+    // Measured and predicted, each in the round that was disturbed least.
+    let mut best: Vec<(Pace, Pace)> = cases().map(|_| Default::default()).collect();
     for round in 1..=wanted {
         let costs = match &given {
             Some(file) => file.clone(),
             None => calibrate(&root, &folder.join(format!("costs-{round}.toml")))?,
         };
-        for (case, rounds) in cases().zip(&mut all) {
+        for (case, best) in cases().zip(&mut best) {
             let (measured, predicted) = (case.measure(&program, &folder)?, case.predict(&program, &folder, &costs)?);
             let (real, expected) = (measured.per_second, predicted.per_second);
             println!(
                 "   {case}, round {round}: {real:.0} a second, predicted {expected:.0} ({:.2})",
                 predicted.ratio(measured)
             );
-            rounds.measured.push(measured);
-            rounds.predicted.push(predicted);
+            *best = (best.0.faster(measured), best.1.faster(predicted));
         }
     }
     let mut failed = 0;
-    for (case, rounds) in cases().zip(&all) {
-        let (measured, predicted) = (best(&rounds.measured), best(&rounds.predicted));
+    for (case, &(measured, predicted)) in cases().zip(&best) {
         failed += u32::from(!(0.8..=1.2).contains(&predicted.ratio(measured)));
         let line = json!({
             "kind": "prediction",
@@ -111,7 +103,7 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
         });
         append(&kept, &line)?;
     }
-    println!("{failed} of {} predictions are more than 20 % beside what was measured", all.len());
+    println!("{failed} of {} predictions are more than 20 % beside what was measured", best.len());
     if given.is_none() {
         println!("each round's costs are in {}", folder.display());
     }
@@ -128,13 +120,12 @@ fn calibrate(root: &Path, file: &Path) -> Result<PathBuf, String> {
     if status.success() { Ok(file.to_owned()) } else { Err(format!("the calibration failed: {status}")) }
 }
 
-/// The round that was disturbed least: others on the machine only ever slow it down.
-fn best(rounds: &[Pace]) -> Pace {
-    let faster = |one: Pace, other: &Pace| if other.per_second > one.per_second { *other } else { one };
-    rounds.iter().fold(Pace { per_second: 0.0, server_us: 0.0, client_us: 0.0 }, faster)
-}
-
 impl Pace {
+    /// The faster of two: others on the machine only ever slow a round down.
+    fn faster(self, other: Self) -> Self {
+        if other.per_second > self.per_second { other } else { self }
+    }
+
     /// How many times as fast as another.
     fn ratio(self, to: Self) -> f64 {
         self.per_second / to.per_second
