@@ -28,6 +28,8 @@ pub const FENCE_MARGIN: Duration = Duration::from_millis(10);
 pub const MAX_TERMINATION_BACKOFF: Duration = Duration::from_secs(30);
 /// How long a coordinator waits for votes before it sends its prepares again.
 pub const PREPARE_RESEND: Duration = Duration::from_millis(250);
+/// How long a coordinator waits before it asks a participant again that was busy or recovering; doubles up to [`PREPARE_RESEND`].
+pub const REFUSED_RESEND: Duration = Duration::from_millis(5);
 /// How often a coordinator sends its prepares again before it asks for termination.
 pub const MAX_PREPARE_RESENDS: u32 = 3;
 /// How long a coordinator waits for an answer to a decision or to a request for termination, at first.

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Dead bytes are an estimate, kept without reading anything: a superseded record counts as its block's average one. What was superseded by
-//! versions above the watermark cannot be collected yet; it waits in two buckets until the watermark has passed the
-//! youngest of them.
+//! versions above the watermark cannot be collected yet; it waits in two buckets, each as if what is in it had been superseded at a
+//! steady pace, so that a watermark that has stood still for long finds garbage as soon as it moves.
 //!
 //! Invariants: a block is in `free` if and only if its state is `Free`; a block with readers is not erased.
 
@@ -29,6 +29,32 @@ pub(crate) enum BlockState {
     Erasing,
     /// Damaged pages were met: what could be saved has been moved, the rest is kept for whoever wants to look.
     Quarantined,
+}
+
+/// Bytes that versions between two timestamps have superseded.
+#[derive(Clone, Copy, Default, Debug)]
+struct Bucket {
+    bytes: u32,
+    from: Timestamp,
+    until: Timestamp,
+}
+
+impl Bucket {
+    fn add(&mut self, bytes: u32, by: Timestamp) {
+        self.from = if self.bytes == 0 { by } else { self.from.min(by) };
+        self.until = self.until.max(by);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// How many of them the watermark has passed, if they came at a steady pace.
+    fn below(&self, watermark: Timestamp) -> u64 {
+        let bytes = u64::from(self.bytes);
+        if self.until <= watermark {
+            return bytes;
+        }
+        let (passed, whole) = (watermark.since(self.from).as_nanos(), self.until.since(self.from).as_nanos());
+        (u128::from(bytes) * passed / whole.max(1)) as u64
+    }
 }
 
 /// One erase block.
@@ -54,10 +80,9 @@ pub(crate) struct Block {
     dead: u32,
     /// Recovery only: bytes of parts found less bytes claimed by heads found.
     unclaimed: i64,
-    closing: u32,
-    recent: u32,
-    closing_until: Timestamp,
-    recent_until: Timestamp,
+    /// Superseded above the watermark, earlier and later.
+    closing: Bucket,
+    recent: Bucket,
     /// Records with an expiry, and the latest of them.
     expiring: u32,
     expires_by: Timestamp,
@@ -79,10 +104,8 @@ impl Block {
             weight: 0,
             dead: 0,
             unclaimed: 0,
-            closing: 0,
-            recent: 0,
-            closing_until: Timestamp::ZERO,
-            recent_until: Timestamp::ZERO,
+            closing: Bucket::default(),
+            recent: Bucket::default(),
             expiring: 0,
             expires_by: Timestamp::ZERO,
             sealed_at: 0,
@@ -102,18 +125,12 @@ impl Block {
     /// The live share once the watermark has passed whatever is superseded already. What only expires does not count: that may be
     /// far away.
     fn live_share_later(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
-        let superseded = u64::from(self.dead) + u64::from(self.closing) + u64::from(self.recent);
+        let superseded = u64::from(self.dead) + u64::from(self.closing.bytes) + u64::from(self.recent.bytes);
         self.share_without(superseded.max(self.dead_below(watermark)), pages_per_block)
     }
 
     fn dead_below(&self, watermark: Timestamp) -> u64 {
-        let mut dead = u64::from(self.dead);
-        if self.closing_until <= watermark {
-            dead += u64::from(self.closing);
-            if self.recent_until <= watermark {
-                dead += u64::from(self.recent);
-            }
-        }
+        let mut dead = u64::from(self.dead) + self.closing.below(watermark) + self.recent.below(watermark);
         if self.expiring > 0 && self.expires_by <= watermark {
             dead = dead.max(u64::from(self.expiring) * u64::from(self.average()));
         }
@@ -128,7 +145,8 @@ impl Block {
 
     /// Counts of the block, for a checkpoint.
     pub(crate) fn counts(&self) -> [u32; 4] {
-        [self.written, self.weight, self.records, self.dead.saturating_add(self.closing).saturating_add(self.recent)]
+        let dead = self.dead.saturating_add(self.closing.bytes).saturating_add(self.recent.bytes);
+        [self.written, self.weight, self.records, dead]
     }
 }
 
@@ -332,14 +350,11 @@ impl Blocks {
     /// `bytes` of a block were superseded by a version at `by`.
     pub(crate) fn superseded_bytes(&mut self, block: BlockId, bytes: u32, by: Timestamp, watermark: Timestamp) {
         let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
-        if entry.closing_until <= watermark {
-            entry.dead = entry.dead.saturating_add(entry.closing);
-            entry.closing = entry.recent;
-            entry.closing_until = entry.recent_until;
-            entry.recent = 0;
+        if entry.closing.until <= watermark {
+            entry.dead = entry.dead.saturating_add(entry.closing.bytes);
+            entry.closing = core::mem::take(&mut entry.recent);
         }
-        entry.recent = entry.recent.saturating_add(bytes);
-        entry.recent_until = entry.recent_until.max(by);
+        entry.recent.add(bytes, by);
     }
 
     /// Whether a page lies in a block of large values.
@@ -411,7 +426,7 @@ impl Blocks {
             block.live_share(watermark, pages_per_block) >= limit
                 && block.live_share_later(watermark, pages_per_block) < limit
         });
-        later.map(|block| block.closing_until.max(block.recent_until)).max()
+        later.map(|block| block.closing.until.max(block.recent.until)).max()
     }
 }
 
@@ -434,6 +449,26 @@ mod tests {
         let order: Vec<u32> = (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free").0).collect();
         assert_eq!(order, [1, 2, 0]);
         assert_eq!(blocks.take(StreamId::Hot, 5), None, "five are left alone");
+    }
+
+    #[test]
+    fn garbage_is_seen_as_soon_as_the_watermark_moves_that_stood_still() {
+        let mut blocks = table();
+        let block = blocks.take(StreamId::Hot, 0).expect("free");
+        for _ in 0..10 {
+            blocks.wrote(block, 1000, None);
+        }
+        (blocks.get_mut(block).pages, blocks.get_mut(block).readable) = (4, 4);
+        blocks.seal(block);
+        let page = blocks.geometry.page(block, 0);
+        for at in 0..10 {
+            blocks.superseded(page, Timestamp::from_nanos(100 + 10 * at), Timestamp::from_nanos(50));
+        }
+        let live = |blocks: &Blocks, at| blocks.get(block).live_share(Timestamp::from_nanos(at), 4);
+        assert_eq!([50, 100, 145, 190].map(|at| live(&blocks, at)), [1000, 900, 506, 0]);
+        // More comes, younger than what the watermark has passed.
+        blocks.superseded(page, Timestamp::from_nanos(300), Timestamp::from_nanos(145));
+        assert_eq!(live(&blocks, 145), 506);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use output::{CommitResult, Output};
 use timestone_types::limits::MAX_LATER_ROUNDS;
 use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnId, TxnOutcome};
 
-use crate::limits::{MAX_PREPARE_RESENDS, MAX_RESOLVE_BACKOFF, PREPARE_RESEND, RESOLVE_RESEND};
+use crate::limits::{MAX_PREPARE_RESENDS, MAX_RESOLVE_BACKOFF, PREPARE_RESEND, REFUSED_RESEND, RESOLVE_RESEND};
 use crate::participant::{TxnStatus, Vote};
 use crate::planted::PlantedBugs;
 use crate::{Refusal, ShardList};
@@ -47,6 +47,8 @@ struct Member {
     yes: bool,
     acked: bool,
     knows_nothing: bool,
+    /// It could not take the prepare for now, and has not been sent another since.
+    refused: bool,
 }
 
 /// One committing transaction. Pool them: [`Coordinator::reset`] keeps what was allocated.
@@ -68,6 +70,9 @@ pub struct Coordinator {
     repeated: bool,
     retry_at: Timestamp,
     pause: Duration,
+    /// When those that refused are sent their prepares again, if any did, and the pause before that.
+    refused_until: Timestamp,
+    refused_pause: Duration,
     asked: usize,
     outcome: Option<TxnOutcome>,
     /// What the application is told if the outcome is abort.
@@ -141,6 +146,9 @@ impl Coordinator {
             return None;
         }
         let mut next = self.retry_at;
+        if self.phase == Phase::Preparing && self.members.iter().any(|member| member.refused) {
+            next = next.min(self.refused_until);
+        }
         if !self.told {
             next = next.min(match self.outcome {
                 Some(TxnOutcome::Committed(at)) => at.next().saturating_add(self.error_bound),
@@ -205,14 +213,30 @@ impl Coordinator {
         self.resends = 0;
         self.repeated = false;
         self.retry_at = now.saturating_add(PREPARE_RESEND);
+        self.refused_pause = REFUSED_RESEND;
         self.members.fill(Member::default());
-        self.send_prepares(out);
+        self.send_prepares(|member| !member.voted, out);
     }
 
-    fn send_prepares(&self, out: &mut Vec<Output>) {
+    fn send_prepares(&mut self, to_whom: fn(&Member) -> bool, out: &mut Vec<Output>) {
         let (commit, single) = (self.commit, self.decides_alone());
-        let silent = self.shards.as_slice().iter().zip(&self.members).filter(|(_, member)| !member.voted);
-        out.extend(silent.map(|(&to, _)| Output::Prepare { to, commit, single }));
+        for (&to, member) in self.shards.as_slice().iter().zip(&mut self.members).filter(|(_, member)| to_whom(member)) {
+            member.refused = false;
+            out.push(Output::Prepare { to, commit, single });
+        }
+    }
+
+    /// A participant is there, and cannot take the prepare just now: the others hold their promises for it, so it is asked again soon.
+    fn ask_again(&mut self, now: Timestamp, index: usize) {
+        self.resends = 0;
+        if self.members[index].voted {
+            return;
+        }
+        if !self.members.iter().any(|member| member.refused) {
+            self.refused_until = now.saturating_add(self.refused_pause);
+            self.refused_pause = (self.refused_pause * 2).min(PREPARE_RESEND);
+        }
+        self.members[index].refused = true;
     }
 
     fn vote(
@@ -267,7 +291,7 @@ impl Coordinator {
             Vote::Yes => self.members[index].yes = true,
             Vote::Decided(_) => {}
         }
-        self.members[index].voted = true;
+        (self.members[index].voted, self.members[index].refused) = (true, false);
         if !self.members.iter().all(|one| one.voted) {
             return;
         }
@@ -310,7 +334,7 @@ impl Coordinator {
     fn refused(&mut self, now: Timestamp, from: ShardId, refusal: Refusal, out: &mut Vec<Output>) {
         let Some(index) = self.shards.position(from) else { return };
         match self.phase {
-            Phase::Preparing if refusal.retryable() => self.resends = 0,
+            Phase::Preparing if refusal.retryable() => self.ask_again(now, index),
             Phase::Preparing => {
                 // Whether a copy of the prepare is still on its way is not known, so even this ends in a durable state.
                 if !matches!(refusal, Refusal::Terminating) {
@@ -412,6 +436,10 @@ impl Coordinator {
             }
             self.tell(CommitResult::Unknown, out);
         }
+        if self.phase == Phase::Preparing && now >= self.refused_until {
+            self.repeated |= self.members.iter().any(|member| member.refused);
+            self.send_prepares(|member| member.refused, out);
+        }
         if now < self.retry_at {
             return;
         }
@@ -421,7 +449,7 @@ impl Coordinator {
                 self.resends += 1;
                 self.repeated = true;
                 self.retry_at = now.saturating_add(PREPARE_RESEND);
-                self.send_prepares(out);
+                self.send_prepares(|member| !member.voted, out);
             }
             Phase::Preparing => self.give_up(now, out),
             Phase::Resolving => {
