@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use timestone_client::{ClientStageEvent, Db};
 use timestone_flash::MemoryMedia;
-use timestone_seda::simulated::{Cores, Observer, SimulatedRuntime, Turn, VirtualTime};
+use timestone_seda::simulated::{Claim, Cores, Observer, SimulatedRuntime, Turn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Readiness, StageId};
 use timestone_server::{Caches, Event, ServerConfig, ShardFigures};
 use timestone_wal::device::memory::MemoryDisk;
@@ -135,7 +135,7 @@ pub(crate) struct Process {
     /// It dies within its next turn.
     pub(crate) doomed: Option<Doom>,
     /// When its next turn is planned.
-    pub(crate) scheduled: Option<VirtualTime>,
+    pub(crate) scheduled: Option<Claim>,
     /// Turns, over all lives.
     pub(crate) turns: u64,
 }
@@ -162,7 +162,7 @@ impl Process {
         }
     }
 
-    pub(crate) fn due(&self) -> Option<VirtualTime> {
+    pub(crate) fn due(&self) -> Option<Claim> {
         match &self.life {
             Life::Down => None,
             Life::Joining { runtime, .. } => runtime.due(),

@@ -60,7 +60,11 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         capacity_bytes: scenario.storage.capacity_bytes.unwrap_or(usual.capacity_bytes),
         engine: engine(scenario),
         log: scenario.storage.log.unwrap_or(DeviceKind::Ssd),
-        costs: costs.scaled(cluster.slowness).on_one_machine(cluster.together, cluster.cores),
+        costs: costs.scaled(cluster.slowness).placed(
+            cluster.together,
+            cluster.cores,
+            cluster.layout == StageLayout::Staged,
+        ),
         stopwatch: None,
     };
     let mut faults = scenario.fault_plans();

@@ -5,7 +5,7 @@
 //!     ▲                                                                                 ▼
 //!     └──────── packets that left, completions, next turns ◄──── one process's turn, observed by the trace
 //! ```
-//! Invariants: what happens at one moment happens in the order in which it was planned; nothing reads a real clock; a process of a
+//! Invariants: what happens at one moment happens in the order in which it was planned, turns last; nothing reads a real clock; a process of a
 //! past life gets nothing.
 
 use std::collections::BinaryHeap;
@@ -14,9 +14,8 @@ use std::time::Duration;
 
 use timestone_client::{ClientStages, ConnectOptions, EngineConfig};
 use timestone_clock::{Clock, SkewModel};
-use timestone_seda::limits::SPIN_DEFAULT;
-use timestone_seda::simulated::{Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime};
-use timestone_seda::{AdmissionLimit, Layout, Readiness, Seat};
+use timestone_seda::simulated::{Claim, Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime};
+use timestone_seda::{AdmissionLimit, Layout, Readiness, Seat, Spin};
 use timestone_server::{MasterPlace, ServerConfig, ServerStages, StageLayout, Tuning, joining};
 use timestone_wal::DeviceKind;
 
@@ -81,6 +80,8 @@ enum What {
 #[derive(Debug)]
 struct Planned {
     at: VirtualTime,
+    /// Turns come in the order of their threads' places among those that want a core, after everything else of the moment.
+    since: VirtualTime,
     number: u64,
     what: What,
 }
@@ -102,7 +103,7 @@ impl PartialOrd for Planned {
 impl Ord for Planned {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         // The heap gives the greatest: the earliest is that.
-        (other.at, other.number).cmp(&(self.at, self.number))
+        (other.at, other.since, other.number).cmp(&(self.at, self.since, self.number))
     }
 }
 
@@ -114,8 +115,12 @@ struct Queue {
 
 impl Queue {
     fn plan(&mut self, at: VirtualTime, what: What) {
+        self.plan_since(at, VirtualTime::ZERO, what);
+    }
+
+    fn plan_since(&mut self, at: VirtualTime, since: VirtualTime, what: What) {
         self.next += 1;
-        self.heap.push(Planned { at, number: self.next, what });
+        self.heap.push(Planned { at, since, number: self.next, what });
     }
 }
 
@@ -297,7 +302,7 @@ impl World {
 
     fn turn(&mut self, id: ProcessId, at: VirtualTime) -> Result<(), SimError> {
         let process = &mut self.processes[id.0 as usize];
-        if process.scheduled == Some(at) {
+        if process.scheduled.is_some_and(|claim| claim.due == at) {
             process.scheduled = None;
         }
         if process.paused {
@@ -340,11 +345,11 @@ impl World {
     /// Plans the next turn of a process, if it is not planned early enough.
     fn schedule(&mut self, id: ProcessId) {
         let process = &mut self.processes[id.0 as usize];
-        let Some(due) = process.due().filter(|_| !process.paused) else { return };
-        let due = due.max(self.truth.now());
-        if process.scheduled.is_none_or(|planned| due < planned) {
-            process.scheduled = Some(due);
-            self.queue.plan(due, What::Turn(id));
+        let Some(claim) = process.due().filter(|_| !process.paused) else { return };
+        let claim = Claim { due: claim.due.max(self.truth.now()), ..claim };
+        if process.scheduled.is_none_or(|planned| claim < planned) {
+            process.scheduled = Some(claim);
+            self.queue.plan_since(claim.due, claim.since, What::Turn(id));
         }
     }
 
@@ -659,8 +664,8 @@ impl World {
 }
 
 /// How long the threads of a process with so many look around before they sleep: not at all where its peers want the cores as well.
-fn spin_of(config: &WorldConfig, threads: usize) -> Duration {
-    if config.together && threads < config.cores { SPIN_DEFAULT } else { Duration::ZERO }
+fn spin_of(config: &WorldConfig, threads: usize) -> Spin {
+    if config.together && threads < config.cores { Spin::default() } else { Spin::Off }
 }
 
 /// The kind of the net stages of a process.

@@ -12,8 +12,8 @@ use crate::StageId;
 /// Calls come in the order of the work: a turn begins, and in it stages, each with what it is given. Models that measure instead of knowing
 /// time what lies between [`CostModel::begins`] and [`CostModel::ends`].
 pub trait CostModel<E>: Send {
-    /// A turn of a thread begins: polling, and the loop around the stages.
-    fn turn(&mut self) -> Duration {
+    /// A turn of a thread begins on a core: polling, and the loop around the stages.
+    fn turn(&mut self, _core: usize) -> Duration {
         Duration::ZERO
     }
 
@@ -38,8 +38,8 @@ pub trait CostModel<E>: Send {
         Duration::ZERO
     }
 
-    /// How long a core that has nothing to do takes to get there this time: nobody spends CPU time meanwhile.
-    fn wake_latency(&mut self) -> Duration {
+    /// How long a core that has had nothing to do for so long takes to get there this time: nobody spends CPU time meanwhile.
+    fn wake_latency(&mut self, _idle: Duration) -> Duration {
         Duration::ZERO
     }
 
@@ -137,6 +137,13 @@ impl Cores {
             }
         }
         second
+    }
+
+    /// A core that has nothing to do has been called for somebody who runs on it from `until` on: nobody else is sent there.
+    pub(super) fn reserve(&mut self, core: usize, until: VirtualTime) {
+        if let Some(free_at) = self.free_at.get_mut(core) {
+            *free_at = until.max(*free_at);
+        }
     }
 
     /// Takes a core until `end`.

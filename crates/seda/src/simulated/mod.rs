@@ -25,9 +25,16 @@ mod time;
 use std::time::Duration;
 
 pub use cost::{Cores, CostModel, Meter, NoCost};
-pub use runtime::{Observer, Silent, SimulatedConfig, SimulatedRuntime, Turn};
+pub use runtime::{Claim, Observer, Silent, SimulatedConfig, SimulatedRuntime, Turn};
 pub use time::{LocalTime, VirtualTime};
 
+/// How much CPU time a virtual thread gets before it must take a new place among those that want its core: Linux's base slice on a few cores.
+pub const SLICE: Duration = Duration::from_micros(1_400);
+/// A virtual thread that has slept for no longer, and has used no more than [`LITTLE`] of its slice, keeps its place: so Linux's scheduler, which
+/// leaves those in the queue for a moment that have slept, and lets those wait that have run ahead of others.
+pub const NAP: Duration = Duration::from_micros(200);
+/// See [`NAP`].
+pub const LITTLE: Duration = Duration::from_micros(100);
 /// The least that a turn of a virtual thread takes.
 pub const MIN_TURN: Duration = Duration::from_nanos(200);
 /// The shortest time that a virtual thread sleeps for a deadline: real ones are not more punctual.

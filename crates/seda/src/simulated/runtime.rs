@@ -3,7 +3,9 @@
 //! ```text
 //!   idle ── readiness, event, deadline, wish ──► due ── a core is free ──► turn ── busy until its end ──► due again, or idle
 //! ```
-//! Invariant: a thread that has something to do has a `due`; nothing runs before it. Time stands still within a turn.
+//! Invariant: a thread that has something to do has a `due`; nothing runs before it. Time stands still within a turn. Of those that want one
+//! core, the one whose place is the oldest gets it. It keeps its place while it has more to do, until a [`SLICE`] of CPU time is used up, and over a
+//! [`NAP`] if it has used [`LITTLE`] of it: so threads with little to do come first, and none starves.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,9 +13,10 @@ use std::time::Duration;
 
 use timestone_types::Timestamp;
 
-use super::{Cores, CostModel, LocalTime, MIN_SLEEP, MIN_TURN, Meter, NoCost, VirtualTime};
+use super::{Cores, CostModel, LITTLE, LocalTime, MIN_SLEEP, MIN_TURN, Meter, NAP, NoCost, SLICE, VirtualTime};
 use crate::limits::{MAX_ROUNDS, QUEUE_CAPACITY, RETRY_INTERVAL};
 use crate::metrics::bump;
+use crate::spin::{Spin, Spinner};
 use crate::{
     AdmissionLimit, Context, Driver, Gauge, IoRegistry, Layout, ParcelPool, Readiness, RuntimeSnapshot, SedaError,
     Stage, StageId, StageMetrics, turn,
@@ -29,9 +32,9 @@ pub struct SimulatedConfig<E> {
     pub costs: Box<dyn CostModel<E>>,
     /// What is spent behind the stages' backs.
     pub meter: Meter,
-    /// For how long threads that have nothing to do look around before they sleep. They find what comes at once, and nobody has to wake
-    /// them; that their core is taken meanwhile is not modelled, for they only do so where cores are left over.
-    pub spin: Duration,
+    /// How threads wait that have nothing to do. Those that look around for a moment find what comes at once, and nobody has to wake them; that
+    /// their core is taken meanwhile is not modelled, for they only do so where cores are left over.
+    pub spin: Spin,
 }
 
 impl<E> Default for SimulatedConfig<E> {
@@ -41,7 +44,7 @@ impl<E> Default for SimulatedConfig<E> {
             admission: Vec::new(),
             costs: Box::new(NoCost),
             meter: Meter::default(),
-            spin: Duration::ZERO,
+            spin: Spin::Off,
         }
     }
 }
@@ -64,6 +67,15 @@ pub struct Silent;
 
 impl<E> Observer<E> for Silent {
     fn event(&mut self, _at: VirtualTime, _stage: StageId, _event: &E) {}
+}
+
+/// When a thread wants a core, and its place among those that do: the earlier is first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Claim {
+    /// When it can run next, if a core is free by then.
+    pub due: VirtualTime,
+    /// Since when it has had its place.
+    pub since: VirtualTime,
 }
 
 /// A turn that was run.
@@ -98,8 +110,17 @@ struct Thread<E> {
     arrivals: VecDeque<Arrival<E>>,
     pool: ParcelPool,
     due: Option<VirtualTime>,
+    /// Since when it has had its place among those that want its core.
+    place: VirtualTime,
+    /// The place that it waits in, if it waits.
+    waits_in: Option<VirtualTime>,
+    /// CPU time since it has had its place.
+    used: Duration,
     free_at: VirtualTime,
     rest: Rest,
+    spinner: Spinner,
+    /// Looks around before it sleeps.
+    spins: bool,
     /// When it sleeps, if it does by then.
     sleeps_at: VirtualTime,
     /// Where it ran last, or is going to run.
@@ -117,6 +138,14 @@ enum Rest {
 }
 
 impl<E> Thread<E> {
+    /// When it is due, and its place among those that are due then.
+    fn claim(&self) -> Option<Claim> {
+        let due = self.due?;
+        let keeps = if due == self.free_at { self.used < SLICE } else { self.used < LITTLE };
+        let new = if keeps && due.since(self.free_at) <= NAP { self.place } else { due };
+        Some(Claim { due, since: self.waits_in.unwrap_or(new) })
+    }
+
     /// Whether it blocks, and nobody has called it.
     fn sleeps(&self, now: VirtualTime) -> bool {
         self.rest == Rest::Asleep && self.sleeps_at <= now && self.due.is_none_or(|due| due > now)
@@ -183,7 +212,6 @@ pub struct SimulatedRuntime<E> {
     local: Local<E>,
     costs: Box<dyn CostModel<E>>,
     meter: Meter,
-    spin: Duration,
     batch: VecDeque<E>,
     names: Vec<String>,
     shutting_down: bool,
@@ -211,8 +239,13 @@ impl<E> SimulatedRuntime<E> {
             arrivals: VecDeque::new(),
             pool: ParcelPool::new(),
             due: Some(now),
+            place: now,
+            waits_in: None,
+            used: Duration::ZERO,
             free_at: now,
             rest: Rest::Awake,
+            spinner: Spinner::new(config.spin),
+            spins: false,
             sleeps_at: now,
             core: 0,
             busy: Duration::ZERO,
@@ -236,7 +269,6 @@ impl<E> SimulatedRuntime<E> {
                 .collect(),
             costs: config.costs,
             meter: config.meter,
-            spin: config.spin,
             batch: VecDeque::new(),
             shutting_down: false,
         };
@@ -256,8 +288,8 @@ impl<E> SimulatedRuntime<E> {
 
     /// When some thread has something to do next, cores aside; `None` when nothing happens without an event from outside.
     #[must_use]
-    pub fn due(&self) -> Option<VirtualTime> {
-        self.threads.iter().filter_map(|thread| thread.due).min()
+    pub fn due(&self) -> Option<Claim> {
+        self.threads.iter().filter_map(Thread::claim).min()
     }
 
     /// Tells a stage what became of a socket that it registered.
@@ -336,15 +368,20 @@ impl<E> SimulatedRuntime<E> {
         observer: &mut dyn Observer<E>,
     ) -> Option<Turn> {
         let thread = loop {
-            let by_due = |&thread: &usize| self.threads[thread].due;
-            let due = (0..self.threads.len()).filter(|thread| by_due(thread).is_some_and(|due| due <= now));
-            let first = due.min_by_key(by_due)?;
+            let claim = |&thread: &usize| self.threads[thread].claim().filter(|claim| claim.due <= now);
+            let due = (0..self.threads.len()).filter(|thread| claim(thread).is_some());
+            // All that are due now want a core now.
+            let first = due.min_by_key(|thread| claim(thread).map(|claim| claim.since))?;
             // One that gets no core is due later.
             if self.gets_core(first, now, cores) {
                 break first;
             }
         };
-        self.threads[thread].due = None;
+        let entry = &mut self.threads[thread];
+        if let Some(claim) = entry.claim().filter(|claim| claim.since != entry.place) {
+            (entry.place, entry.used) = (claim.since, Duration::ZERO);
+        }
+        (entry.due, entry.waits_in) = (None, None);
         let mut cost = Duration::ZERO;
         if std::mem::replace(&mut self.threads[thread].rest, Rest::Awake) != Rest::Awake {
             cost = self.costs.switch();
@@ -357,16 +394,25 @@ impl<E> SimulatedRuntime<E> {
         cores.occupy(self.threads[thread].core, now, end);
         self.threads[thread].free_at = end;
         self.threads[thread].busy += cost;
+        self.threads[thread].used += cost;
         self.deliver(end);
         self.rest(thread, end, clock);
         Some(Turn { thread, begin: now, end })
     }
 
     /// Whether a thread that is due can run now; if not, it is due again when that may have changed.
-    fn gets_core(&mut self, thread: usize, now: VirtualTime, cores: &Cores) -> bool {
+    fn gets_core(&mut self, thread: usize, now: VirtualTime, cores: &mut Cores) -> bool {
         let thread = &mut self.threads[thread];
-        if thread.rest == Rest::Asleep && now < thread.sleeps_at {
-            thread.rest = Rest::Awake;
+        if thread.rest == Rest::Asleep {
+            // What came before it slept, even within its last turn, it finds without being woken.
+            let found = now <= thread.sleeps_at;
+            if std::mem::take(&mut thread.spins) {
+                thread.spinner.learn(found);
+                thread.busy += now.min(thread.sleeps_at).since(thread.free_at);
+            }
+            if found {
+                thread.rest = Rest::Awake;
+            }
         }
         let sleeps = thread.rest == Rest::Asleep;
         if sleeps {
@@ -375,10 +421,12 @@ impl<E> SimulatedRuntime<E> {
         let free_at = cores.core_free_at(thread.core);
         if sleeps && free_at < now {
             // The core had nothing to do, and went to sleep itself.
-            let latency = self.costs.wake_latency();
+            let latency = self.costs.wake_latency(now.since(free_at));
             if !latency.is_zero() {
                 thread.rest = Rest::Waking;
-                thread.due = Some(now.after(latency));
+                let due = now.after(latency);
+                thread.due = Some(due);
+                cores.reserve(thread.core, due);
                 return false;
             }
         }
@@ -386,6 +434,7 @@ impl<E> SimulatedRuntime<E> {
             if sleeps {
                 thread.rest = Rest::Waking;
             }
+            thread.waits_in = thread.claim().map(|claim| claim.since);
             thread.due = Some(free_at);
             return false;
         }
@@ -425,7 +474,7 @@ impl<E> SimulatedRuntime<E> {
     ) -> Duration {
         let local_now = clock.at(now);
         self.local.thread = thread;
-        let mut cost = self.costs.turn();
+        let mut cost = self.costs.turn(self.threads[thread].core);
         while let Some(arrival) = self.threads[thread].arrivals.pop_front_if(|arrival| arrival.at <= now) {
             self.local.travelling[arrival.to.index()] -= 1;
             self.local.inboxes[arrival.to.index()].push_back(arrival.event);
@@ -539,7 +588,9 @@ impl<E> SimulatedRuntime<E> {
         };
         let entry = &mut self.threads[thread];
         if due != Some(end) {
-            (entry.rest, entry.sleeps_at) = (Rest::Asleep, end.after(self.spin));
+            let budget = entry.spinner.budget(false);
+            (entry.rest, entry.spins) = (Rest::Asleep, budget.is_some());
+            entry.sleeps_at = end.after(budget.unwrap_or_default());
         }
         entry.due = match (entry.due, due) {
             (Some(one), Some(other)) => Some(one.min(other).max(end)),

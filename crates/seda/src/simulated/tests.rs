@@ -57,7 +57,7 @@ impl CostModel<u32> for Waking {
         Duration::from_micros(2)
     }
 
-    fn wake_latency(&mut self) -> Duration {
+    fn wake_latency(&mut self, _idle: Duration) -> Duration {
         Duration::from_micros(20)
     }
 
@@ -78,7 +78,7 @@ fn countdowns(layout: &Layout, cost: Duration) -> (SimulatedRuntime<u32>, Log) {
 
 fn run_all(runtime: &mut SimulatedRuntime<u32>, cores: &mut Cores, clock: &dyn LocalTime) -> VirtualTime {
     let mut now = at(0);
-    while let Some(due) = runtime.due() {
+    while let Some(Claim { due, .. }) = runtime.due() {
         now = now.max(due);
         runtime.run(now, cores, clock, &mut Silent);
     }
@@ -114,7 +114,7 @@ fn sleepers_are_woken_late_by_idle_cores_and_cost_whoever_wakes_them() {
     runtime.run(micros(0), &mut cores, &honest, &mut Silent);
     runtime.call(micros(1), HERE);
     let mut begins = Vec::new();
-    while let Some(due) = runtime.due() {
+    while let Some(Claim { due, .. }) = runtime.due() {
         begins.extend(runtime.run(due, &mut cores, &honest, &mut Silent).map(|turn| turn.begin));
     }
     // 20 to come, then 2 + 10 + 1 to run and to wake the other, which finds the core awake.
@@ -133,7 +133,7 @@ fn one_core_serves_two_threads_in_turn() {
         runtime.inject(start, HERE, 0);
         runtime.inject(start, THERE, 0);
         let mut last = start;
-        while let Some(due) = runtime.due() {
+        while let Some(Claim { due, .. }) = runtime.due() {
             last = last.max(due);
             if let Some(turn) = runtime.run(last, &mut cores, &honest, &mut Silent) {
                 last = last.max(turn.begin);
@@ -142,6 +142,46 @@ fn one_core_serves_two_threads_in_turn() {
         let over = last.after(Duration::from_micros(10)).since(start).as_nanos() as u64;
         assert_eq!(over, end, "the second turn ends then");
     }
+}
+
+#[test]
+fn nobody_starves_on_a_core_that_others_always_want() {
+    // Two that never rest, and one that wants the core every millisecond.
+    struct Restless;
+    impl Stage<u32> for Restless {
+        fn name(&self) -> &str {
+            "restless"
+        }
+
+        fn handle(&mut self, _ctx: &mut Context<'_, u32>, _events: &mut VecDeque<u32>) {}
+
+        fn turn(&mut self, ctx: &mut Context<'_, u32>) {
+            ctx.want_turn();
+        }
+    }
+    struct Dear;
+    impl CostModel<u32> for Dear {
+        fn turn(&mut self, _core: usize) -> Duration {
+            Duration::from_micros(300)
+        }
+    }
+    let rang = Log::default();
+    let alarm = Alarm { next: Timestamp::ZERO, rang: rang.clone() };
+    let stages: Vec<Box<dyn Stage<u32>>> = vec![Box::new(Restless), Box::new(Restless), Box::new(alarm)];
+    let layout = Layout::new((0..3).map(|stage| vec![StageId::new(stage)]).collect());
+    let config = SimulatedConfig { costs: Box::new(Dear), ..SimulatedConfig::default() };
+    let mut runtime = SimulatedRuntime::start(stages, &layout, config, at(0), &honest).unwrap();
+    let mut cores = Cores::new(1);
+    let mut turns = [0_u32; 3];
+    while let Some(Claim { due, .. }) = runtime.due().filter(|claim| claim.due < at(100_000_000)) {
+        if let Some(turn) = runtime.run(due, &mut cores, &honest, &mut Silent) {
+            turns[turn.thread] += 1;
+        }
+    }
+    // It waits for a slice of either at most, and they for nobody longer than for a slice of the other and a turn.
+    let count = rang.lock().unwrap().len();
+    assert!((20..=50).contains(&count), "it rang {count} times within 100 ms");
+    assert!(turns[0].abs_diff(turns[1]) <= 10 && turns[0] > 100, "{turns:?}");
 }
 
 /// Wants a turn one millisecond after each, and writes down when it got it.
@@ -184,7 +224,7 @@ fn deadlines_are_those_of_the_local_clock_even_when_it_stops() {
         SimulatedRuntime::start(vec![Box::new(stage)], &Layout::single(1), config, at(0), &wrong).unwrap();
     let mut cores = Cores::new(1);
     let mut turns = 0;
-    while let Some(due) = runtime.due().filter(|due| *due < at(40_000_000)) {
+    while let Some(Claim { due, .. }) = runtime.due().filter(|claim| claim.due < at(40_000_000)) {
         runtime.run(due.max(cores.free_at()), &mut cores, &wrong, &mut Silent);
         turns += 1;
     }

@@ -5,9 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use timestone_sim::{Scenario, Seed, StageCosts, StageKind, Stopwatch, measure as run};
+
+use crate::median;
+use crate::threads::{pin, two_cores};
 
 /// Workload, operations of a transaction (as usual when none are named), sessions, log, seconds until it counts, and for how long.
 type Run = (&'static str, Option<u32>, u32, &'static str, f64, f64);
@@ -24,20 +28,24 @@ const RUNS: [Run; 8] = [
     ("ycsb-c", Some(1), 16, "none", 0.5, 0.3),
 ];
 
+/// What is run on one core and on two, to see what stages on several cores take more.
+const APART: [Run; 2] = [("ycsb-a", Some(1), 256, "none", 2.0, 0.4), ("ycsb-c", Some(1), 256, "none", 0.5, 0.3)];
+/// Which kinds of stages that tells of.
+const APART_KINDS: [StageKind; 3] = [StageKind::Net, StageKind::Shard, StageKind::Log];
+/// How often.
+const APART_ROUNDS: usize = 3;
+
 /// The costs of all kinds of stages.
 pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error>> {
     let begin = Instant::now();
     let stopwatch = Stopwatch::new(move || begin.elapsed().as_nanos() as u64);
     let mut before = BTreeMap::new();
     for (number, (kind, ops, sessions, log, warmup, seconds)) in RUNS.into_iter().enumerate() {
-        let (from, text) = (Instant::now(), scenario(kind, ops, sessions, log, warmup, warmup + seconds));
-        let report = run(&Scenario::read("calibrate", &text)?, Seed(number as u64 + 1), &stopwatch)?;
-        if report.pace.committed == 0 {
-            return Err(format!("{kind} in the simulator committed nothing").into());
-        }
+        let from = Instant::now();
+        let committed = run_one((kind, ops, sessions, log, warmup, seconds), "", number, &stopwatch)?;
         let totals = stopwatch.samples().totals();
         let each = |(kind, total): (&StageKind, &f64)| {
-            let one = (total - before.get(kind).unwrap_or(&0.0)) / report.pace.committed as f64;
+            let one = (total - before.get(kind).unwrap_or(&0.0)) / committed;
             format!(" {kind:?} {one:.0} ns")
         };
         let took: String = totals.iter().map(each).collect();
@@ -48,14 +56,64 @@ pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error
     for (kind, (count, left)) in samples.spread() {
         println!("stages   {kind:?}: {count} samples, {:.0} % of their time spread over all", left * 100.0);
     }
-    Ok(samples.costs())
+    let mut costs = samples.costs();
+    for (kind, far) in apart()? {
+        println!("stages   {kind:?}: {:.0} % more on several cores", far * 100.0);
+        costs.entry(kind).or_default().far = far;
+    }
+    Ok(costs)
 }
 
-fn scenario(kind: &str, ops: Option<u32>, sessions: u32, log: &str, warmup: f64, seconds: f64) -> String {
+/// What each kind of stage takes more, as a share, when every turn runs on the real core that stands for its virtual one: the very same runs on
+/// one core and on two, by turns. Of servers: a client has one thread, and what comes to it from elsewhere comes through sockets, whose bytes between
+/// cores have figures of their own.
+fn apart() -> Result<BTreeMap<StageKind, f64>, Box<dyn Error>> {
+    let (one, another) = two_cores()?;
+    let all = rustix::thread::sched_getaffinity(None)?;
+    let begin = Instant::now();
+    let mut shares: BTreeMap<StageKind, Vec<f64>> = BTreeMap::new();
+    for round in 0..APART_ROUNDS {
+        let [near, far] = [[one, one], [one, another]].map(|cores| -> Result<_, Box<dyn Error>> {
+            let here = AtomicUsize::new(usize::MAX);
+            let follow = move |core: usize| {
+                let core = cores[core % 2];
+                // A core that cannot be had leaves things as they are.
+                if here.swap(core, Ordering::Relaxed) != core {
+                    let _ = pin(core);
+                }
+            };
+            let stopwatch = Stopwatch::new(move || begin.elapsed().as_nanos() as u64).following(follow);
+            for one in APART {
+                run_one(one, "cores = 2\nlayout = \"staged\"\n", round, &stopwatch)?;
+            }
+            Ok(stopwatch.samples().totals())
+        });
+        let (near, far) = (near?, far?);
+        for (kind, far) in far.into_iter().filter(|(kind, _)| APART_KINDS.contains(kind)) {
+            let near = near.get(&kind).copied().unwrap_or(far).max(1.0);
+            shares.entry(kind).or_default().push((far / near - 1.0).max(0.0));
+        }
+    }
+    rustix::thread::sched_setaffinity(None, &all)?;
+    Ok(shares.into_iter().map(|(kind, shares)| (kind, median(shares))).collect())
+}
+
+/// One run under a stopwatch; how many transactions committed.
+fn run_one(run_of: Run, cluster: &str, seed: usize, stopwatch: &Stopwatch) -> Result<f64, Box<dyn Error>> {
+    let scenario = Scenario::read("calibrate", &scenario(run_of, cluster))?;
+    let report = run(&scenario, Seed(seed as u64 + 1), stopwatch)?;
+    if report.pace.committed == 0 {
+        return Err(format!("{} in the simulator committed nothing", run_of.0).into());
+    }
+    Ok(report.pace.committed as f64)
+}
+
+fn scenario((kind, ops, sessions, log, warmup, seconds): Run, cluster: &str) -> String {
     let ops = ops.map_or_else(String::new, |ops| format!("ops = {ops}\n"));
+    let seconds = warmup + seconds;
     format!(
         "name = \"calibrate\"\n\
-         [cluster]\nservers = 1\nshards = 4\nclients = 1\nsessions = {sessions}\ntogether = true\nclocks = \"perfect\"\n\
+         [cluster]\nservers = 1\nshards = 4\nclients = 1\nsessions = {sessions}\ntogether = true\nclocks = \"perfect\"\n{cluster}\
          [workload]\nkind = \"{kind}\"\n{ops}keys = 100000\nzipf = 0.75\nclosed = true\n\
          seconds = {seconds}\nwarmup = \"{}ms\"\n\
          [storage]\nas-served = true\nlog = \"{log}\"\ncache-bytes = 100663296\ncapacity-bytes = 536870912\n\

@@ -20,8 +20,6 @@ use crate::{ROUNDS, median};
 const SPAN: Duration = Duration::from_millis(300);
 /// Wake-ups that are timed.
 const WAKES: usize = 5000;
-/// How long a core has been idle when it is called: as between two batches of a loaded server.
-const IDLE: Duration = Duration::from_micros(200);
 
 /// How long a core is watched for interruptions, and what is long enough to be one.
 const BUSY: Duration = Duration::from_secs(2);
@@ -77,13 +75,15 @@ pub(crate) fn measure() -> Result<ThreadCosts, Box<dyn Error>> {
     // Who hands over on one core wakes a sleeper and sleeps; both ends of that are alike.
     let hop = several(|| rate(pair(), &[one, one]))?;
     let half = ((hop - turn) / 2.0).max(0.0);
-    let idle = wake(one, another, IDLE)?;
+    let idle = wake(one, another, ThreadCosts::LONG_IDLE)?;
+    let napping = wake(one, another, ThreadCosts::SHORT_IDLE)?;
     let interruptions = interruptions(another)?;
     Ok(ThreadCosts {
         turn,
         switch: half,
         // The sleeper's own part of it is in `switch`.
         wake_latency: idle.latency.less(half),
+        wake_latency_soon: napping.latency.less(half),
         wake_call: half,
         wake_idle: idle.call,
         interrupted_every: BUSY.as_nanos() as f64 / interruptions.len().max(1) as f64,

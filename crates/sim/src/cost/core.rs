@@ -5,8 +5,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use super::table::{ThreadCosts, Varying};
+use super::table::ThreadCosts;
 use crate::seed::{Dice, Seed};
 
 /// The chances of one process, in one of its lives.
@@ -24,9 +25,9 @@ impl CoreChances {
         Self { dice: Mutex::new(dice), left }
     }
 
-    /// A time that varies, this time.
-    pub(super) fn draw(&self, time: &Varying) -> f64 {
-        time.at(self.dice.lock().unwrap_or_else(PoisonError::into_inner).fraction())
+    /// How long a core that has been idle for so long takes to come, this time.
+    pub(super) fn wake_latency(&self, thread: &ThreadCosts, idle: Duration) -> f64 {
+        thread.latency_at(self.dice.lock().unwrap_or_else(PoisonError::into_inner).fraction(), idle)
     }
 
     /// Work of so many nanoseconds, with the interruptions that fall into it.
@@ -58,6 +59,7 @@ fn gap(dice: &mut Dice, thread: &ThreadCosts) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::table::Varying;
     use super::*;
 
     #[test]
@@ -70,6 +72,15 @@ mod tests {
         assert!((450_000.0..550_000.0).contains(&added), "{added} ns in some 1000 interruptions of 500 ns");
         let calm = ThreadCosts::default();
         assert_eq!(CoreChances::new(Seed(1), &calm).interrupt(&calm, 1e9).to_bits(), 1e9_f64.to_bits());
+    }
+
+    #[test]
+    fn a_core_that_was_idle_for_longer_takes_longer() {
+        let times = |from: u32| Varying::of((from..from + 1000).map(f64::from).collect());
+        let thread =
+            ThreadCosts { wake_latency: times(50_000), wake_latency_soon: times(20_000), ..ThreadCosts::default() };
+        let at = |micros| thread.latency_at(0.5, Duration::from_micros(micros)) - 500.0;
+        assert_eq!([0, 50, 125, 200, 900].map(|micros| at(micros).round()), [20e3, 20e3, 35e3, 50e3, 50e3]);
     }
 
     #[test]

@@ -39,6 +39,8 @@ pub struct Stopwatch {
     /// What looking at the clock twice takes.
     own: u64,
     runs: Arc<AtomicBool>,
+    /// Told the core of every turn before it.
+    follow: Option<Arc<dyn Fn(usize) + Send + Sync>>,
     samples: Arc<Mutex<Samples>>,
 }
 
@@ -60,7 +62,13 @@ impl Stopwatch {
             })
             .collect();
         pairs.sort_unstable();
-        Self { own: pairs[pairs.len() / 2], nanos, runs: Arc::default(), samples: Arc::default() }
+        Self { own: pairs[pairs.len() / 2], nanos, runs: Arc::default(), follow: None, samples: Arc::default() }
+    }
+
+    /// The same, and `follow` is told the virtual core of each turn before it begins: a caller that goes to a real one finds there what was left there.
+    #[must_use]
+    pub fn following(self, follow: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        Self { follow: Some(Arc::new(follow)), ..self }
     }
 
     /// What was measured so far.
@@ -160,6 +168,7 @@ fn costs_of(fits: &Fits) -> StageCosts {
         flash_byte: weights[FLASH_BYTE],
         frame: if count > 0.0 { nanos / count } else { 0.0 },
         frames: known.map(|&kind| (kind.name().to_owned(), weights[frame(kind)])).collect(),
+        far: 0.0,
     }
 }
 
@@ -230,7 +239,10 @@ impl Taking {
     }
 
     /// A turn begins: what the stages did in the one before becomes samples.
-    pub(super) fn turn(&mut self) {
+    pub(super) fn turn(&mut self, core: usize) {
+        if let Some(follow) = &self.watch.follow {
+            follow(core);
+        }
         if self.touched.is_empty() {
             return;
         }

@@ -41,20 +41,23 @@ pub(crate) struct Costs {
     pub(crate) scale: f64,
     /// The other ends of connections are on other cores of the same machine.
     far: bool,
+    /// The stages of servers are on several cores.
+    spread: bool,
     figures: Arc<Figures>,
 }
 
 #[derive(Debug)]
 struct Figures {
     table: CostTable,
-    stages: Vec<Compiled>,
+    /// On one core, and on several.
+    stages: [Vec<Compiled>; 2],
 }
 
 impl Costs {
     /// From a table.
     pub(crate) fn new(table: CostTable) -> Self {
-        let stages = Compiled::all(&table);
-        Self { scale: 1.0, far: false, figures: Arc::new(Figures { table, stages }) }
+        let stages = [false, true].map(|several_cores| Compiled::all(&table, several_cores));
+        Self { scale: 1.0, far: false, spread: false, figures: Arc::new(Figures { table, stages }) }
     }
 
     /// The same, this many times as much as was measured.
@@ -62,9 +65,14 @@ impl Costs {
         Self { scale, ..self.clone() }
     }
 
-    /// The same for processes that share a machine or not: connections on one machine are between its cores when it has several.
-    pub(crate) fn on_one_machine(&self, together: bool, cores: usize) -> Self {
-        Self { far: together && cores > 1, ..self.clone() }
+    /// The same for processes that share a machine or not, where connections are between its cores when it has several, and for stages that have
+    /// a thread each or share one.
+    pub(crate) fn placed(&self, together: bool, cores: usize, staged: bool) -> Self {
+        Self { far: together && cores > 1, spread: staged && cores > 1, ..self.clone() }
+    }
+
+    fn stage(&self, kind: StageKind) -> &Compiled {
+        &self.figures.stages[usize::from(self.spread)][kind as usize]
     }
 
     /// How fast the measured machine's devices are.
@@ -110,9 +118,9 @@ impl Priced {
         self.kinds.get(stage.index()).copied().unwrap_or(StageKind::Other)
     }
 
-    fn begin_turn(&mut self) -> Duration {
+    fn begin_turn(&mut self, core: usize) -> Duration {
         if let Some(taking) = &mut self.taking {
-            taking.turn();
+            taking.turn(core);
         }
         self.counter.spends(self.counter.thread().turn)
     }
@@ -127,7 +135,7 @@ impl Priced {
     /// An event without bytes, or with these.
     fn given(&mut self, stage: StageId, bytes: &[u8]) -> Duration {
         let kind = self.kind(stage);
-        let compiled = &self.counter.costs.figures.stages[kind as usize];
+        let compiled = self.counter.costs.stage(kind);
         let mut nanos = compiled.own.event + compiled.own.byte * bytes.len() as f64;
         if let Some(taking) = &mut self.taking {
             taking.event(stage, bytes.len());
@@ -165,8 +173,8 @@ fn bytes_of_client(event: &ClientStageEvent) -> &[u8] {
 macro_rules! cost_model {
     ($event:ty, $bytes:expr) => {
         impl CostModel<$event> for Priced {
-            fn turn(&mut self) -> Duration {
-                self.begin_turn()
+            fn turn(&mut self, core: usize) -> Duration {
+                self.begin_turn(core)
             }
 
             fn stage(&mut self, stage: StageId) -> Duration {
@@ -193,8 +201,8 @@ macro_rules! cost_model {
                 self.counter.spends(self.counter.thread().switch)
             }
 
-            fn wake_latency(&mut self) -> Duration {
-                self.counter.wake_latency()
+            fn wake_latency(&mut self, idle: Duration) -> Duration {
+                self.counter.wake_latency(idle)
             }
 
             fn wake_call(&self, idle: bool) -> Duration {
@@ -242,7 +250,7 @@ impl Counter {
     }
 
     fn own(&self, kind: StageKind) -> &StageCosts {
-        &self.costs.figures.stages[kind as usize].own
+        &self.costs.stage(kind).own
     }
 
     /// So many nanoseconds on the measured machine are, here and now, so much.
@@ -254,8 +262,8 @@ impl Counter {
         self.meter.charge(self.spends(nanos));
     }
 
-    fn wake_latency(&self) -> Duration {
-        Duration::from_nanos((self.core.draw(&self.thread().wake_latency) * self.costs.scale) as u64)
+    fn wake_latency(&self, idle: Duration) -> Duration {
+        Duration::from_nanos((self.core.wake_latency(self.thread(), idle) * self.costs.scale) as u64)
     }
 
     fn wake_call(&self, idle: bool) -> Duration {

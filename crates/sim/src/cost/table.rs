@@ -4,6 +4,7 @@
 //! file for the machine that it runs on. All figures are nanoseconds of one core: of a call, an event, a frame, or a byte.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use timestone_wire::Kind;
@@ -37,8 +38,11 @@ pub struct ThreadCosts {
     pub turn: f64,
     /// A thread that slept, until it runs.
     pub switch: f64,
-    /// How long an idle core takes to run a thread that is woken; no CPU time.
+    /// How long a core that has been idle for [`Self::LONG_IDLE`] or more takes to run a thread that is woken; no CPU time.
     pub wake_latency: Varying,
+    /// The same for one that has been idle for [`Self::SHORT_IDLE`] or less: the host has not given it to others yet. Between the two, it
+    /// is something between.
+    pub wake_latency_soon: Varying,
     /// What a thread spends to wake another one, which gets a core when one is free.
     pub wake_call: f64,
     /// The same where a core that has nothing to do is called for it: on virtual machines, that goes through the host.
@@ -47,6 +51,21 @@ pub struct ThreadCosts {
     pub interrupted_every: f64,
     /// How long one lasts.
     pub interruption: Varying,
+}
+
+impl ThreadCosts {
+    /// See [`Self::wake_latency_soon`].
+    pub const SHORT_IDLE: Duration = Duration::from_micros(50);
+    /// See [`Self::wake_latency`]. As between two batches of a loaded server.
+    pub const LONG_IDLE: Duration = Duration::from_micros(200);
+
+    /// How long a core takes that has been idle for so long, by a fraction that was drawn.
+    pub(crate) fn latency_at(&self, fraction: f64, idle: Duration) -> f64 {
+        let (soon, late) = (self.wake_latency_soon.at(fraction), self.wake_latency.at(fraction));
+        let beyond = idle.saturating_sub(Self::SHORT_IDLE).as_secs_f64();
+        let part = (beyond / (Self::LONG_IDLE - Self::SHORT_IDLE).as_secs_f64()).min(1.0);
+        soon + (late - soon) * part
+    }
 }
 
 /// A time that varies from one measurement to the next: what it is at [`Varying::FRACTIONS`] of them, in ascending order.
@@ -193,6 +212,29 @@ pub struct StageCosts {
     pub frame: f64,
     /// A frame of each kind that was met often enough to know.
     pub frames: BTreeMap<String, f64>,
+    /// What is added to all of it, as a share of it, where a process has its stages on several cores: what one has in its caches, another has to
+    /// fetch.
+    pub far: f64,
+}
+
+impl StageCosts {
+    /// The same where stages are on several cores.
+    fn on_several_cores(&self) -> Self {
+        let more = |nanos: f64| nanos * (1.0 + self.far);
+        Self {
+            run: more(self.run),
+            event: more(self.event),
+            byte: more(self.byte),
+            read: more(self.read),
+            read_byte: more(self.read_byte),
+            write: more(self.write),
+            write_byte: more(self.write_byte),
+            flash_byte: more(self.flash_byte),
+            frame: more(self.frame),
+            frames: self.frames.iter().map(|(name, nanos)| (name.clone(), more(*nanos))).collect(),
+            far: self.far,
+        }
+    }
 }
 
 impl CostTable {
@@ -256,9 +298,13 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// The costs of all kinds of stages, in the order of [`StageKind`].
-    pub(crate) fn all(table: &CostTable) -> Vec<Self> {
-        StageKind::ALL.iter().map(|kind| Self::of(table.stages.get(kind).cloned().unwrap_or_default())).collect()
+    /// The costs of all kinds of stages, in the order of [`StageKind`], where stages are on one core or on several.
+    pub(crate) fn all(table: &CostTable, several_cores: bool) -> Vec<Self> {
+        let of = |kind| {
+            let own = table.stages.get(kind).cloned().unwrap_or_default();
+            Self::of(if several_cores { own.on_several_cores() } else { own })
+        };
+        StageKind::ALL.iter().map(of).collect()
     }
 
     fn of(own: StageCosts) -> Self {

@@ -220,7 +220,8 @@ impl Coordinator {
 
     fn send_prepares(&mut self, to_whom: fn(&Member) -> bool, out: &mut Vec<Output>) {
         let (commit, single) = (self.commit, self.decides_alone());
-        for (&to, member) in self.shards.as_slice().iter().zip(&mut self.members).filter(|(_, member)| to_whom(member)) {
+        for (&to, member) in self.shards.as_slice().iter().zip(&mut self.members).filter(|(_, member)| to_whom(member))
+        {
             member.refused = false;
             out.push(Output::Prepare { to, commit, single });
         }
