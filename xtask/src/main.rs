@@ -16,6 +16,7 @@ mod lexer;
 mod licences;
 mod manifest;
 mod predictions;
+mod quiet;
 mod scorecard;
 mod soak;
 mod steps;

@@ -6,7 +6,8 @@
 //!                                    timestone sim, the same cluster, one machine ───┴─► target/predictions.jsonl ─► docs/verification.md
 //! ```
 //! Both sides overwrite their devices once before they are measured, so that collection runs: a fresh server touches memory for the first time
-//! and collects nothing. The machine should have nothing else to do. It starts and ends its own servers, on ports that were free.
+//! and collects nothing. The machine should have nothing else to do; where others share it, everything waits for moments in which they rest
+//! ([`crate::quiet`]). It starts and ends its own servers, on ports that were free.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use std::{fmt, fs};
 
 use serde_json::{Value, json};
 
+use crate::quiet::Quiet;
 use crate::scorecard;
 use crate::soak::{append, build, commit, target_folder};
 use crate::steps::{cargo, workspace_root};
@@ -29,7 +31,10 @@ const CAPACITY_MEBIBYTES: u64 = 512;
 /// How long `bench` measures.
 const SECONDS: u32 = 4;
 /// How often everything is measured and predicted when nothing else is said; the best of either counts, since others on the machine disturb it by turns.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 2;
+/// How often a case is measured, and what work costs, until nobody has disturbed it.
+const ATTEMPTS: u32 = 3;
+const CALIBRATIONS: u32 = 2;
 
 /// One comparison.
 struct Case {
@@ -71,15 +76,20 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let _ = fs::remove_file(&kept);
     fs::create_dir_all(&folder).map_err(|error| format!("could not make {}: {error}", folder.display()))?;
     append(&kept, &json!({"kind": "commit", "commit": commit(&root)}))?;
+    let mut quiet = Quiet::new(|| Case::REFERENCE.simulate(&program, &folder, None, 0.6).map(drop))?;
     // Measured and predicted, each in the round that was disturbed least.
     let mut best: Vec<(Pace, Pace)> = cases().map(|_| Default::default()).collect();
     for round in 1..=wanted {
         let costs = match &given {
             Some(file) => file.clone(),
-            None => calibrate(&root, &folder.join(format!("costs-{round}.toml")))?,
+            None => {
+                let file = folder.join(format!("costs-{round}.toml"));
+                quiet.measure(CALIBRATIONS, || calibrate(&root, &file), |_, last| last)?
+            }
         };
         for (case, best) in cases().zip(&mut best) {
-            let (measured, predicted) = (case.measure(&program, &folder)?, case.predict(&program, &folder, &costs)?);
+            let measured = quiet.measure(ATTEMPTS, || case.measure(&program, &folder), Pace::faster)?;
+            let predicted = case.predict(&program, &folder, &costs)?;
             let (real, expected) = (measured.per_second, predicted.per_second);
             println!(
                 "   {case}, round {round}: {real:.0} a second, predicted {expected:.0} ({:.2})",
@@ -104,6 +114,9 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
         append(&kept, &line)?;
     }
     println!("{failed} of {} predictions are more than 20 % beside what was measured", best.len());
+    if quiet.disturbed() > 0 {
+        println!("{} measurements are of moments in which others disturbed the machine", quiet.disturbed());
+    }
     if given.is_none() {
         println!("each round's costs are in {}", folder.display());
     }
@@ -153,6 +166,9 @@ impl fmt::Display for Case {
 }
 
 impl Case {
+    /// What takes the same time whenever nobody disturbs.
+    const REFERENCE: Self = Self { workload: "ycsb-a", warmup: 0, cores: 1, layout: "fused" };
+
     /// What `bench` says, with server and client on the same cores.
     fn measure(&self, program: &Path, folder: &Path) -> Result<Pace, String> {
         let data = folder.join("data");
@@ -170,11 +186,8 @@ impl Case {
 
     /// What the simulator says of the same.
     fn predict(&self, program: &Path, folder: &Path, costs: &Path) -> Result<Pace, String> {
-        let file = folder.join("scenario.toml");
-        fs::write(&file, self.scenario()).map_err(|error| format!("could not write {}: {error}", file.display()))?;
-        let mut simulator = Command::new(program);
-        simulator.args(["-o", "json", "sim", "--scenario"]).arg(&file).arg("--costs").arg(costs);
-        let pace = json_of(simulator)?["pace"].take();
+        let mut answer = self.simulate(program, folder, Some(costs), 2.0)?;
+        let pace = answer["pace"].take();
         let each = 1e6 / pace["committed"].as_f64().unwrap_or(1.0);
         Pace::read(
             &pace,
@@ -182,7 +195,18 @@ impl Case {
         )
     }
 
-    fn scenario(&self) -> String {
+    /// The same cluster in the simulator for so many seconds, with what work costs here or usually.
+    fn simulate(&self, program: &Path, folder: &Path, costs: Option<&Path>, seconds: f64) -> Result<Value, String> {
+        let file = folder.join("scenario.toml");
+        let scenario = self.scenario(seconds);
+        fs::write(&file, scenario).map_err(|error| format!("could not write {}: {error}", file.display()))?;
+        let mut simulator = Command::new(program);
+        simulator.args(["-o", "json", "sim", "--scenario"]).arg(&file);
+        simulator.args(costs.iter().flat_map(|costs| [Path::new("--costs"), costs]));
+        json_of(simulator)
+    }
+
+    fn scenario(&self, seconds: f64) -> String {
         let Self { workload, warmup, cores, layout } = self;
         format!(
             "name = \"prediction\"\n\
@@ -191,7 +215,7 @@ impl Case {
              [workload]\nkind = \"{workload}\"\nclosed = true\nkeys = {KEYS}\nzipf = {ZIPF}\nseconds = {}\nwarmup = \"{warmup}s\"\n\
              [storage]\nas-served = true\nlog = \"none\"\ncache-bytes = {}\ncapacity-bytes = {}\n\
              [network]\nnear = \"1us\"\njitter = 0\n",
-            warmup + 1,
+            f64::from(*warmup) + seconds,
             CACHE_MEBIBYTES << 20,
             CAPACITY_MEBIBYTES << 20
         )
