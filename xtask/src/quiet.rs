@@ -45,8 +45,9 @@ impl<W: FnMut() -> Result<(), String>> Quiet<W> {
         mut one: impl FnMut() -> Result<T, String>,
         better: impl Fn(T, T) -> T,
     ) -> Result<T, String> {
-        let mut so_far = None;
-        for attempt in 1.. {
+        let (mut so_far, mut attempt) = (None, 0);
+        loop {
+            attempt += 1;
             let begin = Instant::now();
             while !self.is_quiet()? && begin.elapsed() < PATIENCE {
                 thread::sleep(PAUSE);
@@ -63,7 +64,6 @@ impl<W: FnMut() -> Result<(), String>> Quiet<W> {
             }
             so_far = Some(best);
         }
-        unreachable!("the loop ends with the last attempt")
     }
 
     /// How many measurements stand although the machine was disturbed in all attempts.

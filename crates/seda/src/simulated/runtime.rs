@@ -368,10 +368,10 @@ impl<E> SimulatedRuntime<E> {
         observer: &mut dyn Observer<E>,
     ) -> Option<Turn> {
         let thread = loop {
-            let claim = |&thread: &usize| self.threads[thread].claim().filter(|claim| claim.due <= now);
-            let due = (0..self.threads.len()).filter(|thread| claim(thread).is_some());
-            // All that are due now want a core now.
-            let first = due.min_by_key(|thread| claim(thread).map(|claim| claim.since))?;
+            let claims = self.threads.iter().enumerate().filter_map(|(number, thread)| Some((thread.claim()?, number)));
+            // All that are due now want a core now: only their places count.
+            let due = claims.filter(|(claim, _)| claim.due <= now).map(|(claim, number)| (claim.since, number));
+            let (_, first) = due.min()?;
             // One that gets no core is due later.
             if self.gets_core(first, now, cores) {
                 break first;

@@ -443,6 +443,19 @@ mod tests {
         blocks
     }
 
+    /// A table with one sealed block of ten records, and its first page.
+    fn one_sealed() -> (Blocks, BlockId, PageId) {
+        let mut blocks = table();
+        let block = blocks.take(StreamId::Hot, 0).expect("free");
+        for _ in 0..10 {
+            blocks.wrote(block, 1000, None);
+        }
+        (blocks.get_mut(block).pages, blocks.get_mut(block).readable) = (4, 4);
+        blocks.seal(block);
+        let page = blocks.geometry.page(block, 0);
+        (blocks, block, page)
+    }
+
     #[test]
     fn the_least_worn_block_is_taken_first() {
         let mut blocks = table();
@@ -453,14 +466,7 @@ mod tests {
 
     #[test]
     fn garbage_is_seen_as_soon_as_the_watermark_moves_that_stood_still() {
-        let mut blocks = table();
-        let block = blocks.take(StreamId::Hot, 0).expect("free");
-        for _ in 0..10 {
-            blocks.wrote(block, 1000, None);
-        }
-        (blocks.get_mut(block).pages, blocks.get_mut(block).readable) = (4, 4);
-        blocks.seal(block);
-        let page = blocks.geometry.page(block, 0);
+        let (mut blocks, block, page) = one_sealed();
         for at in 0..10 {
             blocks.superseded(page, Timestamp::from_nanos(100 + 10 * at), Timestamp::from_nanos(50));
         }
@@ -473,15 +479,7 @@ mod tests {
 
     #[test]
     fn what_is_superseded_above_the_watermark_counts_later() {
-        let mut blocks = table();
-        let block = blocks.take(StreamId::Hot, 0).expect("free");
-        for _ in 0..10 {
-            blocks.wrote(block, 1000, None);
-        }
-        blocks.get_mut(block).pages = 4;
-        blocks.get_mut(block).readable = 4;
-        blocks.seal(block);
-        let page = blocks.geometry.page(block, 0);
+        let (mut blocks, block, page) = one_sealed();
         for _ in 0..9 {
             blocks.superseded(page, Timestamp::from_nanos(50), Timestamp::from_nanos(10));
         }
