@@ -22,8 +22,6 @@ pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 pub const REPLY_PARCEL_BYTES: usize = 256 * 1024;
 /// Bytes of records after which an open log batch leaves before the end of the turn.
 pub const LOG_BATCH_BYTES: usize = 1024 * 1024;
-/// How often a shard tells the log what it still needs.
-pub const RELEASE_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a shard tries again to apply what its store had no room for, when nothing else makes it.
 pub const APPLY_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a refused request should wait before it is sent again.

@@ -57,11 +57,13 @@ pub enum Bug {
     HoardedClients,
     /// A shard never tells its log what it no longer needs.
     HoardedLog,
+    /// Recovery believes promises whose decisions are gone from the log.
+    RevivedPromise,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::NoStep3,
         Self::ForgottenReadBound,
         Self::EarlyAcknowledgement,
@@ -86,11 +88,13 @@ impl Bug {
         Self::HoardedOutcomes,
         Self::HoardedClients,
         Self::HoardedLog,
+        Self::RevivedPromise,
     ];
 }
 
 std::thread_local! {
     static HOARDS_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static REVIVES_PROMISES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
 }
 
@@ -119,10 +123,16 @@ pub(crate) fn hoards_log() -> bool {
     HOARDS_LOG.get()
 }
 
+/// Whether a recovery believes every promise that it finds.
+pub(crate) fn revives_promises() -> bool {
+    REVIVES_PROMISES.get()
+}
+
 /// Plants a bug on this thread, instead of the one that is planted there; `None` ends that.
 pub fn plant(bug: Option<Bug>) {
     let is = |one| bug == Some(one);
     HOARDS_LOG.set(is(Bug::HoardedLog));
+    REVIVES_PROMISES.set(is(Bug::RevivedPromise));
     timestone_txn::plant(bug.map(|_| timestone_txn::PlantedBugs {
         skip_step_3: is(Bug::NoStep3),
         forget_read_bound: is(Bug::ForgottenReadBound),

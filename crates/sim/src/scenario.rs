@@ -98,6 +98,9 @@ pub struct ClusterPart {
     pub shards: u16,
     /// Reactor threads of each.
     pub threads: usize,
+    /// Whether a server draws at every start how many of those threads it has, at least one. Each has a log of its own, so that a
+    /// shard's records spread over several.
+    pub vary_threads: bool,
     /// Which stages run on which thread: `fused` or `staged`.
     #[serde(deserialize_with = "layout")]
     pub layout: StageLayout,
@@ -126,6 +129,7 @@ impl Default for ClusterPart {
             servers: 3,
             shards: 2,
             threads: 1,
+            vary_threads: false,
             layout: StageLayout::Fused,
             cores: 2,
             together: false,
@@ -268,6 +272,8 @@ pub struct StoragePart {
     pub log_block_bytes: Option<usize>,
     /// What a log write with its sync takes.
     pub log_write: Option<Span>,
+    /// What making, renaming or removing a log file takes.
+    pub log_change: Option<Span>,
     /// What reading a page takes.
     pub read: Option<Span>,
     /// How long a prepared transaction waits before its participants end it themselves.

@@ -45,6 +45,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         servers: cluster.servers,
         shards_per_server: cluster.shards,
         threads: cluster.threads,
+        vary_threads: cluster.vary_threads,
         layout: cluster.layout,
         cores: cluster.cores,
         together: cluster.together,
@@ -72,6 +73,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         draw_cluster(&mut world, &mut dice);
         let staged = seed.derive("layout", 0).dice().chance(0.3);
         world.layout = if staged { StageLayout::Staged } else { StageLayout::Fused };
+        world.vary_threads |= seed.derive("vary-threads", 0).dice().chance(0.5);
         draw_storage(&mut world, scenario, &mut dice);
         draw_faults(&mut faults, &mut dice, scenario);
     }
@@ -131,7 +133,7 @@ fn pace(scenario: &Scenario, costs: &Costs) -> DevicePace {
         disk: DiskPace {
             write: part.log_write.map_or(micros(150), |span| span.0),
             write_per_kib: Duration::from_nanos(400),
-            change: micros(2_000),
+            change: part.log_change.map_or(micros(2_000), |span| span.0),
             spread: micros(100),
             seed: 0,
         },

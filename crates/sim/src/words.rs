@@ -107,6 +107,7 @@ pub(crate) fn records(bytes: &[u8]) -> String {
             Ok(LogRecord::ReadBound { bound, watermark }) => {
                 format!("read bound {} watermark {}", moment(bound), moment(watermark))
             }
+            Ok(LogRecord::KeepFrom { batch }) => format!("keep from batch {batch}"),
             Ok(other) => format!("{other:?}"),
             Err(error) => error.to_string(),
         };

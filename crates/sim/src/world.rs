@@ -44,6 +44,8 @@ pub(crate) struct WorldConfig {
     pub(crate) servers: u32,
     pub(crate) shards_per_server: u16,
     pub(crate) threads: usize,
+    /// Whether a server draws at every start how many of them it has.
+    pub(crate) vary_threads: bool,
     pub(crate) layout: StageLayout,
     pub(crate) cores: usize,
     /// Whether all processes are on one machine.
@@ -470,7 +472,12 @@ impl World {
     fn serve(&mut self, id: ProcessId) -> Result<(), SimError> {
         let now = self.truth.now();
         let process = &mut self.processes[id.0 as usize];
-        let Role::Server(server) = &process.role else { return Ok(()) };
+        let lives = process.lives;
+        let Role::Server(server) = &mut process.role else { return Ok(()) };
+        if self.config.vary_threads {
+            let mut dice = self.seed.derive("threads", u64::from(id.0) << 32 | lives).dice();
+            server.config.threads = Some(dice.between(1, self.config.threads as u64) as usize);
+        }
         server.premises.set_now(now);
         let built = match ServerStages::build(&server.config, Arc::new(server.premises.clone())) {
             Ok(built) => built,

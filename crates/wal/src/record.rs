@@ -10,7 +10,7 @@
 use timestone_types::{ClientId, KeyspaceId, Sequence};
 use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome, Version};
 
-use crate::WalError;
+use crate::{BatchNumber, WalError};
 
 /// Bytes of the length in front of every record of a batch.
 pub const PREFIX_BYTES: usize = 4;
@@ -23,6 +23,7 @@ const DECISION: u8 = 2;
 const READ_BOUND: u8 = 3;
 const OUTCOME: u8 = 4;
 const FENCE: u8 = 5;
+const KEEP_FROM: u8 = 6;
 
 /// Who decided a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,6 +156,12 @@ pub enum LogRecord<'a> {
         /// Versions below it are absent.
         version: Version,
     },
+    /// Nothing that this shard wrote in batches below `batch` is needed any more: what they promised was decided and applied. Files go
+    /// one by one, and each log for itself, so a promise can outlast its decision; a recovery forgets it then.
+    KeepFrom {
+        /// The first batch that is needed.
+        batch: BatchNumber,
+    },
     /// A record of a kind that its writer knows; `kind` is at least [`FIRST_OTHER_KIND`].
     Other {
         /// The writer's number for it.
@@ -215,6 +222,10 @@ impl<'a> LogRecord<'a> {
                 put_time(out, version.timestamp);
                 out.extend_from_slice(&version.client.get().to_le_bytes());
             }
+            Self::KeepFrom { batch } => {
+                out.push(KEEP_FROM);
+                out.extend_from_slice(&batch.get().to_le_bytes());
+            }
             Self::Other { kind, bytes } => {
                 assert!(kind >= FIRST_OTHER_KIND, "kinds below {FIRST_OTHER_KIND} belong to the log's own records");
                 out.push(kind);
@@ -262,6 +273,7 @@ impl<'a> LogRecord<'a> {
                 let client = ClientId::new(u32::from_le_bytes(reader.array()?));
                 Self::Fence { keyspace, version: Version::new(timestamp, client) }
             }
+            KEEP_FROM => Self::KeepFrom { batch: BatchNumber::new(u64::from_le_bytes(reader.array()?)) },
             kind if kind >= FIRST_OTHER_KIND => Self::Other { kind, bytes: reader.all() },
             _ => return Err(WalError::Record { detail: "its kind is unknown" }),
         };
@@ -372,6 +384,7 @@ mod tests {
             LogRecord::Outcome { txn, outcome: TxnOutcome::Committed(at) },
             LogRecord::Outcome { txn, outcome: TxnOutcome::Aborted },
             LogRecord::Fence { keyspace: KeyspaceId::new(3), version: Version::new(at, ClientId::new(9)) },
+            LogRecord::KeepFrom { batch: BatchNumber::new(0x2122_2324_2526_2728) },
             LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: body },
         ]
     }
@@ -407,7 +420,7 @@ mod tests {
     #[test]
     fn the_layout_is_the_documented_one() {
         let rows = documented();
-        assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 64]);
+        assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 64]);
         for record in samples(&[], b"") {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);

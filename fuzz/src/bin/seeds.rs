@@ -176,6 +176,7 @@ fn records() -> Vec<u8> {
     LogRecord::ReadBound { bound: AT, watermark: AT }.encode(&mut out);
     LogRecord::Outcome { txn: TXN, outcome: TxnOutcome::Aborted }.encode(&mut out);
     LogRecord::Fence { keyspace: KeyspaceId::DEFAULT, version }.encode(&mut out);
+    LogRecord::KeepFrom { batch: BatchNumber::new(7) }.encode(&mut out);
     LogRecord::Other { kind: 64, bytes: b"other" }.encode(&mut out);
     out
 }

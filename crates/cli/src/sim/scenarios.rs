@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 9] = [
+const KNOWN: [(&str, &str); 10] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
     ("cycle", include_str!("../../../../scenarios/cycle.toml")),
@@ -21,6 +21,7 @@ const KNOWN: [(&str, &str); 9] = [
     ("register", include_str!("../../../../scenarios/register.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),
     ("swarm", include_str!("../../../../scenarios/swarm.toml")),
+    ("threads", include_str!("../../../../scenarios/threads.toml")),
 ];
 
 /// The scenario of this name, or in this file.

@@ -7,8 +7,10 @@
 //!      · undecided or unapplied prepares (their batch)        · applied puts that the store does not call stable yet
 //!      · batches younger than the watermark (kept outcomes), unless they were carried forward
 //!      · all that were not carried forward, while commits below the watermark are being told to other participants
+//!   announce ─► KeepFrom record ── durable ──► the logs may go that far
 //! ```
-//! Invariants: batch numbers rise by one; a ticket is in exactly one batch; `keep_from` never falls.
+//! Invariants: batch numbers rise by one; a ticket is in exactly one batch; `keep_from` never falls, and is durable before any file
+//! goes for it: of several logs one may keep a promise longer than another keeps its decision.
 //! Source: DTranx §3.4 (reclaiming by state transition).
 
 use std::collections::VecDeque;
@@ -46,7 +48,9 @@ pub(crate) struct Journal {
     // As `birthdays`, for batches that the log may still hand out at a recovery.
     retained: VecDeque<Birthday>,
     carried_below: BatchNumber,
-    released: BatchNumber,
+    announced: BatchNumber,
+    // (batch that says so, first batch that is still needed), not durable yet.
+    announcing: Option<(BatchNumber, BatchNumber)>,
 }
 
 impl Journal {
@@ -62,7 +66,8 @@ impl Journal {
             birthdays: VecDeque::new(),
             retained: VecDeque::new(),
             carried_below: BatchNumber::ZERO,
-            released: BatchNumber::ZERO,
+            announced: BatchNumber::ZERO,
+            announcing: None,
         }
     }
 
@@ -167,14 +172,15 @@ impl Journal {
         self.carried_below = self.carried_below.max(below);
     }
 
-    /// The first batch that is still needed, when that is news. `spreading`: outcomes below the watermark are needed as well.
-    pub(crate) fn release(
+    /// Writes down the first batch that is still needed, when that is news and the last such record is durable. `spreading`: outcomes
+    /// below the watermark are needed as well.
+    pub(crate) fn announce(
         &mut self,
         watermark: Timestamp,
         stable: BatchNumber,
         oldest_payload: Option<BatchNumber>,
         spreading: bool,
-    ) -> Option<BatchNumber> {
+    ) {
         while self.unstable.front().is_some_and(|&(batch, _)| batch <= stable) {
             self.unstable.pop_front();
         }
@@ -190,10 +196,16 @@ impl Journal {
         let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
         let keep_from = [Some(young), puts, oldest_payload].into_iter().flatten().min().unwrap_or(young);
         let keep_from = keep_from.min(self.durable.next());
-        (keep_from > self.released).then(|| {
-            self.released = keep_from;
-            keep_from
-        })
+        if self.announcing.is_none() && keep_from > self.announced {
+            self.announced = keep_from;
+            self.announcing = Some((self.open_batch, keep_from));
+            self.note(&LogRecord::KeepFrom { batch: keep_from });
+        }
+    }
+
+    /// The first batch that is still needed, once it is durable that those before it are not.
+    pub(crate) fn release(&mut self) -> Option<BatchNumber> {
+        self.announcing.take_if(|(batch, _)| *batch <= self.durable).map(|(_, keep_from)| keep_from)
     }
 }
 
@@ -229,6 +241,46 @@ mod tests {
         assert!(journal.is_idle() && journal.close(at(3), Timestamp::ZERO, Vec::new).is_none());
     }
 
+    /// What the logs are told when what is needed now has become durable.
+    fn next_release(
+        journal: &mut Journal,
+        watermark: Timestamp,
+        stable: BatchNumber,
+        payload: Option<BatchNumber>,
+        spreading: bool,
+    ) -> Option<BatchNumber> {
+        journal.announce(watermark, stable, payload, spreading);
+        if let Some((batch, bytes)) = journal.close(watermark, watermark, Vec::new) {
+            let [Ok(record)] = timestone_wal::BatchRecords::new(&bytes).collect::<Vec<_>>()[..] else {
+                panic!("one record")
+            };
+            let LogRecord::KeepFrom { batch: keep_from } = LogRecord::decode(record).unwrap() else { panic!() };
+            assert_eq!(journal.release(), None, "a crash now would find no word of it");
+            journal.durable(batch);
+            let released = journal.release();
+            assert_eq!(released, Some(keep_from));
+            return released;
+        }
+        journal.release()
+    }
+
+    #[test]
+    fn while_one_word_of_what_is_needed_is_on_its_way_there_is_no_other() {
+        let mut journal = Journal::new(BatchNumber::new(1));
+        journal.announce(at(0), BatchNumber::ZERO, None, false);
+        let (first, _) = journal.close(at(1), at(0), Vec::new).unwrap();
+        journal.note(&record());
+        let (second, _) = journal.close(at(60_000), at(0), Vec::new).unwrap();
+        journal.announce(at(120_000), BatchNumber::new(9), None, false);
+        assert!(journal.open_bytes() == 0 && journal.release().is_none());
+        journal.durable(second);
+        assert_eq!((first, journal.release()), (BatchNumber::new(1), Some(first)));
+        journal.announce(at(120_000), BatchNumber::new(9), None, false);
+        let (third, _) = journal.close(at(60_001), at(0), Vec::new).unwrap();
+        journal.durable(third);
+        assert_eq!(journal.release(), Some(second));
+    }
+
     #[test]
     fn a_batch_is_kept_for_payloads_unstable_puts_and_young_outcomes() {
         let mut journal = Journal::new(BatchNumber::new(1));
@@ -241,13 +293,14 @@ mod tests {
             journal.durable(BatchNumber::new(batch));
         }
         let number = BatchNumber::new;
+        let mut needed = |watermark, stable, payload| next_release(&mut journal, watermark, stable, payload, false);
         // The watermark keeps everything young; then the unstable put of batch 2; then an undecided prepare; then nothing.
-        assert_eq!(journal.release(at(1), BatchNumber::ZERO, None, false), Some(number(1)));
-        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None, false), Some(number(2)));
-        assert_eq!(journal.release(at(60_000), number(2), None, false), None);
-        assert_eq!(journal.release(at(60_000), number(3), Some(number(3)), false), Some(number(3)));
-        assert_eq!(journal.release(at(60_000), number(3), Some(number(3)), false), None);
-        assert_eq!(journal.release(at(60_000), number(3), None, false), Some(number(4)));
+        assert_eq!(needed(at(1), BatchNumber::ZERO, None), Some(number(1)));
+        assert_eq!(needed(at(60_000), BatchNumber::ZERO, None), Some(number(2)));
+        assert_eq!(needed(at(60_000), number(2), None), None);
+        assert_eq!(needed(at(60_000), number(3), Some(number(3))), Some(number(3)));
+        assert_eq!(needed(at(60_000), number(3), Some(number(3))), None);
+        assert_eq!(needed(at(60_000), number(3), None), Some(number(4)));
     }
 
     #[test]
@@ -258,10 +311,11 @@ mod tests {
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
             journal.durable(BatchNumber::new(batch));
         }
-        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None, true), None);
+        assert_eq!(next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, true), None);
         journal.carried(BatchNumber::new(3));
-        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None, true), Some(BatchNumber::new(3)));
-        assert_eq!(journal.release(at(60_000), BatchNumber::ZERO, None, false), Some(BatchNumber::new(4)));
+        let mut needed = |spreading| next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, spreading);
+        assert_eq!(needed(true), Some(BatchNumber::new(3)));
+        assert_eq!(needed(false), Some(BatchNumber::new(4)));
     }
 
     #[test]
@@ -273,7 +327,7 @@ mod tests {
             journal.durable(BatchNumber::new(batch));
         }
         journal.carried(BatchNumber::new(3));
-        assert_eq!(journal.release(at(0), BatchNumber::ZERO, None, false), Some(BatchNumber::new(3)));
+        assert_eq!(next_release(&mut journal, at(0), BatchNumber::ZERO, None, false), Some(BatchNumber::new(3)));
     }
 
     #[test]

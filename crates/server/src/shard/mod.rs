@@ -37,7 +37,7 @@ use timestone_wire::{Frame, Frames};
 
 use crate::event::{Event, LogAppend};
 use crate::gauges::ShardGauges;
-use crate::limits::{LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL, RELEASE_INTERVAL};
+use crate::limits::{LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL};
 use ahead::LookAhead;
 use journal::Journal;
 use payload::Payloads;
@@ -102,7 +102,6 @@ pub(crate) struct ShardStage {
     durable_at_once: Option<Ticket>,
     // When to try again what the store had no room for.
     apply_again_at: Timestamp,
-    next_release: Timestamp,
     next_publish: Timestamp,
     // What was last wished for the size of the cache.
     cache_wish: u64,
@@ -199,33 +198,18 @@ impl ShardStage {
         if let Some(through) = self.journal.durable(batch) {
             self.step(ctx, Input::Durable { through }, None);
         }
+        if let Some(keep_from) = self.journal.release() {
+            for index in 0..self.retained.len() {
+                let (stage, _) = self.retained[index];
+                self.send(ctx, stage, Event::LogRelease { shard: self.shard, keep_from });
+            }
+        }
     }
 
     /// The log has failed: what waits for it stays unanswered, since it may be durable or not.
     fn lose_log(&mut self, ctx: &mut Context<'_, Event>) {
         self.log_failed = true;
         self.step(ctx, Input::LogLost, None);
-    }
-
-    /// Tells the log which batches may go, now and then.
-    fn release(&mut self, ctx: &mut Context<'_, Event>) {
-        if self.log == LogPlace::Nowhere || ctx.now() < self.next_release {
-            return;
-        }
-        self.next_release = ctx.now().saturating_add(RELEASE_INTERVAL);
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::hoards_log() {
-            return;
-        }
-        let stable = BatchNumber::new(self.store.stable_batch());
-        let oldest = self.payloads.oldest_batch();
-        let spreading = self.participant.is_spreading();
-        if let Some(keep_from) = self.journal.release(self.participant.watermark(), stable, oldest, spreading) {
-            for index in 0..self.retained.len() {
-                let (stage, _) = self.retained[index];
-                self.send(ctx, stage, Event::LogRelease { shard: self.shard, keep_from });
-            }
-        }
     }
 
     /// A log cannot go behind `from` any more. What no log can hand out again is settled.
@@ -315,7 +299,6 @@ impl Stage<Event> for ShardStage {
             self.step(ctx, Input::Tick, None);
         }
         self.close_batch(ctx);
-        self.release(ctx);
         if ctx.is_shutting_down() && self.is_quiet() && !self.store_draining {
             self.store_draining = true;
             self.store.shutdown();
@@ -330,9 +313,8 @@ impl Stage<Event> for ShardStage {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let release = matches!(self.log, LogPlace::Stage(_)).then_some(self.next_release);
         let apply = (!self.unapplied.is_empty()).then_some(self.apply_again_at);
-        let deadlines = [self.participant.next_deadline(), self.store.next_deadline(), release, apply];
+        let deadlines = [self.participant.next_deadline(), self.store.next_deadline(), apply];
         deadlines.into_iter().flatten().min()
     }
 

@@ -210,12 +210,24 @@ impl ShardStage {
             }
             LogIntent::ReadBound { bound, watermark } if recorded => {
                 self.journal.record(ticket, &LogRecord::ReadBound { bound, watermark });
+                self.announce();
             }
             LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => {}
         }
         if !recorded {
             self.durable_at_once = Some(ticket);
         }
+    }
+
+    /// Writes down, now and then, how much of the log is not needed any more.
+    fn announce(&mut self) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::hoards_log() {
+            return;
+        }
+        let stable = BatchNumber::new(self.store.stable_batch());
+        let oldest = self.payloads.oldest_batch();
+        self.journal.announce(self.participant.watermark(), stable, oldest, self.participant.is_spreading());
     }
 
     /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to where it stays until it is applied.

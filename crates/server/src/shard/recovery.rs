@@ -39,7 +39,7 @@ pub(crate) struct Replay {
     shard: ShardId,
     store: Box<dyn Store + Send>,
     payloads: Payloads,
-    promised: HashMap<TxnId, Timestamp, RandomState>,
+    promised: HashMap<TxnId, Promised, RandomState>,
     decided: HashMap<TxnId, TxnOutcome, RandomState>,
     // Commits over several shards. One of the others may still wait for the decision, and its client is gone.
     shared: HashMap<TxnId, Shared, RandomState>,
@@ -47,9 +47,18 @@ pub(crate) struct Replay {
     watermark: Timestamp,
     lowest: Option<BatchNumber>,
     highest: BatchNumber,
+    keep_from: BatchNumber,
     applied: u64,
     waits_in_vain: u32,
     events: Vec<StoreEvent>,
+}
+
+/// A promise as the log has it.
+struct Promised {
+    /// The highest timestamp that was promised.
+    commit: Timestamp,
+    /// The last batch that says so.
+    batch: BatchNumber,
 }
 
 /// What is needed to tell the other participants of a commit.
@@ -88,6 +97,7 @@ impl Replay {
             watermark,
             lowest: None,
             highest: BatchNumber::ZERO,
+            keep_from: BatchNumber::ZERO,
             applied: 0,
             waits_in_vain: 0,
             events: Vec::new(),
@@ -129,8 +139,9 @@ impl Replay {
                         let participants: Vec<ShardId> = participants.iter().collect();
                         let payload = self.payloads.keep(txn, begin, single, &participants, body);
                         payload.batch = Some(payload.batch.map_or(batch, |earlier| earlier.min(batch)));
-                        let promised = self.promised.entry(txn).or_insert(commit);
-                        *promised = (*promised).max(commit);
+                        let promised = self.promised.entry(txn).or_insert(Promised { commit, batch });
+                        promised.commit = promised.commit.max(commit);
+                        promised.batch = promised.batch.max(batch);
                     }
                 }
             }
@@ -151,6 +162,7 @@ impl Replay {
                     return Err(ServerError::NoRoomToRecover { shard: self.shard });
                 }
             }
+            LogRecord::KeepFrom { batch } => self.keep_from = self.keep_from.max(batch),
             LogRecord::Other { kind, .. } => {
                 return Err(ServerError::UnknownRecord { shard: self.shard, kind });
             }
@@ -195,7 +207,7 @@ impl Replay {
     ) {
         let payload = self.payloads.keep(txn, begin, single, participants, body);
         payload.batch = Some(batch);
-        self.promised.insert(txn, commit);
+        self.promised.insert(txn, Promised { commit, batch });
     }
 
     /// Puts a transaction's writes into the store; false when it has no room for all of them.
@@ -245,8 +257,26 @@ impl Replay {
         }
     }
 
+    /// Forgets promises that were decided in a batch that is gone: the files that hold them stayed for other shards or batches, in this
+    /// log or another one. Who knows of the decision may have been told that everybody does, and would never tell it again.
+    fn forget_settled(&mut self) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::revives_promises() {
+            return;
+        }
+        let (decided, payloads) = (&self.decided, &mut self.payloads);
+        self.promised.retain(|txn, promised| {
+            let is_needed = promised.batch >= self.keep_from || decided.contains_key(txn);
+            if !is_needed {
+                payloads.forget(*txn);
+            }
+            is_needed
+        });
+    }
+
     /// The log was read to its end: the stage, which serves once it has started.
-    pub(crate) fn finish(self, with: Recovering) -> ShardStage {
+    pub(crate) fn finish(mut self, with: Recovering) -> ShardStage {
+        self.forget_settled();
         let Self { shard, mut store, payloads, promised, decided, shared, bound, watermark, lowest, highest, .. } =
             self;
         // A log that had failed took no bound any more, and reads went on up to the clock of then.
@@ -258,7 +288,11 @@ impl Replay {
         tell(Recovered::ReadBound { bound, watermark });
         let in_order: BTreeSet<TxnId> = promised.keys().copied().collect();
         for txn in in_order {
-            let (Some(payload), Some(&commit)) = (payloads.get(txn), promised.get(&txn)) else { continue };
+            let (Some(payload), Some(&commit)) =
+                (payloads.get(txn), promised.get(&txn).map(|promised| &promised.commit))
+            else {
+                continue;
+            };
             let writes = write_items(&mut *store, seed, &payload.body);
             let (begin, single, participants) = (payload.begin, payload.single, &payload.participants[..]);
             tell(Recovered::Prepare { txn, begin, commit, single, participants, writes: &writes });
@@ -308,7 +342,6 @@ impl Replay {
             retained: with.logs.iter().map(|&log| (log, None)).collect(),
             durable_at_once: None,
             apply_again_at: Timestamp::ZERO,
-            next_release: Timestamp::ZERO,
             next_publish: Timestamp::ZERO,
             cache_wish: crate::gauges::AS_CONFIGURED,
             carrying: None,
@@ -395,8 +428,12 @@ mod tests {
     }
 
     fn feed(replay: &mut Replay, records: &[Vec<u8>]) {
+        feed_in(replay, 1, records);
+    }
+
+    fn feed_in(replay: &mut Replay, batch: u64, records: &[Vec<u8>]) {
         for record in records {
-            replay.record(at(1000), BatchNumber::new(1), record).unwrap();
+            replay.record(at(1000), BatchNumber::new(batch), record).unwrap();
         }
     }
 
@@ -450,6 +487,36 @@ mod tests {
 
         fn next_deadline(&self) -> Option<Timestamp> {
             self.0.next_deadline()
+        }
+    }
+
+    /// Of two logs, one was emptied further than the other: it took the decision of a promise with it that the other one still holds.
+    #[test]
+    fn a_promise_that_outlived_its_decision_is_forgotten_wherever_the_word_of_it_stands() {
+        for word_comes_first in [true, false] {
+            let (store, _) =
+                Mftl::open(Box::new(MemoryMedia::new(MemoryConfig::default()).open()), MftlConfig::default()).unwrap();
+            let mut replay = Replay::new(SHARD, Box::new(store));
+            let mut word = Vec::new();
+            LogRecord::KeepFrom { batch: BatchNumber::new(4) }.encode(&mut word);
+            let word = [word.split_off(PREFIX_BYTES)];
+            if word_comes_first {
+                feed_in(&mut replay, 6, &word);
+            }
+            let [outlived, carried, young, decided] =
+                [1, 2, 3, 4].map(|n| records(n, &n.to_be_bytes(), Some(&VALUE), at(10), false));
+            feed_in(&mut replay, 1, &outlived[..1]);
+            feed_in(&mut replay, 5, &carried[..1]);
+            feed_in(&mut replay, 1, &carried[..1]);
+            feed_in(&mut replay, 4, &young[..1]);
+            feed_in(&mut replay, 1, &decided);
+            if !word_comes_first {
+                feed_in(&mut replay, 6, &word);
+            }
+            replay.forget_settled();
+            let promised: BTreeSet<TxnId> = replay.promised.keys().copied().collect();
+            assert_eq!(promised, BTreeSet::from([txn(2), txn(3)]));
+            assert_eq!((replay.payloads.len(), replay.applied()), (2, 1));
         }
     }
 

@@ -472,3 +472,8 @@ fn a_client_that_is_never_forgotten_is_found() {
 fn a_log_that_is_never_released_is_found() {
     found_within(10, Bug::HoardedLog, COMING_AND_GOING);
 }
+
+#[test]
+fn a_recovery_that_revives_decided_promises_is_found() {
+    found_within(10, Bug::RevivedPromise, include_str!("../../../../scenarios/threads.toml"));
+}
