@@ -275,13 +275,17 @@ impl Engine {
         self.trim_lingering(now);
     }
 
-    /// The deadline of a write passed: the application is told `Unknown`; the request goes on until its fate is known.
+    /// The deadline of a write passed: the application is told `Unknown`; the request goes on until its fate is known, at the timestamp
+    /// that it has. What this session does next comes after that timestamp.
     pub(crate) fn give_up_write(&mut self, now: Timestamp, index: u32) {
         let Some(name) = self.singles.name(index) else { return };
         let single = self.singles.at_mut(index);
         single.outcome = Some(Outcome::Unknown);
         single.deadline = Timestamp::MAX;
-        let (op, txn) = (single.op, single.id);
+        let (op, txn, commit) = (single.op, single.id, single.commit);
+        if let Some(session) = single.session.and_then(|name| self.sessions.get_mut(name)) {
+            session.clock.learned(commit.next());
+        }
         self.lingering.push_back(Lingering { until: now.saturating_add(limits::LINGER), txn, outcome: None });
         if let Some(op) = op {
             self.finish(op, EndedWhat::Single(name));

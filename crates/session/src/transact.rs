@@ -406,6 +406,8 @@ impl Engine {
             CommitResult::Unknown => {
                 let until = now.saturating_add(limits::LINGER);
                 self.lingering.push_back(Lingering { until, txn: txn.id, outcome: None });
+                // It may still commit, but not after what this session does next.
+                learned = txn.highest_commit.next();
                 Verdict::Unknown
             }
         };

@@ -92,6 +92,54 @@ fn a_write_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
     assert_eq!(world.shards[0].latest_version(b"k").timestamp, at);
 }
 
+/// Else it would undo what its session, or anybody else, wrote after it had been given up.
+#[test]
+fn a_write_that_was_given_up_takes_place_at_its_time_or_never() {
+    for (read_meanwhile, written_meanwhile) in [(false, true), (true, false)] {
+        let mut world = World::new(1);
+        let session = world.session();
+        world.cut[0] = true;
+        let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_secs(3))), ..plain() };
+        let Outcome::Unknown(txn) = world.write(session, b"k", b"old", Condition::Always, options) else {
+            panic!("told though nobody answers")
+        };
+        if read_meanwhile {
+            world.shards[0].read_by_other(b"k", world.now);
+        }
+        if written_meanwhile {
+            world.shards[0].written_by_other(b"k", Version::new(world.now, OTHER), b"new");
+        }
+        world.cut[0] = false;
+        world.pass(Duration::from_secs(3));
+        assert_eq!(world.engine.unresolved(), 0, "nothing is asked any more");
+        assert_eq!(world.shards[0].latest(b"k"), written_meanwhile.then_some(&b"new"[..]));
+        let op = world.op();
+        let begun = pending(world.engine.status(world.now, txn, plain(), op));
+        assert_eq!(world.outcome(op, begun), Outcome::Status(TxnStatus::Aborted));
+    }
+}
+
+/// Its timestamp may have been raised above the clock, by marks of others.
+#[test]
+fn what_a_session_does_after_a_write_of_unknown_fate_comes_after_it() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let ahead = world.now.saturating_add(Duration::from_secs(60));
+    world.shards[0].read_by_other(b"k", ahead);
+    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_secs(3))), ..plain() };
+    let op = world.op();
+    let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+    let begun = world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
+    assert_eq!(pending(begun), Ok(true));
+    while world.engine.stats().later_rounds == 0 {
+        world.pass(Duration::from_micros(10));
+    }
+    world.cut[0] = true;
+    assert!(matches!(world.wait(op), Outcome::Unknown(_)));
+    let txn = world.begin(session);
+    assert!(world.engine.begin_timestamp(txn).unwrap() > ahead, "the copy on its way may commit above it");
+}
+
 #[test]
 fn a_read_that_nobody_answers_fails_at_its_deadline() {
     let mut world = World::new(1);
