@@ -14,6 +14,7 @@
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark reads the clock and reports")]
 
+mod caches;
 mod devices;
 mod sockets;
 mod stages;

@@ -1,4 +1,5 @@
 //! System calls on loopback TCP, one by one, by a thread that holds both ends, and by two on two cores: nobody sleeps, so nobody is woken.
+//! Who has read works before it writes.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,6 +11,7 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 use timestone_sim::SocketCosts;
 
+use crate::caches::Work;
 use crate::threads::{pin, two_cores};
 use crate::{ROUNDS, line, median};
 
@@ -19,7 +21,7 @@ const LARGE: usize = 160 * 1024;
 /// What is sent comes from so many bytes in turn, and is read into as many: buffers of a server lie in no core's nearest cache.
 const MEMORY: usize = 4 * 1024 * 1024;
 /// Transfers of each size in a round.
-const TRANSFERS: usize = 2_000;
+const TRANSFERS: usize = 500;
 /// Connections opened in a round.
 const OPENED: usize = 50;
 
@@ -93,11 +95,13 @@ fn transfer(
         Some(core) => thread::scope(|scope| {
             let reading = scope.spawn(|| -> io::Result<()> {
                 pin(core)?;
+                let mut work = Work::new();
                 (1..=TRANSFERS).try_for_each(|number| {
                     while sent.load(Ordering::Acquire) < number {
                         std::hint::spin_loop();
                     }
                     end.read(number, length.load(Ordering::Relaxed))?;
+                    work.turn();
                     done.store(number, Ordering::Release);
                     Ok(())
                 })
@@ -136,8 +140,9 @@ fn write_all(
     bytes: usize,
     mut sent: impl FnMut(usize, usize) -> io::Result<()>,
 ) -> io::Result<Vec<f64>> {
-    let (out, mut took) = (vec![7; MEMORY], Vec::with_capacity(TRANSFERS));
+    let (out, mut took, mut work) = (vec![7; MEMORY], Vec::with_capacity(TRANSFERS), Work::new());
     for number in 1..=TRANSFERS {
+        work.turn();
         let out = &out[place(number, bytes)..][..bytes];
         let begin = Instant::now();
         let written = near.write(out)?;

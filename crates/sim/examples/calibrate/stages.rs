@@ -16,16 +16,29 @@ use crate::threads::{pin, two_cores};
 /// Workload, operations of a transaction (as usual when none are named), sessions, log, seconds until it counts, and for how long.
 type Run = (&'static str, Option<u32>, u32, &'static str, f64, f64);
 
-/// What is run.
-const RUNS: [Run; 8] = [
-    ("retwis", None, 256, "none", 8.0, 1.0),
-    ("retwis", None, 16, "ssd", 0.5, 1.0),
-    ("ycsb-a", Some(1), 256, "none", 8.0, 1.0),
-    ("ycsb-a", Some(4), 32, "ssd", 1.0, 0.8),
-    ("ycsb-a", Some(1), 16, "none", 0.5, 0.5),
-    ("ycsb-b", Some(1), 256, "none", 4.0, 0.3),
-    ("ycsb-c", Some(1), 256, "none", 0.5, 0.2),
-    ("ycsb-c", Some(1), 16, "none", 0.5, 0.3),
+const RETWIS: Run = ("retwis", None, 256, "none", 8.0, 1.0);
+const YCSB_A: Run = ("ycsb-a", Some(1), 256, "none", 8.0, 1.0);
+const YCSB_B: Run = ("ycsb-b", Some(1), 256, "none", 4.0, 0.3);
+const YCSB_C: Run = ("ycsb-c", Some(1), 256, "none", 0.5, 0.2);
+
+const FUSED: &str = "cores = 2\n";
+/// Many turns with little to do in each, which find in the processor's caches what other stages left there.
+const STAGED: &str = "cores = 1\nlayout = \"staged\"\n";
+
+/// What is run, and where.
+const RUNS: [(Run, &str); 12] = [
+    (RETWIS, FUSED),
+    (RETWIS, STAGED),
+    (("retwis", None, 16, "ssd", 0.5, 1.0), FUSED),
+    (YCSB_A, FUSED),
+    (YCSB_A, STAGED),
+    (("ycsb-a", Some(4), 32, "ssd", 1.0, 0.8), FUSED),
+    (("ycsb-a", Some(1), 16, "none", 0.5, 0.5), FUSED),
+    (YCSB_B, FUSED),
+    (YCSB_B, STAGED),
+    (YCSB_C, FUSED),
+    (YCSB_C, STAGED),
+    (("ycsb-c", Some(1), 16, "none", 0.5, 0.3), FUSED),
 ];
 
 /// What is run on one core and on two, to see what stages on several cores take more.
@@ -40,16 +53,19 @@ pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error
     let begin = Instant::now();
     let stopwatch = Stopwatch::new(move || begin.elapsed().as_nanos() as u64);
     let mut before = BTreeMap::new();
-    for (number, (kind, ops, sessions, log, warmup, seconds)) in RUNS.into_iter().enumerate() {
+    for (number, (one, cluster)) in RUNS.into_iter().enumerate() {
         let from = Instant::now();
-        let committed = run_one((kind, ops, sessions, log, warmup, seconds), "", number, &stopwatch)?;
+        let committed = run_one(one, cluster, number, &stopwatch)?;
         let totals = stopwatch.samples().totals();
         let each = |(kind, total): (&StageKind, &f64)| {
             let one = (total - before.get(kind).unwrap_or(&0.0)) / committed;
             format!(" {kind:?} {one:.0} ns")
         };
         let took: String = totals.iter().map(each).collect();
-        println!("stages   {kind}, {sessions} sessions, {:.1} s; a transaction:{took}", from.elapsed().as_secs_f64());
+        let (workload, sessions) = (one.0, one.2);
+        let layout = if cluster == STAGED { "staged, one core" } else { "fused, two cores" };
+        let seconds = from.elapsed().as_secs_f64();
+        println!("stages   {workload}, {sessions} sessions, {layout}, {seconds:.1} s; a transaction:{took}");
         before = totals;
     }
     let samples = stopwatch.samples();

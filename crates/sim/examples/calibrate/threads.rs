@@ -1,7 +1,7 @@
 //! Turns, hops between threads, what it takes to wake one, and how often a core is taken away.
 //!
 //! Turns and hops are counted in the real runtime: a stage that always wants another turn, and two stages on two threads of one core that
-//! pass one event to and fro. Waking is timed with a poller as the runtime's threads sleep in, on two cores, one of which is idle.
+//! pass one event to and fro and work in between, for which the time is taken off. Waking is timed with a poller as the runtime's threads sleep in, on two cores, one of which is idle.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -14,6 +14,7 @@ use timestone_seda::{Context, Layout, Pinning, Runtime, RuntimeConfig, Spin, Sta
 use timestone_sim::{ThreadCosts, Varying};
 use timestone_types::Timestamp;
 
+use crate::caches::Work;
 use crate::{ROUNDS, median};
 
 /// How long turns or hops are counted.
@@ -25,11 +26,28 @@ const WAKES: usize = 5000;
 const BUSY: Duration = Duration::from_secs(2);
 const INTERRUPTION: Duration = Duration::from_micros(4);
 
-/// Takes a turn again and again, or passes what it is given on to a peer.
+/// Takes a turn again and again, or works and passes what it is given on to a peer.
 struct Busy {
-    peer: Option<StageId>,
+    peer: Option<(StageId, Work)>,
     begins: bool,
     done: Arc<AtomicU64>,
+    /// Nanoseconds of work.
+    worked: Arc<AtomicU64>,
+}
+
+impl Busy {
+    fn alone() -> Vec<Self> {
+        vec![Self { peer: None, begins: true, done: Arc::default(), worked: Arc::default() }]
+    }
+
+    fn pair() -> Vec<Self> {
+        let (done, worked) = (Arc::default(), Arc::default());
+        let busy = |peer, begins| {
+            let peer = Some((StageId::new(peer), Work::new()));
+            Self { peer, begins, done: Arc::clone(&done), worked: Arc::clone(&worked) }
+        };
+        vec![busy(1, true), busy(0, false)]
+    }
 }
 
 impl Stage<u32> for Busy {
@@ -38,8 +56,8 @@ impl Stage<u32> for Busy {
     }
 
     fn start(&mut self, ctx: &mut Context<'_, u32>) {
-        match self.peer {
-            Some(peer) if self.begins => assert!(ctx.send(peer, 0).is_ok(), "an empty queue takes an event"),
+        match &self.peer {
+            Some((peer, _)) if self.begins => assert!(ctx.send(*peer, 0).is_ok(), "an empty queue takes an event"),
             Some(_) => {}
             None => ctx.want_turn(),
         }
@@ -48,8 +66,9 @@ impl Stage<u32> for Busy {
     fn handle(&mut self, ctx: &mut Context<'_, u32>, events: &mut VecDeque<u32>) {
         for event in events.drain(..) {
             self.done.fetch_add(1, Ordering::Relaxed);
-            if let Some(peer) = self.peer {
-                assert!(ctx.send(peer, event).is_ok(), "an empty queue takes an event");
+            if let Some((peer, work)) = &mut self.peer {
+                self.worked.fetch_add(work.turn().as_nanos() as u64, Ordering::Relaxed);
+                assert!(ctx.send(*peer, event).is_ok(), "an empty queue takes an event");
             }
         }
     }
@@ -65,15 +84,9 @@ impl Stage<u32> for Busy {
 /// All figures of threads.
 pub(crate) fn measure() -> Result<ThreadCosts, Box<dyn Error>> {
     let (one, another) = two_cores()?;
-    let alone = || Busy { peer: None, begins: true, done: Arc::default() };
-    let turn = several(|| rate(vec![alone()], &[one]))?;
-    let pair = || {
-        let done = Arc::default();
-        let busy = |peer, begins| Busy { peer: Some(StageId::new(peer)), begins, done: Arc::clone(&done) };
-        vec![busy(1, true), busy(0, false)]
-    };
+    let turn = several(|| rate(Busy::alone(), &[one]))?;
     // Who hands over on one core wakes a sleeper and sleeps; both ends of that are alike.
-    let hop = several(|| rate(pair(), &[one, one]))?;
+    let hop = several(|| rate(Busy::pair(), &[one, one]))?;
     let half = ((hop - turn) / 2.0).max(0.0);
     let idle = wake(one, another, ThreadCosts::LONG_IDLE)?;
     let napping = wake(one, another, ThreadCosts::SHORT_IDLE)?;
@@ -112,9 +125,10 @@ fn several(mut one: impl FnMut() -> Result<f64, Box<dyn Error>>) -> Result<f64, 
     Ok(median((0..ROUNDS).map(|_| one()).collect::<Result<_, _>>()?))
 }
 
-/// Nanoseconds for each thing that the stages, each on a thread on its core, count.
+/// Nanoseconds for each thing that the stages, each on a thread on its core, count; their work is not included.
 fn rate(stages: Vec<Busy>, cores: &[usize]) -> Result<f64, Box<dyn Error>> {
-    let done = Arc::clone(&stages.first().ok_or("no stage counts anything")?.done);
+    let first = stages.first().ok_or("no stage counts anything")?;
+    let (done, worked) = (Arc::clone(&first.done), Arc::clone(&first.worked));
     let threads = (0..stages.len()).map(|stage| vec![StageId::new(stage as u16)]).collect();
     let layout = Layout { threads, pinning: Pinning::List(cores.to_vec()) };
     let stages = stages.into_iter().map(|stage| Box::new(stage) as Box<dyn Stage<u32>>).collect();
@@ -122,11 +136,13 @@ fn rate(stages: Vec<Busy>, cores: &[usize]) -> Result<f64, Box<dyn Error>> {
     let clock = move || Timestamp::from_nanos(begin.elapsed().as_nanos() as u64);
     let handle = Runtime::start(stages, layout, clock, RuntimeConfig { spin: Spin::Off, ..RuntimeConfig::default() })?;
     thread::sleep(SPAN / 4);
-    let (before, begin) = (done.load(Ordering::Relaxed), Instant::now());
+    let figures = || (done.load(Ordering::Relaxed), worked.load(Ordering::Relaxed), begin.elapsed().as_nanos() as u64);
+    let before = figures();
     thread::sleep(SPAN);
-    let (after, took) = (done.load(Ordering::Relaxed), begin.elapsed());
+    let after = figures();
     drop(handle);
-    Ok(took.as_nanos() as f64 / after.saturating_sub(before).max(1) as f64)
+    let took = (after.2 - before.2).saturating_sub(after.1 - before.1);
+    Ok(took as f64 / (after.0 - before.0).max(1) as f64)
 }
 
 /// What waking took.
