@@ -6,8 +6,8 @@
 //!                                    timestone sim, the same cluster, one machine ───┴─► target/predictions.jsonl ─► docs/verification.md
 //! ```
 //! Both sides overwrite their devices once before they are measured, so that collection runs: a fresh server touches memory for the first time
-//! and collects nothing. The machine should have nothing else to do; where others share it, everything waits for moments in which they rest
-//! ([`crate::quiet`]). It starts and ends its own servers, on ports that were free.
+//! and collects nothing. The machine should have nothing else to do; where others share it, predictions are scaled by how fast it was when the
+//! same case was measured, beside how fast it was when costs were ([`crate::speed`]). It starts and ends its own servers, on ports that were free.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ use std::{fmt, fs};
 
 use serde_json::{Value, json};
 
-use crate::quiet::Quiet;
 use crate::scorecard;
 use crate::soak::{append, build, commit, target_folder};
+use crate::speed::{Speed, Timed};
 use crate::steps::{cargo, workspace_root};
 
 /// Workloads, and seconds until their devices have been written over.
@@ -30,11 +30,9 @@ const CACHE_MEBIBYTES: u64 = 96;
 const CAPACITY_MEBIBYTES: u64 = 512;
 /// How long `bench` measures.
 const SECONDS: u32 = 4;
-/// How often everything is measured and predicted when nothing else is said; the best of either counts, since others on the machine disturb it by turns.
+/// How often everything is measured and predicted when nothing else is said; of each case, the round counts in which the machine's speed changed
+/// least while it was measured.
 const ROUNDS: usize = 2;
-/// How often a case is measured, and what work costs, until nobody has disturbed it.
-const ATTEMPTS: u32 = 3;
-const CALIBRATIONS: u32 = 2;
 
 /// One comparison.
 struct Case {
@@ -76,31 +74,29 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let _ = fs::remove_file(&kept);
     fs::create_dir_all(&folder).map_err(|error| format!("could not make {}: {error}", folder.display()))?;
     append(&kept, &json!({"kind": "commit", "commit": commit(&root)}))?;
-    let mut quiet = Quiet::new(|| Case::REFERENCE.simulate(&program, &folder, None, 0.6).map(drop))?;
-    // Measured and predicted, each in the round that was disturbed least.
-    let mut best: Vec<(Pace, Pace)> = cases().map(|_| Default::default()).collect();
+    let mut speed = Speed::new(|| Case::REFERENCE.simulate(&program, &folder, None, 0.6).map(drop))?;
+    let mut best: Vec<Option<Timed<(Pace, Pace)>>> = cases().map(|_| None).collect();
     for round in 1..=wanted {
         let costs = match &given {
-            Some(file) => file.clone(),
-            None => {
-                let file = folder.join(format!("costs-{round}.toml"));
-                quiet.measure(CALIBRATIONS, || calibrate(&root, &file), |_, last| last)?
-            }
+            Some(file) => speed.measure(|| Ok(file.clone()))?,
+            None => speed.measure(|| calibrate(&root, &folder.join(format!("costs-{round}.toml"))))?,
         };
         for (case, best) in cases().zip(&mut best) {
-            let measured = quiet.measure(ATTEMPTS, || case.measure(&program, &folder), Pace::faster)?;
-            let predicted = case.predict(&program, &folder, &costs)?;
-            let (real, expected) = (measured.per_second, predicted.per_second);
-            println!(
-                "   {case}, round {round}: {real:.0} a second, predicted {expected:.0} ({:.2})",
-                predicted.ratio(measured)
-            );
-            *best = (best.0.faster(measured), best.1.faster(predicted));
+            let Timed { value: measured, work, drift } = speed.measure(|| case.measure(&program, &folder))?;
+            let predicted = case.predict(&program, &folder, &costs.value)?.slower(work / costs.work);
+            let (real, expected, ratio) = (measured.per_second, predicted.per_second, predicted.ratio(measured));
+            println!("   {case}, round {round}: {real:.0} a second, predicted {expected:.0} ({ratio:.2})");
+            let timed = Timed { value: (measured, predicted), work, drift };
+            *best = Some(match best.take() {
+                Some(before) => before.steadier(timed),
+                None => timed,
+            });
         }
     }
     let mut failed = 0;
-    for (case, &(measured, predicted)) in cases().zip(&best) {
-        failed += u32::from(!(0.8..=1.2).contains(&predicted.ratio(measured)));
+    for (case, timed) in cases().zip(&best) {
+        let Some(Timed { value: (measured, predicted), .. }) = timed else { continue };
+        failed += u32::from(!(0.8..=1.2).contains(&predicted.ratio(*measured)));
         let line = json!({
             "kind": "prediction",
             "workload": case.workload,
@@ -114,8 +110,8 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
         append(&kept, &line)?;
     }
     println!("{failed} of {} predictions are more than 20 % beside what was measured", best.len());
-    if quiet.disturbed() > 0 {
-        println!("{} measurements are of moments in which others disturbed the machine", quiet.disturbed());
+    if speed.unsteady() > 0 {
+        println!("{} measurements are of moments in which the machine's speed changed", speed.unsteady());
     }
     if given.is_none() {
         println!("each round's costs are in {}", folder.display());
@@ -134,9 +130,10 @@ fn calibrate(root: &Path, file: &Path) -> Result<PathBuf, String> {
 }
 
 impl Pace {
-    /// The faster of two: others on the machine only ever slow a round down.
-    fn faster(self, other: Self) -> Self {
-        if other.per_second > self.per_second { other } else { self }
+    /// The same on a machine that takes so many times as long.
+    fn slower(self, times: f64) -> Self {
+        let Self { per_second, server_us, client_us } = self;
+        Self { per_second: per_second / times, server_us: server_us * times, client_us: client_us * times }
     }
 
     /// How many times as fast as another.
