@@ -1,7 +1,8 @@
 //! Turns, hops between threads, what it takes to wake one, and how often a core is taken away.
 //!
 //! Turns and hops are counted in the real runtime: a stage that always wants another turn, and two stages on two threads of one core that
-//! pass one event to and fro and work in between, for which the time is taken off. Waking is timed with a poller as the runtime's threads sleep in, on two cores, one of which is idle.
+//! pass one event to and fro and work in between, for which the time is taken off. Waking is timed with a poller as the runtime's threads
+//! sleep in, on two cores, one of which is idle.
 
 use std::collections::VecDeque;
 use std::error::Error;
