@@ -34,6 +34,9 @@ const SECONDS: u32 = 4;
 /// least while it was measured.
 const ROUNDS: usize = 2;
 
+/// How often a case is measured in a round, until the machine's speed stays as it is.
+const ATTEMPTS: u32 = 3;
+
 /// One comparison.
 struct Case {
     workload: &'static str,
@@ -78,11 +81,11 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let mut best: Vec<Option<Timed<(Pace, Pace)>>> = cases().map(|_| None).collect();
     for round in 1..=wanted {
         let costs = match &given {
-            Some(file) => speed.measure(|| Ok(file.clone()))?,
-            None => speed.measure(|| calibrate(&root, &folder.join(format!("costs-{round}.toml"))))?,
+            Some(file) => speed.measure(1, || Ok(file.clone()))?,
+            None => speed.measure(1, || calibrate(&root, &folder.join(format!("costs-{round}.toml"))))?,
         };
         for (case, best) in cases().zip(&mut best) {
-            let Timed { value: measured, work, drift } = speed.measure(|| case.measure(&program, &folder))?;
+            let Timed { value: measured, work, drift } = speed.measure(ATTEMPTS, || case.measure(&program, &folder))?;
             let predicted = case.predict(&program, &folder, &costs.value)?.slower(work / costs.work);
             let (real, expected, ratio) = (measured.per_second, predicted.per_second, predicted.ratio(measured));
             println!("   {case}, round {round}: {real:.0} a second, predicted {expected:.0} ({ratio:.2})");

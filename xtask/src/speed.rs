@@ -9,8 +9,6 @@ use std::time::Instant;
 const TIMES: usize = 3;
 /// How far apart the times before and after a measurement may be, as a share; otherwise it is repeated.
 const STEADY: f64 = 0.08;
-/// How often something is measured at most.
-const ATTEMPTS: u32 = 4;
 
 /// Knows a piece of work.
 pub(crate) struct Speed<W> {
@@ -48,11 +46,15 @@ impl<W: FnMut() -> Result<(), String>> Speed<W> {
         Ok(times[TIMES / 2])
     }
 
-    /// Measures, again where the machine's speed changed meanwhile: the attempt in which it changed least.
-    pub(crate) fn measure<T>(&mut self, mut one: impl FnMut() -> Result<T, String>) -> Result<Timed<T>, String> {
+    /// Measures, again where the machine's speed changed meanwhile, up to so many times: the attempt in which it changed least.
+    pub(crate) fn measure<T>(
+        &mut self,
+        attempts: u32,
+        mut one: impl FnMut() -> Result<T, String>,
+    ) -> Result<Timed<T>, String> {
         let mut attempt = 1;
         let mut best = self.attempt(&mut one)?;
-        while best.drift > STEADY && attempt < ATTEMPTS {
+        while best.drift > STEADY && attempt < attempts {
             attempt += 1;
             let next = self.attempt(&mut one)?;
             best = best.steadier(next);
@@ -101,7 +103,7 @@ mod tests {
         let mut speed = Speed::new(work).unwrap();
         let mut attempts = 0;
         let timed = speed
-            .measure(|| {
+            .measure(4, || {
                 attempts += 1;
                 Ok(attempts)
             })
