@@ -225,8 +225,11 @@ impl Board {
         self.lock().slots[slot].running = true;
     }
 
+    /// Whoever works in this slot next is another session, and need not see what this one wrote.
     pub(crate) fn session_ends(&self, slot: usize) {
-        self.lock().slots[slot].running = false;
+        let mut state = self.lock();
+        state.slots[slot].running = false;
+        state.rename(slot);
     }
 
     /// Loading or auditing is begun.
