@@ -128,6 +128,13 @@ fn a_calm_world_that_is_slow_is_not_stuck() {
     assert_eq!(report.findings, []);
 }
 
+/// After the faults new sessions work in the places of the old ones, and need not see what those wrote a moment ago.
+#[test]
+fn a_new_session_in_the_place_of_another_is_another_process() {
+    let report = run_once(include_str!("../../../scenarios/swarm.toml"), 717_670_600);
+    assert_eq!(report.findings, []);
+}
+
 /// Connections that are forgotten on their way, of clients and between servers.
 #[test]
 fn connections_that_die_in_silence_are_made_anew() {
