@@ -12,6 +12,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 use std::{fmt, fs};
 
 use serde_json::{Value, json};
@@ -77,7 +78,10 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let _ = fs::remove_file(&kept);
     fs::create_dir_all(&folder).map_err(|error| format!("could not make {}: {error}", folder.display()))?;
     append(&kept, &json!({"kind": "commit", "commit": commit(&root)}))?;
-    let mut speed = Speed::new(|| Case::REFERENCE.simulate(&program, &folder, None, 0.6).map(drop))?;
+    let mut speed = Speed::new(|| {
+        let begin = Instant::now();
+        Case::REFERENCE.simulate(&program, &folder, None, 0.6).map(|_| begin.elapsed().as_secs_f64())
+    })?;
     let mut best: Vec<Option<Timed<(Pace, Pace)>>> = cases().map(|_| None).collect();
     for round in 1..=wanted {
         let costs = match &given {

@@ -3,14 +3,12 @@
 //! Others on the same hardware slow everything down by a third, for seconds or for minutes. A fixed piece of work tells by how much: it is done before
 //! and after whatever is measured, and figures of different moments are compared by what it took then.
 
-use std::time::Instant;
-
 /// The middle of so many times counts.
 const TIMES: usize = 3;
 /// How far apart the times before and after a measurement may be, as a share; otherwise it is repeated.
 const STEADY: f64 = 0.08;
 
-/// Knows a piece of work.
+/// Knows a piece of work, which says how many seconds it took.
 pub(crate) struct Speed<W> {
     work: W,
     before: f64,
@@ -26,7 +24,7 @@ pub(crate) struct Timed<T> {
     pub(crate) drift: f64,
 }
 
-impl<W: FnMut() -> Result<(), String>> Speed<W> {
+impl<W: FnMut() -> Result<f64, String>> Speed<W> {
     /// With work that takes half a second or so.
     pub(crate) fn new(mut work: W) -> Result<Self, String> {
         work()?;
@@ -38,9 +36,7 @@ impl<W: FnMut() -> Result<(), String>> Speed<W> {
     fn time(&mut self) -> Result<f64, String> {
         let mut times = [0.0; TIMES];
         for time in &mut times {
-            let begin = Instant::now();
-            (self.work)()?;
-            *time = begin.elapsed().as_secs_f64();
+            *time = (self.work)()?;
         }
         times.sort_unstable_by(f64::total_cmp);
         Ok(times[TIMES / 2])
@@ -86,28 +82,37 @@ impl<T> Timed<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::thread::sleep;
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
     fn the_attempt_counts_in_which_the_machine_changed_least() {
-        // The machine slows down after the first attempt, and stays so.
+        // The first piece of work warms up; the machine slows down after those that come before the first attempt, and stays so.
         let mut done = 0;
         let work = move || {
             done += 1;
-            sleep(Duration::from_millis(if done > 1 + TIMES { 60 } else { 5 }));
-            Ok(())
+            Ok(if done > 1 + TIMES { 2.0 } else { 1.0 })
         };
         let mut speed = Speed::new(work).unwrap();
         let mut attempts = 0;
-        let timed = speed
-            .measure(4, || {
-                attempts += 1;
-                Ok(attempts)
-            })
-            .unwrap();
-        assert!(timed.value > 1 && timed.drift < 0.5 && timed.work > 0.05, "{} {}", timed.value, timed.work);
+        let count = || {
+            attempts += 1;
+            Ok(attempts)
+        };
+        let timed = speed.measure(4, count).unwrap();
+        assert_eq!((timed.value, timed.work, timed.drift), (2, 2.0, 0.0), "the second of up to four");
+        assert_eq!(speed.unsteady(), 0);
+    }
+
+    #[test]
+    fn what_stays_unsteady_is_counted() {
+        let mut seconds = 1.0;
+        let work = move || {
+            seconds *= 1.5;
+            Ok(seconds)
+        };
+        let mut speed = Speed::new(work).unwrap();
+        let timed = speed.measure(3, || Ok(())).unwrap();
+        assert!(timed.drift > STEADY);
+        assert_eq!(speed.unsteady(), 1);
     }
 }

@@ -288,9 +288,7 @@ impl Replay {
         tell(Recovered::ReadBound { bound, watermark });
         let in_order: BTreeSet<TxnId> = promised.keys().copied().collect();
         for txn in in_order {
-            let (Some(payload), Some(&commit)) =
-                (payloads.get(txn), promised.get(&txn).map(|promised| &promised.commit))
-            else {
+            let (Some(payload), Some(&Promised { commit, .. })) = (payloads.get(txn), promised.get(&txn)) else {
                 continue;
             };
             let writes = write_items(&mut *store, seed, &payload.body);

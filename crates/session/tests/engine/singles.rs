@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use timestone_session::{Condition, LimitError, Mutation, OpResult, RequestOptions, SessionError, TxnStatus};
+use timestone_session::{
+    Condition, LimitError, Mutation, OpResult, RequestOptions, SessionError, SessionId, TxnStatus,
+};
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Count, Counted, Envelope, Frame, Kind, Message, RequestId};
 
@@ -73,15 +75,21 @@ fn a_lost_answer_is_asked_for_again_and_the_write_takes_place_once() {
     }
 }
 
+/// A put of `k` that nobody answers in time; the way to the shard stays cut.
+fn write_into_silence(world: &mut World, session: SessionId, value: &[u8]) -> TxnId {
+    world.cut[0] = true;
+    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_secs(3))), ..plain() };
+    match world.write(session, b"k", value, Condition::Always, options) {
+        Outcome::Unknown(txn) => txn,
+        told => panic!("told though nobody answers: {told:?}"),
+    }
+}
+
 #[test]
 fn a_write_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
     let mut world = World::new(1);
     let session = world.session();
-    world.cut[0] = true;
-    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_secs(3))), ..plain() };
-    let Outcome::Unknown(txn) = world.write(session, b"k", b"v", Condition::Always, options) else {
-        panic!("told though nobody answers")
-    };
+    let txn = write_into_silence(&mut world, session, b"v");
     assert_eq!(world.engine.unresolved(), 1);
     world.cut[0] = false;
     world.pass(Duration::from_secs(3));
@@ -98,11 +106,7 @@ fn a_write_that_was_given_up_takes_place_at_its_time_or_never() {
     for (read_meanwhile, written_meanwhile) in [(false, true), (true, false)] {
         let mut world = World::new(1);
         let session = world.session();
-        world.cut[0] = true;
-        let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_secs(3))), ..plain() };
-        let Outcome::Unknown(txn) = world.write(session, b"k", b"old", Condition::Always, options) else {
-            panic!("told though nobody answers")
-        };
+        let txn = write_into_silence(&mut world, session, b"old");
         if read_meanwhile {
             world.shards[0].read_by_other(b"k", world.now);
         }

@@ -1,5 +1,5 @@
 //! What a processor's caches hold when a thread gets its turn: not what it left there, for others have worked meanwhile. Switches and system
-//! calls are timed after such work, because right after themselves they take a third of the time.
+//! calls are timed after such work, because right after themselves they take a third or a half of the time.
 
 use std::time::{Duration, Instant};
 
