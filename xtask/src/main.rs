@@ -18,7 +18,6 @@ mod manifest;
 mod predictions;
 mod scorecard;
 mod soak;
-mod speed;
 mod steps;
 mod table;
 mod tidy;

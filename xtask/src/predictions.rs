@@ -6,20 +6,18 @@
 //!                                    timestone sim, the same cluster, one machine ───┴─► target/predictions.jsonl ─► docs/verification.md
 //! ```
 //! Both sides overwrite their devices once before they are measured, so that collection runs: a fresh server touches memory for the first time
-//! and collects nothing. The machine should have nothing else to do; where others share it, predictions are scaled by how fast it was when the
-//! same case was measured, beside how fast it was when costs were ([`crate::speed`]). It starts and ends its own servers, on ports that were free.
+//! and collects nothing. The machine should have nothing else to do. Where others share it, it is faster and slower by a third from one second to
+//! the next, so that what is told of a case is the middle of all rounds. It starts and ends its own servers, on ports that were free.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
 use std::{fmt, fs};
 
 use serde_json::{Value, json};
 
 use crate::scorecard;
 use crate::soak::{append, build, commit, target_folder};
-use crate::speed::{Speed, Timed};
 use crate::steps::{cargo, workspace_root};
 
 /// Workloads, and seconds until their devices have been written over.
@@ -31,12 +29,10 @@ const CACHE_MEBIBYTES: u64 = 96;
 const CAPACITY_MEBIBYTES: u64 = 512;
 /// How long `bench` measures.
 const SECONDS: u32 = 4;
-/// How often everything is measured and predicted when nothing else is said; of each case, the round counts in which the machine's speed changed
-/// least while it was measured.
-const ROUNDS: usize = 2;
-
-/// How often a case is measured in a round, until the machine's speed stays as it is.
-const ATTEMPTS: u32 = 3;
+/// How long the simulator counts.
+const VIRTUAL_SECONDS: u32 = 2;
+/// How often everything is measured and predicted when nothing else is said.
+const ROUNDS: usize = 5;
 
 /// One comparison.
 struct Case {
@@ -47,7 +43,6 @@ struct Case {
 }
 
 /// Throughput, and CPU time of a transaction.
-#[derive(Clone, Copy, Default)]
 struct Pace {
     per_second: f64,
     server_us: f64,
@@ -78,47 +73,28 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let _ = fs::remove_file(&kept);
     fs::create_dir_all(&folder).map_err(|error| format!("could not make {}: {error}", folder.display()))?;
     append(&kept, &json!({"kind": "commit", "commit": commit(&root)}))?;
-    let mut speed = Speed::new(|| {
-        let begin = Instant::now();
-        Case::REFERENCE.simulate(&program, &folder, None, 0.6).map(|_| begin.elapsed().as_secs_f64())
-    })?;
-    let mut best: Vec<Option<Timed<(Pace, Pace)>>> = cases().map(|_| None).collect();
     for round in 1..=wanted {
         let costs = match &given {
-            Some(file) => speed.measure(1, || Ok(file.clone()))?,
-            None => speed.measure(1, || calibrate(&root, &folder.join(format!("costs-{round}.toml"))))?,
+            Some(file) => file.clone(),
+            None => calibrate(&root, &folder.join(format!("costs-{round}.toml")))?,
         };
-        for (case, best) in cases().zip(&mut best) {
-            let Timed { value: measured, work, drift } = speed.measure(ATTEMPTS, || case.measure(&program, &folder))?;
-            let predicted = case.predict(&program, &folder, &costs.value)?.slower(work / costs.work);
-            let (real, expected, ratio) = (measured.per_second, predicted.per_second, predicted.ratio(measured));
-            println!("   {case}, round {round}: {real:.0} a second, predicted {expected:.0} ({ratio:.2})");
-            let timed = Timed { value: (measured, predicted), work, drift };
-            *best = Some(match best.take() {
-                Some(before) => before.steadier(timed),
-                None => timed,
+        for case in cases() {
+            let (measured, predicted) = (case.measure(&program, &folder)?, case.predict(&program, &folder, &costs)?);
+            let (real, expected) = (measured.per_second, predicted.per_second);
+            println!("   {case}, round {round}: {real:.0} a second, predicted {expected:.0} ({:.2})", expected / real);
+            let line = json!({
+                "kind": "prediction",
+                "workload": case.workload,
+                "cores": case.cores,
+                "layout": case.layout,
+                "round": round,
+                "measured": real,
+                "predicted": expected,
+                "measured_cpu": [measured.server_us, measured.client_us],
+                "predicted_cpu": [predicted.server_us, predicted.client_us],
             });
+            append(&kept, &line)?;
         }
-    }
-    let mut failed = 0;
-    for (case, timed) in cases().zip(&best) {
-        let Some(Timed { value: (measured, predicted), .. }) = timed else { continue };
-        failed += u32::from(!(0.8..=1.2).contains(&predicted.ratio(*measured)));
-        let line = json!({
-            "kind": "prediction",
-            "workload": case.workload,
-            "cores": case.cores,
-            "layout": case.layout,
-            "measured": measured.per_second,
-            "predicted": predicted.per_second,
-            "measured_cpu": [measured.server_us, measured.client_us],
-            "predicted_cpu": [predicted.server_us, predicted.client_us],
-        });
-        append(&kept, &line)?;
-    }
-    println!("{failed} of {} predictions are more than 20 % beside what was measured", best.len());
-    if speed.unsteady() > 0 {
-        println!("{} measurements are of moments in which the machine's speed changed", speed.unsteady());
     }
     if given.is_none() {
         println!("each round's costs are in {}", folder.display());
@@ -137,17 +113,6 @@ fn calibrate(root: &Path, file: &Path) -> Result<PathBuf, String> {
 }
 
 impl Pace {
-    /// The same on a machine that takes so many times as long.
-    fn slower(self, times: f64) -> Self {
-        let Self { per_second, server_us, client_us } = self;
-        Self { per_second: per_second / times, server_us: server_us * times, client_us: client_us * times }
-    }
-
-    /// How many times as fast as another.
-    fn ratio(self, to: Self) -> f64 {
-        self.per_second / to.per_second
-    }
-
     /// From what a program answered, and the CPU time of a transaction in server and client, in µs.
     fn read(of: &Value, [server_us, client_us]: [Option<f64>; 2]) -> Result<Self, String> {
         let rate = of["committed_per_second"].as_f64().filter(|rate| *rate > 0.0);
@@ -170,9 +135,6 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// What takes the same time whenever nobody disturbs.
-    const REFERENCE: Self = Self { workload: "ycsb-a", warmup: 0, cores: 1, layout: "fused" };
-
     /// What `bench` says, with server and client on the same cores.
     fn measure(&self, program: &Path, folder: &Path) -> Result<Pace, String> {
         let data = folder.join("data");
@@ -190,7 +152,11 @@ impl Case {
 
     /// What the simulator says of the same.
     fn predict(&self, program: &Path, folder: &Path, costs: &Path) -> Result<Pace, String> {
-        let mut answer = self.simulate(program, folder, Some(costs), 2.0)?;
+        let file = folder.join("scenario.toml");
+        fs::write(&file, self.scenario()).map_err(|error| format!("could not write {}: {error}", file.display()))?;
+        let mut simulator = Command::new(program);
+        simulator.args(["-o", "json", "sim", "--scenario"]).arg(&file).arg("--costs").arg(costs);
+        let mut answer = json_of(simulator)?;
         let pace = answer["pace"].take();
         let each = 1e6 / pace["committed"].as_f64().unwrap_or(1.0);
         Pace::read(
@@ -199,18 +165,7 @@ impl Case {
         )
     }
 
-    /// The same cluster in the simulator for so many seconds, with what work costs here or usually.
-    fn simulate(&self, program: &Path, folder: &Path, costs: Option<&Path>, seconds: f64) -> Result<Value, String> {
-        let file = folder.join("scenario.toml");
-        let scenario = self.scenario(seconds);
-        fs::write(&file, scenario).map_err(|error| format!("could not write {}: {error}", file.display()))?;
-        let mut simulator = Command::new(program);
-        simulator.args(["-o", "json", "sim", "--scenario"]).arg(&file);
-        simulator.args(costs.iter().flat_map(|costs| [Path::new("--costs"), costs]));
-        json_of(simulator)
-    }
-
-    fn scenario(&self, seconds: f64) -> String {
+    fn scenario(&self) -> String {
         let Self { workload, warmup, cores, layout } = self;
         format!(
             "name = \"prediction\"\n\
@@ -219,7 +174,7 @@ impl Case {
              [workload]\nkind = \"{workload}\"\nclosed = true\nkeys = {KEYS}\nzipf = {ZIPF}\nseconds = {}\nwarmup = \"{warmup}s\"\n\
              [storage]\nas-served = true\nlog = \"none\"\ncache-bytes = {}\ncapacity-bytes = {}\n\
              [network]\nnear = \"1us\"\njitter = 0\n",
-            f64::from(*warmup) + seconds,
+            warmup + VIRTUAL_SECONDS,
             CACHE_MEBIBYTES << 20,
             CAPACITY_MEBIBYTES << 20
         )

@@ -8,6 +8,7 @@
 //! Everything outside of the regions is written by hand and stays as it is, and so does a region that nothing was counted for. A
 //! step that fails leaves the page alone: a table never shows a part of a run.
 
+mod comparisons;
 mod counting;
 mod scores;
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
+use super::comparisons::Comparisons;
 use crate::table::Table;
 
 /// Of one planted bug: seeds from one that finds it to the next, and within how many its test must find it.
@@ -45,7 +46,7 @@ pub(super) struct Scores {
     models: BTreeMap<String, Model>,
     /// Virtual seconds a second of one core, by the transactions a virtual second that were asked for.
     speeds: BTreeMap<u64, f64>,
-    predictions: Vec<Value>,
+    predictions: Comparisons,
 }
 
 impl Scores {
@@ -90,7 +91,7 @@ impl Scores {
                 "speed"
             }
             Some("prediction") => {
-                self.predictions.push(line.clone());
+                self.predictions.add(line)?;
                 "predictions"
             }
             other => return Err(format!("{} is no kind of score", other.unwrap_or("nothing"))),
@@ -157,41 +158,6 @@ impl Scores {
         }
     }
 
-    fn predictions_table(&self) -> Table {
-        let number = |line: &Value, name: &str| line[name].as_f64().unwrap_or(f64::NAN);
-        let cpu = |line: &Value, name: &str| {
-            let each = |place: usize| line[name][place].as_f64().unwrap_or(f64::NAN);
-            format!("{:.1} + {:.1}", each(0), each(1))
-        };
-        let row = |line: &Value| {
-            let name = |name: &str| line[name].as_str().unwrap_or("?").to_owned();
-            let (measured, predicted) = (number(line, "measured"), number(line, "predicted"));
-            vec![
-                name("workload"),
-                line["cores"].to_string(),
-                name("layout"),
-                format!("{measured:.0}"),
-                format!("{predicted:.0}"),
-                format!("{:.2}", predicted / measured),
-                cpu(line, "measured_cpu"),
-                cpu(line, "predicted_cpu"),
-            ]
-        };
-        Table {
-            header: vec![
-                "workload",
-                "cores",
-                "layout",
-                "measured /s",
-                "predicted /s",
-                "ratio",
-                "measured µs",
-                "predicted µs",
-            ],
-            rows: self.predictions.iter().map(row).collect(),
-        }
-    }
-
     fn tables(&self) -> impl Iterator<Item = (&'static str, Table)> {
         let tables = [
             ("planted", self.planted_table()),
@@ -199,7 +165,7 @@ impl Scores {
             ("flipped bits", self.bits_table()),
             ("models", self.models_table()),
             ("speed", self.speed_table()),
-            ("predictions", self.predictions_table()),
+            ("predictions", self.predictions.table()),
         ];
         tables.into_iter().filter(|(_, table)| !table.rows.is_empty())
     }
@@ -218,12 +184,13 @@ impl Scores {
             Some((false, _)) => " Sweeps as CI runs them.",
             None => "",
         };
-        format!("Commit that ran: {}.{sweeps}\n", commits.join(", "))
+        let verdict = if region == "predictions" { self.predictions.verdict() } else { String::new() };
+        format!("Commit that ran: {}.{sweeps}{verdict}\n", commits.join(", "))
     }
 
     /// For a terminal.
     pub(super) fn text(&self) -> String {
-        self.tables().map(|(region, table)| format!("── {region}\n{}\n", table.text())).collect()
+        self.tables().map(|(region, table)| format!("── {region}. {}{}\n", self.head(region), table.text())).collect()
     }
 }
 
@@ -234,11 +201,11 @@ fn median(numbers: &[u64]) -> u64 {
     sorted.get(sorted.len().saturating_sub(1) / 2).copied().unwrap_or(0)
 }
 
-fn count(line: &Value, name: &str) -> u64 {
+pub(super) fn count(line: &Value, name: &str) -> u64 {
     line[name].as_u64().unwrap_or(0)
 }
 
-fn text(line: &Value, name: &str) -> Result<String, String> {
+pub(super) fn text(line: &Value, name: &str) -> Result<String, String> {
     line[name].as_str().map(str::to_owned).ok_or_else(|| format!("'{name}' is missing"))
 }
 
@@ -276,16 +243,12 @@ mod tests {
             json!({"kind": "flipped bits", "of": "log", "detected": 5, "torn": 2, "harmless": 3, "full": 1}),
             json!({"kind": "model", "of": "lanes", "interleavings": 1000, "caught": 3}),
             json!({"kind": "speed", "rate": 500, "virtual_per_real": 48.7}),
-            json!({"kind": "prediction", "workload": "retwis", "cores": 2, "layout": "fused", "measured": 200.0,
-                "predicted": 190.0, "measured_cpu": [11.5, 5.0], "predicted_cpu": [12.0, 4.75]}),
         ]);
         assert!(regions["crash points"].contains("| log | 7 | 9 | 0 |"), "{regions:?}");
         assert!(regions["crash points"].contains("unknown. Some sweeps full"), "{regions:?}");
         assert!(regions["flipped bits"].contains("| log | 10 | 5 | 2 | 3 | 0 |"), "{regions:?}");
         assert!(regions["flipped bits"].contains("Full sweeps."), "{regions:?}");
         assert!(regions["models"].contains("| `lanes` | 1000 | 3 |"), "{regions:?}");
-        let prediction = "| retwis | 2 | fused | 200 | 190 | 0.95 | 11.5 + 5.0 | 12.0 + 4.8 |";
-        assert!(regions["predictions"].contains(prediction), "{regions:?}");
         assert!(regions["speed"].contains("| 500 | 49 |"), "{regions:?}");
     }
 
