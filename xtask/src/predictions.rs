@@ -12,7 +12,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::{fmt, fs};
+use std::{fmt, fs, thread};
 
 use serde_json::{Value, json};
 
@@ -78,8 +78,9 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
             Some(file) => file.clone(),
             None => calibrate(&root, &folder.join(format!("costs-{round}.toml")))?,
         };
-        for case in cases() {
-            let (measured, predicted) = (case.measure(&program, &folder)?, case.predict(&program, &folder, &costs)?);
+        let measured = cases().map(|case| case.measure(&program, &folder)).collect::<Result<Vec<_>, _>>()?;
+        let predicted = predict_all(&program, &folder, &costs)?;
+        for (case, (measured, predicted)) in cases().zip(measured.iter().zip(predicted)) {
             let (real, expected) = (measured.per_second, predicted.per_second);
             println!("   {case}, round {round}: {real:.0} a second, predicted {expected:.0} ({:.2})", expected / real);
             let line = json!({
@@ -100,6 +101,21 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
         println!("each round's costs are in {}", folder.display());
     }
     scorecard::write(&[&kept.to_string_lossy()])
+}
+
+/// Predicts all cases, several at once: virtual time does not mind.
+fn predict_all(program: &Path, folder: &Path, costs: &Path) -> Result<Vec<Pace>, String> {
+    let jobs = thread::available_parallelism().map_or(1, usize::from);
+    let mut paces = Vec::new();
+    for batch in cases().collect::<Vec<_>>().chunks(jobs) {
+        let batch: Result<Vec<Pace>, String> = thread::scope(|scope| {
+            let running: Vec<_> =
+                batch.iter().map(|case| scope.spawn(|| case.predict(program, folder, costs))).collect();
+            running.into_iter().map(|one| one.join().map_err(|_| "a prediction panicked".to_owned())?).collect()
+        });
+        paces.extend(batch?);
+    }
+    Ok(paces)
 }
 
 /// What work costs on this machine at this hour.
@@ -152,7 +168,8 @@ impl Case {
 
     /// What the simulator says of the same.
     fn predict(&self, program: &Path, folder: &Path, costs: &Path) -> Result<Pace, String> {
-        let file = folder.join("scenario.toml");
+        let Self { workload, cores, layout, .. } = self;
+        let file = folder.join(format!("{workload}-{cores}-{layout}.toml"));
         fs::write(&file, self.scenario()).map_err(|error| format!("could not write {}: {error}", file.display()))?;
         let mut simulator = Command::new(program);
         simulator.args(["-o", "json", "sim", "--scenario"]).arg(&file).arg("--costs").arg(costs);

@@ -26,7 +26,7 @@ impl Comparisons {
     /// Adds a round of one case.
     pub(super) fn add(&mut self, line: &Value) -> Result<(), String> {
         let case = (count(line, "cores"), text(line, "layout")?, text(line, "workload")?);
-        if figures(line, "measured").chain(figures(line, "predicted")).any(|rate| !(rate > 0.0)) {
+        if figures(line, "measured").chain(figures(line, "predicted")).any(|rate| rate.is_nan() || rate <= 0.0) {
             return Err(format!("a prediction or what was measured is no throughput in {line}"));
         }
         self.cases.entry(case).or_default().push(line.clone());
@@ -76,7 +76,7 @@ impl Comparisons {
 }
 
 /// A figure, or the several that stand under one name.
-fn figures<'a>(line: &'a Value, name: &str) -> impl Iterator<Item = f64> {
+fn figures(line: &Value, name: &str) -> impl Iterator<Item = f64> {
     let value = &line[name];
     let several = value.as_array().into_iter().flatten();
     several.chain((!value.is_array()).then_some(value)).map(|figure| figure.as_f64().unwrap_or(f64::NAN))
