@@ -100,6 +100,7 @@ struct State {
     slots: Vec<Slot>,
     next_process: u64,
     events: Vec<Event>,
+    successors: BTreeMap<Process, Process>,
     tally: Tally,
     /// Why an answer cannot be right, whatever the order of things was.
     wrong: Vec<String>,
@@ -126,6 +127,8 @@ pub(crate) struct Board {
     pub(crate) canary: bool,
     /// Commits are acknowledged when the clock's error bound has passed.
     pub(crate) external: bool,
+    /// What a single operation can do is done by one.
+    pub(crate) singles: bool,
     state: Mutex<State>,
 }
 
@@ -157,6 +160,7 @@ impl Board {
             slots: made,
             next_process: u64::from(slots),
             events: Vec::new(),
+            successors: BTreeMap::new(),
             tally: Tally::default(),
             wrong: Vec::new(),
             last_words: None,
@@ -166,7 +170,8 @@ impl Board {
             tasks: 0,
             found: BTreeMap::new(),
         };
-        Ok(Self { truth, work, interval, closed: false, canary: false, external: false, state: Mutex::new(state) })
+        let state = Mutex::new(state);
+        Ok(Self { truth, work, interval, closed: false, canary: false, external: false, singles: false, state })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -292,22 +297,15 @@ impl Board {
         state.events.push(Event { kind: EventKind::Invoke, process, index, time, ops });
     }
 
+    /// The slot's transaction ends. After an unknown outcome its session goes on as another process.
     pub(crate) fn complete(&self, slot: usize, fate: Fate, seen: Vec<MicroOp>) {
         let time = self.at();
         let mut state = self.lock();
-        let entry = &mut state.slots[slot];
-        let Some(invoked) = entry.open.take() else { return };
-        let process = Process(entry.process);
-        let (kind, ops) = match fate {
-            Fate::Committed => (EventKind::Ok, seen),
-            Fate::Aborted | Fate::Failed => (EventKind::Fail, invoked),
-            Fate::Unknown => (EventKind::Info, invoked),
-        };
-        state.tally.count(fate);
-        let index = state.events.len() as u64;
-        state.events.push(Event { kind, process, index, time, ops });
-        if fate == Fate::Unknown {
+        if state.complete(slot, time, fate, seen) && fate == Fate::Unknown {
+            let before = Process(state.slots[slot].process);
             state.rename(slot);
+            let after = Process(state.slots[slot].process);
+            state.successors.insert(before, after);
         }
     }
 
@@ -329,9 +327,10 @@ impl Board {
 
     /// The client of these slots has died: what they were doing is unknown.
     pub(crate) fn abandon(&self, slots: std::ops::Range<usize>) {
+        let time = self.at();
+        let mut state = self.lock();
         for slot in slots {
-            self.complete(slot, Fate::Unknown, Vec::new());
-            let mut state = self.lock();
+            state.complete(slot, time, Fate::Unknown, Vec::new());
             state.rename(slot);
             state.slots[slot].running = false;
         }
@@ -383,11 +382,28 @@ impl Board {
 
     /// Takes the history out, at the end.
     pub(crate) fn take_history(&self) -> History {
-        History { events: std::mem::take(&mut self.lock().events) }
+        let mut state = self.lock();
+        History { events: std::mem::take(&mut state.events), successors: std::mem::take(&mut state.successors) }
     }
 }
 
 impl State {
+    /// Notes how a slot's transaction ended, if it has one.
+    fn complete(&mut self, slot: usize, time: Timestamp, fate: Fate, seen: Vec<MicroOp>) -> bool {
+        let entry = &mut self.slots[slot];
+        let Some(invoked) = entry.open.take() else { return false };
+        let process = Process(entry.process);
+        let (kind, ops) = match fate {
+            Fate::Committed => (EventKind::Ok, seen),
+            Fate::Aborted | Fate::Failed => (EventKind::Fail, invoked),
+            Fate::Unknown => (EventKind::Info, invoked),
+        };
+        self.tally.count(fate);
+        let index = self.events.len() as u64;
+        self.events.push(Event { kind, process, index, time, ops });
+        true
+    }
+
     fn rename(&mut self, slot: usize) {
         self.slots[slot].process = self.next_process;
         self.next_process += 1;

@@ -76,7 +76,16 @@ fn median(mut figures: Vec<f64>) -> f64 {
 
 /// CPU time that this process has used, its threads in the kernel included.
 fn cpu() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    since_start(rustix::time::ClockId::ProcessCPUTime)
+}
+
+/// CPU time that this thread has used: neither what others do on its core in between, nor the host.
+fn thread_cpu() -> Duration {
+    since_start(rustix::time::ClockId::ThreadCPUTime)
+}
+
+fn since_start(clock: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 

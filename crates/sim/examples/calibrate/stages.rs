@@ -8,9 +8,9 @@ use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use timestone_sim::{Scenario, Seed, StageCosts, StageKind, Stopwatch, measure as run};
+use timestone_sim::{Samples, Scenario, Seed, StageCosts, StageKind, Stopwatch, measure as run};
 
-use crate::median;
+use crate::{median, thread_cpu};
 use crate::threads::{pin, two_cores};
 
 /// Workload, operations of a transaction (as usual when none are named), sessions, log, seconds until it counts, and for how long.
@@ -29,16 +29,16 @@ const STAGED: &str = "cores = 1\nlayout = \"staged\"\n";
 const RUNS: [(Run, &str); 12] = [
     (RETWIS, FUSED),
     (RETWIS, STAGED),
-    (("retwis", None, 16, "ssd", 0.5, 1.0), FUSED),
+    (("retwis", None, 16, "ssd", 0.5, 0.15), FUSED),
     (YCSB_A, FUSED),
     (YCSB_A, STAGED),
-    (("ycsb-a", Some(4), 32, "ssd", 1.0, 0.8), FUSED),
-    (("ycsb-a", Some(1), 16, "none", 0.5, 0.5), FUSED),
+    (("ycsb-a", Some(4), 32, "ssd", 1.0, 0.15), FUSED),
+    (("ycsb-a", Some(1), 16, "none", 0.5, 0.04), FUSED),
     (YCSB_B, FUSED),
     (YCSB_B, STAGED),
     (YCSB_C, FUSED),
     (YCSB_C, STAGED),
-    (("ycsb-c", Some(1), 16, "none", 0.5, 0.3), FUSED),
+    (("ycsb-c", Some(1), 16, "none", 0.5, 0.02), FUSED),
 ];
 
 /// What is run on one core and on two, to see what stages on several cores take more.
@@ -50,29 +50,30 @@ const APART_ROUNDS: usize = 3;
 
 /// The costs of all kinds of stages.
 pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error>> {
-    let begin = Instant::now();
-    let stopwatch = Stopwatch::new(move || begin.elapsed().as_nanos() as u64);
-    let mut before = BTreeMap::new();
+    let (mut all, mut runs) = (Samples::default(), Vec::new());
     for (number, (one, cluster)) in RUNS.into_iter().enumerate() {
         let from = Instant::now();
+        let stopwatch = Stopwatch::new(|| thread_cpu().as_nanos() as u64);
         let committed = run_one(one, cluster, number, &stopwatch)?;
-        let totals = stopwatch.samples().totals();
-        let each = |(kind, total): (&StageKind, &f64)| {
-            let one = (total - before.get(kind).unwrap_or(&0.0)) / committed;
-            format!(" {kind:?} {one:.0} ns")
-        };
-        let took: String = totals.iter().map(each).collect();
         let (workload, sessions) = (one.0, one.2);
         let layout = if cluster == STAGED { "staged, one core" } else { "fused, two cores" };
-        let seconds = from.elapsed().as_secs_f64();
-        println!("stages   {workload}, {sessions} sessions, {layout}, {seconds:.1} s; a transaction:{took}");
-        before = totals;
+        println!("stages   {workload}, {sessions} sessions, {layout}: {:.1} s", from.elapsed().as_secs_f64());
+        let samples = stopwatch.samples();
+        all.extend(samples.clone());
+        runs.push((format!("{workload:<6} {sessions:>3} {layout}"), committed, samples));
     }
-    let samples = stopwatch.samples();
-    for (kind, (count, left)) in samples.spread() {
+    for (kind, (count, left)) in all.spread() {
         println!("stages   {kind:?}: {count} samples, {:.0} % of their time spread over all", left * 100.0);
     }
-    let mut costs = samples.costs();
+    let mut costs = all.costs();
+    println!("stages   a transaction took, and should have taken by these costs, in ns:");
+    for (name, committed, samples) in runs {
+        let expected = samples.expected(&costs);
+        let each = |(kind, took): (StageKind, f64)| {
+            format!(" {kind:?} {}: {:.0} {:.0}", samples.spread()[&kind].0, took / committed, expected.get(&kind).unwrap_or(&0.0) / committed)
+        };
+        println!("stages   {name}:{}", samples.totals().into_iter().map(each).collect::<String>());
+    }
     for (kind, far) in apart()? {
         println!("stages   {kind:?}: {:.0} % more on several cores", far * 100.0);
         costs.entry(kind).or_default().far = far;
@@ -86,7 +87,6 @@ pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error
 fn apart() -> Result<BTreeMap<StageKind, f64>, Box<dyn Error>> {
     let (one, another) = two_cores()?;
     let all = rustix::thread::sched_getaffinity(None)?;
-    let begin = Instant::now();
     let mut shares: BTreeMap<StageKind, Vec<f64>> = BTreeMap::new();
     for round in 0..APART_ROUNDS {
         let [near, far] = [[one, one], [one, another]].map(|cores| -> Result<_, Box<dyn Error>> {
@@ -98,7 +98,7 @@ fn apart() -> Result<BTreeMap<StageKind, f64>, Box<dyn Error>> {
                     let _ = pin(core);
                 }
             };
-            let stopwatch = Stopwatch::new(move || begin.elapsed().as_nanos() as u64).following(follow);
+            let stopwatch = Stopwatch::new(|| thread_cpu().as_nanos() as u64).following(follow);
             for one in APART {
                 run_one(one, "cores = 2\nlayout = \"staged\"\n", round, &stopwatch)?;
             }

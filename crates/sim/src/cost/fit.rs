@@ -52,6 +52,16 @@ impl Regression {
         }
     }
 
+    /// Adds the samples of another, whole windows only.
+    pub(super) fn extend(&mut self, other: Self) {
+        debug_assert_eq!(self.width, other.width, "all samples have the same features");
+        self.samples.extend(other.samples);
+        self.total += other.total;
+        for (sum, more) in self.sums.iter_mut().zip(other.sums) {
+            *sum += more;
+        }
+    }
+
     pub(super) fn samples(&self) -> usize {
         self.samples.len() / (self.width + 1)
     }

@@ -7,6 +7,7 @@
 //! its misses of the processor's caches, and system calls are measured elsewhere. The clock is the caller's.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -124,6 +125,29 @@ impl Samples {
         self.stages.iter().map(|(kind, fits)| (*kind, fits.single.total())).collect()
     }
 
+    /// Adds the samples of other runs.
+    pub fn extend(&mut self, other: Self) {
+        for (kind, fits) in other.stages {
+            match self.stages.entry(kind) {
+                Entry::Vacant(entry) => _ = entry.insert(fits),
+                Entry::Occupied(mut entry) => {
+                    entry.get_mut().single.extend(fits.single);
+                    entry.get_mut().several.extend(fits.several);
+                }
+            }
+        }
+    }
+
+    /// Nanoseconds that each kind of stage should have taken by these costs.
+    #[must_use]
+    pub fn expected(&self, costs: &BTreeMap<StageKind, StageCosts>) -> BTreeMap<StageKind, f64> {
+        let one = |(kind, fits): (&StageKind, &Fits)| {
+            let weights = costs.get(kind).map_or_else(Vec::new, weights_from);
+            (*kind, fits.single.total() - fits.single.unexplained(&weights))
+        };
+        self.stages.iter().map(one).collect()
+    }
+
     /// Samples of each kind of stage, and the share of the measured time that is no event's alone, but spread over all.
     #[must_use]
     pub fn spread(&self) -> BTreeMap<StageKind, (usize, f64)> {
@@ -170,6 +194,14 @@ fn costs_of(fits: &Fits) -> StageCosts {
         frames: known.map(|&kind| (kind.name().to_owned(), weights[frame(kind)])).collect(),
         far: 0.0,
     }
+}
+
+/// The weights of the features in costs.
+fn weights_from(costs: &StageCosts) -> Vec<f64> {
+    let StageCosts { run, event, byte, read, read_byte, write, write_byte, flash_byte, .. } = *costs;
+    let of_kind = |kind: &Kind| costs.frames.get(kind.name()).copied().unwrap_or(costs.frame);
+    let plain = [run, event, byte, read, read_byte, write, write_byte, flash_byte];
+    plain.into_iter().chain(Kind::ALL.iter().map(of_kind)).collect()
 }
 
 /// The place of a kind of frame among the features.

@@ -73,17 +73,21 @@ fn touches(by: TxnRef, txn: &Transaction<'_>) -> BTreeMap<KeyIndex, Touch> {
     all
 }
 
-/// A committed write that certainly stands above `below`: it replaced that version, or began when that was acknowledged.
+/// A committed write that certainly stands above `below`: it replaced that version, or began when that was acknowledged or, to the same session,
+/// told to be unknown.
 fn above<'t>(
     transactions: &Transactions<'_>,
     touches: &'t [Touch],
     version: &Seen,
     below: Option<&Touch>,
 ) -> Option<&'t Touch> {
-    let acknowledged = below.and_then(|touch| transactions.get(touch.by).completed);
+    let below_txn = below.map(|touch| transactions.get(touch.by));
     touches.iter().find(|touch| {
         let txn = transactions.get(touch.by);
-        let later = acknowledged.is_some_and(|at| txn.invoked > at);
+        let later = below_txn.is_some_and(|below| {
+            let own = below.is_settled && below.session == txn.session;
+            below.completed.is_some_and(|at| txn.invoked > at) || own && txn.invoked > below.invoked
+        });
         let another = below.is_none_or(|below| below.by != touch.by);
         another && txn.end == End::Committed && (later || touch.before.as_ref() == Some(version))
     })

@@ -1,7 +1,7 @@
 //! Orders that do not come from data: sessions and real time, as edges of the dependency graph.
 //!
-//! A transaction of unknown outcome may take effect at any time after it was invoked, so nothing follows it by these orders; but
-//! it follows whatever had completed before it was invoked.
+//! A transaction of unknown outcome may take effect at any time after it was invoked, so nothing follows it by these orders but what its own
+//! session did next, where the history tells who that was; and it follows whatever had completed before it was invoked.
 
 use std::collections::BTreeMap;
 
@@ -9,15 +9,15 @@ use super::graph::{Edge, Graph, Node, Why};
 use super::transactions::{Transactions, TxnRef};
 use crate::history::Process;
 
-/// Each transaction to its process's next one.
+/// Each transaction to its session's next one.
 pub(super) fn add_sessions(transactions: &Transactions<'_>, graph: &mut Graph) {
     let mut last: BTreeMap<Process, Node> = BTreeMap::new();
     for (TxnRef(node), txn) in transactions.iter() {
-        if let Some(before) = last.get(&txn.process) {
+        if let Some(before) = last.get(&txn.session) {
             graph.add(Edge::of_order(*before, node, Why::Session));
         }
-        if txn.completed.is_some() {
-            last.insert(txn.process, node);
+        if txn.is_settled {
+            last.insert(txn.session, node);
         }
     }
 }

@@ -327,13 +327,13 @@ impl Drawing<'_, '_> {
         let mut later: BTreeMap<i64, Vec<Touch<i64>>> = BTreeMap::new();
         for (by, is_write, value) in touches {
             let txn = self.transactions.get(by);
-            let known = known.entry(txn.process).or_default();
+            let known = known.entry(txn.session).or_default();
             if is_write {
                 for version in known.drain(..).filter(|version| *version != value) {
                     later.entry(version).or_default().push((by, value));
                 }
             }
-            if txn.completed.is_some() {
+            if txn.is_settled {
                 known.push(value);
             }
         }

@@ -21,12 +21,16 @@ pub(super) enum End {
 #[derive(Debug)]
 pub(super) struct Transaction<'a> {
     pub(super) process: Process,
+    /// The first process of its session.
+    pub(super) session: Process,
     pub(super) end: End,
     /// What it did: of its completion when it committed, else of its invocation.
     pub(super) ops: &'a [MicroOp],
     /// Places among the events; an open transaction has not completed at all.
     pub(super) invoked: usize,
     pub(super) completed: Option<usize>,
+    /// Whether what its session did next comes after it: it completed, or was told to be unknown to a session that went on.
+    pub(super) is_settled: bool,
     /// The index that the history gives its invocation: how people find it.
     pub(super) index: u64,
 }
@@ -48,6 +52,12 @@ impl<'a> Transactions<'a> {
     pub(super) fn of(history: &'a History, verdict: &mut Verdict) -> Self {
         let mut all: Vec<Transaction<'a>> = Vec::with_capacity(history.events.len() / 2);
         let mut open: BTreeMap<Process, usize> = BTreeMap::new();
+        // Whoever goes on has a later number than who stopped.
+        let mut sessions: BTreeMap<Process, Process> = BTreeMap::new();
+        for (process, successor) in &history.successors {
+            let first = sessions.get(process).copied().unwrap_or(*process);
+            sessions.insert(*successor, first);
+        }
         for (place, event) in history.events.iter().enumerate() {
             if event.kind == EventKind::Invoke {
                 if open.insert(event.process, all.len()).is_some() {
@@ -55,10 +65,12 @@ impl<'a> Transactions<'a> {
                 }
                 all.push(Transaction {
                     process: event.process,
+                    session: sessions.get(&event.process).copied().unwrap_or(event.process),
                     end: End::Unknown,
                     ops: &event.ops,
                     invoked: place,
                     completed: None,
+                    is_settled: false,
                     index: event.index,
                 });
                 continue;
@@ -77,8 +89,10 @@ impl<'a> Transactions<'a> {
                 }
                 EventKind::Fail => (txn.end, txn.completed) = (End::Aborted, Some(place)),
                 // It may take effect at any time from now on, so it never counts as completed.
-                EventKind::Info | EventKind::Invoke => {}
+                EventKind::Info => txn.is_settled = history.successors.contains_key(&txn.process),
+                EventKind::Invoke => {}
             }
+            txn.is_settled |= txn.completed.is_some();
         }
         Self { all }
     }

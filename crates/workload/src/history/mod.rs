@@ -19,6 +19,8 @@ mod edn;
 mod read;
 mod record;
 
+use std::collections::BTreeMap;
+
 use timestone_types::Timestamp;
 
 use crate::{KeyIndex, Op, TxnPlan};
@@ -101,6 +103,9 @@ pub struct Event {
 pub struct History {
     /// In real-time order.
     pub events: Vec<Event>,
+    /// Processes whose last outcome stayed unknown, and who the same session is from then on. Jepsen's form does not tell it: there, what is unknown
+    /// may take effect at any time. Timestone promises more: what a session does next comes after what it was told is unknown.
+    pub successors: BTreeMap<Process, Process>,
 }
 
 /// Replaces `ops` by how a history tells a plan before it is answered: reads of nothing, writes of what is known.
