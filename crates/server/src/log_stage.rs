@@ -14,7 +14,7 @@ use timestone_seda::{Context, Stage, StageId};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchNumber, Log, LogEvent, WalError};
 
-use crate::event::{Event, LogAppend};
+use crate::event::Event;
 
 /// Owns one log and answers the shards of its thread.
 pub(crate) struct LogStage {
@@ -89,21 +89,24 @@ impl LogStage {
                 LogEvent::Degraded(error) => {
                     tracing::warn!(%error, "the log cannot make its next file; it goes on in the current one")
                 }
-                LogEvent::Failed(error) => {
-                    tracing::error!(
-                        %error,
-                        "the log failed: reads go on, writes are refused. What was acknowledged is safe. Remove the cause (look at the \
-                         device and the free space under the data directory), then restart the server"
-                    );
-                    self.gauges.fail(error.to_string());
-                    self.failed = true;
-                    for (_, stage) in self.shards.clone() {
-                        self.send(ctx, stage, Event::LogFailed { log: ctx.stage() });
-                    }
-                }
+                LogEvent::Failed(error) => self.fail(ctx, &error),
             }
         }
         self.events = events;
+    }
+
+    /// Nothing more is acknowledged.
+    fn fail(&mut self, ctx: &mut Context<'_, Event>, error: &WalError) {
+        tracing::error!(
+            %error,
+            "the log failed: reads go on, writes are refused. What was acknowledged is safe. Remove the cause (look at the \
+             device and the free space under the data directory), then restart the server"
+        );
+        self.gauges.fail(error.to_string());
+        self.failed = true;
+        for (_, stage) in self.shards.clone() {
+            self.send(ctx, stage, Event::LogFailed { log: ctx.stage() });
+        }
     }
 
     fn tell(&mut self, ctx: &mut Context<'_, Event>, shard: ShardId, event: Event) {
@@ -137,10 +140,12 @@ impl Stage<Event> for LogStage {
     }
 
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
-        let Some(log) = &mut self.log else { return events.clear() };
         self.blocked = false;
         while let Some(event) = events.pop_front() {
+            let Some(log) = &mut self.log else { return events.clear() };
             match event {
+                // What follows a batch that is missing must not become durable: it would vouch for that one, too.
+                Event::LogAppend(append) if self.failed => ctx.give_buffer(append.bytes),
                 Event::LogAppend(append) => match log.append_batch(append.shard, append.batch, &append.bytes) {
                     Ok(()) => ctx.give_buffer(append.bytes),
                     Err(error) if error.retryable() => {
@@ -149,7 +154,10 @@ impl Stage<Event> for LogStage {
                         break;
                     }
                     Err(WalError::Poisoned { .. }) => ctx.give_buffer(append.bytes),
-                    Err(error) => refused(ctx, &error, append),
+                    Err(error) => {
+                        ctx.give_buffer(append.bytes);
+                        self.fail(ctx, &error);
+                    }
                 },
                 Event::LogRelease { shard, keep_from } => {
                     log.release(shard, keep_from);
@@ -188,12 +196,6 @@ impl Stage<Event> for LogStage {
     }
 }
 
-/// A batch that can never be written: the shard never hears "durable" for it, so none of its answers leave.
-fn refused(ctx: &mut Context<'_, Event>, error: &WalError, append: LogAppend) {
-    tracing::error!(%error, shard = %append.shard, "the log refused a batch for good");
-    ctx.give_buffer(append.bytes);
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -205,14 +207,16 @@ mod tests {
     use timestone_seda::manual::ManualDriver;
     use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, TxnId};
-    use timestone_wal::LogConfig;
     use timestone_wal::device::memory::MemoryDisk;
+    use timestone_wal::record::FIRST_OTHER_KIND;
+    use timestone_wal::{LogConfig, LogRecord};
     use timestone_wire::{
         Condition, DecideAck, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, Prepare, PrepareHead,
         PrepareWriter, ReadAt, RequestId, Value, Verdict, Write, WriteAction, WriteEntry, WriteKind, WriteSet, Written,
     };
 
     use super::*;
+    use crate::event::LogAppend;
     use crate::gauges::{LogGauges, ShardGauges};
     use crate::shard::{LogPlace, Peers, Recovering, Replay, own_origin};
 
@@ -363,6 +367,37 @@ mod tests {
         }
         bench.driver.turn();
         assert!(bench.driver.is_drained(), "what waits for the log is not waited for");
+    }
+
+    #[test]
+    fn nothing_is_durable_behind_a_batch_that_no_log_takes() {
+        let now = Timestamp::from_nanos(1_000_000_000_000);
+        let log = Log::open_on(MemoryDisk::new().device(), LogConfig::default()).unwrap().finish(now).unwrap();
+        let gauges = Arc::new(LogGauges::default());
+        let log = LogStage::new(0, log, vec![(SHARD, ASKER)], Arc::clone(&gauges));
+        let mut driver = ManualDriver::new(vec![Box::new(log) as Box<dyn Stage<Event>>], now, 1000);
+        let log = StageId::new(0);
+        let mut record = Vec::new();
+        LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &vec![7; 1024 * 1024] }.encode(&mut record);
+        let too_many = timestone_wal::limits::MAX_BATCH_BYTES / record.len() + 1;
+        for (batch, records) in [(1, 1), (2, too_many), (3, 1)] {
+            let append = LogAppend { shard: SHARD, batch: BatchNumber::new(batch), bytes: record.repeat(records) };
+            driver.send(log, Event::LogAppend(append)).unwrap();
+        }
+        let (mut durable, mut failed) = (Vec::new(), false);
+        for _ in 0..50 {
+            driver.turn();
+            driver.send(log, Event::Wake).unwrap();
+            while let Some((_, event)) = driver.take_sent() {
+                match event {
+                    Event::LogDurable { batch } => durable.push(batch.get()),
+                    Event::LogFailed { .. } => failed = true,
+                    _ => {}
+                }
+            }
+        }
+        assert_eq!((durable, failed), (vec![1], true), "the third would vouch for the second");
+        assert!(gauges.failure().is_some());
     }
 
     #[test]

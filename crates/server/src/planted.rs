@@ -59,11 +59,13 @@ pub enum Bug {
     HoardedLog,
     /// Recovery believes promises whose decisions are gone from the log.
     RevivedPromise,
+    /// A write that was reported as unknown goes on being tried at later timestamps.
+    UndoneWrite,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::NoStep3,
         Self::ForgottenReadBound,
         Self::EarlyAcknowledgement,
@@ -89,6 +91,7 @@ impl Bug {
         Self::HoardedClients,
         Self::HoardedLog,
         Self::RevivedPromise,
+        Self::UndoneWrite,
     ];
 }
 
@@ -164,5 +167,6 @@ pub fn plant(bug: Option<Bug>) {
     timestone_session::planted::plant(timestone_session::planted::PlantedBugs {
         ignore_oldest_session: is(Bug::IgnoredSession),
         never_gives_up: is(Bug::NeverRedials),
+        undoes_later_writes: is(Bug::UndoneWrite),
     });
 }

@@ -260,7 +260,9 @@ impl Engine {
             }
             // It was reported as unknown. Others, its own session first, may have gone on from what they found: it takes place at the time at
             // which it was asked, or never. Marks only rise, so no copy of it has a chance any more.
-            Vote::Later(_) if current && self.singles.at(index).outcome.is_some() => {
+            Vote::Later(_)
+                if current && self.singles.at(index).outcome.is_some() && !crate::single::undoes_later_writes() =>
+            {
                 self.end_single(now, index, Outcome::Aborted(AbortReason::of(AbortKind::Timestamp)));
             }
             Vote::Later(bound) if current => self.later(now, index, bound),

@@ -375,8 +375,9 @@ impl Engine {
         txn.keys.view_read(ticket.item)
     }
 
-    /// Drops interest in an operation: its [`Done`] will not come, except when it is finished already. A write under way goes on and
-    /// is brought to an end; a read is forgotten.
+    /// Drops interest in an operation: its [`Done`] will not come, except when it is finished already. A write under way goes on, at the
+    /// timestamp that it has, and is brought to an end; what its session does next comes after it. A commit may still move to later timestamps. A read
+    /// is forgotten.
     pub fn cancel(&mut self, ticket: Ticket) {
         let name = Name { index: ticket.index, generation: ticket.generation };
         match ticket.kind {
@@ -399,11 +400,15 @@ impl Engine {
                 let Some(single) = self.singles.get_mut(name).filter(|single| single.op == Some(ticket.op)) else {
                     return;
                 };
-                if single.outcome.is_none() {
-                    single.op = None;
-                    single.settled |= !single.is_write();
-                    self.release_single_if_over(ticket.index);
+                if single.outcome.is_some() {
+                    return;
                 }
+                single.op = None;
+                if single.is_write() && !single.settled {
+                    return self.give_up_write(self.clock, ticket.index);
+                }
+                single.settled = true;
+                self.release_single_if_over(ticket.index);
             }
         }
     }

@@ -10,10 +10,14 @@ pub struct PlantedBugs {
     pub ignore_oldest_session: bool,
     /// A connection that is silent is never given up.
     pub never_gives_up: bool,
+    /// A write that was reported as unknown goes on being tried at later timestamps, and its session does not mind it.
+    pub undoes_later_writes: bool,
 }
 
 std::thread_local! {
-    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { ignore_oldest_session: false, never_gives_up: false }) };
+    static PLANTED: Cell<PlantedBugs> = const {
+        Cell::new(PlantedBugs { ignore_oldest_session: false, never_gives_up: false, undoes_later_writes: false })
+    };
 }
 
 /// Plants bugs in every engine of this thread; the default ends that.

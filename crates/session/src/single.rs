@@ -24,6 +24,14 @@ use crate::{
 };
 
 /// Requests outside transactions.
+/// Whether a write that was reported as unknown goes on as if it had not been.
+pub(crate) fn undoes_later_writes() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::bugs().undoes_later_writes;
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
 impl Engine {
     /// Reads the latest version of one key, linearizably: waits for prepared writes.
     ///
@@ -250,6 +258,8 @@ impl Engine {
                 Some(reason.at.next()).filter(|_| reason.at > Timestamp::ZERO)
             }
             Outcome::Value { version, .. } => Some(version.timestamp.next()),
+            // A copy of it may be waiting at the server.
+            Outcome::Unknown => Some(single.commit.next()),
             _ => None,
         };
         if let (Some(bound), Some(session)) = (learned, single.session.and_then(|name| self.sessions.get_mut(name))) {
@@ -275,7 +285,7 @@ impl Engine {
         self.trim_lingering(now);
     }
 
-    /// The deadline of a write passed: the application is told `Unknown`; the request goes on until its fate is known, at the timestamp
+    /// The deadline of a write passed, or nobody waits for it any more: the application is told `Unknown`; the request goes on until its fate is known, at the timestamp
     /// that it has. What this session does next comes after that timestamp.
     pub(crate) fn give_up_write(&mut self, now: Timestamp, index: u32) {
         let Some(name) = self.singles.name(index) else { return };
@@ -283,7 +293,9 @@ impl Engine {
         single.outcome = Some(Outcome::Unknown);
         single.deadline = Timestamp::MAX;
         let (op, txn, commit) = (single.op, single.id, single.commit);
-        if let Some(session) = single.session.and_then(|name| self.sessions.get_mut(name)) {
+        if let Some(session) = single.session.and_then(|name| self.sessions.get_mut(name))
+            && !undoes_later_writes()
+        {
             session.clock.learned(commit.next());
         }
         self.lingering.push_back(Lingering { until: now.saturating_add(limits::LINGER), txn, outcome: None });

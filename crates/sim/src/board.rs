@@ -127,6 +127,8 @@ pub(crate) struct Board {
     pub(crate) canary: bool,
     /// Commits are acknowledged when the clock's error bound has passed.
     pub(crate) external: bool,
+    /// How long sessions wait for an operation, if not as usual.
+    pub(crate) deadline: Option<Duration>,
     /// What a single operation can do is done by one.
     pub(crate) singles: bool,
     state: Mutex<State>,
@@ -171,7 +173,17 @@ impl Board {
             found: BTreeMap::new(),
         };
         let state = Mutex::new(state);
-        Ok(Self { truth, work, interval, closed: false, canary: false, external: false, singles: false, state })
+        Ok(Self {
+            truth,
+            work,
+            interval,
+            closed: false,
+            canary: false,
+            external: false,
+            deadline: None,
+            singles: false,
+            state,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

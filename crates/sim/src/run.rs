@@ -246,6 +246,8 @@ fn run_with(
     board.canary = scenario.workload.canary;
     board.external = external;
     board.closed = scenario.workload.closed;
+    board.singles = scenario.workload.singles;
+    board.deadline = scenario.workload.deadline.map(|span| span.0);
     let board = Arc::new(board);
     // What is handed out at every look needs no bound of its own.
     let keep_lines = if options.words { usize::MAX } else { options.keep_lines };

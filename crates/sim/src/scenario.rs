@@ -196,6 +196,10 @@ pub struct WorkloadPart {
     /// are then held to real time, as long as no fault of a clock strikes. A swarm draws it when it is left out.
     #[serde(deserialize_with = "external")]
     pub external: Option<bool>,
+    /// How long an application waits for one operation; the client's usual time when left out. What takes longer has an unknown outcome.
+    pub deadline: Option<Span>,
+    /// Register, with `ops = 1`: what one operation on one key can do is no transaction but a get, a put, a delete or a compare-and-set.
+    pub singles: bool,
     /// List-append: every tenth append is acknowledged and never made, so that the run fails. What finds nothing here finds nothing.
     pub canary: bool,
     /// For how long transactions are begun and faults strike.
@@ -216,6 +220,8 @@ impl Default for WorkloadPart {
             appends_per_key: None,
             deletes: None,
             external: None,
+            deadline: None,
+            singles: false,
             canary: false,
             seconds: 10.0,
             warmup: Span(Duration::ZERO),
@@ -367,6 +373,11 @@ impl Scenario {
             let what =
                 "is for the workloads of `timestone bench`, whose throughput it predicts; cycle is not one of them";
             return Err(("workload", "closed", what.to_owned()));
+        }
+        let are_singles = workload.kind == Kind::Plans(WorkloadKind::Register) && workload.ops == Some(1);
+        if workload.singles && (!are_singles || workload.external != Some(false)) {
+            let what = "is for kind = \"register\" with ops = 1 and external = \"none\"";
+            return Err(("workload", "singles", what.to_owned()));
         }
         if let Some(pages) = storage.block_pages {
             within("storage", "block-pages", f64::from(pages), 2.0, 4096.0)?;

@@ -49,6 +49,54 @@ fn commit_failed(error: Error) -> Ending {
     if error.had_no_effect() { error.into() } else { Ending::Unknown }
 }
 
+/// A plan that one operation on one key carries out, or two.
+#[derive(Clone, Copy)]
+enum Single {
+    Get(KeyIndex),
+    Put {
+        key: KeyIndex,
+        value: i64,
+    },
+    Delete(KeyIndex),
+    /// Reads, and writes if that is still there.
+    Swap {
+        key: KeyIndex,
+        value: i64,
+    },
+}
+
+impl Single {
+    /// Of three writes one is blind, one depends on what was read, and one stays a transaction.
+    fn of(plan: &TxnPlan) -> Option<Self> {
+        match plan.ops[..] {
+            [Op::Get(key)] => Some(Self::Get(key)),
+            [Op::Get(_), Op::Delete(key)] => Some(Self::Delete(key)),
+            [Op::Get(_), Op::Write { key, value }] => match value.rem_euclid(3) {
+                0 => None,
+                1 => Some(Self::Put { key, value }),
+                _ => Some(Self::Swap { key, value }),
+            },
+            _ => None,
+        }
+    }
+
+    const fn key(self) -> KeyIndex {
+        match self {
+            Self::Get(key) | Self::Delete(key) | Self::Put { key, .. } | Self::Swap { key, .. } => key,
+        }
+    }
+
+    fn invocation(self) -> Vec<MicroOp> {
+        let read = |key| MicroOp::Read { key, seen: Seen::Nothing };
+        match self {
+            Self::Get(key) => vec![read(key)],
+            Self::Delete(key) => vec![MicroOp::Write { key, value: None }],
+            Self::Put { key, value } => vec![MicroOp::Write { key, value: Some(value) }],
+            Self::Swap { key, value } => vec![read(key), MicroOp::Write { key, value: Some(value) }],
+        }
+    }
+}
+
 struct Session {
     db: LocalDb,
     board: Arc<Board>,
@@ -60,6 +108,7 @@ struct Session {
 
 /// Runs transactions in a slot until the run is over.
 pub(crate) async fn run(db: LocalDb, board: Arc<Board>, slot: usize, counter: Counter) -> Result<()> {
+    let db = board.deadline.map_or_else(|| db.clone(), |span| db.with_deadline(span));
     let mut session =
         Session { db, board: Arc::clone(&board), slot, key: Vec::new(), value: Vec::new(), seen: Vec::new() };
     if board.closed {
@@ -83,10 +132,15 @@ impl Session {
             let ended = match &board.work {
                 Work::Plans(_) => {
                     board.plan(slot, &mut plan);
-                    let mut ops = Vec::new();
-                    invocation(&plan, &mut ops);
-                    board.invoke(slot, ops);
-                    self.execute(&plan).await
+                    if let Some(single) = Single::of(&plan).filter(|_| board.singles) {
+                        board.invoke(slot, single.invocation());
+                        self.single(single).await
+                    } else {
+                        let mut ops = Vec::new();
+                        invocation(&plan, &mut ops);
+                        board.invoke(slot, ops);
+                        self.execute(&plan).await
+                    }
                 }
                 Work::Ring { nodes, .. } => {
                     board.invoke(slot, Vec::new());
@@ -153,6 +207,41 @@ impl Session {
             self.step(&tx, op).await?;
         }
         tx.commit().await.map_err(commit_failed)?;
+        Ok(())
+    }
+
+    /// One operation on one key, without a transaction.
+    async fn single(&mut self, single: Single) -> std::result::Result<(), Ending> {
+        let key = single.key();
+        self.key(key);
+        self.value.clear();
+        match single {
+            Single::Get(_) => {
+                let found = self.db.get(&self.key).await?;
+                let seen = self.read(key, found.as_deref())?;
+                self.seen.push(MicroOp::Read { key, seen });
+            }
+            Single::Put { value, .. } => {
+                write_numbered(&self.board.work, key, value, &mut self.value);
+                self.db.put(&self.key, &self.value).await.map_err(commit_failed)?;
+                self.seen.push(MicroOp::Write { key, value: Some(value) });
+            }
+            Single::Delete(_) => {
+                self.db.delete(&self.key).await.map_err(commit_failed)?;
+                self.seen.push(MicroOp::Write { key, value: None });
+            }
+            Single::Swap { value, .. } => {
+                let found = self.db.get(&self.key).await?;
+                let seen = self.read(key, found.as_deref())?;
+                write_numbered(&self.board.work, key, value, &mut self.value);
+                let swapped = self.db.compare_and_set(&self.key, found.as_deref(), &self.value).await;
+                if !swapped.map_err(commit_failed)? {
+                    return Err(Ending::Aborted);
+                }
+                self.seen.push(MicroOp::Read { key, seen });
+                self.seen.push(MicroOp::Write { key, value: Some(value) });
+            }
+        }
         Ok(())
     }
 

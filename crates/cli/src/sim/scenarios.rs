@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 10] = [
+const KNOWN: [(&str, &str); 11] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
     ("cycle", include_str!("../../../../scenarios/cycle.toml")),
@@ -20,6 +20,7 @@ const KNOWN: [(&str, &str); 10] = [
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),
     ("register", include_str!("../../../../scenarios/register.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),
+    ("singles", include_str!("../../../../scenarios/singles.toml")),
     ("swarm", include_str!("../../../../scenarios/swarm.toml")),
     ("threads", include_str!("../../../../scenarios/threads.toml")),
 ];

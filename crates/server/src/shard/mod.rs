@@ -140,6 +140,7 @@ impl ShardStage {
             ahead.fetch(&self.participant, &*self.store);
             for frame in group[..count].iter().flatten() {
                 self.frame(ctx, parcel.origin, frame);
+                self.close_full_batch(ctx);
             }
         }
         ctx.finish_parcel(parcel);
@@ -164,6 +165,13 @@ impl ShardStage {
             }
             self.send(ctx, stage, Event::LogAppend(LogAppend { shard: self.shard, batch, bytes }));
             self.store.begin_batch(self.journal.open_batch().get());
+        }
+    }
+
+    /// Sends the open log batch once it is large: one request more must not make it larger than a log takes.
+    fn close_full_batch(&mut self, ctx: &mut Context<'_, Event>) {
+        if self.journal.open_bytes() >= LOG_BATCH_BYTES {
+            self.close_batch(ctx);
         }
     }
 
@@ -285,9 +293,7 @@ impl Stage<Event> for ShardStage {
                 Event::MapChanged(map) => self.map_changed(&map),
                 _ => {}
             }
-            if self.journal.open_bytes() >= LOG_BATCH_BYTES {
-                self.close_batch(ctx);
-            }
+            self.close_full_batch(ctx);
         }
     }
 

@@ -440,15 +440,16 @@ impl ShardStage {
         if self.carrying.is_some() {
             return;
         }
-        let carried_in = self.journal.open_batch();
-        for (txn, payload) in self.payloads.iter_mut() {
-            if payload.batch.is_some_and(|batch| batch < below)
-                && let Some(commit) = self.participant.promised(txn)
-            {
+        for txn in self.payloads.below(below) {
+            if let (Some(payload), Some(promise)) = (self.payloads.get_mut(txn), self.participant.kept_promise(txn)) {
                 let participants = Participants::new(&payload.participants);
-                let (begin, single, body) = (payload.begin, payload.single, &payload.body);
+                let (begin, single, body, commit) = (payload.begin, payload.single, &payload.body, promise.commit);
                 self.journal.note(&LogRecord::Prepare { txn, begin, commit, single, participants, body });
-                payload.batch = Some(carried_in);
+                if promise.is_decided {
+                    self.journal.note(&LogRecord::Outcome { txn, outcome: TxnOutcome::Committed(commit) });
+                }
+                payload.batch = Some(self.journal.open_batch());
+                self.close_full_batch(ctx);
             }
         }
         for kept in self.participant.kept_outcomes() {
@@ -464,7 +465,7 @@ impl ShardStage {
         }
         let (bound, watermark) = (self.participant.read_bound(), self.participant.watermark());
         self.journal.note(&LogRecord::ReadBound { bound, watermark });
-        self.carrying = Some((below, carried_in));
+        self.carrying = Some((below, self.journal.open_batch()));
         self.store.sync_soon();
         self.close_batch(ctx);
     }

@@ -88,9 +88,10 @@ impl Payloads {
         }
     }
 
-    /// Every payload, in no order.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (TxnId, &mut Payload)> {
-        self.by_txn.iter_mut().map(|(&txn, payload)| (txn, payload))
+    /// Whose prepares are in batches below this one, in no order.
+    pub(crate) fn below(&self, batch: BatchNumber) -> Vec<TxnId> {
+        let is_below = |payload: &Payload| payload.batch.is_some_and(|one| one < batch);
+        self.by_txn.iter().filter(|(_, payload)| is_below(payload)).map(|(&txn, _)| txn).collect()
     }
 
     /// The lowest batch that holds the prepare of a payload.

@@ -241,6 +241,26 @@ fn a_cancelled_write_still_takes_place_and_is_not_told() {
     assert!(world.done.is_empty() && world.engine.unresolved() == 0);
 }
 
+/// Nobody waits for it any more, and its session goes on.
+#[test]
+fn a_cancelled_write_takes_place_at_its_time_or_never() {
+    let mut world = World::new(1);
+    let session = world.session();
+    world.cut[0] = true;
+    let op = world.op();
+    let mutation = Mutation::Put { value: b"old", expires_at: Expiry::NEVER };
+    let step = world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, plain(), op);
+    let Ok(timestone_session::Step::Pending(ticket)) = step else { panic!("not asked") };
+    world.engine.cancel(ticket);
+    world.pass(Duration::from_millis(50));
+    world.shards[0].written_by_other(b"k", Version::new(world.now, OTHER), b"new");
+    world.cut[0] = false;
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.engine.unresolved(), 0, "nothing is asked any more");
+    assert_eq!(world.shards[0].latest(b"k"), Some(&b"new"[..]));
+    assert!(world.done.is_empty());
+}
+
 #[test]
 fn limits_hold_for_single_keys_too() {
     let mut world = World::new(1);

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use timestone_sim::{Samples, Scenario, Seed, StageCosts, StageKind, Stopwatch, measure as run};
 
-use crate::{median, thread_cpu};
 use crate::threads::{pin, two_cores};
+use crate::{median, thread_cpu};
 
 /// Workload, operations of a transaction (as usual when none are named), sessions, log, seconds until it counts, and for how long.
 type Run = (&'static str, Option<u32>, u32, &'static str, f64, f64);
@@ -70,7 +70,12 @@ pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error
     for (name, committed, samples) in runs {
         let expected = samples.expected(&costs);
         let each = |(kind, took): (StageKind, f64)| {
-            format!(" {kind:?} {}: {:.0} {:.0}", samples.spread()[&kind].0, took / committed, expected.get(&kind).unwrap_or(&0.0) / committed)
+            format!(
+                " {kind:?} {}: {:.0} {:.0}",
+                samples.spread()[&kind].0,
+                took / committed,
+                expected.get(&kind).unwrap_or(&0.0) / committed
+            )
         };
         println!("stages   {name}:{}", samples.totals().into_iter().map(each).collect::<String>());
     }

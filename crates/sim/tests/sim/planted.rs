@@ -477,3 +477,8 @@ fn a_log_that_is_never_released_is_found() {
 fn a_recovery_that_revives_decided_promises_is_found() {
     found_within(10, Bug::RevivedPromise, include_str!("../../../../scenarios/threads.toml"));
 }
+
+#[test]
+fn a_write_of_unknown_fate_that_undoes_later_ones_is_found() {
+    found_within(20, Bug::UndoneWrite, include_str!("../../../../scenarios/singles.toml"));
+}

@@ -298,7 +298,8 @@ impl Coordinator {
         }
         if self.members.iter().all(|one| one.yes) {
             self.settle(now, TxnOutcome::Committed(self.commit), out);
-        } else {
+        } else if self.phase == Phase::Preparing {
+            // While it is resolved, there are no more rounds: it may have been reported as unknown at the timestamp that it has.
             self.next_round(now, out);
         }
     }

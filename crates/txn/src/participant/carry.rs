@@ -19,9 +19,17 @@ pub struct KeptOutcome<'a> {
     pub participants: &'a [ShardId],
 }
 
+/// A promise that must survive a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptPromise {
+    /// Its timestamp; of one that is moving, the later one.
+    pub commit: Timestamp,
+    /// It is committed, and the decision is on its way to the log: without it, a promise that is appended behind it could outlive it.
+    pub is_decided: bool,
+}
+
 impl Participant {
-    /// The timestamp of a promise that must survive a crash: of a transaction that is prepared, or committed and not yet applied
-    /// and logged. `None` when there is none.
+    /// The timestamp that a transaction is promised at, or committed and not yet applied and logged. `None` when it is neither.
     #[must_use]
     pub fn promised(&self, txn: TxnId) -> Option<Timestamp> {
         let Some(Place::Flight(slot)) = self.table.find(txn) else { return None };
@@ -29,6 +37,18 @@ impl Participant {
             Phase::Prepared { durable: true } | Phase::Committed { .. } => Some(self.table.record(slot).commit),
             Phase::Prepared { durable: false } | Phase::Aborting => None,
         }
+    }
+
+    /// What must survive a crash of what [`Self::promised`] tells.
+    #[must_use]
+    pub fn kept_promise(&self, txn: TxnId) -> Option<KeptPromise> {
+        let commit = self.promised(txn)?;
+        let Some(Place::Flight(slot)) = self.table.find(txn) else { return None };
+        let record = self.table.record(slot);
+        Some(match record.phase {
+            Phase::Committed { logged, .. } => KeptPromise { commit, is_decided: !logged },
+            _ => KeptPromise { commit: record.moving_to.unwrap_or(commit), is_decided: false },
+        })
     }
 
     /// Whether a prepare of the transaction would be looked at as a new one. If not, it may be a repeated one of a transaction that has

@@ -163,6 +163,15 @@ mod tests {
     }
 
     #[test]
+    fn what_a_session_was_told_is_unknown_lies_below_what_it_wrote_next() {
+        let mut told = history(&["0 + [:w 1 7]", "0 ? [:w 1 7]", "5 . [:w 1 8]"]);
+        let end = [(KeyIndex(1), Seen::Integer(7))].into();
+        assert!(check_last_values(&told, &end).is_valid(), "another session's may take effect late");
+        told.successors.insert(crate::history::Process(0), crate::history::Process(5));
+        assert!(check_last_values(&told, &end).has(AnomalyKind::LostWrite));
+    }
+
+    #[test]
     fn what_is_gone_or_never_was_is_found() {
         assert_eq!(check(&["0 . [:w 1 7]"], Seen::Nothing), [AnomalyKind::LostWrite]);
         assert_eq!(check(&["0 . [:w 1 7]", "1 . [:w 1 8]"], Seen::Integer(7)), [AnomalyKind::LostWrite]);

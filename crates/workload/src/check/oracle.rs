@@ -191,7 +191,7 @@ fn history(txns: &[Txn]) -> History {
     for (index, event) in events.iter_mut().enumerate() {
         event.index = index as u64;
     }
-    History { events }
+    History { events, ..History::default() }
 }
 
 /// Whether `one` must stand before `two`.

@@ -59,7 +59,7 @@ pub(super) fn add_real_time(transactions: &Transactions<'_>, graph: &mut Graph) 
 mod tests {
     use super::*;
     use crate::check::Verdict;
-    use crate::history::read;
+    use crate::history::{History, read};
 
     fn edges(lines: &[(&str, u64)], add: fn(&Transactions<'_>, &mut Graph)) -> (u32, Vec<(Node, Node)>) {
         let text: String = lines
@@ -88,6 +88,24 @@ mod tests {
             ("invoke", 0),
         ];
         assert_eq!(edges(&lines, add_sessions), (5, vec![(0, 2), (0, 3), (3, 4)]));
+    }
+
+    #[test]
+    fn what_a_session_does_next_follows_what_it_was_told_is_unknown() {
+        let text: String =
+            [("invoke", 0), ("ok", 0), ("invoke", 0), ("info", 0), ("invoke", 7), ("info", 7), ("invoke", 9)]
+                .map(|(kind, process)| format!("{{:type :{kind}, :process {process}, :f :txn, :value []}}\n"))
+                .concat();
+        let history = History {
+            successors: [(0, 7), (7, 9)].map(|(p, q)| (Process(p), Process(q))).into(),
+            ..read(&text).unwrap()
+        };
+        let mut verdict = Verdict::default();
+        let transactions = Transactions::of(&history, &mut verdict);
+        let mut graph = Graph::new(transactions.all.len());
+        add_sessions(&transactions, &mut graph);
+        let edges: Vec<(Node, Node)> = graph.edges().iter().map(|edge| (edge.from, edge.to)).collect();
+        assert_eq!(edges, [(0, 1), (1, 2), (2, 3)]);
     }
 
     #[test]

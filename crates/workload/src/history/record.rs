@@ -252,7 +252,7 @@ mod tests {
         recorder.invoke(Slot(0), at(5), &ops).unwrap();
         let text = String::from_utf8(recorder.finish().unwrap()).unwrap();
         let event = Event { kind: EventKind::Invoke, process: Process(0), index: 0, time: at(5), ops };
-        let history = History { events: vec![event] };
+        let history = History { events: vec![event], ..History::default() };
         assert_eq!(read(&text).unwrap(), history);
         let mut again = Vec::new();
         write(&history, &mut again).unwrap();
