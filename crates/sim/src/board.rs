@@ -14,6 +14,7 @@ use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadEr
 
 use crate::clock::TrueTime;
 use crate::seed::{Dice, Seed};
+use crate::{names, words};
 
 /// Closed sessions begin within this time.
 const STAGGER: Duration = Duration::from_millis(20);
@@ -74,10 +75,18 @@ impl Tally {
     }
 }
 
+/// A transaction under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Open {
+    /// The index of its invocation: how the history calls it.
+    pub(crate) index: u64,
+    pub(crate) ops: Vec<MicroOp>,
+}
+
 #[derive(Debug)]
 struct Slot {
     process: u64,
-    open: Option<Vec<MicroOp>>,
+    open: Option<Open>,
     generator: Option<Generator>,
     dice: Dice,
     /// None before the first.
@@ -106,6 +115,8 @@ struct State {
     last_words: Option<String>,
     /// Writes of keys once more, attempts included.
     touched: u64,
+    /// What sessions did, in words, until the trace takes it.
+    notes: Vec<(VirtualTime, String)>,
     /// How many numbers writes were given.
     numbered: i64,
     is_over: bool,
@@ -126,7 +137,14 @@ pub(crate) struct Board {
     pub(crate) canary: bool,
     /// Commits are acknowledged when the clock's error bound has passed.
     pub(crate) external: bool,
+    /// What sessions do is noted in words.
+    pub(crate) notes: bool,
     state: Mutex<State>,
+}
+
+/// A transaction and who runs it, as checkers call them.
+fn name(index: u64, process: u64) -> String {
+    format!("{} (process {process})", names::transaction(index))
 }
 
 impl Slot {
@@ -161,12 +179,22 @@ impl Board {
             wrong: Vec::new(),
             last_words: None,
             touched: 0,
+            notes: Vec::new(),
             numbered: 0,
             is_over: false,
             tasks: 0,
             found: BTreeMap::new(),
         };
-        Ok(Self { truth, work, interval, closed: false, canary: false, external: false, state: Mutex::new(state) })
+        Ok(Self {
+            truth,
+            work,
+            interval,
+            closed: false,
+            canary: false,
+            external: false,
+            notes: false,
+            state: Mutex::new(state),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -252,7 +280,7 @@ impl Board {
         let state = self.lock();
         let running = state.slots.iter().filter(|slot| slot.running);
         let one = |slot: &Slot| match &slot.open {
-            Some(ops) => format!("process {} is in a transaction of {} steps", slot.process, ops.len()),
+            Some(open) => format!("{} is under way, with {} steps", name(open.index, slot.process), open.ops.len()),
             None => format!("process {} is between transactions", slot.process),
         };
         running.map(one).collect()
@@ -288,7 +316,8 @@ impl Board {
         let index = state.events.len() as u64;
         let entry = &mut state.slots[slot];
         let process = Process(entry.process);
-        entry.open = Some(ops.clone());
+        entry.open = Some(Open { index, ops: ops.clone() });
+        self.note(&mut state, index, process, "begins", &ops);
         state.events.push(Event { kind: EventKind::Invoke, process, index, time, ops });
     }
 
@@ -296,7 +325,7 @@ impl Board {
         let time = self.at();
         let mut state = self.lock();
         let entry = &mut state.slots[slot];
-        let Some(invoked) = entry.open.take() else { return };
+        let Some(Open { index: invocation, ops: invoked }) = entry.open.take() else { return };
         let process = Process(entry.process);
         let (kind, ops) = match fate {
             Fate::Committed => (EventKind::Ok, seen),
@@ -304,11 +333,36 @@ impl Board {
             Fate::Unknown => (EventKind::Info, invoked),
         };
         state.tally.count(fate);
+        let ended = match fate {
+            Fate::Committed => "committed",
+            Fate::Aborted => "aborted",
+            Fate::Failed => "failed",
+            Fate::Unknown => "ended, and nobody knows how",
+        };
+        self.note(&mut state, invocation, process, ended, &ops);
         let index = state.events.len() as u64;
         state.events.push(Event { kind, process, index, time, ops });
         if fate == Fate::Unknown {
             state.rename(slot);
         }
+    }
+
+    fn note(&self, state: &mut State, index: u64, process: Process, what: &str, ops: &[MicroOp]) {
+        if self.notes {
+            let steps = words::steps(ops);
+            let colon = if steps.is_empty() { "" } else { ":" };
+            state.notes.push((self.truth.now(), format!("{} {what}{colon}{steps}", name(index, process.0))));
+        }
+    }
+
+    /// Takes what sessions did since the last time.
+    pub(crate) fn take_notes(&self) -> Vec<(VirtualTime, String)> {
+        std::mem::take(&mut self.lock().notes)
+    }
+
+    /// The transactions under way in these slots.
+    pub(crate) fn open(&self, slots: std::ops::Range<usize>) -> Vec<Open> {
+        self.lock().slots[slots].iter().filter_map(|slot| slot.open.clone()).collect()
     }
 
     /// A closed session begins its next transaction; whether the run goes on. Nothing is kept of it but its count: sessions of `bench` have no

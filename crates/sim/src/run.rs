@@ -246,9 +246,10 @@ fn run_with(
     board.canary = scenario.workload.canary;
     board.external = external;
     board.closed = scenario.workload.closed;
-    let board = Arc::new(board);
     // What is handed out at every look needs no bound of its own.
     let keep_lines = if options.words { usize::MAX } else { options.keep_lines };
+    board.notes = keep_lines > 0;
+    let board = Arc::new(board);
     let world = World::new(world, truth, Arc::clone(&board), seed, keep_lines);
     let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
     let mut run = Run {
