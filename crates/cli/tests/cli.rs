@@ -432,11 +432,15 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
     let unlike = txn(0, "[:w 1 1]") + &txn(1, "[:append 2 1]");
     let bank = txn(0, "[:r 0 5] [:r 1 6]");
     for (words, text, more, code) in [
-        (&["line 2", "ends where a form is expected"][..], "; half a line\n{:type :ok, :proc", &[][..], 1),
-        (&["line 1", "follows the form at column 5"], "GET / HTTP/1.1", &[], 1),
-        (&["no transaction"], "", &[], 1),
-        (&["nothing to check"], &event("invoke", 0, "[:r 1 nil]"), &[], 1),
-        (&["both lists and registers", "--workload"], &unlike, &[], 1),
+        (&["line 2", "ends where a form is expected"][..], "; half a line\n{:type :ok, :proc", &[][..], 2),
+        (&["line 1", "follows the form at column 5"], "GET / HTTP/1.1", &[], 2),
+        (&["no transaction"], "", &[], 2),
+        (&["no transaction"], "", &["--workload", "register"], 2),
+        (&["no transaction"], "{:type :ok, :process 0, :f :read, :value 5}", &["--workload", "list-append"], 2),
+        (&["nothing of bank", "list-append"], &stale, &["--workload", "bank", "--accounts", "2", "--total", "12"], 2),
+        (&["nothing of list-append", "register"], &bank, &["--workload", "list-append"], 2),
+        (&["nothing to check"], &event("invoke", 0, "[:r 1 nil]"), &[], 2),
+        (&["both lists and registers", "--workload"], &unlike, &[], 2),
         (&["--accounts", "--total"], &bank, &["--workload", "bank"], 2),
         (&["--workload bank"], &bank, &["--accounts", "2"], 2),
         (&["1 anomaly"], &bank, &["--workload", "bank", "--accounts", "2", "--total", "12"], 1),
@@ -444,9 +448,9 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
     ] {
         failed(&judge(text.as_bytes(), more), code, words);
     }
-    failed(&judge(b"\xff\xfe", &[]), 1, &["history.edn", "no text", "UTF-8"]);
+    failed(&judge(b"\xff\xfe", &[]), 2, &["history.edn", "no text", "UTF-8"]);
     failed(&run(timestone().arg("check").arg(folder.path().join("none"))), 3, &["no file", "none"]);
-    failed(&run(timestone().arg("check").arg(folder.path())), 1, &["could not read"]);
+    failed(&run(timestone().arg("check").arg(folder.path())), 2, &["could not read"]);
 }
 
 #[test]
