@@ -36,7 +36,7 @@ cargo xtask soak [--minutes M] [--jobs N] [--seed S] [--dev] [--without-fuzzing]
                                        what ran and what failed is kept in target/soak
 cargo xtask predictions [--rounds N] [--costs FILE]
                                        throughput of Retwis and YCSB on this machine, as bench measures it and as the simulator predicts it
-                                       from FILE, or from a calibration in each of N rounds (2), into docs/verification.md
+                                       from FILE, or from a calibration in each of N rounds (5), into docs/verification.md
 cargo xtask scorecard [FILE…]          writes kept figures (target/soak/runs.jsonl, target/scores.jsonl) into docs/verification.md
 cargo xtask scorecard --run [--full] [--fuzz SECONDS]
                                        counts planted bugs, crash points, flipped bits, models and the simulator's speed first; --full

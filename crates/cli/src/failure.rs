@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | done |
 //! | 1 | it failed: the server could not start, the cluster could not be reached, the operation was refused |
-//! | 2 | wrong usage: an unknown flag, a bad value, a bad configuration file |
+//! | 2 | wrong usage: an unknown flag, a bad value, a bad configuration file, a history that is none, a file that cannot be written |
 //! | 3 | not found: the key is absent, the keyspace does not exist |
 //! | 4 | conflict: the transaction was aborted, nothing was written |
 //! | 5 | unknown: it is not known whether the write took effect; ask with `timestone txn status` |

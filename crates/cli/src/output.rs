@@ -81,6 +81,15 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     }
 }
 
+/// A word as a shell reads it: as it is where it is plain, in quotes otherwise.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,@%+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
 /// Adds bytes to a JSON object: as text under `name`, or as base64 under `name_base64`.
 pub(crate) fn put_bytes(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
     match std::str::from_utf8(bytes) {
@@ -127,6 +136,18 @@ mod tests {
             assert_eq!(base64(plain.as_bytes()), coded);
         }
         assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
+    }
+
+    #[test]
+    fn a_word_is_quoted_where_a_shell_would_not_take_it_as_one() {
+        for (word, said) in [
+            ("scenarios/bank.toml", "scenarios/bank.toml"),
+            ("my scenario.toml", "'my scenario.toml'"),
+            ("it's", "'it'\\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), said);
+        }
     }
 
     #[test]

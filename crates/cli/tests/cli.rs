@@ -432,11 +432,15 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
     let unlike = txn(0, "[:w 1 1]") + &txn(1, "[:append 2 1]");
     let bank = txn(0, "[:r 0 5] [:r 1 6]");
     for (words, text, more, code) in [
-        (&["line 2", "ends where a form is expected"][..], "; half a line\n{:type :ok, :proc", &[][..], 1),
-        (&["line 1", "follows the form at column 5"], "GET / HTTP/1.1", &[], 1),
-        (&["no transaction"], "", &[], 1),
-        (&["nothing to check"], &event("invoke", 0, "[:r 1 nil]"), &[], 1),
-        (&["both lists and registers", "--workload"], &unlike, &[], 1),
+        (&["line 2", "ends where a form is expected"][..], "; half a line\n{:type :ok, :proc", &[][..], 2),
+        (&["line 1", "follows the form at column 5"], "GET / HTTP/1.1", &[], 2),
+        (&["no transaction"], "", &[], 2),
+        (&["no transaction"], "", &["--workload", "register"], 2),
+        (&["no transaction"], "{:type :ok, :process 0, :f :read, :value 5}", &["--workload", "list-append"], 2),
+        (&["nothing of bank", "list-append"], &stale, &["--workload", "bank", "--accounts", "2", "--total", "12"], 2),
+        (&["nothing of list-append", "register"], &bank, &["--workload", "list-append"], 2),
+        (&["nothing to check"], &event("invoke", 0, "[:r 1 nil]"), &[], 2),
+        (&["both lists and registers", "--workload"], &unlike, &[], 2),
         (&["--accounts", "--total"], &bank, &["--workload", "bank"], 2),
         (&["--workload bank"], &bank, &["--accounts", "2"], 2),
         (&["1 anomaly"], &bank, &["--workload", "bank", "--accounts", "2", "--total", "12"], 1),
@@ -444,9 +448,9 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
     ] {
         failed(&judge(text.as_bytes(), more), code, words);
     }
-    failed(&judge(b"\xff\xfe", &[]), 1, &["history.edn", "no text", "UTF-8"]);
+    failed(&judge(b"\xff\xfe", &[]), 2, &["history.edn", "no text", "UTF-8"]);
     failed(&run(timestone().arg("check").arg(folder.path().join("none"))), 3, &["no file", "none"]);
-    failed(&run(timestone().arg("check").arg(folder.path())), 1, &["could not read"]);
+    failed(&run(timestone().arg("check").arg(folder.path())), 2, &["could not read"]);
 }
 
 #[test]
@@ -538,7 +542,132 @@ fn a_simulated_history_says_how_it_is_judged() {
     let words: Vec<&str> = flags.split(' ').collect();
     assert!(succeeded(&run(timestone().arg("check").args(&words))).contains("nothing wrong"), "{said}");
     failed(&run(timestone().arg("check").arg(&history)), 1, &["written twice", "--workload bank"]);
-    failed(&sim(folder.path(), &["--history", "/nowhere/h.edn"]), 1, &["could not write /nowhere/h.edn"]);
+    failed(&sim(folder.path(), &["--history", "/nowhere/h.edn"]), 2, &["could not write /nowhere/h.edn"]);
+}
+
+/// Runs a command line that the binary has printed, as a shell does, with more words behind it.
+fn typed(line: &str, more: &str) -> Output {
+    let words = line.strip_prefix("timestone ").unwrap();
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("'{BINARY}' {words} {more}")).stdin(Stdio::null());
+    run(&mut command)
+}
+
+#[test]
+fn a_history_is_judged_by_what_was_promised_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, history) = (folder.path().join("a scenario.toml"), folder.path().join("a history.edn"));
+    let said = |more: &str| {
+        let text = format!("[workload]\nkind = \"list-append\"\nrate = 50\nseconds = 1\n{more}");
+        std::fs::write(&file, text).unwrap();
+        succeeded(&run(timestone().args(["sim", "--scenario"]).arg(&file).arg("--history").arg(&history)))
+    };
+    for (more, promise) in [("", "conflicts"), ("external = \"wait\"\n", "real-time")] {
+        let said = said(more);
+        let line = said.lines().last().and_then(|line| line.split_once("judge it by: ")).unwrap().1;
+        assert!(line.ends_with(&format!("--workload list-append --promise {promise}")), "{line}");
+        assert!(succeeded(&typed(line, "")).contains("nothing wrong"), "{line}");
+    }
+    for (more, why) in [
+        ("closed = true\n", "closed sessions write nothing down"),
+        ("[faults]\nrot = { every = \"100ms\" }\n", "faults destroyed what had been acknowledged"),
+    ] {
+        let said = said(more);
+        assert!(said.contains(why) && !said.contains("timestone check"), "{said}");
+    }
+}
+
+/// A scenario in which every tenth append is acknowledged and never made.
+fn canary(folder: &Path) -> std::path::PathBuf {
+    let file = folder.join("a canary.toml");
+    std::fs::write(&file, "[workload]\nkind = \"list-append\"\nrate = 100\nseconds = 1\ncanary = true\n").unwrap();
+    file
+}
+
+#[test]
+fn a_failing_seed_is_told_and_stepped_through_from_its_finding_to_its_transaction_and_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, traces) = (canary(folder.path()), folder.path().join("traces"));
+    let costs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sim/costs.toml");
+    let mut command = timestone();
+    command.args(["sim", "-o", "json", "--scenario"]).arg(&file).arg("--costs").arg(&costs);
+    let output = run(command.arg("--traces").arg(&traces));
+    let trace = traces.join("sim-a_canary-1.trace");
+    failed(
+        &output,
+        1,
+        &[
+            &format!("seed 1 of scenario {} failed:\n  ", file.display()),
+            "\n  durability and atomicity: lost write: T",
+            &format!("\n  its trace: {}\n", trace.display()),
+            "timestone: seed 1 of scenario a canary failed",
+        ],
+    );
+    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&said["seeds"], &said["failed"][0]["seed"]), (&1.into(), &1.into()));
+    let findings = said["failed"][0]["findings"].as_array().unwrap();
+    assert!(findings.iter().any(|finding| finding["property"] == "durability and atomicity"), "{said}");
+
+    // What was lost, by a transaction that wrote something else besides: a client ends what writes nothing by itself, without an id.
+    let written = std::fs::read_to_string(&trace).unwrap();
+    let lost = written.lines().rev().find_map(|line| {
+        let (_, told) = line.split_once("lost write: ")?;
+        let (name, rest) = told.split_once(" was told that ")?;
+        let (element, rest) = rest.split_once(" is in ")?;
+        let (key, _) = rest.split_once(',')?;
+        let id = name.split(' ').next()?;
+        let of = format!(" ({id})");
+        let (before, _) = written.split_once(&of)?;
+        Some([name, id, element, key, before.rsplit(' ').next()?])
+    });
+    let [name, id, element, key, txn] = lost.unwrap();
+
+    let stderr = text(&output.stderr);
+    let line = stderr.lines().find_map(|line| line.split_once("again, step by step: ")).unwrap().1;
+    assert!(line.contains("a canary.toml' --costs ") && line.ends_with(" --seed 1 --step"), "{line}");
+    let steps = |more: &str| {
+        let output = typed(line, more);
+        failed(&output, 1, &["seed 1 failed"]);
+        let steps: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+        let end = steps.iter().position(|line| line.starts_with("serializability: ") || line.starts_with("durab"));
+        assert!(steps.last().unwrap().contains("this seed failed") && !steps.last().unwrap().contains("none of them"));
+        // Faults and starts are shown whatever is asked for.
+        steps[..end.unwrap()].iter().filter(|line| !line.contains(" *  ")).cloned().collect::<Vec<_>>()
+    };
+    let by_id = steps(&format!("--transaction {id}"));
+    for words in [format!("{name} begins:"), format!("append {key} {element}"), format!("{name} committed:")] {
+        assert!(by_id.iter().any(|line| line.contains(&words)), "{words} is missing in {by_id:#?}");
+    }
+    let of_store = steps(&format!("--transaction {txn}"));
+    assert!(of_store.iter().any(|line| line.contains("Prepare to shard") && line.contains(" sends ")));
+    assert!(of_store.iter().any(|line| line.contains("Vote to shard")) && of_store.len() < by_id.len());
+    assert!(of_store.iter().all(|line| by_id.contains(line)), "{of_store:#?}");
+
+    let number = key.strip_prefix("key ").unwrap();
+    let by_key = steps(&format!("--key {number}"));
+    assert!(by_key.iter().all(|line| line.contains(key)) && by_key.len() > 20, "{by_key:#?}");
+    for words in [" Get to shard", " Value to shard", " w key "] {
+        assert!(by_key.iter().any(|line| line.contains(words)), "{words} is missing in {by_key:#?}");
+    }
+    assert_eq!(steps(&format!("--key k{number:0>15}")), by_key);
+}
+
+#[test]
+fn many_failing_seeds_leave_some_traces_and_one_that_cannot_be_written_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, traces) = (canary(folder.path()), folder.path().join("traces"));
+    let seeds = |traces: &Path, count: &str| {
+        run(timestone().args(["sim", "--seeds", count, "--scenario"]).arg(&file).arg("--traces").arg(traces))
+    };
+    let output = seeds(&traces, "12");
+    failed(&output, 1, &["12 seeds of scenario a canary failed"]);
+    let said = text(&output.stderr);
+    let count = |words: &str| said.matches(words).count();
+    assert_eq!((count("its trace: "), count("no trace of it: 10 were written")), (10, 2), "{said}");
+    assert_eq!(std::fs::read_dir(&traces).unwrap().count(), 10);
+    let output = seeds(&file, "2");
+    failed(&output, 1, &["no trace of it: could not write", "2 seeds of scenario a canary failed"]);
+    assert!(text(&output.stdout).contains("2 (2 failed)"), "{}", text(&output.stdout));
 }
 
 #[test]

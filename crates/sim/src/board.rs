@@ -14,6 +14,7 @@ use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadEr
 
 use crate::clock::TrueTime;
 use crate::seed::{Dice, Seed};
+use crate::{names, words};
 
 /// Closed sessions begin within this time.
 const STAGGER: Duration = Duration::from_millis(20);
@@ -74,10 +75,18 @@ impl Tally {
     }
 }
 
+/// A transaction under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Open {
+    /// The index of its invocation: how the history calls it.
+    pub(crate) index: u64,
+    pub(crate) ops: Vec<MicroOp>,
+}
+
 #[derive(Debug)]
 struct Slot {
     process: u64,
-    open: Option<Vec<MicroOp>>,
+    open: Option<Open>,
     generator: Option<Generator>,
     dice: Dice,
     /// None before the first.
@@ -107,6 +116,8 @@ struct State {
     last_words: Option<String>,
     /// Writes of keys once more, attempts included.
     touched: u64,
+    /// What sessions did, in words, until the trace takes it.
+    notes: Vec<(VirtualTime, String)>,
     /// How many numbers writes were given.
     numbered: i64,
     is_over: bool,
@@ -131,7 +142,14 @@ pub(crate) struct Board {
     pub(crate) deadline: Option<Duration>,
     /// What a single operation can do is done by one.
     pub(crate) singles: bool,
+    /// What sessions do is noted in words.
+    pub(crate) notes: bool,
     state: Mutex<State>,
+}
+
+/// A transaction and who runs it, as checkers call them.
+fn name(index: u64, process: u64) -> String {
+    format!("{} (process {process})", names::transaction(index))
 }
 
 impl Slot {
@@ -167,6 +185,7 @@ impl Board {
             wrong: Vec::new(),
             last_words: None,
             touched: 0,
+            notes: Vec::new(),
             numbered: 0,
             is_over: false,
             tasks: 0,
@@ -182,6 +201,7 @@ impl Board {
             external: false,
             deadline: None,
             singles: false,
+            notes: false,
             state,
         })
     }
@@ -269,7 +289,7 @@ impl Board {
         let state = self.lock();
         let running = state.slots.iter().filter(|slot| slot.running);
         let one = |slot: &Slot| match &slot.open {
-            Some(ops) => format!("process {} is in a transaction of {} steps", slot.process, ops.len()),
+            Some(open) => format!("{} is under way, with {} steps", name(open.index, slot.process), open.ops.len()),
             None => format!("process {} is between transactions", slot.process),
         };
         running.map(one).collect()
@@ -305,20 +325,56 @@ impl Board {
         let index = state.events.len() as u64;
         let entry = &mut state.slots[slot];
         let process = Process(entry.process);
-        entry.open = Some(ops.clone());
+        entry.open = Some(Open { index, ops: ops.clone() });
+        self.note(&mut state, index, process, "begins", &ops);
         state.events.push(Event { kind: EventKind::Invoke, process, index, time, ops });
     }
 
     /// The slot's transaction ends. After an unknown outcome its session goes on as another process.
     pub(crate) fn complete(&self, slot: usize, fate: Fate, seen: Vec<MicroOp>) {
-        let time = self.at();
         let mut state = self.lock();
-        if state.complete(slot, time, fate, seen) && fate == Fate::Unknown {
+        if self.end(&mut state, slot, fate, seen) && fate == Fate::Unknown {
             let before = Process(state.slots[slot].process);
             state.rename(slot);
             let after = Process(state.slots[slot].process);
             state.successors.insert(before, after);
         }
+    }
+
+    fn note(&self, state: &mut State, index: u64, process: Process, what: &str, ops: &[MicroOp]) {
+        if self.notes {
+            let steps = words::steps(ops);
+            let colon = if steps.is_empty() { "" } else { ":" };
+            state.notes.push((self.truth.now(), format!("{} {what}{colon}{steps}", name(index, process.0))));
+        }
+    }
+
+    /// Writes down how a slot's transaction ended, if it has one.
+    fn end(&self, state: &mut State, slot: usize, fate: Fate, seen: Vec<MicroOp>) -> bool {
+        let entry = &mut state.slots[slot];
+        let Some(Open { index: invocation, ops: invoked }) = entry.open.take() else { return false };
+        let process = Process(entry.process);
+        let (kind, ended, ops) = match fate {
+            Fate::Committed => (EventKind::Ok, "committed", seen),
+            Fate::Aborted => (EventKind::Fail, "aborted", invoked),
+            Fate::Failed => (EventKind::Fail, "failed", invoked),
+            Fate::Unknown => (EventKind::Info, "ended, and nobody knows how", invoked),
+        };
+        state.tally.count(fate);
+        self.note(state, invocation, process, ended, &ops);
+        let index = state.events.len() as u64;
+        state.events.push(Event { kind, process, index, time: self.at(), ops });
+        true
+    }
+
+    /// Takes what sessions did since the last time.
+    pub(crate) fn take_notes(&self) -> Vec<(VirtualTime, String)> {
+        std::mem::take(&mut self.lock().notes)
+    }
+
+    /// The transactions under way in these slots.
+    pub(crate) fn open(&self, slots: std::ops::Range<usize>) -> Vec<Open> {
+        self.lock().slots[slots].iter().filter_map(|slot| slot.open.clone()).collect()
     }
 
     /// A closed session begins its next transaction; whether the run goes on. Nothing is kept of it but its count: sessions of `bench` have no
@@ -339,10 +395,9 @@ impl Board {
 
     /// The client of these slots has died: what they were doing is unknown.
     pub(crate) fn abandon(&self, slots: std::ops::Range<usize>) {
-        let time = self.at();
         let mut state = self.lock();
         for slot in slots {
-            state.complete(slot, time, Fate::Unknown, Vec::new());
+            self.end(&mut state, slot, Fate::Unknown, Vec::new());
             state.rename(slot);
             state.slots[slot].running = false;
         }
@@ -400,22 +455,6 @@ impl Board {
 }
 
 impl State {
-    /// Notes how a slot's transaction ended, if it has one.
-    fn complete(&mut self, slot: usize, time: Timestamp, fate: Fate, seen: Vec<MicroOp>) -> bool {
-        let entry = &mut self.slots[slot];
-        let Some(invoked) = entry.open.take() else { return false };
-        let process = Process(entry.process);
-        let (kind, ops) = match fate {
-            Fate::Committed => (EventKind::Ok, seen),
-            Fate::Aborted | Fate::Failed => (EventKind::Fail, invoked),
-            Fate::Unknown => (EventKind::Info, invoked),
-        };
-        self.tally.count(fate);
-        let index = self.events.len() as u64;
-        self.events.push(Event { kind, process, index, time, ops });
-        true
-    }
-
     fn rename(&mut self, slot: usize) {
         self.slots[slot].process = self.next_process;
         self.next_process += 1;

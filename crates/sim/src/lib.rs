@@ -23,6 +23,7 @@ mod error;
 mod fault;
 mod joining;
 mod looking;
+mod names;
 mod network;
 mod premises;
 mod process;

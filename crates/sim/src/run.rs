@@ -84,10 +84,10 @@ impl Watch for Nobody {
 /// How a history is to be judged. Its words are the flags of `timestone check`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Judge {
-    /// By the order of appends.
-    ListAppend,
-    /// By unique writes.
-    Register,
+    /// By the order of appends, held to a promise.
+    ListAppend(Promise),
+    /// By unique writes, held to a promise.
+    Register(Promise),
     /// By its total.
     Bank {
         /// How many there are.
@@ -98,22 +98,28 @@ pub enum Judge {
 }
 
 impl Judge {
-    fn of(work: &Work) -> Option<Self> {
-        let Work::Plans(spec) = work else { return None };
-        match spec.kind {
-            WorkloadKind::ListAppend => Some(Self::ListAppend),
-            WorkloadKind::Bank => Some(Self::Bank { accounts: spec.keys, total: spec.total_balance() }),
-            // Registers, and fillings that are numbered as registers are.
-            _ => Some(Self::Register),
+    fn of(board: &Board, promise: Promise, damaged: bool) -> Result<Self, &'static str> {
+        let Work::Plans(spec) = &board.work else { return Err("no checker knows this workload's histories") };
+        if board.closed {
+            return Err("there is nothing in it to judge, for closed sessions write nothing down");
         }
+        if damaged {
+            return Err("it proves nothing, for faults destroyed what had been acknowledged");
+        }
+        Ok(match spec.kind {
+            WorkloadKind::ListAppend => Self::ListAppend(promise),
+            WorkloadKind::Bank => Self::Bank { accounts: spec.keys, total: spec.total_balance() },
+            // Registers, and fillings that are numbered as registers are.
+            _ => Self::Register(promise),
+        })
     }
 }
 
 impl fmt::Display for Judge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ListAppend => f.write_str("--workload list-append"),
-            Self::Register => f.write_str("--workload register"),
+            Self::ListAppend(promise) => write!(f, "--workload list-append --promise {}", promise.name()),
+            Self::Register(promise) => write!(f, "--workload register --promise {}", promise.name()),
             Self::Bank { accounts, total } => {
                 write!(f, "--workload bank --accounts {accounts} --total {total}")
             }
@@ -150,8 +156,8 @@ pub struct RunReport {
     pub lines: Vec<TraceLine>,
     /// The history, when asked for.
     pub history: Option<History>,
-    /// How that is judged; none for workloads whose histories say too little.
-    pub judge: Option<Judge>,
+    /// How that is judged, or why it cannot be, as a sentence about the history.
+    pub judge: Result<Judge, &'static str>,
 }
 
 /// How much was done while transactions were begun: from the end of the warm-up to the end of the faults.
@@ -248,9 +254,10 @@ fn run_with(
     board.closed = scenario.workload.closed;
     board.singles = scenario.workload.singles;
     board.deadline = scenario.workload.deadline.map(|span| span.0);
-    let board = Arc::new(board);
     // What is handed out at every look needs no bound of its own.
     let keep_lines = if options.words { usize::MAX } else { options.keep_lines };
+    board.notes = keep_lines > 0;
+    let board = Arc::new(board);
     let world = World::new(world, truth, Arc::clone(&board), seed, keep_lines);
     let injector = Injector::new(&faults, jump, seed.derive("faults", 0));
     let mut run = Run {
@@ -627,7 +634,8 @@ impl Run {
             let stuck = stuck.filter(|anomaly| anomaly.kind == AnomalyKind::Stuck);
             self.findings.extend(stuck.map(|anomaly| Finding::new("liveness", anomaly.to_string())));
         }
-        let checks = check::Checks { promise: self.promise(), complete, damaged };
+        let promise = self.promise();
+        let checks = check::Checks { promise, complete, damaged };
         let checked = check::all(&self.board, &history, checks, &mut self.findings);
         RunReport {
             seed,
@@ -643,7 +651,7 @@ impl Run {
             findings: self.findings,
             lines: self.world.take_trace_lines(),
             history: options.keep_history.then_some(history),
-            judge: Judge::of(&self.board.work),
+            judge: Judge::of(&self.board, promise, damaged),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use timestone_client::ClientStageEvent;
 use timestone_seda::simulated::{Observer, VirtualTime};
@@ -13,7 +14,12 @@ use timestone_server::Event;
 use timestone_wire::Frames;
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::board::Board;
+use crate::names::Names;
 use crate::network::ProcessId;
+
+/// The stage that lines about a session's transactions bear: tasks on a client's event loop are none of their own.
+const SESSION: &str = "session";
 
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +49,8 @@ pub(crate) struct Trace {
     lines: VecDeque<(ProcessId, String, VirtualTime, String)>,
     process: ProcessId,
     /// The stages of each process's present life.
-    names: BTreeMap<ProcessId, Vec<String>>,
+    stages: BTreeMap<ProcessId, Vec<String>>,
+    names: Names,
 }
 
 impl std::fmt::Debug for Trace {
@@ -53,14 +60,15 @@ impl std::fmt::Debug for Trace {
 }
 
 impl Trace {
-    pub(crate) fn new(keep: usize) -> Self {
+    pub(crate) const fn new(keep: usize, board: Arc<Board>) -> Self {
         Self {
             hash: Xxh3Default::new(),
             events: 0,
             keep,
             lines: VecDeque::new(),
             process: ProcessId(0),
-            names: BTreeMap::new(),
+            stages: BTreeMap::new(),
+            names: Names::new(board),
         }
     }
 
@@ -73,7 +81,8 @@ impl Trace {
     }
 
     /// Who runs from now on.
-    pub(crate) const fn of(&mut self, process: ProcessId) -> &mut Self {
+    pub(crate) fn of(&mut self, process: ProcessId) -> &mut Self {
+        self.tell_sessions();
         self.process = process;
         self
     }
@@ -81,13 +90,18 @@ impl Trace {
     /// A process has a new life with these stages.
     pub(crate) fn name_stages(&mut self, process: ProcessId, names: &[String]) {
         if self.keep > 0 {
-            self.names.insert(process, names.to_vec());
+            self.stages.insert(process, names.to_vec());
         }
+    }
+
+    /// The sessions of a client work in these slots of the board.
+    pub(crate) fn name_client(&mut self, process: ProcessId, slots: std::ops::Range<usize>) {
+        self.names.client(process, slots);
     }
 
     /// Something that happens outside all stages: a fault.
     pub(crate) fn note(&mut self, at: VirtualTime, process: ProcessId, what: &str) {
-        self.process = process;
+        self.of(process);
         self.take(at, StageId::new(u16::MAX), 0, what.as_bytes());
         if self.keep > 0 {
             self.say(at, StageId::new(u16::MAX), what.to_owned());
@@ -95,10 +109,22 @@ impl Trace {
     }
 
     pub(crate) fn take_lines(&mut self) -> impl Iterator<Item = (ProcessId, String, VirtualTime, String)> {
+        self.tell_sessions();
         self.lines.drain(..)
     }
 
+    /// Says what sessions have begun and ended since the last event: they do it in the turns of whoever ran last. It is not hashed: it
+    /// follows from what is.
+    fn tell_sessions(&mut self) {
+        if self.keep > 0 {
+            for (at, what) in self.names.board().take_notes() {
+                self.push(SESSION.to_owned(), at, what);
+            }
+        }
+    }
+
     fn take(&mut self, at: VirtualTime, stage: StageId, kind: u8, bytes: &[u8]) {
+        self.tell_sessions();
         self.events += 1;
         let mut head = [0u8; 24];
         head[..8].copy_from_slice(&at.as_nanos().to_le_bytes());
@@ -111,12 +137,16 @@ impl Trace {
     }
 
     fn say(&mut self, at: VirtualTime, stage: StageId, what: String) {
+        let names = self.stages.get(&self.process).map_or(&[][..], Vec::as_slice);
+        let name = names.get(stage.index()).map_or("*", String::as_str);
+        self.push(name.to_owned(), at, what);
+    }
+
+    fn push(&mut self, stage: String, at: VirtualTime, what: String) {
         if self.lines.len() >= self.keep {
             self.lines.pop_front();
         }
-        let names = self.names.get(&self.process).map_or(&[][..], Vec::as_slice);
-        let name = names.get(stage.index()).map_or("*", String::as_str);
-        self.lines.push_back((self.process, name.to_owned(), at, what));
+        self.lines.push_back((self.process, stage, at, what));
     }
 
     fn net_event(&mut self, at: VirtualTime, stage: StageId, event: &NetEvent) {
@@ -149,7 +179,9 @@ impl Trace {
         self.take(at, stage, kind, &parcel.bytes);
         if self.keep > 0 {
             for frame in Frames::new(&parcel.bytes).flatten() {
-                let what = format!("{verb} {:?} {}", parcel.origin, crate::words::frame(&frame));
+                let about = self.names.learn(self.process, parcel.origin, &frame);
+                let words = crate::words::frame(&frame, about.as_deref(), &self.names);
+                let what = format!("{verb} {:?} {words}", parcel.origin);
                 self.say(at, stage, what);
             }
         }
@@ -190,7 +222,7 @@ impl Observer<Event> for Trace {
             Event::LogAppend(append) => {
                 self.take(at, stage, 12, &append.bytes);
                 if self.keep > 0 {
-                    let words = crate::words::records(&append.bytes);
+                    let words = crate::words::records(&append.bytes, &self.names);
                     self.say(at, stage, format!("logs batch {} of shard {}: {words}", append.batch, append.shard));
                 }
             }

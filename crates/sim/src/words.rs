@@ -1,15 +1,21 @@
-//! Frames and log records in words, for traces.
+//! Frames, log records and what sessions do in words, for traces.
 
 use std::fmt::Write as _;
 
 use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome};
 use timestone_wal::{BatchRecords, LogRecord};
 use timestone_wire::{
-    Decide, DecideAck, ErrorReply, Frame, Freeze, FreezeAnswer, Get, Kind, Message, Prepare, PrepareBody, Report,
-    Value, Vote, Write, Written,
+    Decide, DecideAck, ErrorReply, FetchWriteSet, Forget, Frame, Freeze, FreezeAnswer, Get, Kind, Message, Prepare,
+    PrepareBody, ReadAt, Report, Status, StatusIs, Terminate, Value, Vote, Write, WriteSet, Written,
 };
+use timestone_workload::history::{MicroOp, Seen};
+use timestone_workload::{ValueKind, list_of};
 
 use crate::clock::EPOCH;
+use crate::names::{Names, key};
+
+/// Of a filling, its number is what tells it from others.
+const SHOWN_BYTES: usize = 24;
 
 /// A timestamp as seconds since the world began, as far as clocks go.
 fn moment(at: Timestamp) -> String {
@@ -18,15 +24,6 @@ fn moment(at: Timestamp) -> String {
     }
     let nanos = at.as_nanos() - EPOCH.as_nanos();
     format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
-}
-
-fn key(bytes: &[u8]) -> String {
-    let text = String::from_utf8_lossy(bytes);
-    text.trim_start_matches('0').to_owned()
-}
-
-fn transaction(txn: TxnId) -> String {
-    format!("txn {txn}")
 }
 
 fn shards(list: impl Iterator<Item = ShardId>) -> String {
@@ -47,38 +44,107 @@ fn body(body: &PrepareBody<'_>) -> String {
     out
 }
 
-/// A frame: what kind, for which shard, and what it says.
-pub(crate) fn frame(frame: &Frame<'_>) -> String {
-    let head =
-        format!("{} to shard {} #{:x}", frame.kind().name(), frame.envelope().shard, frame.envelope().request.get());
-    let said = match frame.kind() {
-        Kind::Get => Get::decode(frame).ok().map(|get| format!("key {} {:?}", key(get.key), get.at)),
+/// What was read, as histories tell it.
+fn value(found: &Value<'_>, kind: ValueKind) -> String {
+    let pending = if found.prepared_before { ", and a write before that is not decided" } else { "" };
+    let at = moment(found.version.timestamp);
+    if !found.present {
+        let since = if found.version.timestamp == Timestamp::ZERO { String::new() } else { format!(" since {at}") };
+        return format!("absent{since}{pending}");
+    }
+    let mut list = Vec::new();
+    let said = if kind == ValueKind::List && list_of(found.value, &mut list).is_ok() {
+        format!("{list:?}")
+    } else {
+        found.value[..found.value.len().min(SHOWN_BYTES)].escape_ascii().to_string()
+    };
+    format!("{said} of {at}{pending}")
+}
+
+/// The steps of a transaction, with what it saw as far as that is known.
+pub(crate) fn steps(ops: &[MicroOp]) -> String {
+    let mut out = String::new();
+    for op in ops {
+        let _ = match op {
+            MicroOp::Read { key, seen: Seen::Nothing } => write!(out, " r key {}", key.0),
+            MicroOp::Read { key, seen: Seen::Integer(value) } => write!(out, " r key {} {value}", key.0),
+            MicroOp::Read { key, seen: Seen::List(list) } => write!(out, " r key {} {list:?}", key.0),
+            MicroOp::Append { key, element } => write!(out, " append key {} {element}", key.0),
+            MicroOp::Write { key, value: Some(value) } => write!(out, " w key {} {value}", key.0),
+            MicroOp::Write { key, value: None } => write!(out, " w key {}", key.0),
+        };
+    }
+    out
+}
+
+fn decision(commit: Option<Timestamp>) -> String {
+    commit.map_or_else(|| "abort".to_owned(), |at| format!("commit {}", moment(at)))
+}
+
+/// What a frame says of the one transaction that it is about.
+fn said_of(frame: &Frame<'_>) -> Option<(TxnId, String)> {
+    match frame.kind() {
         Kind::Prepare => Prepare::decode(frame).ok().map(|prepare| {
             let single = if prepare.single { " single" } else { "" };
             let (begin, commit) = (moment(prepare.begin), moment(prepare.commit));
-            let body = body(&prepare.body);
-            format!(
-                "{} begin {begin} commit {commit}{single} on {}{body}",
-                transaction(prepare.txn),
-                shards(prepare.participants.iter())
-            )
+            let (on, body) = (shards(prepare.participants.iter()), body(&prepare.body));
+            (prepare.txn, format!("begin {begin} commit {commit}{single} on {on}{body}"))
         }),
         Kind::Write => Write::decode(frame).ok().map(|write| {
-            format!(
-                "{} key {} {:?} commit {}",
-                transaction(write.txn),
-                key(write.key),
-                write.action,
-                moment(write.commit)
-            )
+            (write.txn, format!("key {} {:?} commit {}", key(write.key), write.action, moment(write.commit)))
         }),
-        Kind::Decide => Decide::decode(frame).ok().map(|decide| format!("{decide:?}")),
-        Kind::Vote => Vote::decode(frame).ok().map(|vote| format!("{vote:?}")),
-        Kind::Value => Value::decode(frame).ok().map(|value| format!("{value:?}")),
-        Kind::Written => Written::decode(frame).ok().map(|written| format!("{written:?}")),
-        Kind::DecideAck => DecideAck::decode(frame).ok().map(|ack| format!("{ack:?}")),
-        Kind::Freeze => Freeze::decode(frame).ok().map(|freeze| format!("{freeze:?}")),
-        Kind::FreezeAnswer => FreezeAnswer::decode(frame).ok().map(|answer| format!("{answer:?}")),
+        Kind::Vote => {
+            let said = |vote: Vote| (vote.txn, format!("{:?} for commit {}", vote.verdict, moment(vote.commit)));
+            Vote::decode(frame).ok().map(said)
+        }
+        Kind::Written => {
+            let said = |reply: Written<'_>| (reply.txn, format!("{:?} at {}", reply.verdict, moment(reply.commit)));
+            Written::decode(frame).ok().map(said)
+        }
+        Kind::Decide => Decide::decode(frame).ok().map(|decide| (decide.txn, decision(decide.decision()))),
+        Kind::DecideAck => DecideAck::decode(frame).ok().map(|ack| (ack.txn, "is durable".to_owned())),
+        Kind::Status => Status::decode(frame).ok().map(|status| (status.txn, "what became of it".to_owned())),
+        Kind::Terminate => Terminate::decode(frame).ok().map(|terminate| {
+            let (commit, on) = (moment(terminate.commit), shards(terminate.participants.iter()));
+            (terminate.txn, format!("commit {commit} on {on}"))
+        }),
+        Kind::StatusIs => StatusIs::decode(frame).ok().map(|status| (status.txn, format!("{:?}", status.state))),
+        Kind::Freeze => {
+            Freeze::decode(frame).ok().map(|freeze| (freeze.txn, format!("begin {}", moment(freeze.begin))))
+        }
+        Kind::FreezeAnswer => {
+            FreezeAnswer::decode(frame).ok().map(|answer| (answer.txn, format!("{:?}", answer.state)))
+        }
+        Kind::FetchWriteSet => {
+            FetchWriteSet::decode(frame).ok().map(|fetch| (fetch.txn, format!("commit {}", moment(fetch.commit))))
+        }
+        Kind::WriteSet => WriteSet::decode(frame)
+            .ok()
+            .map(|set| (set.txn, format!("commit {}{}", moment(set.commit), body(&set.body)))),
+        Kind::Forget => Forget::decode(frame).ok().map(|forget| (forget.txn, "everybody knows".to_owned())),
+        _ => None,
+    }
+}
+
+/// A frame: what kind, for which shard, and what it says. `about` is the key that it answers for, which it does not name itself.
+pub(crate) fn frame(frame: &Frame<'_>, about: Option<&str>, names: &Names) -> String {
+    let mut head =
+        format!("{} to shard {} #{:x}", frame.kind().name(), frame.envelope().shard, frame.envelope().request.get());
+    if let Some(key) = about {
+        let _ = write!(head, " of key {key}");
+    }
+    if let Some((txn, said)) = said_of(frame) {
+        return format!("{head}: {} {said}", names.of(txn));
+    }
+    let said = match frame.kind() {
+        Kind::Get => Get::decode(frame).ok().map(|get| {
+            let at = match get.at {
+                ReadAt::Snapshot(at) => format!("as of {}", moment(at)),
+                ReadAt::Latest(at) => format!("the latest, at {}", moment(at)),
+            };
+            format!("key {} {at}", key(get.key))
+        }),
+        Kind::Value => Value::decode(frame).ok().map(|found| value(&found, names.values())),
         Kind::Report => Report::decode(frame).ok().map(|report| format!("{report:?}")),
         Kind::ErrorReply => ErrorReply::decode(frame).ok().map(|error| error.to_string()),
         _ => None,
@@ -87,22 +153,22 @@ pub(crate) fn frame(frame: &Frame<'_>) -> String {
 }
 
 /// The records of a log batch.
-pub(crate) fn records(bytes: &[u8]) -> String {
+pub(crate) fn records(bytes: &[u8], names: &Names) -> String {
     let mut out = String::new();
     for record in BatchRecords::new(bytes).flatten() {
         let text = match LogRecord::decode(record) {
             Ok(LogRecord::Prepare { txn, commit, single, body: bytes, .. }) => {
                 let single = if single { " single" } else { "" };
                 let body = PrepareBody::parse(bytes).map_or_else(|_| String::new(), |parsed| body(&parsed));
-                format!("prepare {} commit {}{single}{body}", transaction(txn), moment(commit))
+                format!("prepare {} commit {}{single}{body}", names.of(txn), moment(commit))
             }
             Ok(LogRecord::Decision { txn, commit, .. }) if commit == Timestamp::ZERO => {
-                format!("abort {}", transaction(txn))
+                format!("abort {}", names.of(txn))
             }
-            Ok(LogRecord::Decision { txn, commit, .. }) => format!("commit {} at {}", transaction(txn), moment(commit)),
+            Ok(LogRecord::Decision { txn, commit, .. }) => format!("commit {} at {}", names.of(txn), moment(commit)),
             Ok(LogRecord::Outcome { txn, outcome }) => match outcome {
-                TxnOutcome::Committed(at) => format!("outcome {} committed at {}", transaction(txn), moment(at)),
-                TxnOutcome::Aborted => format!("outcome {} aborted", transaction(txn)),
+                TxnOutcome::Committed(at) => format!("outcome {} committed at {}", names.of(txn), moment(at)),
+                TxnOutcome::Aborted => format!("outcome {} aborted", names.of(txn)),
             },
             Ok(LogRecord::ReadBound { bound, watermark }) => {
                 format!("read bound {} watermark {}", moment(bound), moment(watermark))

@@ -172,8 +172,8 @@ impl World {
         let mut world = Self {
             truth,
             fabric,
+            trace: Trace::new(keep_lines, Arc::clone(&board)),
             board,
-            trace: Trace::new(keep_lines),
             processes: Vec::new(),
             machines: vec![Cores::new(config.cores); if config.together { 1 } else { everybody as usize }],
             queue: Queue::default(),
@@ -262,9 +262,11 @@ impl World {
         let addresses: Vec<String> =
             (0..self.config.servers).map(|server| address_of(ProcessId(server), PORT).to_string()).collect();
         let sessions = self.config.sessions as usize;
+        let slots = number as usize * sessions..(number as usize + 1) * sessions;
+        self.trace.name_client(ProcessId(self.processes.len() as u32), slots.clone());
         let role = Role::Client(ClientRole {
             url: format!("timestone://{}", addresses.join(",")),
-            slots: number as usize * sessions..(number as usize + 1) * sessions,
+            slots,
             seed: self.seed.derive("client", u64::from(number)),
             lives: 0,
         });

@@ -7,10 +7,12 @@ mod planted;
 #[path = "../../../tests/scores.rs"]
 mod scores;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
 use timestone_sim::{RunOptions, RunReport, Scenario, Seed, TraceLine, Watch, run, watch};
+use timestone_workload::history::MicroOp;
 
 const CALM: &str = r#"
 [cluster]
@@ -192,6 +194,48 @@ fn the_canary_is_reported_with_its_property_its_transaction_and_its_key() {
         }
     }
     assert_eq!(run_once(&CANARY.replace("canary = true", ""), 1).findings, [], "without it nothing is wrong");
+}
+
+/// What findings call T57 is a transaction with an id of its own to the store: a trace says both, of all that are prepared.
+#[test]
+fn a_trace_calls_transactions_as_the_history_does() {
+    let scenario = Scenario::read("test.toml", STORMY).unwrap();
+    let options = RunOptions { keep_lines: usize::MAX, keep_history: true, words: false };
+    let report = run(&scenario, Seed(7), options).unwrap();
+    let history = report.history.unwrap();
+    let (mut named, mut of_others) = (BTreeMap::<String, &str>::new(), 0);
+    for line in &report.lines {
+        let Some((_, prepare)) = line.what.split_once("Prepare to shard ") else { continue };
+        let txn = prepare.split_once("txn ").unwrap().1.split(' ').next().unwrap();
+        let Some((_, name)) = prepare.split_once(" (T") else {
+            of_others += 1;
+            continue;
+        };
+        // A part that only reads may fit several; the part that appends fits one.
+        let Some((name, _)) = name.split_once(')').filter(|(name, _)| !name.contains(" or ")) else { continue };
+        assert_eq!(*named.entry(txn.to_owned()).or_insert(name), name, "{txn} has two names");
+        let index: u64 = name.parse().unwrap();
+        let begun = history.events.iter().find(|event| event.index == index).unwrap();
+        let keys: Vec<u64> = begun.ops.iter().map(key_of).collect();
+        for key in prepare.split(" key ").skip(1) {
+            let key = key.split([' ', '@']).next().unwrap().parse().unwrap();
+            assert!(keys.contains(&key), "{line} is not of {begun:?}");
+        }
+    }
+    assert!(named.len() > 100, "only {} were named", named.len());
+    assert_eq!(named.values().collect::<BTreeSet<_>>().len(), named.len(), "no two have one name");
+    // Loading, and the keys that are written once more in the end, are in no history.
+    assert!(of_others < 100, "{of_others} prepares bear no name");
+    let told =
+        |words: &str| report.lines.iter().filter(|line| line.stage == "session" && line.what.contains(words)).count();
+    assert_eq!(told(" begins"), report.tally.begun as usize);
+    assert_eq!(told(" committed"), report.tally.committed as usize);
+}
+
+fn key_of(op: &MicroOp) -> u64 {
+    match op {
+        MicroOp::Read { key, .. } | MicroOp::Append { key, .. } | MicroOp::Write { key, .. } => key.0,
+    }
 }
 
 #[test]

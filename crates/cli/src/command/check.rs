@@ -3,6 +3,7 @@
 //! ```text
 //!   FILE or - ─► history::read ─► lists? registers? ─► check::… ─► verdict: words, or JSON; exit code 1 when something is wrong
 //! ```
+//! Exit code 1 says that of a history that was judged, and nothing else: what is no history, or has nothing to judge, is wrong usage.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +26,13 @@ The promises, each with those before it:
   serializable  some serial order explains everything
   session       and in it each session's transactions stand as it ran them
   conflicts     and so do read-write transactions that conflict directly, as they ran in real time
-  real-time     and so does everything: strict serializability, which 'external = wait' gives")]
+  real-time     and so does everything: strict serializability, which 'external = wait' gives
+
+Exit codes:
+  0  nothing is wrong
+  1  the history has anomalies
+  2  it was not judged: unreadable, empty or another workload's, or wrong usage
+  3  there is no such file")]
 pub(crate) struct CheckArgs {
     /// The history, one EDN map a line as 'bench --history' and Jepsen write it; '-' reads standard input
     file: PathBuf,
@@ -68,13 +75,14 @@ impl Workload {
 pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     let text = read(args)?;
     let name = args.file.display();
-    let history = history::read(&text).map_err(|error| Failure::failed(format!("{name}: {error}")))?;
+    let history = history::read(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     let promise = Promise::named(&args.promise)
         .ok_or_else(|| Failure::usage(format!("there is no promise '{}'", args.promise)))?;
     let workload = match args.workload {
-        Some(workload) => workload,
-        None => shown(&history).map_err(|problem| Failure::failed(format!("{name}: {problem}")))?,
+        Some(workload) => fitting(workload, &history),
+        None => shown(&history),
     };
+    let workload = workload.map_err(|problem| Failure::usage(format!("{name}: {problem}")))?;
     let verdict = match (workload, args.accounts, args.total) {
         (Workload::ListAppend, None, None) => check_list_append(&history, promise),
         (Workload::Register, None, None) => check_register(&history, promise),
@@ -116,32 +124,49 @@ fn read(args: &CheckArgs) -> Result<String, Failure> {
         io::stdin()
             .lock()
             .read_to_end(&mut bytes)
-            .map_err(|error| Failure::failed(format!("could not read standard input: {error}")))?;
+            .map_err(|error| Failure::usage(format!("could not read standard input: {error}")))?;
     } else {
         bytes = fs::read(&args.file).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Failure::not_found(format!("there is no file {name}")),
-            _ => Failure::failed(format!("could not read {name}: {error}")),
+            _ => Failure::usage(format!("could not read {name}: {error}")),
         })?;
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        Failure::failed(format!("{name} is no text from byte {at} on; a history is EDN in UTF-8"))
+        Failure::usage(format!("{name} is no text from byte {at} on; a history is EDN in UTF-8"))
     })
 }
 
-/// The workload that a history's operations show.
-fn shown(history: &History) -> Result<Workload, String> {
+/// The workloads that a history's operations show; a bank's are those of registers.
+fn kinds(history: &History) -> Result<BTreeSet<Workload>, String> {
+    if history.events.is_empty() {
+        return Err("there is no transaction in it (no event with ':f :txn')".to_owned());
+    }
     let of = |op: &MicroOp| match op {
         MicroOp::Append { .. } | MicroOp::Read { seen: Seen::List(_), .. } => Some(Workload::ListAppend),
         MicroOp::Write { .. } | MicroOp::Read { seen: Seen::Integer(_), .. } => Some(Workload::Register),
         MicroOp::Read { seen: Seen::Nothing, .. } => None,
     };
-    let found: BTreeSet<Workload> = history.events.iter().flat_map(|event| &event.ops).filter_map(of).collect();
+    Ok(history.events.iter().flat_map(|event| &event.ops).filter_map(of).collect())
+}
+
+/// The workload that was named, unless the history is another one's: the checker of a bank would pass over lists and find nothing wrong.
+fn fitting(workload: Workload, history: &History) -> Result<Workload, String> {
+    let found = kinds(history)?;
+    let wanted = if workload == Workload::Bank { Workload::Register } else { workload };
+    match found.first() {
+        Some(other) if !found.contains(&wanted) => {
+            Err(format!("there is nothing of {} in it, but of {}", workload.name(), other.name()))
+        }
+        _ => Ok(workload),
+    }
+}
+
+/// The workload that a history's operations show.
+fn shown(history: &History) -> Result<Workload, String> {
+    let found = kinds(history)?;
     match (found.first(), found.len()) {
         (Some(workload), 1) => Ok(*workload),
-        (None, _) if history.events.is_empty() => {
-            Err("there is no transaction in it (no event with ':f :txn')".to_owned())
-        }
         (None, _) => Err("nothing in it was written or found, so there is nothing to check".to_owned()),
         _ => {
             Err("it has both lists and registers; check histories of one workload, or say which with --workload"

@@ -5,7 +5,7 @@
 //!                                              └── a seed that fails ─► once more with words ─► its trace in a file
 //! ```
 //! Equal seeds give equal runs, so that a failing one is replayed by its number. `--step` shows what happened in one run. A signal
-//! ends the seeds under way: what the others came to is told all the same.
+//! ends the seeds under way: what the others came to is told all the same. A trace that cannot be written is no reason to end the others.
 
 mod scenarios;
 mod step;
@@ -22,17 +22,19 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use indicatif::ProgressBar;
-use timestone_sim::{RunOptions, RunReport, Scenario, Seed, Span, TraceLine, Watch, run as simulate, watch};
+use timestone_sim::{RunOptions, RunReport, Scenario, Seed, Span, TraceLine, Watch, watch};
 use timestone_workload::history::{self, History};
 
 use crate::bench::progress;
 use crate::failure::Failure;
-use crate::output::{Format, write_json, write_line};
+use crate::output::{Format, quoted, write_json, write_line};
 use crate::signals::Interrupt;
-use sums::Sums;
+use sums::{Goal, Sums};
 
 /// Lines that the trace of a failing seed keeps: the last ones.
 const TRACE_LINES: usize = 200_000;
+/// Traces that one run writes: of a bug that fails every seed, a few tell as much as all, and each takes tens of megabytes.
+const MOST_TRACES: u64 = 10;
 /// How often the progress bar tells how far a seed is.
 const TELL_EVERY: Duration = Duration::from_millis(200);
 
@@ -42,9 +44,16 @@ const TELL_EVERY: Duration = Duration::from_millis(200);
 Examples:
   timestone sim --scenario bank --seeds 100
   timestone sim --minutes 60                        the swarm: everything drawn from the seed
-  timestone sim --scenario list-append --seed 7 --step --transaction 2-14
+  timestone sim --scenario list-append --seed 7 --step --transaction T57
   timestone sim --scenario bank --seed 7 --step --server server-1 --from 2s --until 2.5s
-  timestone sim --scenario register --seed 7 --history h.edn && timestone check h.edn")]
+  timestone sim --scenario register --seed 7 --history h.edn && timestone check h.edn
+
+Exit codes:
+  0    everything is as promised
+  1    a seed failed, as standard error says, or could not be run
+  2    wrong usage, a broken scenario, or a history that cannot be written
+  3    there is no such scenario, file or process
+  130  interrupted: what the seeds so far came to is told")]
 pub(crate) struct SimArgs {
     /// A scenario's name, or a file that describes one
     #[arg(long, default_value = "swarm", value_name = "NAME|FILE")]
@@ -67,16 +76,16 @@ pub(crate) struct SimArgs {
     /// What work costs on the simulated machines, as measured on some machine: see the documentation of the simulator
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
-    /// The folder for traces of failing seeds
-    #[arg(long, default_value = ".", value_name = "FOLDER")]
+    #[arg(long, default_value = ".", value_name = "FOLDER",
+        help = format!("The folder for traces of failing seeds, of {MOST_TRACES} at the most"))]
     traces: PathBuf,
     /// Step through a single seed as it runs: what happened, in which stage, which message
     #[arg(long, conflicts_with_all = ["seeds", "minutes", "jobs", "history"])]
     step: bool,
-    /// Step: only what concerns this transaction, such as 2-14
+    /// Step: only what concerns this transaction, as findings call it (T57) or the store does (2-14)
     #[arg(long, value_name = "TXN", requires = "step")]
     transaction: Option<String>,
-    /// Step: only what concerns this key
+    /// Step: only what concerns this key: its number, as findings have it, or all of it
     #[arg(long, value_name = "KEY", requires = "step")]
     key: Option<String>,
     /// Step: only what happened in this process, such as server-1
@@ -161,6 +170,8 @@ struct Batch<'a> {
     enough: f64,
     next: AtomicU64,
     over: AtomicBool,
+    /// Traces begun.
+    traces: AtomicU64,
     /// Opened before anything runs: nobody waits for a history that cannot be written.
     history: Option<Mutex<File>>,
     judged: Mutex<Option<String>>,
@@ -176,8 +187,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<'a> Batch<'a> {
     fn new(args: &'a SimArgs, scenario: &'a Scenario, interrupt: &'a Interrupt) -> Result<Self, Failure> {
         let history = match &args.history {
-            Some(file) => Some(Mutex::new(File::create(file).map_err(|error| not_written(file, &error))?)),
+            Some(file) => {
+                let created = File::create(file).map_err(|error| Failure::usage(not_written(file, &error)))?;
+                Some(Mutex::new(created))
+            }
             None => None,
+        };
+        let goal = match (args.seeds, args.minutes) {
+            (Some(seeds), _) => Goal::Seeds(seeds),
+            (None, Some(minutes)) => Goal::VirtualSeconds(minutes * 60.0),
+            (None, None) => Goal::Seeds(1),
         };
         let seeds = args.seeds.unwrap_or(if args.minutes.is_some() { u64::MAX } else { 1 });
         Ok(Self {
@@ -188,10 +207,11 @@ impl<'a> Batch<'a> {
             enough: args.minutes.map_or(f64::INFINITY, |minutes| minutes * 60.0),
             next: AtomicU64::new(0),
             over: AtomicBool::new(false),
+            traces: AtomicU64::new(0),
             history,
             judged: Mutex::new(None),
             bar: progress::bar(args.minutes.map_or(seeds, |minutes| (minutes * 60.0) as u64), "{wide_bar} {msg}"),
-            sums: Mutex::new(Sums::new()),
+            sums: Mutex::new(Sums::new(goal)),
             first_failure: Mutex::new(None),
         })
     }
@@ -207,7 +227,7 @@ impl<'a> Batch<'a> {
         self.bar.finish_and_clear();
         match lock(&self.first_failure).take() {
             Some(failure) => Err(failure),
-            None => Ok(std::mem::replace(&mut *lock(&self.sums), Sums::new())),
+            None => Ok(std::mem::replace(&mut *lock(&self.sums), Sums::new(Goal::Seeds(self.seeds)))),
         }
     }
 
@@ -219,7 +239,7 @@ impl<'a> Batch<'a> {
             }
             let begin = Instant::now();
             match self.one(self.args.seed.wrapping_add(number)) {
-                Ok(Some((report, trace))) => self.add(&report, trace.as_deref(), begin.elapsed()),
+                Ok(Some((report, trace))) => self.add(&report, &trace, begin.elapsed()),
                 Ok(None) => break,
                 Err(failure) => {
                     self.over.store(true, Ordering::Relaxed);
@@ -229,11 +249,11 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn add(&self, report: &RunReport, trace: Option<&Path>, took: Duration) {
+    fn add(&self, report: &RunReport, trace: &str, took: Duration) {
         let mut sums = lock(&self.sums);
         sums.add(report, took);
         if !report.is_right() {
-            let said = tell(&self.args.scenario, report, trace);
+            let said = tell(self.args, report, trace);
             self.bar.suspend(|| drop(writeln!(stderr(), "{said}")));
         }
         let position = if self.args.minutes.is_some() { sums.virtual_seconds() as u64 } else { sums.seeds };
@@ -244,35 +264,50 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs one seed; a failing one once more, for its trace. Nothing, when a signal came before it was through.
-    fn one(&self, seed: u64) -> Result<Option<(RunReport, Option<PathBuf>)>, Failure> {
+    /// Runs one seed; a failing one once more, for its trace, and says where that is. Nothing, when a signal came before it was through.
+    fn one(&self, seed: u64) -> Result<Option<(RunReport, String)>, Failure> {
         let options = RunOptions { keep_history: self.history.is_some(), ..RunOptions::default() };
-        let mut observer = Observer { batch: self, seed, told: Instant::now() };
-        let ran = watch(self.scenario, Seed(seed), options, &mut observer).map_err(|error| world_failed(&error))?;
-        let Some(report) = ran else { return Ok(None) };
+        let Some(report) = self.watched(seed, "seed", options)? else { return Ok(None) };
         if let (Some(file), Some(history)) = (&self.history, &report.history) {
             self.write_history(&lock(file), history)?;
-            *lock(&self.judged) = report.judge.map(|judge| judge.to_string());
+            *lock(&self.judged) = Some(self.judged_by(&report));
         }
-        if report.is_right() {
-            return Ok(Some((report, None)));
-        }
-        let trace = self.write_trace(seed)?;
-        Ok(Some((report, Some(trace))))
+        let trace = if report.is_right() { String::new() } else { self.trace(seed) };
+        Ok(Some((report, trace)))
+    }
+
+    /// Runs a seed while the bar says how far it is, until a signal comes.
+    fn watched(&self, seed: u64, what: &'static str, options: RunOptions) -> Result<Option<RunReport>, Failure> {
+        let mut observer = Observer { batch: self, what, seed, told: Instant::now() };
+        watch(self.scenario, Seed(seed), options, &mut observer).map_err(|error| world_failed(&error))
     }
 
     fn write_history(&self, file: &File, history: &History) -> Result<(), Failure> {
         let failed = |error: &dyn std::fmt::Display| {
-            not_written(self.args.history.as_deref().unwrap_or(Path::new("the history")), error)
+            Failure::usage(not_written(self.args.history.as_deref().unwrap_or(Path::new("the history")), error))
         };
         let mut out = BufWriter::new(file);
         history::write(history, &mut out).map_err(|error| failed(&error))?;
         out.flush().map_err(|error| failed(&error))
     }
 
-    fn write_trace(&self, seed: u64) -> Result<PathBuf, Failure> {
+    /// Runs a seed that failed once more, and writes its trace. Says where that is, or why there is none.
+    fn trace(&self, seed: u64) -> String {
+        if self.traces.fetch_add(1, Ordering::Relaxed) >= MOST_TRACES {
+            return format!("no trace of it: {MOST_TRACES} were written; run it alone for its own");
+        }
         let options = RunOptions { keep_lines: TRACE_LINES, ..RunOptions::default() };
-        let again = simulate(self.scenario, Seed(seed), options).map_err(|error| world_failed(&error))?;
+        match self.watched(seed, "for its trace, seed", options) {
+            Ok(Some(again)) => match self.write_trace(seed, &again) {
+                Ok(file) => format!("its trace: {}", file.display()),
+                Err(problem) => format!("no trace of it: {problem}"),
+            },
+            Ok(None) => "no trace of it: interrupted while it ran once more".to_owned(),
+            Err(problem) => format!("no trace of it: {problem}"),
+        }
+    }
+
+    fn write_trace(&self, seed: u64, again: &RunReport) -> Result<PathBuf, String> {
         // A name from a file may have anything in it.
         let name: String =
             self.scenario.name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
@@ -290,23 +325,29 @@ impl<'a> Batch<'a> {
         Ok(file)
     }
 
+    fn judged_by(&self, report: &RunReport) -> String {
+        let file = self.args.history.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        match report.judge {
+            Ok(judge) => format!("{file}; judge it by: timestone check {} {judge}", quoted(&file)),
+            Err(why) => format!("{file}; {why}"),
+        }
+    }
+
     /// How the history that was written is judged.
     fn judge(&self) -> Option<String> {
-        let file = self.args.history.as_ref()?.display();
-        Some(match lock(&self.judged).as_ref() {
-            Some(flags) => format!("history       {file}; judge it by: timestone check {file} {flags}"),
-            None => format!("history       {file}; no checker knows this workload's histories"),
-        })
+        lock(&self.judged).as_ref().map(|said| format!("history       {said}"))
     }
 }
 
-fn not_written(file: &Path, error: &dyn std::fmt::Display) -> Failure {
-    Failure::failed(format!("could not write {}: {error}", file.display()))
+fn not_written(file: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("could not write {}: {error}", file.display())
 }
 
 /// Tells how far a seed is, and ends it when a signal comes.
 struct Observer<'a> {
     batch: &'a Batch<'a>,
+    /// What runs, before its number.
+    what: &'static str,
     seed: u64,
     told: Instant,
 }
@@ -319,22 +360,24 @@ impl Watch for Observer<'_> {
         if self.told.elapsed() >= TELL_EVERY {
             self.told = Instant::now();
             let line = lock(&self.batch.sums).line();
-            self.batch.bar.set_message(format!("{line}; seed {} at {:.0} s", self.seed, now.as_secs_f64()));
+            self.batch.bar.set_message(format!("{line}; {} {} at {:.0} s", self.what, self.seed, now.as_secs_f64()));
         }
         ControlFlow::Continue(())
     }
 }
 
 /// What a failing seed says of itself.
-fn tell(scenario: &str, report: &RunReport, trace: Option<&Path>) -> String {
-    let seed = report.seed.0;
+fn tell(args: &SimArgs, report: &RunReport, trace: &str) -> String {
+    let (scenario, seed) = (&args.scenario, report.seed.0);
     let mut said = format!("seed {seed} of scenario {scenario} failed:");
     for finding in &report.findings {
         said.push_str(&format!("\n  {}: {}", finding.property, finding.detail));
     }
-    if let Some(file) = trace {
-        said.push_str(&format!("\n  its trace: {}", file.display()));
-    }
-    said.push_str(&format!("\n  again, step by step: timestone sim --scenario {scenario} --seed {seed} --step"));
+    let costs = args.costs.as_ref().map(|file| format!(" --costs {}", quoted(&file.display().to_string())));
+    said.push_str(&format!(
+        "\n  {trace}\n  again, step by step: timestone sim --scenario {}{} --seed {seed} --step",
+        quoted(scenario),
+        costs.unwrap_or_default()
+    ));
     said
 }

@@ -98,6 +98,17 @@ mod tests {
     }
 
     #[test]
+    fn every_scenario_of_the_folder_is_known_and_no_other() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+        let mut there: Vec<String> = fs::read_dir(folder)
+            .expect("the folder of scenarios")
+            .map(|entry| entry.expect("a file").file_name().into_string().expect("a name"))
+            .collect();
+        there.sort();
+        assert_eq!(there, KNOWN.map(|(name, _)| format!("{name}.toml")));
+    }
+
+    #[test]
     fn what_is_not_there_is_said_with_what_is() {
         let said = find("earthquake").expect_err("there is none").to_string();
         assert!(said.contains("earthquake") && said.contains("list-append"), "{said}");

@@ -23,7 +23,8 @@ const SCREEN: usize = 22;
 /// Which lines are wanted.
 struct Filter<'a> {
     transaction: Option<&'a str>,
-    key: Option<&'a str>,
+    /// As lines name a key.
+    key: Option<String>,
     server: Option<&'a str>,
     from: Duration,
     until: Duration,
@@ -33,7 +34,7 @@ impl<'a> Filter<'a> {
     fn of(args: &'a SimArgs) -> Self {
         Self {
             transaction: args.transaction.as_deref(),
-            key: args.key.as_deref(),
+            key: args.key.as_deref().map(named),
             server: args.server.as_deref(),
             from: args.from.map_or(Duration::ZERO, |span| span.0),
             until: args.until.map_or(Duration::MAX, |span| span.0),
@@ -50,7 +51,7 @@ impl<'a> Filter<'a> {
     /// Whether the line is about what was asked for.
     fn names(&self, line: &TraceLine) -> bool {
         self.transaction.is_none_or(|txn| has_word(&line.what, txn))
-            && self.key.is_none_or(|key| has_word(&line.what, key))
+            && self.key.as_ref().is_none_or(|key| has_word(&line.what, key))
     }
 }
 
@@ -60,6 +61,12 @@ fn is_fault(line: &TraceLine) -> bool {
 
 fn moment(line: &TraceLine) -> Duration {
     Duration::from_nanos(line.at.as_nanos())
+}
+
+/// How lines name a key: a workload's by its number, with or without the letter and the zeros that its bytes have.
+fn named(key: &str) -> String {
+    let number = key.strip_prefix('k').unwrap_or(key).parse::<u64>();
+    number.map_or_else(|_| format!("key {key}"), |number| format!("key {number}"))
 }
 
 /// Whether a text has a word, with nothing around it that could be part of a word.
@@ -242,8 +249,17 @@ mod tests {
     #[test]
     fn words_are_found_as_wholes() {
         assert!(has_word("prepare txn 2-1 commit 3", "2-1"));
-        assert!(has_word("w key k12", "k12") && has_word("k12", "k12"));
+        assert!(has_word("w key 12", "key 12") && has_word("key 12@3.4 w key 5", "key 12"));
+        assert!(has_word("vote: txn 2-14 (T57) Yes", "T57") && has_word("txn 2-14 (T57 or T60)", "2-14"));
         assert!(!has_word("prepare txn 12-1 commit", "2-1") && !has_word("txn 2-14", "2-1"));
-        assert!(!has_word("key k123", "k12"));
+        assert!(!has_word("key 123", "key 12") && !has_word("shard 12 of key 3", "key 12"));
+    }
+
+    #[test]
+    fn a_key_is_asked_for_by_its_number_or_its_bytes() {
+        for key in ["17", "017", "k17", "k000000000000017"] {
+            assert_eq!(named(key), "key 17");
+        }
+        assert_eq!((named("k0").as_str(), named("kiwi").as_str()), ("key 0", "key kiwi"));
     }
 }

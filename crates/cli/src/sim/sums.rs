@@ -3,14 +3,26 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use indicatif::HumanDuration;
 use serde_json::{Value, json};
 use timestone_sim::{FaultKind, Pace, RunReport, Tally};
 
+use super::seeds_of;
 use crate::output::table;
+
+/// When there are enough seeds.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Goal {
+    /// After so many.
+    Seeds(u64),
+    /// When so much virtual time has passed in them.
+    VirtualSeconds(f64),
+}
 
 /// Sums over seeds.
 #[derive(Debug)]
 pub(super) struct Sums {
+    goal: Goal,
     begin: Instant,
     pub(super) seeds: u64,
     virtual_time: Duration,
@@ -27,8 +39,9 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(goal: Goal) -> Self {
         Self {
+            goal,
             begin: Instant::now(),
             seeds: 0,
             virtual_time: Duration::ZERO,
@@ -78,12 +91,26 @@ impl Sums {
         self.faults.values().map(|(count, _)| count).sum()
     }
 
+    /// How much longer it takes, if it goes on as it went so far.
+    fn left(&self) -> Option<Duration> {
+        let done = match self.goal {
+            Goal::Seeds(seeds) => self.seeds as f64 / seeds as f64,
+            Goal::VirtualSeconds(seconds) => self.virtual_seconds() / seconds,
+        };
+        let left = self.begin.elapsed().as_secs_f64() * (1.0 - done) / done;
+        Duration::try_from_secs_f64(left.max(0.0)).ok().filter(|_| done > 0.0)
+    }
+
     /// For the progress bar.
     pub(super) fn line(&self) -> String {
+        let seeds = match self.goal {
+            Goal::Seeds(all) if all > 1 => format!("{} of {}", self.seeds, seeds_of(all)),
+            _ => seeds_of(self.seeds),
+        };
+        let left = self.left().map_or_else(String::new, |left| format!(", {} left", HumanDuration(left)));
         let failed = if self.failed.is_empty() { String::new() } else { format!(", {} failed", self.failed.len()) };
         format!(
-            "{} seeds{failed}, {:.0} virtual s, {:.0} per real s, {} faults",
-            self.seeds,
+            "{seeds}{failed}, {:.0} virtual s, {:.0} per real s, {} faults{left}",
             self.virtual_seconds(),
             self.ratio(),
             self.fault_count()
@@ -169,5 +196,23 @@ impl Sums {
             object.insert("pace".to_owned(), pace);
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_says_how_many_seeds_there_are_and_how_much_is_left() {
+        let mut sums = Sums::new(Goal::Seeds(8));
+        let line = sums.line();
+        assert!(line.starts_with("0 of 8 seeds, ") && !line.contains("left"), "nothing is known yet: {line}");
+        sums.seeds = 3;
+        assert!(sums.line().starts_with("3 of 8 seeds, ") && sums.line().ends_with(" left"), "{}", sums.line());
+        assert!(Sums::new(Goal::Seeds(1)).line().starts_with("0 seeds, "));
+        let mut sums = Sums::new(Goal::VirtualSeconds(60.0));
+        (sums.seeds, sums.virtual_time) = (1, Duration::from_secs(15));
+        assert!(sums.line().starts_with("1 seed, ") && sums.line().ends_with(" left"), "{}", sums.line());
     }
 }
