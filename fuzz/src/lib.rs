@@ -3,8 +3,10 @@
 //! The same functions serve libFuzzer (`fuzz_targets/`) and the deterministic mutator (`src/bin/mutate.rs`).
 
 mod store;
+mod text;
 
 pub use store::{store_page, store_seeds};
+pub use text::{costs, history, scenario, script, settings};
 use timestone_cluster::{Master, MasterAnswer, MasterCommand, ShardMap};
 use timestone_types::Timestamp;
 use timestone_wal::block::{BlockHeader, BlockSequence, Entry, HEADER_BYTES, HeaderAt, padded};
@@ -18,13 +20,18 @@ use timestone_wire::{Frames, Hello, PrepareBody, recode};
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 11] = [
     ("frame", frame),
     ("resp", resp),
     ("cluster", cluster),
     ("log_block", log_block),
     ("record", record),
     ("store_page", store_page),
+    ("settings", settings),
+    ("script", script),
+    ("scenario", scenario),
+    ("costs", costs),
+    ("history", history),
 ];
 
 /// A run of frames: what decodes encodes to the same bytes.

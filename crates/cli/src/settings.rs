@@ -191,6 +191,11 @@ impl Settings {
             Some(path) => read_file(path)?,
             None => toml::Table::new(),
         };
+        Ok(Self::with_table(args, &file, from_environment))
+    }
+
+    /// The same, with the configuration file's table at hand.
+    pub(crate) fn with_table(args: &ServeArgs, file: &toml::Table, from_environment: impl Fn(&str) -> bool) -> Self {
         let path = args.config.clone().unwrap_or_default();
         let settings = DEFAULTS.iter().map(|&(name, default)| {
             let (value, origin) = if let Some(value) = args.given(name) {
@@ -203,7 +208,7 @@ impl Settings {
             };
             Setting { name, value, origin }
         });
-        Ok(Self(settings.collect()))
+        Self(settings.collect())
     }
 
     /// The settings in the order in which they are shown.
@@ -278,7 +283,12 @@ fn read_file(path: &Path) -> Result<toml::Table, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         Failure::usage(format!("could not read the configuration file {}: {error}", path.display()))
     })?;
-    let table: toml::Table = toml::from_str(&text)
+    read_text(path, &text)
+}
+
+/// Reads a configuration file's text, all of whose keys must be known.
+pub(crate) fn read_text(path: &Path, text: &str) -> Result<toml::Table, Failure> {
+    let table: toml::Table = toml::from_str(text)
         .map_err(|error| Failure::usage(format!("the configuration file {} is not TOML: {error}", path.display())))?;
     for key in table.keys() {
         if DEFAULTS.iter().all(|(name, _)| name != key) {

@@ -485,9 +485,11 @@ pub(crate) fn joining(
     let cluster = premises.load_cluster()?;
     let wanted = config.cluster.as_deref().map(ClusterName::parse).transpose()?;
     if let Some(wanted) = wanted.as_ref().filter(|_| cluster != ClusterId::ZERO) {
-        wanted.check(&premises.place(), cluster, premises.load_cluster_name()?.as_deref())?;
+        let name = premises.load_cluster_name()?;
+        wanted.check(&premises.cluster_place(name.is_some()), cluster, name.as_deref())?;
     }
-    Ok(Joining::new(cluster, wanted, directory, addresses, premises.shards()))
+    let place = premises.cluster_place(false);
+    Ok(Joining::new((cluster, place), wanted, directory, addresses, premises.shards()))
 }
 
 fn join_cluster(
@@ -521,7 +523,8 @@ fn join_cluster(
             premises.save_cluster_name(wanted.as_str())?;
             name = Some(wanted.as_str().to_owned());
         }
-        wanted.check(&premises.place(), cluster, name.as_deref())?;
+        let place = if name.is_some() { premises.cluster_place(true) } else { premises.place() };
+        wanted.check(&place, cluster, name.as_deref())?;
     }
     let mut link = MasterLink::embedded(master, Arc::clone(premises));
     let command = MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted };

@@ -3,7 +3,7 @@
 //! ```text
 //! timestone-data/
 //!   LOCK          held (flock) by the one process that owns the directory; holds its pid
-//!   FORMAT        format version, the number of shards, the seed of the key hashes; written once, atomically
+//!   FORMAT        format version, the number of shards, the seed of the key hashes, their checksum; written once, atomically
 //!   master        the embedded master's state (cluster)
 //!   cluster       the id of the cluster, where the master is elsewhere
 //!   cluster-name  the cluster's name, once it was given one
@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Invariants: one process at a time; a directory of another format is refused before anything in it is touched; every file
-//! that is replaced is written aside, synced and renamed.
+//! that is replaced is written aside, synced and renamed; every folder is durable in its parent before anything is put into it. A small file
+//! that is damaged, or missing where there is data, is refused by name: without it the data would be another server's, or another cluster's.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -22,6 +23,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use timestone_types::{ClusterId, ShardId};
 
+use crate::cluster_name::ClusterName;
 use crate::error::ServerError;
 
 /// The format of the directory and of everything in it. Raised when a reader of the version before could not cope.
@@ -32,6 +34,14 @@ const LOCK_FILE: &str = "LOCK";
 const MASTER_FILE: &str = "master";
 const CLUSTER_FILE: &str = "cluster";
 const CLUSTER_NAME_FILE: &str = "cluster-name";
+/// Hexadecimal digits of a cluster's id.
+const CLUSTER_DIGITS: usize = 16;
+/// What is wrong with a file that says whose the data is, and is not there.
+const MISSING: &str = "it is missing, and the directory holds data";
+const LOG_FOLDER: &str = "wal";
+const SHARD_PREFIX: &str = "shard-";
+/// Begins the last line of `FORMAT`: the CRC-32C of the lines before it. Directories of earlier builds get theirs when they are opened.
+const CHECKSUM_KEY: &str = "checksum = ";
 
 /// What `FORMAT` says about the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +70,7 @@ impl DataDir {
     /// # Errors
     /// The directory is in use, has another format, another number of shards, or cannot be read or written.
     pub(crate) fn open(path: &Path, shards: Option<u16>, draw_seed: impl FnOnce() -> u64) -> Result<Self, ServerError> {
-        fs::create_dir_all(path).map_err(|source| ServerError::io("create the data directory", path, source))?;
+        create_folder(path).map_err(|source| ServerError::io("create the data directory", path, source))?;
         let lock = take_lock(path)?;
         let format_path = path.join(FORMAT_FILE);
         let existing = match fs::read_to_string(&format_path) {
@@ -69,7 +79,11 @@ impl DataDir {
             Err(error) => return Err(ServerError::io("read", &format_path, error)),
         };
         let identity = match existing {
-            Some(identity) => identity,
+            Some((identity, true)) => identity,
+            Some((identity, false)) => {
+                replace_file(&format_path, identity_text(&identity)?.as_bytes())?;
+                identity
+            }
             None => {
                 refuse_foreign_content(path)?;
                 let identity = Identity {
@@ -77,8 +91,7 @@ impl DataDir {
                     shards: shards.unwrap_or(crate::limits::DEFAULT_SHARDS),
                     hash_seed: draw_seed(),
                 };
-                let text = toml::to_string(&identity).map_err(|error| ServerError::Internal(error.to_string()))?;
-                replace_file(&format_path, text.as_bytes())?;
+                replace_file(&format_path, identity_text(&identity)?.as_bytes())?;
                 identity
             }
         };
@@ -100,14 +113,38 @@ impl DataDir {
     /// # Errors
     /// The folder cannot be created.
     pub(crate) fn flash_file(&self, shard: ShardId) -> Result<PathBuf, ServerError> {
-        let folder = self.path.join(format!("shard-{:04}", shard.get()));
-        fs::create_dir_all(&folder).map_err(|source| ServerError::io("create", &folder, source))?;
+        let folder = self.shard_folder(shard.get());
+        create_folder(&folder).map_err(|source| ServerError::io("create", &folder, source))?;
         Ok(folder.join("flash"))
     }
 
-    /// The folder of the logs, one folder a stream inside.
-    pub(crate) fn log_root(&self) -> PathBuf {
-        self.path.join("wal")
+    fn shard_folder(&self, shard: u16) -> PathBuf {
+        self.path.join(format!("{SHARD_PREFIX}{shard:04}"))
+    }
+
+    fn log_root(&self) -> PathBuf {
+        self.path.join(LOG_FOLDER)
+    }
+
+    /// The folder of one log; the one that all logs are in is created.
+    ///
+    /// # Errors
+    /// That cannot be created.
+    pub(crate) fn log_folder(&self, name: &str) -> Result<PathBuf, ServerError> {
+        let root = self.log_root();
+        create_folder(&root).map_err(|source| ServerError::io("create", &root, source))?;
+        Ok(root.join(name))
+    }
+
+    /// Whether a server kept anything here: who it is was durable before.
+    fn holds_data(&self) -> bool {
+        self.log_root().exists() || self.existing_shard_folders().next().is_some()
+    }
+
+    /// The folders of all shards that were opened here. Their numbers are those of the cluster.
+    fn existing_shard_folders(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(SHARD_PREFIX)).map(|entry| entry.path())
     }
 
     /// Every log folder that exists, whichever number of threads wrote them, in order of name.
@@ -135,12 +172,15 @@ impl DataDir {
     /// The embedded master's state as it was last saved, if it ever was.
     ///
     /// # Errors
-    /// The file exists but cannot be read.
+    /// The file exists but cannot be read, or it is missing where there is data.
     pub(crate) fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
         let path = self.master_path();
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => match self.holds_data() {
+                true => Err(ServerError::BadMaster { path, detail: MISSING.to_owned() }),
+                false => Ok(None),
+            },
             Err(error) => Err(ServerError::io("read", &path, error)),
         }
     }
@@ -153,17 +193,22 @@ impl DataDir {
     /// The cluster that this directory joined, where the master is elsewhere; zero before it has joined one.
     ///
     /// # Errors
-    /// The file exists but cannot be read or understood.
+    /// The file exists but cannot be read or understood, or it is missing where there is data.
     pub(crate) fn load_cluster(&self) -> Result<ClusterId, ServerError> {
-        let path = self.path.join(CLUSTER_FILE);
+        let path = self.cluster_path();
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(ClusterId::ZERO),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return match self.holds_data() {
+                    true => Err(ServerError::BadFormatFile { path, detail: MISSING.to_owned() }),
+                    false => Ok(ClusterId::ZERO),
+                };
+            }
             Err(error) => return Err(ServerError::io("read", &path, error)),
         };
-        u64::from_str_radix(text.trim(), 16)
-            .map(ClusterId::new)
-            .map_err(|error| ServerError::BadFormatFile { path, detail: error.to_string() })
+        let id = text.strip_suffix('\n').filter(|id| id.len() == CLUSTER_DIGITS);
+        let id = id.and_then(|id| u64::from_str_radix(id, 16).ok()).map(ClusterId::new);
+        id.ok_or_else(|| ServerError::BadFormatFile { path, detail: "it holds no id of a cluster".to_owned() })
     }
 
     /// Remembers the cluster that this directory belongs to.
@@ -171,19 +216,33 @@ impl DataDir {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
-        replace_file(&self.path.join(CLUSTER_FILE), format!("{:016x}\n", cluster.get()).as_bytes())
+        replace_file(&self.cluster_path(), format!("{:0CLUSTER_DIGITS$x}\n", cluster.get()).as_bytes())
+    }
+
+    /// Where the id of the cluster is, where the master is elsewhere.
+    pub(crate) fn cluster_path(&self) -> PathBuf {
+        self.path.join(CLUSTER_FILE)
+    }
+
+    /// Where the cluster's name is.
+    pub(crate) fn cluster_name_path(&self) -> PathBuf {
+        self.path.join(CLUSTER_NAME_FILE)
     }
 
     /// The name of the cluster that this directory belongs to, if it was given one.
     ///
     /// # Errors
-    /// The file exists but cannot be read.
+    /// The file exists but cannot be read, or holds no name.
     pub(crate) fn load_cluster_name(&self) -> Result<Option<String>, ServerError> {
-        let path = self.path.join(CLUSTER_NAME_FILE);
-        match fs::read_to_string(&path) {
-            Ok(text) => Ok(Some(text.trim().to_owned()).filter(|name| !name.is_empty())),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(ServerError::io("read", &path, error)),
+        let path = self.cluster_name_path();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(ServerError::io("read", &path, error)),
+        };
+        match text.strip_suffix('\n').map(ClusterName::parse) {
+            Some(Ok(name)) => Ok(Some(name.as_str().to_owned())),
+            _ => Err(ServerError::BadFormatFile { path, detail: "it holds no name of a cluster".to_owned() }),
         }
     }
 
@@ -192,7 +251,7 @@ impl DataDir {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn save_cluster_name(&self, name: &str) -> Result<(), ServerError> {
-        replace_file(&self.path.join(CLUSTER_NAME_FILE), format!("{name}\n").as_bytes())
+        replace_file(&self.cluster_name_path(), format!("{name}\n").as_bytes())
     }
 
     /// What the flash devices may take when nothing is said: 80 % of the free space, and what they have already.
@@ -203,8 +262,8 @@ impl DataDir {
         let told = rustix::fs::statvfs(&self.path);
         let told = told.map_err(|errno| ServerError::io("measure the free space of", &self.path, errno.into()))?;
         let mut used = 0;
-        for shard in 0..self.identity.shards {
-            let file = self.path.join(format!("shard-{shard:04}")).join("flash");
+        for folder in self.existing_shard_folders() {
+            let file = folder.join("flash");
             used += fs::metadata(&file).map_or(0, |metadata| metadata.len());
         }
         Ok((told.f_bavail * told.f_frsize + used) / 5 * 4)
@@ -242,20 +301,33 @@ fn take_lock(path: &Path) -> Result<File, ServerError> {
     Ok(lock)
 }
 
-fn parse_identity(path: &Path, text: &str) -> Result<Identity, ServerError> {
+fn identity_text(identity: &Identity) -> Result<String, ServerError> {
+    let mut text = toml::to_string(identity).map_err(|error| ServerError::Internal(error.to_string()))?;
+    let checksum = crc32c::crc32c(text.as_bytes());
+    text.push_str(&format!("{CHECKSUM_KEY}{checksum}\n"));
+    Ok(text)
+}
+
+/// What `FORMAT` says, and whether its checksum vouches for it.
+fn parse_identity(path: &Path, text: &str) -> Result<(Identity, bool), ServerError> {
     #[derive(Deserialize)]
     struct Format {
         format: u32,
     }
-    let damaged = |detail: toml::de::Error| ServerError::BadFormatFile {
-        path: path.join(FORMAT_FILE),
-        detail: detail.to_string(),
-    };
-    let found: Format = toml::from_str(text).map_err(damaged)?;
+    let damaged = |detail: String| ServerError::BadFormatFile { path: path.join(FORMAT_FILE), detail };
+    let told = text.rsplit_once(CHECKSUM_KEY);
+    // Before anything of it is believed, the number of the format included.
+    if let Some((covered, checksum)) = told
+        && checksum.trim_end().parse() != Ok(crc32c::crc32c(covered.as_bytes()))
+    {
+        return Err(damaged("its checksum is wrong".to_owned()));
+    }
+    let found: Format = toml::from_str(text).map_err(|error| damaged(error.to_string()))?;
     if found.format != FORMAT_VERSION {
         return Err(ServerError::OtherFormat { path: path.to_owned(), found: found.format, ours: FORMAT_VERSION });
     }
-    toml::from_str(text).map_err(damaged)
+    let identity = toml::from_str(text).map_err(|error| damaged(error.to_string()))?;
+    Ok((identity, told.is_some()))
 }
 
 /// A directory without `FORMAT` must be empty but for our lock: somebody's photographs are not a database.
@@ -269,6 +341,20 @@ fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
         }
     }
     Ok(())
+}
+
+/// Creates a folder, and those that it is in, where they are missing; each is durable in its parent.
+fn create_folder(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    create_folder(parent)?;
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
+    }
+    File::open(parent)?.sync_all()
 }
 
 /// Writes `bytes` beside `path`, syncs, renames over it and syncs the folder.
@@ -327,5 +413,56 @@ mod tests {
         fs::write(photos.path().join("cat.jpg"), b"meow").unwrap();
         assert!(matches!(open(photos.path(), None), Err(ServerError::NotOurs { .. })));
         assert!(!photos.path().join(FORMAT_FILE).exists());
+    }
+
+    #[test]
+    fn a_directory_of_an_earlier_build_gets_its_checksum_and_every_flipped_bit_of_it_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(FORMAT_FILE);
+        fs::write(&path, "format = 1\nshards = 3\nhash_seed = 42\n").unwrap();
+        let identity = Identity { format: FORMAT_VERSION, shards: 3, hash_seed: 42 };
+        assert_eq!(open(folder.path(), None).unwrap().identity(), identity);
+        let sealed = fs::read(&path).unwrap();
+        assert_eq!(sealed, b"format = 1\nshards = 3\nhash_seed = 42\nchecksum = 1507302074\n");
+        for bit in 0..sealed.len() * 8 {
+            let mut damaged = sealed.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            fs::write(&path, damaged).unwrap();
+            match open(folder.path(), None) {
+                Ok(directory) => assert_eq!(directory.identity(), identity, "bit {bit}"),
+                Err(error) => assert!(error.to_string().contains(FORMAT_FILE), "bit {bit}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_cluster_and_its_name_are_refused_when_they_are_damaged_or_missing_beside_data() {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = open(folder.path(), None).unwrap();
+        assert_eq!(
+            (directory.load_cluster().unwrap(), directory.load_cluster_name().unwrap()),
+            (ClusterId::ZERO, None)
+        );
+        assert!(directory.load_master().unwrap().is_none());
+        directory.save_cluster(ClusterId::new(0x1f)).unwrap();
+        directory.save_cluster_name("blue").unwrap();
+        assert_eq!(directory.load_cluster().unwrap(), ClusterId::new(0x1f));
+        assert_eq!(directory.load_cluster_name().unwrap().as_deref(), Some("blue"));
+        for damaged in ["", "\n", " 00000000000001f\n", "000000000000001f", "000000000000001g\n"] {
+            fs::write(directory.cluster_path(), damaged).unwrap();
+            let error = directory.load_cluster().unwrap_err().to_string();
+            assert!(error.contains("/cluster is damaged"), "{damaged:?}: {error}");
+        }
+        for damaged in ["", "\n", " \n", "blue", "bl*e\n"] {
+            fs::write(directory.cluster_name_path(), damaged).unwrap();
+            let error = directory.load_cluster_name().unwrap_err().to_string();
+            assert!(error.contains("/cluster-name is damaged"), "{damaged:?}: {error}");
+        }
+        fs::remove_file(directory.cluster_path()).unwrap();
+        directory.log_folder("thread-0").unwrap();
+        let error = directory.load_cluster().unwrap_err().to_string();
+        assert!(error.contains("/cluster is damaged (it is missing"), "{error}");
+        let error = directory.load_master().unwrap_err().to_string();
+        assert!(error.contains("/master cannot be used: it is missing"), "{error}");
     }
 }

@@ -119,6 +119,14 @@ pub enum ServerError {
         /// The shard.
         shard: ShardId,
     },
+    /// The store of a shard cannot be opened.
+    #[error("the flash device in folder shard-{:04} of the data directory cannot be used: {source}", shard.get())]
+    Store {
+        /// The shard.
+        shard: ShardId,
+        /// What the store met.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The embedded master's state is damaged.
     #[error("the master's state in {path} cannot be used: {detail}; restore the file from a backup of this directory")]
     BadMaster {

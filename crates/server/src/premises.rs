@@ -118,6 +118,12 @@ pub trait Premises: Send + Sync {
 
     /// The place as error messages name it.
     fn place(&self) -> PathBuf;
+
+    /// What says which cluster was joined, or, when `named`, what the cluster is called, as error messages name it.
+    fn cluster_place(&self, named: bool) -> PathBuf {
+        let _ = named;
+        self.place()
+    }
 }
 
 /// A data directory of this machine.
@@ -185,7 +191,7 @@ impl Premises for Local {
     }
 
     fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
-        Log::open(&self.data.log_root().join(name), config).map_err(ServerError::part)
+        Log::open(&self.data.log_folder(name)?, config).map_err(ServerError::part)
     }
 
     fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
@@ -218,5 +224,9 @@ impl Premises for Local {
 
     fn place(&self) -> PathBuf {
         self.data.master_path()
+    }
+
+    fn cluster_place(&self, named: bool) -> PathBuf {
+        if named { self.data.cluster_name_path() } else { self.data.cluster_path() }
     }
 }

@@ -53,7 +53,8 @@ pub(crate) fn open_stores(
             sync_interval: tuning.sync_interval,
             checkpoint_bytes: tuning.checkpoint_bytes,
         };
-        let (store, report) = Mftl::open(device, mftl).map_err(ServerError::part)?;
+        let (store, report) =
+            Mftl::open(device, mftl).map_err(|source| ServerError::Store { shard, source: Box::new(source) })?;
         tracing::info!(
             %shard, keys = report.keys, read_bytes = report.read_bytes, checkpoint = report.checkpoint.is_some(),
             elapsed_ms = started.elapsed().as_millis() as u64, "store open"

@@ -21,6 +21,11 @@ fn main() -> std::io::Result<()> {
         ("log_block", log_blocks()),
         ("record", vec![("all", records())]),
         ("store_page", timestone_fuzz::store_seeds()),
+        ("settings", settings()),
+        ("script", script()),
+        ("scenario", scenarios()),
+        ("costs", costs()),
+        ("history", histories()),
     ] {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
         std::fs::create_dir_all(&folder)?;
@@ -187,4 +192,74 @@ fn log_blocks() -> Seeds {
     let entry = Entry::new(ShardId::new(1), BatchNumber::new(1), records.len() as u32, true, true);
     let payload = [&entry.to_bytes()[..], &records].concat();
     vec![("payload", [&[1], &payload[..]].concat()), ("raw", [&[0], &payload[..]].concat())]
+}
+
+fn settings() -> Seeds {
+    let all = "data = \"a \\\"b\\\" \\\\c\"\nlisten = \"127.0.0.1:0\"\nresp = \"none\"\nhttp = \"[::1]:7402\"\n\
+        advertise = \"10.0.0.1:7400\"\nlog = \"none\"\ndevice = \"file\"\ncapacity = \"20GiB\"\ncache = \"512 MB\"\n\
+        shards = 2\nthreads = \"1\"\nlayout = \"staged\"\ncluster = \"blue\"\ncluster-shards = 6\n\
+        master = \"timestone://127.0.0.1:7400\"\ninsecure = true\npin = \"no\"\nlog-filter = 'warn,timestone_server=debug'\n\
+        log-format = \"json\"\n";
+    let odd = "cache = 1.5e9\ndata = \"\"\"two\nlines\"\"\"\nshards = [1, 2]\ncluster = 2026-11-20T12:00:00Z\n";
+    vec![
+        ("all", all.as_bytes().to_vec()),
+        ("odd", odd.as_bytes().to_vec()),
+        ("unknown", b"cahce = \"64MiB\"\n".to_vec()),
+    ]
+}
+
+fn script() -> Seeds {
+    let all = "# why\nget a\nput 'b c' \"\\x00\\\"\\\\\\n\" expire 30s\nPUT d 1 expire 2026-11-20T12:00:00Z\r\n\
+        if a = 1\nif a != \"\"\nif 'a' exists\nif a absent\ndelete a # gone\ncommit\n";
+    vec![("all", all.as_bytes().to_vec()), ("abort", b"set \xff ''\nrollback".to_vec()), ("moment", b"2m ago".to_vec())]
+}
+
+fn scenarios() -> Seeds {
+    let all = "name = \"all\"\nabout = \"every table and key\"\n\
+        [cluster]\nservers = 2\nshards = 1\nthreads = 2\nvary-threads = true\nlayout = \"staged\"\ncores = 1\ntogether = true\n\
+        clients = 3\nsessions = 1\nregions = 2\nclocks = \"5ms\"\njump = \"1.5s\"\nslowness = 2.0\n\
+        [workload]\nkind = \"register\"\nrate = 10.0\nclosed = false\nkeys = 12\nzipf = 0.75\nops = 3\nappends-per-key = 8\n\
+        deletes = 10\nexternal = \"wait\"\ncanary = false\nseconds = 2.5\nwarmup = \"10ms\"\n\
+        [storage]\nas-served = true\nlog = \"ssd\"\nblock-pages = 4\ncapacity-bytes = 1048576\ncache-bytes = 65536\n\
+        checkpoint-bytes = 4096\npacking-delay = \"1ms\"\nsync-interval = \"20ms\"\nlog-file-bytes = 65536\nlog-block-bytes = 4096\n\
+        log-write = \"150us\"\nlog-change = \"2ms\"\nread = \"80us\"\ndecision-timeout = \"1s\"\nshuffle = true\n\
+        [network]\nnear = \"50us\"\nfar = \"30ms\"\njitter = 0.2\nrequest-timeout = \"250ms\"\n\
+        [faults]\npower-cut = { every = \"2s\", lasting = \"300ms\" }\nkill = { every = \"2m\" }\n[swarm]\ndraw = true\n";
+    vec![
+        ("all", all.as_bytes().to_vec()),
+        ("swarm", include_bytes!("../../../scenarios/swarm.toml").to_vec()),
+        ("wrong", b"[faults]\nkill = { every = \"1ns\" }\n".to_vec()),
+    ]
+}
+
+/// The figures that come with the binary, and the same with one that is none.
+fn costs() -> Seeds {
+    let usual = include_str!("../../../crates/sim/costs.toml");
+    vec![
+        ("usual", usual.as_bytes().to_vec()),
+        ("no-number", usual.replacen("turn = ", "turn = nan # ", 1).into_bytes()),
+        ("too-much", usual.replacen("turn = ", "turn = 1e300 # ", 1).into_bytes()),
+    ]
+}
+
+fn histories() -> Seeds {
+    let event = |kind: &str, process: u32, value: &str| {
+        format!("{{:type :{kind}, :process {process}, :f :txn, :value [{value}]}}\n")
+    };
+    let txn = |process, begin: &str, end: &str| event("invoke", process, begin) + &event("ok", process, end);
+    let lists = txn(0, "[:append 1 1] [:r 2 nil]", "[:append 1 1] [:r 2 []]")
+        + &txn(1, "[:r 1 nil] [:append 2 1]", "[:r 1 [1]] [:append 2 1]")
+        + &event("invoke", 0, "[:append 1 2]")
+        + "{:process 0, :type :info, :f :txn, :value nil, :index 9, :time 7, :error [:timeout \"x\"]}\n";
+    let registers = txn(0, "[:w 1 1]", "[:w 1 1]") + &txn(1, "[:r 1 nil] [:w 1 nil]", "[:r 1 1] [:w 1 nil]");
+    let skew =
+        txn(0, "[:r 1 nil] [:w 2 1]", "[:r 1 nil] [:w 2 1]") + &txn(1, "[:r 2 nil] [:w 1 1]", "[:r 2 nil] [:w 1 1]");
+    let other = "; a comment\n{:type :info, :process :nemesis, :f :kill, :value nil}\n\
+        #jepsen.history.Op{:process 3, :f :txn, :type :fail, :value nil}\n{:process +4N :f :txn :type :ok :value ([:r 9 (1)])}\n";
+    vec![
+        ("lists", lists.into_bytes()),
+        ("registers", registers.into_bytes()),
+        ("skew", skew.into_bytes()),
+        ("other", other.as_bytes().to_vec()),
+    ]
 }

@@ -66,7 +66,8 @@ pub(super) fn count(root: &Path, file: &Path, options: &Options) -> Result<(), S
 
 /// The arguments of the tests that sweep: all of them begin with these words.
 fn sweeps(full: bool) -> Vec<&'static str> {
-    let mut words = vec!["test", "--package", "timestone-wal", "--package", "timestone-store"];
+    let mut words = vec!["test"];
+    words.extend(["timestone-wal", "timestone-store", "timestone-server"].iter().flat_map(|name| ["--package", name]));
     words.extend(full.then_some("--release"));
     words.extend(["--tests", "--", "sweep", "bits"]);
     words

@@ -4,6 +4,8 @@
 //!   Hello ──►   ◄── Welcome      NodeStatus ──►   ◄── StatusList (where a name is expected)      RegisterServer ──►   ◄── Server{id, shards, map}      RegisterClient ──►   ◄── Clients
 //! ```
 
+use std::path::PathBuf;
+
 use timestone_cluster::{ClientIdBlock, DirectoryId, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
 use timestone_types::{ClientId, ClusterId, ShardId};
 use timestone_wire::{
@@ -31,6 +33,8 @@ pub struct Registration {
 #[derive(Clone, Debug)]
 pub struct Joining {
     cluster: ClusterId,
+    /// What says that it is this cluster.
+    place: PathBuf,
     wanted: Option<ClusterName>,
     directory: DirectoryId,
     addresses: ServerAddresses,
@@ -59,15 +63,15 @@ pub enum JoinStep {
 }
 
 impl Joining {
-    pub(crate) const fn new(
-        cluster: ClusterId,
+    pub(crate) fn new(
+        (cluster, place): (ClusterId, PathBuf),
         wanted: Option<ClusterName>,
         directory: DirectoryId,
         addresses: ServerAddresses,
         shards: u16,
     ) -> Self {
         let found = (ClusterId::ZERO, None);
-        Self { cluster, wanted, directory, addresses, shards, found, server: None, asked: Asked::Nothing }
+        Self { cluster, place, wanted, directory, addresses, shards, found, server: None, asked: Asked::Nothing }
     }
 
     /// Begins on a new connection.
@@ -88,7 +92,8 @@ impl Joining {
         match self.asked {
             Asked::Nothing => Err("it answered before it was asked".to_owned()),
             Asked::Hello => {
-                self.found.0 = parse::<Welcome<'_>, _>(bytes, |welcome| Ok(welcome.cluster))?;
+                let welcome = parse::<Welcome<'_>, _>(bytes, |welcome| Ok(welcome.cluster));
+                self.found.0 = welcome.map_err(|refused| self.explained(refused))?;
                 if self.wanted.is_none() {
                     return Ok(self.ask_for_shards());
                 }
@@ -130,6 +135,15 @@ impl Joining {
                 _ => Err(misunderstood()),
             },
         }
+    }
+
+    /// A refused greeting, with whence we have the cluster that we greeted as a part of.
+    fn explained(&self, refused: String) -> String {
+        if self.cluster == ClusterId::ZERO {
+            return refused;
+        }
+        let place = self.place.display();
+        format!("{refused}; {place} says that this data directory belongs to cluster {:016x}", self.cluster.get())
     }
 
     fn ask_for_shards(&mut self) -> JoinStep {

@@ -1,9 +1,13 @@
-//! Whole servers in this process: what they count, what they say about themselves, what they do when something under them fails.
+//! Whole servers in this process: what they count, what they say about themselves, what they do when something under them fails, or is
+//! damaged.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 mod admission;
+mod bits;
 #[path = "../../../../tests/block_on.rs"]
 mod block_on;
 mod cluster;
 mod running;
 mod scan;
+#[path = "../../../../tests/scores.rs"]
+mod scores;

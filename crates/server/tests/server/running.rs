@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use timestone_client::{Attachment, EngineConfig, InProcess, blocking, in_process};
 use timestone_clock::SystemClock;
-use timestone_server::{Server, ServerConfig, StageLayout};
+use timestone_server::{Server, ServerConfig, ServerError, StageLayout};
 
 /// A running server.
 pub(crate) struct Running {
@@ -19,10 +19,15 @@ pub(crate) struct Running {
 /// Tests run with a thread for each stage when this variable is set.
 const STAGED: &str = "TIMESTONE_TEST_STAGED";
 
+/// Whether they do now.
+pub(crate) fn staged() -> bool {
+    std::env::var_os(STAGED).is_some()
+}
+
 /// All these tests once more, with a thread for each stage.
 #[test]
 fn every_test_holds_for_the_staged_layout_as_well() {
-    if std::env::var_os(STAGED).is_some() {
+    if staged() {
         return;
     }
     let output = std::process::Command::new(std::env::current_exe().unwrap()).env(STAGED, "1").output().unwrap();
@@ -38,7 +43,7 @@ pub(crate) fn config(data: &std::path::Path) -> ServerConfig {
         http: any,
         shards: Some(2),
         threads: Some(1),
-        layout: if std::env::var_os(STAGED).is_some() { StageLayout::Staged } else { StageLayout::Fused },
+        layout: if staged() { StageLayout::Staged } else { StageLayout::Fused },
         cache_bytes: 16 << 20,
         capacity_bytes: Some(256 << 20),
         ..ServerConfig::new(data.to_owned())
@@ -47,6 +52,10 @@ pub(crate) fn config(data: &std::path::Path) -> ServerConfig {
 
 impl Running {
     pub(crate) fn start(config: &ServerConfig) -> Self {
+        Self::try_start(config).unwrap()
+    }
+
+    pub(crate) fn try_start(config: &ServerConfig) -> Result<Self, ServerError> {
         let attachment: Mutex<Option<Attachment>> = Mutex::new(None);
         let server = Server::start_with(config, |seats| {
             let stages = seats.iter().map(|seat| {
@@ -57,11 +66,10 @@ impl Running {
                 stage
             });
             stages.collect()
-        });
-        let server = server.unwrap();
+        })?;
         let seat = server.guests().last().unwrap().stage;
         let db = attachment.into_inner().unwrap().unwrap().attach(server.injector(), seat, None);
-        Self { server, inside: blocking::Db::from(db) }
+        Ok(Self { server, inside: blocking::Db::from(db) })
     }
 
     /// A native client over TCP.

@@ -14,6 +14,9 @@ use crate::error::SimError;
 /// The figures of the machine that docs/benchmarks.md names.
 const USUAL: &str = include_str!("../../costs.toml");
 
+/// The largest figure: nothing that is measured takes a quarter of an hour. Larger ones lose their last digits when they are written.
+const MOST_NANOS: f64 = 1e12;
+
 /// What work costs, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -253,6 +256,10 @@ impl CostTable {
     pub fn read(file: &str, text: &str) -> Result<Self, SimError> {
         let wrong = |what: String| SimError::Scenario(format!("{file}: {what}"));
         let table: Self = toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
+        let values = toml::Value::try_from(&table).map_err(|error| wrong(error.to_string()))?;
+        if let Some((name, figure)) = senseless(&values) {
+            return Err(wrong(format!("{name} is {figure}; costs are nanoseconds, from 0 to {MOST_NANOS:e}")));
+        }
         if let Some(kind) = StageKind::ALL.iter().find(|kind| !table.stages.contains_key(kind)) {
             return Err(wrong(format!("there are no costs of the stage {kind:?}; calibrate again to have them")));
         }
@@ -272,6 +279,20 @@ impl CostTable {
         let table = toml::Value::try_from(self).map(rounded);
         let text = table.and_then(|table| toml::to_string(&table));
         text.map_err(|error| SimError::Scenario(format!("costs cannot be written: {error}")))
+    }
+}
+
+/// The first figure that no work costs, with its key.
+fn senseless(value: &toml::Value) -> Option<(String, f64)> {
+    match value {
+        toml::Value::Float(figure) => (!(0.0..=MOST_NANOS).contains(figure)).then(|| (String::new(), *figure)),
+        toml::Value::Array(values) => values.iter().find_map(senseless),
+        toml::Value::Table(table) => table.iter().find_map(|(name, value)| {
+            let (inner, figure) = senseless(value)?;
+            let name = if inner.is_empty() { name.clone() } else { format!("{name}.{inner}") };
+            Some((name, figure))
+        }),
+        _ => None,
     }
 }
 
@@ -337,6 +358,14 @@ mod tests {
         odd.stages.get_mut(&StageKind::Shard).unwrap().frames.insert("Gett".to_owned(), 1.0);
         let said = CostTable::read("my.toml", &odd.write().unwrap()).unwrap_err().to_string();
         assert!(said.contains("my.toml") && said.contains("\"Gett\"") && said.contains("Prepare"), "{said}");
+        let text = table.write().unwrap();
+        let turn = format!("turn = {:?}", table.thread.turn);
+        assert!(text.contains(&turn), "{text}");
+        for bad in ["nan", "inf", "-1.0", "1e300"] {
+            let said =
+                CostTable::read("my.toml", &text.replace(&turn, &format!("turn = {bad}"))).unwrap_err().to_string();
+            assert!(said.contains("my.toml: thread.turn is ") && said.contains("from 0 to 1e12"), "{said}");
+        }
         let mut less = table;
         less.stages.remove(&StageKind::Log);
         let said = CostTable::read("my.toml", &less.write().unwrap()).unwrap_err().to_string();

@@ -1,0 +1,4 @@
+//! libFuzzer's entry to the target `costs`; what it checks is in `src/text.rs`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| timestone_fuzz::costs(data));
