@@ -16,6 +16,7 @@
 
 mod aftermath;
 mod board;
+mod bounds;
 mod check;
 mod clock;
 mod cost;

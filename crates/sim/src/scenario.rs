@@ -11,18 +11,23 @@ use serde::{Deserialize, Deserializer, de};
 use timestone_clock::SkewModel;
 use timestone_server::StageLayout;
 use timestone_wal::DeviceKind;
-use timestone_workload::{WorkloadError, WorkloadKind, WorkloadSpec};
+use timestone_workload::{WorkloadKind, WorkloadSpec};
+use toml::de::{DeTable, DeValue};
 
+use crate::bounds;
 use crate::cost::{CostTable, Costs};
 use crate::error::SimError;
 use crate::fault::{FaultKind, FaultPlan};
 
-/// Operations of a transaction, at most: a larger one takes longer to make up than anybody waits.
-const MOST_OPS: f64 = 1000.0;
-
 /// A span of time as people write it: `250us`, `10ms`, `1.5s`, `2m`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Span(pub Duration);
+
+impl From<Span> for Duration {
+    fn from(span: Span) -> Self {
+        span.0
+    }
+}
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -88,65 +93,45 @@ pub struct Scenario {
     pub costs: Option<CostTable>,
 }
 
-/// `[cluster]`.
-#[derive(Clone, Debug, Deserialize)]
+/// `[cluster]`. What is left out is usual, or drawn.
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct ClusterPart {
     /// Server processes; the first one hosts the master.
-    pub servers: u32,
+    pub servers: Option<u32>,
     /// Shards of each.
-    pub shards: u16,
+    pub shards: Option<u16>,
     /// Reactor threads of each.
-    pub threads: usize,
+    pub threads: Option<usize>,
     /// Whether a server draws at every start how many of those threads it has, at least one. Each has a log of its own, so that a
     /// shard's records spread over several.
-    pub vary_threads: bool,
+    pub vary_threads: Option<bool>,
     /// Which stages run on which thread: `fused` or `staged`.
     #[serde(deserialize_with = "layout")]
-    pub layout: StageLayout,
+    pub layout: Option<StageLayout>,
     /// Cores of every machine.
-    pub cores: usize,
+    pub cores: Option<usize>,
     /// Whether all processes share one machine.
     pub together: bool,
     /// Client processes.
-    pub clients: u32,
+    pub clients: Option<u32>,
     /// Sessions of each, which run one transaction at a time.
-    pub sessions: u32,
+    pub sessions: Option<u32>,
     /// Regions; processes are spread over them in turn.
-    pub regions: u32,
+    pub regions: Option<u32>,
     /// How wrong clocks are: `perfect`, `ptp`, `ntp`, `azure-ptp`, or an average skew.
     #[serde(deserialize_with = "skew")]
-    pub clocks: SkewModel,
+    pub clocks: Option<SkewModel>,
     /// The furthest that a clock is set forward or back.
-    pub jump: Span,
+    pub jump: Option<Span>,
     /// How much slower than the measured machine the simulated ones are.
-    pub slowness: f64,
+    pub slowness: Option<f64>,
 }
 
-impl Default for ClusterPart {
-    fn default() -> Self {
-        Self {
-            servers: 3,
-            shards: 2,
-            threads: 1,
-            vary_threads: false,
-            layout: StageLayout::Fused,
-            cores: 2,
-            together: false,
-            clients: 8,
-            sessions: 2,
-            regions: 1,
-            clocks: SkewModel::Ptp,
-            jump: Span(Duration::from_millis(400)),
-            slowness: 1.0,
-        }
-    }
-}
-
-fn layout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<StageLayout, D::Error> {
+fn layout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<StageLayout>, D::Error> {
     match String::deserialize(deserializer)?.as_str() {
-        "fused" => Ok(StageLayout::Fused),
-        "staged" => Ok(StageLayout::Staged),
+        "fused" => Ok(Some(StageLayout::Fused)),
+        "staged" => Ok(Some(StageLayout::Staged)),
         other => Err(de::Error::custom(format!("there is no layout {other:?}; the layouts are fused and staged"))),
     }
 }
@@ -159,8 +144,8 @@ fn log_device<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Devic
     }
 }
 
-fn skew<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SkewModel, D::Error> {
-    String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+fn skew<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SkewModel>, D::Error> {
+    String::deserialize(deserializer)?.parse().map(Some).map_err(de::Error::custom)
 }
 
 fn external<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, D::Error> {
@@ -272,7 +257,7 @@ pub struct StoragePart {
     pub packing_delay: Option<Span>,
     /// Shortest time between two syncs of a flash device.
     pub sync_interval: Option<Span>,
-    /// Bytes of a log file.
+    /// Bytes of a log file; rounded up to whole sectors of 4 KiB, as are those of a block.
     pub log_file_bytes: Option<u64>,
     /// Bytes of a log block.
     pub log_block_bytes: Option<usize>,
@@ -320,7 +305,9 @@ pub struct FaultPart {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SwarmPart {
-    /// Whether the seed draws what the file does not say: the cluster, sizes, delays, and which faults strike.
+    /// Whether the seed draws what the file does not say: the cluster with its clocks and its network, sizes and delays in the servers,
+    /// whether commits wait for their clocks, and which faults strike. What clients ask for, how fast devices are and how much they hold is
+    /// not drawn.
     pub draw: bool,
 }
 
@@ -338,68 +325,13 @@ impl Scenario {
     pub fn read(file: &str, text: &str) -> Result<Self, SimError> {
         let scenario: Self = toml::from_str(text)
             .map_err(|error| SimError::Scenario(format!("{file}: {}", plain(error.to_string().trim_end()))))?;
-        if let Err((table, key, what)) = scenario.check() {
-            let line = line_of(text, table, key);
+        if let Err(wrong) = bounds::check(&scenario) {
+            let line = line_of(text, &wrong.path);
+            let (key, tables) = wrong.path.split_last().unwrap_or((&"", &[]));
+            let (table, what) = (tables.join("."), wrong.what);
             return Err(SimError::Scenario(format!("{file}, line {line}: {key} in [{table}]: {what}")));
         }
         Ok(scenario)
-    }
-
-    /// The first value that makes no sense: its table, its key, and what is allowed.
-    fn check(&self) -> Result<(), (&'static str, &'static str, String)> {
-        let (cluster, workload, storage) = (&self.cluster, &self.workload, &self.storage);
-        let within = |table, key, value: f64, low: f64, high: f64| {
-            if (low..=high).contains(&value) {
-                Ok(())
-            } else {
-                Err((table, key, format!("is {value}; it lies between {low} and {high}")))
-            }
-        };
-        within("cluster", "servers", f64::from(cluster.servers), 1.0, 64.0)?;
-        within("cluster", "shards", f64::from(cluster.shards), 1.0, 64.0)?;
-        within("cluster", "threads", cluster.threads as f64, 1.0, 16.0)?;
-        within("cluster", "cores", cluster.cores as f64, 1.0, 64.0)?;
-        within("cluster", "clients", f64::from(cluster.clients), 1.0, 256.0)?;
-        within("cluster", "sessions", f64::from(cluster.sessions), 1.0, 1024.0)?;
-        within("cluster", "regions", f64::from(cluster.regions), 1.0, 16.0)?;
-        within("cluster", "slowness", cluster.slowness, 0.01, 1000.0)?;
-        within("workload", "rate", workload.rate, 0.01, 1e6)?;
-        within("workload", "seconds", workload.seconds, 0.01, 86_400.0)?;
-        if workload.warmup.0.as_secs_f64() >= workload.seconds {
-            let what = format!("is {:?}; it is shorter than the run of {} s", workload.warmup.0, workload.seconds);
-            return Err(("workload", "warmup", what));
-        }
-        if workload.closed && workload.kind == Kind::Cycle {
-            let what =
-                "is for the workloads of `timestone bench`, whose throughput it predicts; cycle is not one of them";
-            return Err(("workload", "closed", what.to_owned()));
-        }
-        let are_singles = workload.kind == Kind::Plans(WorkloadKind::Register) && workload.ops == Some(1);
-        if workload.singles && (!are_singles || workload.external != Some(false)) {
-            let what = "is for kind = \"register\" with ops = 1 and external = \"none\"";
-            return Err(("workload", "singles", what.to_owned()));
-        }
-        if let Some(pages) = storage.block_pages {
-            within("storage", "block-pages", f64::from(pages), 2.0, 4096.0)?;
-        }
-        if let Some(bytes) = storage.log_file_bytes {
-            within("storage", "log-file-bytes", bytes as f64, 65_536.0, 1e9)?;
-        }
-        if let Some(jitter) = self.network.jitter {
-            within("network", "jitter", jitter, 0.0, 10.0)?;
-        }
-        for (kind, fault) in &self.faults {
-            if fault.every.0 < Duration::from_millis(1) {
-                return Err(("faults", kind.name(), "strikes more often than every 1ms".to_owned()));
-            }
-        }
-        if let Some(ops) = workload.ops {
-            within("workload", "ops", f64::from(ops), 1.0, MOST_OPS)?;
-        }
-        if let Err(error) = self.spec(0).validate() {
-            return Err(("workload", key_of(&error), error.to_string()));
-        }
-        Ok(())
     }
 
     /// What work costs on machines as fast as the measured one.
@@ -440,16 +372,6 @@ impl Scenario {
     }
 }
 
-/// The key of a scenario that a workload's complaint is about.
-fn key_of(error: &WorkloadError) -> &'static str {
-    match error {
-        WorkloadError::Parameter { name: "ops-per-txn", .. } => "ops",
-        WorkloadError::Parameter { name: "delete-percent", .. } => "deletes",
-        WorkloadError::Parameter { name, .. } => name,
-        _ => "kind",
-    }
-}
-
 /// A complaint of the reader of TOML without the names that Rust has for numbers.
 fn plain(complaint: &str) -> String {
     let mut said = complaint.to_owned();
@@ -468,22 +390,17 @@ fn plain(complaint: &str) -> String {
     said
 }
 
-/// The line of a key in its table, or of the table, from 1.
-fn line_of(text: &str, table: &str, key: &str) -> usize {
-    let mut inside = false;
-    let mut found = 1;
-    for (number, line) in (1..).zip(text.lines()) {
-        let line = line.trim();
-        if line.starts_with('[') {
-            inside = line == format!("[{table}]");
-            if inside || line == format!("[{table}.{key}]") {
-                found = number;
-            }
-        } else if inside && line.split('=').next().is_some_and(|name| name.trim() == key) {
-            return number;
-        }
+/// The line of a key, from 1; of the innermost of its tables that the file has, when the key is not in the file.
+fn line_of(text: &str, path: &[&str]) -> usize {
+    let Ok(root) = DeTable::parse(text) else { return 1 };
+    let (mut table, mut begin) = (root.get_ref(), 0);
+    for key in path {
+        let Some((name, value)) = table.get_key_value(*key) else { break };
+        begin = name.span().start;
+        let DeValue::Table(inner) = value.get_ref() else { break };
+        table = inner;
     }
-    found
+    1 + text.bytes().take(begin).filter(|&byte| byte == b'\n').count()
 }
 
 #[cfg(test)]
@@ -493,7 +410,7 @@ mod tests {
     #[test]
     fn an_empty_scenario_is_whole() {
         let scenario = Scenario::read("empty.toml", "").unwrap();
-        assert_eq!((scenario.cluster.servers, scenario.faults.len()), (3, 0));
+        assert_eq!((scenario.cluster.servers, scenario.faults.len()), (None, 0));
     }
 
     #[test]
@@ -506,7 +423,7 @@ mod tests {
             ("[workload]\nrate = \"fast\"", vec!["line 2", "expected a number"]),
             ("[faults]\nearthquake = { every = \"1s\" }", vec!["line 2", "earthquake", "power-cut"]),
             ("[faults]\nkill = { every = \"soon\" }", vec!["line 2", "\"soon\" is no span of time", "250ms"]),
-            ("[faults]\nkill = { every = \"1ns\" }", vec!["broken.toml, line 2", "kill in [faults]", "every 1ms"]),
+            ("[faults]\nkill = { every = \"1ns\" }", vec!["line 2", "every in [faults.kill]", "is 1ns", "1ms"]),
             ("[cluster]\nclocks = \"sundial\"", vec!["line 2", "sundial", "ptp"]),
             ("[workload]\nexternal = \"yes\"", vec!["line 2", "\"yes\"", "none or wait"]),
             ("[cluster]\nlayout = \"round\"", vec!["line 2", "\"round\"", "fused and staged"]),
@@ -515,12 +432,37 @@ mod tests {
             ("[workload]\nkeys = 99999999999999999999", vec!["line 2", "a whole number"]),
             ("[workload]\nrate = 1\nzipf = 99.0", vec!["line 3", "zipf in [workload]", "between 0 and 5"]),
             ("[workload]\nkind = \"cycle\"\nclosed = true", vec!["line 3", "closed in [workload]", "bench"]),
+            ("[workload]\nrate = 1\nwarmup = \"10s\"", vec!["line 3", "warmup in [workload]: is 10s", "run of 10 s"]),
             ("servers 3", vec!["line 1"]),
         ] {
             let said = text(broken);
             for part in parts {
                 assert!(said.contains(part), "{broken:?} is answered by {said:?}, without {part:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_found_however_the_file_writes_it() {
+        for (broken, line, place) in [
+            ("cluster.servers = 0", 1, "servers in [cluster]"),
+            ("name = \"a\"\ncluster = { clients = 2, servers = 0 }", 2, "servers in [cluster]"),
+            ("cluster = {\n  clients = 2,\n  servers = 0,\n}", 3, "servers in [cluster]"),
+            ("[cluster] # three, or none\n\n  servers=0", 3, "servers in [cluster]"),
+            ("[cluster]\r\nclients = 1\r\n\"servers\" = 0", 3, "servers in [cluster]"),
+            ("[ cluster ]\n'servers' = 0", 2, "servers in [cluster]"),
+            ("about = \"\"\"\n[cluster]\nservers = 0\n\"\"\"\n[cluster]\nservers = 0", 6, "servers in [cluster]"),
+            ("[faults.kill] # often\nevery = \"2s\"\nlasting = \"1m\"", 3, "lasting in [faults.kill]"),
+            ("[faults]\nkill.every = \"1us\"", 2, "every in [faults.kill]"),
+            // What is wrong for what the file does not say stands where it would be said.
+            (
+                "name = \"a\"\n[workload] # much\nkind = \"retwis\"\n[storage]\ncapacity-bytes = 0x40000\nblock-pages = 2\n[cluster]\nservers = 1\nshards = 1",
+                2,
+                "keys in [workload]",
+            ),
+        ] {
+            let said = Scenario::read("broken.toml", broken).unwrap_err().to_string();
+            assert!(said.starts_with(&format!("broken.toml, line {line}: {place}: is ")), "{broken:?}: {said}");
         }
     }
 

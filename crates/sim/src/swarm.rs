@@ -1,11 +1,16 @@
-//! From a scenario and a seed to the world that is run: what the file says, what is usual here, and what the seed draws.
+//! From a scenario and a seed to the world that is run: what is usual here, what the seed draws, and what the file says.
 //!
+//! ```text
+//!   usual ─► drawn, in a swarm ─► as the file says ─► WorldConfig
+//! ```
 //! Rare paths are made common: blocks of a few pages, caches of a few records, early checkpoints, short log files. A swarm draws
-//! all of it, and which faults strike, so that no two seeds meet the same world.
+//! these sizes, the cluster, delays, and which faults strike, so that no two seeds meet the same world; what the file says holds whatever
+//! is drawn. Invariant: everything is drawn in any case, in one order, so that a file that says more meets the same world in all else.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
 use timestone_flash::FlashPace;
 use timestone_server::{StageLayout, Tuning};
@@ -17,7 +22,7 @@ use crate::cost::Costs;
 use crate::fault::{FaultKind, FaultPlan};
 use crate::network::LinkModel;
 use crate::premises::{DevicePace, FlashShape};
-use crate::scenario::{Kind, Scenario};
+use crate::scenario::{Kind, Scenario, StoragePart};
 use crate::seed::{Dice, Seed};
 use crate::world::WorldConfig;
 
@@ -35,51 +40,40 @@ pub(crate) struct Drawn {
     pub(crate) external: bool,
 }
 
-/// Draws a world.
+/// Servers of a cluster of which nothing is said.
+pub(crate) const SERVERS: u32 = 3;
+/// Shards of each.
+pub(crate) const SHARDS: u16 = 2;
+/// The furthest that a clock is set, when nothing is said: less than servers accept as a lead.
+const JUMP: Duration = Duration::from_millis(400);
+/// Request timeouts until a connection is given up: as many as by default, so that this happens often.
+const SILENT_TIMEOUTS: u32 = 5;
+
+/// Makes a world: the usual one, with what is drawn, with what the file says.
 pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
-    let mut dice = seed.derive("swarm", 0).dice();
     let swarm = scenario.swarm.draw;
-    let cluster = scenario.cluster.clone();
-    let usual = Sizes::of(scenario);
-    let mut world = WorldConfig {
-        servers: cluster.servers,
-        shards_per_server: cluster.shards,
-        threads: cluster.threads,
-        vary_threads: cluster.vary_threads,
-        layout: cluster.layout,
-        cores: cluster.cores,
-        together: cluster.together,
-        clients: cluster.clients,
-        sessions: cluster.sessions,
-        regions: cluster.regions,
-        links: links(scenario),
-        skew: cluster.clocks,
-        pace: pace(scenario, costs),
-        flash: flash(scenario),
-        tuning: tuning(scenario),
-        cache_bytes: scenario.storage.cache_bytes.unwrap_or(usual.cache_bytes),
-        capacity_bytes: scenario.storage.capacity_bytes.unwrap_or(usual.capacity_bytes),
-        engine: engine(scenario),
-        log: scenario.storage.log.unwrap_or(DeviceKind::Ssd),
-        costs: costs.scaled(cluster.slowness).placed(
-            cluster.together,
-            cluster.cores,
-            cluster.layout == StageLayout::Staged,
-        ),
-        stopwatch: None,
-    };
+    let mut world = usual(scenario, costs);
     let mut faults = scenario.fault_plans();
     if swarm {
+        let mut dice = seed.derive("swarm", 0).dice();
         draw_cluster(&mut world, &mut dice);
         let staged = seed.derive("layout", 0).dice().chance(0.3);
         world.layout = if staged { StageLayout::Staged } else { StageLayout::Fused };
-        world.vary_threads |= seed.derive("vary-threads", 0).dice().chance(0.5);
-        draw_storage(&mut world, scenario, &mut dice);
+        world.vary_threads = seed.derive("vary-threads", 0).dice().chance(0.5);
+        draw_storage(&mut world, &mut dice);
         draw_faults(&mut faults, &mut dice, scenario);
     }
+    say_cluster(&mut world, scenario);
+    say_storage(&mut world, scenario);
+    if swarm {
+        world.engine.silence_limit = world.engine.request_timeout * SILENT_TIMEOUTS;
+    }
+    world.tuning.block_bytes = u64::from(world.flash.pages_per_block) * 4096;
+    // A drawn layout costs nothing more on several cores: how slow machines are is drawn as well.
+    let staged = scenario.cluster.layout == Some(StageLayout::Staged);
+    world.costs = world.costs.placed(world.together, world.cores, staged);
     let external =
         scenario.workload.external.unwrap_or_else(|| swarm && seed.derive("external", 0).dice().chance(0.25));
-    world.tuning.block_bytes = u64::from(world.flash.pages_per_block) * 4096;
     let spec = scenario.spec(seed.derive("workload", 0).0);
     let work = match scenario.workload.kind {
         Kind::Cycle => Work::Ring { nodes: spec.keys, spec },
@@ -95,34 +89,49 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         } else {
             Duration::from_nanos((sessions / scenario.workload.rate * 1e9) as u64)
         },
-        jump: scenario.cluster.jump.0,
+        jump: scenario.cluster.jump.map_or(JUMP, Duration::from),
         external,
         world,
     }
 }
 
-fn links(scenario: &Scenario) -> LinkModel {
-    let part = &scenario.network;
-    let usual = LinkModel::default();
-    LinkModel {
-        near: part.near.map_or(usual.near, |span| span.0),
+/// The world of a file that says nothing but how its devices are, and whether all processes are together.
+fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
+    let (together, storage) = (scenario.cluster.together, &scenario.storage);
+    let sizes = Sizes::of(storage);
+    let links = LinkModel::default();
+    WorldConfig {
+        servers: SERVERS,
+        shards_per_server: SHARDS,
+        threads: 1,
+        vary_threads: false,
+        layout: StageLayout::Fused,
+        cores: 2,
+        together,
+        clients: 8,
+        sessions: 2,
+        regions: 1,
         // Within a machine, bytes are copied: that costs time of processors, not of a wire.
-        bytes_per_second: if scenario.cluster.together { u64::MAX } else { usual.bytes_per_second },
-        far: part.far.map_or(usual.far, |span| span.0),
-        jitter: part.jitter.unwrap_or(usual.jitter),
-        ..usual
+        links: LinkModel { bytes_per_second: if together { u64::MAX } else { links.bytes_per_second }, ..links },
+        skew: SkewModel::Ptp,
+        pace: if storage.as_served { costs.pace() } else { pace() },
+        flash: FlashShape { pages_per_block: sizes.block_pages, shuffle: !storage.as_served },
+        tuning: sizes.tuning,
+        cache_bytes: sizes.cache_bytes,
+        capacity_bytes: sizes.capacity_bytes,
+        engine: EngineConfig::default(),
+        log: device(storage),
+        costs: costs.clone(),
+        stopwatch: None,
     }
 }
 
-fn pace(scenario: &Scenario, costs: &Costs) -> DevicePace {
-    let part = &scenario.storage;
+/// How fast devices are that nobody measured.
+fn pace() -> DevicePace {
     let micros = Duration::from_micros;
-    if part.as_served {
-        return costs.pace();
-    }
     DevicePace {
         flash: FlashPace {
-            read: part.read.map_or(micros(80), |span| span.0),
+            read: micros(80),
             program: micros(200),
             per_page: micros(2),
             erase: micros(1_000),
@@ -131,27 +140,31 @@ fn pace(scenario: &Scenario, costs: &Costs) -> DevicePace {
             seed: 0,
         },
         disk: DiskPace {
-            write: part.log_write.map_or(micros(150), |span| span.0),
+            write: micros(150),
             write_per_kib: Duration::from_nanos(400),
-            change: part.log_change.map_or(micros(2_000), |span| span.0),
+            change: micros(2_000),
             spread: micros(100),
             seed: 0,
         },
     }
 }
 
+fn device(storage: &StoragePart) -> DeviceKind {
+    storage.log.unwrap_or(DeviceKind::Ssd)
+}
+
 /// Sizes that hold unless the file says otherwise: small ones, or those of `timestone serve`.
-struct Sizes {
-    block_pages: u32,
+pub(crate) struct Sizes {
+    pub(crate) block_pages: u32,
     cache_bytes: u64,
-    capacity_bytes: u64,
-    tuning: Tuning,
+    pub(crate) capacity_bytes: u64,
+    pub(crate) tuning: Tuning,
 }
 
 impl Sizes {
-    fn of(scenario: &Scenario) -> Self {
-        let mut tuning = Tuning::of(scenario.storage.log.unwrap_or(DeviceKind::Ssd));
-        if scenario.storage.as_served {
+    pub(crate) fn of(storage: &StoragePart) -> Self {
+        let mut tuning = Tuning::of(device(storage));
+        if storage.as_served {
             let block_pages = u32::try_from(tuning.block_bytes / 4096).unwrap_or(u32::MAX);
             return Self { block_pages, cache_bytes: 1 << 30, capacity_bytes: 8 << 30, tuning };
         }
@@ -165,37 +178,71 @@ impl Sizes {
     }
 }
 
-fn flash(scenario: &Scenario) -> FlashShape {
-    FlashShape {
-        pages_per_block: scenario.storage.block_pages.unwrap_or(Sizes::of(scenario).block_pages),
-        shuffle: scenario.storage.shuffle.unwrap_or(!scenario.storage.as_served),
+/// How slow the network and the machines may be of which nothing is said.
+pub(crate) struct Slowest {
+    pub(crate) near: Duration,
+    pub(crate) far: Duration,
+    pub(crate) jitter: f64,
+    pub(crate) regions: u32,
+    pub(crate) slowness: f64,
+}
+
+impl Slowest {
+    /// The ends of what [`draw_cluster`] draws, or what is usual.
+    pub(crate) fn of(drawn: bool) -> Self {
+        if drawn {
+            let (near, far) = (Duration::from_micros(500), Duration::from_millis(40));
+            return Self { near, far, jitter: 2.0, regions: 3, slowness: 10.0 };
+        }
+        let LinkModel { near, far, jitter, .. } = LinkModel::default();
+        Self { near, far, jitter, regions: 1, slowness: 1.0 }
     }
 }
 
-fn tuning(scenario: &Scenario) -> Tuning {
-    let part = &scenario.storage;
-    let mut tuning = Sizes::of(scenario).tuning;
-    tuning.checkpoint_bytes = part.checkpoint_bytes.unwrap_or(tuning.checkpoint_bytes);
-    if let Some(delay) = part.packing_delay {
-        tuning.packing_delay = delay.0;
-        tuning.partial_page_delay = delay.0 * 4;
+/// What the file says takes the place of what is usual or was drawn.
+fn say<T>(place: &mut T, said: Option<impl Into<T>>) {
+    if let Some(said) = said {
+        *place = said.into();
     }
-    tuning.sync_interval = part.sync_interval.map_or(tuning.sync_interval, |span| span.0);
-    tuning.log.file_bytes = part.log_file_bytes.unwrap_or(tuning.log.file_bytes).next_multiple_of(4096);
-    tuning.log.block_bytes = part.log_block_bytes.unwrap_or(tuning.log.block_bytes).next_multiple_of(4096);
+}
+
+fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
+    let (part, network) = (&scenario.cluster, &scenario.network);
+    say(&mut world.servers, part.servers);
+    say(&mut world.shards_per_server, part.shards);
+    say(&mut world.threads, part.threads);
+    say(&mut world.vary_threads, part.vary_threads);
+    say(&mut world.layout, part.layout);
+    say(&mut world.cores, part.cores);
+    say(&mut world.clients, part.clients);
+    say(&mut world.sessions, part.sessions);
+    say(&mut world.regions, part.regions);
+    say(&mut world.skew, part.clocks);
+    say(&mut world.costs.scale, part.slowness);
+    say(&mut world.links.near, network.near);
+    say(&mut world.links.far, network.far);
+    say(&mut world.links.jitter, network.jitter);
+    say(&mut world.engine.request_timeout, network.request_timeout);
+}
+
+fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
+    let (part, tuning) = (&scenario.storage, &mut world.tuning);
+    say(&mut world.flash.pages_per_block, part.block_pages);
+    say(&mut world.flash.shuffle, part.shuffle);
+    say(&mut world.capacity_bytes, part.capacity_bytes);
+    say(&mut world.cache_bytes, part.cache_bytes);
+    say(&mut world.pace.flash.read, part.read);
+    say(&mut world.pace.disk.write, part.log_write);
+    say(&mut world.pace.disk.change, part.log_change);
+    say(&mut tuning.checkpoint_bytes, part.checkpoint_bytes);
+    say(&mut tuning.sync_interval, part.sync_interval);
+    say(&mut tuning.participant.decision_timeout, part.decision_timeout);
+    say(&mut tuning.packing_delay, part.packing_delay);
+    say(&mut tuning.partial_page_delay, part.packing_delay.map(|delay| delay.0 * 4));
+    say(&mut tuning.log.block_bytes, part.log_block_bytes.map(|bytes| bytes.next_multiple_of(4096)));
+    say(&mut tuning.log.file_bytes, part.log_file_bytes.map(|bytes| bytes.next_multiple_of(4096)));
+    // A file of which nothing is said has room for two blocks of which something is.
     tuning.log.file_bytes = tuning.log.file_bytes.max(2 * tuning.log.block_bytes as u64);
-    if let Some(span) = part.decision_timeout {
-        tuning.participant.decision_timeout = span.0;
-    }
-    tuning
-}
-
-fn engine(scenario: &Scenario) -> timestone_client::EngineConfig {
-    let usual = timestone_client::EngineConfig::default();
-    timestone_client::EngineConfig {
-        request_timeout: scenario.network.request_timeout.map_or(usual.request_timeout, |span| span.0),
-        ..usual
-    }
 }
 
 fn draw_cluster(world: &mut WorldConfig, dice: &mut Dice) {
@@ -218,42 +265,23 @@ fn draw_cluster(world: &mut WorldConfig, dice: &mut Dice) {
     world.links.far = Duration::from_millis(dice.between(1, 40));
     world.links.jitter = dice.below(200) as f64 / 100.0;
     world.engine.request_timeout = Duration::from_millis(dice.between(50, 1_000));
-    // As many request timeouts as by default, so that connections are given up often.
-    world.engine.silence_limit = world.engine.request_timeout * 5;
     world.engine.report_interval = Duration::from_millis(dice.between(20, 200));
     world.engine.wait = dice.chance(0.7);
     world.costs.scale = dice.between(1, 20) as f64 / 2.0;
 }
 
-fn draw_storage(world: &mut WorldConfig, scenario: &Scenario, dice: &mut Dice) {
-    let part = &scenario.storage;
+fn draw_storage(world: &mut WorldConfig, dice: &mut Dice) {
     let tuning = &mut world.tuning;
-    if part.block_pages.is_none() {
-        world.flash.pages_per_block = 1 << dice.between(2, 6);
-    }
-    if part.cache_bytes.is_none() {
-        world.cache_bytes = [0, 16 * 1024, 256 * 1024, 4 * 1024 * 1024][dice.below(4) as usize];
-    }
-    if part.checkpoint_bytes.is_none() {
-        tuning.checkpoint_bytes = 1 << dice.between(14, 22);
-    }
-    if part.packing_delay.is_none() {
-        tuning.packing_delay = Duration::from_micros(dice.between(50, 10_000));
-        tuning.partial_page_delay = tuning.packing_delay * dice.between(1, 8) as u32;
-    }
-    if part.sync_interval.is_none() {
-        tuning.sync_interval = Duration::from_millis(dice.between(1, 200));
-    }
-    if part.log_block_bytes.is_none() {
-        tuning.log.block_bytes = 4096 * dice.between(1, 8) as usize;
-    }
-    if part.log_file_bytes.is_none() {
-        tuning.log.file_bytes = (4096 * dice.between(16, 128)).max(2 * tuning.log.block_bytes as u64);
-    }
+    world.flash.pages_per_block = 1 << dice.between(2, 6);
+    world.cache_bytes = [0, 16 * 1024, 256 * 1024, 4 * 1024 * 1024][dice.below(4) as usize];
+    tuning.checkpoint_bytes = 1 << dice.between(14, 22);
+    tuning.packing_delay = Duration::from_micros(dice.between(50, 10_000));
+    tuning.partial_page_delay = tuning.packing_delay * dice.between(1, 8) as u32;
+    tuning.sync_interval = Duration::from_millis(dice.between(1, 200));
+    tuning.log.block_bytes = 4096 * dice.between(1, 8) as usize;
+    tuning.log.file_bytes = 4096 * dice.between(16, 128);
     tuning.log.carry_after_files = dice.between(1, 4) as usize;
-    if part.decision_timeout.is_none() {
-        tuning.participant.decision_timeout = Duration::from_millis(dice.between(100, 2_000));
-    }
+    tuning.participant.decision_timeout = Duration::from_millis(dice.between(100, 2_000));
     tuning.participant.prepared_wait = Duration::from_millis(dice.between(1, 60));
     tuning.participant.vote_later = dice.chance(0.8);
     world.flash.shuffle = dice.chance(0.8);
@@ -268,5 +296,109 @@ fn draw_faults(faults: &mut BTreeMap<FaultKind, FaultPlan>, dice: &mut Dice, sce
         }
         let lasting = Duration::from_millis(lasting).min(kind.usual_length() * 4);
         faults.insert(kind, FaultPlan { every: Duration::from_millis(every), lasting });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Debug;
+
+    use super::*;
+    use crate::cost::CostTable;
+
+    fn drawn(text: &str, seed: u64) -> Drawn {
+        let scenario = Scenario::read("test.toml", text).unwrap();
+        draw(&scenario, Seed(seed), &Costs::new(CostTable::usual().unwrap()))
+    }
+
+    fn shown(value: impl Debug) -> String {
+        format!("{value:?}")
+    }
+
+    /// A table, a line of it, and what it decides, which a seed draws unless it is said.
+    type Said = (&'static str, &'static str, fn(&Drawn) -> String, &'static str);
+
+    const SAID: [Said; 28] = [
+        ("cluster", "servers = 7", |drawn| shown(drawn.world.servers), "7"),
+        ("cluster", "shards = 7", |drawn| shown(drawn.world.shards_per_server), "7"),
+        ("cluster", "threads = 5", |drawn| shown(drawn.world.threads), "5"),
+        ("cluster", "vary-threads = false", |drawn| shown(drawn.world.vary_threads), "false"),
+        ("cluster", "vary-threads = true", |drawn| shown(drawn.world.vary_threads), "true"),
+        ("cluster", "layout = \"fused\"", |drawn| shown(drawn.world.layout), "Fused"),
+        ("cluster", "layout = \"staged\"", |drawn| shown(drawn.world.layout), "Staged"),
+        ("cluster", "cores = 9", |drawn| shown(drawn.world.cores), "9"),
+        ("cluster", "clients = 17", |drawn| shown(drawn.world.clients), "17"),
+        ("cluster", "sessions = 17", |drawn| shown(drawn.world.sessions), "17"),
+        ("cluster", "regions = 9", |drawn| shown(drawn.world.regions), "9"),
+        ("cluster", "clocks = \"7ms\"", |drawn| shown(drawn.world.skew), "Given(7ms)"),
+        ("cluster", "slowness = 0.25", |drawn| shown(drawn.world.costs.scale), "0.25"),
+        ("workload", "external = \"wait\"", |drawn| shown(drawn.external), "true"),
+        ("network", "near = \"3ms\"", |drawn| shown(drawn.world.links.near), "3ms"),
+        ("network", "far = \"77ms\"", |drawn| shown(drawn.world.links.far), "77ms"),
+        ("network", "jitter = 3.5", |drawn| shown(drawn.world.links.jitter), "3.5"),
+        ("network", "request-timeout = \"20ms\"", |drawn| shown(drawn.world.engine.request_timeout), "20ms"),
+        ("storage", "block-pages = 3", |drawn| shown(drawn.world.tuning.block_bytes), "12288"),
+        ("storage", "cache-bytes = 7", |drawn| shown(drawn.world.cache_bytes), "7"),
+        ("storage", "checkpoint-bytes = 9999", |drawn| shown(drawn.world.tuning.checkpoint_bytes), "9999"),
+        ("storage", "packing-delay = \"20ms\"", |drawn| shown(drawn.world.tuning.packing_delay), "20ms"),
+        ("storage", "sync-interval = \"300ms\"", |drawn| shown(drawn.world.tuning.sync_interval), "300ms"),
+        ("storage", "log-file-bytes = 999999", |drawn| shown(drawn.world.tuning.log.file_bytes), "1003520"),
+        ("storage", "log-block-bytes = 99999", |drawn| shown(drawn.world.tuning.log.block_bytes), "102400"),
+        (
+            "storage",
+            "decision-timeout = \"50ms\"",
+            |drawn| shown(drawn.world.tuning.participant.decision_timeout),
+            "50ms",
+        ),
+        ("storage", "shuffle = false", |drawn| shown(drawn.world.flash.shuffle), "false"),
+        ("storage", "shuffle = true", |drawn| shown(drawn.world.flash.shuffle), "true"),
+    ];
+
+    #[test]
+    fn what_the_file_says_is_not_drawn_and_changes_nothing_else_that_is() {
+        for (table, line, decided, said) in SAID {
+            let mut others = 0;
+            for seed in 0..20 {
+                let plain = drawn("[swarm]\ndraw = true", seed);
+                let with = drawn(&format!("[{table}]\n{line}\n[swarm]\ndraw = true"), seed);
+                assert_eq!(decided(&with), said, "{line} under seed {seed}");
+                assert_eq!(with.faults, plain.faults, "{line} shifts what seed {seed} draws");
+                others += u32::from(decided(&plain) != said);
+            }
+            assert!(others > 0, "no seed draws anything else than {line}");
+        }
+    }
+
+    #[test]
+    fn what_follows_from_a_value_follows_from_what_the_file_says() {
+        let text =
+            "[network]\nrequest-timeout = \"20ms\"\n[storage]\npacking-delay = \"20ms\"\nlog-block-bytes = 4194304\n";
+        for seed in 0..20 {
+            let world = drawn(&format!("{text}[swarm]\ndraw = true"), seed).world;
+            assert_eq!(world.engine.silence_limit, Duration::from_millis(100));
+            assert_eq!(world.tuning.partial_page_delay, Duration::from_millis(80));
+            assert_eq!(world.tuning.log.file_bytes, 2 * 4_194_304);
+        }
+    }
+
+    #[test]
+    fn no_world_is_slower_than_is_reckoned_with() {
+        for (text, is_drawn) in [("", false), ("[swarm]\ndraw = true", true)] {
+            let slowest = Slowest::of(is_drawn);
+            for seed in 0..500 {
+                let world = drawn(text, seed).world;
+                assert!(world.links.near <= slowest.near && world.links.far <= slowest.far);
+                assert!(world.links.jitter <= slowest.jitter && world.regions <= slowest.regions);
+                assert!(world.costs.scale <= slowest.slowness);
+            }
+        }
+    }
+
+    #[test]
+    fn what_nobody_says_is_usual() {
+        let usual = drawn("", 1);
+        assert_eq!((usual.world.servers, usual.world.shards_per_server, usual.faults.len()), (SERVERS, SHARDS, 0));
+        let served = drawn("[storage]\nas-served = true\nread = \"7ms\"", 1).world;
+        assert_eq!((served.cache_bytes, served.pace.flash.read), (1 << 30, Duration::from_millis(7)));
     }
 }

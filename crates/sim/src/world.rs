@@ -16,8 +16,8 @@ use timestone_client::{ClientStages, ConnectOptions, EngineConfig};
 use timestone_clock::{Clock, SkewModel};
 use timestone_seda::simulated::{Claim, Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Layout, Readiness, Seat, Spin};
-use timestone_server::{MasterPlace, ServerConfig, ServerStages, StageLayout, Tuning, joining};
-use timestone_wal::DeviceKind;
+use timestone_server::{MasterPlace, ServerConfig, ServerError, ServerStages, StageLayout, Tuning, joining};
+use timestone_wal::{DeviceKind, WalError};
 
 use crate::board::Board;
 use crate::clock::{SimClock, TrueTime};
@@ -485,6 +485,9 @@ impl World {
             Ok(built) => built,
             Err(error) => {
                 let words = format!("{} could not start: {error}", process.name);
+                if is_of_configuration(&error) {
+                    return Err(SimError::world(words));
+                }
                 process.life = Life::Down;
                 self.fail_start(id, words);
                 return Ok(());
@@ -675,6 +678,12 @@ impl World {
 /// How long the threads of a process with so many look around before they sleep: not at all where its peers want the cores as well.
 fn spin_of(config: &WorldConfig, threads: usize) -> Spin {
     if config.together && threads < config.cores { Spin::default() } else { Spin::Off }
+}
+
+/// Whether a server can never start as it is set up: no fault, and nothing that the code under test is to blame for.
+fn is_of_configuration(error: &ServerError) -> bool {
+    let ServerError::Part(part) = error else { return false };
+    matches!(part.downcast_ref(), Some(WalError::Config { .. } | WalError::Unsupported { .. }))
 }
 
 /// The kind of the net stages of a process.

@@ -137,6 +137,15 @@ fn a_new_session_in_the_place_of_another_is_another_process() {
     assert_eq!(report.findings, []);
 }
 
+/// No seed is to blame for servers that cannot start as they are set up.
+#[test]
+fn a_world_whose_servers_can_never_start_is_an_error_and_no_finding() {
+    let mut scenario = Scenario::read("test.toml", CALM).unwrap();
+    scenario.storage.log_block_bytes = Some(0);
+    let error = run(&scenario, Seed(1), RunOptions::default()).map(|report| report.findings).unwrap_err().to_string();
+    assert!(error.contains("server-0 could not start") && error.contains("block_bytes is 0"), "{error}");
+}
+
 /// Connections that are forgotten on their way, of clients and between servers.
 #[test]
 fn connections_that_die_in_silence_are_made_anew() {

@@ -43,7 +43,7 @@ const TELL_EVERY: Duration = Duration::from_millis(200);
 #[command(after_help = "\
 Examples:
   timestone sim --scenario bank --seeds 100
-  timestone sim --minutes 60                        the swarm: everything drawn from the seed
+  timestone sim --minutes 60                        the swarm: cluster, sizes, delays and faults from the seed
   timestone sim --scenario list-append --seed 7 --step --transaction T57
   timestone sim --scenario bank --seed 7 --step --server server-1 --from 2s --until 2.5s
   timestone sim --scenario register --seed 7 --history h.edn && timestone check h.edn

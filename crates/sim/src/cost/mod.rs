@@ -60,11 +60,6 @@ impl Costs {
         Self { scale: 1.0, far: false, spread: false, figures: Arc::new(Figures { table, stages }) }
     }
 
-    /// The same, this many times as much as was measured.
-    pub(crate) fn scaled(&self, scale: f64) -> Self {
-        Self { scale, ..self.clone() }
-    }
-
     /// The same for processes that share a machine or not, where connections are between its cores when it has several, and for stages that have
     /// a thread each or share one.
     pub(crate) fn placed(&self, together: bool, cores: usize, staged: bool) -> Self {

@@ -1,0 +1,351 @@
+//! What a scenario may ask for: every number and every span of time has a range, and what lies outside of it is named with its place.
+//!
+//! A range ends where no world comes up, where none comes to rest within the patience of a run, or where a machine's memory does: of such a
+//! file the file is to blame, and its run would blame the code under test. Where two values bound each other, what the file leaves out
+//! counts as what is usual.
+
+use std::fmt::Debug;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use timestone_clock::SkewModel;
+use timestone_flash::limits::{MAX_PAGES_PER_BLOCK, MIN_PAGES_PER_BLOCK};
+use timestone_server::limits::MIN_BLOCKS;
+use timestone_wal::limits::{MAX_BLOCK_BYTES, MIN_FILE_BYTES, SECTOR_BYTES};
+use timestone_workload::{WorkloadError, WorkloadKind, WorkloadSpec};
+
+use crate::fault::FaultKind;
+use crate::scenario::{Kind, Scenario, Span};
+use crate::swarm::{SERVERS, SHARDS, Sizes, Slowest};
+
+/// Operations of a transaction, at most: a larger one takes longer to make up than anybody waits.
+const MOST_OPS: u32 = 1000;
+/// Keys, at most: loading them, 64 in a transaction of some milliseconds, fills the minute that a run has for it.
+const MOST_KEYS: u64 = 1_000_000;
+/// Keys of a ring: a turn of it is about three of them, and one transaction walks all, one after the other.
+const RING_KEYS: RangeInclusive<u64> = 3..=1000;
+/// Appends to a key, at most: every one of them writes the whole list.
+const MOST_APPENDS: u32 = 10_000;
+/// Bytes of a log file, at most: it is in memory.
+const MOST_LOG_FILE_BYTES: u64 = 1_000_000_000;
+/// Bytes of a server's cache, at most: the table that finds its records is allocated at once.
+const MOST_CACHE_BYTES: u64 = 8 << 30;
+/// Bytes of a server's devices, at most, and of records between two checkpoints: they are in memory.
+const MOST_BYTES: u64 = 64 << 30;
+/// The furthest that a clock may be set: it counts again when the others have caught up with it, which a run has a minute for.
+const JUMP: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(10);
+/// How far clocks are apart on average: commits that wait for them do so for fifteen times as long.
+const CLOCKS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_millis(200);
+/// One way through the network: a server that joins has five seconds for four of them there and back, participants have two for a decision.
+const LATENCY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_millis(200);
+/// The same with what jitter adds to it.
+const SLOWEST_LATENCY: Duration = Duration::from_millis(400);
+/// A run reads all keys in the end, one after the other, and has a minute for it, of which commits and repetitions take a part.
+const AUDIT: Duration = Duration::from_secs(40);
+/// What reading one takes besides its way through the network.
+const READ: Duration = Duration::from_micros(200);
+/// A request is looked at every millisecond, and is given up after ten seconds.
+const REQUEST_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+/// A participant asks others no more often than it looks at its timers, and no later than those who wait for it have given up.
+const DECISION_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+/// An operation of a device: a transaction takes several of them one after the other.
+const OPERATION: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_millis(500);
+/// The same where slow disks make it up to 200 times slower still.
+const SLOWED_OPERATION: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_millis(50);
+/// A partly filled page waits for four times as long, and its log records with it.
+const PACKING_DELAY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(1);
+/// A sync takes half a millisecond; the log keeps what none has covered.
+const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
+/// No answer comes sooner; and what is awaited for longer would outlive the run's patience.
+const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+/// More often, and there is nothing but faults.
+const FAULT_EVERY: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+/// Whatever lasts longer lasts to the end of most runs, and is undone then.
+const FAULT_LASTING: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30);
+/// A pause is not undone, may last half as long again as is said, and must be over before transactions are awaited that begin in calm.
+const PAUSE_LASTING: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(5);
+
+/// A value that makes no sense.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    /// Its tables, and its key.
+    pub(crate) path: Vec<&'static str>,
+    /// What it is, and what would be allowed.
+    pub(crate) what: String,
+}
+
+impl Wrong {
+    fn new(path: &[&'static str], what: String) -> Self {
+        Self { path: path.to_vec(), what }
+    }
+}
+
+type Checked = Result<(), Wrong>;
+
+/// What is left out is right.
+fn within<T: PartialOrd + Debug>(path: &[&'static str], value: Option<T>, allowed: RangeInclusive<T>) -> Checked {
+    match value {
+        Some(value) if !allowed.contains(&value) => {
+            let (low, high) = allowed.into_inner();
+            Err(Wrong::new(path, format!("is {value:?}; it lies between {low:?} and {high:?}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The same for a span of time.
+fn lasts(path: &[&'static str], span: Option<Span>, allowed: RangeInclusive<Duration>) -> Checked {
+    within(path, span.map(Duration::from), allowed)
+}
+
+/// The first value that makes no sense, if there is one.
+pub(crate) fn check(scenario: &Scenario) -> Checked {
+    check_cluster(scenario)?;
+    check_workload(scenario)?;
+    check_storage(scenario)?;
+    check_network(scenario)?;
+    for (kind, fault) in &scenario.faults {
+        lasts(&["faults", kind.name(), "every"], Some(fault.every), FAULT_EVERY)?;
+        let pauses = matches!(kind, FaultKind::Pause | FaultKind::ClientPause);
+        let lasting = if pauses { PAUSE_LASTING } else { FAULT_LASTING };
+        lasts(&["faults", kind.name(), "lasting"], fault.lasting, lasting)?;
+    }
+    Ok(())
+}
+
+fn check_cluster(scenario: &Scenario) -> Checked {
+    let part = &scenario.cluster;
+    within(&["cluster", "servers"], part.servers, 1..=64)?;
+    within(&["cluster", "shards"], part.shards, 1..=64)?;
+    within(&["cluster", "threads"], part.threads, 1..=16)?;
+    within(&["cluster", "cores"], part.cores, 1..=64)?;
+    within(&["cluster", "clients"], part.clients, 1..=256)?;
+    within(&["cluster", "sessions"], part.sessions, 1..=1024)?;
+    within(&["cluster", "regions"], part.regions, 1..=16)?;
+    within(&["cluster", "slowness"], part.slowness, 0.01..=1000.0)?;
+    lasts(&["cluster", "jump"], part.jump, JUMP)?;
+    within(&["cluster", "clocks"], part.clocks.map(SkewModel::average), CLOCKS)
+}
+
+fn check_workload(scenario: &Scenario) -> Checked {
+    let part = &scenario.workload;
+    within(&["workload", "rate"], Some(part.rate), 0.01..=1e6)?;
+    within(&["workload", "seconds"], Some(part.seconds), 0.01..=86_400.0)?;
+    if part.warmup.0.as_secs_f64() >= part.seconds {
+        let what = format!("is {:?}; it is shorter than the run of {} s", part.warmup.0, part.seconds);
+        return Err(Wrong::new(&["workload", "warmup"], what));
+    }
+    if part.closed && part.kind == Kind::Cycle {
+        let what = "is for the workloads of `timestone bench`, whose throughput it predicts; cycle is not one of them";
+        return Err(Wrong::new(&["workload", "closed"], what.to_owned()));
+    }
+    let is_single = part.kind == Kind::Plans(WorkloadKind::Register) && part.ops == Some(1);
+    if part.singles && !(is_single && part.external == Some(false)) {
+        let what = "is for kind = \"register\" with ops = 1 and external = \"none\"";
+        return Err(Wrong::new(&["workload", "singles"], what.to_owned()));
+    }
+    lasts(&["workload", "deadline"], part.deadline, DEADLINE)?;
+    within(&["workload", "ops"], part.ops, 1..=MOST_OPS)?;
+    within(&["workload", "appends-per-key"], part.appends_per_key, 1..=MOST_APPENDS)?;
+    within(&["workload", "deletes"], part.deletes, 0..=100)?;
+    let spec = scenario.spec(0);
+    spec.validate().map_err(|error| Wrong::new(&["workload", key_of(&error)], error.to_string()))?;
+    let keys = if part.kind == Kind::Cycle { RING_KEYS } else { 1..=MOST_KEYS };
+    within(&["workload", "keys"], part.keys, keys)?;
+    check_room(scenario, &spec)?;
+    check_audit(scenario, &spec)
+}
+
+/// What is loaded takes half of the room at most: the other half is for what it is overwritten with.
+fn check_room(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
+    // A seed may draw a single server.
+    let servers = scenario.cluster.servers.unwrap_or(if scenario.swarm.draw { 1 } else { SERVERS });
+    let room = scenario.storage.capacity_bytes.unwrap_or(Sizes::of(&scenario.storage).capacity_bytes);
+    let bytes = match spec.kind {
+        // Values are integers of a few digits, in records with headers.
+        WorkloadKind::Bank => 128,
+        _ => spec.tuple_bytes as u64,
+    };
+    let most = u64::from(servers).saturating_mul(room) / 2 / bytes;
+    if spec.loaded_keys() <= most {
+        return Ok(());
+    }
+    let what = format!(
+        "is {}; half of {servers} times the capacity-bytes of {room} holds {most}, of {bytes} bytes each",
+        spec.loaded_keys()
+    );
+    Err(Wrong::new(&["workload", "keys"], what))
+}
+
+/// A run that is checked can read all of its keys in the end.
+fn check_audit(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
+    let (part, network) = (&scenario.workload, &scenario.network);
+    if part.closed {
+        return Ok(());
+    }
+    let slowest = Slowest::of(scenario.swarm.draw);
+    let near = network.near.map_or(slowest.near, Duration::from).as_secs_f64();
+    let far = network.far.map_or(slowest.far, Duration::from).as_secs_f64();
+    let jitter = network.jitter.unwrap_or(slowest.jitter);
+    let regions = f64::from(scenario.cluster.regions.unwrap_or(slowest.regions));
+    let slowness = scenario.cluster.slowness.unwrap_or(slowest.slowness);
+    let way = (near + far.max(near) * (regions - 1.0)) / regions;
+    let read = 2.0 * way * (1.0 + jitter / 2.0) + READ.as_secs_f64() * slowness;
+    let most = (AUDIT.as_secs_f64() / read) as u64;
+    // Of keys that are not loaded, those count that are written.
+    let written = (part.rate * part.seconds * f64::from(spec.ops_per_txn)) as u64;
+    let is_loaded = part.kind == Kind::Cycle || spec.loaded_keys() > 0;
+    let keys = if is_loaded { spec.keys } else { spec.keys.min(written) };
+    if keys <= most {
+        return Ok(());
+    }
+    let read = Duration::from_micros((read * 1e6) as u64);
+    let what = format!("is {}; at {read:?} each, {most} are read in the {AUDIT:?} that a run has for it", spec.keys);
+    Err(Wrong::new(&["workload", "keys"], what))
+}
+
+fn check_storage(scenario: &Scenario) -> Checked {
+    let (part, usual) = (&scenario.storage, Sizes::of(&scenario.storage));
+    within(&["storage", "block-pages"], part.block_pages, MIN_PAGES_PER_BLOCK..=MAX_PAGES_PER_BLOCK)?;
+    let block = u64::from(part.block_pages.unwrap_or(usual.block_pages)) * 4096;
+    // A shard's device has some blocks, whatever is said.
+    let shards = scenario.cluster.shards.unwrap_or(SHARDS);
+    let least = u64::from(MIN_BLOCKS) * block * u64::from(shards);
+    within(&["storage", "capacity-bytes"], part.capacity_bytes, least..=MOST_BYTES)?;
+    within(&["storage", "cache-bytes"], part.cache_bytes, 0..=MOST_CACHE_BYTES)?;
+    within(&["storage", "checkpoint-bytes"], part.checkpoint_bytes, 4096..=MOST_BYTES)?;
+    within(&["storage", "log-block-bytes"], part.log_block_bytes, SECTOR_BYTES..=MAX_BLOCK_BYTES)?;
+    // Two blocks fit a file. A seed draws blocks that do in any case.
+    let drawn = scenario.swarm.draw && part.log_block_bytes.is_none();
+    let log_block = if drawn { SECTOR_BYTES } else { part.log_block_bytes.unwrap_or(usual.tuning.log.block_bytes) };
+    let least = MIN_FILE_BYTES.max(2 * log_block.next_multiple_of(SECTOR_BYTES) as u64);
+    within(&["storage", "log-file-bytes"], part.log_file_bytes, least..=MOST_LOG_FILE_BYTES)?;
+    lasts(&["storage", "packing-delay"], part.packing_delay, PACKING_DELAY)?;
+    lasts(&["storage", "sync-interval"], part.sync_interval, SYNC_INTERVAL)?;
+    let is_slowed = scenario.swarm.draw || scenario.faults.contains_key(&FaultKind::SlowDisk);
+    let operation = if is_slowed { SLOWED_OPERATION } else { OPERATION };
+    lasts(&["storage", "log-write"], part.log_write, operation.clone())?;
+    lasts(&["storage", "log-change"], part.log_change, operation.clone())?;
+    lasts(&["storage", "read"], part.read, operation)?;
+    lasts(&["storage", "decision-timeout"], part.decision_timeout, DECISION_TIMEOUT)
+}
+
+fn check_network(scenario: &Scenario) -> Checked {
+    let part = &scenario.network;
+    lasts(&["network", "near"], part.near, LATENCY)?;
+    lasts(&["network", "far"], part.far, LATENCY)?;
+    lasts(&["network", "request-timeout"], part.request_timeout, REQUEST_TIMEOUT)?;
+    let longest = part.near.max(part.far).map_or(Duration::ZERO, Duration::from).as_secs_f64();
+    let most = (SLOWEST_LATENCY.as_secs_f64() / longest - 1.0).min(10.0);
+    within(&["network", "jitter"], part.jitter, 0.0..=most)
+}
+
+/// The key of a scenario that a workload's complaint is about.
+fn key_of(error: &WorkloadError) -> &'static str {
+    match error {
+        WorkloadError::Parameter { name: "ops-per-txn", .. } => "ops",
+        WorkloadError::Parameter { name: "delete-percent", .. } => "deletes",
+        WorkloadError::Parameter { name, .. } => name,
+        _ => "kind",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A table, a key, a value that is too small, the ends of what is allowed, and a value that is too large. No word where nothing is.
+    type Range = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
+
+    const RANGES: [Range; 35] = [
+        ("cluster", "servers", "0", "1", "64", "65"),
+        ("cluster", "shards", "0", "1", "64", "65"),
+        ("cluster", "threads", "0", "1", "16", "17"),
+        ("cluster", "cores", "0", "1", "64", "65"),
+        ("cluster", "clients", "0", "1", "256", "257"),
+        ("cluster", "sessions", "0", "1", "1024", "1025"),
+        ("cluster", "regions", "0", "1", "16", "17"),
+        ("cluster", "slowness", "0.0", "0.01", "1000.0", "nan"),
+        ("cluster", "slowness", "-1.0", "0.01", "1000.0", "inf"),
+        ("cluster", "jump", "'0ns'", "'1µs'", "'10s'", "'11s'"),
+        ("cluster", "clocks", "", "'0ns'", "'200ms'", "'201ms'"),
+        ("workload", "rate", "0.0", "0.01", "1000000.0", "inf"),
+        ("workload", "seconds", "0.0", "0.01", "86400.0", "86401.0"),
+        ("workload", "keys", "", "1", "1000000", "1000001"),
+        ("workload", "ops", "0", "1", "1000", "1001"),
+        ("workload", "appends-per-key", "0", "1", "10000", "10001"),
+        ("workload", "deadline", "'0ns'", "'1ms'", "'10s'", "'11s'"),
+        ("workload", "deletes", "", "0", "100", "101"),
+        ("storage", "block-pages", "1", "2", "4096", "4097"),
+        ("storage", "capacity-bytes", "1048575", "1048576", "68719476736", "9223372036854775807"),
+        ("storage", "cache-bytes", "", "0", "8589934592", "9223372036854775807"),
+        ("storage", "checkpoint-bytes", "0", "4096", "68719476736", "9223372036854775807"),
+        ("storage", "packing-delay", "'0ns'", "'1µs'", "'1s'", "'9000000s'"),
+        ("storage", "sync-interval", "'0ns'", "'1ms'", "'5s'", "'6s'"),
+        ("storage", "log-file-bytes", "65535", "65536", "1000000000", "9223372036854775807"),
+        ("storage", "log-block-bytes", "0", "4096", "4194304", "9223372036854775807"),
+        ("storage", "log-write", "", "'0ns'", "'500ms'", "'501ms'"),
+        ("storage", "log-change", "", "'0ns'", "'500ms'", "'501ms'"),
+        ("storage", "read", "", "'0ns'", "'500ms'", "'501ms'"),
+        ("storage", "decision-timeout", "'0ns'", "'1ms'", "'10s'", "'11s'"),
+        ("network", "near", "'0ns'", "'1µs'", "'200ms'", "'201ms'"),
+        ("network", "far", "'0ns'", "'1µs'", "'200ms'", "'201ms'"),
+        ("network", "jitter", "-0.5", "0.0", "10.0", "10.5"),
+        ("network", "request-timeout", "'0ns'", "'1ms'", "'10s'", "'11s'"),
+        ("faults", "kill.every", "'0ns'", "'1ms'", "'86400s'", "'86401s'"),
+    ];
+
+    #[test]
+    fn every_value_has_a_range_that_is_told() {
+        let read = |table, key, value| Scenario::read("file.toml", &format!("[{table}]\n{key} = {value}"));
+        for (table, key, below, low, high, above) in RANGES {
+            for right in [low, high] {
+                read(table, key, right).unwrap();
+            }
+            for wrong in [below, above].into_iter().filter(|wrong| !wrong.is_empty()) {
+                let said = read(table, key, wrong).unwrap_err().to_string();
+                let told =
+                    format!(" is {wrong}; it lies between {low} and {high}").replace('\'', "").replace("nan", "NaN");
+                assert!(said.starts_with("file.toml, line 2: ") && said.ends_with(&told), "{key} = {wrong}: {said}");
+                assert!(said.contains(key) || said.contains("every in [faults.kill]"), "{key} = {wrong}: {said}");
+            }
+        }
+    }
+
+    #[test]
+    fn values_bound_each_other() {
+        for (broken, line, told) in [
+            ("[storage]\nlog-block-bytes = 262145\nlog-file-bytes = 65536", 3, "is 65536; it lies between 532480 and"),
+            ("[storage]\nas-served = true\nlog-file-bytes = 65536", 3, "is 65536; it lies between 524288 and"),
+            ("[storage]\nblock-pages = 4096\ncapacity-bytes = 1048576", 3, "it lies between 536870912 and"),
+            ("[network]\nfar = \"200ms\"\njitter = 3.0", 3, "is 3.0; it lies between 0.0 and 1.0"),
+            (
+                "[faults]\nslow-disk.every = \"1s\"\n[storage]\nlog-write = \"51ms\"",
+                4,
+                "is 51ms; it lies between 0ns and 50ms",
+            ),
+            ("[faults.pause]\nevery = \"1s\"\nlasting = \"6s\"", 3, "is 6s; it lies between 0ns and 5s"),
+            ("[workload]\nkind = \"cycle\"\nkeys = 2", 3, "is 2; it lies between 3 and 1000"),
+            ("[workload]\nkind = \"retwis\"\nkeys = 98305", 3, "holds 98304, of 512 bytes each"),
+            ("[workload]\nkind = \"retwis\"\nkeys = 98304\n[swarm]\ndraw = true", 3, "holds 32768, of 512 bytes each"),
+            ("[workload]\nkind = \"bank\"\nkeys = 20000", 3, "10 000 accounts"),
+            ("[cluster]\nregions = 3\n[workload]\nkind = \"retwis\"\nkeys = 2000", 5, "796 are read in the 40s"),
+            ("[swarm]\ndraw = true\n[workload]\nkind = \"retwis\"", 3, "are read in the 40s"),
+            ("[workload]\nkind = \"register\"\nsingles = true", 3, "is for kind = \"register\" with ops = 1 and"),
+            ("[faults.kill]\nevery = \"1s\"\nlasting = \"31s\"", 3, "is 31s; it lies between 0ns and 30s"),
+        ] {
+            let said = Scenario::read("file.toml", broken).unwrap_err().to_string();
+            assert!(
+                said.starts_with(&format!("file.toml, line {line}: ")) && said.contains(told),
+                "{broken:?}: {said}"
+            );
+        }
+        for right in [
+            "[workload]\nkind = \"retwis\"\nkeys = 98304",
+            "[storage]\nas-served = true\nlog-file-bytes = 65536\n[swarm]\ndraw = true",
+            "[storage]\nlog-block-bytes = 32768\nlog-file-bytes = 65536",
+        ] {
+            Scenario::read("file.toml", right).unwrap();
+        }
+    }
+}
