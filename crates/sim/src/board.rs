@@ -81,6 +81,17 @@ pub(crate) struct Open {
     /// The index of its invocation: how the history calls it.
     pub(crate) index: u64,
     pub(crate) ops: Vec<MicroOp>,
+    /// What it adds to which account.
+    adds: Vec<(KeyIndex, i64)>,
+}
+
+/// What happened to an account of the bank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// The sum of what was acknowledged.
+    pub(crate) acknowledged: i64,
+    /// What is of unknown outcome.
+    pub(crate) unknown: Vec<i64>,
 }
 
 #[derive(Debug)]
@@ -110,6 +121,7 @@ struct State {
     next_process: u64,
     events: Vec<Event>,
     successors: BTreeMap<Process, Process>,
+    accounts: BTreeMap<KeyIndex, Account>,
     tally: Tally,
     /// Why an answer cannot be right, whatever the order of things was.
     wrong: Vec<String>,
@@ -118,6 +130,8 @@ struct State {
     touched: u64,
     /// What sessions did, in words, until the trace takes it.
     notes: Vec<(VirtualTime, String)>,
+    /// Walks of the whole ring.
+    walked: u64,
     /// How many numbers writes were given.
     numbered: i64,
     is_over: bool,
@@ -181,11 +195,13 @@ impl Board {
             next_process: u64::from(slots),
             events: Vec::new(),
             successors: BTreeMap::new(),
+            accounts: BTreeMap::new(),
             tally: Tally::default(),
             wrong: Vec::new(),
             last_words: None,
             touched: 0,
             notes: Vec::new(),
+            walked: 0,
             numbered: 0,
             is_over: false,
             tasks: 0,
@@ -310,6 +326,15 @@ impl Board {
         self.lock().touched += keys as u64;
     }
 
+    /// The whole ring was walked and looked at.
+    pub(crate) fn walk(&self) {
+        self.lock().walked += 1;
+    }
+
+    pub(crate) fn walked(&self) -> u64 {
+        self.lock().walked
+    }
+
     pub(crate) fn touched(&self) -> u64 {
         self.lock().touched
     }
@@ -318,14 +343,15 @@ impl Board {
         Timestamp::from_nanos(self.truth.now().as_nanos())
     }
 
-    pub(crate) fn invoke(&self, slot: usize, ops: Vec<MicroOp>) {
+    /// A transaction of the slot begins, which adds so much to these accounts.
+    pub(crate) fn invoke(&self, slot: usize, ops: Vec<MicroOp>, adds: Vec<(KeyIndex, i64)>) {
         let time = self.at();
         let mut state = self.lock();
         state.tally.begun += 1;
         let index = state.events.len() as u64;
         let entry = &mut state.slots[slot];
         let process = Process(entry.process);
-        entry.open = Some(Open { index, ops: ops.clone() });
+        entry.open = Some(Open { index, ops: ops.clone(), adds });
         self.note(&mut state, index, process, "begins", &ops);
         state.events.push(Event { kind: EventKind::Invoke, process, index, time, ops });
     }
@@ -352,7 +378,7 @@ impl Board {
     /// Writes down how a slot's transaction ended, if it has one.
     fn end(&self, state: &mut State, slot: usize, fate: Fate, seen: Vec<MicroOp>) -> bool {
         let entry = &mut state.slots[slot];
-        let Some(Open { index: invocation, ops: invoked }) = entry.open.take() else { return false };
+        let Some(Open { index: invocation, ops: invoked, adds }) = entry.open.take() else { return false };
         let process = Process(entry.process);
         let (kind, ended, ops) = match fate {
             Fate::Committed => (EventKind::Ok, "committed", seen),
@@ -361,6 +387,14 @@ impl Board {
             Fate::Unknown => (EventKind::Info, "ended, and nobody knows how", invoked),
         };
         state.tally.count(fate);
+        for (key, delta) in adds {
+            let account = state.accounts.entry(key).or_default();
+            match fate {
+                Fate::Committed => account.acknowledged += delta,
+                Fate::Unknown => account.unknown.push(delta),
+                Fate::Aborted | Fate::Failed => {}
+            }
+        }
         self.note(state, invocation, process, ended, &ops);
         let index = state.events.len() as u64;
         state.events.push(Event { kind, process, index, time: self.at(), ops });
@@ -426,6 +460,10 @@ impl Board {
 
     pub(crate) fn all_found(&self) -> BTreeMap<KeyIndex, Seen> {
         self.lock().found.clone()
+    }
+
+    pub(crate) fn accounts(&self) -> BTreeMap<KeyIndex, Account> {
+        self.lock().accounts.clone()
     }
 
     pub(crate) fn all_wrong(&self) -> Vec<String> {

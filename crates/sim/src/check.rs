@@ -1,7 +1,7 @@
 //! What must hold at the end of a run: the histories' verdicts, durability, totals, the ring. What must be
 //! at rest by then is in `aftermath.rs`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_workload::check::{
     AnomalyKind, Promise, Verdict, check_bank, check_durability, check_last_values, check_list_append, check_register,
@@ -9,7 +9,7 @@ use timestone_workload::check::{
 use timestone_workload::history::{History, Seen};
 use timestone_workload::{KeyIndex, WorkloadKind};
 
-use crate::board::{Board, Work};
+use crate::board::{Account, Board, Work};
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,8 @@ pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &m
             if complete && let Err(what) = ring(&found, *nodes) {
                 findings.push(Finding::new("ring", what));
             }
-            return board.tally().committed;
+            // Transactions that turn a part of the ring are seen by those that walk all of it.
+            return board.walked();
         }
         Work::Plans(spec) => match spec.kind {
             WorkloadKind::ListAppend => {
@@ -70,6 +71,9 @@ pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &m
                 judge("totals", check_bank(history, spec.keys, spec.total_balance()));
                 if complete && let Err(what) = total(&found, spec.total_balance()) {
                     findings.push(Finding::new("totals", what));
+                }
+                if complete && let Err(what) = balances(&found, spec.initial_balance, &board.accounts()) {
+                    findings.push(Finding::new("durability", what));
                 }
             }
             // Registers, and fillings that are numbered as registers are.
@@ -103,6 +107,34 @@ fn total(found: &BTreeMap<KeyIndex, Seen>, expected: i64) -> Result<(), String> 
     if sum == expected { Ok(()) } else { Err(format!("in the end, the accounts hold {sum} together, not {expected}")) }
 }
 
+/// Each account holds what it began with and all that was acknowledged; what is of unknown outcome may have been added or not.
+fn balances(
+    found: &BTreeMap<KeyIndex, Seen>,
+    initial: i64,
+    accounts: &BTreeMap<KeyIndex, Account>,
+) -> Result<(), String> {
+    let nothing = Account::default();
+    for (key, seen) in found {
+        let account = accounts.get(key).unwrap_or(&nothing);
+        let certain = initial + account.acknowledged;
+        let mut possible = BTreeSet::from([certain]);
+        for delta in &account.unknown {
+            possible.extend(possible.iter().map(|sum| sum + delta).collect::<Vec<_>>());
+        }
+        match seen {
+            Seen::Integer(balance) if possible.contains(balance) => {}
+            _ => {
+                let (key, count) = (key.0, account.unknown.len());
+                return Err(format!(
+                    "in the end, account {key} holds {seen:?}; by what was acknowledged it holds {certain}, and the {count} additions \
+                     of unknown outcome do not make up for it"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
 fn ring(found: &BTreeMap<KeyIndex, Seen>, nodes: u64) -> Result<(), String> {
     let mut at = 0;
     for length in 1..=nodes {
@@ -119,4 +151,24 @@ fn ring(found: &BTreeMap<KeyIndex, Seen>, nodes: u64) -> Result<(), String> {
         }
     }
     Err("in the end, the ring does not come back to its first key".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_acknowledged_addition_is_missed_and_an_unknown_one_may_be_there_or_not() {
+        let accounts = [(KeyIndex(1), Account { acknowledged: -5, unknown: vec![3, -4, 3] })].into();
+        let check = |balance| balances(&[(KeyIndex(1), Seen::Integer(balance))].into(), 100, &accounts);
+        for right in [95, 98, 101, 91, 94, 97] {
+            check(right).unwrap();
+        }
+        for wrong in [100, 96, 92, 104] {
+            let said = check(wrong).unwrap_err();
+            assert!(said.contains("account 1 ") && said.contains("95") && said.contains("the 3 additions"), "{said}");
+        }
+        let untouched = balances(&[(KeyIndex(2), Seen::Integer(99))].into(), 100, &accounts);
+        assert!(untouched.is_err(), "nobody added anything to it");
+    }
 }

@@ -67,12 +67,14 @@ pub enum FaultKind {
     Rot,
     /// A flash device writes a page somewhere else, and says that all is well.
     Misdirected,
-    /// A flash device writes a part of a page, or nothing, and says that all is well.
+    /// A flash device writes a part of a page, and says that all is well.
     TornWrite,
+    /// A flash device writes nothing, and says that all is well.
+    LostWrite,
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 26] = [
+const KINDS: [(FaultKind, &str); 27] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -97,6 +99,7 @@ const KINDS: [(FaultKind, &str); 26] = [
     (FaultKind::Rot, "rot"),
     (FaultKind::Misdirected, "misdirected"),
     (FaultKind::TornWrite, "torn-write"),
+    (FaultKind::LostWrite, "lost-write"),
     (FaultKind::BlackHole, "black-hole"),
     (FaultKind::MemoryPressure, "memory-pressure"),
 ];
@@ -117,7 +120,7 @@ impl FaultKind {
     /// demanded but that no answer is made up.
     #[must_use]
     pub const fn is_damage(self) -> bool {
-        matches!(self, Self::Rot | Self::Misdirected | Self::TornWrite)
+        matches!(self, Self::Rot | Self::Misdirected | Self::TornWrite | Self::LostWrite)
     }
 
     /// Whether it takes a clock out of the bound that everybody relies on.
@@ -371,7 +374,7 @@ impl Injector {
                 self.undo_at(world, length, Undo::Reboot(id));
             }
             FaultKind::FlashFailure | FaultKind::ReadFailure => return self.fail_flash(world, id, kind, length, dice),
-            FaultKind::Rot | FaultKind::Misdirected | FaultKind::TornWrite => return damage(world, id, kind, dice),
+            FaultKind::Rot | FaultKind::Misdirected | FaultKind::TornWrite | FaultKind::LostWrite => return damage(world, id, kind, dice),
             FaultKind::Full => {
                 world.trace.note(world.now(), id, "has full disks");
                 set_full(world, id, true);
@@ -474,7 +477,8 @@ fn damage(world: &mut World, id: ProcessId, kind: FaultKind, dice: &mut Dice) ->
             true
         }
         _ => {
-            medium.inject(FlashFault::TornProgram { nth: 1, keep_bytes: dice.below(4_096) as usize });
+            let keep_bytes = if kind == FaultKind::LostWrite { 0 } else { dice.between(1, 4_095) as usize };
+            medium.inject(FlashFault::TornProgram { nth: 1, keep_bytes });
             true
         }
     }

@@ -133,17 +133,17 @@ impl Session {
                 Work::Plans(_) => {
                     board.plan(slot, &mut plan);
                     if let Some(single) = Single::of(&plan).filter(|_| board.singles) {
-                        board.invoke(slot, single.invocation());
+                        board.invoke(slot, single.invocation(), Vec::new());
                         self.single(single).await
                     } else {
                         let mut ops = Vec::new();
                         invocation(&plan, &mut ops);
-                        board.invoke(slot, ops);
+                        board.invoke(slot, ops, adds(&plan));
                         self.execute(&plan).await
                     }
                 }
                 Work::Ring { nodes, .. } => {
-                    board.invoke(slot, Vec::new());
+                    board.invoke(slot, Vec::new(), Vec::new());
                     self.turn_ring(*nodes).await
                 }
             };
@@ -313,6 +313,7 @@ impl Session {
         if walks {
             let length = self.walk(&tx, start, nodes).await?;
             tx.commit().await.map_err(commit_failed)?;
+            self.board.walk();
             if length != Some(nodes) {
                 let found = length.map_or("does not come back".to_owned(), |length| format!("has {length} keys"));
                 return Err(Ending::Broken(format!("the ring of {nodes} keys {found}, walked from key {start}")));
@@ -353,6 +354,12 @@ impl Session {
         }
         Ok(None)
     }
+}
+
+/// What a plan adds to which account.
+fn adds(plan: &TxnPlan) -> Vec<(KeyIndex, i64)> {
+    let add = |op: &Op| if let Op::Add { key, delta } = *op { Some((key, delta)) } else { None };
+    plan.ops.iter().filter_map(add).collect()
 }
 
 /// Between the number of a filling and the filling.

@@ -55,6 +55,23 @@ fn equal_seeds_give_equal_runs_and_others_do_not() {
     }
 }
 
+/// Layouts, threads that change, swarms, waiting for clocks, damage, single operations.
+#[test]
+fn every_scenario_runs_the_same_twice() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+    let mut hashes = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).expect("the scenarios") {
+        let path = entry.expect("a scenario").path();
+        let text = std::fs::read_to_string(&path).expect("a scenario");
+        let scenario = Scenario::read(&path.to_string_lossy(), &text).expect("a scenario");
+        let [one, same] = [(); 2].map(|()| run(&scenario, Seed(11), RunOptions::default()).expect("a world"));
+        assert_eq!((one.trace_hash, one.events, one.tally), (same.trace_hash, same.events, same.tally), "{path:?}");
+        assert_eq!(one.findings, same.findings, "{path:?}");
+        hashes.insert(one.trace_hash);
+    }
+    assert!(hashes.len() > 10, "each is a run of its own");
+}
+
 #[test]
 fn a_world_without_faults_commits_what_it_is_asked_for() {
     let report = run_once(CALM, 1);
