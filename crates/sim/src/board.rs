@@ -130,6 +130,8 @@ struct State {
     touched: u64,
     /// What sessions did, in words, until the trace takes it.
     notes: Vec<(VirtualTime, String)>,
+    /// The highest timestamp of what was loaded.
+    loaded: Timestamp,
     /// Walks of the whole ring.
     walked: u64,
     /// How many numbers writes were given.
@@ -201,6 +203,7 @@ impl Board {
             last_words: None,
             touched: 0,
             notes: Vec::new(),
+            loaded: Timestamp::ZERO,
             walked: 0,
             numbered: 0,
             is_over: false,
@@ -324,6 +327,17 @@ impl Board {
     /// So many keys are about to be written once more.
     pub(crate) fn touch(&self, keys: usize) {
         self.lock().touched += keys as u64;
+    }
+
+    /// Something was loaded at `at`.
+    pub(crate) fn load(&self, at: Timestamp) {
+        let mut state = self.lock();
+        state.loaded = state.loaded.max(at);
+    }
+
+    /// Whether a snapshot is of a time when not everything was loaded: a clock that is behind sees how things were.
+    pub(crate) fn precedes_load(&self, snapshot: Timestamp) -> bool {
+        snapshot < self.lock().loaded
     }
 
     /// The whole ring was walked and looked at.

@@ -374,7 +374,9 @@ impl Injector {
                 self.undo_at(world, length, Undo::Reboot(id));
             }
             FaultKind::FlashFailure | FaultKind::ReadFailure => return self.fail_flash(world, id, kind, length, dice),
-            FaultKind::Rot | FaultKind::Misdirected | FaultKind::TornWrite | FaultKind::LostWrite => return damage(world, id, kind, dice),
+            FaultKind::Rot | FaultKind::Misdirected | FaultKind::TornWrite | FaultKind::LostWrite => {
+                return damage(world, id, kind, dice);
+            }
             FaultKind::Full => {
                 world.trace.note(world.now(), id, "has full disks");
                 set_full(world, id, true);

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_client::{Error, ErrorCode, LocalDb, LocalTransaction, Result, TransactionOptions};
+use timestone_client::{Error, ErrorCode, LocalDb, LocalTransaction, Result, TransactionOptions, Value};
+use timestone_types::Timestamp;
 use timestone_workload::history::{MicroOp, Seen, invocation};
 use timestone_workload::{
     KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, integer_of, list_of, write_integer, write_list_element,
@@ -257,7 +258,7 @@ impl Session {
                 return Ok(());
             }
             Op::Get(_) => {
-                let found = tx.get(&self.key).await?;
+                let found = self.find(tx).await?;
                 let seen = self.read(key, found.as_deref())?;
                 self.seen.push(MicroOp::Read { key, seen });
                 return Ok(());
@@ -266,7 +267,7 @@ impl Session {
                 return Err(Ending::Broken(format!("the plan puts a filling without a number to key {}", key.0)));
             }
             Op::Add { delta, .. } => {
-                let found = tx.get(&self.key).await?;
+                let found = self.find(tx).await?;
                 let balance = integer_of(found.as_deref().unwrap_or_default())?;
                 self.seen.push(MicroOp::Read { key, seen: Seen::Integer(balance) });
                 let next = balance + delta;
@@ -278,7 +279,7 @@ impl Session {
                 self.seen.push(MicroOp::Write { key, value: Some(next) });
             }
             Op::Append { element, .. } => {
-                let found = tx.get(&self.key).await?;
+                let found = self.find(tx).await?;
                 self.value.extend_from_slice(found.as_deref().unwrap_or_default());
                 write_list_element(element, &mut self.value);
                 self.seen.push(MicroOp::Append { key, element });
@@ -298,6 +299,16 @@ impl Session {
         }
         tx.put(&self.key, &self.value)?;
         Ok(())
+    }
+
+    /// Reads the key. A clock that is behind may show a time before everything was loaded: that is no attempt.
+    async fn find(&self, tx: &LocalTransaction) -> std::result::Result<Option<Value>, Ending> {
+        let found = tx.get(&self.key).await?;
+        if found.is_none() && self.board.precedes_load(tx.begin_timestamp()?) {
+            tx.abort();
+            return Err(Ending::Aborted);
+        }
+        Ok(found)
     }
 
     /// What was found under a key, as a history tells it.
@@ -335,7 +346,7 @@ impl Session {
 
     async fn next(&mut self, tx: &LocalTransaction, node: u64) -> std::result::Result<u64, Ending> {
         self.key(KeyIndex(node));
-        let found = tx.get(&self.key).await?;
+        let found = self.find(tx).await?;
         Ok(integer_of(found.as_deref().unwrap_or_default())? as u64)
     }
 
@@ -406,29 +417,15 @@ fn read_value(work: &Work, key: KeyIndex, found: Option<&[u8]>) -> std::result::
 
 /// Writes what a workload expects to find.
 pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
-    let spec = board.work.spec().clone();
-    let count = if let Work::Ring { nodes, .. } = board.work { nodes } else { spec.loaded_keys() };
+    let count = if let Work::Ring { nodes, .. } = board.work { nodes } else { board.work.spec().loaded_keys() };
     let keys: Vec<u64> = (0..count).collect();
     for chunk in keys.chunks(KEYS_AT_ONCE) {
-        let (board, spec) = (&board, &spec);
-        let write = |tx: std::rc::Rc<LocalTransaction>| async move {
-            for &index in chunk {
-                let (mut key, mut value) = (Vec::new(), Vec::new());
-                spec.key_shape().write(KeyIndex(index), &mut key);
-                if let Work::Ring { nodes, .. } = board.work {
-                    write_integer(((index + 1) % nodes) as i64, &mut value);
-                } else if board.work.is_numbered() {
-                    write_numbered(&board.work, KeyIndex(index), LOADED, &mut value);
-                } else {
-                    spec.write_value(KeyIndex(index), &mut value);
-                }
-                tx.put(&key, &value)?;
-            }
-            Ok(())
-        };
         loop {
-            match db.transact(write).await {
-                Ok(()) => break,
+            match load_some(&db, &board, chunk).await {
+                Ok(at) => {
+                    board.load(at);
+                    break;
+                }
                 // Loading writes the same values whenever it is repeated.
                 Err(error) => {
                     board.said(error.to_string());
@@ -439,6 +436,24 @@ pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
     }
     board.task_ends();
     Ok(())
+}
+
+/// Writes some of what a workload expects, in one transaction; its timestamp.
+async fn load_some(db: &LocalDb, board: &Board, keys: &[u64]) -> Result<Timestamp> {
+    let (spec, tx) = (board.work.spec(), db.begin(&TransactionOptions::default())?);
+    for &index in keys {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        spec.key_shape().write(KeyIndex(index), &mut key);
+        if let Work::Ring { nodes, .. } = board.work {
+            write_integer(((index + 1) % nodes) as i64, &mut value);
+        } else if board.work.is_numbered() {
+            write_numbered(&board.work, KeyIndex(index), LOADED, &mut value);
+        } else {
+            spec.write_value(KeyIndex(index), &mut value);
+        }
+        tx.put(&key, &value)?;
+    }
+    tx.commit().await
 }
 
 /// The keys that matter: those that were loaded, and `more`.

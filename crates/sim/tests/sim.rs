@@ -73,6 +73,18 @@ fn every_scenario_runs_the_same_twice() {
 }
 
 #[test]
+fn clocks_that_were_behind_when_all_was_loaded_miss_nothing() {
+    for (kind, keys) in [("retwis", 1000), ("bank", 20), ("cycle", 16)] {
+        let text = format!(
+            "name = \"late\"\n[cluster]\nclocks = \"20ms\"\n[workload]\nkind = \"{kind}\"\nkeys = {keys}\nrate = 500\nseconds = 2\n"
+        );
+        for seed in 1..=4 {
+            assert_eq!(run_once(&text, seed).findings, [], "{kind}, seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn a_world_without_faults_commits_what_it_is_asked_for() {
     let report = run_once(CALM, 1);
     assert_eq!(report.findings, []);
