@@ -58,6 +58,8 @@ const PACKING_DELAY: RangeInclusive<Duration> = Duration::from_micros(1)..=Durat
 const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
 /// No answer comes sooner; and what is awaited for longer would outlive the run's patience.
 const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+/// A value of 512 bytes takes half a millisecond of the slowest.
+const BANDWIDTH: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 /// More often, and there is nothing but faults.
 const FAULT_EVERY: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
 /// Whatever lasts longer lasts to the end of most runs, and is undone then.
@@ -235,6 +237,7 @@ fn check_network(scenario: &Scenario) -> Checked {
     lasts(&["network", "near"], part.near, LATENCY)?;
     lasts(&["network", "far"], part.far, LATENCY)?;
     lasts(&["network", "request-timeout"], part.request_timeout, REQUEST_TIMEOUT)?;
+    within(&["network", "bandwidth"], part.bandwidth, BANDWIDTH)?;
     let longest = part.near.max(part.far).map_or(Duration::ZERO, Duration::from).as_secs_f64();
     let most = (SLOWEST_LATENCY.as_secs_f64() / longest - 1.0).min(10.0);
     within(&["network", "jitter"], part.jitter, 0.0..=most)
@@ -257,7 +260,7 @@ mod tests {
     /// A table, a key, a value that is too small, the ends of what is allowed, and a value that is too large. No word where nothing is.
     type Range = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-    const RANGES: [Range; 35] = [
+    const RANGES: [Range; 36] = [
         ("cluster", "servers", "0", "1", "64", "65"),
         ("cluster", "shards", "0", "1", "64", "65"),
         ("cluster", "threads", "0", "1", "16", "17"),
@@ -290,6 +293,7 @@ mod tests {
         ("storage", "decision-timeout", "'0ns'", "'1ms'", "'10s'", "'11s'"),
         ("network", "near", "'0ns'", "'1µs'", "'200ms'", "'201ms'"),
         ("network", "far", "'0ns'", "'1µs'", "'200ms'", "'201ms'"),
+        ("network", "bandwidth", "999999", "1000000", "1000000000000", "9223372036854775807"),
         ("network", "jitter", "-0.5", "0.0", "10.0", "10.5"),
         ("network", "request-timeout", "'0ns'", "'1ms'", "'10s'", "'11s'"),
         ("faults", "kill.every", "'0ns'", "'1ms'", "'86400s'", "'86401s'"),

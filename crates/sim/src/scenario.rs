@@ -283,6 +283,8 @@ pub struct NetworkPart {
     pub far: Option<Span>,
     /// Share of a latency by which it varies.
     pub jitter: Option<f64>,
+    /// Bytes a second of every link, one way; 1.25 GB when left out, and no bound on processes that are together.
+    pub bandwidth: Option<u64>,
     /// An unanswered request is asked again after this long.
     pub request_timeout: Option<Span>,
 }

@@ -222,6 +222,7 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.links.near, network.near);
     say(&mut world.links.far, network.far);
     say(&mut world.links.jitter, network.jitter);
+    say(&mut world.links.bytes_per_second, network.bandwidth);
     say(&mut world.engine.request_timeout, network.request_timeout);
 }
 
@@ -318,7 +319,7 @@ mod tests {
     /// A table, a line of it, and what it decides, which a seed draws unless it is said.
     type Said = (&'static str, &'static str, fn(&Drawn) -> String, &'static str);
 
-    const SAID: [Said; 28] = [
+    const SAID: [Said; 29] = [
         ("cluster", "servers = 7", |drawn| shown(drawn.world.servers), "7"),
         ("cluster", "shards = 7", |drawn| shown(drawn.world.shards_per_server), "7"),
         ("cluster", "threads = 5", |drawn| shown(drawn.world.threads), "5"),
@@ -335,6 +336,7 @@ mod tests {
         ("workload", "external = \"wait\"", |drawn| shown(drawn.external), "true"),
         ("network", "near = \"3ms\"", |drawn| shown(drawn.world.links.near), "3ms"),
         ("network", "far = \"77ms\"", |drawn| shown(drawn.world.links.far), "77ms"),
+        ("network", "bandwidth = 2000000", |drawn| shown(drawn.world.links.bytes_per_second), "2000000"),
         ("network", "jitter = 3.5", |drawn| shown(drawn.world.links.jitter), "3.5"),
         ("network", "request-timeout = \"20ms\"", |drawn| shown(drawn.world.engine.request_timeout), "20ms"),
         ("storage", "block-pages = 3", |drawn| shown(drawn.world.tuning.block_bytes), "12288"),
