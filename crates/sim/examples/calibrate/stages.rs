@@ -1,7 +1,7 @@
 //! What stages take: workloads that run in the simulator under a stopwatch, and what explains their times best.
 //!
-//! Few sessions tell what a turn with little to do costs, many what a frame costs among others; transactions of one and of four operations tell
-//! decisions apart from prepares. Writing workloads write their device over once before anything is measured, so that collection runs.
+//! Few sessions tell what a turn with little to do costs, many what a frame costs among others, and nothing else does: the less there is to do, the
+//! more of what a frame needs is in the caches. Writing workloads write their device over once before anything is measured, so that collection runs.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -41,6 +41,9 @@ const RUNS: [(Run, &str); 12] = [
     (("ycsb-c", Some(1), 16, "none", 0.5, 0.02), FUSED),
 ];
 
+/// As many find what they need no longer in the nearest caches.
+const MANY_SESSIONS: u32 = 256;
+
 /// What is run on one core and on two, to see what stages on several cores take more.
 const APART: [Run; 2] = [("ycsb-a", Some(1), 256, "none", 2.0, 0.4), ("ycsb-c", Some(1), 256, "none", 0.5, 0.3)];
 /// Which kinds of stages that tells of.
@@ -59,7 +62,11 @@ pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error
         let layout = if cluster == STAGED { "staged, one core" } else { "fused, two cores" };
         println!("stages   {workload}, {sessions} sessions, {layout}: {:.1} s", from.elapsed().as_secs_f64());
         let samples = stopwatch.samples();
-        all.extend(samples.clone());
+        if sessions < MANY_SESSIONS {
+            all.extend_turns(samples.clone())
+        } else {
+            all.extend(samples.clone())
+        }
         runs.push((format!("{workload:<6} {sessions:>3} {layout}"), committed, samples));
     }
     for (kind, (count, left)) in all.spread() {
@@ -87,7 +94,7 @@ pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error
 }
 
 /// What each kind of stage takes more, as a share, when every turn runs on the real core that stands for its virtual one: the very same runs on
-/// one core and on two, by turns. Of servers: a client has one thread, and what comes to it from elsewhere comes through sockets, whose bytes between
+/// one core and on two, by turns, with as many moves from core to core in either, which cost far more than what is asked for here. Of servers: a client has one thread, and what comes to it from elsewhere comes through sockets, whose bytes between
 /// cores have figures of their own.
 fn apart() -> Result<BTreeMap<StageKind, f64>, Box<dyn Error>> {
     let (one, another) = two_cores()?;
@@ -96,11 +103,11 @@ fn apart() -> Result<BTreeMap<StageKind, f64>, Box<dyn Error>> {
     for round in 0..APART_ROUNDS {
         let [near, far] = [[one, one], [one, another]].map(|cores| -> Result<_, Box<dyn Error>> {
             let here = AtomicUsize::new(usize::MAX);
-            let follow = move |core: usize| {
-                let core = cores[core % 2];
+            let follow = move |virtual_core: usize| {
                 // A core that cannot be had leaves things as they are.
-                if here.swap(core, Ordering::Relaxed) != core {
-                    let _ = pin(core);
+                if here.swap(virtual_core, Ordering::Relaxed) != virtual_core {
+                    // Away in any case, and here or there: moving costs the same in both.
+                    let _ = pin(another).and_then(|()| pin(one)).and_then(|()| pin(cores[virtual_core % 2]));
                 }
             };
             let stopwatch = Stopwatch::new(|| thread_cpu().as_nanos() as u64).following(follow);

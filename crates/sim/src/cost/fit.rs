@@ -24,6 +24,8 @@ pub(super) struct Regression {
     open: (Vec<f64>, usize),
     /// Features and quantity, one sample after another.
     samples: Vec<f32>,
+    /// Samples at the end of each run but the last: every run counts the same, however many samples it has.
+    runs: Vec<usize>,
     sums: Vec<f64>,
     total: f64,
 }
@@ -31,7 +33,7 @@ pub(super) struct Regression {
 impl Regression {
     pub(super) fn new(width: usize, window: usize) -> Self {
         let open = (vec![0.0; width + 1], 0);
-        Self { width, window, open, samples: Vec::new(), sums: vec![0.0; width], total: 0.0 }
+        Self { width, window, open, samples: Vec::new(), runs: Vec::new(), sums: vec![0.0; width], total: 0.0 }
     }
 
     /// Adds a sample.
@@ -52,9 +54,10 @@ impl Regression {
         }
     }
 
-    /// Adds the samples of another, whole windows only.
+    /// Adds the samples of another run, whole windows only.
     pub(super) fn extend(&mut self, other: Self) {
         debug_assert_eq!(self.width, other.width, "all samples have the same features");
+        self.runs.push(self.samples());
         self.samples.extend(other.samples);
         self.total += other.total;
         for (sum, more) in self.sums.iter_mut().zip(other.sums) {
@@ -95,16 +98,24 @@ impl Regression {
         weights
     }
 
+    /// How much a sample counts: all of a run count as much as all of another.
+    fn share_at(&self, place: usize) -> f64 {
+        let run = self.runs.partition_point(|&end| end <= place);
+        let begin = run.checked_sub(1).map_or(0, |before| self.runs[before]);
+        let end = self.runs.get(run).copied().unwrap_or_else(|| self.samples());
+        1.0 / (end - begin).max(1) as f64
+    }
+
     /// One fit, to the samples that are not odd by the weights of the one before.
     fn fit(&self, before: &[f64], known: impl Fn(usize) -> Option<f64>) -> Vec<f64> {
         let (mut gram, mut with) = (vec![0.0; self.width * self.width], vec![0.0; self.width]);
-        for sample in self.samples.chunks_exact(self.width + 1) {
+        for (place, sample) in self.samples.chunks_exact(self.width + 1).enumerate() {
             let (features, quantity) = (&sample[..self.width], f64::from(sample[self.width]));
             let expected = if before.is_empty() { quantity } else { predicted(features, before) };
             if quantity > ODD * expected + SLACK {
                 continue;
             }
-            let weight = 1.0 / (expected + SLACK).powi(2);
+            let weight = self.share_at(place) / (expected + SLACK).powi(2);
             for (row, &feature) in features.iter().enumerate().filter(|(_, feature)| **feature != 0.0) {
                 let feature = f64::from(feature) * weight;
                 with[row] += feature * quantity;
@@ -160,6 +171,21 @@ mod tests {
             assert!((found - expected).abs() < 3.0, "{weights:?}");
         }
         assert!((regression.unexplained(&weights) / odd - 1.0).abs() < 0.02, "{}", regression.unexplained(&weights));
+    }
+
+    #[test]
+    fn runs_count_the_same_however_many_samples_they_have() {
+        let run = |samples: u32, cost: f64| {
+            let mut regression = Regression::new(1, 1);
+            (0..samples).for_each(|_| regression.add(&[1000.0], 1000.0 * cost));
+            regression
+        };
+        let mut regression = run(10_000, 10.0);
+        regression.extend(run(10, 11.0));
+        regression.extend(run(10, 12.0));
+        let weight = regression.solve(|_| None)[0];
+        assert!((10.8..11.2).contains(&weight), "{weight}");
+        assert_eq!((regression.samples(), regression.sum(0)), (10_020, 10_020_000.0));
     }
 
     #[test]
