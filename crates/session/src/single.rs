@@ -23,7 +23,6 @@ use crate::{
     slab::Name,
 };
 
-/// Requests outside transactions.
 /// Whether a write that was reported as unknown goes on as if it had not been.
 pub(crate) fn undoes_later_writes() -> bool {
     #[cfg(feature = "planted-bugs")]
@@ -32,6 +31,7 @@ pub(crate) fn undoes_later_writes() -> bool {
     false
 }
 
+/// Requests outside transactions.
 impl Engine {
     /// Reads the latest version of one key, linearizably: waits for prepared writes.
     ///
@@ -285,8 +285,8 @@ impl Engine {
         self.trim_lingering(now);
     }
 
-    /// The deadline of a write passed, or nobody waits for it any more: the application is told `Unknown`; the request goes on until its fate is known, at the timestamp
-    /// that it has. What this session does next comes after that timestamp.
+    /// The deadline of a write passed, or nobody waits for it any more: the application is told `Unknown`, if it is told; the request goes on
+    /// until its fate is known, at the timestamp that it has. What this session does next comes after that timestamp.
     pub(crate) fn give_up_write(&mut self, now: Timestamp, index: u32) {
         let Some(name) = self.singles.name(index) else { return };
         let single = self.singles.at_mut(index);

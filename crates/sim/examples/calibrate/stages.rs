@@ -63,9 +63,9 @@ pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error
         println!("stages   {workload}, {sessions} sessions, {layout}: {:.1} s", from.elapsed().as_secs_f64());
         let samples = stopwatch.samples();
         if sessions < MANY_SESSIONS {
-            all.extend_turns(samples.clone())
+            all.extend_turns(samples.clone());
         } else {
-            all.extend(samples.clone())
+            all.extend(samples.clone());
         }
         runs.push((format!("{workload:<6} {sessions:>3} {layout}"), committed, samples));
     }
@@ -94,7 +94,8 @@ pub(crate) fn measure() -> Result<BTreeMap<StageKind, StageCosts>, Box<dyn Error
 }
 
 /// What each kind of stage takes more, as a share, when every turn runs on the real core that stands for its virtual one: the very same runs on
-/// one core and on two, by turns, with as many moves from core to core in either, which cost far more than what is asked for here. Of servers: a client has one thread, and what comes to it from elsewhere comes through sockets, whose bytes between
+/// one core and on two, by turns, with as many moves from core to core in either, which cost far more than what is asked for here. Of servers:
+/// a client has one thread, and what comes to it from elsewhere comes through sockets, whose bytes between
 /// cores have figures of their own.
 fn apart() -> Result<BTreeMap<StageKind, f64>, Box<dyn Error>> {
     let (one, another) = two_cores()?;

@@ -127,24 +127,25 @@ impl Samples {
 
     /// Adds the samples of another run, which counts as much as each of the others.
     pub fn extend(&mut self, other: Self) {
-        for (kind, fits) in other.stages {
-            match self.stages.entry(kind) {
-                Entry::Vacant(entry) => _ = entry.insert(fits),
-                Entry::Occupied(mut entry) => {
-                    entry.get_mut().single.extend(fits.single);
-                    entry.get_mut().several.extend(fits.several);
-                }
-            }
-        }
+        self.merge(other, true);
     }
 
     /// Adds the samples of a run that tells what calls and turns cost, and nothing else: with little to do, what frames need is in the caches.
     pub fn extend_turns(&mut self, other: Self) {
+        self.merge(other, false);
+    }
+
+    fn merge(&mut self, other: Self, tells_of_frames: bool) {
         for (kind, fits) in other.stages {
             match self.stages.entry(kind) {
-                // Nothing else tells of this kind.
+                // Nothing else tells of this kind yet.
                 Entry::Vacant(entry) => _ = entry.insert(fits),
-                Entry::Occupied(mut entry) => entry.get_mut().single.extend(fits.single),
+                Entry::Occupied(mut entry) => {
+                    entry.get_mut().single.extend(fits.single);
+                    if tells_of_frames {
+                        entry.get_mut().several.extend(fits.several);
+                    }
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome};
 
 use super::Participant;
-use super::table::{Fate, Phase, Place};
+use super::table::{Fate, Phase, Place, Record};
 
 /// A durable outcome that somebody may still ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,23 +32,26 @@ impl Participant {
     /// The timestamp that a transaction is promised at, or committed and not yet applied and logged. `None` when it is neither.
     #[must_use]
     pub fn promised(&self, txn: TxnId) -> Option<Timestamp> {
-        let Some(Place::Flight(slot)) = self.table.find(txn) else { return None };
-        match self.table.record(slot).phase {
-            Phase::Prepared { durable: true } | Phase::Committed { .. } => Some(self.table.record(slot).commit),
-            Phase::Prepared { durable: false } | Phase::Aborting => None,
-        }
+        self.kept_record(txn).map(|record| record.commit)
     }
 
     /// What must survive a crash of what [`Self::promised`] tells.
     #[must_use]
     pub fn kept_promise(&self, txn: TxnId) -> Option<KeptPromise> {
-        let commit = self.promised(txn)?;
+        let record = self.kept_record(txn)?;
+        Some(match record.phase {
+            Phase::Committed { logged, .. } => KeptPromise { commit: record.commit, is_decided: !logged },
+            _ => KeptPromise { commit: record.moving_to.unwrap_or(record.commit), is_decided: false },
+        })
+    }
+
+    fn kept_record(&self, txn: TxnId) -> Option<&Record> {
         let Some(Place::Flight(slot)) = self.table.find(txn) else { return None };
         let record = self.table.record(slot);
-        Some(match record.phase {
-            Phase::Committed { logged, .. } => KeptPromise { commit, is_decided: !logged },
-            _ => KeptPromise { commit: record.moving_to.unwrap_or(commit), is_decided: false },
-        })
+        match record.phase {
+            Phase::Prepared { durable: true } | Phase::Committed { .. } => Some(record),
+            Phase::Prepared { durable: false } | Phase::Aborting => None,
+        }
     }
 
     /// Whether a prepare of the transaction would be looked at as a new one. If not, it may be a repeated one of a transaction that has
