@@ -62,6 +62,8 @@ pub struct PlantedBugs {
     pub hoard_outcomes: bool,
     /// Clients that are gone are never forgotten.
     pub hoard_clients: bool,
+    /// A client that says goodbye counts until it has been silent for long.
+    pub deaf_to_farewells: bool,
     /// A commit is acknowledged at once, although it should wait for the clocks.
     pub skip_external_wait: bool,
 }

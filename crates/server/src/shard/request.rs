@@ -280,8 +280,8 @@ impl ShardStage {
     fn plain(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
         let taken = match frame.kind() {
             Kind::Report => wire::Report::decode(frame).map(|report| {
-                let (client, watermark, acked) = (report.client, report.watermark, report.acked);
-                self.step(ctx, Input::Report { client, watermark, acked }, None);
+                let wire::Report { client, watermark, acked, closing, .. } = report;
+                self.step(ctx, Input::Report { client, watermark, acked, closing }, None);
             }),
             Kind::FreezeAnswer => wire::FreezeAnswer::decode(frame).map(|answer| {
                 let state = match answer.state {

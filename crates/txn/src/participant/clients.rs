@@ -1,7 +1,7 @@
 //! What a participant knows of each client incarnation: its report, its acked bound, and the outcomes that are kept for it.
 //!
 //! Outcomes hang in one list per client, oldest first, threaded through the transaction table, so that an acked bound frees
-//! them one by one without a search, and a silent client holds back nobody else's. A client is forgotten when it has been silent
+//! them one by one without a search, and a silent client holds back nobody else's. A client is forgotten when it has said goodbye or been silent
 //! for [`shared::SESSION_TTL`], nothing is kept for it, and the watermark has passed everything that it began: from then on the
 //! watermark refuses its replays.
 //!
@@ -20,6 +20,8 @@ pub(super) struct Client {
     /// The lowest timestamp that it may still use; `None` before its first report.
     pub(super) reported: Option<Timestamp>,
     pub(super) heard_at: Timestamp,
+    /// It has said goodbye. Reports that it sent before and that come later change nothing about that.
+    pub(super) left: bool,
     /// Every transaction below is finished and acknowledged.
     pub(super) acked: Sequence,
     /// The youngest begin among its transactions here.
@@ -31,7 +33,7 @@ pub(super) struct Client {
 impl Client {
     /// Whether it still counts for the watermark.
     pub(super) fn is_live(&self, now: Timestamp) -> bool {
-        now < self.heard_at.saturating_add(shared::SESSION_TTL)
+        !self.left && now < self.heard_at.saturating_add(shared::SESSION_TTL)
     }
 }
 
@@ -69,6 +71,7 @@ impl Clients {
                     id,
                     reported: None,
                     heard_at: now,
+                    left: false,
                     acked: Sequence::ZERO,
                     newest_begin: Timestamp::ZERO,
                     first_kept: u32::MAX,

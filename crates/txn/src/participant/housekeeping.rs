@@ -141,8 +141,17 @@ impl Participant {
     }
 
     /// A client's report. Reports may arrive late and out of order; what they say only rises.
-    pub(super) fn report(&mut self, now: Timestamp, id: ClientId, watermark: Timestamp, acked: Sequence) {
+    pub(super) fn report(
+        &mut self,
+        now: Timestamp,
+        id: ClientId,
+        watermark: Timestamp,
+        acked: Sequence,
+        closing: bool,
+    ) {
+        let closing = closing && !self.bugs().deaf_to_farewells;
         let Some(client) = self.clients.entry(id, now) else { return };
+        client.left |= closing;
         client.heard_at = client.heard_at.max(now);
         client.reported = Some(client.reported.unwrap_or(Timestamp::ZERO).max(watermark));
         client.acked = client.acked.max(acked);

@@ -241,6 +241,8 @@ pub enum Input<'a> {
         watermark: Timestamp,
         /// Every transaction with a sequence *below* this is finished, acknowledged by all its participants.
         acked: Sequence,
+        /// It ends: it begins nothing more, and holds the watermark back no longer.
+        closing: bool,
     },
     /// Time passed: deadlines, rotation, read bound, watermark. Due at `next_deadline`, harmless at any time.
     Tick,

@@ -181,7 +181,7 @@ impl Participant {
             Input::DecidedWriteSet { prepare } => self.decided_write_set(now, &prepare, out),
             Input::Durable { through } => self.durable(now, through, out),
             Input::Applied { txn } => self.applied(txn, out),
-            Input::Report { client, watermark, acked } => self.report(now, client, watermark, acked),
+            Input::Report { client, watermark, acked, closing } => self.report(now, client, watermark, acked, closing),
             Input::Tick => self.tick(now, out),
             Input::Status { token, txn } => {
                 let status = match self.status_of(txn) {

@@ -129,6 +129,7 @@ bugs!(
     count_strangers,
     count_stale_votes,
     skip_answer_check,
+    deaf_to_farewells,
     vote_before_durable,
     trust_every_clock,
     abort_on_timeout,

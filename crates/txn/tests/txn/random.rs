@@ -404,12 +404,25 @@ impl World {
         }
     }
 
+    /// The client says goodbye and comes back as another incarnation.
+    fn leave(&mut self, client: usize) {
+        let one = &mut self.clients[client];
+        let (client_id, watermark, acked) = (one.id, one.seen, Sequence::new(one.sequence + 1));
+        one.id = ClientId::new(client_id.get() + 100);
+        let report = Request::Report { client: client_id, watermark, acked, closing: true };
+        for shard in 0..self.stages.len() {
+            self.send(Address::Client(client), Address::Shard(shard), Body::Ask(report.clone()));
+        }
+    }
+
     fn drive(&mut self, client: usize) {
         let one = &self.clients[client];
         let busy = one.open.is_some();
         if !busy {
             if self.faults && self.dice.roll(3) == 0 {
                 self.begin(client);
+            } else if self.faults && self.dice.roll(300) == 0 {
+                self.leave(client);
             }
         } else if one.coordinator.is_idle() {
             if self.now.since(one.since) > Duration::from_secs(1) {
@@ -428,7 +441,7 @@ impl World {
             let one = &self.clients[client];
             let watermark = if one.open.is_some() { one.begin } else { one.seen };
             let acked = Sequence::new(one.sequence + u64::from(one.open.is_none()));
-            let report = Request::Report { client: one.id, watermark, acked };
+            let report = Request::Report { client: one.id, watermark, acked, closing: false };
             for shard in 0..self.stages.len() {
                 self.send(Address::Client(client), Address::Shard(shard), Body::Ask(report.clone()));
             }

@@ -418,6 +418,7 @@ impl World {
                 client: ClientId::new(words.0[0].trim_start_matches('c').parse().unwrap()),
                 watermark: words.time("watermark"),
                 acked: Sequence::new(words.value("acked").unwrap_or("0").parse().unwrap()),
+                closing: words.0.contains(&"closing"),
             },
             "status" => Request::Status { txn: txn() },
             "terminate" => Request::Terminate { txn: txn(), begin: words.time("begin"), participants: words.shards() },

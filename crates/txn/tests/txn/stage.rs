@@ -49,7 +49,7 @@ pub enum Request {
     Prepare(Part),
     WriteSet(Part),
     Decide { txn: TxnId, outcome: TxnOutcome },
-    Report { client: ClientId, watermark: Timestamp, acked: Sequence },
+    Report { client: ClientId, watermark: Timestamp, acked: Sequence, closing: bool },
     Status { txn: TxnId },
     Terminate { txn: TxnId, begin: Timestamp, participants: Vec<ShardId> },
     Freeze { txn: TxnId, begin: Timestamp },
@@ -309,8 +309,8 @@ impl Stage {
                 let input = Input::Decide { token, txn, outcome, origin: DecisionOrigin::Client };
                 self.core.step(now, input, &mut out);
             }
-            Request::Report { client, watermark, acked } => {
-                self.core.step(now, Input::Report { client, watermark, acked }, &mut out);
+            Request::Report { client, watermark, acked, closing } => {
+                self.core.step(now, Input::Report { client, watermark, acked, closing }, &mut out);
             }
             Request::Status { txn } => self.core.step(now, Input::Status { token, txn }, &mut out),
             Request::Terminate { txn, begin, ref participants } => {
