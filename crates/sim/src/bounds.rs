@@ -125,6 +125,7 @@ fn check_cluster(scenario: &Scenario) -> Checked {
     within(&["cluster", "sessions"], part.sessions, 1..=1024)?;
     within(&["cluster", "regions"], part.regions, 1..=16)?;
     within(&["cluster", "slowness"], part.slowness, 0.01..=1000.0)?;
+    within(&["cluster", "neighbours"], part.neighbours, 1.0..=10.0)?;
     lasts(&["cluster", "jump"], part.jump, JUMP)?;
     within(&["cluster", "clocks"], part.clocks.map(SkewModel::average), CLOCKS)
 }
@@ -190,7 +191,9 @@ fn check_audit(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
     let far = network.far.map_or(slowest.far, Duration::from).as_secs_f64();
     let jitter = network.jitter.unwrap_or(slowest.jitter);
     let regions = f64::from(scenario.cluster.regions.unwrap_or(slowest.regions));
-    let slowness = scenario.cluster.slowness.unwrap_or(slowest.slowness);
+    let beside =
+        scenario.cluster.neighbours.map_or(1.0, |times| scenario.costs().map_or(1.0, |costs| costs.beside(times)));
+    let slowness = scenario.cluster.slowness.unwrap_or(slowest.slowness) * beside;
     let way = (near + far.max(near) * (regions - 1.0)) / regions;
     let read = 2.0 * way * (1.0 + jitter / 2.0) + READ.as_secs_f64() * slowness;
     let most = (AUDIT.as_secs_f64() / read) as u64;
@@ -260,7 +263,7 @@ mod tests {
     /// A table, a key, a value that is too small, the ends of what is allowed, and a value that is too large. No word where nothing is.
     type Range = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-    const RANGES: [Range; 36] = [
+    const RANGES: [Range; 37] = [
         ("cluster", "servers", "0", "1", "64", "65"),
         ("cluster", "shards", "0", "1", "64", "65"),
         ("cluster", "threads", "0", "1", "16", "17"),
@@ -270,6 +273,7 @@ mod tests {
         ("cluster", "regions", "0", "1", "16", "17"),
         ("cluster", "slowness", "0.0", "0.01", "1000.0", "nan"),
         ("cluster", "slowness", "-1.0", "0.01", "1000.0", "inf"),
+        ("cluster", "neighbours", "0.99", "1.0", "10.0", "nan"),
         ("cluster", "jump", "'0ns'", "'1µs'", "'10s'", "'11s'"),
         ("cluster", "clocks", "", "'0ns'", "'200ms'", "'201ms'"),
         ("workload", "rate", "0.0", "0.01", "1000000.0", "inf"),

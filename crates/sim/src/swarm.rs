@@ -219,6 +219,7 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.regions, part.regions);
     say(&mut world.skew, part.clocks);
     say(&mut world.costs.scale, part.slowness);
+    world.costs.scale *= part.neighbours.map_or(1.0, |times| world.costs.beside(times));
     say(&mut world.links.near, network.near);
     say(&mut world.links.far, network.far);
     say(&mut world.links.jitter, network.jitter);
@@ -381,6 +382,15 @@ mod tests {
             assert_eq!(world.tuning.partial_page_delay, Duration::from_millis(80));
             assert_eq!(world.tuning.log.file_bytes, 2 * 4_194_304);
         }
+    }
+
+    #[test]
+    fn neighbours_slow_work_down_by_more_than_arithmetic() {
+        let scale = |text: &str| drawn(text, 1).world.costs.scale;
+        let (alone, beside) =
+            (scale("[cluster]\nslowness = 2.0"), scale("[cluster]\nslowness = 2.0\nneighbours = 1.1"));
+        let more = CostTable::usual().unwrap().thread.neighbours;
+        assert!(more > 1.0 && (beside / alone - (1.0 + more * 0.1)).abs() < 1e-9, "{alone} {beside}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Predicted beside measured throughput: the middle of several rounds, and how far these lie apart.
 //!
-//! A machine that others share is faster and slower by a third from one second to the next; what was measured once says little, the middle of
-//! several says what it does on average, when costs were measured as often.
+//! A machine that others share is faster and slower by a third from one second to the next; how much they took of it is part of what is predicted,
+//! as far as arithmetic that was timed meanwhile tells it, and the middle of several rounds is compared.
 
 use std::collections::BTreeMap;
 
@@ -47,6 +47,7 @@ impl Comparisons {
                 range(rounds, "predicted"),
                 cpu("measured_cpu"),
                 cpu("predicted_cpu"),
+                format!("{:.2}", middle_of(rounds, "neighbours", 0)),
             ]
         };
         Table {
@@ -61,6 +62,7 @@ impl Comparisons {
                 "predicted, thousands",
                 "measured µs",
                 "predicted µs",
+                "arithmetic",
             ],
             rows: self.cases.iter().map(row).collect(),
         }
@@ -111,7 +113,7 @@ mod tests {
 
     fn round(layout: &str, measured: f64, predicted: f64) -> Value {
         json!({"workload": "retwis", "cores": 2, "layout": layout, "measured": measured, "predicted": predicted,
-            "measured_cpu": [11.5, 5.0], "predicted_cpu": [12.0, 4.75]})
+            "measured_cpu": [11.5, 5.0], "predicted_cpu": [12.0, 4.75], "neighbours": 1.04})
     }
 
     #[test]
@@ -126,7 +128,9 @@ mod tests {
         comparisons.add(&round("staged", 30e3, 27.5e3)).unwrap();
         let table = comparisons.table().markdown();
         assert!(
-            table.contains("| retwis | 2 | fused | 20000 | 19000 | 0.95 | 10–30 | 18–25 | 11.5 + 5.0 | 12.0 + 4.8 |"),
+            table.contains(
+                "| retwis | 2 | fused | 20000 | 19000 | 0.95 | 10–30 | 18–25 | 11.5 + 5.0 | 12.0 + 4.8 | 1.04 |"
+            ),
             "{table}"
         );
         // Of four, what lies between the middle two.

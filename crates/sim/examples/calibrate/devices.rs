@@ -16,6 +16,7 @@ use timestone_types::{ShardId, Timestamp};
 use timestone_wal::record::FIRST_OTHER_KIND;
 use timestone_wal::{BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord};
 
+use crate::neighbours::Around;
 use crate::{ROUNDS, cpu, line, median};
 
 /// Blocks of the device, 1 MiB each.
@@ -34,7 +35,7 @@ const RECORD_BYTES: usize = 512;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All figures of devices; they are made in a folder beside `file`.
-pub(crate) fn measure(file: &Path) -> Result<DeviceCosts, Box<dyn Error>> {
+pub(crate) fn measure(file: &Path, around: &Around) -> Result<DeviceCosts, Box<dyn Error>> {
     let beside = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = tempfile::tempdir_in(beside)?;
     let config = FileConfig { initial_blocks: BLOCKS, ..FileConfig::new(folder.path().join("flash"), BLOCKS) };
@@ -43,7 +44,7 @@ pub(crate) fn measure(file: &Path) -> Result<DeviceCosts, Box<dyn Error>> {
     let mut costs = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         for (place, pages) in [SMALL, LARGE].into_iter().enumerate() {
-            costs[place].push(flash.program_all(pages)?);
+            costs[place].push(around.time(|| flash.program_all(pages))?);
         }
     }
     // Both wrote the same bytes, in more and in fewer operations.
@@ -55,12 +56,18 @@ pub(crate) fn measure(file: &Path) -> Result<DeviceCosts, Box<dyn Error>> {
     let (read, program) = (flash.read_latency()?, flash.program_latency()?);
     drop(flash);
     let mut writes = [Vec::new(), Vec::new()];
-    let mut latencies = Vec::new();
-    for round in 0..ROUNDS {
+    let (mut latencies, mut opened) = (Vec::new(), 0);
+    let mut fresh_log = |device, bytes| {
+        let ((spent, latency), times) = around.measure(|| {
+            opened += 1;
+            log(&folder.path().join(format!("log-{opened}")), device, bytes)
+        })?;
+        Ok::<_, Box<dyn Error>>((spent / times, latency))
+    };
+    for _ in 0..ROUNDS {
         for (place, bytes) in LOG_BYTES.into_iter().enumerate() {
-            let path = folder.path().join(format!("log-{round}-{place}"));
             let ((spent, latency), (own, _)) =
-                (log(&path, DeviceKind::Ssd, bytes)?, log(&path, DeviceKind::None, bytes)?);
+                (fresh_log(DeviceKind::Ssd, bytes)?, fresh_log(DeviceKind::None, bytes)?);
             writes[place].push((spent - own).max(0.0));
             if place == 0 {
                 latencies.push(latency);

@@ -9,13 +9,15 @@
 //!   devices: flash's and wal's files                   ─┤
 //!   stages: workloads in the simulator, a stopwatch, least squares
 //! ```
-//! Every figure is the middle of several measurements, so that one disturbance changes none of them. What the figures mean, and what comes of
-//! them, is in docs/design/simulator.md.
+//! Every figure is the middle of several measurements, so that one disturbance changes none of them, and what others on
+//! the same hardware slow down is taken off. What the figures mean, and what comes of them, is in docs/design/simulator.md. `calibrate --neighbours` is for those
+//! who measure something else meanwhile: it tells by how much others slow the cores down.
 
 #![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark reads the clock and reports")]
 
 mod caches;
 mod devices;
+mod neighbours;
 mod sockets;
 mod stages;
 mod threads;
@@ -26,6 +28,8 @@ use std::time::{Duration, Instant};
 
 use timestone_sim::CostTable;
 use timestone_workload::Recorder;
+
+use crate::neighbours::{Alone, Around};
 
 /// The one of `timestone`: index, marks and cache take less on huge pages, most of all where little but them is looked at.
 #[global_allocator]
@@ -39,14 +43,22 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(file), None) = (arguments.next().map(PathBuf::from), arguments.next()) else {
         return Err("usage: calibrate FILE; the figures of this machine are written there".into());
     };
-    let thread = threads::measure()?;
+    let (one, another) = threads::two_cores()?;
+    if file.as_os_str() == "--neighbours" {
+        return neighbours::tell(&[one, another]);
+    }
+    let alone = Alone::watch(&[one, another])?;
+    let (stages, neighbours) = stages::measure(&alone)?;
+    let around = Around { alone, cores: [one, another], neighbours };
+    println!("{around:?}");
+    let thread = threads::measure(&around)?;
     println!("threads  {thread:?}");
-    let socket = sockets::measure()?;
+    let socket = sockets::measure(&around)?;
     println!("sockets  {socket:?}");
-    let device = devices::measure(&file)?;
+    let device = devices::measure(&file, &around)?;
     println!("devices  {device:?}");
-    let stages = stages::measure()?;
-    let table = CostTable { bookkeeping: bookkeeping(), thread, socket, device, stages };
+    let bookkeeping = around.time(|| Ok(bookkeeping()))?;
+    let table = CostTable { bookkeeping, thread, socket, device, stages };
     let text = format!(
         "# What work costs, in nanoseconds of one core: written by\n\
          # cargo run --release -p timestone-sim --example calibrate\n\n{}",

@@ -12,6 +12,7 @@ use mio::{Events, Interest, Poll, Token};
 use timestone_sim::SocketCosts;
 
 use crate::caches::Work;
+use crate::neighbours::Around;
 use crate::threads::{pin, two_cores};
 use crate::{ROUNDS, line, median};
 
@@ -25,47 +26,65 @@ const TRANSFERS: usize = 500;
 /// Connections opened in a round.
 const OPENED: usize = 50;
 
-/// All figures of sockets.
-pub(crate) fn measure() -> Result<SocketCosts, Box<dyn Error>> {
-    let (one, another) = two_cores()?;
-    let measuring = thread::spawn(move || {
-        pin(one)?;
-        measure_on_this_core(another).map_err(io::Error::other)
-    });
-    Ok(measuring.join().map_err(|_| "the measuring thread panicked")??)
-}
+/// What was measured of reads and writes: by this thread alone and with the reader on another core, small and large.
+type Figures = [[Vec<f64>; 2]; 2];
 
-fn measure_on_this_core(another: usize) -> Result<SocketCosts, Box<dyn Error + Send + Sync>> {
-    let listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
-    // Of this thread alone, and with the reader on another core.
-    let mut reads = [[vec![], vec![]], [vec![], vec![]]];
-    let (mut writes, mut opens) = (reads.clone(), vec![]);
+/// All figures of sockets.
+pub(crate) fn measure(around: &Around) -> Result<SocketCosts, Box<dyn Error>> {
+    let (one, another) = two_cores()?;
+    let (mut reads, mut writes, mut opens) = (Figures::default(), Figures::default(), vec![]);
     for _ in 0..ROUNDS {
-        for _ in 0..OPENED {
-            let begin = Instant::now();
-            let ends = pair(&listener)?;
-            // Half of it is the one's who dials, half of it the other's.
-            opens.push(begin.elapsed().as_nanos() as f64 / 2.0);
-            drop(ends);
-        }
-        let mut ends = pair(&listener)?;
-        let mut poll = Poll::new()?;
-        poll.registry().register(&mut ends.0, Token(0), Interest::READABLE | Interest::WRITABLE)?;
-        poll.registry().register(&mut ends.1, Token(1), Interest::READABLE | Interest::WRITABLE)?;
-        poll.poll(&mut Events::with_capacity(8), Some(std::time::Duration::ZERO))?;
-        for (which, reader) in [None, Some(another)].into_iter().enumerate() {
-            for (place, bytes) in [SMALL, LARGE].into_iter().enumerate() {
-                let (read, written) = transfer(&mut ends, bytes, reader)?;
-                reads[which][place].push(read);
-                writes[which][place].push(written);
+        let (round, times) = around.measure(|| {
+            let measuring = thread::spawn(move || {
+                pin(one)?;
+                round(another).map_err(io::Error::other)
+            });
+            Ok(measuring.join().map_err(|_| "the measuring thread panicked")??)
+        })?;
+        for (which, places) in round.transfers.into_iter().enumerate() {
+            for (place, (read, written)) in places.into_iter().enumerate() {
+                reads[which][place].push(read / times);
+                writes[which][place].push(written / times);
             }
         }
+        opens.extend(round.opens.into_iter().map(|open| open / times));
     }
     let fit = |[few, many]: [Vec<f64>; 2]| line((SMALL as f64, median(few)), (LARGE as f64, median(many)));
     let ([(read, read_byte), (_, far_read_byte)], [(write, write_byte), (_, far_write_byte)]) =
         (reads.map(fit), writes.map(fit));
     let open = median(opens);
     Ok(SocketCosts { read, read_byte, far_read_byte, write, write_byte, far_write_byte, open })
+}
+
+/// One round of all.
+struct Round {
+    opens: Vec<f64>,
+    /// A read and a write: near and far, small and large.
+    transfers: [[(f64, f64); 2]; 2],
+}
+
+fn round(another: usize) -> Result<Round, Box<dyn Error + Send + Sync>> {
+    let listener = TcpListener::bind(([127, 0, 0, 1], 0).into())?;
+    let mut opens = Vec::with_capacity(OPENED);
+    for _ in 0..OPENED {
+        let begin = Instant::now();
+        let ends = pair(&listener)?;
+        // Half of it is the one's who dials, half of it the other's.
+        opens.push(begin.elapsed().as_nanos() as f64 / 2.0);
+        drop(ends);
+    }
+    let mut ends = pair(&listener)?;
+    let mut poll = Poll::new()?;
+    poll.registry().register(&mut ends.0, Token(0), Interest::READABLE | Interest::WRITABLE)?;
+    poll.registry().register(&mut ends.1, Token(1), Interest::READABLE | Interest::WRITABLE)?;
+    poll.poll(&mut Events::with_capacity(8), Some(std::time::Duration::ZERO))?;
+    let mut transfers = [[(0.0, 0.0); 2]; 2];
+    for (reader, of_reader) in [None, Some(another)].into_iter().zip(&mut transfers) {
+        for (bytes, took) in [SMALL, LARGE].into_iter().zip(of_reader) {
+            *took = transfer(&mut ends, bytes, reader)?;
+        }
+    }
+    Ok(Round { opens, transfers })
 }
 
 fn pair(listener: &TcpListener) -> Result<(TcpStream, TcpStream), Box<dyn Error + Send + Sync>> {

@@ -16,6 +16,7 @@ use timestone_sim::{ThreadCosts, Varying};
 use timestone_types::Timestamp;
 
 use crate::caches::Work;
+use crate::neighbours::Around;
 use crate::{ROUNDS, median};
 
 /// How long turns or hops are counted.
@@ -83,11 +84,11 @@ impl Stage<u32> for Busy {
 }
 
 /// All figures of threads.
-pub(crate) fn measure() -> Result<ThreadCosts, Box<dyn Error>> {
+pub(crate) fn measure(around: &Around) -> Result<ThreadCosts, Box<dyn Error>> {
     let (one, another) = two_cores()?;
-    let turn = several(|| rate(Busy::alone(), &[one]))?;
+    let turn = several(around, || rate(Busy::alone(), &[one]))?;
     // Who hands over on one core wakes a sleeper and sleeps; both ends of that are alike.
-    let hop = several(|| rate(Busy::pair(), &[one, one]))?;
+    let hop = several(around, || rate(Busy::pair(), &[one, one]))?;
     let half = ((hop - turn) / 2.0).max(0.0);
     let idle = wake(one, another, ThreadCosts::LONG_IDLE)?;
     let napping = wake(one, another, ThreadCosts::SHORT_IDLE)?;
@@ -102,6 +103,7 @@ pub(crate) fn measure() -> Result<ThreadCosts, Box<dyn Error>> {
         wake_idle: idle.call,
         interrupted_every: BUSY.as_nanos() as f64 / interruptions.len().max(1) as f64,
         interruption: Varying::of(interruptions),
+        neighbours: around.neighbours,
     })
 }
 
@@ -122,8 +124,8 @@ fn interruptions(core: usize) -> Result<Vec<f64>, Box<dyn Error>> {
     Ok(spinning.join().map_err(|_| "the spinning thread panicked")??)
 }
 
-fn several(mut one: impl FnMut() -> Result<f64, Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
-    Ok(median((0..ROUNDS).map(|_| one()).collect::<Result<_, _>>()?))
+fn several(around: &Around, mut one: impl FnMut() -> Result<f64, Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+    Ok(median((0..ROUNDS).map(|_| around.time(&mut one)).collect::<Result<_, _>>()?))
 }
 
 /// Nanoseconds for each thing that the stages, each on a thread on its core, count; their work is not included.

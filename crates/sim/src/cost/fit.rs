@@ -56,8 +56,21 @@ impl Regression {
 
     /// Adds the samples of another run, whole windows only.
     pub(super) fn extend(&mut self, other: Self) {
-        debug_assert_eq!(self.width, other.width, "all samples have the same features");
         self.runs.push(self.samples());
+        self.append(other);
+    }
+
+    /// As if all quantities had been so many times as large.
+    pub(super) fn scale(&mut self, times: f64) {
+        let stride = self.width + 1;
+        self.samples.chunks_exact_mut(stride).for_each(|sample| sample[stride - 1] *= times as f32);
+        self.open.0[stride - 1] *= times;
+        self.total *= times;
+    }
+
+    /// Adds more samples of the same run, whole windows only.
+    pub(super) fn append(&mut self, other: Self) {
+        debug_assert_eq!(self.width, other.width, "all samples have the same features");
         self.samples.extend(other.samples);
         self.total += other.total;
         for (sum, more) in self.sums.iter_mut().zip(other.sums) {
@@ -186,6 +199,23 @@ mod tests {
         let weight = regression.solve(|_| None)[0];
         assert!((10.8..11.2).contains(&weight), "{weight}");
         assert_eq!((regression.samples(), regression.sum(0)), (10_020, 10_020_000.0));
+    }
+
+    #[test]
+    fn a_run_in_parts_is_scaled_part_by_part() {
+        let part = |slowness: f64, samples: u32| {
+            let mut regression = Regression::new(1, 2);
+            (0..samples).for_each(|_| regression.add(&[1000.0], 20_000.0 * slowness));
+            regression
+        };
+        let mut whole = part(1.0, 10);
+        let mut slow = part(1.5, 21);
+        slow.scale(1.0 / 1.5);
+        whole.append(slow);
+        assert!((whole.total() - 31.0 * 20_000.0).abs() < 0.1, "{}", whole.total());
+        // Whole windows only, and all of them are one run.
+        assert_eq!((whole.samples(), whole.runs.len()), (15, 0));
+        assert!((whole.solve(|_| None)[0] - 20.0).abs() < 0.01, "{:?}", whole.solve(|_| None));
     }
 
     #[test]

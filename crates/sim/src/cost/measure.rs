@@ -40,9 +40,10 @@ pub struct Stopwatch {
     /// What looking at the clock twice takes.
     own: u64,
     runs: Arc<AtomicBool>,
-    /// Told the core of every turn before it.
-    follow: Option<Arc<dyn Fn(usize) + Send + Sync>>,
-    samples: Arc<Mutex<Samples>>,
+    /// Told the core of every turn before it; the number of the group that it belongs to.
+    follow: Option<Arc<dyn Fn(usize) -> usize + Send + Sync>>,
+    /// By group.
+    samples: Arc<Mutex<Vec<Samples>>>,
 }
 
 impl fmt::Debug for Stopwatch {
@@ -67,14 +68,15 @@ impl Stopwatch {
     }
 
     /// The same, and `follow` is told the virtual core of each turn before it begins: a caller that goes to a real one finds there what was left there.
+    /// It says which group the turn belongs to, by a number: groups are told apart in [`Stopwatch::groups`].
     #[must_use]
-    pub fn following(self, follow: impl Fn(usize) + Send + Sync + 'static) -> Self {
+    pub fn following(self, follow: impl Fn(usize) -> usize + Send + Sync + 'static) -> Self {
         Self { follow: Some(Arc::new(follow)), ..self }
     }
 
-    /// What was measured so far.
+    /// What was measured so far, by group; without [`Stopwatch::following`], all is in one.
     #[must_use]
-    pub fn samples(&self) -> Samples {
+    pub fn groups(&self) -> Vec<Samples> {
         self.lock().clone()
     }
 
@@ -83,7 +85,7 @@ impl Stopwatch {
         self.runs.store(on, Ordering::Relaxed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Samples> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Samples>> {
         self.samples.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -123,6 +125,29 @@ impl Samples {
     #[must_use]
     pub fn totals(&self) -> BTreeMap<StageKind, f64> {
         self.stages.iter().map(|(kind, fits)| (*kind, fits.single.total())).collect()
+    }
+
+    /// The same, as if all had taken so many times as long.
+    #[must_use]
+    pub fn scaled(mut self, times: f64) -> Self {
+        for Fits { single, several } in self.stages.values_mut() {
+            single.scale(times);
+            several.scale(times);
+        }
+        self
+    }
+
+    /// Adds samples of the same run.
+    pub fn append(&mut self, other: Self) {
+        for (kind, fits) in other.stages {
+            match self.stages.entry(kind) {
+                Entry::Vacant(entry) => _ = entry.insert(fits),
+                Entry::Occupied(mut entry) => {
+                    entry.get_mut().single.append(fits.single);
+                    entry.get_mut().several.append(fits.several);
+                }
+            }
+        }
     }
 
     /// Adds the samples of another run, which counts as much as each of the others.
@@ -263,6 +288,8 @@ pub(super) struct Taking {
     watch: Stopwatch,
     kinds: Vec<StageKind>,
     counts: Arc<Counts>,
+    /// Of the turn under way.
+    group: usize,
     open: Vec<Open>,
     touched: Vec<usize>,
     begun: u64,
@@ -279,14 +306,13 @@ impl Taking {
             places[kind as usize] = u8::try_from(frame(kind)).unwrap_or(u8::MAX);
         }
         let open = vec![Open { features: vec![0.0; width], nanos: 0 }; kinds.len()];
-        Self { watch, kinds, counts, open, touched: Vec::new(), begun: 0, counted: [0; 4], places }
+        Self { watch, kinds, counts, group: 0, open, touched: Vec::new(), begun: 0, counted: [0; 4], places }
     }
 
     /// A turn begins: what the stages did in the one before becomes samples.
     pub(super) fn turn(&mut self, core: usize) {
-        if let Some(follow) = &self.watch.follow {
-            follow(core);
-        }
+        let now = self.watch.follow.as_ref().map_or(0, |follow| follow(core));
+        let group = std::mem::replace(&mut self.group, now);
         if self.touched.is_empty() {
             return;
         }
@@ -297,10 +323,13 @@ impl Taking {
             self.open[shard].features[FLASH_BYTE] = flash as f64;
         }
         let mut samples = self.watch.lock();
+        if samples.len() <= group {
+            samples.resize_with(group + 1, Samples::default);
+        }
         for stage in self.touched.drain(..) {
             let open = &mut self.open[stage];
             if on {
-                let fits = samples.stages.entry(self.kinds[stage]);
+                let fits = samples[group].stages.entry(self.kinds[stage]);
                 fits.or_insert_with(|| Fits::new(open.features.len())).add(&open.features, open.nanos as f64);
             }
             open.features.fill(0.0);

@@ -66,6 +66,11 @@ impl Costs {
         Self { far: together && cores > 1, spread: staged && cores > 1, ..self.clone() }
     }
 
+    /// How many times as long work takes where arithmetic takes so many times as long, for others have the other half of the cores.
+    pub(crate) fn beside(&self, times: f64) -> f64 {
+        1.0 + self.figures.table.thread.neighbours * (times - 1.0)
+    }
+
     fn stage(&self, kind: StageKind) -> &Compiled {
         &self.figures.stages[usize::from(self.spread)][kind as usize]
     }

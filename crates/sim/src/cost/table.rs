@@ -54,6 +54,9 @@ pub struct ThreadCosts {
     pub interrupted_every: f64,
     /// How long one lasts.
     pub interruption: Varying,
+    /// What work takes more, as a multiple of what arithmetic in registers takes more, while others on the same hardware have the other half of a
+    /// core: they share its caches as well.
+    pub neighbours: f64,
 }
 
 impl ThreadCosts {
