@@ -7,6 +7,7 @@ mod bits;
 #[path = "../../../../tests/block_on.rs"]
 mod block_on;
 mod cluster;
+mod leaving;
 mod running;
 mod scan;
 #[path = "../../../../tests/scores.rs"]
