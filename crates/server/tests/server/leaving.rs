@@ -1,4 +1,4 @@
-//! Clients that end.
+//! Clients that end: they say so, and nothing waits for them as it does for those that fell silent.
 
 use std::time::Instant;
 
