@@ -43,8 +43,8 @@ pub trait CostModel<E>: Send {
         Duration::ZERO
     }
 
-    /// What a thread spends to wake another one that sleeps; `idle`: a core that has nothing to do is called for it.
-    fn wake_call(&self, _idle: bool) -> Duration {
+    /// What a thread spends to wake another one that sleeps; `idle`: a core that has had nothing to do for so long is called for it.
+    fn wake_call(&self, _idle: Option<Duration>) -> Duration {
         Duration::ZERO
     }
 }

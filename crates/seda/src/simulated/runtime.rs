@@ -388,7 +388,7 @@ impl<E> SimulatedRuntime<E> {
         }
         cost += self.turn(thread, now, clock, observer);
         let over = now.after(cost);
-        let idle = cores.idle_besides().is_some_and(|from| from <= over);
+        let idle = cores.idle_besides().filter(|from| *from <= over).map(|from| over.since(from));
         cost = (cost + self.wake_calls(over, idle)).max(MIN_TURN);
         let end = now.after(cost);
         cores.occupy(self.threads[thread].core, now, end);
@@ -521,7 +521,7 @@ impl<E> SimulatedRuntime<E> {
     }
 
     /// What waking the sleepers costs for which the turn has something.
-    fn wake_calls(&self, now: VirtualTime, idle: bool) -> Duration {
+    fn wake_calls(&self, now: VirtualTime, idle: Option<Duration>) -> Duration {
         let mut cost = Duration::ZERO;
         for (home, target) in self.threads.iter().enumerate() {
             let is_home = |(to, _): &(StageId, E)| self.local.homes[to.index()] == home;

@@ -61,8 +61,8 @@ impl CostModel<u32> for Waking {
         Duration::from_micros(20)
     }
 
-    fn wake_call(&self, idle: bool) -> Duration {
-        Duration::from_micros(if idle { 100 } else { 1 })
+    fn wake_call(&self, idle: Option<Duration>) -> Duration {
+        Duration::from_micros(if idle.is_some() { 100 } else { 1 })
     }
 }
 

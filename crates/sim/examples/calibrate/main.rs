@@ -1,6 +1,6 @@
 //! Measures what work costs on the machine that it runs on, and writes it as a file for `timestone sim --costs`.
 //!
-//! `cargo run --release -p timestone-sim --example calibrate -- FILE` takes some two minutes, and needs two cores and a machine that has nothing
+//! `cargo run --release -p timestone-sim --example calibrate -- FILE` takes some four minutes, and needs two cores and a machine that has nothing
 //! else to do. Devices are measured in a folder of their own beside FILE, on the disk that a server would use, and removed at the end.
 //!
 //! ```text

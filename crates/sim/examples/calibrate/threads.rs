@@ -92,6 +92,7 @@ pub(crate) fn measure(around: &Around) -> Result<ThreadCosts, Box<dyn Error>> {
     let half = ((hop - turn) / 2.0).max(0.0);
     let idle = wake(one, another, ThreadCosts::LONG_IDLE)?;
     let napping = wake(one, another, ThreadCosts::SHORT_IDLE)?;
+    let awake = wake(one, another, ThreadCosts::HALTING / 2)?;
     let interruptions = interruptions(another)?;
     Ok(ThreadCosts {
         turn,
@@ -99,6 +100,7 @@ pub(crate) fn measure(around: &Around) -> Result<ThreadCosts, Box<dyn Error>> {
         // The sleeper's own part of it is in `switch`.
         wake_latency: idle.latency.less(half),
         wake_latency_soon: napping.latency.less(half),
+        wake_latency_at_once: awake.latency.less(half),
         wake_call: half,
         wake_idle: idle.call,
         interrupted_every: BUSY.as_nanos() as f64 / interruptions.len().max(1) as f64,

@@ -77,10 +77,15 @@ mod tests {
     #[test]
     fn a_core_that_was_idle_for_longer_takes_longer() {
         let times = |from: u32| Varying::of((from..from + 1000).map(f64::from).collect());
-        let thread =
-            ThreadCosts { wake_latency: times(50_000), wake_latency_soon: times(20_000), ..ThreadCosts::default() };
+        let thread = ThreadCosts {
+            wake_latency: times(50_000),
+            wake_latency_soon: times(20_000),
+            wake_latency_at_once: times(7_000),
+            ..ThreadCosts::default()
+        };
         let at = |micros| thread.latency_at(0.5, Duration::from_micros(micros)) - 500.0;
-        assert_eq!([0, 50, 125, 200, 900].map(|micros| at(micros).round()), [20e3, 20e3, 35e3, 50e3, 50e3]);
+        assert_eq!([0, 19].map(|micros| at(micros).round()), [7e3, 7e3]);
+        assert_eq!([20, 50, 125, 200, 900].map(|micros| at(micros).round()), [20e3, 20e3, 35e3, 50e3, 50e3]);
     }
 
     #[test]

@@ -205,7 +205,7 @@ macro_rules! cost_model {
                 self.counter.wake_latency(idle)
             }
 
-            fn wake_call(&self, idle: bool) -> Duration {
+            fn wake_call(&self, idle: Option<Duration>) -> Duration {
                 self.counter.wake_call(idle)
             }
         }
@@ -266,9 +266,10 @@ impl Counter {
         Duration::from_nanos((self.core.wake_latency(self.thread(), idle) * self.costs.scale) as u64)
     }
 
-    fn wake_call(&self, idle: bool) -> Duration {
+    fn wake_call(&self, idle: Option<Duration>) -> Duration {
         let thread = self.thread();
-        self.spends(if idle { thread.wake_idle } else { thread.wake_call })
+        let halted = idle.is_some_and(|idle| idle >= ThreadCosts::HALTING);
+        self.spends(if halted { thread.wake_idle } else { thread.wake_call })
     }
 
     pub(crate) fn read(&self, bytes: usize) {
@@ -292,8 +293,8 @@ impl Counter {
         self.meter.elapsed()
     }
 
-    /// Something was sent to a thread of the same machine that sleeps; `idle`: a core that has nothing to do is called for it.
-    pub(crate) fn wake(&self, idle: bool) {
+    /// Something was sent to a thread of the same machine that sleeps; `idle`: a core that has had nothing to do for so long is called for it.
+    pub(crate) fn wake(&self, idle: Option<Duration>) {
         self.meter.charge(self.wake_call(idle));
     }
 

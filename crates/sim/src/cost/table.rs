@@ -46,9 +46,11 @@ pub struct ThreadCosts {
     /// The same for one that has been idle for [`Self::SHORT_IDLE`] or less: the host has not given it to others yet. Between the two, it
     /// is something between.
     pub wake_latency_soon: Varying,
+    /// The same for one that has been idle for less than [`Self::HALTING`], and has not halted yet.
+    pub wake_latency_at_once: Varying,
     /// What a thread spends to wake another one, which gets a core when one is free.
     pub wake_call: f64,
-    /// The same where a core that has nothing to do is called for it: on virtual machines, that goes through the host.
+    /// The same where a core that has halted, for it has nothing to do, is called for it: on virtual machines, that goes through the host.
     pub wake_idle: f64,
     /// CPU time between two interruptions, by timers or by the host; none: there are no interruptions.
     pub interrupted_every: f64,
@@ -60,6 +62,8 @@ pub struct ThreadCosts {
 }
 
 impl ThreadCosts {
+    /// How long a core looks for something to do before it halts, as Linux's `haltpoll` has it and as was seen in traces.
+    pub const HALTING: Duration = Duration::from_micros(20);
     /// See [`Self::wake_latency_soon`].
     pub const SHORT_IDLE: Duration = Duration::from_micros(50);
     /// See [`Self::wake_latency`]. As between two batches of a loaded server.
@@ -67,6 +71,9 @@ impl ThreadCosts {
 
     /// How long a core takes that has been idle for so long, by a fraction that was drawn.
     pub(crate) fn latency_at(&self, fraction: f64, idle: Duration) -> f64 {
+        if idle < Self::HALTING {
+            return self.wake_latency_at_once.at(fraction);
+        }
         let (soon, late) = (self.wake_latency_soon.at(fraction), self.wake_latency.at(fraction));
         let beyond = idle.saturating_sub(Self::SHORT_IDLE).as_secs_f64();
         let part = (beyond / (Self::LONG_IDLE - Self::SHORT_IDLE).as_secs_f64()).min(1.0);

@@ -47,9 +47,9 @@ impl Sleepers {
 }
 
 impl State {
-    /// A segment of an end leaves so far into the turn: whether its peer sleeps and is woken by it, and whether a core that has nothing to do is
-    /// called for it.
-    pub(super) fn wakes(&mut self, end: EndId, elapsed: Duration) -> Option<bool> {
+    /// A segment of an end leaves so far into the turn: whether its peer sleeps and is woken by it, and how long the core has had nothing to
+    /// do that is called for it, if one has.
+    pub(super) fn wakes(&mut self, end: EndId, elapsed: Duration) -> Option<Option<Duration>> {
         if self.sleepers.asleep.is_empty() {
             return None;
         }
@@ -62,6 +62,6 @@ impl State {
         let place = asleep.iter().position(|one| one.process == process && one.stage == stage && sleeps(one))?;
         // From now on it does not.
         asleep.swap_remove(place);
-        Some(idle.is_some_and(|from| from <= now))
+        Some(idle.filter(|from| *from <= now).map(|from| now.since(from)))
     }
 }
