@@ -52,7 +52,7 @@ fn probe() -> f64 {
 }
 
 /// Knows what a probe takes on a core that is shared with nobody: as long as the fastest ever.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Alone(Arc<AtomicU64>);
 
 impl Alone {
@@ -83,11 +83,15 @@ impl Alone {
         took
     }
 
-    /// How many times as long that is.
-    fn slowness(&self, took: f64) -> f64 {
-        (took / self.0.load(Ordering::Relaxed) as f64).clamp(1.0, MOST)
+    /// How many times as long as alone probes took: their mean; as long as alone, when there are none.
+    fn slowness(&self, probes: impl Iterator<Item = f64>) -> f64 {
+        let alone = self.0.load(Ordering::Relaxed) as f64;
+        let add = |(count, sum), took: f64| (count + 1.0, sum + (took / alone).clamp(1.0, MOST));
+        let (count, sum) = probes.fold((0.0, 0.0), add);
+        if count > 0.0 { sum / count } else { 1.0 }
     }
 
+    /// What is measured, and how many times as long as alone arithmetic took meanwhile.
     fn beside<T>(
         &self,
         cores: &[usize],
@@ -99,13 +103,11 @@ impl Alone {
             let watching: Vec<_> = cores.iter().map(|&core| scope.spawn(move || self.until(over, core))).collect();
             let measured = measure();
             over.store(true, Ordering::Relaxed);
-            let (mut sum, mut count) = (0.0, 0.0);
-            for seen in watching {
-                let seen = seen.join().map_err(|_| "a thread that looks at a core panicked")??;
-                sum += seen.iter().map(|&took| self.slowness(took)).sum::<f64>();
-                count += seen.len() as f64;
+            let mut seen = Vec::new();
+            for one in watching {
+                seen.extend(one.join().map_err(|_| "a thread that looks at a core panicked")??);
             }
-            Ok((measured?, sum / f64::max(count, 1.0)))
+            Ok((measured?, self.slowness(seen.into_iter())))
         })
     }
 
@@ -133,7 +135,7 @@ pub(crate) struct Around {
 impl Around {
     /// How many times as long as alone work takes where arithmetic takes so many times as long.
     pub(crate) fn times(&self, slowness: f64) -> f64 {
-        1.0 + self.neighbours * (slowness - 1.0)
+        timestone_sim::ThreadCosts::beside(self.neighbours, slowness)
     }
 
     /// What was measured when the cores were alone most, and how many times as long as alone it took.
@@ -199,10 +201,7 @@ impl Slices {
     /// How many times as long as alone arithmetic took, by slice.
     pub(crate) fn slowness(&self) -> Vec<f64> {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let mean = |took: &Vec<f64>| {
-            took.iter().map(|&took| self.alone.slowness(took)).sum::<f64>() / took.len().max(1) as f64
-        };
-        seen.slices.iter().map(mean).collect()
+        seen.slices.iter().map(|slice| self.alone.slowness(slice.iter().copied())).collect()
     }
 }
 
@@ -231,9 +230,7 @@ pub(crate) fn tell(cores: &[usize]) -> Result<(), Box<dyn Error>> {
             }
             let means = seen.iter().map(|probes| {
                 let recent = probes.iter().rev().take_while(|(at, _)| at.elapsed() <= since);
-                let (count, sum) =
-                    recent.fold((0.0, 0.0), |(count, sum), probe| (count + 1.0, sum + alone.slowness(probe.1)));
-                format!("{:.4}", sum / f64::max(count, 1.0))
+                format!("{:.4}", alone.slowness(recent.map(|probe| probe.1)))
             });
             println!("{}", means.collect::<Vec<_>>().join(" "));
             Ok(())

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use timestone_sim::{Samples, Scenario, Seed, StageCosts, StageKind, Stopwatch, measure as run};
+use timestone_sim::{Samples, Scenario, Seed, StageCosts, StageKind, Stopwatch, ThreadCosts, measure as run};
 
 use crate::neighbours::{Alone, Slices};
 use crate::threads::{pin, two_cores};
@@ -76,7 +76,7 @@ impl Measured {
     fn alone(&self, neighbours: f64) -> Samples {
         let mut all = Samples::default();
         for (slowness, samples) in &self.slices {
-            all.append(samples.clone().scaled(1.0 / (1.0 + neighbours * (slowness - 1.0))));
+            all.append(samples.clone().scaled(1.0 / ThreadCosts::beside(neighbours, *slowness)));
         }
         all
     }
@@ -103,8 +103,8 @@ pub(crate) fn measure(cores_alone: &Alone) -> Result<(BTreeMap<StageKind, StageC
     }
     let neighbours = neighbours_of(&runs);
     let mut all = Samples::default();
-    for run in &runs {
-        let samples = run.alone(neighbours);
+    let alone: Vec<Samples> = runs.iter().map(|run| run.alone(neighbours)).collect();
+    for (run, samples) in runs.iter().zip(alone.iter().cloned()) {
         if run.sessions < MANY_SESSIONS { all.extend_turns(samples) } else { all.extend(samples) }
     }
     for (kind, (count, left)) in all.spread() {
@@ -112,8 +112,8 @@ pub(crate) fn measure(cores_alone: &Alone) -> Result<(BTreeMap<StageKind, StageC
     }
     let mut costs = all.costs();
     println!("stages   what was measured, of what it should have been by these costs:");
-    for run in &runs {
-        let each = excess(&run.alone(neighbours), &costs).into_iter();
+    for (run, samples) in runs.iter().zip(&alone) {
+        let each = excess(samples, &costs).into_iter();
         println!(
             "stages   {}:{}",
             run.name,

@@ -139,38 +139,31 @@ impl Samples {
 
     /// Adds samples of the same run.
     pub fn append(&mut self, other: Self) {
-        for (kind, fits) in other.stages {
-            match self.stages.entry(kind) {
-                Entry::Vacant(entry) => _ = entry.insert(fits),
-                Entry::Occupied(mut entry) => {
-                    entry.get_mut().single.append(fits.single);
-                    entry.get_mut().several.append(fits.several);
-                }
-            }
-        }
+        self.merge(other, |mine, fits| {
+            mine.single.append(fits.single);
+            mine.several.append(fits.several);
+        });
     }
 
     /// Adds the samples of another run, which counts as much as each of the others.
     pub fn extend(&mut self, other: Self) {
-        self.merge(other, true);
+        self.merge(other, |mine, fits| {
+            mine.single.extend(fits.single);
+            mine.several.extend(fits.several);
+        });
     }
 
     /// Adds the samples of a run that tells what calls and turns cost, and nothing else: with little to do, what frames need is in the caches.
     pub fn extend_turns(&mut self, other: Self) {
-        self.merge(other, false);
+        self.merge(other, |mine, fits| mine.single.extend(fits.single));
     }
 
-    fn merge(&mut self, other: Self, tells_of_frames: bool) {
+    fn merge(&mut self, other: Self, add: impl Fn(&mut Fits, Fits)) {
         for (kind, fits) in other.stages {
             match self.stages.entry(kind) {
                 // Nothing else tells of this kind yet.
                 Entry::Vacant(entry) => _ = entry.insert(fits),
-                Entry::Occupied(mut entry) => {
-                    entry.get_mut().single.extend(fits.single);
-                    if tells_of_frames {
-                        entry.get_mut().several.extend(fits.several);
-                    }
-                }
+                Entry::Occupied(mut entry) => add(entry.get_mut(), fits),
             }
         }
     }

@@ -68,7 +68,7 @@ impl Costs {
 
     /// How many times as long work takes where arithmetic takes so many times as long, for others have the other half of the cores.
     pub(crate) fn beside(&self, times: f64) -> f64 {
-        1.0 + self.figures.table.thread.neighbours * (times - 1.0)
+        ThreadCosts::beside(self.figures.table.thread.neighbours, times)
     }
 
     fn stage(&self, kind: StageKind) -> &Compiled {

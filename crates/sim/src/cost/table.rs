@@ -69,6 +69,13 @@ impl ThreadCosts {
     /// See [`Self::wake_latency`]. As between two batches of a loaded server.
     pub const LONG_IDLE: Duration = Duration::from_micros(200);
 
+    /// How many times as long work takes where arithmetic takes so many times as long, for others have the other half of the core; see
+    /// [`Self::neighbours`].
+    #[must_use]
+    pub fn beside(neighbours: f64, arithmetic: f64) -> f64 {
+        1.0 + neighbours * (arithmetic - 1.0)
+    }
+
     /// How long a core takes that has been idle for so long, by a fraction that was drawn.
     pub(crate) fn latency_at(&self, fraction: f64, idle: Duration) -> f64 {
         if idle < Self::HALTING {

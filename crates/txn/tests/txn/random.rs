@@ -406,10 +406,17 @@ impl World {
 
     /// The client says goodbye and comes back as another incarnation.
     fn leave(&mut self, client: usize) {
+        self.report(client, true);
         let one = &mut self.clients[client];
-        let (client_id, watermark, acked) = (one.id, one.seen, Sequence::new(one.sequence + 1));
-        one.id = ClientId::new(client_id.get() + 100);
-        let report = Request::Report { client: client_id, watermark, acked, closing: true };
+        one.id = ClientId::new(one.id.get() + 100);
+    }
+
+    /// Tells all shards what the client may still use.
+    fn report(&mut self, client: usize, closing: bool) {
+        let one = &self.clients[client];
+        let watermark = if one.open.is_some() { one.begin } else { one.seen };
+        let acked = Sequence::new(one.sequence + u64::from(one.open.is_none()));
+        let report = Request::Report { client: one.id, watermark, acked, closing };
         for shard in 0..self.stages.len() {
             self.send(Address::Client(client), Address::Shard(shard), Body::Ask(report.clone()));
         }
@@ -438,13 +445,7 @@ impl World {
             self.coordinate(client, coordinator::Input::Tick { error_bound: Duration::ZERO });
         }
         if self.dice.roll(25) == 0 {
-            let one = &self.clients[client];
-            let watermark = if one.open.is_some() { one.begin } else { one.seen };
-            let acked = Sequence::new(one.sequence + u64::from(one.open.is_none()));
-            let report = Request::Report { client: one.id, watermark, acked, closing: false };
-            for shard in 0..self.stages.len() {
-                self.send(Address::Client(client), Address::Shard(shard), Body::Ask(report.clone()));
-            }
+            self.report(client, false);
         }
     }
 
