@@ -138,6 +138,7 @@ impl<T> ClientStage<T> {
         }
         core.engine.borrow_mut().say_goodbye(now);
         self.transport.ship(context, core);
+        self.transport.leave(context);
         self.gone = true;
         LOOPS.with_borrow_mut(|loops| loops.retain(|entry| entry.0 != self.number));
     }

@@ -496,6 +496,12 @@ impl Transport<ClientStageEvent> for Tcp {
         }
     }
 
+    fn leave(&mut self, context: &mut Context<'_, ClientStageEvent>) {
+        for origin in self.servers.iter().filter_map(Server::origin) {
+            self.command(context, NetCommand::Close(origin));
+        }
+    }
+
     fn next_deadline(&self) -> Option<Timestamp> {
         let of_server = |server: &Server| match server.state {
             State::Idle { retry_at } => Some(retry_at),

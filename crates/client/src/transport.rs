@@ -20,6 +20,10 @@ pub(crate) trait Transport<E: ClientEvent>: Send {
     /// Sends what waits, at the end of a turn; looks after connections.
     fn ship(&mut self, context: &mut Context<'_, E>, core: &Core);
 
+    /// Everything is sent, and nothing more will be: lets go of connections so that the last words arrive. To close a socket with unread answers would
+    /// reset it, and destroy them.
+    fn leave(&mut self, _context: &mut Context<'_, E>) {}
+
     /// When `ship` wants to be called at the latest.
     fn next_deadline(&self) -> Option<Timestamp>;
 }

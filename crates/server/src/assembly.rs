@@ -402,6 +402,8 @@ fn native_nets(
             name: format!("native-{thread}"),
             owner: None,
             share_with,
+            // Clients that leave have been answered, or wait for nothing more.
+            answers_after_end: false,
             network: Arc::clone(network),
             ..NetConfig::default()
         };

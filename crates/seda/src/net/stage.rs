@@ -41,6 +41,9 @@ pub struct NetConfig {
     pub max_frame_bytes: usize,
     /// Output waiting for one connection above which it is no longer read from, in bytes.
     pub output_bound_bytes: usize,
+    /// Whether peers that have sent their last word still wait for answers: they are answered for [`HALF_CLOSE_LINGER`] then. If not, the
+    /// connection is closed when what is queued for it is written.
+    pub answers_after_end: bool,
     /// Where its listeners and dialled streams come from.
     pub network: Arc<dyn Network>,
 }
@@ -54,6 +57,7 @@ impl Default for NetConfig {
             max_connections: MAX_CONNECTIONS,
             max_frame_bytes: MAX_FRAME_BYTES,
             output_bound_bytes: OUTPUT_BOUND,
+            answers_after_end: true,
             network: Arc::new(Tcp),
         }
     }
@@ -333,6 +337,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 
     /// The peer sends nothing more.
     fn end_of_stream(&mut self, ctx: &mut Context<'_, E>, index: u32) {
+        let answers = self.config.answers_after_end;
         let Some(connection) = self.at(index) else { return };
         connection.ended = true;
         if connection.dead || !connection.used || matches!(connection.phase, Phase::Lingering(_)) {
@@ -345,6 +350,10 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
         connection.progress = ctx.now();
         let view = connection.view;
+        if !answers && !connection.stalled && connection.held == 0 && matches!(connection.phase, Phase::Open) {
+            connection.phase = Phase::Flushing(DisconnectReason::Closed);
+            self.list_to_write(index);
+        }
         self.watch(index);
         self.tell(ctx, view.owner, NetEvent::HalfClosed(view.origin), None);
     }

@@ -222,6 +222,22 @@ fn a_peer_that_has_said_all_still_gets_its_answers() {
 }
 
 #[test]
+fn a_peer_that_waits_for_nothing_more_is_let_go() {
+    let server = serve(NetConfig { answers_after_end: false, ..NetConfig::default() }, RuntimeConfig::default(), 1);
+    let mut stream = connect(server.address);
+    stream.write_all(&encode(1, b"a question")).expect("writes");
+    assert_eq!(read_frame(&mut stream), b"a question");
+    stream.write_all(&encode(1, b"goodbye")).expect("writes");
+    stream.shutdown(Shutdown::Write).expect("half closes");
+    // What comes of the goodbye may or may not arrive; the end does.
+    let rest = read_to_end(&mut stream);
+    assert!(rest.is_empty() || rest == encode(1, b"goodbye"), "{rest:?}");
+    let seen: Vec<NetEvent> = (0..3).map(|_| server.heard.recv_timeout(PATIENCE).expect("an event")).collect();
+    let closed = |event: &NetEvent| matches!(event, NetEvent::Disconnected { reason: DisconnectReason::Closed, .. });
+    assert!(closed(&seen[2]), "{seen:?}");
+}
+
+#[test]
 fn thousands_of_connections_open_and_close_without_leaving_anything() {
     let server = serve_simply();
     for _ in 0..4 {
