@@ -29,7 +29,7 @@ use sums::Sums;
 /// a seed takes 0.1 s to 0.25 s of a core, one of `calm`, which commits ten times as much, 0.4 s, and one of `threads`, which runs
 /// three times as long, 1.3 s.
 const FIXED: [(&str, u64); 2] = [("calm", 60), ("threads", 30)];
-/// See [`FIXED`]: eleven scenarios then take between three and four minutes on two idle cores.
+/// See [`FIXED`]: twelve scenarios then take between three and four minutes on two idle cores.
 const FIXED_SEEDS: u64 = 200;
 /// Seeds of one call of the simulator in a soak, for each job: some ten seconds.
 const SEEDS_PER_JOB: u64 = 25;

@@ -61,11 +61,13 @@ pub enum Bug {
     RevivedPromise,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// Clients that say goodbye are waited for like those that fall silent.
+    DeafToFarewells,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::NoStep3,
         Self::ForgottenReadBound,
         Self::EarlyAcknowledgement,
@@ -92,6 +94,7 @@ impl Bug {
         Self::HoardedLog,
         Self::RevivedPromise,
         Self::UndoneWrite,
+        Self::DeafToFarewells,
     ];
 }
 
@@ -154,6 +157,7 @@ pub fn plant(bug: Option<Bug>) {
         skip_external_wait: is(Bug::NoExternalWait),
         hoard_outcomes: is(Bug::HoardedOutcomes),
         hoard_clients: is(Bug::HoardedClients),
+        deaf_to_farewells: is(Bug::DeafToFarewells),
         ..timestone_txn::PlantedBugs::default()
     }));
     timestone_wal::planted::plant(timestone_wal::planted::PlantedBugs {

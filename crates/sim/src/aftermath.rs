@@ -42,11 +42,14 @@ pub(crate) fn unsettled(world: &World, ended: Timestamp, jump: Duration) -> Verd
     verdict
 }
 
+/// No version lies further ahead of true time: participants refuse timestamps beyond the lead, and a restart's floor lies below its read bound. The
+/// clocks that both were measured by may have been set forward, by `jump` at most; those that differ by nature do so by less than the lead.
+pub(crate) const fn ahead(jump: Duration) -> Duration {
+    shared::MAX_CLOCK_LEAD.saturating_mul(2).saturating_add(shared::READ_BOUND_AHEAD).saturating_add(jump)
+}
+
 fn left_over(world: &World, ended: Timestamp, jump: Duration) -> Vec<Quantity> {
-    // No version lies further ahead: participants refuse timestamps beyond the lead, and a restart's floor lies below its read bound. The
-    // clocks that both were measured by may have been set forward; those that differ by nature do so by less than the lead.
-    let ahead = shared::MAX_CLOCK_LEAD * 2 + shared::READ_BOUND_AHEAD + jump;
-    let passed = Timestamp::from_nanos(EPOCH.as_nanos() + ended.as_nanos()).saturating_add(ahead);
+    let passed = Timestamp::from_nanos(EPOCH.as_nanos() + ended.as_nanos()).saturating_add(ahead(jump));
     let mut all = Vec::new();
     for (whose, figures) in shards(world) {
         let behind = u64::try_from(passed.since(figures.watermark).as_millis()).unwrap_or(u64::MAX);

@@ -25,6 +25,8 @@ pub enum FaultKind {
     Pause,
     /// A client dies, wherever in a commit it is, and another one takes its place.
     ClientKill,
+    /// A client ends what it has open, says goodbye and ends; another one takes its place. No mishap, and nobody may have to wait for it.
+    ClientLeave,
     /// A client stands still.
     ClientPause,
     /// Two processes cannot reach each other.
@@ -74,11 +76,12 @@ pub enum FaultKind {
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 27] = [
+const KINDS: [(FaultKind, &str); 28] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
     (FaultKind::ClientKill, "client-kill"),
+    (FaultKind::ClientLeave, "client-leave"),
     (FaultKind::ClientPause, "client-pause"),
     (FaultKind::Cut, "cut"),
     (FaultKind::CutOneWay, "cut-one-way"),
@@ -133,9 +136,12 @@ impl FaultKind {
     #[must_use]
     pub const fn usual_length(self) -> Duration {
         match self {
-            Self::Kill | Self::PowerCut | Self::ClientKill | Self::LogFailure | Self::FlashFailure => {
-                Duration::from_millis(300)
-            }
+            Self::Kill
+            | Self::PowerCut
+            | Self::ClientKill
+            | Self::ClientLeave
+            | Self::LogFailure
+            | Self::FlashFailure => Duration::from_millis(300),
             Self::RegionLoss | Self::Full | Self::ClockDrift => Duration::from_secs(2),
             Self::ClockStop => Duration::from_millis(200),
             _ => Duration::from_millis(500),
@@ -311,7 +317,7 @@ impl Injector {
         let until = world.now().after(length);
         let is_client = |process: &Process| !process.is_server();
         let wanted: &dyn Fn(&Process) -> bool = match kind {
-            FaultKind::ClientKill | FaultKind::ClientPause => &is_client,
+            FaultKind::ClientKill | FaultKind::ClientLeave | FaultKind::ClientPause => &is_client,
             FaultKind::Cut
             | FaultKind::CutOneWay
             | FaultKind::ClockJump
@@ -331,6 +337,7 @@ impl Injector {
                     world.start_at(id, until);
                 }
             }
+            FaultKind::ClientLeave => return world.leave(id, until),
             FaultKind::RegionLoss => return self.lose_region(world, until, seed, dice),
             FaultKind::Pause | FaultKind::ClientPause => world.pause(id, until),
             FaultKind::Cut | FaultKind::CutOneWay => {

@@ -16,7 +16,7 @@ use timestone_server::{Caches, Event, ServerConfig, ShardFigures};
 use timestone_wal::device::memory::MemoryDisk;
 
 use crate::clock::SimClock;
-use crate::cost::Counter;
+use crate::cost::{Counter, DeviceCosts};
 use crate::joining::Outcome;
 use crate::network::{ProcessId, Sleepers};
 use crate::premises::SimPremises;
@@ -85,17 +85,19 @@ impl Device {
         Self { kind, stage, scheduled: None, asked }
     }
 
-    /// Charges what it was asked for since the last time.
-    pub(crate) fn charge(&mut self, counter: &Counter) {
+    /// Charges what it was asked for since the last time. How often it interrupts a core until that is done.
+    pub(crate) fn charge(&mut self, counter: &Counter) -> u64 {
         let (before, now) = (self.asked, self.kind.asked());
         let (operations, bytes) = (now.0 - before.0, now.1 - before.1);
-        if operations > 0 {
-            self.asked = now;
-            match self.kind {
-                DeviceKind::Flash(_) => counter.flash(operations, bytes),
-                DeviceKind::Log(_) => counter.log(operations, bytes),
-            }
+        if operations == 0 {
+            return 0;
         }
+        self.asked = now;
+        match self.kind {
+            DeviceKind::Flash(_) => counter.flash(operations, bytes),
+            DeviceKind::Log(_) => counter.log(operations, bytes),
+        }
+        bytes.div_ceil(DeviceCosts::INTERRUPTS)
     }
 }
 
@@ -134,6 +136,8 @@ pub(crate) struct Process {
     pub(crate) paused: bool,
     /// It dies within its next turn.
     pub(crate) doomed: Option<Doom>,
+    /// It ends as soon as it has brought everything to its end, and another one takes its place then.
+    pub(crate) leaving: Option<VirtualTime>,
     /// When its next turn is planned.
     pub(crate) scheduled: Option<Claim>,
     /// Turns, over all lives.

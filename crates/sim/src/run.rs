@@ -47,6 +47,9 @@ const CALM_WORK: Duration = Duration::from_millis(500);
 const CALM_PATIENCE: Duration = Duration::from_secs(15);
 /// After that, nothing may be left over, and everything must keep its bounds.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
+/// The same where nothing went wrong, and nobody did more than leave, beyond [`aftermath::ahead`]: who has said goodbye is not waited for, as those are who
+/// fall silent.
+const FAREWELL_PATIENCE: Duration = Duration::from_millis(1500);
 /// And everything must have been read.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
 /// More turns than this from one look to the next can only be empty ones.
@@ -372,6 +375,12 @@ impl Run {
         self.injector.fired().keys().any(|kind| kind.is_damage())
     }
 
+    /// How long it may take until nothing is left over.
+    fn settle_patience(&self) -> Duration {
+        let quiet = self.injector.fired().keys().all(|kind| *kind == FaultKind::ClientLeave);
+        if quiet { aftermath::ahead(self.jump) + FAREWELL_PATIENCE } else { SETTLE_PATIENCE }
+    }
+
     /// What is promised about real time. Waiting helps as far as clocks are within what they claim (transactions.md, "Real time"); after a
     /// fault one of them was not, at least until its client looked at its bound again, and direct conflicts alone are left.
     fn promise(&self) -> Promise {
@@ -500,7 +509,7 @@ impl Run {
             return is_calm;
         }
         self.calm_since = None;
-        if self.waited() > SETTLE_PATIENCE {
+        if self.waited() > self.settle_patience() {
             for anomaly in &verdict.anomalies {
                 let property = if anomaly.kind == AnomalyKind::OutOfBounds { "bounds" } else { "liveness" };
                 let words = format!("{:?} after everything had come to rest, {anomaly}", self.waited());

@@ -26,7 +26,7 @@ use crate::error::SimError;
 use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
 use crate::premises::{DevicePace, FlashShape, SimPremises};
 use crate::process::{ClientRole, Doom, Life, Process, Role, ServerRole, Serving, SharedNetwork, devices};
-use crate::seed::Seed;
+use crate::seed::{Dice, Seed};
 use crate::trace::Trace;
 
 /// The port that servers listen on.
@@ -145,6 +145,10 @@ pub(crate) struct World {
     pub(crate) machines: Vec<Cores>,
     queue: Queue,
     ready: Vec<(ProcessId, Seat, Readiness)>,
+    /// How often devices interrupt, and until when.
+    interruptions: Vec<(u64, VirtualTime)>,
+    /// Says whom.
+    dice: Dice,
     seed: Seed,
     /// Servers that could not start.
     pub(crate) failed_starts: Vec<String>,
@@ -178,6 +182,8 @@ impl World {
             machines: vec![Cores::new(config.cores); if config.together { 1 } else { everybody as usize }],
             queue: Queue::default(),
             ready: Vec::new(),
+            interruptions: Vec::new(),
+            dice: seed.derive("interruptions", 0).dice(),
             seed,
             failed_starts: Vec::new(),
             turns: 0,
@@ -216,6 +222,7 @@ impl World {
             counter,
             paused: false,
             doomed: None,
+            leaving: None,
             scheduled: None,
             turns: 0,
         });
@@ -314,6 +321,7 @@ impl World {
         }
         self.list_sleepers(id, at);
         let process = &mut self.processes[id.0 as usize];
+        process.counter.begins(at);
         let cores = &mut self.machines[process.machine];
         let submitted = process.doomed.map(|_| process.submitted());
         if let Some(turn) = process.run(at, cores, self.trace.of(id)) {
@@ -328,6 +336,7 @@ impl World {
             self.fabric.flush(turn.begin, turn.end, |when, packet| queue.plan(when, What::Packet(packet)));
             self.plan_devices(id);
             self.look_at_joining(id)?;
+            self.look_at_leaving(id);
             self.pass_on_readiness(at);
         }
         self.schedule(id);
@@ -372,13 +381,34 @@ impl World {
         let (life, now) = (process.lives, self.truth.now());
         let Life::Serving(serving) = &mut process.life else { return };
         for (index, device) in serving.devices.iter_mut().enumerate() {
-            device.charge(&process.counter);
+            let interruptions = device.charge(&process.counter);
             let due = device.kind.next_due();
+            if interruptions > 0 {
+                let done = due.map_or(now, VirtualTime::from_nanos);
+                self.interruptions.push((interruptions, done));
+            }
             if let Some(due) = due
                 && device.scheduled.is_none_or(|planned| due < planned)
             {
                 device.scheduled = Some(due);
                 self.queue.plan(VirtualTime::from_nanos(due).max(now), What::Device(id, life, index));
+            }
+        }
+        self.plan_interruptions(now);
+    }
+
+    /// When a device has done something, one of the machine's cores looks after it, whoever works there: parts of what is large are done one after
+    /// another. With a single core, that is in what the device costs.
+    fn plan_interruptions(&mut self, now: VirtualTime) {
+        let shared = self.config.together && self.config.cores > 1;
+        let cores = self.config.cores.max(self.processes.len()) as u64;
+        for (count, done) in self.interruptions.drain(..).filter(|_| shared) {
+            let each = done.since(now) / u32::try_from(count).unwrap_or(u32::MAX);
+            for part in 1..=count {
+                let at = now.after(each * u32::try_from(part).unwrap_or(u32::MAX));
+                if let Some(process) = self.processes.get(self.dice.below(cores) as usize) {
+                    process.counter.device_at(at);
+                }
             }
         }
     }
@@ -589,6 +619,42 @@ impl World {
         drop(life);
     }
 
+    /// Lets a client end as one that is dropped does: what is open is aborted, what was committed is brought to its participants, goodbye is said.
+    /// Another one takes its place at `until`, or when it is gone. Whether it was not leaving yet.
+    pub(crate) fn leave(&mut self, id: ProcessId, until: VirtualTime) -> bool {
+        let now = self.truth.now();
+        let process = &mut self.processes[id.0 as usize];
+        let Life::Client { runtime, .. } = &mut process.life else { return false };
+        if process.leaving.is_some() {
+            return false;
+        }
+        process.leaving = Some(until);
+        runtime.begin_shutdown(now);
+        self.trace.note(now, id, "leaves");
+        self.schedule(id);
+        true
+    }
+
+    fn look_at_leaving(&mut self, id: ProcessId) {
+        let now = self.truth.now();
+        let process = &mut self.processes[id.0 as usize];
+        let (Life::Client { runtime, .. }, Some(until)) = (&process.life, process.leaving) else { return };
+        if !runtime.is_drained() {
+            return;
+        }
+        // Its sockets are closed, and what was written to them arrives.
+        process.life = Life::Down;
+        (process.leaving, process.scheduled) = (None, None);
+        process.lives += 1;
+        if let Role::Client(client) = &process.role {
+            self.board.abandon(client.slots.clone());
+        }
+        self.trace.note(now, id, "has left");
+        let queue = &mut self.queue;
+        self.fabric.flush(now, now, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.queue.plan(until.max(now), What::Start(id));
+    }
+
     /// Ends a process in its next turn: of what that writes and hands in, a part gets out. It is started again at `until`, or when it is dead.
     pub(crate) fn kill_within_turn(&mut self, id: ProcessId, silent: bool, seed: Seed, until: VirtualTime) {
         self.processes[id.0 as usize].doomed.get_or_insert(Doom { silent, seed, until });
@@ -621,7 +687,7 @@ impl World {
         self.fabric.end_process(id, silent, told, |when, packet| queue.plan(when, What::Packet(packet)));
         let process = &mut self.processes[id.0 as usize];
         let life = std::mem::replace(&mut process.life, Life::Down);
-        (process.paused, process.doomed, process.scheduled) = (false, None, None);
+        (process.paused, process.doomed, process.leaving, process.scheduled) = (false, None, None, None);
         process.lives += 1;
         if let (Role::Client(client), Life::Client { .. }) = (&process.role, &life) {
             self.board.abandon(client.slots.clone());

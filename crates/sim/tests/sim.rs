@@ -166,6 +166,35 @@ fn a_new_session_in_the_place_of_another_is_another_process() {
     assert_eq!(report.findings, []);
 }
 
+/// A goodbye was lost where answers were on their way: closing a socket that has unread input resets the stream.
+#[test]
+fn who_leaves_before_all_answers_came_is_heard_nevertheless() {
+    for seed in 1..=4 {
+        let report = run_once(LEAVING, seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        let left: u64 = report.faults.values().sum();
+        assert!(left > 10, "seed {seed}: {:?}", report.faults);
+    }
+}
+
+/// Clients that leave often, with answers that are long on their way.
+const LEAVING: &str = r#"
+[cluster]
+servers = 2
+shards = 1
+clients = 4
+sessions = 4
+[workload]
+kind = "list-append"
+rate = 300
+keys = 8
+seconds = 3
+[network]
+near = "5ms"
+[faults]
+client-leave = { every = "200ms", lasting = "20ms" }
+"#;
+
 /// No seed is to blame for servers that cannot start as they are set up.
 #[test]
 fn a_world_whose_servers_can_never_start_is_an_error_and_no_finding() {

@@ -11,12 +11,13 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 11] = [
+const KNOWN: [(&str, &str); 12] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
     ("cycle", include_str!("../../../../scenarios/cycle.toml")),
     ("damage", include_str!("../../../../scenarios/damage.toml")),
     ("external", include_str!("../../../../scenarios/external.toml")),
+    ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),
     ("register", include_str!("../../../../scenarios/register.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),

@@ -5,6 +5,8 @@
 
 use std::error::Error;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use timestone_flash::{
@@ -17,6 +19,7 @@ use timestone_wal::record::FIRST_OTHER_KIND;
 use timestone_wal::{BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord};
 
 use crate::neighbours::Around;
+use crate::threads::{missing, pin};
 use crate::{ROUNDS, cpu, line, median};
 
 /// Blocks of the device, 1 MiB each.
@@ -54,6 +57,7 @@ pub(crate) fn measure(file: &Path, around: &Around) -> Result<DeviceCosts, Box<d
     let operation = ((small - large) / (operations(SMALL) - operations(LARGE))).max(0.0);
     let byte = ((large - operation * operations(LARGE)) / geometry.usable_bytes() as f64).max(0.0);
     let (read, program) = (flash.read_latency()?, flash.program_latency()?);
+    let interruption = flash.interruption(around.cores)?;
     drop(flash);
     let mut writes = [Vec::new(), Vec::new()];
     let (mut latencies, mut opened) = (Vec::new(), 0);
@@ -84,6 +88,7 @@ pub(crate) fn measure(file: &Path, around: &Around) -> Result<DeviceCosts, Box<d
         log,
         log_byte,
         log_latency: median(latencies),
+        interruption,
     })
 }
 
@@ -121,6 +126,35 @@ impl Flash {
         self.submit(FlashOp::Sync { token: Token(0) }, 1)?;
         self.settle(0)?;
         Ok((cpu() - begin).as_nanos() as f64)
+    }
+
+    /// For how long cores are interrupted by what [`DeviceCosts::INTERRUPTS`] bytes need, besides the one that asks for it: what a thread on one
+    /// core misses while another core writes the device over, and the other way round, without what it would have missed in any case.
+    fn interruption(&mut self, [one, another]: [usize; 2]) -> Result<f64, Box<dyn Error>> {
+        let everywhere = rustix::thread::sched_getaffinity(None)?;
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            let mut missed = 0.0;
+            for (works, watches) in [(one, another), (another, one)] {
+                pin(works)?;
+                let (begin, over) = (Instant::now(), AtomicBool::new(false));
+                let (programs, idles) = thread::scope(|scope| -> Result<_, Box<dyn Error>> {
+                    let watching = scope.spawn(|| missing(watches, || over.load(Ordering::Relaxed)));
+                    let done = self.program_all(SMALL);
+                    let took = begin.elapsed();
+                    over.store(true, Ordering::Relaxed);
+                    let programs = watching.join().map_err(|_| "a watching thread panicked")??;
+                    done?;
+                    let idles = missing(watches, || begin.elapsed() > took * 2)?;
+                    Ok((programs, idles))
+                })?;
+                missed += programs - idles;
+            }
+            rounds.push(missed);
+        }
+        rustix::thread::sched_setaffinity(None, &everywhere)?;
+        let parts = self.device.geometry().usable_bytes() / DeviceCosts::INTERRUPTS;
+        Ok((median(rounds) / parts as f64).max(0.0))
     }
 
     /// How long a read of one page takes, alone.

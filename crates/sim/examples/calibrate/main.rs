@@ -4,7 +4,8 @@
 //! else to do. Devices are measured in a folder of their own beside FILE, on the disk that a server would use, and removed at the end.
 //!
 //! ```text
-//!   threads: turns, hops, wake-ups in the real runtime ─┐
+//!   threads: turns and hops in the real runtime        ─┐
+//!   waking: those who sleep on a socket                 │
 //!   sockets: system calls on loopback TCP               ├─ the middle of several rounds ─► CostTable ─► FILE
 //!   devices: flash's and wal's files                   ─┤
 //!   stages: workloads in the simulator, a stopwatch, least squares
@@ -21,6 +22,7 @@ mod neighbours;
 mod sockets;
 mod stages;
 mod threads;
+mod waking;
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -38,14 +40,19 @@ static ALLOCATOR: timestone_io::HugePageAllocator = timestone_io::HugePageAlloca
 /// How often each measurement is repeated.
 const ROUNDS: usize = 5;
 
+const USAGE: &str = "usage: calibrate FILE; the figures of this machine are written there (or --neighbours, which tells how others slow it down)";
+
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
     let (Some(file), None) = (arguments.next().map(PathBuf::from), arguments.next()) else {
-        return Err("usage: calibrate FILE; the figures of this machine are written there".into());
+        return Err(USAGE.into());
     };
     let (one, another) = threads::two_cores()?;
     if file.as_os_str() == "--neighbours" {
         return neighbours::tell(&[one, another]);
+    }
+    if file.as_os_str().as_encoded_bytes().starts_with(b"-") {
+        return Err(USAGE.into());
     }
     let alone = Alone::watch(&[one, another])?;
     let (stages, neighbours) = stages::measure(&alone)?;

@@ -87,13 +87,14 @@ fn round(another: usize) -> Result<Round, Box<dyn Error + Send + Sync>> {
     Ok(Round { opens, transfers })
 }
 
-fn pair(listener: &TcpListener) -> Result<(TcpStream, TcpStream), Box<dyn Error + Send + Sync>> {
+/// Both ends of a connection.
+pub(crate) fn pair(listener: &TcpListener) -> Result<(TcpStream, TcpStream), io::Error> {
     let near = TcpStream::connect(listener.local_addr()?)?;
     let far = loop {
         match listener.accept() {
             Ok((far, _)) => break far,
             Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     };
     near.set_nodelay(true)?;

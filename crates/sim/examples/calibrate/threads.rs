@@ -1,13 +1,12 @@
 //! Turns, hops between threads, what it takes to wake one, and how often a core is taken away.
 //!
 //! Turns and hops are counted in the real runtime: a stage that always wants another turn, and two stages on two threads of one core that
-//! pass one event to and fro and work in between, for which the time is taken off. Waking is timed with a poller as the runtime's threads
-//! sleep in, on two cores, one of which is idle.
+//! pass one event to and fro and work in between, for which the time is taken off.
 
 use std::collections::VecDeque;
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,13 +16,11 @@ use timestone_types::Timestamp;
 
 use crate::caches::Work;
 use crate::neighbours::Around;
+use crate::waking::wake;
 use crate::{ROUNDS, median};
 
 /// How long turns or hops are counted.
 const SPAN: Duration = Duration::from_millis(300);
-/// Wake-ups that are timed.
-const WAKES: usize = 5000;
-
 /// How long a core is watched for interruptions, and what is long enough to be one.
 const BUSY: Duration = Duration::from_secs(2);
 const INTERRUPTION: Duration = Duration::from_micros(4);
@@ -93,7 +90,7 @@ pub(crate) fn measure(around: &Around) -> Result<ThreadCosts, Box<dyn Error>> {
     let idle = wake(one, another, ThreadCosts::LONG_IDLE)?;
     let napping = wake(one, another, ThreadCosts::SHORT_IDLE)?;
     let awake = wake(one, another, ThreadCosts::HALTING / 2)?;
-    let interruptions = interruptions(another)?;
+    let interruptions = interruptions(&around.cores)?;
     Ok(ThreadCosts {
         turn,
         switch: half,
@@ -103,27 +100,43 @@ pub(crate) fn measure(around: &Around) -> Result<ThreadCosts, Box<dyn Error>> {
         wake_latency_at_once: awake.latency.less(half),
         wake_call: half,
         wake_idle: idle.call,
-        interrupted_every: BUSY.as_nanos() as f64 / interruptions.len().max(1) as f64,
+        interrupted_every: (BUSY.as_nanos() * around.cores.len() as u128) as f64 / interruptions.len().max(1) as f64,
         interruption: Varying::of(interruptions),
         neighbours: around.neighbours,
     })
 }
 
-/// How long each interruption lasted of a thread that looks at the clock again and again.
-fn interruptions(core: usize) -> Result<Vec<f64>, Box<dyn Error>> {
-    let spinning = thread::spawn(move || -> Result<Vec<f64>, std::io::Error> {
-        pin(core)?;
-        let (begin, mut before, mut found) = (Instant::now(), Duration::ZERO, Vec::new());
-        while before < BUSY {
-            let now = begin.elapsed();
-            if now - before > INTERRUPTION {
-                found.push((now - before).as_nanos() as f64);
-            }
-            before = now;
+/// How long each interruption of a thread lasted that looks at the clock again and again until it is over.
+fn watch(core: usize, over: impl Fn() -> bool) -> Result<Vec<f64>, std::io::Error> {
+    pin(core)?;
+    let (begin, mut before, mut found) = (Instant::now(), Duration::ZERO, Vec::new());
+    while !over() {
+        let now = begin.elapsed();
+        if now - before > INTERRUPTION {
+            found.push((now - before).as_nanos() as f64);
+        }
+        before = now;
+    }
+    Ok(found)
+}
+
+/// Nanoseconds that interruptions took from such a thread altogether.
+pub(crate) fn missing(core: usize, over: impl Fn() -> bool) -> Result<f64, std::io::Error> {
+    Ok(watch(core, over)?.iter().sum())
+}
+
+/// How long each interruption lasted of threads, one on each core, that look at the clock again and again.
+fn interruptions(cores: &[usize]) -> Result<Vec<f64>, Box<dyn Error>> {
+    thread::scope(|scope| {
+        let begin = Instant::now();
+        let spin = |core| scope.spawn(move || watch(core, || begin.elapsed() >= BUSY));
+        let spinning: Vec<_> = cores.iter().map(|&core| spin(core)).collect();
+        let mut found = Vec::new();
+        for one in spinning {
+            found.extend(one.join().map_err(|_| "a spinning thread panicked")??);
         }
         Ok(found)
-    });
-    Ok(spinning.join().map_err(|_| "the spinning thread panicked")??)
+    })
 }
 
 fn several(around: &Around, mut one: impl FnMut() -> Result<f64, Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
@@ -148,67 +161,6 @@ fn rate(stages: Vec<Busy>, cores: &[usize]) -> Result<f64, Box<dyn Error>> {
     drop(handle);
     let took = (after.2 - before.2).saturating_sub(after.1 - before.1);
     Ok(took as f64 / (after.0 - before.0).max(1) as f64)
-}
-
-/// What waking took.
-struct Woken {
-    /// Whoever wakes spends so much.
-    call: f64,
-    /// From the call's beginning until the sleeper runs.
-    latency: Varying,
-}
-
-/// Wakes a thread on `sleeper` from `waker`, after its core has been idle for `gap`, again and again.
-fn wake(waker: usize, sleeper: usize, gap: Duration) -> Result<Woken, Box<dyn Error>> {
-    let mut poll = mio::Poll::new()?;
-    let handle = mio::Waker::new(poll.registry(), mio::Token(0))?;
-    let (ended, asleep, woken_at) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(0));
-    let begin = Instant::now();
-    let now = || begin.elapsed().as_nanos() as u64;
-    thread::scope(|scope| {
-        let sleeping = scope.spawn(|| -> Result<(), std::io::Error> {
-            pin(sleeper)?;
-            let mut events = mio::Events::with_capacity(8);
-            while !ended.load(Ordering::Acquire) {
-                asleep.store(true, Ordering::Release);
-                poll.poll(&mut events, None)?;
-                woken_at.store(now(), Ordering::Release);
-            }
-            Ok(())
-        });
-        let waking = scope.spawn(|| -> Result<Woken, std::io::Error> {
-            pin(waker)?;
-            let (mut calls, mut latencies) = (Vec::with_capacity(WAKES), Vec::with_capacity(WAKES));
-            for _ in 0..WAKES {
-                while !asleep.swap(false, Ordering::AcqRel) {
-                    std::hint::spin_loop();
-                }
-                // It said that it is about to sleep; a moment later it does.
-                let told = now();
-                while now() < told + 1_500 + gap.as_nanos() as u64 {
-                    std::hint::spin_loop();
-                }
-                woken_at.store(0, Ordering::Release);
-                let called = now();
-                handle.wake()?;
-                let returned = now();
-                let woken = loop {
-                    match woken_at.load(Ordering::Acquire) {
-                        0 => std::hint::spin_loop(),
-                        woken => break woken,
-                    }
-                };
-                calls.push((returned - called) as f64);
-                latencies.push(woken.saturating_sub(called) as f64);
-            }
-            ended.store(true, Ordering::Release);
-            handle.wake()?;
-            Ok(Woken { call: median(calls), latency: Varying::of(latencies) })
-        });
-        let woken = waking.join().map_err(|_| "the waking thread panicked")??;
-        sleeping.join().map_err(|_| "the sleeping thread panicked")??;
-        Ok(woken)
-    })
 }
 
 /// Two of the cores that this process may use.

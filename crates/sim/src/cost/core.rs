@@ -1,11 +1,16 @@
 //! What befalls the core of a process by chance: it comes late when it is called, and is taken away for moments.
 //!
 //! Interruptions (timers, the host, other guests) are what pulls client and server out of step: one that strikes a writer between two segments
-//! lets the reader see the first one alone. They come at random in the CPU time of a process, and lengthen whatever runs.
+//! lets the reader see the first one alone. They come at random in the CPU time of a process, and lengthen whatever runs; those of devices come
+//! when something completes.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use timestone_seda::simulated::VirtualTime;
 
 use super::table::ThreadCosts;
 use crate::seed::{Dice, Seed};
@@ -16,13 +21,22 @@ pub(super) struct CoreChances {
     dice: Mutex<Dice>,
     /// Nanoseconds of CPU time until the next interruption.
     left: AtomicU64,
+    /// When the turn under way began.
+    begun: AtomicU64,
+    /// When a device interrupts next; none is at the end of time.
+    next: AtomicU64,
+    /// When devices interrupt, and how long each of that takes.
+    devices: Mutex<BinaryHeap<Reverse<(u64, u64)>>>,
 }
+
+const NEVER: u64 = u64::MAX;
 
 impl CoreChances {
     pub(super) fn new(seed: Seed, thread: &ThreadCosts) -> Self {
         let mut dice = seed.dice();
         let left = AtomicU64::new(gap(&mut dice, thread));
-        Self { dice: Mutex::new(dice), left }
+        let (begun, next) = (AtomicU64::new(0), AtomicU64::new(NEVER));
+        Self { dice: Mutex::new(dice), left, begun, next, devices: Mutex::default() }
     }
 
     /// How long a core that has been idle for so long takes to come, this time.
@@ -30,8 +44,44 @@ impl CoreChances {
         thread.latency_at(self.dice.lock().unwrap_or_else(PoisonError::into_inner).fraction(), idle)
     }
 
-    /// Work of so many nanoseconds, with the interruptions that fall into it.
-    pub(super) fn interrupt(&self, thread: &ThreadCosts, nanos: f64) -> f64 {
+    /// A turn begins. What struck the core before it struck somebody else, or nobody.
+    pub(super) fn begins(&self, at: VirtualTime) {
+        self.begun.store(at.as_nanos(), Ordering::Relaxed);
+        if self.next.load(Ordering::Relaxed) < at.as_nanos() {
+            self.struck(at.as_nanos());
+        }
+    }
+
+    /// A device is going to interrupt the core for so many nanoseconds.
+    pub(super) fn device_at(&self, at: VirtualTime, nanos: f64) {
+        self.devices.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse((at.as_nanos(), nanos as u64)));
+        self.next.fetch_min(at.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Takes out what devices interrupt before a moment; how long all of that takes.
+    fn struck(&self, before: u64) -> u64 {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut took = 0;
+        while let Some(Reverse((_, nanos))) = devices.peek().filter(|Reverse((at, _))| *at < before) {
+            took += nanos;
+            devices.pop();
+        }
+        self.next.store(devices.peek().map_or(NEVER, |Reverse((at, _))| *at), Ordering::Relaxed);
+        took
+    }
+
+    /// Work of so many nanoseconds so far into a turn, with the interruptions that fall into it.
+    pub(super) fn interrupt(&self, thread: &ThreadCosts, elapsed: impl FnOnce() -> Duration, nanos: f64) -> f64 {
+        let next = self.next.load(Ordering::Relaxed);
+        if next == NEVER {
+            return self.by_chance(thread, nanos);
+        }
+        let until = self.begun.load(Ordering::Relaxed) + elapsed().as_nanos() as u64 + nanos as u64;
+        let struck = if next < until { self.struck(until) } else { 0 };
+        self.by_chance(thread, nanos) + struck as f64
+    }
+
+    fn by_chance(&self, thread: &ThreadCosts, nanos: f64) -> f64 {
         let (left, mut rest) = (self.left.load(Ordering::Relaxed), nanos as u64);
         if rest < left {
             self.left.store(left - rest, Ordering::Relaxed);
@@ -67,11 +117,26 @@ mod tests {
         let interruption = Varying::of((0..1000).map(f64::from).collect());
         let thread = ThreadCosts { interrupted_every: 10_000.0, interruption, ..ThreadCosts::default() };
         let core = CoreChances::new(Seed(1), &thread);
-        let whole: f64 = (0..100_000).map(|_| core.interrupt(&thread, 100.0)).sum();
+        let whole: f64 = (0..100_000).map(|_| core.interrupt(&thread, || Duration::ZERO, 100.0)).sum();
         let added = whole - 1e7;
         assert!((450_000.0..550_000.0).contains(&added), "{added} ns in some 1000 interruptions of 500 ns");
         let calm = ThreadCosts::default();
-        assert_eq!(CoreChances::new(Seed(1), &calm).interrupt(&calm, 1e9).to_bits(), 1e9_f64.to_bits());
+        let core = CoreChances::new(Seed(1), &calm);
+        assert_eq!(core.interrupt(&calm, || Duration::ZERO, 1e9).to_bits(), 1e9_f64.to_bits());
+    }
+
+    #[test]
+    fn devices_interrupt_what_runs_when_they_are_done() {
+        let (calm, at) = (ThreadCosts::default(), VirtualTime::from_nanos);
+        let core = CoreChances::new(Seed(1), &calm);
+        for done in [500, 1_100, 1_900, 3_000] {
+            core.device_at(at(done), 70.0);
+        }
+        core.begins(at(1_000));
+        let takes = |elapsed, nanos| core.interrupt(&calm, || Duration::from_nanos(elapsed), nanos) as u64;
+        assert_eq!([takes(0, 100.0), takes(100, 100.0), takes(270, 1_000.0)], [100, 170, 1_070]);
+        core.begins(at(5_000));
+        assert_eq!(takes(0, 9_000.0), 9_000, "the last one struck before the turn began");
     }
 
     #[test]
@@ -84,8 +149,8 @@ mod tests {
             ..ThreadCosts::default()
         };
         let at = |micros| thread.latency_at(0.5, Duration::from_micros(micros)) - 500.0;
-        assert_eq!([0, 19].map(|micros| at(micros).round()), [7e3, 7e3]);
-        assert_eq!([20, 50, 125, 200, 900].map(|micros| at(micros).round()), [20e3, 20e3, 35e3, 50e3, 50e3]);
+        assert_eq!([0, 11].map(|micros| at(micros).round()), [7e3, 7e3]);
+        assert_eq!([12, 50, 125, 200, 900].map(|micros| at(micros).round()), [20e3, 20e3, 35e3, 50e3, 50e3]);
     }
 
     #[test]

@@ -14,11 +14,12 @@ mod measure;
 mod table;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use timestone_client::ClientStageEvent;
 use timestone_flash::FlashPace;
-use timestone_seda::simulated::{CostModel, Meter};
+use timestone_seda::simulated::{CostModel, Meter, VirtualTime};
 use timestone_seda::{NetCommand, NetEvent, StageId};
 use timestone_server::Event;
 use timestone_wal::device::memory::DiskPace;
@@ -129,7 +130,9 @@ impl Priced {
         if let Some(taking) = &mut self.taking {
             taking.ran(stage);
         }
-        self.counter.spends(self.counter.own(self.kind(stage)).run)
+        let kind = self.kind(stage);
+        let put_off = if kind == StageKind::Shard { self.counter.put_off.some() } else { 0.0 };
+        self.counter.spends(self.counter.own(kind).run + put_off)
     }
 
     /// An event without bytes, or with these.
@@ -215,6 +218,30 @@ macro_rules! cost_model {
 cost_model!(Event, bytes_of);
 cost_model!(ClientStageEvent, bytes_of_client);
 
+/// Work of shards that is not done at once: a store fills a group of pages put by put before it is programmed, and looks through one that was read a
+/// few pages at a time, as fast as others are written.
+#[derive(Debug, Default)]
+struct PutOff(AtomicU64);
+
+impl PutOff {
+    /// What is put off is done over about so many runs of shards.
+    const RUNS: u64 = 32;
+    /// No less is done at once, in nanoseconds.
+    const LEAST: u64 = 500;
+
+    fn add(&self, nanos: f64) {
+        self.0.fetch_add(nanos as u64, Ordering::Relaxed);
+    }
+
+    /// What a run does of it, in nanoseconds.
+    fn some(&self) -> f64 {
+        let all = self.0.load(Ordering::Relaxed);
+        let some = all.min((all / Self::RUNS).max(Self::LEAST));
+        self.0.fetch_sub(some, Ordering::Relaxed);
+        some as f64
+    }
+}
+
 /// Counts and charges what a process does outside of its stages' own code: system calls on sockets, and devices. Whatever the process spends
 /// is spent here, with the interruptions that fall into it.
 #[derive(Clone, Debug)]
@@ -224,13 +251,15 @@ pub(crate) struct Counter {
     meter: Meter,
     counts: Arc<Counts>,
     core: Arc<CoreChances>,
+    put_off: Arc<PutOff>,
 }
 
 impl Counter {
     /// Of one life of a process, whose connections belong to a stage of this kind.
     pub(crate) fn new(costs: &Costs, net: StageKind, seed: Seed) -> Self {
         let core = Arc::new(CoreChances::new(seed, &costs.figures.table.thread));
-        Self { costs: costs.clone(), net, meter: Meter::default(), counts: Arc::default(), core }
+        let (meter, counts, put_off) = Default::default();
+        Self { costs: costs.clone(), net, meter, counts, core, put_off }
     }
 
     pub(crate) fn meter(&self) -> Meter {
@@ -255,7 +284,8 @@ impl Counter {
 
     /// So many nanoseconds on the measured machine are, here and now, so much.
     fn spends(&self, nanos: f64) -> Duration {
-        Duration::from_nanos(self.core.interrupt(self.thread(), nanos * self.costs.scale) as u64)
+        let elapsed = || self.meter.elapsed();
+        Duration::from_nanos(self.core.interrupt(self.thread(), elapsed, nanos * self.costs.scale) as u64)
     }
 
     fn charge(&self, nanos: f64) {
@@ -307,16 +337,43 @@ impl Counter {
         self.charge(self.socket().open);
     }
 
-    /// What a flash device was asked for.
+    /// A turn of the process begins.
+    pub(crate) fn begins(&self, at: VirtualTime) {
+        self.core.begins(at);
+    }
+
+    /// The core that the process is on looks after a device then, whose operation completes in part.
+    pub(crate) fn device_at(&self, at: VirtualTime) {
+        self.core.device_at(at, self.device().interruption * self.costs.scale);
+    }
+
+    /// What a flash device was asked for; what shards do about it is put off.
     pub(crate) fn flash(&self, operations: u64, bytes: u64) {
         self.counts.flash(bytes);
         let (device, shard) = (self.device(), self.own(StageKind::Shard));
-        self.charge(device.flash * operations as f64 + (device.flash_byte + shard.flash_byte) * bytes as f64);
+        self.charge(device.flash * operations as f64 + device.flash_byte * bytes as f64);
+        self.put_off.add(shard.flash_byte * bytes as f64);
     }
 
     /// What a log's disk was asked for.
     pub(crate) fn log(&self, operations: u64, bytes: u64) {
         let device = self.device();
         self.charge(device.log * operations as f64 + device.log_byte * bytes as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_is_put_off_is_done_little_by_little_and_all_of_it() {
+        let put_off = PutOff::default();
+        put_off.add(64_000.0);
+        put_off.add(400.5);
+        let done: Vec<f64> = std::iter::repeat_with(|| put_off.some()).take_while(|&some| some > 0.0).collect();
+        assert!(done.iter().all(|&some| some <= 64_400.0 / PutOff::RUNS as f64), "{done:?}");
+        assert!((PutOff::RUNS as usize..200).contains(&done.len()), "{}", done.len());
+        assert!((done.iter().sum::<f64>() - 64_400.0).abs() < 1.0);
     }
 }
