@@ -19,8 +19,8 @@ use crate::sockets::pair;
 use crate::threads::pin;
 
 /// Wake-ups that are timed in a round, and as many writes that wake nobody.
-const WAKES: usize = 1000;
-const ROUNDS: usize = 10;
+const WAKES: usize = 500;
+const ROUNDS: usize = 24;
 /// How much longer than in the best round waking takes in those that count, in the middle: for seconds, hosts take a quarter longer.
 const NEARLY_BEST: f64 = 1.1;
 /// What is written: a few dozens of requests.
@@ -65,12 +65,14 @@ const fn asleep(number: usize) -> bool {
     number.is_multiple_of(2)
 }
 
-/// What waking a thread on `sleeper` from `waker` takes whose core has been idle for `gap`: of all that was measured when hosts were at their best.
+/// What waking a thread on `sleeper` from `waker` takes whose core has been idle for `gap`, when hosts are at their best: of the rounds that were good in
+/// the middle, the half with the shorter tails.
 pub(crate) fn wake(waker: usize, sleeper: usize, gap: Duration) -> Result<Woken, Box<dyn Error>> {
     let mut rounds = (0..ROUNDS).map(|_| round(waker, sleeper, gap)).collect::<Result<Vec<_>, _>>()?;
-    let middle = |round: &Round| median(round.latencies.clone());
-    let best = rounds.iter().map(middle).fold(f64::INFINITY, f64::min);
-    rounds.retain(|round| middle(round) <= best * NEARLY_BEST);
+    let best = rounds.iter().map(|round| round.at(0.5)).fold(f64::INFINITY, f64::min);
+    rounds.retain(|round| round.at(0.5) <= best * NEARLY_BEST);
+    rounds.sort_unstable_by(|one, other| one.at(0.99).total_cmp(&other.at(0.99)));
+    rounds.truncate(rounds.len().div_ceil(2));
     Ok(Woken {
         call: median(rounds.iter().map(|round| round.call).collect()),
         latency: Varying::of(rounds.into_iter().flat_map(|round| round.latencies).collect()),
@@ -80,7 +82,15 @@ pub(crate) fn wake(waker: usize, sleeper: usize, gap: Duration) -> Result<Woken,
 /// What was measured in one round.
 struct Round {
     call: f64,
+    /// In ascending order.
     latencies: Vec<f64>,
+}
+
+impl Round {
+    /// As much as this part of all took at most.
+    fn at(&self, part: f64) -> f64 {
+        self.latencies[(self.latencies.len() as f64 * part) as usize]
+    }
 }
 
 fn round(waker: usize, sleeper: usize, gap: Duration) -> Result<Round, Box<dyn Error>> {
@@ -166,5 +176,6 @@ fn write(
     }
     let other = median(others);
     ran.iter_mut().for_each(|ran| *ran = (*ran - other).max(0.0));
+    ran.sort_unstable_by(f64::total_cmp);
     Ok(Round { call: (median(woken) - other).max(0.0), latencies: ran })
 }
