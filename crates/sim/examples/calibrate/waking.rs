@@ -169,7 +169,7 @@ fn write(
         shared.until(|| shared.done.load(Ordering::Acquire) >= number);
         if asleep(number) {
             woken.push(took);
-            ran.push((shared.ran.load(Ordering::Relaxed) - called) as f64);
+            ran.push(shared.ran.load(Ordering::Relaxed).saturating_sub(called) as f64);
         } else {
             others.push(took);
         }
