@@ -351,22 +351,6 @@ log-block-bytes = 4096
 client-kill = { every = "300ms", lasting = "20ms" }
 "#;
 
-/// The same, but they say goodbye.
-const LEAVING: &str = r#"
-[cluster]
-servers = 2
-shards = 1
-clients = 4
-sessions = 2
-[workload]
-kind = "list-append"
-rate = 300
-keys = 6
-seconds = 3
-[faults]
-client-leave = { every = "300ms", lasting = "20ms" }
-"#;
-
 #[test]
 fn validation_without_step_3_is_found() {
     found_within(100, Bug::NoStep3, SKEWED);
@@ -486,7 +470,7 @@ fn a_client_that_is_never_forgotten_is_found() {
 
 #[test]
 fn clients_that_are_waited_for_although_they_said_goodbye_are_found() {
-    found_within(10, Bug::DeafToFarewells, LEAVING);
+    found_within(10, Bug::DeafToFarewells, &COMING_AND_GOING.replace("client-kill", "client-leave"));
 }
 
 #[test]
