@@ -469,7 +469,7 @@ fn a_client_that_is_never_forgotten_is_found() {
 }
 
 #[test]
-fn clients_that_are_waited_for_although_they_said_goodbye_are_found() {
+fn a_goodbye_that_nobody_hears_is_found() {
     found_within(10, Bug::DeafToFarewells, &COMING_AND_GOING.replace("client-kill", "client-leave"));
 }
 
