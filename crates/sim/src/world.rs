@@ -637,18 +637,13 @@ impl World {
 
     fn look_at_leaving(&mut self, id: ProcessId) {
         let now = self.truth.now();
-        let process = &mut self.processes[id.0 as usize];
+        let process = &self.processes[id.0 as usize];
         let (Life::Client { runtime, .. }, Some(until)) = (&process.life, process.leaving) else { return };
         if !runtime.is_drained() {
             return;
         }
         // Its sockets are closed, and what was written to them arrives.
-        process.life = Life::Down;
-        (process.leaving, process.scheduled) = (None, None);
-        process.lives += 1;
-        if let Role::Client(client) = &process.role {
-            self.board.abandon(client.slots.clone());
-        }
+        drop(self.take_life(id));
         self.trace.note(now, id, "has left");
         let queue = &mut self.queue;
         self.fabric.flush(now, now, |when, packet| queue.plan(when, What::Packet(packet)));
@@ -685,6 +680,11 @@ impl World {
     fn bury(&mut self, id: ProcessId, silent: bool, told: VirtualTime) -> Life {
         let queue = &mut self.queue;
         self.fabric.end_process(id, silent, told, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.take_life(id)
+    }
+
+    /// Ends a life: nothing that was planned for it holds any more, and what its sessions had begun has an unknown end.
+    fn take_life(&mut self, id: ProcessId) -> Life {
         let process = &mut self.processes[id.0 as usize];
         let life = std::mem::replace(&mut process.life, Life::Down);
         (process.paused, process.doomed, process.leaving, process.scheduled) = (false, None, None, None);
