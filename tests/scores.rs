@@ -1,4 +1,4 @@
-//! What tests count for the scorecard of docs/verification.md: a line of JSON each, in the file that `TIMESTONE_SCORES` names.
+//! What tests count for the scorecard of docs/verification.md: a line of JSON each, in the file that `TIMESTONE_TEST_SCORES` names.
 //!
 //! ```text
 //!   a test, its assertions behind it ─► keep(kind, fields) ─► {"kind":…} in the file ─► `cargo xtask scorecard` ─► the tables
@@ -24,7 +24,7 @@ pub(crate) enum Score<'a> {
 
 /// The file that scores are wanted in, if they are.
 fn file() -> Option<std::ffi::OsString> {
-    std::env::var_os("TIMESTONE_SCORES").filter(|name| !name.is_empty())
+    std::env::var_os("TIMESTONE_TEST_SCORES").filter(|name| !name.is_empty())
 }
 
 /// Whether scores are wanted: some tests then look longer than it takes to pass.
@@ -32,9 +32,9 @@ pub(crate) fn are_wanted() -> bool {
     file().is_some()
 }
 
-/// Whether sweeps try everything (`TIMESTONE_SWEEP=full`) or what CI has time for.
+/// Whether sweeps try everything (`TIMESTONE_TEST_SWEEP=full`) or what CI has time for.
 pub(crate) fn sweep_is_full() -> bool {
-    std::env::var("TIMESTONE_SWEEP").is_ok_and(|value| value == "full")
+    std::env::var("TIMESTONE_TEST_SWEEP").is_ok_and(|value| value == "full")
 }
 
 /// Writes a line. Names must be plain: letters, digits and punctuation without quotes and backslashes.
@@ -61,5 +61,5 @@ pub(crate) fn keep(kind: &str, scores: &[(&str, Score<'_>)]) {
     line.push_str("}\n");
     let opened = OpenOptions::new().create(true).append(true).open(&file);
     let written = opened.and_then(|mut out| out.write_all(line.as_bytes()));
-    assert!(written.is_ok(), "TIMESTONE_SCORES={}: {written:?}", file.display());
+    assert!(written.is_ok(), "TIMESTONE_TEST_SCORES={}: {written:?}", file.display());
 }

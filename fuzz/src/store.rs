@@ -1,7 +1,7 @@
 //! The store's target: pages as a decoder meets them, and whole devices whose pages are sound but say anything.
 
 use timestone_flash::{Generation, MemoryConfig, MemoryMedia, PAGE_BYTES, PageId};
-use timestone_store::{Mftl, MftlConfig, ReadToken, ScanCursor, Store, StoreEvent, fuzz};
+use timestone_store::{Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent, fuzz};
 use timestone_types::{ClientId, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 const STORE: u64 = 1;
@@ -57,7 +57,7 @@ fn exercise(pages: &[(u32, Vec<u8>)]) {
     let Ok((mut store, _)) = Mftl::open(Box::new(media.open()), config) else { return };
     let late = Timestamp::from_nanos(u64::MAX / 2);
     let (mut events, mut now) = (Vec::new(), 0);
-    let _ = store.scan(KeyspaceId::DEFAULT, ScanCursor::START, 100, late, ReadToken(1));
+    let _ = store.scan(KeyspaceId::DEFAULT, ScanCursor::START, ScanLimit { keys: 100, bytes: 3000 }, late, ReadToken(1));
     let _ = store.count(KeyspaceId::DEFAULT, late, ReadToken(2));
     store.scrub();
     for round in 0..3_u64 {

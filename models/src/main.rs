@@ -21,7 +21,7 @@
 //! `spin.rs` (each thread decides by its own score; the number of local clients that it looks at may be old, and costs time then),
 //! `simulated/` (one thread).
 //!
-//! `TIMESTONE_SCORES=FILE models/run` writes how many interleavings each model went through, for the scorecard.
+//! `TIMESTONE_TEST_SCORES=FILE models/run` writes how many interleavings each model went through, for the scorecard.
 
 #![allow(dead_code, reason = "the files are compiled as they are; no model uses everything in them")]
 

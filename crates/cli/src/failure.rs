@@ -65,6 +65,14 @@ impl Failure {
         self
     }
 
+    /// The same, with what was done before.
+    pub(crate) fn after(mut self, done: &str) -> Self {
+        if !self.is_silent() {
+            self.message = format!("{} ({done})", self.message);
+        }
+        self
+    }
+
     /// Whether it is not known what took effect.
     pub(crate) const fn is_unknown(&self) -> bool {
         self.code == UNKNOWN

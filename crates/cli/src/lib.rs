@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   arguments ─► command/… ─┬─► settings ─► timestone::server           serve
-//!                           ├─► link ─────► timestone            get put delete txn keyspace
+//!                           ├─► link ─────► timestone            get put delete scan dump load txn keyspace
 //!                           ├─► probe ────► wire                        status
 //!                           ├─► bench/… ──► client + workload           bench
 //!                           ├─► command/check ─► workload               check
@@ -13,6 +13,7 @@
 
 mod bench;
 mod command;
+mod dump_file;
 mod failure;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
@@ -59,6 +60,10 @@ enum Command {
     Delete(command::delete::DeleteArgs),
     /// Read all keys, or those with a prefix
     Scan(command::scan::ScanArgs),
+    /// Write all keys of a keyspace, as of one point in time, into a file
+    Dump(command::dump::DumpArgs),
+    /// Write the keys of such a file into a keyspace
+    Load(command::load::LoadArgs),
     /// Run a transaction from a script or typed line by line: all or nothing
     Txn(command::txn::TxnArgs),
     /// Create, list and drop keyspaces
@@ -93,6 +98,8 @@ impl Arguments {
             Command::Put(args) => command::put::run(args, text),
             Command::Delete(args) => command::delete::run(args, text),
             Command::Scan(args) => command::scan::run(args, text),
+            Command::Dump(args) => command::dump::run(args, text),
+            Command::Load(args) => command::load::run(args, text),
             Command::Txn(args) => command::txn::run(args, text),
             Command::Keyspace(args) => command::keyspace::run(args, given),
             Command::Status(args) => command::status::run(args, given.unwrap_or(Format::Table)),

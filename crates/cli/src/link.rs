@@ -4,6 +4,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 
 use std::ffi::OsStr;
+use std::time::Duration;
 
 use clap::Args;
 use timestone::blocking::{self, Db};
@@ -13,7 +14,7 @@ use timestone_types::limits::MAX_VALUE_BYTES;
 use crate::failure::Failure;
 
 /// The keyspace that always exists.
-const DEFAULT_KEYSPACE: &str = "default";
+pub(crate) const DEFAULT_KEYSPACE: &str = "default";
 
 /// Where the cluster is.
 #[derive(Args, Debug, Clone)]
@@ -42,7 +43,11 @@ pub(crate) struct Place {
 impl Target {
     /// Connects.
     pub(crate) fn connect(&self) -> Result<Db, Failure> {
-        let options = ConnectOptions { name: "timestone".to_owned(), ..ConnectOptions::default() };
+        let options = ConnectOptions {
+            name: "timestone".to_owned(),
+            refused_patience: Duration::ZERO,
+            ..ConnectOptions::default()
+        };
         blocking::connect_with(&self.address, &options).map_err(|error| self.explain(error))
     }
 

@@ -114,6 +114,30 @@ fn base64(bytes: &[u8]) -> String {
     out
 }
 
+/// Reads base64 with padding; `None` for anything else.
+pub(crate) fn from_base64(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len() / 4 * 3);
+    let mut groups = text.as_bytes().chunks(4).peekable();
+    while let Some(group) = groups.next() {
+        let padding = group.iter().rev().take_while(|&&digit| digit == b'=').count();
+        if group.len() != 4 || padding > 2 || (padding > 0 && groups.peek().is_some()) {
+            return None;
+        }
+        let mut word = 0;
+        for &digit in &group[..4 - padding] {
+            word = word << 6 | ALPHABET.iter().position(|&known| known == digit)? as u32;
+        }
+        word <<= 6 * padding;
+        let bytes = [(word >> 16) as u8, (word >> 8) as u8, word as u8];
+        // Bits that no byte has are zero, so that every text means one thing and every thing has one text.
+        if bytes[3 - padding..].iter().any(|&rest| rest != 0) {
+            return None;
+        }
+        out.extend_from_slice(&bytes[..3 - padding]);
+    }
+    Some(out)
+}
+
 /// Whether a progress bar or a prompt would be seen.
 pub(crate) fn errors_are_seen() -> bool {
     io::stderr().is_terminal()
@@ -134,6 +158,10 @@ mod tests {
             [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
         for (plain, coded) in pairs {
             assert_eq!(base64(plain.as_bytes()), coded);
+            assert_eq!(from_base64(coded).as_deref(), Some(plain.as_bytes()));
+        }
+        for bad in ["Z", "Zg", "Zg=", "Z===", "Zg==Zg==", "Zh==", "Z g=", "Zg==\n"] {
+            assert_eq!(from_base64(bad), None, "{bad:?}");
         }
         assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
     }

@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PORT: u16 = 7400;
 /// The figure that counts the server's processor time.
 const CPU_SECONDS: &str = "cpu_seconds_total";
+/// The figure that tells one process of the server from the next.
+const STARTED: &str = "started_ns";
 
 /// What a server says of itself.
 #[derive(Debug)]
@@ -41,6 +43,11 @@ impl Answer {
     /// One figure.
     pub(crate) fn figure(&self, name: &str) -> Option<&str> {
         self.figures.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// When the server's process started, in its own words: another one is another process.
+    pub(crate) fn started(&self) -> Option<&str> {
+        self.figure(STARTED)
     }
 
     /// Processor time that the server has used since its start, when it tells.
@@ -99,6 +106,9 @@ fn dial(address: &str) -> Result<TcpStream, String> {
         });
         match connected {
             Ok(stream) => return Ok(stream),
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                problem = "connection refused; is the server running?".to_owned();
+            }
             Err(error) => problem = error.to_string(),
         }
     }

@@ -10,7 +10,8 @@ use std::str::FromStr;
 
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args};
-use timestone::server::{DeviceKind, MasterPlace, ServerConfig, StageLayout};
+use timestone::server::{AcceptedLoss, DeviceKind, MasterPlace, ServerConfig, StageLayout, limits};
+use timestone_types::ShardId;
 
 use crate::failure::Failure;
 use crate::logging::LogFormat;
@@ -49,6 +50,9 @@ pub(crate) struct ServeArgs {
     /// Memory for cached records, such as 512MiB; taken as it fills [default: 1GiB].
     #[arg(long, env = "TIMESTONE_CACHE", value_name = "SIZE")]
     cache: Option<String>,
+    /// Memory that the process may use, cache included, such as 4GiB [default: half of the machine's, or of the control group's].
+    #[arg(long, env = "TIMESTONE_MEMORY", value_name = "SIZE")]
+    memory: Option<String>,
     /// Shards of this server; fixed when the data directory is created [default: 4].
     #[arg(long, env = "TIMESTONE_SHARDS", value_name = "N")]
     shards: Option<String>,
@@ -82,6 +86,10 @@ pub(crate) struct ServeArgs {
     /// How log lines look: "human", "json", or "auto": human on a terminal, JSON otherwise [default: auto].
     #[arg(long, env = "TIMESTONE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<String>,
+    /// Go on without files that are gone, of these shards (such as 2 or 0,3), or of all, which a log file that is gone concerns. What only
+    /// they held is lost. For one start, on purpose: neither the environment nor the configuration file may say it.
+    #[arg(long, value_name = "SHARDS")]
+    accept_loss: Option<String>,
 }
 
 /// Where a value came from.
@@ -95,6 +103,8 @@ pub(crate) enum Origin {
     File(PathBuf),
     /// Nobody said anything.
     Default,
+    /// Nobody said anything, and this is what it comes to here.
+    Derived(&'static str),
 }
 
 impl fmt::Display for Origin {
@@ -104,6 +114,7 @@ impl fmt::Display for Origin {
             Self::Environment(name) => write!(f, "environment {name}"),
             Self::File(path) => write!(f, "file {}", path.display()),
             Self::Default => write!(f, "default"),
+            Self::Derived(from) => write!(f, "default: {from}"),
         }
     }
 }
@@ -137,6 +148,7 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("device", "file"),
     ("capacity", ""),
     ("cache", "1GiB"),
+    ("memory", ""),
     ("shards", ""),
     ("threads", ""),
     ("layout", "fused"),
@@ -150,6 +162,21 @@ const DEFAULTS: &[(&str, &str)] = &[
 ];
 
 impl ServeArgs {
+    /// What this start may go on without.
+    pub(crate) fn accepted_loss(&self) -> Result<AcceptedLoss, Failure> {
+        let Some(text) = &self.accept_loss else { return Ok(AcceptedLoss::Nothing) };
+        if text == "all" {
+            return Ok(AcceptedLoss::Everything);
+        }
+        let shards: Result<Vec<ShardId>, _> =
+            text.split(',').map(|number| number.trim().parse().map(ShardId::new)).collect();
+        shards.map(AcceptedLoss::Shards).map_err(|_| {
+            Failure::usage(format!(
+                "--accept-loss is '{text}': it must be shard numbers with commas, such as 2 or 0,3, or all"
+            ))
+        })
+    }
+
     fn given(&self, name: &str) -> Option<&String> {
         match name {
             "data" => self.data.as_ref(),
@@ -161,6 +188,7 @@ impl ServeArgs {
             "device" => self.device.as_ref(),
             "capacity" => self.capacity.as_ref(),
             "cache" => self.cache.as_ref(),
+            "memory" => self.memory.as_ref(),
             "shards" => self.shards.as_ref(),
             "threads" => self.threads.as_ref(),
             "layout" => self.layout.as_ref(),
@@ -176,9 +204,8 @@ impl ServeArgs {
     }
 }
 
-/// What is logged when nobody says otherwise: a start in a handful of lines. The storage crates' own lines repeat in detail what the
-/// server sums up for each shard.
-const DEFAULT_FILTER: &str = "info,timestone_flash=warn,timestone_store=warn,timestone_wal=warn";
+/// What is logged when nobody says otherwise: a start in a handful of lines.
+const DEFAULT_FILTER: &str = "info";
 
 /// All settings in force.
 #[derive(Clone, Debug)]
@@ -187,6 +214,7 @@ pub(crate) struct Settings(Vec<Setting>);
 impl Settings {
     /// Merges flags, environment, file and defaults. `from_environment` tells whether a flag's value came from its variable.
     pub(crate) fn merge(args: &ServeArgs, from_environment: impl Fn(&str) -> bool) -> Result<Self, Failure> {
+        refuse_unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
         let file = match &args.config {
             Some(path) => read_file(path)?,
             None => toml::Table::new(),
@@ -244,6 +272,42 @@ impl Settings {
         self.parse("log-format", str::parse)
     }
 
+    /// The settings with what the server would choose where nobody said anything, on this machine and for this data directory. What is empty
+    /// even then is not set.
+    pub(crate) fn in_force(&self) -> Result<Vec<Setting>, Failure> {
+        let config = self.server_config()?;
+        let facts = config.in_force().map_err(|error| Failure::usage(error.to_string()))?;
+        let filled = self.iter().map(|setting| {
+            let derived = |value: String, from| Setting { name: setting.name, value, origin: Origin::Derived(from) };
+            if !setting.value.is_empty() {
+                return setting.clone();
+            }
+            match setting.name {
+                "advertise" => match config.listen {
+                    Some(address) if address.port() != 0 => derived(address.to_string(), "the address of listen"),
+                    _ => setting.clone(),
+                },
+                "capacity" => derived(format!("{}MiB", facts.capacity_bytes >> 20), "80 % of the free space"),
+                "memory" => match timestone_io::machine_memory() {
+                    Some(bytes) => derived(format!("{}MiB", (bytes / 2) >> 20), "half of the machine's"),
+                    None => setting.clone(),
+                },
+                "shards" => derived(facts.shards.to_string(), "as the data directory has, or gets"),
+                "threads" => derived(facts.threads.to_string(), "half the cores"),
+                "cluster-shards" if config.master == MasterPlace::Embedded => {
+                    derived(facts.shards.to_string(), "its own")
+                }
+                "log-filter" => {
+                    let set = std::env::var("RUST_LOG").is_ok_and(|text| !text.is_empty());
+                    let origin = if set { Origin::Environment("RUST_LOG".to_owned()) } else { Origin::Default };
+                    Setting { name: setting.name, value: self.log_filter(), origin }
+                }
+                _ => setting.clone(),
+            }
+        });
+        Ok(filled.collect())
+    }
+
     /// The typed configuration.
     pub(crate) fn server_config(&self) -> Result<ServerConfig, Failure> {
         self.parse("device", device)?;
@@ -254,8 +318,9 @@ impl Settings {
         config.http = self.parse("http", listen)?;
         config.advertise = self.optional("advertise", address)?;
         config.log = self.parse("log", log_device)?;
-        config.capacity_bytes = self.optional("capacity", size)?;
-        config.cache_bytes = self.parse("cache", size)?;
+        config.capacity_bytes = self.optional("capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
+        config.cache_bytes = self.parse("cache", cache)?;
+        config.memory_bytes = self.optional("memory", memory)?;
         config.shards = self.optional("shards", count)?;
         config.threads = self.optional("threads", |text| count(text).map(usize::from))?;
         config.layout = self.parse("layout", layout)?;
@@ -268,9 +333,35 @@ impl Settings {
     }
 }
 
+/// A variable that looks like ours and is none is a setting that somebody believes to be in force.
+fn refuse_unknown_variables(names: impl Iterator<Item = String>) -> Result<(), Failure> {
+    let mut known = Vec::new();
+    let mut commands = vec![<crate::Arguments as clap::CommandFactory>::command()];
+    while let Some(command) = commands.pop() {
+        let variables = command.get_arguments().filter_map(|arg| arg.get_env()?.to_str());
+        known.extend(variables.map(str::to_owned));
+        commands.extend(command.get_subcommands().cloned());
+    }
+    for name in names.filter(|name| name.starts_with(PREFIX)) {
+        // What Kubernetes and Docker put into the environment of those who talk to a service called timestone.
+        let of_service = name.starts_with("TIMESTONE_SERVICE_") || name.starts_with("TIMESTONE_PORT");
+        let of_tests = name.starts_with("TIMESTONE_TEST_");
+        if !of_service && !of_tests && !known.contains(&name) {
+            let likeness = |one: &String| strsim::jaro_winkler(&name, one);
+            let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+            let hint = nearest.map_or(String::new(), |nearest| format!("; did you mean {nearest}?"));
+            return Err(Failure::usage(format!("unknown environment variable {name}{hint}")));
+        }
+    }
+    Ok(())
+}
+
+/// Begins the name of every variable.
+const PREFIX: &str = "TIMESTONE_";
+
 /// The environment variable of a setting.
 pub(crate) fn variable(name: &str) -> String {
-    format!("TIMESTONE_{}", name.to_uppercase().replace('-', "_"))
+    format!("{PREFIX}{}", name.to_uppercase().replace('-', "_"))
 }
 
 /// Whether a setting's flag took its value from its environment variable, as the parser of the command line saw it.
@@ -319,6 +410,36 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         .map_err(|_| "it must be a size such as 512MiB, 20GB or 1073741824".to_owned())
 }
 
+/// Reads the memory of a process, which must suffice for one.
+fn memory(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes < limits::MIN_MEMORY_BYTES => {
+            Err(format!("it must be at least {}MiB", limits::MIN_MEMORY_BYTES >> 20))
+        }
+        bytes => Ok(bytes),
+    }
+}
+
+/// No shard does with less.
+const LEAST_CAPACITY: u64 = limits::MIN_BLOCKS as u64 * limits::BLOCK_BYTES;
+/// A cache below this is a size whose unit was forgotten.
+const LEAST_CACHE: u64 = 1 << 20;
+
+fn size_of_at_least(text: &str, least: u64) -> Result<u64, String> {
+    match size(text)? {
+        bytes if bytes < least => Err(format!(
+            "that is {bytes} bytes, and {}MiB is the least; write it with its unit, such as 512MiB",
+            least >> 20
+        )),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Zero switches the cache off.
+fn cache(text: &str) -> Result<u64, String> {
+    if size(text)? == 0 { Ok(0) } else { size_of_at_least(text, LEAST_CACHE) }
+}
+
 /// Reads an address, resolving a host name.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.to_socket_addrs()
@@ -358,7 +479,7 @@ fn log_device(text: &str) -> Result<DeviceKind, String> {
     match text {
         "ssd" => Ok(DeviceKind::Ssd),
         "none" => Ok(DeviceKind::None),
-        "pmem" => Ok(DeviceKind::Pmem),
+        "pmem" => Err("this version has no persistent memory yet; use 'ssd' or 'none'".to_owned()),
         _ => Err("the log devices are ssd, none and pmem".to_owned()),
     }
 }
@@ -432,6 +553,52 @@ mod tests {
         let args = ServeArgs { layout: Some("spread".to_owned()), ..ServeArgs::default() };
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("fused and staged"), "{text}");
+    }
+
+    #[test]
+    fn what_nobody_chose_is_shown_as_the_server_would_choose_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = Some(folder.path().join("data").display().to_string());
+        let settings = merged(&ServeArgs { data: data.clone(), ..ServeArgs::default() }).unwrap().in_force().unwrap();
+        let of = |name: &str| settings.iter().find(|setting| setting.name == name).unwrap();
+        assert_eq!((of("shards").value.as_str(), of("cluster-shards").value.as_str()), ("4", "4"));
+        assert_eq!(of("advertise").value, "127.0.0.1:7400");
+        assert!(of("threads").value.parse::<usize>().is_ok_and(|threads| threads > 0));
+        assert!(size(&of("capacity").value).is_ok_and(|bytes| bytes > 0), "{:?}", of("capacity"));
+        assert!(of("capacity").origin.to_string().starts_with("default: 80 %"));
+        assert_eq!(of("cluster").value, "", "any");
+        for (name, value, words) in [
+            ("log", "pmem", "no persistent memory yet"),
+            ("cache", "5", "that is 5 bytes, and 1MiB is the least"),
+            ("capacity", "1MiB", "16MiB is the least"),
+            ("capacity", "20MiB", "4 shards need 67108864"),
+        ] {
+            let mut args = ServeArgs { data: data.clone(), ..ServeArgs::default() };
+            match name {
+                "log" => args.log = Some(value.to_owned()),
+                "cache" => args.cache = Some(value.to_owned()),
+                _ => args.capacity = Some(value.to_owned()),
+            }
+            let text = merged(&args).unwrap().in_force().unwrap_err().to_string();
+            assert!(text.contains(words), "{name}={value}: {text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_variable_is_refused_with_the_nearest_known_one() {
+        let refuse = |name: &str| refuse_unknown_variables([name.to_owned()].into_iter());
+        let text = refuse("TIMESTONE_CAHCE").unwrap_err().to_string();
+        assert!(text.contains("TIMESTONE_CAHCE") && text.contains("did you mean TIMESTONE_CACHE?"), "{text}");
+        for known in [
+            "TIMESTONE_CACHE",
+            "TIMESTONE_ADDRESS",
+            "TIMESTONE_CONFIG",
+            "TIMESTONE_SERVICE_HOST",
+            "TIMESTONE_TEST_PYTHON",
+            "PATH",
+        ] {
+            assert!(refuse(known).is_ok(), "{known}");
+        }
     }
 
     #[test]

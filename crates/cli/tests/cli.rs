@@ -261,7 +261,7 @@ fn termination_drains_and_what_was_written_is_there_again() {
     let reports: Value = serde_json::from_str(&succeeded(&check)).unwrap();
     assert!(reports.as_array().unwrap().iter().all(|report| report["sound"] == true), "{reports}");
     assert!(succeeded(&run(timestone().args(["log", "check"]).arg(&data))).contains("the log is sound"));
-    failed(&run(timestone().args(["log", "check", "/nowhere"])), 3, &["/nowhere"]);
+    failed(&run(timestone().args(["log", "check", "/nowhere"])), 1, &["/nowhere", "nothing was checked"]);
 }
 
 #[test]
@@ -322,6 +322,16 @@ fn settings_have_their_precedence_and_tell_their_origin() {
 }
 
 #[test]
+fn a_log_check_that_found_no_log_says_so_and_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |place: &std::path::Path| run(timestone().args(["log", "check"]).arg(place));
+    failed(&check(&folder.path().join("nowhere")), 1, &["there is no directory", "nothing was checked"]);
+    failed(&check(folder.path()), 1, &["there is no log file in", "nothing was checked"]);
+    std::fs::create_dir_all(folder.path().join("wal").join("thread-0")).unwrap();
+    failed(&check(folder.path()), 1, &["there is no log file in", "nothing was checked"]);
+}
+
+#[test]
 fn wrong_settings_are_refused_with_what_is_right() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("timestone.toml");
@@ -336,6 +346,10 @@ fn wrong_settings_are_refused_with_what_is_right() {
     failed(&run(timestone().args(["serve", "--log", "tape"])), 2, &["--log is 'tape' (flag)", "ssd, none and pmem"]);
     failed(&run(timestone().args(["serve", "--log-filter", "a=b=c"])), 2, &["a=b=c"]);
     failed(&run(timestone().args(["serve", "--shrads", "3"])), 2, &["--shrads", "--shards"]);
+    for command in [&["serve"][..], &["config", "show"]] {
+        let unknown = run(timestone().args(command).env("TIMESTONE_CAHCE", "1GiB"));
+        failed(&unknown, 2, &["unknown environment variable TIMESTONE_CAHCE", "did you mean TIMESTONE_CACHE?"]);
+    }
 }
 
 #[test]
@@ -416,6 +430,15 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
     ] {
         assert!(text(&output.stdout).contains(words), "{words} in {}", text(&output.stdout));
     }
+    // Somebody found nothing where a value was; no promise about transactions forbids a late snapshot, but that of single keys does.
+    let late = txn(0, "[:w 1 7 9000000000]") + &txn(1, "[:r 1 nil]");
+    assert!(judge(late.as_bytes(), &[]).status.success());
+    let output = judge(late.as_bytes(), &["--workload", "single-keys"]);
+    failed(&output, 1, &["1 anomaly"]);
+    assert!(text(&output.stdout).contains("not linearizable, in real time: no order"), "{}", text(&output.stdout));
+    let slack = ["--workload", "single-keys", "--clock-slack", "10000"];
+    assert!(judge(late.as_bytes(), &slack).status.success(), "it may have expired by then");
+
     let output = judge(stale.as_bytes(), &["-o", "json"]);
     failed(&output, 1, &["1 anomaly"]);
     let verdict: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -480,7 +503,9 @@ fn a_bank_under_load_keeps_its_total_and_a_history_is_whole() {
     check(&history, &[]);
     let history = folder.path().join("bank.edn");
     bench(&["bench", "bank", "--keys", "10", "--history", history.to_str().unwrap()]);
+    assert_eq!(check(&history, &[])["workload"], "bank", "a history says what it is");
     check(&history, &["--workload", "bank", "--accounts", "10", "--total", "10000"]);
+    failed(&run(timestone().arg("check").arg(&history).args(["--total", "9999"])), 1, &["concern"]);
     // An open loop starts what it was asked to start.
     let report = bench(&["bench", "ycsb-b", "--keys", "1000", "--rate", "500"]);
     let started = report["committed_per_second"].as_f64().unwrap() + report["aborted_per_second"].as_f64().unwrap();
@@ -541,6 +566,10 @@ fn a_simulated_history_says_how_it_is_judged() {
     let flags = said.lines().last().and_then(|line| line.split_once("timestone check ")).unwrap().1;
     let words: Vec<&str> = flags.split(' ').collect();
     assert!(succeeded(&run(timestone().arg("check").args(&words))).contains("nothing wrong"), "{said}");
+    assert!(succeeded(&run(timestone().arg("check").arg(&history))).contains("bank, conflicts"), "its head says so");
+    // One that has lost its head is taken for what its operations look like.
+    let text = std::fs::read_to_string(&history).unwrap();
+    std::fs::write(&history, text.split_once('\n').unwrap().1).unwrap();
     failed(&run(timestone().arg("check").arg(&history)), 1, &["written twice", "--workload bank"]);
     failed(&sim(folder.path(), &["--history", "/nowhere/h.edn"]), 2, &["could not write /nowhere/h.edn"]);
 }
@@ -574,6 +603,7 @@ fn a_history_is_judged_by_what_was_promised_or_not_at_all() {
     ] {
         let said = said(more);
         assert!(said.contains(why) && !said.contains("timestone check"), "{said}");
+        failed(&run(timestone().arg("check").arg(&history)), 2, &["not judged", why]);
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 /// The port of the native protocol.
 pub(crate) const PORT: u16 = 7400;
 
-/// The servers named by a URL: `timestone://host[:port][,host[:port]]…`, each as `host:port`.
+/// The servers named by a URL: `timestone://host[:port][,host[:port]]…`, each as `host:port`. The scheme may be left out.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -22,12 +22,19 @@ pub(crate) fn parse(url: &str) -> Result<Vec<String>> {
             "write it as timestone://host:7400, several hosts divided by commas",
         )
     };
-    let hosts = url.strip_prefix("timestone://").ok_or_else(|| bad("does not begin with timestone://"))?;
+    let hosts = url.strip_prefix("timestone://").unwrap_or(url);
+    if hosts.contains("://") {
+        return Err(bad("has another scheme than timestone://"));
+    }
     let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
     if hosts.contains(['/', '?', '#', '@']) {
         return Err(bad("has more than hosts and ports"));
     }
-    hosts.split(',').map(|host| with_port(host.trim()).ok_or_else(|| bad("names a host that is none"))).collect()
+    let one = |host: &str| match host.trim() {
+        "" => Err(bad("has no host")),
+        host => with_port(host).ok_or_else(|| bad(&format!("has {host:?} where a host and a port are expected"))),
+    };
+    hosts.split(',').map(one).collect()
 }
 
 fn with_port(host: &str) -> Option<String> {
@@ -71,9 +78,12 @@ mod tests {
             parse("timestone://a:1,10.0.0.2 , [::1]:5,[::2]/").unwrap(),
             ["a:1", "10.0.0.2:7400", "[::1]:5", "[::2]:7400"]
         );
+        assert_eq!(parse("a:7400").unwrap(), ["a:7400"], "the scheme may be left out");
+        assert_eq!(parse("127.0.0.1,[::1]:7").unwrap(), ["127.0.0.1:7400", "[::1]:7"]);
+        assert!(parse("timestone://").unwrap_err().to_string().contains("has no host"));
         for bad in [
             "http://a",
-            "a:7400",
+            "",
             "timestone://",
             "timestone://a:b",
             "timestone://a:0",

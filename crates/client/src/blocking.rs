@@ -198,6 +198,9 @@ impl Db {
     /// # Errors
     /// As [`crate::Db::scan`].
     pub fn scan(&self, options: &ScanOptions) -> Result<Scan> {
+        if options.at.is_none() {
+            self.0.catch_up().wait()?;
+        }
         let Transaction(transaction) = self.begin(&scanning(options))?;
         Ok(Scan(crate::Scan::new(transaction, options)))
     }

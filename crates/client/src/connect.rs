@@ -30,6 +30,9 @@ pub struct ConnectOptions {
     pub name: String,
     /// How long to try before `connect` gives up.
     pub connect_timeout: Duration,
+    /// For how long servers that refuse the connection, or speak another protocol, are tried again before `connect` gives up: long enough for
+    /// one that is being started at the same time.
+    pub refused_patience: Duration,
     /// How the event loop's thread waits. Off where it shares its core.
     pub spin: Spin,
     /// Settings of the engine.
@@ -41,6 +44,7 @@ impl Default for ConnectOptions {
         Self {
             name: std::env::args().next().unwrap_or_default(),
             connect_timeout: limits::CONNECT_TIMEOUT,
+            refused_patience: limits::REFUSED_PATIENCE,
             spin: Spin::default(),
             engine: EngineConfig::default(),
         }
@@ -117,7 +121,8 @@ fn parts(
     let seeds = address::parse(url)?;
     let shared = Arc::new(Shared::new());
     let (sender, receiver) = oneshot::channel();
-    let transport = Tcp::new(NET, options.name.clone(), seeds, options.connect_timeout, sender);
+    let transport =
+        Tcp::new(NET, options.name.clone(), seeds, (options.connect_timeout, options.refused_patience), sender);
     // Nothing is known yet: routes and id come with the first welcome.
     let nowhere = Routes::new(0, Vec::new(), |_| None);
     let engine = Engine::new(options.engine, ClientId::ZERO, nowhere, seed);

@@ -17,7 +17,7 @@ use crate::event_loop::Core;
 use crate::local::{LocalDb, LocalTransaction};
 use crate::oneshot::{self, Receiver};
 use crate::retry::Retry;
-use crate::scan::{Entry, Place};
+use crate::scan::{Entry, Progress};
 use crate::shared::Shared;
 use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
 
@@ -212,6 +212,11 @@ impl Db {
         self.call(move |db| async move { db.drop_keyspace(&name).await })
     }
 
+    /// Has the session see everything of the keyspace that was acknowledged by now.
+    pub(crate) fn catch_up(&self) -> Pending<()> {
+        self.call(|db| async move { db.catch_up().await })
+    }
+
     /// Reads the latest version of a key, linearizably.
     pub fn get(&self, key: &[u8]) -> Pending<Option<Value>> {
         let key = key.to_vec();
@@ -401,10 +406,17 @@ impl Transaction {
         self.call(move |tx| async move { tx.get_in(keyspace, &key).await })
     }
 
-    /// A page of a scan.
-    pub(crate) fn scan_page(&self, place: Place, prefix: &[u8]) -> Pending<(Vec<Entry>, Option<Place>)> {
-        let (keyspace, prefix) = (self.db.keyspace, prefix.to_vec());
-        self.call(move |tx| async move { tx.scan_page(keyspace, place, &prefix).await })
+    /// The keyspace that it is about.
+    pub(crate) const fn keyspace(&self) -> KeyspaceId {
+        self.db.keyspace
+    }
+
+    /// The next entries of a scan, and how far it has come then.
+    pub(crate) fn scan_further(&self, mut progress: Progress) -> Pending<(Progress, Vec<Entry>)> {
+        self.call(move |tx| async move {
+            let entries = tx.scan_further(&mut progress).await?;
+            Ok((progress, entries))
+        })
     }
 
     /// Reads several keys at once; the answers come in their order.

@@ -7,7 +7,7 @@ use core::fmt;
 use core::time::Duration;
 
 use timestone_session::{Abort, SessionError};
-use timestone_types::{AbortKind, KeyspaceId, TxnId};
+use timestone_types::{AbortKind, KeyspaceId, Timestamp, TxnId};
 use timestone_wire::{ErrorCode, ErrorReply};
 
 /// The result of everything here.
@@ -177,6 +177,12 @@ impl Error {
     }
 }
 
+/// A point in time as a clock on the wall has it, for people: what is gone is minutes old, not days.
+fn time_of_day(at: Timestamp) -> String {
+    let seconds = at.as_nanos() / 1_000_000_000;
+    format!("{:02}:{:02}:{:02} UTC", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
+}
+
 /// The facts of an abort, as far as they are known.
 fn describe(abort: &Abort<'_>) -> String {
     let by = abort.reason.other.map_or_else(String::new, |other| format!(" by txn {other}"));
@@ -186,8 +192,8 @@ fn describe(abort: &Abort<'_>) -> String {
         (AbortKind::Prepared, _) => format!("being written{by}, not decided in time"),
         (AbortKind::TooOld, _) => {
             format!(
-                "the snapshot is older than what is kept, from {} on; transactions may stay open for less",
-                abort.reason.at
+                "history before {} is gone; ask for a later time, or, in a transaction, commit sooner after its begin",
+                time_of_day(abort.reason.at)
             )
         }
         (kind, _) => format!("{kind}{by}"),
@@ -239,7 +245,7 @@ impl core::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use timestone_session::KeyName;
-    use timestone_types::{AbortReason, ClientId, Sequence, Timestamp, Version};
+    use timestone_types::{AbortReason, ClientId, Sequence, Version};
 
     use super::*;
 
@@ -260,6 +266,14 @@ mod tests {
         assert_eq!((error.key(), error.other()), (Some(&b"acct/7"[..]), Some(other)));
         let last = error.after(64).to_string();
         assert!(last.ends_with("by txn 9f-2 (after 64 attempts); retry"), "{last}");
+    }
+
+    #[test]
+    fn history_that_is_gone_is_told_by_the_clock_on_the_wall() {
+        let at = Timestamp::from_nanos(1_795_382_386 * 1_000_000_000 + 7);
+        let reason = AbortReason { at, ..AbortReason::of(AbortKind::TooOld) };
+        let error = Error::of_abort(&Abort { reason, key: None, read: None, found: None, txn: None }).to_string();
+        assert!(error.contains("history before 21:19:46 UTC is gone; ask for a later time"), "{error}");
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use event::{ClientEvent, ClientInput, ClientStageEvent};
 pub use inproc::InProcess;
 pub use local::{LocalDb, LocalTransaction, Operation};
 pub use retry::{TransactOptions, TransactionOptions, WriteOutcome};
-pub use scan::{Entry, Scan, ScanOptions};
+pub use scan::{Entry, LocalScan, Scan, ScanOptions};
 pub use tcp::Native;
 pub use timestone_cluster::{Keyspace, KeyspaceOptions};
 pub use timestone_session::{Condition, EngineConfig, EngineStats, Mutation, TxnStatus};

@@ -23,6 +23,8 @@ pub const SILENCE_LOOK: Duration = Duration::from_millis(100);
 pub const OVERSLEPT: Duration = Duration::from_secs(1);
 /// How long `connect` tries before it gives up.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long `connect` tries servers that refuse the connection, or speak another protocol.
+pub const REFUSED_PATIENCE: Duration = Duration::from_secs(1);
 /// A newer shard map is asked for at most this often.
 pub const MAP_INTERVAL: Duration = Duration::from_millis(50);
 /// While some shard has no server, a newer map is asked for this often.
@@ -37,3 +39,10 @@ pub const CLOCK_BOUND_INTERVAL: Duration = Duration::from_secs(1);
 const _: () = assert!(FAREWELL.as_nanos() < SHUTDOWN_PATIENCE.as_nanos());
 /// Keys that a scan asks a shard for at a time.
 pub const SCAN_PAGE_KEYS: u32 = 512;
+/// Bytes of keys and values that a scan reads together, as far as those before tell.
+pub const SCAN_READ_BYTES: usize = 4 * 1024 * 1024;
+/// Values that a scan reads together at first, when nothing tells how long they are.
+pub const FIRST_SCAN_READS: usize = 3;
+// The first fit a transaction, however long they are.
+const _: () =
+    assert!(FIRST_SCAN_READS * timestone_types::limits::MAX_VALUE_BYTES < timestone_types::limits::MAX_TXN_BYTES);

@@ -235,6 +235,15 @@ impl LocalDb {
         &self.core
     }
 
+    pub(crate) const fn keyspace_of_handle(&self) -> KeyspaceId {
+        self.keyspace
+    }
+
+    /// The session has heard of something at `at`: whatever it begins from now on lies above that.
+    pub(crate) fn saw(&self, at: Timestamp) -> Result<()> {
+        Ok(self.core.engine.borrow_mut().saw(self.session.id, at)?)
+    }
+
     /// The time of this turn of the loop.
     #[must_use]
     pub fn now(&self) -> Timestamp {
@@ -515,6 +524,18 @@ impl LocalDb {
     }
 }
 
+/// Asks a shard something that concerns no single key: `encode` appends one frame with the request number that it is given.
+pub(crate) fn ask_shard(core: &Rc<Core>, shard: ShardId, encode: impl FnOnce(u64, &mut Vec<u8>)) -> Operation<Vec<u8>> {
+    let ticket = Cell::new(None);
+    let start = |op| {
+        let mut engine = core.engine.borrow_mut();
+        let step = engine.ask(core.now(), shard, RequestOptions::default(), op, encode)?;
+        keep(step, &ticket);
+        Ok(None)
+    };
+    Operation::begin(core, to_frame, None, start, || ticket.take())
+}
+
 /// Takes a step's ticket, or its value when there is one already.
 fn keep<'a>(step: Step<'a>, ticket: &Cell<Option<Ticket>>) -> Option<ValueView<'a>> {
     match step {
@@ -568,18 +589,6 @@ impl fmt::Debug for LocalTransaction {
 impl LocalTransaction {
     pub(crate) const fn core(&self) -> &Rc<Core> {
         &self.core
-    }
-
-    /// Asks a shard something that concerns no single key: `encode` appends one frame with the request number that it is given.
-    pub(crate) fn ask_shard(&self, shard: ShardId, encode: impl FnOnce(u64, &mut Vec<u8>)) -> Operation<Vec<u8>> {
-        let ticket = Cell::new(None);
-        let start = |op| {
-            let mut engine = self.core.engine.borrow_mut();
-            let step = engine.ask(self.core.now(), shard, RequestOptions::default(), op, encode)?;
-            keep(step, &ticket);
-            Ok(None)
-        };
-        Operation::begin(&self.core, to_frame, None, start, || ticket.take())
     }
 
     /// The snapshot that it reads from.

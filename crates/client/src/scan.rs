@@ -1,32 +1,55 @@
 //! Scans: every key of a keyspace as of one point in time, a page after the other.
 //!
 //! ```text
-//!   Db::scan ─► read-only transaction ─► page: Scan to one shard ─► keys ─► their values, read in the same snapshot ─► next page, next shard
+//!   Db::scan ─► newest? of every shard ─► read-only transaction, above all of them, which holds the snapshot in place
+//!     ├─► page: Scan to one shard ─► keys ─► their values, some at a time ─► next page, next shard
 //! ```
-//! The transaction holds the versions of its snapshot in place while the scan lasts, for as long as a transaction may stay open
-//! (5 min). The order is that of the keys' hashes, shard by shard: none that means anything.
+//! A scan begins above everything that was acknowledged before, by whomever and whatever clock. It lasts for as long as a transaction may
+//! stay open (5 min). The order is that of the keys' hashes, shard by shard: none that means anything. Values are read by further
+//! transactions of the same snapshot, which end with them: a scan may find more keys and bytes than one transaction may hold.
 //! What it deliberately does not do: scan inside a transaction that writes; what others add meanwhile would go unnoticed there.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use timestone_cluster::MapVersion;
 use timestone_session::SessionError;
-use timestone_types::{KeyspaceId, Timestamp};
-use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Message, RequestId, ScanPage};
+use timestone_types::{Epoch, KeyspaceId, ShardId, Timestamp};
+use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Message, Newest, NewestIs, RequestId, ScanPage};
 
-use crate::limits::SCAN_PAGE_KEYS;
-use crate::local::LocalTransaction;
+use crate::event_loop::Core;
+use crate::limits::{FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
+use crate::local::{LocalDb, LocalTransaction, ask_shard};
 use crate::{Db, Error, Result, Transaction, TransactionOptions, Value};
 
 /// A key and its value.
 pub type Entry = (Vec<u8>, Value);
 
-/// Where a scan goes on.
+/// Where a page begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Place {
+struct Place {
     /// Among the shards of the map.
     shard: usize,
     cursor: u64,
+}
+
+/// How far a scan has come.
+#[derive(Clone, Debug)]
+pub(crate) struct Progress {
+    keyspace: KeyspaceId,
+    prefix: Vec<u8>,
+    place: Option<Place>,
+    /// Keys whose values are not read yet.
+    keys: VecDeque<Vec<u8>>,
+    /// How many values are read together.
+    at_a_time: usize,
+}
+
+impl Progress {
+    fn new(keyspace: KeyspaceId, prefix: &[u8]) -> Self {
+        let (prefix, place) = (prefix.to_vec(), Some(Place::default()));
+        Self { keyspace, prefix, place, keys: VecDeque::new(), at_a_time: FIRST_SCAN_READS }
+    }
 }
 
 /// What a scan is to find.
@@ -42,13 +65,13 @@ pub struct ScanOptions {
 #[derive(Debug)]
 pub struct Scan {
     transaction: Transaction,
-    prefix: Vec<u8>,
-    place: Option<Place>,
+    progress: Progress,
     found: VecDeque<Entry>,
 }
 
 impl Db {
-    /// Reads every key of the keyspace, as of one point in time.
+    /// Reads every key of the keyspace, as of one point in time: above everything that was acknowledged before the call, unless the
+    /// options name another. It is a transaction of its own, which only reads.
     ///
     /// ```no_run
     /// # async fn example(db: timestone_client::Db) -> timestone_client::Result<()> {
@@ -61,8 +84,11 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// A point in time in the future, or too many transactions.
+    /// A point in time in the future, too many transactions, or no answer from a shard before the deadline.
     pub async fn scan(&self, options: &ScanOptions) -> Result<Scan> {
+        if options.at.is_none() {
+            self.catch_up().await?;
+        }
         let transaction = self.begin(&scanning(options)).await?;
         Ok(Scan::new(transaction, options))
     }
@@ -75,8 +101,8 @@ pub(crate) fn scanning(options: &ScanOptions) -> TransactionOptions {
 
 impl Scan {
     pub(crate) fn new(transaction: Transaction, options: &ScanOptions) -> Self {
-        let (prefix, place) = (options.prefix.clone(), Some(Place::default()));
-        Self { transaction, prefix, place, found: VecDeque::new() }
+        let progress = Progress::new(transaction.keyspace(), &options.prefix);
+        Self { transaction, progress, found: VecDeque::new() }
     }
 
     /// The point in time that it reads.
@@ -90,73 +116,179 @@ impl Scan {
     /// # Errors
     /// No answer before the deadline; the snapshot is too old.
     pub async fn next(&mut self) -> Result<Option<Entry>> {
-        while self.found.is_empty() {
-            let Some(place) = self.place else { return Ok(None) };
-            let page = self.transaction.scan_page(place, &self.prefix).await?;
-            self.took(page);
+        if self.found.is_empty() {
+            // A copy travels: when this is given up in between, the scan stays where it is.
+            let further = self.transaction.scan_further(self.progress.clone()).await?;
+            self.took(further);
         }
         Ok(self.found.pop_front())
     }
 
     /// As [`Scan::next`], for a thread that may block.
     pub(crate) fn wait_next(&mut self) -> Result<Option<Entry>> {
-        while self.found.is_empty() {
-            let Some(place) = self.place else { return Ok(None) };
-            let page = self.transaction.scan_page(place, &self.prefix).wait()?;
-            self.took(page);
+        if self.found.is_empty() {
+            let further = self.transaction.scan_further(self.progress.clone()).wait()?;
+            self.took(further);
         }
         Ok(self.found.pop_front())
     }
 
-    fn took(&mut self, (entries, next): (Vec<Entry>, Option<Place>)) {
+    fn took(&mut self, (progress, entries): (Progress, Vec<Entry>)) {
+        self.progress = progress;
         self.found.extend(entries);
-        self.place = next;
+    }
+}
+
+/// As [`Scan`], for tasks on the event loop. Made by [`LocalDb::scan`].
+#[derive(Debug)]
+pub struct LocalScan {
+    transaction: LocalTransaction,
+    progress: Progress,
+    found: VecDeque<Entry>,
+}
+
+impl LocalDb {
+    /// As [`Db::scan`].
+    ///
+    /// # Errors
+    /// As [`Db::scan`].
+    pub async fn scan(&self, options: &ScanOptions) -> Result<LocalScan> {
+        if options.at.is_none() {
+            self.catch_up().await?;
+        }
+        let transaction = self.begin(&scanning(options))?;
+        let progress = Progress::new(self.keyspace_of_handle(), &options.prefix);
+        Ok(LocalScan { transaction, progress, found: VecDeque::new() })
+    }
+
+    /// Has the session see everything of the keyspace that was acknowledged by now, by whomever: what it begins lies above that.
+    pub(crate) async fn catch_up(&self) -> Result<()> {
+        let keyspace = self.keyspace_of_handle();
+        let shards = self.core().engine.borrow().routes().shards().len();
+        // All are asked before the first is waited for.
+        let asked: Vec<_> = (0..shards)
+            .map(|place| {
+                let (shard, envelope) = envelope_for(self.core(), place)?;
+                Ok(ask_shard(self.core(), shard, |request, out| {
+                    let envelope = Envelope { request: RequestId::new(request), ..envelope };
+                    Newest { keyspace }.encode(&envelope, out);
+                }))
+            })
+            .collect::<Result<_>>()?;
+        let mut newest = Timestamp::ZERO;
+        for answer in asked {
+            newest = newest.max(read_answer(&answer.await?, |frame| NewestIs::decode(frame).map(|is| is.at))?);
+        }
+        self.saw(newest)
+    }
+}
+
+impl LocalScan {
+    /// The point in time that it reads.
+    ///
+    /// # Errors
+    /// The transaction is over.
+    pub fn timestamp(&self) -> Result<Timestamp> {
+        self.transaction.begin_timestamp()
+    }
+
+    /// The next key, or `None` at the end.
+    ///
+    /// # Errors
+    /// As [`Scan::next`].
+    pub async fn next(&mut self) -> Result<Option<Entry>> {
+        if self.found.is_empty() {
+            self.found.extend(self.transaction.scan_further(&mut self.progress).await?);
+        }
+        Ok(self.found.pop_front())
     }
 }
 
 impl LocalTransaction {
-    /// Some keys with their values, and where to go on.
-    pub(crate) async fn scan_page(
-        &self,
-        keyspace: KeyspaceId,
-        place: Place,
-        prefix: &[u8],
-    ) -> Result<(Vec<Entry>, Option<Place>)> {
+    /// The next keys with their values; none at the end.
+    pub(crate) async fn scan_further(&self, progress: &mut Progress) -> Result<Vec<Entry>> {
+        loop {
+            while progress.keys.is_empty() {
+                let Some(place) = progress.place else { return Ok(Vec::new()) };
+                let (keys, next) = self.scan_page(progress.keyspace, place).await?;
+                progress.keys.extend(keys.into_iter().filter(|key| key.starts_with(&progress.prefix)));
+                progress.place = next;
+            }
+            let count = progress.at_a_time.min(progress.keys.len());
+            match self.read_some(progress, count).await {
+                Ok((entries, bytes)) => {
+                    progress.keys.drain(..count);
+                    progress.at_a_time = (SCAN_READ_BYTES / (bytes / count).max(1)).clamp(1, SCAN_PAGE_KEYS as usize);
+                    if !entries.is_empty() {
+                        return Ok(entries);
+                    }
+                }
+                // These are larger than those before them.
+                Err(error) if error.code() == ErrorCode::TxnTooLarge && count > 1 => progress.at_a_time = count / 2,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The values of the first `count` keys that were found, and their bytes. A key is gone when it expires at this very moment.
+    async fn read_some(&self, progress: &Progress, count: usize) -> Result<(Vec<Entry>, usize)> {
+        let reader = self.db().snapshot(self.begin_timestamp()?)?;
+        let keys = progress.keys.iter().take(count);
+        // All reads are under way before the first is waited for.
+        let reads: Vec<_> = keys.map(|key| (reader.get_in(progress.keyspace, key), key)).collect();
+        let (mut entries, mut bytes) = (Vec::with_capacity(count), 0);
+        for (read, key) in reads {
+            if let Some(value) = read.await? {
+                bytes += key.len() + value.len();
+                entries.push((key.clone(), value));
+            }
+        }
+        Ok((entries, bytes))
+    }
+
+    /// Some keys, and where to go on.
+    async fn scan_page(&self, keyspace: KeyspaceId, place: Place) -> Result<(Vec<Vec<u8>>, Option<Place>)> {
         let at = self.begin_timestamp()?;
-        let (shard, epoch, map_version, client, shards) = {
+        let (shard, envelope) = envelope_for(self.core(), place.shard)?;
+        let (client, shards) = {
             let engine = self.core().engine.borrow();
-            let routes = engine.routes();
-            let &(shard, epoch) = routes.shards().get(place.shard).ok_or(SessionError::NoShard)?;
-            (shard, epoch, MapVersion::new(routes.version()), engine.client(), routes.shards().len())
+            (engine.client(), engine.routes().shards().len())
         };
-        let answer = self.ask_shard(shard, |request, out| {
-            let envelope = Envelope { shard, epoch, request: RequestId::new(request), map_version };
+        let answer = ask_shard(self.core(), shard, |request, out| {
+            let envelope = Envelope { request: RequestId::new(request), ..envelope };
             let (cursor, limit) = (place.cursor, SCAN_PAGE_KEYS);
             timestone_wire::Scan { keyspace, cursor, limit, at, client, with_values: false }.encode(&envelope, out);
         });
         let answer = answer.await?;
-        let (keys, next) = read_page(&answer, place, shards)?;
-        // All reads are under way before the first is waited for.
-        let wanted = keys.into_iter().filter(|key| key.starts_with(prefix));
-        let reads: Vec<_> = wanted.map(|key| (self.get_in(keyspace, &key), key)).collect();
-        let mut entries = Vec::with_capacity(reads.len());
-        for (read, key) in reads {
-            if let Some(value) = read.await? {
-                entries.push((key, value));
-            }
-        }
-        Ok((entries, next))
+        read_answer(&answer, |frame| {
+            let page = ScanPage::decode(frame)?;
+            let next = if page.done {
+                Place { shard: place.shard + 1, cursor: 0 }
+            } else {
+                Place { cursor: page.next, ..place }
+            };
+            let keys = page.entries.map(|entry| entry.key.to_vec()).collect();
+            Ok((keys, Some(next).filter(|next| next.shard < shards)))
+        })
     }
 }
 
-fn read_page(answer: &[u8], place: Place, shards: usize) -> Result<(Vec<Vec<u8>>, Option<Place>)> {
+/// The shard in a place of the map, and the envelope of a request to it but for the number.
+fn envelope_for(core: &Rc<Core>, place: usize) -> Result<(ShardId, Envelope)> {
+    let engine = core.engine.borrow();
+    let routes = engine.routes();
+    let found: Option<&(ShardId, Epoch)> = routes.shards().get(place);
+    let &(shard, epoch) = found.ok_or(SessionError::NoShard)?;
+    let map_version = MapVersion::new(routes.version());
+    Ok((shard, Envelope { shard, epoch, request: RequestId::new(0), map_version }))
+}
+
+/// Reads an answer, or the refusal that came instead.
+fn read_answer<T>(answer: &[u8], read: impl FnOnce(&Frame<'_>) -> Result<T, timestone_wire::WireError>) -> Result<T> {
     let unread = |_| Error::new(ErrorCode::Malformed, "the server's answer could not be read", "update the older side");
     let frame = Frame::parse(answer).map_err(unread)?;
     if let Ok(refused) = ErrorReply::decode(&frame) {
         return Err(Error::of_reply(&refused));
     }
-    let page = ScanPage::decode(&frame).map_err(unread)?;
-    let next =
-        if page.done { Place { shard: place.shard + 1, cursor: 0 } } else { Place { cursor: page.next, ..place } };
-    Ok((page.entries.map(|entry| entry.key.to_vec()).collect(), Some(next).filter(|next| next.shard < shards)))
+    read(&frame).map_err(unread)
 }

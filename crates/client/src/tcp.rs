@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use timestone_cluster::{ServerId, ShardMap};
 use timestone_seda::{
-    Break, ConnectionView, Context, DialId, NetCommand, NetEvent, Origin, Parcel, Protocol, Split, StageId,
+    Break, ConnectionView, Context, DialId, DisconnectReason, NetCommand, NetEvent, Origin, Parcel, Protocol, Split,
+    StageId,
 };
 use timestone_session::{OpId, Patience, Routes};
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
@@ -83,12 +84,23 @@ struct Server {
     /// Operations asked here that no engine repeats.
     asked: Vec<OpId>,
     patience: Patience,
+    /// The last attempt was answered, with a no: nobody listens there, or somebody else does.
+    refused: bool,
 }
 
 impl Server {
     fn new(id: Option<ServerId>, address: String) -> Self {
         let state = State::Idle { retry_at: Timestamp::ZERO };
-        Self { id, address, state, attempts: 0, shards: Vec::new(), asked: Vec::new(), patience: Patience::default() }
+        Self {
+            id,
+            address,
+            state,
+            attempts: 0,
+            shards: Vec::new(),
+            asked: Vec::new(),
+            patience: Patience::default(),
+            refused: false,
+        }
     }
 
     const fn origin(&self) -> Option<Origin> {
@@ -116,6 +128,9 @@ pub(crate) struct Tcp {
     ready: Option<Sender<Result<()>>>,
     give_up_at: Option<Timestamp>,
     connect_timeout: Duration,
+    /// For how long servers that refuse connections, or speak something else, are tried before the first welcome.
+    refused_patience: Duration,
+    began: Timestamp,
     last_failure: String,
     /// Some shard of the map has no server: a newer one is asked for then.
     ask_map_at: Option<Timestamp>,
@@ -128,7 +143,7 @@ impl Tcp {
         net: StageId,
         name: String,
         seeds: Vec<String>,
-        connect_timeout: Duration,
+        (connect_timeout, refused_patience): (Duration, Duration),
         ready: Sender<Result<()>>,
     ) -> Self {
         Self {
@@ -143,6 +158,8 @@ impl Tcp {
             ready: Some(ready),
             give_up_at: None,
             connect_timeout,
+            refused_patience,
+            began: Timestamp::ZERO,
             last_failure: "no server was reached".to_owned(),
             ask_map_at: None,
             looked: Timestamp::ZERO,
@@ -211,6 +228,7 @@ impl Tcp {
         let pause = doubled.min(limits::MAX_RECONNECT_PAUSE);
         tracing::debug!(address = server.address, why, ?pause, "A server is not reached; it will be dialled again.");
         server.attempts += 1;
+        server.refused = false;
         server.state = State::Idle { retry_at: now.saturating_add(pause) };
         let mut engine = core.engine.borrow_mut();
         for &shard in &server.shards {
@@ -392,9 +410,14 @@ impl Tcp {
                 _ => {}
             }
         }
-        if self.give_up_at.is_some_and(|at| at <= now) && self.ready.is_some() {
-            let message =
-                format!("no server answered within {}; last tried {}", Span(self.connect_timeout), self.last_failure);
+        let refused =
+            self.servers.iter().all(|server| server.refused) && now.since(self.began) >= self.refused_patience;
+        if self.ready.is_some() && (refused || self.give_up_at.is_some_and(|at| at <= now)) {
+            let message = if refused {
+                format!("no server was reached; last tried {}", self.last_failure)
+            } else {
+                format!("no server answered within {}; last tried {}", Span(self.connect_timeout), self.last_failure)
+            };
             let error =
                 Error::new(ErrorCode::Unavailable, message, "check that the server runs and the address is right");
             if let Some(ready) = self.ready.take() {
@@ -452,7 +475,8 @@ impl Tcp {
 
 impl Transport<ClientStageEvent> for Tcp {
     fn start(&mut self, _context: &mut Context<'_, ClientStageEvent>, core: &Core) {
-        self.give_up_at = Some(core.now().saturating_add(self.connect_timeout));
+        self.began = core.now();
+        self.give_up_at = Some(self.began.saturating_add(self.connect_timeout));
     }
 
     fn input(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, input: ClientInput) {
@@ -464,15 +488,29 @@ impl Transport<ClientStageEvent> for Tcp {
             ClientInput::Net(NetEvent::HalfClosed(origin)) => self.command(context, NetCommand::Close(origin)),
             ClientInput::Net(NetEvent::Disconnected { origin, reason, .. }) => {
                 if let Some(index) = self.find(origin) {
-                    self.failed(core, index, format!("the connection was lost ({reason:?})"));
+                    let foreign = matches!(reason, DisconnectReason::Broken(Break::Malformed));
+                    let words = if foreign {
+                        "this port does not speak Timestone's protocol (usually 7400)".to_owned()
+                    } else {
+                        format!("the connection was lost: {reason}")
+                    };
+                    self.failed(core, index, words);
+                    self.servers[index].refused = foreign;
                 }
             }
             ClientInput::Net(NetEvent::DialFailed { dial, error, .. }) => {
                 if let Some(index) = self.servers.iter().position(|server| server.state == State::Dialing(dial)) {
-                    self.failed(core, index, error.to_string());
+                    let refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
+                    let words = if refused {
+                        "connection refused; is the server running?".to_owned()
+                    } else {
+                        error.to_string()
+                    };
+                    self.failed(core, index, words);
+                    self.servers[index].refused = refused;
                 }
             }
-            ClientInput::Wake => {}
+            ClientInput::Net(NetEvent::Written { .. }) | ClientInput::Wake => {}
         }
     }
 

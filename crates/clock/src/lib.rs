@@ -1,18 +1,17 @@
 //! Clocks: where time enters Timestone.
 //!
 //! ```text
-//!   CLOCK_REALTIME ──► SystemClock ─┐
-//!   adjtimex ────────► its bound    │
-//!   a test, simulator ► ManualClock ├─► Clock::now() ──► physical: Timestamp ──► SessionClock::begin ──► txn's begin and commit
-//!   a skew model ────► SkewedClock ─┘                                                ▲
-//!                                        last commit, bound learned from an abort ───┘
+//!   CLOCK_REALTIME ─► Discipline ─► SystemClock ─┐
+//!   CLOCK_BOOTTIME ──┘   adjtimex ─► its bound   │
+//!   a test, simulator ────────────► ManualClock ─┼─► Clock::now() ──► physical: Timestamp ──► SessionClock::begin ──► txn's begin, commit
+//!   a skew model ─────────────────► SkewedClock ─┘                                                ▲
+//!                                                     last commit, bound learned from an abort ───┘
 //! ```
-//!
-//! A [`Clock`] is a physical clock with a bound on its error; it may stand still or step backwards, as real ones do. A
-//! [`SessionClock`] turns its readings into strictly rising timestamps that lie above everything that the session has seen
+//! A [`Clock`] is a clock with a bound on its error. The physical one beneath a [`SystemClock`] may stand still, jump and step backwards, as
+//! real ones do; its [`Discipline`] makes of that a time that only ever runs forward, and smoothly. A [`SessionClock`] turns its readings into strictly rising timestamps that lie above everything that the session has seen
 //! (SEMEL §3, MILANA §4.1). [`SkewModel`] reproduces the clock disciplines that the papers measured, from a seed.
 //!
-//! Skew costs performance and never correctness, so nothing here tries to *correct* a clock.
+//! Skew costs performance and never correctness, so nothing here asks other machines what time it is.
 //!
 //! # Invariants
 //! - This is the only crate of ours that reads the system's clock: everything else is handed a [`Timestamp`] or a [`Clock`].
@@ -21,6 +20,7 @@
 //!
 //! What is deliberately absent: the watermark and `max_clock_lead` (the `txn` core has them), timers, and sleeping (`seda`).
 
+mod discipline;
 mod error;
 pub mod limits;
 mod manual;
@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use timestone_types::Timestamp;
 
+pub use discipline::{BootTime, ClockEvent, ClockHealth, ClockState, Course, Discipline, Reading};
 pub use error::ClockError;
 pub use manual::ManualClock;
 pub use session::SessionClock;
@@ -58,8 +59,8 @@ impl std::fmt::Display for ErrorBound {
     }
 }
 
-/// A physical clock. Cheap to read (tens of nanoseconds), shared between threads, not necessarily monotonic.
-pub trait Clock: Send + Sync {
+/// A clock. Cheap to read (tens of nanoseconds), shared between threads, not necessarily monotonic.
+pub trait Clock: Send + Sync + std::fmt::Debug {
     /// The time that the clock shows.
     fn now(&self) -> Timestamp;
 
@@ -68,6 +69,22 @@ pub trait Clock: Send + Sync {
 
     /// What the clock is, as `status` and the metrics show it: `system`, `manual`, `simulated`.
     fn source(&self) -> &'static str;
+
+    /// How its time stands to the physical clock beneath it. Clocks without one have nothing to tell.
+    fn health(&self) -> ClockHealth {
+        ClockHealth::default()
+    }
+
+    /// How far the physical clock leads, because a step of it is held or being followed. Cheap: it may be asked for every request.
+    fn held_back(&self) -> Duration {
+        self.health().held_back()
+    }
+
+    /// Time goes on from `at`, unless it is there already: what an earlier life of the process promised is not undercut. Asked for at
+    /// the start, before the time was told to anybody. Clocks that cannot be told anything go on as they are.
+    fn go_on_from(&self, at: Timestamp) {
+        let _ = at;
+    }
 }
 
 impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
@@ -81,5 +98,17 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
 
     fn source(&self) -> &'static str {
         (**self).source()
+    }
+
+    fn health(&self) -> ClockHealth {
+        (**self).health()
+    }
+
+    fn held_back(&self) -> Duration {
+        (**self).held_back()
+    }
+
+    fn go_on_from(&self, at: Timestamp) {
+        (**self).go_on_from(at);
     }
 }

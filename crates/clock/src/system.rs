@@ -1,49 +1,149 @@
-//! The system's clock: `CLOCK_REALTIME`, whatever disciplines it (chrony, ntpd, PTP's phc2sys), and the kernel's word on its
-//! error.
+//! The system's clock, as a process goes by it: `CLOCK_BOOTTIME` with an offset that follows `CLOCK_REALTIME` (whatever disciplines
+//! that: chrony, ntpd, PTP's phc2sys) without ever jumping, and the kernel's word on the error.
 //!
 //! ```text
-//!   clock_gettime (vDSO, ~25 ns) ──► now
-//!   adjtimex (~1 µs) ── once a second at most ──► cached ErrorBound
+//!   clock_gettime (vDSO, ~25 ns) ─► boot time ── course ──► now
+//!                                                  ▲
+//!   realtime beside it, every 10 ms ─► Discipline ─┘         adjtimex (~1 µs), once a second at most ─► cached ErrorBound
 //! ```
 //!
 //! # Invariants
+//! - Threads read the course without a lock, and all of it or none: a sequence number tells when it was being replaced.
+//! - Whoever finds a reading due takes it; the others go on with the course of before, which says the same for another millisecond.
 //! - Whoever finds the cached bound old claims the refresh first, so that many threads ask the kernel once.
 //! - What the kernel will not tell (a sandbox that forbids `adjtimex`) counts as unsynchronised, never as exact.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rtime_clock::adjtime::{Timex, adjtimex};
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use timestone_types::Timestamp;
+use timestone_types::{Span, Timestamp};
 
-use crate::limits::{ERROR_BOUND_MAX_AGE, UNSYNCHRONISED};
+use crate::discipline::{BootTime, COURSE_WORDS, ClockEvent, ClockHealth, Course, Discipline, Reading};
+use crate::limits::{ERROR_BOUND_MAX_AGE, GLITCH_HOLD, LONGEST_READING, POLL_INTERVAL, UNSYNCHRONISED};
 use crate::{Clock, ErrorBound};
 
 /// `STA_UNSYNC` of `<linux/timex.h>`: nothing disciplines the clock.
 const STATUS_UNSYNCHRONISED: i32 = 0x40;
+/// How often a reading that was interrupted is tried again before it is left for the next time.
+const READING_ATTEMPTS: u32 = 4;
 
-/// The machine's `CLOCK_REALTIME`.
+/// A process's time, which follows the machine's `CLOCK_REALTIME`. Every part of a process shares one: two of them may hold different
+/// steps.
 ///
 /// ```
 /// use timestone_clock::{Clock, SystemClock};
 ///
 /// let clock = SystemClock::new();
 /// assert!(clock.now().as_nanos() > 1_700_000_000_000_000_000);
-/// println!("{} {}", clock.source(), clock.error_bound());
+/// println!("{} {} {}", clock.source(), clock.error_bound(), clock.health());
 /// ```
 #[derive(Debug)]
 pub struct SystemClock {
+    /// Odd while the course is being replaced.
+    sequence: AtomicU64,
+    course: [AtomicU64; COURSE_WORDS],
+    /// When the next reading is due, by boot time.
+    next_reading: AtomicU64,
+    discipline: Mutex<Discipline>,
+    /// As of the last reading, for those who do not want to wait for the lock: how far time is ahead of the physical clock, and how far
+    /// that leads because a step is held.
+    offset_ns: AtomicI64,
+    held_back_ns: AtomicU64,
     /// When the bound was asked for last, in nanoseconds of `CLOCK_MONOTONIC`: a step of the realtime clock must not freeze it.
     asked_at: AtomicU64,
     bound: AtomicU64,
+    /// How far the realtime clock is set wrong.
+    #[cfg(test)]
+    set_by_ns: AtomicI64,
 }
 
 impl SystemClock {
     /// The system's clock, with its error bound already asked for.
     #[must_use]
     pub fn new() -> Self {
-        Self { asked_at: AtomicU64::new(read(ClockId::Monotonic)), bound: AtomicU64::new(pack(ask_kernel())) }
+        // Interrupted, too, a first reading is better than none: what it is wrong by is followed.
+        let first = read_both(0).unwrap_or_else(|reading| reading);
+        let discipline = Discipline::new(first);
+        Self {
+            sequence: AtomicU64::new(0),
+            course: discipline.course().to_words().map(AtomicU64::new),
+            next_reading: AtomicU64::new(first.boot.after(POLL_INTERVAL).as_nanos()),
+            discipline: Mutex::new(discipline),
+            offset_ns: AtomicI64::new(0),
+            held_back_ns: AtomicU64::new(0),
+            asked_at: AtomicU64::new(read(ClockId::Monotonic)),
+            bound: AtomicU64::new(pack(ask_kernel())),
+            #[cfg(test)]
+            set_by_ns: AtomicI64::new(0),
+        }
+    }
+
+    #[cfg(test)]
+    fn set_by_ns(&self) -> i64 {
+        self.set_by_ns.load(Ordering::Relaxed)
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "tests set the clock")]
+    const fn set_by_ns(&self) -> i64 {
+        0
+    }
+
+    /// The course, whole.
+    #[inline]
+    fn course(&self) -> Course {
+        loop {
+            let before = self.sequence.load(Ordering::Acquire);
+            let words = std::array::from_fn(|index| self.course[index].load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            if before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before {
+                return Course::from_words(words);
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Compares the clocks, unless another thread does.
+    #[cold]
+    fn take_reading(&self) {
+        let mut discipline = match self.discipline.try_lock() {
+            Ok(discipline) => discipline,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        let reading = read_both(self.set_by_ns());
+        let (Ok(at) | Err(at)) = reading;
+        self.next_reading.store(at.boot.after(POLL_INTERVAL).as_nanos(), Ordering::Relaxed);
+        let Ok(reading) = reading else { return };
+        let before = *discipline.course();
+        let event = discipline.read(reading);
+        if *discipline.course() != before {
+            self.publish(discipline.course());
+        }
+        self.note(&discipline.health(reading.boot));
+        if let Some(event) = event {
+            tell(event, &discipline.health(reading.boot));
+        }
+    }
+
+    /// Replaces the course. The caller holds the lock.
+    fn publish(&self, course: &Course) {
+        let sequence = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
+        fence(Ordering::Release);
+        for (word, value) in self.course.iter().zip(course.to_words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.sequence.store(sequence.wrapping_add(2), Ordering::Release);
+    }
+
+    fn note(&self, health: &ClockHealth) {
+        self.offset_ns.store(health.offset_ns, Ordering::Relaxed);
+        let held_back = u64::try_from(health.held_back().as_nanos()).unwrap_or(u64::MAX);
+        self.held_back_ns.store(held_back, Ordering::Relaxed);
     }
 }
 
@@ -54,8 +154,13 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
+    #[inline]
     fn now(&self) -> Timestamp {
-        Timestamp::from_nanos(read(ClockId::Realtime))
+        let boot = read(ClockId::Boottime);
+        if boot >= self.next_reading.load(Ordering::Relaxed) {
+            self.take_reading();
+        }
+        self.course().at(BootTime::from_nanos(boot))
     }
 
     fn error_bound(&self) -> ErrorBound {
@@ -65,12 +170,73 @@ impl Clock for SystemClock {
         if is_old && self.asked_at.compare_exchange(asked_at, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.bound.store(pack(ask_kernel()), Ordering::Release);
         }
-        unpack(self.bound.load(Ordering::Acquire))
+        let kernel = unpack(self.bound.load(Ordering::Acquire));
+        // True time is within the kernel's bound of the physical clock, and time may be apart from that.
+        let apart = Duration::from_nanos(self.offset_ns.load(Ordering::Relaxed).unsigned_abs());
+        ErrorBound { bound: kernel.bound.saturating_add(apart), ..kernel }
     }
 
     fn source(&self) -> &'static str {
         "system"
     }
+
+    fn health(&self) -> ClockHealth {
+        let discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
+        discipline.health(BootTime::from_nanos(read(ClockId::Boottime)))
+    }
+
+    fn held_back(&self) -> Duration {
+        Duration::from_nanos(self.held_back_ns.load(Ordering::Relaxed))
+    }
+
+    fn go_on_from(&self, at: Timestamp) {
+        let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Ok(reading) | Err(reading)) = read_both(self.set_by_ns());
+        discipline.go_on_from(reading, at);
+        self.publish(discipline.course());
+        let health = discipline.health(reading.boot);
+        self.note(&health);
+        if health.state == crate::ClockState::Held {
+            tracing::warn!(
+                behind = %Span(health.apart()),
+                "the system's clock is behind what was promised before the start; time goes on from there"
+            );
+        }
+    }
+}
+
+/// Says what has happened to the clock. Cold: steps are rare.
+fn tell(event: ClockEvent, health: &ClockHealth) {
+    let apart = Span(health.apart());
+    match event {
+        ClockEvent::Stepped { by_ns } => {
+            let step = Span(Duration::from_nanos(by_ns.unsigned_abs()));
+            let way = if by_ns < 0 { "back" } else { "forward" };
+            tracing::warn!(
+                %step, way, %apart, held_steps = health.held_steps,
+                "the system's clock has stepped; time goes on as before, and follows if that lasts for {}", Span(GLITCH_HOLD)
+            );
+        }
+        ClockEvent::Slews => {
+            tracing::warn!(%apart, "the step of the system's clock has lasted; time approaches it slowly");
+        }
+        ClockEvent::Agrees => tracing::info!("the system's clock and the process's time agree again"),
+    }
+}
+
+/// What both clocks show; as an error when the thread was interrupted in between, so that they may not belong together.
+fn read_both(set_by_ns: i64) -> Result<Reading, Reading> {
+    let mut reading = Reading { boot: BootTime::default(), physical: Timestamp::ZERO };
+    for _ in 0..READING_ATTEMPTS {
+        let before = read(ClockId::Boottime);
+        let physical = read(ClockId::Realtime).saturating_add_signed(set_by_ns);
+        let took = read(ClockId::Boottime).saturating_sub(before);
+        reading = Reading { boot: BootTime::from_nanos(before + took / 2), physical: Timestamp::from_nanos(physical) };
+        if u128::from(took) <= LONGEST_READING.as_nanos() {
+            return Ok(reading);
+        }
+    }
+    Err(reading)
 }
 
 fn read(clock: ClockId) -> u64 {
@@ -121,7 +287,9 @@ mod tests {
         let before = nanos_of(std::time::SystemTime::now());
         let shown = u128::from(clock.now().as_nanos());
         let after = nanos_of(std::time::SystemTime::now());
-        assert!(before <= shown && shown <= after, "{before} {shown} {after}");
+        // The two clocks are read one after the other, and the thread may be interrupted in between.
+        let slack = 1_000_000;
+        assert!(before <= shown + slack && shown <= after + slack, "{before} {shown} {after}");
     }
 
     #[test]
@@ -151,6 +319,66 @@ mod tests {
         assert_eq!(clock.error_bound(), planted);
         clock.asked_at.fetch_sub(2_000_000_000, Ordering::AcqRel);
         assert_ne!(clock.error_bound(), planted);
+    }
+
+    /// Waits until the clock has been read again.
+    fn next_reading(clock: &SystemClock) {
+        let due = clock.next_reading.load(Ordering::Relaxed);
+        while clock.next_reading.load(Ordering::Relaxed) == due {
+            let _ = clock.now();
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_step_of_the_realtime_clock_is_held_and_shown() {
+        for by in [3_600_000_000_000i64, -5_000_000_000] {
+            let clock = SystemClock::new();
+            let bound = clock.error_bound().bound;
+            let before = clock.now();
+            clock.set_by_ns.store(by, Ordering::Relaxed);
+            next_reading(&clock);
+            let after = clock.now();
+            assert!(after >= before && after.since(before) < Duration::from_secs(5), "{before} {after}");
+            let health = clock.health();
+            assert_eq!((health.state, health.held_steps), (crate::ClockState::Held, 1));
+            let apart = Duration::from_nanos(by.unsigned_abs()).saturating_sub(Duration::from_millis(1));
+            assert!(health.apart() >= apart && clock.error_bound().bound >= bound + apart);
+            assert_eq!(clock.held_back() >= apart, by > 0);
+            clock.set_by_ns.store(0, Ordering::Relaxed);
+            next_reading(&clock);
+            assert_eq!((clock.health().state, clock.held_back()), (crate::ClockState::Following, Duration::ZERO));
+        }
+    }
+
+    #[test]
+    fn a_process_that_starts_goes_on_from_where_it_was() {
+        let clock = SystemClock::new();
+        let at = clock.now().saturating_add(Duration::from_secs(20));
+        clock.go_on_from(at);
+        assert!(clock.now() >= at && clock.now().since(at) < Duration::from_secs(5));
+        assert!(clock.error_bound().bound >= Duration::from_secs(15));
+    }
+
+    #[test]
+    fn threads_that_read_while_the_course_changes_see_time_rise() {
+        let clock = SystemClock::new();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut last = clock.now();
+                    for _ in 0..200_000 {
+                        let now = clock.now();
+                        assert!(now >= last, "{now} after {last}");
+                        last = now;
+                    }
+                });
+            }
+            for by in [30_000_000, -30_000_000, 60_000_000, 0] {
+                clock.set_by_ns.store(by, Ordering::Relaxed);
+                next_reading(&clock);
+            }
+        });
     }
 
     #[test]

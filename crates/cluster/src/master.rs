@@ -13,7 +13,7 @@
 //!
 //! Source: replication.md ("The master"). What is deliberately absent: file I/O, time, who is allowed to ask.
 
-use timestone_types::{ClientId, ClusterId, Epoch, KeyspaceId, ShardId};
+use timestone_types::{ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, ShardId};
 
 use crate::limits::{CLIENT_ID_BLOCK, MAX_CLIENT_ID, MAX_CLIENT_IDS_PER_COMMAND, MAX_KEYSPACES, MAX_SERVERS};
 use crate::state::State;
@@ -40,13 +40,15 @@ pub struct Master {
 }
 
 impl Master {
-    /// A new cluster of `shards` shards that no server has taken yet. Persist it before use.
+    /// A new cluster of `shards` shards that no server has taken yet, with the seed of key hashes that all its servers will use. Persist it
+    /// before use.
     ///
     /// # Errors
     /// [`ClusterError::Limit`] when `shards` is 0 or above [`crate::limits::MAX_SHARDS`].
-    pub fn create(cluster: ClusterId, shards: u16) -> Result<Self, ClusterError> {
+    pub fn create(cluster: ClusterId, shards: u16, hash_seed: HashSeed) -> Result<Self, ClusterError> {
         let state = State {
             map: ShardMap::even(cluster, shards)?,
+            hash_seed,
             next_server: ServerId::new(1),
             clients_reserved_to: 1,
             next_keyspace: KeyspaceId::new(KeyspaceId::DEFAULT.get() + 1),
@@ -185,7 +187,8 @@ impl Master {
         }
         let map = self.state.map.clone();
         let owned: Vec<ShardId> = map.owned_by(id).map(|shard| shard.id).collect();
-        Ok(MasterStep { answer: MasterAnswer::Server { server: id, shards: owned, map }, persist: changed })
+        let hash_seed = self.state.hash_seed;
+        Ok(MasterStep { answer: MasterAnswer::Server { server: id, hash_seed, shards: owned, map }, persist: changed })
     }
 
     fn create_keyspace(&mut self, name: KeyspaceName, options: KeyspaceOptions) -> Result<MasterStep, ClusterError> {

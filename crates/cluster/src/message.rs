@@ -2,7 +2,7 @@
 //!
 //! They travel inside `wire`'s master frames; their bytes are a kind byte and the fields in order (docs/formats/cluster.md).
 
-use timestone_types::{ClientId, ClusterId, KeyspaceId, ShardId};
+use timestone_types::{ClientId, ClusterId, HashSeed, KeyspaceId, ShardId};
 
 use crate::codec::{Cursor, put_count, put_u8, put_u16, put_u32, put_u64};
 use crate::limits::{MAX_KEYSPACES, MAX_SHARDS};
@@ -71,6 +71,8 @@ pub enum MasterAnswer {
     Server {
         /// The server's id.
         server: ServerId,
+        /// The cluster's secret seed of key hashes.
+        hash_seed: HashSeed,
         /// The shards it is primary of, ascending.
         shards: Vec<ShardId>,
         /// The map with the server in it.
@@ -155,9 +157,10 @@ impl MasterAnswer {
                 put_u32(out, block.first.get());
                 put_u32(out, block.count);
             }
-            Self::Server { server, shards, map } => {
+            Self::Server { server, hash_seed, shards, map } => {
                 put_u8(out, 2);
                 put_u32(out, server.get());
+                put_u64(out, hash_seed.0);
                 put_count(out, shards.len());
                 for shard in shards {
                     put_u16(out, shard.get());
@@ -196,11 +199,12 @@ impl MasterAnswer {
             1 => Self::Clients(decode_block(&mut cursor)?),
             2 => {
                 let server = ServerId::new(cursor.u32()?);
+                let hash_seed = HashSeed(cursor.u64()?);
                 let mut shards = Vec::new();
                 for _ in 0..cursor.count(usize::from(MAX_SHARDS), 2)? {
                     shards.push(ShardId::new(cursor.u16()?));
                 }
-                Self::Server { server, shards, map: ShardMap::decode(cursor.remainder())? }
+                Self::Server { server, hash_seed, shards, map: ShardMap::decode(cursor.remainder())? }
             }
             3 => Self::Map(ShardMap::decode(cursor.remainder())?),
             4 => Self::Created(Keyspace::decode(&mut cursor)?),

@@ -137,6 +137,15 @@ impl ServerInfo {
     /// The fewest bytes that one entry takes: ids and three empty addresses.
     pub(crate) const MIN_BYTES: usize = 4 + 8 + 3 * 2;
 
+    /// The server and where its gateway is, in words for a person with a Redis client.
+    #[must_use]
+    pub fn for_redis_clients(&self) -> String {
+        match &self.addresses.resp {
+            Some(resp) => format!("server {} (redis://{resp})", self.id),
+            None => format!("server {}, which has no port for Redis clients", self.id),
+        }
+    }
+
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u32(out, self.id.get());
         put_u64(out, self.directory.0);

@@ -4,21 +4,21 @@
 //!   offset 0   8   magic "TSMASTER"
 //!          8   4   format
 //!         12   4   length of the body
-//!         16   n   body: map (with its length), next server, reserved client ids, next keyspace, keyspaces
+//!         16   n   body: map (with its length), seed of key hashes, next server, reserved client ids, next keyspace, keyspaces
 //!       16+n   4   CRC-32C of everything before it
 //! ```
 //! The state is small and is written whole: to a new file that replaces the old one atomically, by whoever drives the master.
 
-use timestone_types::KeyspaceId;
+use timestone_types::{HashSeed, KeyspaceId};
 
-use crate::codec::{Cursor, put_count, put_u32};
+use crate::codec::{Cursor, put_count, put_u32, put_u64};
 use crate::limits::{MAX_CLIENT_ID, MAX_ENCODED_BYTES, MAX_KEYSPACES};
 use crate::{ClusterError, Keyspace, ServerId, ShardMap};
 
 /// What the first bytes of the state say.
 const MAGIC: [u8; 8] = *b"TSMASTER";
 /// The format that this program reads and writes.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Magic, format and length.
 const HEAD_BYTES: usize = 16;
 
@@ -26,6 +26,8 @@ const HEAD_BYTES: usize = 16;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct State {
     pub(crate) map: ShardMap,
+    /// The secret seed of key hashes, the same on every server: drawn when the cluster is created, and never changed.
+    pub(crate) hash_seed: HashSeed,
     /// The number of the next new server.
     pub(crate) next_server: ServerId,
     /// Every client id below this may have been handed out.
@@ -57,6 +59,7 @@ impl State {
         self.map.encode(out);
         let length = bounded(out.len() - length_at - 4);
         out[length_at..length_at + 4].copy_from_slice(&length.to_le_bytes());
+        put_u64(out, self.hash_seed.0);
         put_u32(out, self.next_server.get());
         put_u32(out, self.clients_reserved_to);
         put_u32(out, self.next_keyspace.get());
@@ -94,6 +97,7 @@ impl State {
         let mut cursor = Cursor::new("the master's state", body);
         let map_bytes = cursor.u32()? as usize;
         let map = ShardMap::decode(cursor.bytes(map_bytes)?)?;
+        let hash_seed = HashSeed(cursor.u64()?);
         let next_server = ServerId::new(cursor.u32()?);
         let clients_reserved_to = cursor.u32()?;
         let next_keyspace = KeyspaceId::new(cursor.u32()?);
@@ -102,7 +106,7 @@ impl State {
             keyspaces.push(Keyspace::decode(&mut cursor)?);
         }
         cursor.finish()?;
-        let state = Self { map, next_server, clients_reserved_to, next_keyspace, keyspaces };
+        let state = Self { map, hash_seed, next_server, clients_reserved_to, next_keyspace, keyspaces };
         state.check().map_err(|reason| ClusterError::malformed("the master's state", reason))?;
         Ok(state)
     }

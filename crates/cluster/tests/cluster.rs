@@ -7,8 +7,9 @@ use timestone_cluster::{
     MapVersion, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardEntry, ShardMap,
     SlotRange,
 };
-use timestone_types::{ClientId, ClusterId, Epoch, KeyspaceId, SLOT_COUNT, ShardId, Slot, slot_of};
+use timestone_types::{ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, SLOT_COUNT, ShardId, Slot, slot_of};
 
+const SEED: HashSeed = HashSeed(77);
 const CLUSTER: ClusterId = ClusterId::new(0xc1);
 
 fn bytes_of(master: &Master) -> Vec<u8> {
@@ -58,7 +59,9 @@ fn map_of(shards: Vec<ShardEntry>) -> Result<ShardMap, ClusterError> {
 
 fn registered(answer: MasterAnswer) -> (ServerId, Vec<u16>, ShardMap) {
     match answer {
-        MasterAnswer::Server { server, shards, map } => (server, shards.iter().map(|shard| shard.get()).collect(), map),
+        MasterAnswer::Server { server, shards, map, hash_seed: SEED } => {
+            (server, shards.iter().map(|shard| shard.get()).collect(), map)
+        }
         other => panic!("not a registration: {other:?}"),
     }
 }
@@ -144,7 +147,7 @@ fn the_layout_of_a_map_is_the_documented_one() {
 
 #[test]
 fn client_ids_are_never_handed_out_twice_whatever_crashes() {
-    let mut master = Master::create(CLUSTER, 1).expect("a master");
+    let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
     let mut durable = bytes_of(&master);
     let mut last = 0;
     // Crash after every third answer, and often before a reservation became durable: such an answer never left.
@@ -170,7 +173,7 @@ fn client_ids_are_never_handed_out_twice_whatever_crashes() {
 
 #[test]
 fn a_reservation_serves_many_clients_without_a_write() {
-    let mut master = Master::create(CLUSTER, 1).expect("a master");
+    let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
     let writes = (0..2 * CLIENT_ID_BLOCK)
         .filter(|_| master.step(MasterCommand::RegisterClient { count: 1 }).expect("an id").persist)
         .count();
@@ -183,7 +186,7 @@ fn a_reservation_serves_many_clients_without_a_write() {
 
 #[test]
 fn servers_share_the_free_shards_and_keep_theirs_over_restarts() {
-    let mut master = Master::create(CLUSTER, 4).expect("a master");
+    let mut master = Master::create(CLUSTER, 4, SEED).expect("a master");
     let first = master.step(register(10, 7400, 3)).expect("registered");
     assert!(first.persist);
     let (one, shards, map) = registered(first.answer);
@@ -213,7 +216,7 @@ fn servers_share_the_free_shards_and_keep_theirs_over_restarts() {
 
 #[test]
 fn a_directory_of_another_cluster_is_refused() {
-    let mut master = Master::create(CLUSTER, 1).expect("a master");
+    let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
     let before = master.clone();
     let command = MasterCommand::RegisterServer {
         cluster: ClusterId::new(0xbad),
@@ -227,7 +230,7 @@ fn a_directory_of_another_cluster_is_refused() {
 
 #[test]
 fn keyspace_ids_are_not_used_again() {
-    let mut master = Master::create(CLUSTER, 1).expect("a master");
+    let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
     let MasterAnswer::Created(users) = master.step(create("users")).expect("created").answer else { panic!() };
     assert_eq!(users.id, KeyspaceId::new(1));
     assert_eq!(master.step(create("users")), Err(ClusterError::KeyspaceExists { name: "users".to_owned() }));
@@ -243,7 +246,7 @@ fn keyspace_ids_are_not_used_again() {
 
 #[test]
 fn refused_keyspace_commands_say_why_and_change_nothing() {
-    let mut master = Master::create(CLUSTER, 1).expect("a master");
+    let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
     let before = master.clone();
     let options = KeyspaceOptions { index: IndexKind::Ordered, cache: CacheMode::Lease, ..KeyspaceOptions::DEFAULT };
     let refused = master.step(MasterCommand::CreateKeyspace { name: name("x"), options }).expect_err("not served");
@@ -261,7 +264,7 @@ fn refused_keyspace_commands_say_why_and_change_nothing() {
 
 #[test]
 fn every_flipped_bit_and_every_lost_byte_of_the_state_is_noticed() {
-    let mut master = Master::create(CLUSTER, 2).expect("a master");
+    let mut master = Master::create(CLUSTER, 2, SEED).expect("a master");
     master.step(register(1, 7400, 2)).expect("registered");
     master.step(create("users")).expect("created");
     let bytes = bytes_of(&master);
@@ -278,8 +281,8 @@ fn every_flipped_bit_and_every_lost_byte_of_the_state_is_noticed() {
     longer.push(0);
     assert!(Master::decode(&longer).is_err());
     let mut newer = bytes;
-    newer[8] = 2;
-    assert_eq!(Master::decode(&newer), Err(ClusterError::Format { found: 2, supported: 1 }));
+    newer[8] = 3;
+    assert_eq!(Master::decode(&newer), Err(ClusterError::Format { found: 3, supported: 2 }));
 }
 
 fn all_commands() -> Vec<MasterCommand> {
@@ -297,7 +300,12 @@ fn all_answers() -> Vec<MasterAnswer> {
     let map = ShardMap::single(CLUSTER, server(1), 3).expect("a map");
     vec![
         MasterAnswer::Clients(ClientIdBlock { first: ClientId::new(9), count: 2 }),
-        MasterAnswer::Server { server: ServerId::new(1), shards: vec![ShardId::ZERO], map: map.clone() },
+        MasterAnswer::Server {
+            server: ServerId::new(1),
+            hash_seed: SEED,
+            shards: vec![ShardId::ZERO],
+            map: map.clone(),
+        },
         MasterAnswer::Map(map),
         MasterAnswer::Created(Keyspace::default_keyspace()),
         MasterAnswer::Keyspaces(vec![Keyspace::default_keyspace()]),

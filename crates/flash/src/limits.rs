@@ -20,8 +20,10 @@ pub const TABLE_WRITES_IN_FLIGHT: usize = 4;
 pub const GROW_WRITES_IN_FLIGHT: usize = 2;
 /// Operations of its own that a file device may have in flight: table writes, zero writes, one sync, one allocation.
 pub const OWN_OPS_IN_FLIGHT: usize = TABLE_WRITES_IN_FLIGHT + GROW_WRITES_IN_FLIGHT + 2;
-/// How far beyond its capacity at creation a file device can grow without being created anew: room in its block table.
+/// How far beyond its capacity at creation a file device can grow at least: room in its block table.
 pub const TABLE_ROOM_FACTOR: u32 = 8;
+/// Pages of the block table that are read at once when a device is opened.
+pub const TABLE_READ_PAGES: u32 = 64;
 
 const _: () = assert!(MAX_RUN_PAGES as usize <= timestone_io::limits::MAX_VECTORS);
 const _: () = assert!(MAX_QUEUE_DEPTH as usize + OWN_OPS_IN_FLIGHT <= timestone_io::limits::MAX_DEPTH as usize);

@@ -41,7 +41,7 @@ pub enum SedaError {
         source: io::Error,
     },
     /// The stages named did not finish their work in time; they were stopped nevertheless.
-    #[error("Not drained within {waited:?}: {stages:?}. Their unfinished work was given up.")]
+    #[error("Not drained within {} s: {}. Their unfinished work was given up.", waited.as_secs_f64(), stages.join(", "))]
     NotDrained {
         /// How long was waited.
         waited: Duration,

@@ -20,10 +20,13 @@ mod lanes;
 mod layout;
 pub mod limits;
 pub mod manual;
+mod memory;
 mod metrics;
 mod net;
 mod orders;
 mod parcel;
+#[cfg(feature = "planted-bugs")]
+pub mod planted;
 mod reactor;
 mod runtime;
 pub mod simulated;
@@ -36,6 +39,7 @@ mod turn;
 pub use error::SedaError;
 pub use gauge::{AdmissionLimit, Gauge};
 pub use layout::{Layout, Pinning};
+pub use memory::{Charge, Memory, MemoryUse, Tally};
 pub use metrics::{RuntimeSnapshot, StageMetrics, StageSnapshot, ThreadSnapshot};
 pub use net::{
     Break, ConnectionView, DialId, DisconnectReason, Listener, ListenerSocket, NetCommand, NetConfig, NetEvent,

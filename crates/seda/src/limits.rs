@@ -42,14 +42,33 @@ pub const READ_BYTES: usize = 256 * 1024;
 pub const READ_PER_TURN: usize = 1024 * 1024;
 /// Output waiting for one connection above which it is no longer read from; reading resumes at half of it.
 pub const OUTPUT_BOUND: usize = 4 * 1024 * 1024;
+/// The same while the process's memory for answers is scarce.
+pub const SCARCE_OUTPUT_BOUND: usize = 512 * 1024;
+/// Output waiting for one connection above which answers that may be asked for again are replaced by `Busy`. Above the longest single
+/// answer, so that a peer that reads gets everything.
+pub const OUTPUT_LIMIT: usize = 32 * 1024 * 1024;
+/// An owner that wants to know is told of so much written output at a time. Well below the bounds, which count what it is not told yet.
+pub const WRITTEN_REPORT_BYTES: usize = 128 * 1024;
+/// A peer that has taken nothing of what waits for it for so long, or has sent nothing of a long frame that it began, is given up.
+pub const STALL_LIMIT: Duration = Duration::from_secs(30);
+/// A frame longer than what is read at once waits so long at most for memory; then its connection is told `Busy` and closed.
+pub const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
+/// How often whoever waits for memory looks again.
+pub const MEMORY_RETRY: Duration = Duration::from_millis(5);
+/// A stage publishes how much memory it holds in steps of so many bytes.
+pub const TALLY_STEP: u64 = 64 * 1024;
 /// Slices handed to one vectored write.
 pub const WRITE_SLICES: usize = 64;
 /// Default for the connections of one net stage.
 pub const MAX_CONNECTIONS: usize = 16 * 1024;
 /// Connections accepted in one turn.
 pub const ACCEPTS_PER_TURN: usize = 256;
-/// After an accept failed for want of resources (open files), the listener rests for this long.
+/// After an accept failed for want of resources (open files), the listener rests for this long; twice as long after each further failure.
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Longest such rest.
+pub const MAX_ACCEPT_PAUSE: Duration = Duration::from_secs(2);
+/// The shortage is told no more often than this.
+pub const SHORTAGE_WARNING_INTERVAL: Duration = Duration::from_secs(10);
 /// A peer that closed its sending half is answered for this long after the last answer, then closed.
 pub const HALF_CLOSE_LINGER: Duration = Duration::from_millis(250);
 /// The same while answers are waiting that the peer does not take, and for connections being closed that should be flushed.
@@ -65,4 +84,6 @@ pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 pub const KEEPALIVE_PROBES: u32 = 6;
 
 const _: () = assert!(LANE_CHUNK <= LANE_CAPACITY && INTAKE_PER_TURN <= QUEUE_CAPACITY);
+const _: () = assert!(4 * WRITTEN_REPORT_BYTES <= SCARCE_OUTPUT_BOUND && SCARCE_OUTPUT_BOUND < OUTPUT_BOUND);
+const _: () = assert!(OUTPUT_LIMIT > timestone_types::limits::MAX_VALUE_BYTES + OUTPUT_BOUND);
 const _: () = assert!(PARCEL_BYTES <= POOL_LARGEST && MAX_STAGES <= u16::MAX as usize);

@@ -5,8 +5,8 @@
 
 use core::fmt;
 
-use crate::StageId;
 use crate::limits::{PARCEL_BYTES, POOL_BUFFERS, POOL_BYTES, POOL_LARGEST};
+use crate::{Charge, StageId};
 
 /// The slot of a connection within its net stage; reused, see [`Generation`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -63,7 +63,7 @@ impl fmt::Debug for Origin {
 }
 
 /// A run of whole frames of one connection for one stage (or of raw bytes, if the protocol splits so).
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Parcel {
     /// The connection that it came from, or, on the way out, that it goes to.
     pub origin: Origin,
@@ -72,13 +72,15 @@ pub struct Parcel {
     pub frames: u32,
     /// The frames, one after another.
     pub bytes: Vec<u8>,
+    /// The memory that a large parcel of answers counts for until it has arrived.
+    pub charge: Option<Charge>,
 }
 
 impl Parcel {
     /// An outgoing parcel.
     #[must_use]
     pub const fn new(origin: Origin, bytes: Vec<u8>) -> Self {
-        Self { origin, frames: 0, bytes }
+        Self { origin, frames: 0, bytes, charge: None }
     }
 }
 

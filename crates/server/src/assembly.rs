@@ -8,30 +8,36 @@
 //! Everything that can fail, fails here, before a thread runs: locks, formats, recovery, ports.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 
 use timestone_clock::Clock;
-use timestone_cluster::{
-    Address, DirectoryId, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap,
+use timestone_clock::limits::MAX_START_LEAD;
+use timestone_cluster::{Address, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
+use timestone_seda::{
+    Layout, Memory, NetConfig, NetMetrics, NetStage, Network, Pinning, RuntimeConfig, Stage, StageId,
 };
-use timestone_seda::{Layout, NetConfig, NetMetrics, NetStage, Network, Pinning, RuntimeConfig, Stage, StageId};
-use timestone_types::{ClientId, ClusterId, ShardId, Timestamp};
+use timestone_types::{ClientId, ClusterId, HashSeed, ShardId, Span, Timestamp};
 use timestone_wal::DeviceKind;
 
 use crate::cluster_name::ClusterName;
 use crate::config::{MasterPlace, ServerConfig, StageLayout};
 use crate::error::ServerError;
 use crate::event::Event;
+use crate::gateway::{CommandLatencies, GatewayGauges};
 use crate::gauges::{LogGauges, ShardGauges};
 use crate::http::HttpServer;
 use crate::limits;
+use crate::manifest::Manifest;
+use crate::memory::Budget;
 use crate::native::{NativeProtocol, ShardTable};
 use crate::node::{Joining, MasterLink, NodeParts, NodeStage};
 use crate::premises::{Local, Premises};
 use crate::raw::RawProtocol;
 use crate::restart::{open_stores, replay_logs};
-use crate::shard::{LogPlace, Peers, Recovering};
+use crate::shard::{LogPlace, Peers, Recovering, Replay};
 
 /// A stage of the process's owner, one per reactor thread: an embedded client.
 pub type Guest = Box<dyn Stage<Event>>;
@@ -51,6 +57,8 @@ pub struct GuestSeat {
     pub shards: Vec<(ShardId, StageId)>,
     /// The stage that answers what concerns the server and the master.
     pub node: StageId,
+    /// The server's clock, which every part of a process goes by: two clocks of one process may hold different steps.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// Everything that is needed to run, and to look at what runs.
@@ -75,14 +83,23 @@ pub(crate) struct Observed {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) shards: Vec<Arc<ShardGauges>>,
     pub(crate) logs: Vec<Arc<LogGauges>>,
+    pub(crate) gateways: Vec<Arc<CommandLatencies>>,
+    pub(crate) directory: PathBuf,
     pub(crate) log_device: DeviceKind,
     pub(crate) nets: Vec<(&'static str, Arc<NetMetrics>)>,
     pub(crate) map: Arc<RwLock<Arc<ShardMap>>>,
     pub(crate) stopping: Arc<AtomicBool>,
     pub(crate) ready: AtomicBool,
+    pub(crate) budget: Budget,
+    pub(crate) memory: Arc<Memory>,
 }
 
 impl Observed {
+    /// For how long some shard still refuses writes because the clock stands far behind what it has served.
+    pub(crate) fn clock_behind(&self, now: Timestamp) -> Option<Duration> {
+        self.shards.iter().filter_map(|shard| shard.clock_behind(now)).max()
+    }
+
     /// The shard map of now.
     pub(crate) fn map(&self) -> Arc<ShardMap> {
         match self.map.read() {
@@ -99,7 +116,21 @@ pub(crate) fn assemble(
     guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
 ) -> Result<Assembled, ServerError> {
     refuse_strangers(config)?;
-    assemble_on(config, Arc::new(Local::open(config)?), want_guests, guests)
+    let mut config = config.clone();
+    config.memory_bytes = config.memory_bytes.or_else(|| Some(timestone_io::machine_memory()? / 2));
+    config.max_connections = config.max_connections.or_else(|| connections_by_descriptors(config.thread_count()));
+    let config = &config;
+    let premises = Local::open(config)?;
+    config.check_capacity(premises.shards())?;
+    assemble_on(config, Arc::new(premises), want_guests, guests)
+}
+
+/// How many connections each net stage may have so that files, other threads and health checks never lack a descriptor.
+fn connections_by_descriptors(threads: usize) -> Option<usize> {
+    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
+    let free = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(limits::RESERVED_DESCRIPTORS);
+    // One net stage a protocol and thread.
+    Some((free / (2 * threads)).max(limits::MIN_CONNECTIONS))
 }
 
 /// Addresses that other machines can reach need a word.
@@ -112,6 +143,12 @@ fn refuse_strangers(config: &ServerConfig) -> Result<(), ServerError> {
     Ok(())
 }
 
+/// Most connections of one net stage.
+fn max_connections(config: &ServerConfig) -> usize {
+    let bound = timestone_seda::limits::MAX_CONNECTIONS;
+    config.max_connections.map_or(bound, |most| most.min(bound))
+}
+
 /// Builds everything on given premises.
 pub(crate) fn assemble_on(
     config: &ServerConfig,
@@ -120,21 +157,30 @@ pub(crate) fn assemble_on(
     guests: impl FnOnce(&[GuestSeat]) -> Vec<Guest>,
 ) -> Result<Assembled, ServerError> {
     let clock = premises.clock();
+    let budget = Budget::of(config);
+    if budget.cache < config.cache_bytes {
+        let (wanted, got) = (config.cache_bytes, budget.cache);
+        tracing::warn!(wanted, got, memory = budget.total, "the cache gets no more than half of the process's memory");
+    }
+    let config = &ServerConfig { cache_bytes: budget.cache, ..config.clone() };
+    let memory = budget.memory();
     let tuning = config.tuning();
     let threads = config.thread_count();
+    // Before anything is created that could stand in for what is missing.
+    let manifest = Manifest::open(&premises, &config.accept_loss)?;
 
     // Addresses first: the master must be told where this server is.
     let plan = Plan::new(usize::from(premises.shards()), threads);
     let table = ShardTable::default();
-    let mut native = native_nets(config, &premises.network(), &plan, &table)?;
-    let mut resp = resp_nets(config, &premises.network(), &plan)?;
+    let mut native = native_nets(config, &premises.network(), &memory, &plan, &table)?;
+    let mut resp = resp_nets(config, &premises.network(), &memory, &plan)?;
     let http = config.http.map(HttpServer::bind).transpose()?;
     let addresses = ServerAddresses {
         native: config.advertise.or(native.address).map(address_of).transpose()?,
         resp: resp.address.map(address_of).transpose()?,
         http: http.as_ref().map(|http| address_of(http.address())).transpose()?,
     };
-    let mut place = join_cluster(config, &premises, addresses)?;
+    let mut place = join_cluster(config, &premises, &manifest, addresses)?;
     if place.shards.len() != usize::from(premises.shards()) {
         return Err(ServerError::Master {
             address: master_address(config),
@@ -149,8 +195,10 @@ pub(crate) fn assemble_on(
         place.shards.iter().enumerate().map(|(index, &shard)| (shard, plan.shard(index))).collect();
     let _ = table.set(by_number(&stage_of, plan.node()));
 
-    let mut replays = open_stores(config, &*premises, &tuning, &place.shards, place.map.cluster())?;
-    let log_stages = replay_logs(config, &*premises, &tuning, &plan, &stage_of, &mut replays)?;
+    let mut replays = open_stores(config, &*premises, &manifest, &tuning, &place.shards, place.map.cluster())?;
+    let log_stages = replay_logs(config, &*premises, &manifest, &tuning, &plan, &stage_of, &mut replays)?;
+    go_on_from(&*clock, replays.iter().map(Replay::lived_until).max().unwrap_or_default());
+    let served_below = manifest.begin_run(config.log != DeviceKind::None, clock.now())?;
 
     let shared_map = Arc::new(RwLock::new(Arc::new(place.map.clone())));
     let stopping = Arc::new(AtomicBool::new(false));
@@ -172,6 +220,7 @@ pub(crate) fn assemble_on(
             peers.add(entry.id, local.unwrap_or_else(|| plan.node()), entry.epoch, local.is_some());
         }
         let epoch = place.map.epoch(shard).unwrap_or_default();
+        replay.check(epoch)?;
         let map_version = place.map.version();
         let recovering = Recovering {
             epoch,
@@ -180,8 +229,11 @@ pub(crate) fn assemble_on(
             logs: logs.clone(),
             peers,
             gauges,
+            clock: Arc::clone(&clock),
+            served_below,
             now: clock.now(),
             participant: tuning.participant,
+            memory: Arc::clone(&memory),
         };
         stages[plan.shard(index).index()] = Some(Box::new(replay.finish(recovering)));
     }
@@ -208,11 +260,16 @@ pub(crate) fn assemble_on(
             map: Arc::new(place.map.clone()),
             shards: stage_of.clone(),
             node: plan.node(),
+            clock: Arc::clone(&clock),
         })
     };
+    let mut gateways = Vec::new();
+    let gauges_of_shards: Arc<[Arc<ShardGauges>]> = shard_gauges.clone().into();
     for thread in 0..threads {
         let seat = seat(plan.gateway(thread), thread)?;
-        let gateway = crate::gateway::GatewayStage::new(seat, plan.node());
+        let gauges = GatewayGauges { shards: Arc::clone(&gauges_of_shards), ..GatewayGauges::default() };
+        gateways.push(Arc::clone(&gauges.latencies));
+        let gateway = crate::gateway::GatewayStage::new(seat, plan.node(), premises.draw(), &memory, gauges);
         stages[plan.gateway(thread).index()] = Some(Box::new(gateway));
     }
     let mut seats = Vec::new();
@@ -231,11 +288,15 @@ pub(crate) fn assemble_on(
         clock: Arc::clone(&clock),
         shards: shard_gauges,
         logs: log_gauges,
+        gateways,
+        directory: config.data.clone(),
         log_device: config.log,
         nets,
         map: Arc::clone(&shared_map),
         stopping: Arc::clone(&stopping),
         ready: AtomicBool::new(false),
+        budget,
+        memory,
     });
     let figures = {
         let observed = Arc::downgrade(&observed);
@@ -275,6 +336,20 @@ pub(crate) fn assemble_on(
         log_stages: logs,
         observed,
     })
+}
+
+/// Lets time go on from where it was when the last life ended, should the clock have been set back meanwhile: what was served then stays
+/// in the past. A clock that is further behind is left as it is: reads are served, and writes refused until it has passed that.
+fn go_on_from(clock: &dyn Clock, lived_until: Timestamp) {
+    let behind = lived_until.since(clock.now());
+    if behind <= MAX_START_LEAD {
+        return clock.go_on_from(lived_until);
+    }
+    tracing::error!(
+        behind = %Span(behind),
+        "the system's clock is far behind what was served before the restart; nothing is written until it has passed that: set the \
+         clock right and restart the server, or wait"
+    );
 }
 
 /// Which stage has which id, and which thread runs it.
@@ -392,6 +467,7 @@ struct Nets<P: timestone_seda::Protocol> {
 fn native_nets(
     config: &ServerConfig,
     network: &Arc<dyn Network>,
+    memory: &Arc<Memory>,
     plan: &Plan,
     table: &ShardTable,
 ) -> Result<Nets<NativeProtocol>, ServerError> {
@@ -402,8 +478,10 @@ fn native_nets(
             name: format!("native-{thread}"),
             owner: None,
             share_with,
+            max_connections: max_connections(config),
             // Clients that leave have been answered, or wait for nothing more.
             answers_after_end: false,
+            memory: Arc::clone(memory),
             network: Arc::clone(network),
             ..NetConfig::default()
         };
@@ -414,7 +492,12 @@ fn native_nets(
     Ok(nets)
 }
 
-fn resp_nets(config: &ServerConfig, network: &Arc<dyn Network>, plan: &Plan) -> Result<Nets<RawProtocol>, ServerError> {
+fn resp_nets(
+    config: &ServerConfig,
+    network: &Arc<dyn Network>,
+    memory: &Arc<Memory>,
+    plan: &Plan,
+) -> Result<Nets<RawProtocol>, ServerError> {
     if config.resp.is_none() {
         return Ok(Nets { stages: Vec::new(), address: None });
     }
@@ -425,6 +508,9 @@ fn resp_nets(config: &ServerConfig, network: &Arc<dyn Network>, plan: &Plan) -> 
             name: format!("resp-{thread}"),
             owner: Some(gateway),
             share_with,
+            max_connections: max_connections(config),
+            reports_written: true,
+            memory: Arc::clone(memory),
             network: Arc::clone(network),
             ..NetConfig::default()
         };
@@ -483,7 +569,7 @@ pub(crate) fn joining(
     premises: &dyn Premises,
     addresses: ServerAddresses,
 ) -> Result<Joining, ServerError> {
-    let directory = DirectoryId(premises.hash_seed());
+    let directory = premises.directory();
     let cluster = premises.load_cluster()?;
     let wanted = config.cluster.as_deref().map(ClusterName::parse).transpose()?;
     if let Some(wanted) = wanted.as_ref().filter(|_| cluster != ClusterId::ZERO) {
@@ -497,9 +583,10 @@ pub(crate) fn joining(
 fn join_cluster(
     config: &ServerConfig,
     premises: &Arc<dyn Premises>,
+    manifest: &Manifest,
     addresses: ServerAddresses,
 ) -> Result<Place, ServerError> {
-    let directory = DirectoryId(premises.hash_seed());
+    let directory = premises.directory();
     let shards_wanted = premises.shards();
     if let MasterPlace::Remote(address) = config.master {
         let registration = premises.register(address, joining(config, &**premises, addresses)?)?;
@@ -509,14 +596,17 @@ fn join_cluster(
             premises.save_cluster_name(name.as_deref().unwrap_or_default())?;
         }
         let link = MasterLink::remote(address, registration.clients);
+        manifest.keep_seed(registration.hash_seed, master_address(config))?;
         let (server, shards, map) = (registration.server, registration.shards, registration.map);
         return Ok(Place { server, shards, map, link, name });
     }
     let master = match premises.load_master()? {
         Some(bytes) => Master::decode(&bytes)
             .map_err(|error| ServerError::BadMaster { path: premises.place(), detail: error.to_string() })?,
-        None => Master::create(ClusterId::new(premises.draw()), config.cluster_shards.unwrap_or(shards_wanted))
-            .map_err(ServerError::part)?,
+        None => {
+            let (cluster, seed) = (ClusterId::new(premises.draw()), HashSeed(premises.draw()));
+            Master::create(cluster, config.cluster_shards.unwrap_or(shards_wanted), seed).map_err(ServerError::part)?
+        }
     };
     let cluster = master.cluster();
     let mut name = premises.load_cluster_name()?;
@@ -531,7 +621,10 @@ fn join_cluster(
     let mut link = MasterLink::embedded(master, Arc::clone(premises));
     let command = MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted };
     match link.execute(command).map_err(ServerError::part)? {
-        (MasterAnswer::Server { server, shards, map }, _) => Ok(Place { server, shards, map, link, name }),
+        (MasterAnswer::Server { server, hash_seed, shards, map }, _) => {
+            manifest.keep_seed(hash_seed, master_address(config))?;
+            Ok(Place { server, shards, map, link, name })
+        }
         _ => Err(ServerError::Internal("the master answered something else than asked".to_owned())),
     }
 }

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use timestone_txn::participant;
+use timestone_types::ShardId;
 use timestone_wal::{DeviceKind, LogConfig};
 
+use crate::error::ServerError;
 use crate::limits;
 
 /// Where the cluster's master is.
@@ -17,6 +19,28 @@ pub enum MasterPlace {
     Embedded,
     /// In another Timestone process, by its native address.
     Remote(SocketAddr),
+}
+
+/// Which shards a start may go on without, when files of theirs are gone.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum AcceptedLoss {
+    /// None: what is missing is named, and the server refuses to start.
+    #[default]
+    Nothing,
+    /// These.
+    Shards(Vec<ShardId>),
+    /// All shards of the directory, which a missing log file concerns.
+    Everything,
+}
+
+impl AcceptedLoss {
+    pub(crate) fn includes(&self, shard: ShardId) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Shards(shards) => shards.contains(&shard),
+            Self::Everything => true,
+        }
+    }
 }
 
 /// Which stages run on which thread (server-commit.md "Stages").
@@ -49,6 +73,10 @@ pub struct ServerConfig {
     pub capacity_bytes: Option<u64>,
     /// Bytes of the record cache, over all shards; allocated as it fills.
     pub cache_bytes: u64,
+    /// Most connections of each net stage; `None`: as many as the process's descriptors allow.
+    pub max_connections: Option<usize>,
+    /// Memory that the process may use, caches included; `None`: half of what the machine, or the control group, has.
+    pub memory_bytes: Option<u64>,
     /// Shards that this process holds; fixed when the data directory is created. `None`: as it is, or the default.
     pub shards: Option<u16>,
     /// Reactor threads; `None`: by the number of cores.
@@ -66,8 +94,21 @@ pub struct ServerConfig {
     pub insecure: bool,
     /// Whether reactor threads are bound to cores.
     pub pin: bool,
+    /// What this start may go on without, if it is missing.
+    pub accept_loss: AcceptedLoss,
     /// What the operator does not choose; `None`: as fits the log's device.
     pub tuning: Option<Tuning>,
+}
+
+/// What a configuration comes to where it left the choice to the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// Shards of the data directory: as it has them, or as it would get them.
+    pub shards: u16,
+    /// Reactor threads.
+    pub threads: usize,
+    /// Most bytes on the flash device, over all shards, by the free space of now.
+    pub capacity_bytes: u64,
 }
 
 /// Sizes and delays inside a server: fixed for those who run one, varied by those who test it.
@@ -130,6 +171,8 @@ impl ServerConfig {
             log: DeviceKind::Ssd,
             capacity_bytes: None,
             cache_bytes: crate::limits::DEFAULT_CACHE_BYTES,
+            max_connections: None,
+            memory_bytes: None,
             shards: None,
             threads: None,
             layout: StageLayout::default(),
@@ -138,6 +181,7 @@ impl ServerConfig {
             master: MasterPlace::Embedded,
             insecure: false,
             pin: false,
+            accept_loss: AcceptedLoss::Nothing,
             tuning: None,
         }
     }
@@ -152,6 +196,35 @@ impl ServerConfig {
     #[must_use]
     pub fn tuning(&self) -> Tuning {
         self.tuning.clone().unwrap_or_else(|| Tuning::of(self.log))
+    }
+
+    /// What this configuration comes to on this machine. Changes nothing.
+    ///
+    /// # Errors
+    /// The data directory cannot be read, has another number of shards, or the capacity is too small.
+    pub fn in_force(&self) -> Result<InForce, ServerError> {
+        let existing = crate::datadir::existing_shards(&self.data)?;
+        if let (Some(existing), Some(wanted)) = (existing, self.shards)
+            && existing != wanted
+        {
+            return Err(ServerError::ShardCount { path: self.data.clone(), existing, wanted });
+        }
+        let shards = existing.or(self.shards).unwrap_or(limits::DEFAULT_SHARDS);
+        self.check_capacity(shards)?;
+        let capacity_bytes = match self.capacity_bytes {
+            Some(bytes) => bytes,
+            None => crate::datadir::default_capacity(&self.data)?,
+        };
+        Ok(InForce { shards, threads: self.thread_count(), capacity_bytes })
+    }
+
+    /// Refuses a capacity that would be exceeded at once.
+    pub(crate) fn check_capacity(&self, shards: u16) -> Result<(), ServerError> {
+        let least = u64::from(shards) * u64::from(limits::MIN_BLOCKS) * limits::BLOCK_BYTES;
+        match self.capacity_bytes {
+            Some(wanted) if wanted < least => Err(ServerError::CapacityTooSmall { wanted, least, shards }),
+            _ => Ok(()),
+        }
     }
 
     /// Reactor threads to run: as said, else half the cores (clients of one machine need the others), at least one.

@@ -3,7 +3,8 @@
 //! ```text
 //! timestone-data/
 //!   LOCK          held (flock) by the one process that owns the directory; holds its pid
-//!   FORMAT        format version, the number of shards, the seed of the key hashes, their checksum; written once, atomically
+//!   FORMAT        format version, the number of shards, the directory's id, their checksum; written once, atomically
+//!   MANIFEST      what must be here, and the seed of the cluster's key hashes; replaced atomically (manifest)
 //!   master        the embedded master's state (cluster)
 //!   cluster       the id of the cluster, where the master is elsewhere
 //!   cluster-name  the cluster's name, once it was given one
@@ -11,7 +12,7 @@
 //!   wal/thread-0/ the log files of one reactor thread
 //! ```
 //!
-//! Invariants: one process at a time; a directory of another format is refused before anything in it is touched; every file
+//! Invariants: one process at a time; a foreign directory, and one of another format, is refused before anything in it is touched; every file
 //! that is replaced is written aside, synced and renamed; every folder is durable in its parent before anything is put into it. A small file
 //! that is damaged, or missing where there is data, is refused by name: without it the data would be another server's, or another cluster's.
 
@@ -22,15 +23,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use timestone_types::{ClusterId, ShardId};
+use timestone_wal::device::FileName;
 
 use crate::cluster_name::ClusterName;
 use crate::error::ServerError;
+use crate::manifest::Manifest;
 
 /// The format of the directory and of everything in it. Raised when a reader of the version before could not cope.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 const FORMAT_FILE: &str = "FORMAT";
 const LOCK_FILE: &str = "LOCK";
+const MANIFEST_FILE: &str = "MANIFEST";
 const MASTER_FILE: &str = "master";
 const CLUSTER_FILE: &str = "cluster";
 const CLUSTER_NAME_FILE: &str = "cluster-name";
@@ -40,7 +44,8 @@ const CLUSTER_DIGITS: usize = 16;
 const MISSING: &str = "it is missing, and the directory holds data";
 const LOG_FOLDER: &str = "wal";
 const SHARD_PREFIX: &str = "shard-";
-/// Begins the last line of `FORMAT`: the CRC-32C of the lines before it. Directories of earlier builds get theirs when they are opened.
+const FLASH_FILE: &str = "flash";
+/// Begins the last line of `FORMAT`: the CRC-32C of the lines before it.
 const CHECKSUM_KEY: &str = "checksum = ";
 
 /// What `FORMAT` says about the directory.
@@ -50,8 +55,8 @@ pub(crate) struct Identity {
     pub(crate) format: u32,
     /// How many shards this directory holds.
     pub(crate) shards: u16,
-    /// The secret seed of this directory's key hashes.
-    pub(crate) hash_seed: u64,
+    /// What the master knows the directory by, drawn when it was created.
+    pub(crate) directory: u64,
 }
 
 /// An owned, locked data directory.
@@ -69,29 +74,26 @@ impl DataDir {
     ///
     /// # Errors
     /// The directory is in use, has another format, another number of shards, or cannot be read or written.
-    pub(crate) fn open(path: &Path, shards: Option<u16>, draw_seed: impl FnOnce() -> u64) -> Result<Self, ServerError> {
+    pub(crate) fn open(path: &Path, shards: Option<u16>, draw_id: impl FnOnce() -> u64) -> Result<Self, ServerError> {
+        // Before anything is created: what is not ours, or cannot be read, stays as it is.
+        if read_identity(path)?.is_none() {
+            refuse_foreign_content(path)?;
+        }
         create_folder(path).map_err(|source| ServerError::io("create the data directory", path, source))?;
         let lock = take_lock(path)?;
-        let format_path = path.join(FORMAT_FILE);
-        let existing = match fs::read_to_string(&format_path) {
-            Ok(text) => Some(parse_identity(path, &text)?),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => return Err(ServerError::io("read", &format_path, error)),
-        };
-        let identity = match existing {
-            Some((identity, true)) => identity,
-            Some((identity, false)) => {
-                replace_file(&format_path, identity_text(&identity)?.as_bytes())?;
-                identity
-            }
+        // Again, now that nobody else creates it.
+        let identity = match read_identity(path)? {
+            Some(identity) => identity,
             None => {
                 refuse_foreign_content(path)?;
                 let identity = Identity {
                     format: FORMAT_VERSION,
                     shards: shards.unwrap_or(crate::limits::DEFAULT_SHARDS),
-                    hash_seed: draw_seed(),
+                    directory: draw_id(),
                 };
-                replace_file(&format_path, identity_text(&identity)?.as_bytes())?;
+                // In this order: where there is a format there is a manifest.
+                replace_file(&path.join(MANIFEST_FILE), &Manifest::blank()?)?;
+                replace_file(&path.join(FORMAT_FILE), identity_text(&identity)?.as_bytes())?;
                 identity
             }
         };
@@ -115,7 +117,7 @@ impl DataDir {
     pub(crate) fn flash_file(&self, shard: ShardId) -> Result<PathBuf, ServerError> {
         let folder = self.shard_folder(shard.get());
         create_folder(&folder).map_err(|source| ServerError::io("create", &folder, source))?;
-        Ok(folder.join("flash"))
+        Ok(folder.join(FLASH_FILE))
     }
 
     fn shard_folder(&self, shard: u16) -> PathBuf {
@@ -136,15 +138,82 @@ impl DataDir {
         Ok(root.join(name))
     }
 
+    /// Removes the folder of a log that holds no files any more, durably.
+    ///
+    /// # Errors
+    /// It holds something, or cannot be removed.
+    pub(crate) fn remove_log_folder(&self, name: &str) -> Result<(), ServerError> {
+        let (root, folder) = (self.log_root(), self.log_root().join(name));
+        let removed = fs::remove_dir(&folder).and_then(|()| File::open(&root)?.sync_all());
+        removed.map_err(|source| ServerError::io("remove", &folder, source))
+    }
+
     /// Whether a server kept anything here: who it is was durable before.
     fn holds_data(&self) -> bool {
-        self.log_root().exists() || self.existing_shard_folders().next().is_some()
+        let is_named = || self.load_manifest().is_ok_and(|bytes| Manifest::names_anything(&bytes));
+        self.log_root().exists() || self.existing_shard_folders().next().is_some() || is_named()
+    }
+
+    /// The directory itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the manifest is.
+    pub(crate) fn manifest_path(&self) -> PathBuf {
+        self.path.join(MANIFEST_FILE)
+    }
+
+    /// The bytes of the manifest.
+    ///
+    /// # Errors
+    /// It cannot be read, or is missing: it was there before `FORMAT` was.
+    pub(crate) fn load_manifest(&self) -> Result<Vec<u8>, ServerError> {
+        let path = self.manifest_path();
+        match fs::read(&path) {
+            Ok(bytes) => Ok(bytes),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Err(ServerError::BadFormatFile { path, detail: "it is missing".to_owned() })
+            }
+            Err(error) => Err(ServerError::io("read", &path, error)),
+        }
+    }
+
+    /// Replaces the manifest atomically and durably.
+    ///
+    /// # Errors
+    /// The file cannot be written; the old one is intact then.
+    pub(crate) fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        replace_file(&self.manifest_path(), bytes)
+    }
+
+    /// Whether a shard's flash file is there.
+    pub(crate) fn has_flash(&self, shard: ShardId) -> bool {
+        self.shard_folder(shard.get()).join(FLASH_FILE).exists()
+    }
+
+    /// The log files in one log's folder; none when there is no such folder.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
+        let folder = self.log_root().join(name);
+        let entries = match fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(ServerError::io("list", &folder, error)),
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(|source| ServerError::io("list", &folder, source))?;
+            files.extend(entry.file_name().to_str().and_then(FileName::parse));
+        }
+        Ok(files)
     }
 
     /// The folders of all shards that were opened here. Their numbers are those of the cluster.
     fn existing_shard_folders(&self) -> impl Iterator<Item = PathBuf> {
-        let entries = fs::read_dir(&self.path).into_iter().flatten().flatten();
-        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(SHARD_PREFIX)).map(|entry| entry.path())
+        shard_folders(&self.path)
     }
 
     /// Every log folder that exists, whichever number of threads wrote them, in order of name.
@@ -254,19 +323,12 @@ impl DataDir {
         replace_file(&self.cluster_name_path(), format!("{name}\n").as_bytes())
     }
 
-    /// What the flash devices may take when nothing is said: 80 % of the free space, and what they have already.
+    /// As [`default_capacity`].
     ///
     /// # Errors
-    /// The file system does not tell.
+    /// As there.
     pub(crate) fn default_capacity(&self) -> Result<u64, ServerError> {
-        let told = rustix::fs::statvfs(&self.path);
-        let told = told.map_err(|errno| ServerError::io("measure the free space of", &self.path, errno.into()))?;
-        let mut used = 0;
-        for folder in self.existing_shard_folders() {
-            let file = folder.join("flash");
-            used += fs::metadata(&file).map_or(0, |metadata| metadata.len());
-        }
-        Ok((told.f_bavail * told.f_frsize + used) / 5 * 4)
+        default_capacity(&self.path)
     }
 
     /// Replaces the embedded master's state atomically and durably.
@@ -276,6 +338,34 @@ impl DataDir {
     pub(crate) fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
         replace_file(&self.master_path(), bytes)
     }
+}
+
+/// How many shards the directory has, if it is there. Takes no lock, and changes nothing.
+///
+/// # Errors
+/// It has another format, or its format cannot be read.
+pub(crate) fn existing_shards(path: &Path) -> Result<Option<u16>, ServerError> {
+    Ok(read_identity(path)?.map(|identity| identity.shards))
+}
+
+/// What the flash devices of a directory may take when nothing is said: 80 % of the free space, and what they have already. The directory
+/// may be one that is still to be created.
+///
+/// # Errors
+/// The file system does not tell.
+pub(crate) fn default_capacity(path: &Path) -> Result<u64, ServerError> {
+    let existing = path.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    let told = rustix::fs::statvfs(existing);
+    let told = told.map_err(|errno| ServerError::io("measure the free space of", existing, errno.into()))?;
+    let used: u64 = shard_folders(path)
+        .map(|folder| fs::metadata(folder.join(FLASH_FILE)).map_or(0, |metadata| metadata.len()))
+        .sum();
+    Ok((told.f_bavail * told.f_frsize + used) / 5 * 4)
+}
+
+fn shard_folders(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(SHARD_PREFIX)).map(|entry| entry.path())
 }
 
 fn take_lock(path: &Path) -> Result<File, ServerError> {
@@ -308,8 +398,22 @@ fn identity_text(identity: &Identity) -> Result<String, ServerError> {
     Ok(text)
 }
 
-/// What `FORMAT` says, and whether its checksum vouches for it.
-fn parse_identity(path: &Path, text: &str) -> Result<(Identity, bool), ServerError> {
+/// What `FORMAT` says, if it is there.
+fn read_identity(path: &Path) -> Result<Option<Identity>, ServerError> {
+    let format_path = path.join(FORMAT_FILE);
+    match fs::read_to_string(&format_path) {
+        Ok(text) => parse_identity(path, &text).map(Some),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(ServerError::io("read", &format_path, error)),
+    }
+}
+
+/// Whether there is no such file, or not even a directory for it.
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+}
+
+fn parse_identity(path: &Path, text: &str) -> Result<Identity, ServerError> {
     #[derive(Deserialize)]
     struct Format {
         format: u32,
@@ -326,18 +430,36 @@ fn parse_identity(path: &Path, text: &str) -> Result<(Identity, bool), ServerErr
     if found.format != FORMAT_VERSION {
         return Err(ServerError::OtherFormat { path: path.to_owned(), found: found.format, ours: FORMAT_VERSION });
     }
-    let identity = toml::from_str(text).map_err(|error| damaged(error.to_string()))?;
-    Ok((identity, told.is_some()))
+    if told.is_none() {
+        return Err(damaged("its checksum is missing".to_owned()));
+    }
+    toml::from_str(text).map_err(|error| damaged(error.to_string()))
 }
 
-/// A directory without `FORMAT` must be empty but for our lock: somebody's photographs are not a database.
+/// A directory without `FORMAT` must be empty but for what a creation that a crash cut short has left: somebody's photographs are not a
+/// database.
 fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
-    let entries = fs::read_dir(path).map_err(|source| ServerError::io("list", path, source))?;
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if is_absent(&error) => return Ok(()),
+        Err(source) => return Err(ServerError::io("list", path, source)),
+    };
+    let unfinished = |file: &str| format!("{file}.new");
+    let ours = [
+        LOCK_FILE.to_owned(),
+        MANIFEST_FILE.to_owned(),
+        unfinished(MANIFEST_FILE),
+        unfinished(FORMAT_FILE),
+        "lost+found".to_owned(),
+    ];
     for entry in entries {
         let entry = entry.map_err(|source| ServerError::io("list", path, source))?;
         let name = entry.file_name();
-        if name != LOCK_FILE && name != format!("{FORMAT_FILE}.new").as_str() && name != "lost+found" {
-            return Err(ServerError::NotOurs { path: path.to_owned(), found: name.to_string_lossy().into_owned() });
+        if !ours.iter().any(|known| name == known.as_str()) {
+            return Err(match path.join(MANIFEST_FILE).exists() {
+                true => ServerError::BadFormatFile { path: path.join(FORMAT_FILE), detail: MISSING.to_owned() },
+                false => ServerError::NotOurs { path: path.to_owned(), found: name.to_string_lossy().into_owned() },
+            });
         }
     }
     Ok(())
@@ -388,7 +510,7 @@ mod tests {
         let first = open(&path, Some(3)).unwrap();
         drop(first);
         let again = open(&path, None).unwrap();
-        assert_eq!(again.identity(), Identity { format: FORMAT_VERSION, shards: 3, hash_seed: 42 });
+        assert_eq!(again.identity(), Identity { format: FORMAT_VERSION, shards: 3, directory: 42 });
     }
 
     #[test]
@@ -415,15 +537,72 @@ mod tests {
         assert!(!photos.path().join(FORMAT_FILE).exists());
     }
 
+    /// Everything in a directory, by name.
+    fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
+        let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
+        let mut files: Vec<_> = entries
+            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap_or_default()))
+            .collect();
+        files.sort();
+        files
+    }
+
     #[test]
-    fn a_directory_of_an_earlier_build_gets_its_checksum_and_every_flipped_bit_of_it_is_refused() {
+    fn a_refused_directory_is_left_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cat.jpg"), b"meow").unwrap();
+        let before = content(folder.path());
+        assert!(matches!(open(folder.path(), None), Err(ServerError::NotOurs { .. })));
+        assert_eq!(content(folder.path()), before);
+
+        let older = tempfile::tempdir().unwrap();
+        fs::write(older.path().join(FORMAT_FILE), "format = 1\nshards = 3\nhash_seed = 42\n").unwrap();
+        fs::write(older.path().join(LOCK_FILE), "1234567").unwrap();
+        let before = content(older.path());
+        let error = open(older.path(), None).unwrap_err().to_string();
+        assert!(error.contains("format 1") && error.contains("copy the keys"), "{error}");
+        assert_eq!(content(older.path()), before);
+    }
+
+    #[test]
+    fn a_creation_that_was_cut_short_anywhere_is_done_again_and_a_format_that_went_is_missed() {
+        let whole = tempfile::tempdir().unwrap();
+        drop(open(whole.path(), None).unwrap());
+        let [lock, manifest, format] =
+            [LOCK_FILE, MANIFEST_FILE, FORMAT_FILE].map(|name| fs::read(whole.path().join(name)).unwrap());
+        let half = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
+        let steps: [&[(&str, Vec<u8>)]; 6] = [
+            &[],
+            &[("LOCK", Vec::new())],
+            &[("LOCK", lock.clone()), ("MANIFEST.new", half(&manifest))],
+            &[("LOCK", lock.clone()), ("MANIFEST", manifest.clone())],
+            &[("LOCK", lock.clone()), ("MANIFEST", manifest.clone()), ("FORMAT.new", half(&format))],
+            &[("LOCK", lock.clone()), ("MANIFEST", manifest.clone()), ("FORMAT", format.clone())],
+        ];
+        for (step, files) in steps.iter().enumerate() {
+            let folder = tempfile::tempdir().unwrap();
+            for (name, bytes) in *files {
+                fs::write(folder.path().join(name), bytes).unwrap();
+            }
+            let opened = open(folder.path(), None).unwrap_or_else(|error| panic!("step {step}: {error}"));
+            assert!(opened.load_manifest().is_ok(), "step {step}");
+        }
+
+        let directory = open(whole.path(), None).unwrap();
+        directory.flash_file(ShardId::new(0)).unwrap();
+        drop(directory);
+        fs::remove_file(whole.path().join(FORMAT_FILE)).unwrap();
+        let error = open(whole.path(), None).unwrap_err().to_string();
+        assert!(error.contains("/FORMAT is damaged (it is missing"), "{error}");
+    }
+
+    #[test]
+    fn every_flipped_bit_of_the_format_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(FORMAT_FILE);
-        fs::write(&path, "format = 1\nshards = 3\nhash_seed = 42\n").unwrap();
-        let identity = Identity { format: FORMAT_VERSION, shards: 3, hash_seed: 42 };
-        assert_eq!(open(folder.path(), None).unwrap().identity(), identity);
+        let identity = open(folder.path(), Some(3)).unwrap().identity();
+        assert_eq!(identity, Identity { format: FORMAT_VERSION, shards: 3, directory: 42 });
         let sealed = fs::read(&path).unwrap();
-        assert_eq!(sealed, b"format = 1\nshards = 3\nhash_seed = 42\nchecksum = 1507302074\n");
         for bit in 0..sealed.len() * 8 {
             let mut damaged = sealed.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);

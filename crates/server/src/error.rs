@@ -33,7 +33,7 @@ pub enum ServerError {
     },
     /// The data directory was written by another version.
     #[error(
-        "data directory {path} has format {found}, this server reads format {ours}; use the Timestone version that wrote it, or another --data directory"
+        "data directory {path} has format {found}, this server reads format {ours}; {}", way_out(*found, *ours)
     )]
     OtherFormat {
         /// The directory.
@@ -60,6 +60,31 @@ pub enum ServerError {
         path: PathBuf,
         /// One of the foreign names.
         found: String,
+    },
+    /// Files that the directory must hold are gone.
+    #[error(
+        "data directory {path} lacks {names}: it was there when the directory was last used, and it holds data. Put it back from where it went or from a backup of the whole directory. To go on without it, and without the data that only it held, start once with --accept-loss {accept}"
+    )]
+    Missing {
+        /// The directory.
+        path: PathBuf,
+        /// What is missing, as paths in it.
+        names: String,
+        /// What `--accept-loss` would have to say.
+        accept: String,
+    },
+    /// A capacity that the shards cannot do with.
+    #[error(
+        "--capacity is {wanted} bytes, and {shards} shards need {least} at least ({} MiB each); give more, or fewer --shards when the directory is created",
+        least / u64::from(*shards) / (1 << 20)
+    )]
+    CapacityTooSmall {
+        /// What was asked for, in bytes.
+        wanted: u64,
+        /// The fewest bytes that are possible.
+        least: u64,
+        /// How many shards share it.
+        shards: u16,
     },
     /// The directory has another number of shards than was asked for.
     #[error(
@@ -113,11 +138,16 @@ pub enum ServerError {
         /// The shard.
         shard: ShardId,
     },
-    /// The device is so full that not even a keyspace's end can be recorded.
-    #[error("the device of shard {shard} has no room to recover; restart the server with a larger --capacity")]
-    NoRoomToRecover {
+    /// What the logs hold of a shard does not fit together.
+    #[error(
+        "the records of shard {shard} in the log do not fit together ({detail}); a folder of the log, or the master's state, is from another \
+         time: restore the whole directory from one backup"
+    )]
+    RecordOrder {
         /// The shard.
         shard: ShardId,
+        /// What does not fit.
+        detail: String,
     },
     /// The store of a shard cannot be opened.
     #[error("the flash device in folder shard-{:04} of the data directory cannot be used: {source}", shard.get())]
@@ -167,6 +197,16 @@ pub enum ServerError {
     /// Our own mistake.
     #[error("internal error: {0}; please report it")]
     Internal(String),
+}
+
+/// What to do with a directory of another format.
+fn way_out(found: u32, ours: u32) -> &'static str {
+    if found < ours {
+        "run the Timestone version that wrote it beside this one, which gets another --data directory and other ports, and copy the keys \
+         from one to the other, for example over the Redis protocol (SCAN, GET, PTTL, SET)"
+    } else {
+        "use the Timestone version that wrote it, or another --data directory"
+    }
 }
 
 impl ServerError {

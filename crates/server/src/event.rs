@@ -6,7 +6,7 @@ use timestone_client::{ClientEvent, ClientInput};
 use timestone_cluster::ShardMap;
 use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelEvent, StageId};
 use timestone_types::ShardId;
-use timestone_wal::BatchNumber;
+use timestone_wal::{BatchHead, BatchNumber};
 
 /// One event in a stage's queue.
 #[derive(Debug)]
@@ -57,10 +57,8 @@ pub enum Event {
 /// A shard's records of one turn.
 #[derive(Debug)]
 pub struct LogAppend {
-    /// The shard.
-    pub shard: ShardId,
-    /// The batch's number among those of the shard.
-    pub batch: BatchNumber,
+    /// Whose it is, and its place among what the shard wrote.
+    pub head: BatchHead,
     /// The records, each with its length in front.
     pub bytes: Vec<u8>,
 }

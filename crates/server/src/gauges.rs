@@ -1,19 +1,25 @@
 //! Figures that stages publish for the HTTP port and for `NodeStatus`: plain atomics, written by one stage, read by whoever
 //! looks.
 
-use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use timestone_store::StoreStats;
+use timestone_txn::Refusal;
+use timestone_txn::limits::MAX_FLOOR_LEAD;
 use timestone_txn::participant::{Stats, Vote};
 use timestone_types::{AbortKind, ShardId, Timestamp};
 use timestone_wal::LogStats;
 use timestone_wire::Kind;
 
+use crate::latencies::Latencies;
+
 /// What a log stage publishes.
 #[derive(Debug, Default)]
 pub(crate) struct LogGauges {
+    /// How long batches waited until they were durable.
+    pub(crate) durable: Latencies,
     pub(crate) batches: AtomicU64,
     pub(crate) written_bytes: AtomicU64,
     pub(crate) groups: AtomicU64,
@@ -45,9 +51,68 @@ impl LogGauges {
     }
 }
 
+/// What requests of a shard are counted as.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Timed {
+    /// A read of one key.
+    Get,
+    /// A single-key write: condition, validation, log.
+    Write,
+    /// The first phase of a commit: validation and log, up to the vote.
+    Prepare,
+    /// The second phase: a decision, up to its acknowledgement.
+    Decide,
+    /// A page of a scan.
+    Scan,
+    /// A count of keys.
+    Count,
+    /// What resolves transactions whose client is gone, and questions about them.
+    Resolve,
+}
+
+impl Timed {
+    /// Each with its name.
+    pub(crate) const ALL: [(Self, &'static str); 7] = [
+        (Self::Get, "get"),
+        (Self::Write, "write"),
+        (Self::Prepare, "prepare"),
+        (Self::Decide, "decide"),
+        (Self::Scan, "scan"),
+        (Self::Count, "count"),
+        (Self::Resolve, "resolve"),
+    ];
+
+    /// What a frame is counted as.
+    pub(crate) const fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Get => Self::Get,
+            Kind::Write => Self::Write,
+            Kind::Prepare => Self::Prepare,
+            Kind::Decide => Self::Decide,
+            Kind::Scan => Self::Scan,
+            Kind::Count => Self::Count,
+            _ => Self::Resolve,
+        }
+    }
+}
+
+/// How long requests of a shard took, from the turn in which they arrived to the one in which they were answered.
+#[derive(Debug, Default)]
+pub(crate) struct RequestLatencies([Latencies; Timed::ALL.len()]);
+
+impl RequestLatencies {
+    /// Those of one kind.
+    #[inline]
+    pub(crate) const fn of(&self, timed: Timed) -> &Latencies {
+        &self.0[timed as usize]
+    }
+}
+
 /// What a shard publishes.
 #[derive(Debug)]
 pub(crate) struct ShardGauges {
+    pub(crate) latencies: Arc<RequestLatencies>,
     pub(crate) shard: ShardId,
     pub(crate) gets: AtomicU64,
     pub(crate) prepares: AtomicU64,
@@ -55,11 +120,22 @@ pub(crate) struct ShardGauges {
     pub(crate) decisions: AtomicU64,
     pub(crate) votes_yes: AtomicU64,
     pub(crate) votes_later: AtomicU64,
+    /// Transactions and single writes whose writes were applied here.
+    pub(crate) committed: AtomicU64,
+    /// Transactions that were promised here and whose decision was to abort.
+    pub(crate) aborts_decided: AtomicU64,
     /// By [`AbortKind`], in the order of [`AbortKind::ALL`].
     pub(crate) votes_no: [AtomicU64; AbortKind::ALL.len()],
     pub(crate) watermark: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) prepared: AtomicU64,
+    /// Requests whose timestamps led too far, and those that did because a step of the clock is held.
+    pub(crate) clock_ahead: AtomicU64,
+    pub(crate) clock_held: AtomicU64,
+    /// Writes commit above it.
+    floor: AtomicU64,
+    /// The store refuses puts, and will until something is deleted or its device can grow.
+    pub(crate) full: AtomicBool,
     /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes otherwise.
     pub(crate) cache_wish: AtomicU64,
     tables: [AtomicU64; TABLE_FIGURES.len()],
@@ -69,29 +145,37 @@ pub(crate) struct ShardGauges {
 /// The cache has the size that the shard was started with.
 pub(crate) const AS_CONFIGURED: u64 = u64::MAX;
 
-/// The names of the figures of a participant's tables, in entries.
-pub(crate) const TABLE_FIGURES: [&str; 6] =
-    ["marks", "in_flight_transactions", "kept_outcomes", "waiting_requests", "known_clients", "resolving_transactions"];
+/// The figures of a participant's tables, in entries: names, and what they mean.
+pub(crate) const TABLE_FIGURES: [(&str, &str); 6] = [
+    ("marks", "Keys whose latest read or prepared write the shard remembers."),
+    ("in_flight_transactions", "Transactions that are prepared, or wait to be."),
+    ("kept_outcomes", "Decided transactions whose outcome is kept for those who may ask."),
+    ("waiting_requests", "Reads and prepares that wait for a transaction to be decided."),
+    ("known_clients", "Clients whose reports hold the watermark, or did lately."),
+    ("resolving_transactions", "Transactions that the shard brings to an end for clients that are gone."),
+];
 
-/// The names of a store's figures; units last.
-pub(crate) const STORE_FIGURES: [&str; 17] = [
-    "keys",
-    "versions",
-    "index_bytes",
-    "cache_bytes",
-    "cache_hits_total",
-    "page_hits_total",
-    "device_gets_total",
-    "puts_total",
-    "put_bytes_total",
-    "programmed_bytes_total",
-    "moved_records_total",
-    "collected_blocks_total",
-    "dropped_tombstones_total",
-    "blocks",
-    "free_blocks",
-    "corrupt_total",
-    "checkpoints_total",
+/// The figures of a store: names with units last, and what they mean.
+pub(crate) const STORE_FIGURES: [(&str, &str); 19] = [
+    ("keys", "Keys with a version in the index, deleted ones included until they are collected."),
+    ("versions", "Versions in the index, of all keys."),
+    ("index_bytes", "Memory of the index."),
+    ("cache_bytes", "Memory of the record cache."),
+    ("cache_hits_total", "Reads answered from the record cache."),
+    ("page_hits_total", "Reads answered from a page that was in memory."),
+    ("device_gets_total", "Reads that had to wait for the device."),
+    ("puts_total", "Versions written, deletions included."),
+    ("put_bytes_total", "Bytes of keys and values written."),
+    ("programmed_bytes_total", "Bytes written to the device, copies and padding included."),
+    ("moved_records_total", "Records copied out of blocks before they were erased."),
+    ("collected_blocks_total", "Blocks that were freed."),
+    ("dropped_tombstones_total", "Deletions forgotten, as nothing older can come back any more."),
+    ("blocks", "Blocks that the device has room for."),
+    ("free_blocks", "Blocks that hold nothing."),
+    ("capacity_bytes", "Bytes that the blocks of the device have room for."),
+    ("free_bytes", "Bytes of blocks that hold nothing."),
+    ("corrupt_total", "Pages and records that did not match their checksum."),
+    ("checkpoints_total", "Checkpoints of the index written."),
 ];
 
 /// A store's figures, by name.
@@ -112,15 +196,18 @@ pub(crate) fn store_figures(stats: &StoreStats) -> impl Iterator<Item = (&'stati
         stats.dropped_tombstones,
         u64::from(stats.blocks),
         u64::from(stats.free_blocks),
+        u64::from(stats.blocks) * stats.block_bytes,
+        u64::from(stats.free_blocks) * stats.block_bytes,
         stats.corrupt,
         stats.checkpoints,
     ];
-    STORE_FIGURES.into_iter().zip(values)
+    STORE_FIGURES.into_iter().map(|(name, _)| name).zip(values)
 }
 
 impl ShardGauges {
     pub(crate) fn new(shard: ShardId) -> Self {
         Self {
+            latencies: Arc::default(),
             shard,
             gets: AtomicU64::default(),
             prepares: AtomicU64::default(),
@@ -128,10 +215,16 @@ impl ShardGauges {
             decisions: AtomicU64::default(),
             votes_yes: AtomicU64::default(),
             votes_later: AtomicU64::default(),
+            committed: AtomicU64::default(),
+            aborts_decided: AtomicU64::default(),
             votes_no: Default::default(),
             watermark: AtomicU64::default(),
             requests: AtomicU64::default(),
             prepared: AtomicU64::default(),
+            clock_ahead: AtomicU64::default(),
+            clock_held: AtomicU64::default(),
+            floor: AtomicU64::default(),
+            full: AtomicBool::default(),
             cache_wish: AtomicU64::new(AS_CONFIGURED),
             tables: Default::default(),
             store: Default::default(),
@@ -142,6 +235,22 @@ impl ShardGauges {
     pub(crate) fn watermark_lag(&self, now: Timestamp) -> Option<Duration> {
         let watermark = Timestamp::from_nanos(self.watermark.load(Relaxed));
         (watermark > Timestamp::ZERO).then(|| now.since(watermark))
+    }
+
+    /// For how long writes are still refused because the clock stands far behind what was served before the restart.
+    pub(crate) fn clock_behind(&self, now: Timestamp) -> Option<Duration> {
+        let left = Timestamp::from_nanos(self.floor.load(Relaxed)).since(now);
+        (left > MAX_FLOOR_LEAD).then_some(left)
+    }
+
+    /// Counts a request that was refused because of its timestamp.
+    #[cold]
+    pub(crate) fn count_refusal(&self, refusal: &Refusal) {
+        match refusal {
+            Refusal::ClockAhead { .. } => bump(&self.clock_ahead),
+            Refusal::ClockHeld { .. } => bump(&self.clock_held),
+            _ => {}
+        }
     }
 
     /// Counts a request; one stage writes, so a load and a store will do.
@@ -157,6 +266,18 @@ impl ShardGauges {
         bump(counter);
     }
 
+    /// A transaction's writes take effect.
+    #[inline]
+    pub(crate) fn commit(&self) {
+        bump(&self.committed);
+    }
+
+    /// A decision to abort came.
+    #[inline]
+    pub(crate) fn decide_abort(&self) {
+        bump(&self.aborts_decided);
+    }
+
     #[inline]
     pub(crate) fn vote(&self, vote: &Vote) {
         match vote {
@@ -168,6 +289,7 @@ impl ShardGauges {
 
     /// The sizes of the participant's tables.
     pub(crate) fn publish_tables(&self, stats: &Stats) {
+        self.floor.store(stats.floor.as_nanos(), Relaxed);
         let sizes = [stats.marks, stats.in_flight, stats.kept, stats.waiting, stats.clients, stats.resolving];
         for (slot, size) in self.tables.iter().zip(sizes) {
             slot.store(size as u64, Relaxed);
@@ -176,13 +298,14 @@ impl ShardGauges {
 
     /// The sizes of the participant's tables as last published, in entries.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        TABLE_FIGURES.into_iter().zip(self.tables.iter().map(|value| value.load(Relaxed)))
+        TABLE_FIGURES.into_iter().map(|(name, _)| name).zip(self.tables.iter().map(|value| value.load(Relaxed)))
     }
 
     pub(crate) fn publish(&self, stats: &StoreStats, watermark: Timestamp, requests: usize, prepared: usize) {
         self.watermark.store(watermark.as_nanos(), Relaxed);
         self.requests.store(requests as u64, Relaxed);
         self.prepared.store(prepared as u64, Relaxed);
+        self.full.store(stats.full, Relaxed);
         for (slot, (_, value)) in self.store.iter().zip(store_figures(stats)) {
             slot.store(value, Relaxed);
         }
@@ -190,7 +313,7 @@ impl ShardGauges {
 
     /// The store's figures as last published.
     pub(crate) fn store(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        STORE_FIGURES.into_iter().zip(self.store.iter().map(|value| value.load(Relaxed)))
+        STORE_FIGURES.into_iter().map(|(name, _)| name).zip(self.store.iter().map(|value| value.load(Relaxed)))
     }
 }
 
@@ -201,6 +324,17 @@ fn bump(counter: &AtomicU64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_are_refused_while_the_floor_is_far_ahead() {
+        let gauges = ShardGauges::new(ShardId::new(0));
+        let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
+        assert_eq!(gauges.clock_behind(now), None);
+        for (ahead, left) in [(MAX_FLOOR_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))] {
+            gauges.publish_tables(&Stats { floor: now.saturating_add(ahead), ..Stats::default() });
+            assert_eq!(gauges.clock_behind(now), left);
+        }
+    }
 
     #[test]
     fn a_watermark_that_no_session_has_set_yet_has_no_lag() {

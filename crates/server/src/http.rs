@@ -2,25 +2,30 @@
 //!
 //! `/metrics` (Prometheus text), `/livez` (the process runs), `/readyz` (it serves; `?verbose` says why).
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use timestone_clock::Clock;
+use timestone_clock::{Clock, ClockHealth, ClockState};
+use timestone_cluster::{ServerId, ServerInfo, ShardMap};
 use timestone_seda::Injector;
-use timestone_types::AbortKind;
+use timestone_types::{AbortKind, Span};
 use tokio::sync::oneshot;
 
 use crate::assembly::Observed;
 use crate::error::ServerError;
 use crate::event::Event;
+use crate::http_listener::BoundedListener;
 
 /// The HTTP server: bound first, so that a port in use is noticed before anything runs.
 pub(crate) struct HttpServer {
@@ -66,7 +71,7 @@ impl HttpServer {
                             // A dropped sender means the same as a message.
                             let _ = stopped.await;
                         };
-                        axum::serve(listener, router).with_graceful_shutdown(quit).await
+                        axum::serve(BoundedListener::new(listener), router).with_graceful_shutdown(quit).await
                     }
                     Err(error) => Err(error),
                 };
@@ -98,34 +103,89 @@ impl HttpServer {
 
 async fn ready(State(shared): State<Shared>, RawQuery(query): RawQuery) -> impl IntoResponse {
     let verbose = query.as_deref().is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
-    let (ok, text) = readiness(&checks(&shared.observed), verbose);
+    let (ok, text) = readiness(&checks(&shared.observed), &notes(&shared.observed), verbose);
     (if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
 }
 
 /// What must hold of a server that is sent requests, by name; and why it does not.
 type Check = (&'static str, Result<(), String>);
 
-fn checks(observed: &Observed) -> [Check; 4] {
+fn checks(observed: &Observed) -> [Check; 6] {
     let unowned = observed.map().shards().iter().filter(|shard| shard.primary.is_none()).count();
     let holds = |holds: bool, reason: &str| if holds { Ok(()) } else { Err(reason.to_owned()) };
+    let full: Vec<String> =
+        observed.shards.iter().filter(|shard| shard.full.load(Relaxed)).map(|shard| shard.shard.to_string()).collect();
     let failure = observed.logs.iter().find_map(|log| log.failure());
     [
         ("recovered", holds(observed.ready.load(Relaxed), "the data directory is still being recovered")),
         ("not-stopping", holds(!observed.stopping.load(Relaxed), "the server is shutting down")),
         ("shards-owned", holds(unowned == 0, "some shards of the cluster have no server yet")),
         (
+            "room",
+            if full.is_empty() {
+                Ok(())
+            } else {
+                Err(format!(
+                    "no room for writes in shard {}: reads and deletes go on; delete something, free space on the disk or raise the capacity",
+                    full.join(", ")
+                ))
+            },
+        ),
+        (
             "log",
             failure.map_or(Ok(()), |cause| {
                 Err(format!(
-                    "the log failed ({cause}): reads go on, writes are refused; remove the cause, then restart the server"
+                    "the log failed ({cause}): what is latest can be read, writes and later snapshots are refused; remove the cause, then \
+                     restart the server"
                 ))
             }),
         ),
+        ("clock", writes_wait(observed.clock_behind(observed.clock.now()))),
     ]
 }
 
-/// The page: what fails is always told, what holds only when it is asked for.
-fn readiness(checks: &[Check], verbose: bool) -> (bool, String) {
+/// A clock that stands far behind what was served before the restart keeps writes out.
+fn writes_wait(behind: Option<Duration>) -> Result<(), String> {
+    behind.map_or(Ok(()), |left| {
+        Err(format!(
+            "the system's clock is far behind what was served before the restart: reads go on, writes are refused for another {}; \
+             set the clock right and restart the server, or wait",
+            Span(left)
+        ))
+    })
+}
+
+/// A step of the clock that is held, or being followed, harms nobody and should be looked at.
+fn clock_note(health: &ClockHealth) -> Option<(&'static str, String)> {
+    (health.state != ClockState::Following).then(|| ("clock", health.to_string()))
+}
+
+/// What people should know of a server that is ready all the same.
+fn notes(observed: &Observed) -> Vec<(&'static str, String)> {
+    elsewhere(&observed.map(), observed.server)
+        .filter(|_| observed.nets.iter().any(|(name, _)| *name == "resp"))
+        .map(|words| ("redis-keys", words))
+        .into_iter()
+        .chain(clock_note(&observed.clock.health()))
+        .collect()
+}
+
+/// Which shards the Redis port refuses, as other servers have them.
+fn elsewhere(map: &ShardMap, own: ServerId) -> Option<String> {
+    let others = map.shards().iter().filter(|entry| !entry.primary.is_none() && entry.primary != own);
+    let mut by_server: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for entry in others {
+        let server = map.primary(entry.id).map_or_else(String::new, ServerInfo::for_redis_clients);
+        by_server.entry(server).or_default().push(entry.id.to_string());
+    }
+    let places: Vec<String> =
+        by_server.into_iter().map(|(server, shards)| format!("shards {} are on {server}", shards.join(", "))).collect();
+    let words = "the Redis port answers commands on keys of other servers' shards with CLUSTERDOWN";
+    (!places.is_empty()).then(|| format!("{words}: {}", places.join("; ")))
+}
+
+/// The page: what fails and what is noted is always told, what holds only when it is asked for.
+fn readiness(checks: &[Check], notes: &[(&'static str, String)], verbose: bool) -> (bool, String) {
     let ok = checks.iter().all(|(_, held)| held.is_ok());
     let mut text = String::new();
     for (name, held) in checks {
@@ -134,6 +194,9 @@ fn readiness(checks: &[Check], verbose: bool) -> (bool, String) {
             Ok(()) => Ok(()),
             Err(reason) => writeln!(text, "[-]{name} failed: {reason}"),
         };
+    }
+    for (name, words) in notes {
+        let _ = writeln!(text, "[!]{name}: {words}");
     }
     text.push_str(if ok { "ready\n" } else { "not ready\n" });
     (ok, text)
@@ -145,16 +208,24 @@ async fn metrics(State(shared): State<Shared>) -> impl IntoResponse {
     logs(&mut text, &shared.observed);
     stages(&mut text, &shared.injector);
     clock(&mut text, &shared.observed);
+    memory(&mut text, &shared.observed);
     nets(&mut text, &shared.observed);
+    crate::exposition::add(&mut text, &shared.observed);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.0)
 }
 
 /// Prometheus's text format.
 #[derive(Default)]
-struct Page(String);
+pub(crate) struct Page(pub(crate) String);
 
 impl Page {
-    fn family(&mut self, name: &str, kind: &str, help: &str, samples: impl IntoIterator<Item = (String, f64)>) {
+    pub(crate) fn family(
+        &mut self,
+        name: &str,
+        kind: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (String, f64)>,
+    ) {
         let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in samples {
             let _ = writeln!(self.0, "{name}{labels} {value}");
@@ -196,20 +267,20 @@ fn shards(page: &mut Page, observed: &Observed) {
     );
     let prepared = observed.shards.iter().map(|shard| (label(shard), shard.prepared.load(Relaxed) as f64));
     page.family("timestone_prepared_transactions", "gauge", "Transactions promised and not yet applied.", prepared);
-    for name in crate::gauges::TABLE_FIGURES {
+    for (name, help) in crate::gauges::TABLE_FIGURES {
         let samples = observed.shards.iter().map(|shard| {
             let value = shard.tables().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);
             (label(shard), value as f64)
         });
-        page.family(&format!("timestone_shard_{name}"), "gauge", "Entries of a table of the shard's.", samples);
+        page.family(&format!("timestone_shard_{name}"), "gauge", help, samples);
     }
-    for name in crate::gauges::STORE_FIGURES {
+    for (name, help) in crate::gauges::STORE_FIGURES {
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
         let samples = observed.shards.iter().map(|shard| {
             let value = shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);
             (label(shard), value as f64)
         });
-        page.family(&format!("timestone_store_{name}"), kind, "A figure of the multi-version store.", samples);
+        page.family(&format!("timestone_store_{name}"), kind, help, samples);
     }
     let per_key = observed.shards.iter().map(|shard| {
         let of = |name: &str| shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value) as f64;
@@ -278,10 +349,75 @@ fn clock(page: &mut Page, observed: &Observed) {
         "How far the clock may be off.",
         one(bound.bound.as_secs_f64()),
     );
+    let health = observed.clock.health();
+    page.family(
+        "timestone_clock_offset_seconds",
+        "gauge",
+        "How far the process's time is ahead of the system's clock; negative when it is behind.",
+        one(health.offset_ns as f64 / 1e9),
+    );
+    page.family(
+        "timestone_clock_held_steps_total",
+        "counter",
+        "Steps of the system's clock that were held.",
+        one(health.held_steps as f64),
+    );
+    let states = [ClockState::Following, ClockState::Held, ClockState::Slewing]
+        .map(|state| (format!("{{state=\"{state}\"}}"), f64::from(u8::from(state == health.state))));
+    page.family(
+        "timestone_clock_state",
+        "gauge",
+        "What the process makes of the system's clock: 1 for what it is.",
+        states,
+    );
+    let now = observed.clock.now();
+    let left = observed.clock_behind(now).unwrap_or_default().as_secs_f64();
+    page.family(
+        "timestone_clock_behind_seconds",
+        "gauge",
+        "For how long writes are refused because the clock is far behind what was served before the restart.",
+        one(left),
+    );
+    let ahead = observed.shards.iter().flat_map(|shard| {
+        let of = |why: &str, count: &AtomicU64| {
+            (format!("{{shard=\"{}\",because=\"{why}\"}}", shard.shard), count.load(Relaxed) as f64)
+        };
+        [of("client", &shard.clock_ahead), of("held", &shard.clock_held)]
+    });
+    page.family(
+        "timestone_clock_ahead_total",
+        "counter",
+        "Requests whose timestamps led too far: refused because of the client's clock, or told to wait because the server's is held.",
+        ahead,
+    );
     let synchronised = f64::from(u8::from(bound.synchronised));
     page.family("timestone_clock_synchronised", "gauge", "Whether anything disciplines the clock.", one(synchronised));
     let uptime = observed.clock.now().since(observed.started).as_secs_f64();
     page.family("timestone_uptime_seconds", "gauge", "Time since the server started.", one(uptime));
+}
+
+fn memory(page: &mut Page, observed: &Observed) {
+    const HELP: [(&str, &str); 14] = [
+        ("memory_limit_bytes", "Memory that the process may use."),
+        ("memory_resident_bytes", "Memory of the process that is in the machine's."),
+        ("memory_cache_limit_bytes", "Memory that the record caches may use."),
+        ("memory_cache_bytes", "Memory of the record caches."),
+        ("memory_index_bytes", "Memory of the indexes; it grows with the number of keys."),
+        ("memory_input_limit_bytes", "What clients may have sent that is not carried out yet."),
+        ("memory_input_bytes", "What clients have sent that is not carried out yet."),
+        ("memory_input_refused_total", "Requests that waited for, or were refused, memory for input."),
+        ("memory_writes_limit_bytes", "Write sets that may be promised and not readable from the store yet."),
+        ("memory_writes_bytes", "Write sets that are promised and not readable from the store yet."),
+        ("memory_writes_refused_total", "Writes that were told to come again for want of memory."),
+        ("memory_output_limit_bytes", "Answers that may wait to be read by clients."),
+        ("memory_output_bytes", "Answers that wait to be read by clients."),
+        ("memory_output_refused_total", "Answers that were put off because others were not read."),
+    ];
+    for (name, value) in crate::running::memory(observed) {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        let help = HELP.iter().find(|(known, _)| *known == name).map_or("", |(_, help)| help);
+        page.family(&format!("timestone_{name}"), kind, help, [(String::new(), value as f64)]);
+    }
 }
 
 fn nets(page: &mut Page, observed: &Observed) {
@@ -292,7 +428,7 @@ fn nets(page: &mut Page, observed: &Observed) {
         .enumerate()
         .map(|(index, (kind, net))| (format!("{{protocol=\"{kind}\",net=\"{index}\"}}"), net.snapshot()))
         .collect();
-    let families: [(&str, &str, &str, Read); 5] = [
+    let families: [(&str, &str, &str, Read); 10] = [
         ("timestone_net_connections", "gauge", "Open connections.", |net| net.connections),
         ("timestone_net_accepted_total", "counter", "Connections accepted.", |net| net.accepted_total),
         ("timestone_net_broken_total", "counter", "Connections closed because they broke the protocol.", |net| {
@@ -300,6 +436,23 @@ fn nets(page: &mut Page, observed: &Observed) {
         }),
         ("timestone_net_busy_total", "counter", "Frames answered with busy.", |net| net.frames_busy_total),
         ("timestone_net_received_bytes_total", "counter", "Bytes received.", |net| net.bytes_received_total),
+        ("timestone_net_sent_bytes_total", "counter", "Bytes sent.", |net| net.bytes_sent_total),
+        ("timestone_net_queued_bytes", "gauge", "Bytes of answers that wait for their peers.", |net| net.queued_bytes),
+        ("timestone_net_refused_total", "counter", "Connections refused: too many, or shutting down.", |net| {
+            net.refused_total
+        }),
+        (
+            "timestone_net_stalled_total",
+            "counter",
+            "Connections closed because their peers neither read nor went on.",
+            |net| net.stalled_total,
+        ),
+        (
+            "timestone_net_shed_total",
+            "counter",
+            "Batches of answers of which some became busy, as none were read.",
+            |net| net.shed_total,
+        ),
     ];
     for (name, kind, help, read) in families {
         page.family(name, kind, help, snapshots.iter().map(|(labels, net)| (labels.clone(), read(net) as f64)));
@@ -313,9 +466,26 @@ mod tests {
     #[test]
     fn readiness_tells_what_fails_and_why() {
         let fine: [Check; 2] = [("recovered", Ok(())), ("log", Ok(()))];
-        assert_eq!(readiness(&fine, false), (true, "ready\n".to_owned()));
-        assert_eq!(readiness(&fine, true), (true, "[+]recovered ok\n[+]log ok\nready\n".to_owned()));
+        assert_eq!(readiness(&fine, &[], false), (true, "ready\n".to_owned()));
+        assert_eq!(readiness(&fine, &[], true), (true, "[+]recovered ok\n[+]log ok\nready\n".to_owned()));
         let failed: [Check; 2] = [("recovered", Ok(())), ("log", Err("the device is gone".to_owned()))];
-        assert_eq!(readiness(&failed, false), (false, "[-]log failed: the device is gone\nnot ready\n".to_owned()));
+        assert_eq!(
+            readiness(&failed, &[], false),
+            (false, "[-]log failed: the device is gone\nnot ready\n".to_owned())
+        );
+        // What people should know does not make a server unready.
+        let notes = [("redis-keys", "some are elsewhere".to_owned())];
+        assert_eq!(readiness(&fine, &notes, false), (true, "[!]redis-keys: some are elsewhere\nready\n".to_owned()));
+    }
+
+    #[test]
+    fn a_held_step_is_told_and_a_clock_far_behind_is_not_ready() {
+        let health = |state| ClockHealth { state, offset_ns: 5_000_000_000, held_steps: 1 };
+        assert_eq!(clock_note(&health(ClockState::Following)), None);
+        let (_, words) = clock_note(&health(ClockState::Held)).expect("a note");
+        assert!(words.starts_with("the system's clock has stepped") && words.contains("5 s ahead"), "{words}");
+        assert_eq!(writes_wait(None), Ok(()));
+        let words = writes_wait(Some(Duration::from_secs(3_000))).expect_err("not ready");
+        assert!(words.contains("writes are refused for another 50 min"), "{words}");
     }
 }

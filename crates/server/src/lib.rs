@@ -10,31 +10,64 @@
 mod assembly;
 mod cluster_name;
 mod config;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "not a stage: it takes what it needs from the operating system"
+)]
 mod datadir;
 mod error;
 mod event;
+mod exposition;
 mod gateway;
 mod gauges;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "not a stage: it takes what it needs from the operating system"
+)]
 mod http;
+mod http_listener;
+mod latencies;
 pub mod limits;
 mod log_stage;
+mod manifest;
+mod memory;
 mod native;
 mod node;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "not a stage: it takes what it needs from the operating system"
+)]
 mod premises;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "not a stage: it takes what it needs from the operating system"
+)]
+mod process;
 mod raw;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "not a stage: it takes what it needs from the operating system"
+)]
 mod restart;
 mod running;
 mod shard;
 mod stages;
+mod strangers;
 
 pub use assembly::{Guest, GuestSeat};
-pub use config::{MasterPlace, ServerConfig, StageLayout, Tuning};
+pub use config::{AcceptedLoss, InForce, MasterPlace, ServerConfig, StageLayout, Tuning};
 pub use error::ServerError;
 pub use event::{Event, LogAppend};
 pub use node::{JoinStep, Joining, Registration};
 pub use premises::Premises;
 pub use running::{Addresses, Server};
 pub use stages::{Caches, ServerStages, ShardFigures, joining};
+pub use timestone_cluster::DirectoryId;
 pub use timestone_wal::DeviceKind;

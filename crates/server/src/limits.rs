@@ -16,18 +16,38 @@ pub const DEFAULT_SHARDS: u16 = 4;
 pub const MAX_THREADS: usize = 256;
 /// Bytes of the record cache when nothing else is said; allocated as it fills.
 pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
+/// Memory of a process when nothing else is said and the machine's is not known.
+pub const DEFAULT_MEMORY_BYTES: u64 = 4 << 30;
+/// Least memory that a process may be given.
+pub const MIN_MEMORY_BYTES: u64 = 256 << 20;
+/// What a process needs beside caches, indexes and buffers of connections.
+pub const BASE_MEMORY_BYTES: u64 = 64 << 20;
+/// Descriptors that are kept from connections: for shards, logs, threads, HTTP and what is opened now and then.
+pub const RESERVED_DESCRIPTORS: usize = 256;
+/// Connections of each net stage that are allowed however few descriptors there are.
+pub const MIN_CONNECTIONS: usize = 8;
+/// How long an HTTP peer may take to send a request, and to take its answer.
+pub const HTTP_PATIENCE: Duration = Duration::from_secs(10);
+/// Most HTTP connections at once; others wait until one ends.
+pub const MAX_HTTP_CONNECTIONS: usize = 128;
+/// After an HTTP connection could not be accepted, the next attempt waits for this long.
+pub const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long a graceful shutdown waits for stages to drain.
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of answers to one origin after which an open parcel leaves before the end of the turn.
 pub const REPLY_PARCEL_BYTES: usize = 256 * 1024;
+/// Values of this length and more count in the memory for answers while they are on their way from a shard.
+pub const CHARGED_VALUE_BYTES: usize = 16 * 1024;
 /// Bytes of records after which an open log batch leaves before the end of the turn.
 pub const LOG_BATCH_BYTES: usize = 1024 * 1024;
 /// How often a shard tries again to apply what its store had no room for, when nothing else makes it.
 pub const APPLY_INTERVAL: Duration = Duration::from_millis(1);
 /// How long a refused request should wait before it is sent again.
 pub const BUSY_RETRY_AFTER: Duration = Duration::from_millis(5);
-/// Most keys of one page of a scan.
-pub const MAX_SCAN_KEYS: u32 = 10_000;
+/// What a request that leads because the clock is held is told to wait, at most: a held clock needs seconds.
+pub const HELD_RETRY_AFTER: Duration = Duration::from_millis(100);
+/// How long a read should wait before it is sent again, whose answer found too many others that nobody had read.
+pub const UNREAD_RETRY_AFTER: Duration = Duration::from_millis(20);
 /// Client ids that a process fetches at a time from a master elsewhere.
 pub const CLIENT_BLOCK: u32 = 256;
 /// Most commands under way to a master elsewhere.
@@ -40,6 +60,8 @@ pub const MASTER_PATIENCE: Duration = Duration::from_secs(30);
 pub const BLOCK_BYTES: u64 = 256 * 4096;
 /// Fewest blocks that a shard's device may have.
 pub const MIN_BLOCKS: u32 = 16;
+/// Blocks that a shard's device has room for in its table at least, whatever its capacity is at creation: 256 GiB. The table takes 2 MiB.
+pub const TABLE_BLOCKS: u32 = 262_144;
 /// Blocks that a shard's device has at first; it grows as it fills.
 pub const INITIAL_BLOCKS: u32 = 16;
 /// What a shard takes on before it answers "busy".
@@ -47,6 +69,8 @@ pub const SHARD_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, 
 /// What a gateway keeps of commands that wait before the Redis port reads no more. More than one connection may keep, so that the
 /// connection which sends without end is closed before it holds up the others.
 pub const GATEWAY_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
+/// Missing files that an error names; of more it says how many.
+pub const MAX_MISSING_NAMED: usize = 5;
 /// Bytes of log records that a thread of a replay is given at a time.
 pub const REPLAY_CHUNK_BYTES: usize = 256 * 1024;
 /// How many such chunks may wait for it.
@@ -63,3 +87,6 @@ pub const SYNC_INTERVAL: Duration = Duration::from_millis(200);
 pub const PACKING_DELAY_WITHOUT_LOG: Duration = Duration::from_millis(10);
 /// As [`SYNC_INTERVAL`], where nothing but the pages survives a crash.
 pub const SYNC_INTERVAL_WITHOUT_LOG: Duration = Duration::from_millis(100);
+
+/// How often a stage looks whether a file of a log that is being emptied has gone.
+pub(crate) const EMPTYING_POLL: Duration = Duration::from_millis(10);

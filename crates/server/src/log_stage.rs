@@ -14,7 +14,8 @@ use timestone_seda::{Context, Stage, StageId};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchNumber, Log, LogEvent, WalError};
 
-use crate::event::Event;
+use crate::event::{Event, LogAppend};
+use crate::limits::EMPTYING_POLL;
 
 /// Owns one log and answers the shards of its thread.
 pub(crate) struct LogStage {
@@ -31,7 +32,11 @@ pub(crate) struct LogStage {
     adopted: Vec<Log>,
     // Files reclaimed when the shards were last told what is retained.
     told: Option<u64>,
+    // When to look again at a log that is being emptied.
+    look_at: Option<Timestamp>,
     failed: bool,
+    // By the place of a shard: its batches that are not durable, and when they were appended.
+    appended: Vec<VecDeque<(BatchNumber, Timestamp)>>,
 }
 
 impl LogStage {
@@ -41,9 +46,22 @@ impl LogStage {
         shards: Vec<(ShardId, StageId)>,
         gauges: std::sync::Arc<crate::gauges::LogGauges>,
     ) -> Self {
+        let mut stage = Self::without_log(thread, shards, gauges);
+        stage.log = Some(log);
+        stage
+    }
+
+    /// A stage that takes nothing, and only empties the logs that it adopts.
+    pub(crate) fn without_log(
+        thread: usize,
+        shards: Vec<(ShardId, StageId)>,
+        gauges: std::sync::Arc<crate::gauges::LogGauges>,
+    ) -> Self {
+        let appended = shards.iter().map(|_| VecDeque::new()).collect();
         Self {
+            appended,
             name: format!("log-{thread}"),
-            log: Some(log),
+            log: None,
             events: Vec::new(),
             blocked: false,
             shards,
@@ -51,6 +69,7 @@ impl LogStage {
             unsent: VecDeque::new(),
             adopted: Vec::new(),
             told: None,
+            look_at: None,
             failed: false,
         }
     }
@@ -76,6 +95,25 @@ impl LogStage {
         }
     }
 
+    fn append(&mut self, append: &LogAppend) -> Result<(), WalError> {
+        // Shards without a log send nothing.
+        let Some(log) = &mut self.log else { return Ok(()) };
+        log.append_batch(append.head, &append.bytes)
+    }
+
+    fn place_of(&self, shard: ShardId) -> Option<usize> {
+        self.shards.iter().position(|(id, _)| *id == shard)
+    }
+
+    /// Batches of a shard up to this one are durable: how long they waited. What waits is bounded by what the log queues.
+    fn time_durable(&mut self, now: Timestamp, shard: ShardId, batch: BatchNumber) {
+        let Some(place) = self.place_of(shard) else { return };
+        let appended = &mut self.appended[place];
+        while let Some((_, at)) = appended.pop_front_if(|(number, _)| *number <= batch) {
+            self.gauges.durable.since(at, now);
+        }
+    }
+
     fn stage_of(&self, shard: ShardId) -> Option<StageId> {
         self.shards.iter().find(|(id, _)| *id == shard).map(|(_, stage)| *stage)
     }
@@ -84,7 +122,10 @@ impl LogStage {
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             match event {
-                LogEvent::Durable { shard, batch } => self.tell(ctx, shard, Event::LogDurable { batch }),
+                LogEvent::Durable { shard, batch } => {
+                    self.time_durable(ctx.now(), shard, batch);
+                    self.tell(ctx, shard, Event::LogDurable { batch });
+                }
                 LogEvent::PleaseCarry { shard, below } => self.tell(ctx, shard, Event::LogCarry { below }),
                 LogEvent::Degraded(error) => {
                     tracing::warn!(%error, "the log cannot make its next file; it goes on in the current one")
@@ -104,6 +145,7 @@ impl LogStage {
         );
         self.gauges.fail(error.to_string());
         self.failed = true;
+        self.appended.iter_mut().for_each(VecDeque::clear);
         for (_, stage) in self.shards.clone() {
             self.send(ctx, stage, Event::LogFailed { log: ctx.stage() });
         }
@@ -142,12 +184,16 @@ impl Stage<Event> for LogStage {
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         self.blocked = false;
         while let Some(event) = events.pop_front() {
-            let Some(log) = &mut self.log else { return events.clear() };
             match event {
                 // What follows a batch that is missing must not become durable: it would vouch for that one, too.
                 Event::LogAppend(append) if self.failed => ctx.give_buffer(append.bytes),
-                Event::LogAppend(append) => match log.append_batch(append.shard, append.batch, &append.bytes) {
-                    Ok(()) => ctx.give_buffer(append.bytes),
+                Event::LogAppend(append) => match self.append(&append) {
+                    Ok(()) => {
+                        if let Some(place) = self.place_of(append.head.shard) {
+                            self.appended[place].push_back((append.head.batch, ctx.now()));
+                        }
+                        ctx.give_buffer(append.bytes);
+                    }
                     Err(error) if error.retryable() => {
                         events.push_front(Event::LogAppend(append));
                         self.blocked = true;
@@ -160,7 +206,7 @@ impl Stage<Event> for LogStage {
                     }
                 },
                 Event::LogRelease { shard, keep_from } => {
-                    log.release(shard, keep_from);
+                    self.log.iter_mut().for_each(|log| log.release(shard, keep_from));
                     self.adopted.iter_mut().for_each(|log| log.release(shard, keep_from));
                 }
                 _ => {}
@@ -177,12 +223,15 @@ impl Stage<Event> for LogStage {
         for log in &mut self.adopted {
             log.pump(ctx.now(), &mut self.events);
         }
+        let is_changing = self.adopted.iter().any(Log::is_changing);
+        self.look_at = is_changing.then(|| ctx.now().saturating_add(EMPTYING_POLL));
         self.report(ctx);
         self.tell_retained(ctx);
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        self.log.as_ref().and_then(Log::next_deadline)
+        let log = self.log.as_ref().and_then(Log::next_deadline);
+        [log, self.look_at].into_iter().flatten().min()
     }
 
     fn wake_fd(&self) -> Option<std::os::fd::RawFd> {
@@ -202,23 +251,23 @@ mod tests {
     use std::time::Duration;
 
     use timestone_cluster::MapVersion;
-    use timestone_flash::{MemoryConfig, MemoryDevice};
+    use timestone_flash::{MemoryConfig, MemoryDevice, MemoryMedia};
     use timestone_seda::Parcel;
     use timestone_seda::manual::ManualDriver;
     use timestone_store::{Mftl, MftlConfig};
     use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, TxnId};
     use timestone_wal::device::memory::MemoryDisk;
     use timestone_wal::record::FIRST_OTHER_KIND;
-    use timestone_wal::{LogConfig, LogRecord};
+    use timestone_wal::{BatchHead, DeviceKind, LogConfig, LogRecord, RecordNumber};
     use timestone_wire::{
         Condition, DecideAck, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, Prepare, PrepareHead,
-        PrepareWriter, ReadAt, RequestId, Value, Verdict, Write, WriteAction, WriteEntry, WriteKind, WriteSet, Written,
+        PrepareWriter, ReadAt, Report, RequestId, Value, Verdict, Write, WriteAction, WriteEntry, WriteKind, WriteSet,
+        Written,
     };
 
     use super::*;
-    use crate::event::LogAppend;
     use crate::gauges::{LogGauges, ShardGauges};
-    use crate::shard::{LogPlace, Peers, Recovering, Replay, own_origin};
+    use crate::shard::{LogPlace, Peers, RecordPlace, Recovering, Replay, own_origin};
 
     const SHARD: ShardId = ShardId::new(0);
     const SHARD_STAGE: StageId = StageId::new(0);
@@ -237,36 +286,69 @@ mod tests {
 
     impl Bench {
         fn new() -> Self {
-            let now = Timestamp::from_nanos(1_000_000_000_000);
-            let disk = MemoryDisk::new();
-            let log = Log::open_on(disk.device(), LogConfig::default()).unwrap().finish(now).unwrap();
+            Self::new_on(MemoryDevice::new(tiny_flash()).media())
+        }
+
+        /// The first life on these devices, with a log.
+        fn new_on(media: &MemoryMedia) -> Self {
+            Self::on(MemoryDisk::new(), media, DeviceKind::Ssd, Timestamp::from_nanos(1_000_000_000_000))
+        }
+
+        /// A life on devices that may have seen others; without a log, if `kind` says so, the disk's is only emptied.
+        fn on(disk: MemoryDisk, media: &MemoryMedia, kind: DeviceKind, now: Timestamp) -> Self {
+            let (store, _) = Mftl::open(Box::new(media.open()), MftlConfig::default()).unwrap();
+            let mut replay = Replay::new(SHARD, Box::new(store));
+            let mut recovery = Log::open_on(disk.device(), LogConfig::default()).unwrap();
+            while let Some(record) = recovery.next_record().unwrap() {
+                let place = RecordPlace { batch: record.batch, epoch: record.epoch, number: record.number };
+                replay.record(now, place, record.bytes).unwrap();
+            }
+            let log = recovery.finish(now).unwrap();
             let gauges = Arc::new(LogGauges::default());
-            let log = LogStage::new(0, log, vec![(SHARD, SHARD_STAGE)], Arc::clone(&gauges));
-            let device = MemoryDevice::new(MemoryConfig {
-                pages_per_block: 8,
-                initial_blocks: 64,
-                max_blocks: 64,
-                ..MemoryConfig::default()
-            });
-            let (store, _) = Mftl::open(Box::new(device), MftlConfig::default()).unwrap();
+            let shards = vec![(SHARD, SHARD_STAGE)];
+            let (place, stage) = if kind == DeviceKind::Ssd {
+                (LogPlace::Stage(LOG_STAGE), LogStage::new(0, log, shards, Arc::clone(&gauges)))
+            } else {
+                let mut stage = LogStage::without_log(0, shards, Arc::clone(&gauges));
+                stage.adopt(log);
+                (LogPlace::Nowhere, stage)
+            };
             let shard_gauges = Arc::new(ShardGauges::new(SHARD));
-            let shard = Replay::new(SHARD, Box::new(store)).finish(Recovering {
+            let shard = replay.finish(Recovering {
                 epoch: Epoch::default(),
                 map_version: MapVersion::default(),
-                log: LogPlace::Stage(LOG_STAGE),
+                log: place,
                 logs: vec![LOG_STAGE],
                 peers: Peers::default(),
                 gauges: Arc::clone(&shard_gauges),
+                clock: Arc::new(timestone_clock::ManualClock::default()),
+                served_below: Timestamp::ZERO,
                 now,
                 participant: timestone_txn::participant::Config::default(),
+                memory: Arc::default(),
             });
-            let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(shard), Box::new(log)];
+            let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(shard), Box::new(stage)];
             let mut bench =
                 Self { disk, driver: ManualDriver::new(stages, now, 1000), now, log: gauges, shard: shard_gauges };
             // The first read bound becomes durable.
             assert!(bench.answers().is_empty());
             bench.pass(Duration::from_millis(1));
             bench
+        }
+
+        /// Stops gracefully; the devices keep everything.
+        fn stop(mut self) -> (MemoryDisk, Timestamp) {
+            self.driver.begin_shutdown();
+            for _ in 0..1000 {
+                self.pass(Duration::from_millis(10));
+                self.answers();
+                // What was sent last to wake the stages is no work.
+                self.driver.turn();
+                if self.driver.is_drained() {
+                    return (self.disk, self.now);
+                }
+            }
+            panic!("it does not stop");
         }
 
         fn pass(&mut self, span: Duration) {
@@ -300,19 +382,23 @@ mod tests {
 
         /// A write, known by its number; asked again under it, it is the same one.
         fn put(&mut self, number: u64, key: &[u8]) -> Vec<Vec<u8>> {
+            self.write(number, key, WriteAction::Put, b"value")
+        }
+
+        fn write(&mut self, number: u64, key: &[u8], action: WriteAction, value: &[u8]) -> Vec<Vec<u8>> {
             let (begin, commit) = (self.now, self.now.next());
             let write = Write {
                 txn: TxnId::new(CLIENT, Sequence::new(number)),
                 begin,
                 commit,
                 keyspace: KeyspaceId::DEFAULT,
-                action: WriteAction::Put,
+                action,
                 wait: false,
                 return_previous: false,
                 expires_at: Expiry::NEVER,
                 condition: Condition::Always,
                 key,
-                value: b"value",
+                value,
             };
             self.ask(|envelope, out| write.encode(envelope, out))
         }
@@ -321,6 +407,62 @@ mod tests {
             let (keyspace, at) = (KeyspaceId::DEFAULT, ReadAt::Latest(self.now));
             self.ask(|envelope, out| Get { keyspace, at, client: CLIENT, wait: false, key }.encode(envelope, out))
         }
+
+        fn has(&mut self, key: &[u8]) -> bool {
+            let answers = self.get(key);
+            Value::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().present
+        }
+
+        /// The client has no transaction that is older than now, and has had all answers.
+        fn report(&mut self, acked: u64) {
+            let report = Report { client: CLIENT, watermark: self.now, acked: Sequence::new(acked), closing: false };
+            assert!(self.ask(|envelope, out| report.encode(envelope, out)).is_empty());
+        }
+
+        /// Overwrites keys in no order, so that every block is collected at some time, the oldest ones among them.
+        fn churn(&mut self, numbers: core::ops::Range<u64>) {
+            for number in numbers {
+                let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+                let key = format!("churn {}", key % 150);
+                let answers = self.write(number, key.as_bytes(), WriteAction::Put, &[number as u8; 3000]);
+                assert_eq!(Written::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+                self.pass(Duration::from_millis(10));
+                if number.is_multiple_of(10) {
+                    self.report(number);
+                }
+            }
+        }
+
+        fn dropped_tombstones(&self) -> u64 {
+            let mut figures = self.shard.store();
+            figures.find(|(name, _)| *name == "dropped_tombstones_total").map_or(0, |(_, value)| value)
+        }
+    }
+
+    /// Few blocks, so that all of them are collected soon.
+    fn tiny_flash() -> MemoryConfig {
+        MemoryConfig { pages_per_block: 8, initial_blocks: 64, max_blocks: 64, ..MemoryConfig::default() }
+    }
+
+    /// Whether a key that was deleted in a life without a log is there in the next life with one, which finds what the first life logged.
+    fn comes_back_after_a_life_without_a_log() -> bool {
+        let device = MemoryDevice::new(tiny_flash());
+        let media = device.media();
+        let mut first = Bench::new_on(media);
+        first.put(1, b"victim");
+        assert!(first.has(b"victim"));
+        let (disk, now) = first.stop();
+        let mut second = Bench::on(disk, media, DeviceKind::None, now);
+        assert!(second.has(b"victim"));
+        // Beyond all that the first life may have served.
+        second.pass(Duration::from_secs(5));
+        second.write(2, b"victim", WriteAction::Delete, b"");
+        assert!(!second.has(b"victim"));
+        second.churn(3..3000);
+        assert!(!second.has(b"victim"));
+        assert_eq!(second.dropped_tombstones(), 1, "the test is of tombstones that go");
+        let (disk, now) = second.stop();
+        Bench::on(disk, media, DeviceKind::Ssd, now).has(b"victim")
     }
 
     fn error_of(answers: &[Vec<u8>]) -> ErrorCode {
@@ -381,7 +523,9 @@ mod tests {
         LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &vec![7; 1024 * 1024] }.encode(&mut record);
         let too_many = timestone_wal::limits::MAX_BATCH_BYTES / record.len() + 1;
         for (batch, records) in [(1, 1), (2, too_many), (3, 1)] {
-            let append = LogAppend { shard: SHARD, batch: BatchNumber::new(batch), bytes: record.repeat(records) };
+            let (batch, first) = (BatchNumber::new(batch), RecordNumber::new(batch << 32));
+            let head = BatchHead { shard: SHARD, batch, epoch: Epoch::default(), first };
+            let append = LogAppend { head, bytes: record.repeat(records) };
             driver.send(log, Event::LogAppend(append)).unwrap();
         }
         let (mut durable, mut failed) = (Vec::new(), false);
@@ -420,6 +564,20 @@ mod tests {
             assert!(Value::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().present);
             assert_eq!(bench.shard.prepared.load(std::sync::atomic::Ordering::Relaxed), 0, "it is in the store");
         }
+    }
+
+    #[test]
+    fn a_key_deleted_without_a_log_does_not_come_back_when_there_is_one_again() {
+        assert!(!comes_back_after_a_life_without_a_log());
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn without_a_hand_over_a_deleted_key_comes_back() {
+        crate::planted::plant(Some(crate::planted::Bug::NoHandOver));
+        let comes_back = comes_back_after_a_life_without_a_log();
+        crate::planted::plant(None);
+        assert!(comes_back, "the planted bug is found");
     }
 
     #[test]

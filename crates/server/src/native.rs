@@ -9,7 +9,11 @@ use std::sync::{Arc, OnceLock};
 use timestone_cluster::MapVersion;
 use timestone_seda::{Break, ConnectionView, Generation, Protocol, Split, StageId};
 use timestone_types::Epoch;
-use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, HEADER_BYTES, Hello, Kind, Message, frame_length};
+use timestone_wire::{
+    Envelope, ErrorCode, ErrorReply, Frame, Frames, HEADER_BYTES, Hello, Kind, Message, frame_length,
+};
+
+use crate::strangers::{http_answer, is_http, is_resp};
 
 /// The stage of every shard of the process, by id; gaps are the node stage. Set once, when the server knows its shards: its address
 /// must be known before.
@@ -47,6 +51,10 @@ impl Protocol for NativeProtocol {
     #[inline]
     fn split(&mut self, connection: &ConnectionView, bytes: &[u8]) -> Split {
         let greeted = connection.dial.is_some() || self.has_greeted(connection);
+        if !greeted && (is_http(bytes) || is_resp(bytes)) {
+            // No frame begins so: read as its length, these letters are far above the bound.
+            return Split::Broken;
+        }
         let length = match if greeted { frame_length(bytes) } else { Hello::first_length(bytes) } {
             Ok(Some(length)) => length,
             Ok(None) => return Split::Incomplete { needed: HEADER_BYTES },
@@ -90,15 +98,44 @@ impl Protocol for NativeProtocol {
         true
     }
 
+    fn shed(&mut self, _connection: &ConnectionView, answers: &[u8], out: &mut Vec<u8>) -> bool {
+        // Whole frames, as the shards wrote them. A value can be read again; what a write answers cannot.
+        for frame in Frames::new(answers) {
+            let Ok(frame) = frame else { return false };
+            if frame.kind() == Kind::Value {
+                let error = ErrorReply::new(ErrorCode::Busy, "too many answers wait to be read on this connection");
+                error.with_retry_after(crate::limits::UNREAD_RETRY_AFTER).encode(frame.envelope(), out);
+            } else {
+                out.extend_from_slice(frame.bytes());
+            }
+        }
+        true
+    }
+
     fn refuse(&mut self, _connection: &ConnectionView, reason: Break, rest: &[u8], out: &mut Vec<u8>) {
+        if is_http(rest) {
+            return out.extend_from_slice(&http_answer("Timestone's native protocol"));
+        }
+        if is_resp(rest) {
+            return out.extend_from_slice(
+                b"-ERR this port speaks Timestone's native protocol; Redis clients are served on another port, 7401 by default\r\n",
+            );
+        }
         let (code, words) = match reason {
-            Break::Malformed => (ErrorCode::Malformed, malformed(rest)),
+            Break::Malformed => (
+                ErrorCode::Malformed,
+                "these bytes are no frame of Timestone's native protocol; the connection is closed".to_owned(),
+            ),
             Break::TooLong { needed, bound } => {
                 (ErrorCode::Malformed, format!("a frame of {needed} bytes is longer than the {bound} that are allowed"))
             }
             Break::TooManyConnections { bound } => (
                 ErrorCode::Busy,
                 format!("this server has {bound} connections already; close some, or use another server"),
+            ),
+            Break::NoMemory { needed } => (
+                ErrorCode::Busy,
+                format!("this server has no memory for a frame of {needed} bytes at the moment; try again"),
             ),
             Break::ShuttingDown => {
                 (ErrorCode::Unavailable, "this server is shutting down; use another one, or come back".to_owned())
@@ -107,16 +144,4 @@ impl Protocol for NativeProtocol {
         let envelope = Envelope { epoch: Epoch::ZERO, map_version: MapVersion::default(), ..Envelope::default() };
         ErrorReply::new(code, &words).encode(&envelope, out);
     }
-}
-
-/// What a stranger may have meant.
-fn malformed(rest: &[u8]) -> String {
-    let guess = match rest.first() {
-        Some(b'*' | b'+' | b'$') => "; this looks like a Redis client: the RESP port is another one (7401 by default)",
-        _ if rest.starts_with(b"GET /") || rest.starts_with(b"POST ") || rest.starts_with(b"HEAD ") => {
-            "; this looks like HTTP: metrics and health are on another port (7402 by default)"
-        }
-        _ => "",
-    };
-    format!("these bytes are no frame of Timestone's native protocol{guess}; the connection is closed")
 }

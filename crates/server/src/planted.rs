@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   plant(Bug) ─┬─► txn: participants, coordinators       ├─► store: collection
-//!               └─► wal: acknowledgements, recovery       └─► session: reports, silence
+//!               ├─► wal: acknowledgements, recovery       ├─► session: reports, silence
+//!               └─► seda: what is owed to peers
 //! ```
 
 /// One bug.
@@ -27,8 +28,18 @@ pub enum Bug {
     LatePrepare,
     /// Tombstones are collected too early.
     EarlyTombstone,
+    /// A page of a scan leaves out what it cannot hold, and the next one begins behind that.
+    ScanSkips,
+    /// A write that is refused for want of room keeps the room from becoming free.
+    KeepsRefusedWrites,
+    /// Scans begin wherever the clock of whoever asks stands.
+    ScanBelowAcknowledged,
     /// A shard's watermark looks at one session only.
     WatermarkOfOne,
+    /// A server takes every step of its clock at once.
+    FollowedStep,
+    /// A client's unfinished writes hold the watermark of every shard, not only of those that they concern.
+    HeldEverywhere,
     /// A client's report ignores its oldest open transaction.
     IgnoredSession,
     /// The floor of marks moves backwards.
@@ -57,51 +68,61 @@ pub enum Bug {
     HoardedClients,
     /// A shard never tells its log what it no longer needs.
     HoardedLog,
+    /// Log files stay on the manifest when they go.
+    StaleManifest,
     /// Recovery believes promises whose decisions are gone from the log.
     RevivedPromise,
+    /// A shard counts writes in recovered batches as settled by the watermark, although a log can hand them out again.
+    SettledEarly,
+    /// A shard that goes on without a log takes what an earlier run logged for gone at once, and never releases it.
+    NoHandOver,
+    /// A run with a log takes what its log tells of the past for all of it, although a run without a log served meanwhile.
+    ForgottenUnloggedRun,
+    /// What a store finds at an opening counts as durable, although only a cache holds it.
+    UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
+    /// A repeat of a write looks the record up afresh, before it looks for its own outcome, and is told what it finds.
+    RepeatLooksAfresh,
+    /// Whether a record has expired is judged by the timestamp of whoever reads it.
+    ExpiryByClients,
+    /// The condition of a single-key write holds although a fence has removed what it found.
+    ConditionOverFence,
+    /// Commands of one pipeline on one key do not wait for each other.
+    UnorderedPipelines,
+    /// Reads behind a transaction on their key do not wait for it.
+    OvertakenTransactions,
+    /// A read may be answered from before an earlier read of its key in the pipeline, which was refused and is sent again.
+    OvertakenReads,
+    /// The answer to a connection's oldest command waits for room like those behind it.
+    OldestAnswerWaits,
+    /// EXEC does not look whether a watched key was touched.
+    IgnoredWatch,
+    /// A transaction that has committed is now and then begun again, as one is that met a conflict.
+    RepeatedCommits,
+    /// Pages of scans lose a key.
+    LostScanKeys,
+    /// Counts are of a moment before the command came.
+    StaleCounts,
+    /// Connections whose peers do not read are owed more and more.
+    BoundlessOutput,
     /// Clients that say goodbye are waited for like those that fall silent.
     DeafToFarewells,
 }
 
-impl Bug {
-    /// All of them.
-    pub const ALL: [Self; 27] = [
-        Self::NoStep3,
-        Self::ForgottenReadBound,
-        Self::EarlyAcknowledgement,
-        Self::EarlyVote,
-        Self::SkippedBlock,
-        Self::NoMarkOfAbsence,
-        Self::AppliedAtPrepared,
-        Self::LatePrepare,
-        Self::EarlyTombstone,
-        Self::WatermarkOfOne,
-        Self::IgnoredSession,
-        Self::FallingFloor,
-        Self::RevalidatedDuplicate,
-        Self::DuplicateVote,
-        Self::LowerVote,
-        Self::NoFreeze,
-        Self::EarlyRelease,
-        Self::LostPromise,
-        Self::NeverRedials,
-        Self::NoExternalWait,
-        Self::DeadVersions,
-        Self::HoardedOutcomes,
-        Self::HoardedClients,
-        Self::HoardedLog,
-        Self::RevivedPromise,
-        Self::UndoneWrite,
-        Self::DeafToFarewells,
-    ];
-}
-
 std::thread_local! {
     static HOARDS_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static KEEPS_MANIFEST: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static REVIVES_PROMISES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static LOOKS_UP_REPEATS_AFRESH: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static IN_GATEWAYS: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    static SETTLES_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static SKIPS_HAND_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static FORGETS_RUNS_WITHOUT_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static FOLLOWS_STEPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static OWES_WITHOUT_BOUND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+    static SCAN_PAGE_BYTES: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
 }
 
 /// For so many turns puts wait.
@@ -124,9 +145,30 @@ pub(crate) fn puts_still_wait() -> bool {
     turn != 0
 }
 
+/// Makes pages of scans small on this thread, no bug by itself: they hold as many bytes of keys, so that small keyspaces have many
+/// pages; `None` ends that.
+pub fn shorten_scan_pages(bytes: Option<usize>) {
+    SCAN_PAGE_BYTES.set(bytes);
+}
+
+/// As many bytes of keys fit a page of a scan.
+pub(crate) fn scan_page_bytes() -> Option<usize> {
+    SCAN_PAGE_BYTES.get()
+}
+
+/// Whether this one is planted, in gateways.
+pub(crate) fn in_gateways(bug: Bug) -> bool {
+    IN_GATEWAYS.get() == Some(bug)
+}
+
 /// Whether shards never release what their log holds.
 pub(crate) fn hoards_log() -> bool {
     HOARDS_LOG.get()
+}
+
+/// Whether files that go stay on the manifest.
+pub(crate) fn keeps_manifest() -> bool {
+    KEEPS_MANIFEST.get()
 }
 
 /// Whether a recovery believes every promise that it finds.
@@ -134,11 +176,49 @@ pub(crate) fn revives_promises() -> bool {
     REVIVES_PROMISES.get()
 }
 
+/// Whether repeats of writes are looked up as new ones are.
+pub(crate) fn looks_up_repeats_afresh() -> bool {
+    LOOKS_UP_REPEATS_AFRESH.get()
+}
+
+/// Whether the watermark settles what is in recovered batches.
+pub(crate) fn settles_early() -> bool {
+    SETTLES_EARLY.get()
+}
+
+/// Whether a change to no log needs no hand-over.
+pub(crate) fn skips_hand_over() -> bool {
+    SKIPS_HAND_OVER.get()
+}
+
+/// Whether runs without a log leave no mark.
+pub(crate) fn forgets_runs_without_log() -> bool {
+    FORGETS_RUNS_WITHOUT_LOG.get()
+}
+
+/// Whether a server's clock takes every step at once.
+pub fn follows_steps() -> bool {
+    FOLLOWS_STEPS.get()
+}
+
+/// Whether gateways owe connections that do not read more and more.
+pub(crate) fn owes_without_bound() -> bool {
+    OWES_WITHOUT_BOUND.get()
+}
+
 /// Plants a bug on this thread, instead of the one that is planted there; `None` ends that.
 pub fn plant(bug: Option<Bug>) {
     let is = |one| bug == Some(one);
+    IN_GATEWAYS.set(bug);
     HOARDS_LOG.set(is(Bug::HoardedLog));
+    FOLLOWS_STEPS.set(is(Bug::FollowedStep));
+    KEEPS_MANIFEST.set(is(Bug::StaleManifest));
     REVIVES_PROMISES.set(is(Bug::RevivedPromise));
+    SKIPS_HAND_OVER.set(is(Bug::NoHandOver));
+    FORGETS_RUNS_WITHOUT_LOG.set(is(Bug::ForgottenUnloggedRun));
+    SETTLES_EARLY.set(is(Bug::SettledEarly));
+    LOOKS_UP_REPEATS_AFRESH.set(is(Bug::RepeatLooksAfresh));
+    OWES_WITHOUT_BOUND.set(is(Bug::BoundlessOutput));
     timestone_txn::plant(bug.map(|_| timestone_txn::PlantedBugs {
         skip_step_3: is(Bug::NoStep3),
         forget_read_bound: is(Bug::ForgottenReadBound),
@@ -146,6 +226,8 @@ pub fn plant(bug: Option<Bug>) {
         forget_absent_marks: is(Bug::NoMarkOfAbsence),
         apply_at_prepared: is(Bug::AppliedAtPrepared),
         forget_outcomes: is(Bug::LatePrepare),
+        scan_below_acknowledged: is(Bug::ScanBelowAcknowledged),
+        keep_conditions_over_fences: is(Bug::ConditionOverFence),
         watermark_of_one: is(Bug::WatermarkOfOne),
         lower_floor: is(Bug::FallingFloor),
         revalidate_duplicates: is(Bug::RevalidatedDuplicate),
@@ -154,6 +236,7 @@ pub fn plant(bug: Option<Bug>) {
         answer_without_freezing: is(Bug::NoFreeze),
         free_before_applied: is(Bug::EarlyRelease),
         recover_without_prepared: is(Bug::LostPromise),
+        judge_expiry_by_clients: is(Bug::ExpiryByClients),
         skip_external_wait: is(Bug::NoExternalWait),
         hoard_outcomes: is(Bug::HoardedOutcomes),
         hoard_clients: is(Bug::HoardedClients),
@@ -166,11 +249,19 @@ pub fn plant(bug: Option<Bug>) {
     });
     timestone_store::planted::plant(timestone_store::planted::PlantedBugs {
         drop_tombstones_early: is(Bug::EarlyTombstone),
+        trust_unsynced_pages: is(Bug::UnsyncedIsStable),
         keep_dead_versions: is(Bug::DeadVersions),
+        drop_what_a_page_cannot_hold: is(Bug::ScanSkips),
+    });
+    timestone_seda::planted::plant(timestone_seda::planted::PlantedBugs {
+        ignores_output_limit: is(Bug::BoundlessOutput),
     });
     timestone_session::planted::plant(timestone_session::planted::PlantedBugs {
         ignore_oldest_session: is(Bug::IgnoredSession),
+        hold_everywhere: is(Bug::HeldEverywhere),
+        keeps_refused_writes: is(Bug::KeepsRefusedWrites),
         never_gives_up: is(Bug::NeverRedials),
         undoes_later_writes: is(Bug::UndoneWrite),
+        fails_for_copies: false,
     });
 }

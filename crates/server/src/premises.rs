@@ -12,9 +12,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use timestone_clock::{Clock, SystemClock};
+use timestone_cluster::DirectoryId;
 use timestone_flash::{FileConfig, FileDevice, FlashDevice};
 use timestone_seda::{Network, Tcp};
 use timestone_types::{ClusterId, ShardId};
+use timestone_wal::device::FileName;
 use timestone_wal::{Log, LogConfig, Recovery};
 
 use crate::config::ServerConfig;
@@ -34,8 +36,8 @@ pub trait Premises: Send + Sync {
     /// How many shards are kept here.
     fn shards(&self) -> u16;
 
-    /// The secret seed of key hashes; also the premises' identity towards the master.
-    fn hash_seed(&self) -> u64;
+    /// The premises' identity towards the master.
+    fn directory(&self) -> DirectoryId;
 
     /// How many threads a recovery may use. One where everything has to happen in one order.
     fn parallelism(&self) -> usize {
@@ -44,6 +46,27 @@ pub trait Premises: Send + Sync {
 
     /// A number that nobody can guess.
     fn draw(&self) -> u64;
+
+    /// The bytes of the manifest as they were last saved; `None` before they ever were.
+    ///
+    /// # Errors
+    /// They cannot be read, or are missing where there is data.
+    fn load_manifest(&self) -> Result<Option<Vec<u8>>, ServerError>;
+
+    /// Replaces the manifest atomically and durably. Called from threads that may block.
+    ///
+    /// # Errors
+    /// It cannot be written; the old one is intact then.
+    fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError>;
+
+    /// Whether the flash device of a shard is there.
+    fn has_flash(&self, shard: ShardId) -> bool;
+
+    /// The files of a log; none when there is no such log.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError>;
 
     /// Opens the flash device of a shard, of up to `blocks` blocks, creating it when it is missing.
     ///
@@ -68,6 +91,12 @@ pub trait Premises: Send + Sync {
     /// # Errors
     /// It cannot be opened.
     fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError>;
+
+    /// Removes what is left of a log whose files are gone.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    fn remove_log(&self, name: &str) -> Result<(), ServerError>;
 
     /// The embedded master's state as it was last saved, if it ever was.
     ///
@@ -116,8 +145,18 @@ pub trait Premises: Send + Sync {
     /// It refused, or does not answer.
     fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError>;
 
-    /// The place as error messages name it.
+    /// The place of the master's state as error messages name it.
     fn place(&self) -> PathBuf;
+
+    /// All of it, as error messages name it.
+    fn root(&self) -> PathBuf {
+        self.place()
+    }
+
+    /// The place of the manifest, as error messages name it.
+    fn manifest_place(&self) -> PathBuf {
+        self.place()
+    }
 
     /// What says which cluster was joined, or, when `named`, what the cluster is called, as error messages name it.
     fn cluster_place(&self, named: bool) -> PathBuf {
@@ -160,8 +199,8 @@ impl Premises for Local {
         self.data.identity().shards
     }
 
-    fn hash_seed(&self) -> u64 {
-        self.data.identity().hash_seed
+    fn directory(&self) -> DirectoryId {
+        DirectoryId(self.data.identity().directory)
     }
 
     fn parallelism(&self) -> usize {
@@ -172,10 +211,36 @@ impl Premises for Local {
         draw(&self.clock)
     }
 
+    fn load_manifest(&self) -> Result<Option<Vec<u8>>, ServerError> {
+        self.data.load_manifest().map(Some)
+    }
+
+    fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        self.data.save_manifest(bytes)
+    }
+
+    fn has_flash(&self, shard: ShardId) -> bool {
+        self.data.has_flash(shard)
+    }
+
+    fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
+        self.data.log_files(name)
+    }
+
     fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
         let mut file = FileConfig::new(self.data.flash_file(shard)?, blocks);
         file.initial_blocks = file.initial_blocks.min(limits::INITIAL_BLOCKS);
+        file.table_blocks = limits::TABLE_BLOCKS;
         let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
+        let possible = device.geometry().max_blocks;
+        if possible < blocks {
+            tracing::warn!(
+                %shard, capacity_bytes = u64::from(possible) * limits::BLOCK_BYTES,
+                "the shard's flash file cannot grow to the whole capacity: the size of its block table was fixed when it was created, at the \
+                 larger of 256 GiB and eight times the capacity of then. To go beyond, write the keys into a file with `timestone dump`, and \
+                 load it with `timestone load` into a server on a new --data directory with this --capacity"
+            );
+        }
         tracing::debug!(%shard, created, engine = ?device.engine(), direct = device.is_direct(), "flash device open");
         Ok(Box::new(device))
     }
@@ -192,6 +257,10 @@ impl Premises for Local {
 
     fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
         Log::open(&self.data.log_folder(name)?, config).map_err(ServerError::part)
+    }
+
+    fn remove_log(&self, name: &str) -> Result<(), ServerError> {
+        self.data.remove_log_folder(name)
     }
 
     fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
@@ -226,7 +295,305 @@ impl Premises for Local {
         self.data.master_path()
     }
 
+    fn root(&self) -> PathBuf {
+        self.data.path().to_owned()
+    }
+
+    fn manifest_place(&self) -> PathBuf {
+        self.data.manifest_path()
+    }
+
     fn cluster_place(&self, named: bool) -> PathBuf {
         if named { self.data.cluster_name_path() } else { self.data.cluster_path() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use timestone_clock::ManualClock;
+    use timestone_seda::manual::ManualDriver;
+    use timestone_seda::{Parcel, StageId};
+    use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, Timestamp, TxnId};
+    use timestone_wal::DeviceKind;
+    use timestone_wire::{
+        Condition, Envelope, ErrorCode, ErrorReply, Frame, Get, Message, ReadAt, Value, Verdict, Write, WriteAction,
+        Written,
+    };
+
+    use super::*;
+    use crate::config::Tuning;
+    use crate::event::Event;
+    use crate::shard::own_origin;
+    use crate::stages::ServerStages;
+
+    /// A data directory that is copied before and after every step that changes it, as a crash at that moment would leave it.
+    struct Photographed {
+        inner: Local,
+        data: PathBuf,
+        // Where the copies go, if any are taken.
+        album: Option<PathBuf>,
+        clock: Arc<dyn Clock>,
+        taken: Mutex<usize>,
+    }
+
+    impl Photographed {
+        fn step<T>(&self, step: impl FnOnce() -> T) -> T {
+            self.take();
+            let done = step();
+            self.take();
+            done
+        }
+
+        fn take(&self) {
+            let Some(album) = &self.album else { return };
+            let mut taken = self.taken.lock().unwrap();
+            copy(&self.data, &album.join(taken.to_string()));
+            *taken += 1;
+        }
+    }
+
+    fn copy(from: &Path, to: &Path) {
+        std::fs::create_dir_all(to).unwrap();
+        for entry in std::fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+            let to = to.join(entry.file_name());
+            if entry.path().is_dir() {
+                copy(&entry.path(), &to);
+            } else {
+                std::fs::copy(entry.path(), to).unwrap();
+            }
+        }
+    }
+
+    impl Premises for Photographed {
+        fn clock(&self) -> Arc<dyn Clock> {
+            Arc::clone(&self.clock)
+        }
+        fn network(&self) -> Arc<dyn Network> {
+            self.inner.network()
+        }
+        fn shards(&self) -> u16 {
+            self.inner.shards()
+        }
+        fn directory(&self) -> DirectoryId {
+            self.inner.directory()
+        }
+        fn draw(&self) -> u64 {
+            self.inner.draw()
+        }
+        fn load_manifest(&self) -> Result<Option<Vec<u8>>, ServerError> {
+            self.inner.load_manifest()
+        }
+        fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError> {
+            self.step(|| self.inner.save_manifest(bytes))
+        }
+        fn has_flash(&self, shard: ShardId) -> bool {
+            self.inner.has_flash(shard)
+        }
+        fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
+            self.inner.log_files(name)
+        }
+        fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
+            self.step(|| self.inner.open_flash(shard, blocks))
+        }
+        fn capacity_bytes(&self) -> Result<u64, ServerError> {
+            self.inner.capacity_bytes()
+        }
+        fn logs(&self) -> Result<Vec<String>, ServerError> {
+            self.inner.logs()
+        }
+        fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError> {
+            self.step(|| self.inner.open_log(name, config))
+        }
+        fn remove_log(&self, name: &str) -> Result<(), ServerError> {
+            self.step(|| self.inner.remove_log(name))
+        }
+        fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
+            self.inner.load_master()
+        }
+        fn save_master(&self, bytes: &[u8]) -> Result<(), ServerError> {
+            self.step(|| self.inner.save_master(bytes))
+        }
+        fn load_cluster(&self) -> Result<ClusterId, ServerError> {
+            self.inner.load_cluster()
+        }
+        fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
+            self.step(|| self.inner.save_cluster(cluster))
+        }
+        fn register(&self, address: SocketAddr, joining: Joining) -> Result<Registration, ServerError> {
+            self.inner.register(address, joining)
+        }
+        fn place(&self) -> PathBuf {
+            self.inner.place()
+        }
+    }
+
+    #[test]
+    fn a_capacity_that_was_small_at_creation_does_not_limit_what_comes_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = ServerConfig::embedded(folder.path().join("data"));
+        let premises = Local::open(&config).unwrap();
+        let capacity = |blocks| premises.open_flash(ShardId::new(0), blocks).unwrap().geometry().max_blocks;
+        assert_eq!(capacity(limits::MIN_BLOCKS), limits::MIN_BLOCKS);
+        assert_eq!(capacity(limits::TABLE_BLOCKS), limits::TABLE_BLOCKS);
+        assert!(capacity(2 * limits::TABLE_BLOCKS) < 2 * limits::TABLE_BLOCKS, "there is a limit, and it is told");
+    }
+
+    /// Lives of a server on one directory, each of which ends with a kill; asked as a client would, by a clock that stands still.
+    struct Life {
+        driver: ManualDriver<Event>,
+        shard: StageId,
+        logs: Vec<StageId>,
+        epoch: Epoch,
+    }
+
+    impl Life {
+        fn begin(folder: &Path, log: DeviceKind, clock: &ManualClock) -> Self {
+            let mut tuning = Tuning::of(log);
+            tuning.log.file_bytes = 128 * 1024;
+            tuning.log.block_bytes = 16 * 1024;
+            let data = folder.join("data");
+            let config = ServerConfig {
+                shards: (!data.exists()).then_some(1),
+                threads: Some(1),
+                capacity_bytes: Some(32 << 20),
+                cache_bytes: 1 << 20,
+                log,
+                tuning: Some(tuning),
+                ..ServerConfig::embedded(data.clone())
+            };
+            let inner = Local::open(&config).unwrap();
+            let premises =
+                Photographed { inner, data, album: None, clock: Arc::new(clock.clone()), taken: Mutex::default() };
+            let built = ServerStages::build(&config, Arc::new(premises)).unwrap();
+            let driver = ManualDriver::new(built.stages, clock.now(), 1000);
+            Self { driver, shard: built.shards[0].1, logs: built.logs, epoch: Epoch::new(1) }
+        }
+
+        /// The answer. Devices take their time.
+        fn ask(&mut self, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Vec<u8> {
+            let asker = StageId::new(u16::MAX);
+            let envelope = Envelope { shard: ShardId::new(0), epoch: self.epoch, ..Envelope::default() };
+            let mut bytes = Vec::new();
+            encode(&envelope, &mut bytes);
+            self.driver.send(self.shard, Event::Parcel(Parcel::new(own_origin(asker), bytes))).unwrap();
+            for _ in 0..10_000 {
+                self.driver.turn();
+                for &stage in self.logs.iter().chain([&self.shard]) {
+                    self.driver.send(stage, Event::Wake).unwrap();
+                }
+                while let Some((to, event)) = self.driver.take_sent() {
+                    if let Event::Parcel(parcel) = event
+                        && to == asker
+                    {
+                        return parcel.bytes.to_vec();
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            panic!("no answer");
+        }
+
+        /// What becomes of a write that commits right above `at`.
+        fn put(&mut self, number: u64, at: Timestamp) -> Result<Verdict, ErrorCode> {
+            let write = Write {
+                txn: TxnId::new(ClientId::new(3), Sequence::new(number)),
+                begin: at,
+                commit: at.next(),
+                keyspace: KeyspaceId::DEFAULT,
+                action: WriteAction::Put,
+                wait: false,
+                return_previous: false,
+                expires_at: Expiry::NEVER,
+                condition: Condition::Always,
+                key: b"key",
+                value: b"value",
+            };
+            let answer = self.ask(|envelope, out| write.encode(envelope, out));
+            let frame = Frame::parse(&answer).unwrap();
+            match ErrorReply::decode(&frame) {
+                Ok(error) => Err(error.code),
+                Err(_) => Ok(Written::decode(&frame).unwrap().verdict),
+            }
+        }
+
+        fn has(&mut self, at: Timestamp) -> bool {
+            let (keyspace, at, client) = (KeyspaceId::DEFAULT, ReadAt::Latest(at), ClientId::new(3));
+            let get = Get { keyspace, at, client, wait: false, key: b"key" };
+            let answer = self.ask(|envelope, out| get.encode(envelope, out));
+            Value::decode(&Frame::parse(&answer).unwrap()).unwrap().present
+        }
+    }
+
+    /// What a life with a log says to a write below a read that the life without a log before it has served.
+    fn write_below_what_was_read_without_a_log() -> Result<Verdict, ErrorCode> {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
+        let mut life = Life::begin(folder.path(), DeviceKind::Ssd, &clock);
+        assert_eq!(life.put(1, clock.now()), Ok(Verdict::Yes));
+        drop(life);
+        // Far above all that the log knows of.
+        let now = clock.advance(Duration::from_secs(10));
+        let mut life = Life::begin(folder.path(), DeviceKind::None, &clock);
+        assert!(life.has(now.saturating_add(Duration::from_millis(400))), "a client may be ahead");
+        drop(life);
+        let now = clock.advance(Duration::from_millis(1));
+        // One that is killed before it has logged anything, and one that serves.
+        drop(Life::begin(folder.path(), DeviceKind::Ssd, &clock));
+        let verdict = Life::begin(folder.path(), DeviceKind::Ssd, &clock).put(2, now);
+        let now = clock.advance(Duration::from_secs(5));
+        assert_eq!(Life::begin(folder.path(), DeviceKind::Ssd, &clock).put(4, now), Ok(Verdict::Yes));
+        verdict
+    }
+
+    #[test]
+    fn what_a_run_without_a_log_served_is_not_written_below_by_the_next_with_one() {
+        // The floor is ahead of the clock: the client asks again when that has passed.
+        assert_eq!(write_below_what_was_read_without_a_log(), Err(ErrorCode::Unavailable));
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_run_without_a_log_that_is_forgotten_is_written_below() {
+        crate::planted::plant(Some(crate::planted::Bug::ForgottenUnloggedRun));
+        let verdict = write_below_what_was_read_without_a_log();
+        crate::planted::plant(None);
+        assert_eq!(verdict, Ok(Verdict::Yes), "the planted bug is found");
+    }
+
+    #[test]
+    fn a_first_start_that_a_crash_cuts_short_anywhere_leaves_a_directory_that_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, album) = (folder.path().join("data"), folder.path().join("album"));
+        let mut tuning = Tuning::of(timestone_wal::DeviceKind::Ssd);
+        tuning.log.file_bytes = 128 * 1024;
+        tuning.log.block_bytes = 16 * 1024;
+        let config = ServerConfig {
+            shards: Some(2),
+            threads: Some(2),
+            capacity_bytes: Some(32 << 20),
+            cache_bytes: 1 << 20,
+            tuning: Some(tuning),
+            ..ServerConfig::embedded(data.clone())
+        };
+        let inner = Local::open(&config).unwrap();
+        let clock = inner.clock();
+        let photographed =
+            Arc::new(Photographed { inner, data, album: Some(album.clone()), clock, taken: Mutex::default() });
+        drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Premises>).unwrap());
+        let taken = *photographed.taken.lock().unwrap();
+        assert!(taken >= 20, "{taken} steps");
+        for step in 0..taken {
+            let data = album.join(step.to_string());
+            let config = ServerConfig { data: data.clone(), shards: None, ..config.clone() };
+            let premises = Arc::new(Local::open(&config).unwrap_or_else(|error| panic!("step {step}: {error}")));
+            if let Err(error) = ServerStages::build(&config, premises) {
+                panic!("step {step} of {taken}: {error}");
+            }
+            std::fs::remove_dir_all(data).unwrap();
+        }
     }
 }

@@ -27,6 +27,7 @@ impl Protocol for RawProtocol {
         let words: &[u8] = match reason {
             Break::Malformed | Break::TooLong { .. } => b"-ERR Protocol error\r\n",
             Break::TooManyConnections { .. } => b"-ERR max number of clients reached\r\n",
+            Break::NoMemory { .. } => b"-TRYAGAIN no memory for this command at the moment\r\n",
             Break::ShuttingDown => b"-ERR server is shutting down\r\n",
         };
         out.extend_from_slice(words);

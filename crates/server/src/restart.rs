@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex};
 
 use timestone_seda::StageId;
 use timestone_store::{Mftl, MftlConfig};
-use timestone_types::{ClusterId, HashSeed, ShardId, Timestamp};
-use timestone_wal::{BatchNumber, DeviceKind, LogConfig};
+use timestone_types::{ClusterId, ShardId, Timestamp};
+use timestone_wal::{DeviceKind, LogConfig};
 
 use crate::assembly::Plan;
 use crate::config::{ServerConfig, Tuning};
@@ -24,18 +24,21 @@ use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::limits::{self, REPLAY_CHUNK_BYTES, REPLAY_CHUNKS_AHEAD};
 use crate::log_stage::LogStage;
+use crate::manifest::Manifest;
 use crate::premises::Premises;
-use crate::shard::Replay;
+use crate::shard::{RecordPlace, Replay};
 
 /// Opens or creates the store of every shard.
 pub(crate) fn open_stores(
     config: &ServerConfig,
     premises: &dyn Premises,
+    manifest: &Manifest,
     tuning: &Tuning,
     shards: &[ShardId],
     cluster: ClusterId,
 ) -> Result<Vec<Replay>, ServerError> {
     let count = shards.len().max(1) as u64;
+    let budget = crate::memory::Budget::of(config);
     let capacity = match config.capacity_bytes {
         Some(bytes) => bytes,
         None => premises.capacity_bytes()?,
@@ -44,10 +47,13 @@ pub(crate) fn open_stores(
     side_by_side(premises.parallelism(), shards, |&shard| {
         let started = std::time::Instant::now();
         let device = premises.open_flash(shard, blocks)?;
+        manifest.flash_created(shard)?;
         let mftl = MftlConfig {
             store_id: cluster.get().rotate_left(16) ^ u64::from(shard.get()),
-            seed: HashSeed(premises.hash_seed()),
+            seed: manifest.hash_seed()?,
             cache_bytes: config.cache_bytes / count,
+            staged_bytes: (budget.writes / count).min(timestone_store::limits::MAX_STAGED_BYTES),
+            assembled_bytes: (budget.output / 4 / count).min(timestone_store::limits::MAX_ASSEMBLED_BYTES),
             packing_delay: tuning.packing_delay,
             partial_page_delay: tuning.partial_page_delay,
             sync_interval: tuning.sync_interval,
@@ -77,6 +83,7 @@ pub(crate) type LogStages = Vec<(LogStage, Arc<LogGauges>)>;
 pub(crate) fn replay_logs(
     config: &ServerConfig,
     premises: &dyn Premises,
+    manifest: &Arc<Manifest>,
     tuning: &Tuning,
     plan: &Plan,
     stage_of: &[(ShardId, StageId)],
@@ -91,15 +98,17 @@ pub(crate) fn replay_logs(
     }
     // Logs that an earlier run wrote are replayed whatever this one is told.
     let mut names = premises.logs()?;
-    if config.log == DeviceKind::Ssd {
-        names.extend((0..plan.threads).map(name_of));
-        names.sort();
-        names.dedup();
-    }
-    let mut logs = Vec::new();
+    let own: Vec<String> =
+        if config.log == DeviceKind::Ssd { (0..plan.threads).map(name_of).collect() } else { Vec::new() };
+    names.extend(own.iter().cloned());
+    names.sort();
+    names.dedup();
+    let (mut logs, mut emptied) = (Vec::new(), Vec::new());
     let (mut records, mut bytes) = (0u64, 0u64);
     for name in &names {
-        let mut recovery = premises.open_log(name, LogConfig { device: DeviceKind::Ssd, ..tuning.log.clone() })?;
+        let (registry, lost) = (Some(manifest.registry(name)), manifest.lost_files(name));
+        let log = LogConfig { device: DeviceKind::Ssd, registry, lost, ..tuning.log.clone() };
+        let mut recovery = premises.open_log(name, log)?;
         replay_side_by_side(premises.parallelism(), now, replays, |take| {
             while let Some(record) = recovery.next_record().map_err(ServerError::part)? {
                 let index = stage_of.iter().position(|(shard, _)| *shard == record.shard);
@@ -108,25 +117,41 @@ pub(crate) fn replay_logs(
                 };
                 records += 1;
                 bytes += record.bytes.len() as u64;
-                take(index, record.batch, record.bytes)?;
+                let place = RecordPlace { batch: record.batch, epoch: record.epoch, number: record.number };
+                take(index, place, record.bytes)?;
             }
             Ok(())
         })?;
-        logs.push((name.clone(), recovery.finish(now).map_err(ServerError::part)?));
+        if own.contains(name) || recovery.report().records > 0 {
+            logs.push((name.clone(), recovery.finish(now).map_err(ServerError::part)?));
+        } else {
+            emptied.push((name, recovery));
+        }
     }
     let applied: u64 = replays.iter().map(Replay::applied).sum();
     tracing::info!(records, bytes, applied, elapsed_ms = started.elapsed().as_millis() as u64, "log replayed");
-    if config.log != DeviceKind::Ssd {
-        return Ok(Vec::new());
+    // Earlier runs have emptied these, and this one writes nothing there.
+    for (name, recovery) in emptied {
+        recovery.discard().map_err(ServerError::part)?;
+        premises.remove_log(name)?;
+        tracing::info!(log = name, "removed a log that held nothing any more");
     }
     let mut stages: LogStages = Vec::new();
-    for thread in 0..plan.threads {
+    if config.log != DeviceKind::Ssd && !logs.is_empty() {
+        tracing::info!(
+            logs = logs.len(),
+            "logs of an earlier run are emptied: they go when the store holds all that is in them"
+        );
+        let gauges = Arc::new(LogGauges::default());
+        stages.push((LogStage::without_log(0, stage_of.to_vec(), Arc::clone(&gauges)), gauges));
+    }
+    for thread in 0..own.len() {
         let Some(index) = logs.iter().position(|(name, _)| *name == name_of(thread)) else { continue };
         let (_, log) = logs.swap_remove(index);
         let gauges = Arc::new(LogGauges::default());
         stages.push((LogStage::new(thread, log, stage_of.to_vec(), Arc::clone(&gauges)), gauges));
     }
-    // Logs of threads that this run does not have are held by the first one, until nothing in them is needed.
+    // Logs that this run does not write to are held by the first stage, until nothing in them is needed.
     if let Some((first, _)) = stages.first_mut() {
         for (_, log) in logs {
             first.adopt(log);
@@ -172,12 +197,12 @@ fn worker_panicked() -> ServerError {
 /// Records on their way to a worker.
 #[derive(Default)]
 struct Chunk {
-    records: Vec<(usize, BatchNumber, Range<usize>)>,
+    records: Vec<(usize, RecordPlace, Range<usize>)>,
     bytes: Vec<u8>,
 }
 
-/// What takes the records of a log, one after the other: the place of the shard, the batch, the bytes.
-type Take<'a> = dyn FnMut(usize, BatchNumber, &[u8]) -> Result<(), ServerError> + 'a;
+/// What takes the records of a log, one after the other: the index of the shard, where the record stands, its bytes.
+type Take<'a> = dyn FnMut(usize, RecordPlace, &[u8]) -> Result<(), ServerError> + 'a;
 
 /// Lets `read` hand out the records of a log and replays them, up to `workers` shards at a time.
 fn replay_side_by_side(
@@ -188,7 +213,7 @@ fn replay_side_by_side(
 ) -> Result<(), ServerError> {
     let workers = workers.min(replays.len());
     if workers <= 1 {
-        return read(&mut |index, batch, bytes| replays[index].record(now, batch, bytes));
+        return read(&mut |index, place, bytes| replays[index].record(now, place, bytes));
     }
     let mut shares: Vec<Vec<&mut Replay>> = (0..workers).map(|_| Vec::new()).collect();
     for (index, replay) in replays.iter_mut().enumerate() {
@@ -202,11 +227,11 @@ fn replay_side_by_side(
             senders.push((sender, Chunk::default()));
             threads.push(scope.spawn(move || replay_share(now, share, &receiver)));
         }
-        let mut take = |index: usize, batch, bytes: &[u8]| {
+        let mut take = |index: usize, place, bytes: &[u8]| {
             let (sender, chunk) = &mut senders[index % workers];
             let start = chunk.bytes.len();
             chunk.bytes.extend_from_slice(bytes);
-            chunk.records.push((index / workers, batch, start..chunk.bytes.len()));
+            chunk.records.push((index / workers, place, start..chunk.bytes.len()));
             if chunk.bytes.len() >= REPLAY_CHUNK_BYTES { ship(sender, chunk) } else { Ok(()) }
         };
         let read =
@@ -226,8 +251,8 @@ fn ship(to: &SyncSender<Chunk>, chunk: &mut Chunk) -> Result<(), ServerError> {
 
 fn replay_share(now: Timestamp, mut share: Vec<&mut Replay>, chunks: &Receiver<Chunk>) -> Result<(), ServerError> {
     for chunk in chunks {
-        for (place, batch, range) in chunk.records {
-            share[place].record(now, batch, &chunk.bytes[range])?;
+        for (index, place, range) in chunk.records {
+            share[index].record(now, place, &chunk.bytes[range])?;
         }
     }
     Ok(())

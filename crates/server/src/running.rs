@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
-use timestone_seda::{AdmissionLimit, Handle, Injector, Runtime, StageId};
+use timestone_seda::{AdmissionLimit, Handle, Injector, MemoryUse, Runtime, StageId};
 use timestone_types::ShardId;
 
 use crate::assembly::{Assembled, Guest, GuestSeat, Observed, assemble};
@@ -150,13 +150,22 @@ pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
     let mut figures = vec![
         ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
         ("server_id".to_owned(), observed.server.to_string()),
+        ("started_ns".to_owned(), observed.started.as_nanos().to_string()),
         ("uptime_seconds".to_owned(), now.since(observed.started).as_secs().to_string()),
-        ("log".to_owned(), format!("{:?}", observed.log_device).to_lowercase()),
+        ("log".to_owned(), observed.log_device.to_string()),
         ("clock_source".to_owned(), observed.clock.source().to_string()),
         ("clock_error_bound".to_owned(), bound.to_string()),
     ];
+    let health = observed.clock.health();
+    figures.push(("clock_state".to_owned(), health.state.to_string()));
+    figures.push(("clock_offset_ms".to_owned(), (health.offset_ns / 1_000_000).to_string()));
+    figures.push(("clock_held_steps".to_owned(), health.held_steps.to_string()));
+    if let Some(left) = observed.clock_behind(now) {
+        figures.push(("writes_refused_for_ms".to_owned(), left.as_millis().to_string()));
+    }
     let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     figures.push(("cpu_seconds_total".to_owned(), format!("{}.{:09}", cpu.tv_sec, cpu.tv_nsec)));
+    figures.extend(memory(observed).into_iter().map(|(name, value)| (name.to_owned(), value.to_string())));
     let mut totals: Vec<(&'static str, u64)> = Vec::new();
     for shard in &observed.shards {
         for (name, value) in shard.store() {
@@ -177,4 +186,29 @@ pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
         }
     }
     figures
+}
+
+/// The process's memory: what it may use, what it uses, and the shares of the caches and of what connections cause.
+pub(crate) fn memory(observed: &Observed) -> Vec<(&'static str, u64)> {
+    let of_stores = |figure: &str| {
+        let figures = observed.shards.iter().flat_map(|shard| shard.store());
+        figures.filter(|(name, _)| *name == figure).map(|(_, value)| value).sum()
+    };
+    let (budget, memory) = (&observed.budget, &observed.memory);
+    vec![
+        ("memory_limit_bytes", budget.total),
+        ("memory_resident_bytes", timestone_io::resident_memory().unwrap_or(0)),
+        ("memory_cache_limit_bytes", budget.cache),
+        ("memory_cache_bytes", of_stores("cache_bytes")),
+        ("memory_index_bytes", of_stores("index_bytes")),
+        ("memory_input_limit_bytes", budget.input),
+        ("memory_input_bytes", memory.used(MemoryUse::Input)),
+        ("memory_input_refused_total", memory.refused(MemoryUse::Input)),
+        ("memory_writes_limit_bytes", budget.writes),
+        ("memory_writes_bytes", memory.used(MemoryUse::Writes)),
+        ("memory_writes_refused_total", memory.refused(MemoryUse::Writes)),
+        ("memory_output_limit_bytes", budget.output),
+        ("memory_output_bytes", memory.used(MemoryUse::Output)),
+        ("memory_output_refused_total", memory.refused(MemoryUse::Output)),
+    ]
 }

@@ -30,7 +30,8 @@ use crate::premises::Premises;
 pub fn joining(config: &ServerConfig, premises: &dyn Premises) -> Result<Joining, ServerError> {
     let native = config.advertise.or(config.listen).map(|address| Address::new(&address.to_string())).transpose();
     let native = native.map_err(ServerError::part)?;
-    crate::assembly::joining(config, premises, ServerAddresses { native, resp: None, http: None })
+    let resp = config.resp.map(|address| Address::new(&address.to_string())).transpose().map_err(ServerError::part)?;
+    crate::assembly::joining(config, premises, ServerAddresses { native, resp, http: None })
 }
 
 /// What a shard says of itself, as of its last publication.

@@ -289,6 +289,13 @@ impl Engine {
     fn fault_of_single(&mut self, now: Timestamp, index: u32, fault: Fault<'_>) -> Option<()> {
         if let Some(pause) = self.pause_for(&fault, self.singles.at(index).attempts) {
             let single = self.singles.at_mut(index);
+            let told_unknown = single.is_write() && single.outcome.is_some();
+            if told_unknown && fault.lacks_room() && !crate::single::keeps_refused() {
+                // Nobody waits for it, and as long as it is asked it keeps the room from becoming free that it asks for. An earlier copy takes
+                // place at its timestamp or, below the watermark, never.
+                self.end_single(now, index, Outcome::Unknown);
+                return Some(());
+            }
             single.attempts += 1;
             single.unanswered = false;
             single.due = now.saturating_add(pause);
@@ -307,8 +314,11 @@ impl Engine {
             }
             // Under this id it was carried out or refused before, and nobody remembers which.
             Fault::SessionEnded | Fault::Terminating if is_write => Outcome::Unknown,
-            // This copy found no room. An earlier one may be waiting at the server, and find room when its turn comes.
-            Fault::Other { code: ErrorCode::DeviceFull, .. } if is_write && doubtful => Outcome::Unknown,
+            Fault::Other { code: ErrorCode::UnknownOutcome, .. } if is_write => Outcome::Unknown,
+            // Whatever this copy met, an earlier one may have been carried out, or be waiting at the server for its turn.
+            _ if is_write && doubtful && !crate::single::fails_for_copies() => Outcome::Unknown,
+            // The server was restarted, and does not say whether it has forgotten an earlier copy.
+            Fault::Other { code: ErrorCode::ClockBehind, .. } if is_write && repeated => Outcome::Unknown,
             other => Outcome::Failed(other.into()),
         };
         self.end_single(now, index, outcome);

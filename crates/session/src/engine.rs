@@ -12,7 +12,7 @@
 //! - A write is never reported failed while any shard may still carry it out.
 //! - A slot is released only when its result was handed out and no participant is owed anything; so a value handed out by
 //!   [`Engine::next_done`] stays until the next call.
-//! - The watermark reported is at or below the begin of everything open or unacknowledged.
+//! - The watermark reported to a shard is at or below the begin of everything open, and of everything that this shard has not acknowledged.
 //!
 //! Deliberately absent: clocks (`now` is an argument), sockets, wakers.
 
@@ -87,10 +87,12 @@ pub struct Engine {
 }
 
 /// A transaction that was reported `Unknown`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lingering {
     pub(crate) until: Timestamp,
     pub(crate) txn: TxnId,
+    /// Where it may be known.
+    pub(crate) at: Box<[ShardId]>,
     pub(crate) outcome: Option<TxnOutcome>,
 }
 
@@ -219,10 +221,24 @@ impl Engine {
         self.report_to(place);
     }
 
-    /// From now on only `shards` are told what may still be used here. For a host that can reach no others: a shard that is never asked
-    /// anything keeps nothing for this client, and its watermark does not wait for reports of clients that never made any.
-    pub fn report_only_to(&mut self, shards: &[ShardId]) {
-        self.shards.report_only_to(shards);
+    /// For a host that has a way to these shards only: what concerns another one is refused at once ([`SessionError::Elsewhere`]), for
+    /// a request that nobody can take would hold the watermark of all shards for as long as it is open. The others are not reported
+    /// to either: a shard that is never asked anything keeps nothing for this client.
+    pub fn reach_only(&mut self, shards: &[ShardId]) {
+        self.shards.reach_only(shards);
+    }
+
+    /// Whether there is a way to every shard.
+    ///
+    /// # Errors
+    /// [`SessionError::Elsewhere`] with the first that there is none to.
+    pub fn reaches_every_shard(&self) -> Result<(), SessionError> {
+        self.shards.known().try_for_each(|place| self.shards.way_to(place).map(drop))
+    }
+
+    /// What a refusal calls the server of a shard that this host has no way to.
+    pub fn name_server(&mut self, shard: ShardId, name: &str) {
+        self.shards.name_server(shard, name);
     }
 
     /// Since when one of `shards` has owed an answer, with no frame from it meanwhile; `None` when none of them does. The host feeds
@@ -519,6 +535,7 @@ impl Engine {
     pub(crate) fn release_txn_if_over(&mut self, index: u32) {
         let txn = self.txns.at(index);
         if matches!(txn.phase, Phase::Told | Phase::Closed) && txn.op.is_none() && txn.settled {
+            self.txns.at_mut(index).keys.close();
             self.txns.release(index);
         }
     }
@@ -526,6 +543,7 @@ impl Engine {
     pub(crate) fn release_single_if_over(&mut self, index: u32) {
         let single = self.singles.at(index);
         if single.op.is_none() && single.settled {
+            self.singles.at_mut(index).close();
             self.singles.release(index);
         }
     }

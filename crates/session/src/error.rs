@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use timestone_types::{Span, Timestamp, limits};
+use timestone_types::{ShardId, Span, Timestamp, limits};
 use timestone_wire::ErrorCode;
 
 /// A key, value or transaction is larger than the store accepts. Told at `put`, never at commit.
@@ -90,6 +90,23 @@ pub enum SessionError {
     /// No shard owns the key's slot.
     #[error("no shard serves this key's slot at the moment; try again when the shard map has changed")]
     NoShard,
+    /// The host has no way to the server of the key's shard.
+    #[error(
+        "shard {shard} is served by {server}, and this server does not pass commands on to others: nothing was done; \
+         send it there, or use a client of the native protocol, which finds every shard"
+    )]
+    Elsewhere {
+        /// The shard.
+        shard: ShardId,
+        /// Its server, in words.
+        server: Box<str>,
+    },
+    /// Nobody who answered knows, and these did not answer.
+    #[error("{} did not answer before the deadline, and no other shard knows of it; ask again when their servers are up", shards_named(.shards))]
+    Silent {
+        /// The shards that did not answer.
+        shards: Vec<ShardId>,
+    },
     /// The server refused the request for another reason.
     #[error("the server refused the request: {message}")]
     Refused {
@@ -98,6 +115,11 @@ pub enum SessionError {
         /// The server's words.
         message: String,
     },
+}
+
+fn shards_named(shards: &[ShardId]) -> String {
+    let names: Vec<String> = shards.iter().map(ToString::to_string).collect();
+    format!("shard{} {}", if names.len() == 1 { "" } else { "s" }, names.join(", "))
 }
 
 impl SessionError {
@@ -115,7 +137,8 @@ impl SessionError {
             Self::Limit(LimitError::TooManyKeys) => ErrorCode::TxnTooManyKeys,
             Self::Busy { .. } => ErrorCode::Busy,
             Self::ClockAhead { .. } => ErrorCode::ClockAhead,
-            Self::DeadlineExceeded => ErrorCode::Timeout,
+            Self::DeadlineExceeded | Self::Silent { .. } => ErrorCode::Timeout,
+            Self::Elsewhere { .. } => ErrorCode::Unavailable,
             Self::TooLong { .. } => ErrorCode::TxnTooLong,
             Self::SessionEnded => ErrorCode::SessionEnded,
             Self::NoShard => ErrorCode::WrongShard,
@@ -127,7 +150,9 @@ impl SessionError {
     #[must_use]
     pub const fn retryable(&self) -> bool {
         match self {
-            Self::Busy { .. } | Self::DeadlineExceeded | Self::SessionEnded | Self::NoShard => true,
+            Self::Busy { .. } | Self::DeadlineExceeded | Self::Silent { .. } | Self::SessionEnded | Self::NoShard => {
+                true
+            }
             Self::Refused { code, .. } => code.retryable(),
             _ => false,
         }

@@ -310,6 +310,11 @@ impl From<Refusal> for Fault<'_> {
             Refusal::Finished => Self::SessionEnded,
             Refusal::Terminating => Self::Terminating,
             Refusal::Recovering | Refusal::Busy => Self::Busy { retry_after: Duration::ZERO },
+            Refusal::ClockHeld { wait } => Self::Busy { retry_after: wait },
+            Refusal::ClockBehind { .. } => Self::Other {
+                code: ErrorCode::ClockBehind,
+                message: "the server's clock is far behind what it has served; nothing is written until it has passed that",
+            },
             Refusal::LogLost => Self::Other {
                 code: ErrorCode::StorageFailed,
                 message: "the server's log has failed; nothing is written",
@@ -323,6 +328,11 @@ impl From<Refusal> for Fault<'_> {
 }
 
 impl Fault<'_> {
+    /// Whether the server serves, and has no room for this. One that is not serving yet gives no hint when to come again.
+    pub(crate) const fn lacks_room(&self) -> bool {
+        matches!(self, Self::Busy { retry_after } if !retry_after.is_zero())
+    }
+
     /// The same as a participant of the transaction core would say it; `None` when there is nothing to do but to wait for the map.
     /// A refusal that waiting does not mend sends the coordinator to ask for termination, so that nothing stays promised.
     pub(crate) const fn refusal(&self) -> Option<Refusal> {

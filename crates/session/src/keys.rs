@@ -95,14 +95,20 @@ pub(crate) struct KeySet {
 }
 
 impl KeySet {
+    /// Gives a large buffer back, once nobody looks at the set any more. Whole: a part of it that stayed would hold the place where it lies.
+    #[inline]
+    pub(crate) fn close(&mut self) {
+        if self.arena.capacity() > limits::KEPT_ARENA_BYTES {
+            self.arena = Vec::new();
+        }
+    }
+
     /// Empties the set and keeps its buffers, unless one had become very large.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.index.clear();
         self.arena.clear();
-        if self.arena.capacity() > limits::KEPT_ARENA_BYTES {
-            self.arena.shrink_to(limits::KEPT_ARENA_BYTES);
-        }
+        self.close();
         if self.entries.capacity() > limits::KEPT_ENTRIES {
             self.entries.shrink_to(limits::KEPT_ENTRIES);
             self.index = HashTable::new();

@@ -8,15 +8,21 @@ use std::cell::Cell;
 pub struct PlantedBugs {
     /// The watermark that is reported ignores the transaction that has been open the longest.
     pub ignore_oldest_session: bool,
+    /// What is unfinished at one shard holds the watermark of all.
+    pub hold_everywhere: bool,
     /// A connection that is silent is never given up.
     pub never_gives_up: bool,
     /// A write that was reported as unknown goes on being tried at later timestamps, and its session does not mind it.
     pub undoes_later_writes: bool,
+    /// A write that was refused for want of room holds the watermark back for as long as it is tried.
+    pub keeps_refused_writes: bool,
+    /// What a copy of a write met is told as what became of the write.
+    pub fails_for_copies: bool,
 }
 
 std::thread_local! {
     static PLANTED: Cell<PlantedBugs> = const {
-        Cell::new(PlantedBugs { ignore_oldest_session: false, never_gives_up: false, undoes_later_writes: false })
+        Cell::new(PlantedBugs { ignore_oldest_session: false, hold_everywhere: false, never_gives_up: false, undoes_later_writes: false, keeps_refused_writes: false, fails_for_copies: false })
     };
 }
 

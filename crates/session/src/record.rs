@@ -245,6 +245,13 @@ pub(crate) struct Single {
 }
 
 impl Single {
+    /// Gives a large buffer back, once nobody looks at its value any more. Whole: a part of it that stayed would hold the place where it lies.
+    pub(crate) fn close(&mut self) {
+        if self.buffer.capacity() > limits::KEPT_ARENA_BYTES {
+            self.buffer = Vec::new();
+        }
+    }
+
     /// Makes a reused slot fresh.
     pub(crate) fn open(&mut self, want: Want, op: OpId, place: Place, deadline: Timestamp) {
         self.want = want;
@@ -252,9 +259,6 @@ impl Single {
         self.op = Some(op);
         self.place = place;
         self.buffer.clear();
-        if self.buffer.capacity() > limits::KEPT_ARENA_BYTES {
-            self.buffer.shrink_to(limits::KEPT_ARENA_BYTES);
-        }
         self.key_bytes = 0;
         self.value_bytes = 0;
         self.expected_bytes = 0;
@@ -264,6 +268,8 @@ impl Single {
         self.expires_at = Expiry::NEVER;
         self.condition = Expected::Always;
         self.id = TxnId::new(ClientId::ZERO, Sequence::ZERO);
+        self.begin = Timestamp::ZERO;
+        self.commit = Timestamp::ZERO;
         self.round = 0;
         self.attempts = 0;
         self.unanswered = false;
@@ -303,6 +309,14 @@ impl Single {
         let Previous { version, expires_at, present } = self.previous?;
         let bytes = &self.buffer[self.key_bytes + self.value_bytes + self.expected_bytes..];
         Some(ValueView { value: present.then_some(bytes), version, expires_at })
+    }
+
+    /// Whether it begins anew when it is sent again, at a later timestamp: no server has it, nor ever will unless it is sent again, since every copy
+    /// of it was answered with a refusal, and nobody was told that it may take place at the timestamp that it has. It holds nothing back: a store
+    /// that waits for the watermark would wait for ever for a write that waits for the store.
+    pub(crate) fn begins_anew(&self) -> bool {
+        let is_nowhere = !self.unanswered && !self.doubtful;
+        self.is_write() && is_nowhere && self.outcome.is_none() && !crate::single::keeps_refused()
     }
 
     /// Whether it writes under an id of its own.

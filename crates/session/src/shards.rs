@@ -5,7 +5,7 @@
 
 use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
 
-use crate::{Routes, limits};
+use crate::{Routes, SessionError, limits};
 
 /// A shard's place in the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -27,8 +27,8 @@ pub(crate) struct Shard {
     pub(crate) up: bool,
     /// Whether the present map has it.
     pub(crate) known: bool,
-    /// Whether it is told what may still be used here.
-    pub(crate) reported: bool,
+    /// Who serves it, where this host has no way there: it is asked nothing, and told nothing.
+    pub(crate) elsewhere: Option<Box<str>>,
     pub(crate) outbox: Vec<u8>,
     /// When the first request was sent since a frame came from there.
     pub(crate) asked: Option<Timestamp>,
@@ -43,8 +43,8 @@ pub(crate) struct Shards {
     places: Vec<u16>,
     dirty: Vec<Place>,
     map_version: u32,
-    /// The only shards that are reported to, when not all are.
-    reported_only: Option<Box<[ShardId]>>,
+    /// The only shards that this host has a way to, when it has not to all.
+    reached_only: Option<Box<[ShardId]>>,
 }
 
 impl Shards {
@@ -55,7 +55,7 @@ impl Shards {
             places: Vec::new(),
             dirty: Vec::new(),
             map_version: 0,
-            reported_only: None,
+            reached_only: None,
         };
         shards.update(routes);
         shards
@@ -79,12 +79,29 @@ impl Shards {
         self.map_version = routes.version();
     }
 
-    /// Reports go to these shards only, of whatever map.
-    pub(crate) fn report_only_to(&mut self, only: &[ShardId]) {
-        for shard in &mut self.table {
-            shard.reported = only.contains(&shard.id);
+    /// There is a way to these shards only, of whatever map.
+    pub(crate) fn reach_only(&mut self, only: &[ShardId]) {
+        self.reached_only = Some(only.into());
+        for raw in 0..self.table.len() {
+            let elsewhere = self.unreached(self.table[raw].id);
+            self.table[raw].elsewhere = elsewhere;
         }
-        self.reported_only = Some(only.into());
+    }
+
+    /// What a shard without a way there is called until somebody names its server.
+    fn unreached(&self, id: ShardId) -> Option<Box<str>> {
+        let is_reached = self.reached_only.as_ref().is_none_or(|only| only.contains(&id));
+        (!is_reached).then(|| "another server".into())
+    }
+
+    /// The server of a shard without a way there.
+    pub(crate) fn name_server(&mut self, id: ShardId, name: &str) {
+        if let Some(place) = self.place_of(id)
+            && let Some(known) = &mut self.at_mut(place).elsewhere
+            && **known != *name
+        {
+            *known = name.into();
+        }
     }
 
     fn place_or_insert(&mut self, id: ShardId) -> Place {
@@ -93,12 +110,13 @@ impl Shards {
         }
         let place = Place(u16::try_from(self.table.len()).unwrap_or(NOBODY));
         assert!(place.0 != NOBODY, "a cluster has fewer shards than 65 535");
+        let elsewhere = self.unreached(id);
         self.table.push(Shard {
             id,
             epoch: Epoch::ZERO,
             up: true,
             known: true,
-            reported: self.reported_only.as_ref().is_none_or(|only| only.contains(&id)),
+            elsewhere,
             outbox: Vec::new(),
             asked: None,
             dirty: false,
@@ -120,6 +138,20 @@ impl Shards {
     pub(crate) fn of_key(&self, key: &[u8]) -> Option<Place> {
         let place = self.slots[usize::from(slot_of(key).get())];
         (place != NOBODY).then_some(Place(place))
+    }
+
+    /// The place of the shard that serves a key, to ask it something.
+    pub(crate) fn way_to_key(&self, key: &[u8]) -> Result<Place, SessionError> {
+        self.way_to(self.of_key(key).ok_or(SessionError::NoShard)?)
+    }
+
+    /// The same place, unless there is no way there.
+    #[inline]
+    pub(crate) fn way_to(&self, place: Place) -> Result<Place, SessionError> {
+        match &self.at(place).elsewhere {
+            None => Ok(place),
+            Some(server) => Err(SessionError::Elsewhere { shard: self.at(place).id, server: server.clone() }),
+        }
     }
 
     pub(crate) fn at(&self, place: Place) -> &Shard {

@@ -31,6 +31,22 @@ pub(crate) fn undoes_later_writes() -> bool {
     false
 }
 
+/// Whether a write fails when a copy of it does, although an earlier copy may have been carried out.
+pub(crate) fn fails_for_copies() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::bugs().fails_for_copies;
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
+/// Whether a write that was refused for want of room holds the watermark back.
+pub(crate) fn keeps_refused() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::bugs().keeps_refused_writes;
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
 /// Requests outside transactions.
 impl Engine {
     /// Reads the latest version of one key, linearizably: waits for prepared writes.
@@ -153,12 +169,23 @@ impl Engine {
         encode: impl FnOnce(u64, &mut Vec<u8>),
     ) -> Result<Step<'_>, SessionError> {
         let now = self.advance(now);
-        let place = self.shards.place_of(shard).ok_or(SessionError::NoShard)?;
+        let place = self.shards.way_to(self.shards.place_of(shard).ok_or(SessionError::NoShard)?)?;
         let name = self.open_single(now, Want::Ask, place, options, op)?;
         let single = self.singles.at_mut(name.index);
         encode(Number::new(Kind::Single, name, 0).pack(), &mut single.buffer);
         self.send_single(now, name.index);
         Ok(ticket(name, op))
+    }
+
+    /// The session has heard of something at `at`, from whomever: whatever it begins from now on lies above that.
+    ///
+    /// # Errors
+    /// [`SessionError::NoSession`].
+    pub fn saw(&mut self, session: SessionId, at: Timestamp) -> Result<(), SessionError> {
+        let name = Name { index: session.index, generation: session.generation };
+        let session = self.sessions.get_mut(name).ok_or(SessionError::NoSession)?;
+        session.clock.learned(at.next());
+        Ok(())
     }
 
     /// A timestamp of a session, above all that it has seen.
@@ -175,7 +202,7 @@ impl Engine {
         if key.len() > shared::MAX_KEY_BYTES {
             return Err(LimitError::KeyTooLong { bytes: key.len() }.into());
         }
-        self.shards.of_key(key).ok_or(SessionError::NoShard)
+        self.shards.way_to_key(key)
     }
 
     fn open_single(
@@ -201,6 +228,12 @@ impl Engine {
     pub(crate) fn send_single(&mut self, now: Timestamp, index: u32) {
         let Some(name) = self.singles.name(index) else { return };
         let single = self.singles.at_mut(index);
+        if single.begins_anew() && single.attempts > 0 {
+            // No server has seen it: it takes place after whatever its session has seen meanwhile, and the watermark has gone on without it.
+            let clock = single.session.and_then(|name| self.sessions.get_mut(name)).map(|session| &mut session.clock);
+            single.begin = clock.map_or(now, |clock| clock.begin(now)).max(single.begin);
+            single.commit = single.commit.max(single.begin.next());
+        }
         single.due = now.saturating_add(self.config.request_timeout);
         let (shards, stats) = (&mut self.shards, &mut self.stats);
         let mut send = |place: Place, item: u32, single: &crate::record::Single| {
@@ -292,13 +325,14 @@ impl Engine {
         let single = self.singles.at_mut(index);
         single.outcome = Some(Outcome::Unknown);
         single.deadline = Timestamp::MAX;
-        let (op, txn, commit) = (single.op, single.id, single.commit);
+        let (op, txn, commit, place) = (single.op, single.id, single.commit, single.place);
         if let Some(session) = single.session.and_then(|name| self.sessions.get_mut(name))
             && !undoes_later_writes()
         {
             session.clock.learned(commit.next());
         }
-        self.lingering.push_back(Lingering { until: now.saturating_add(limits::LINGER), txn, outcome: None });
+        let (until, at) = (now.saturating_add(limits::LINGER), [self.shards.at(place).id].into());
+        self.lingering.push_back(Lingering { until, txn, at, outcome: None });
         if let Some(op) = op {
             self.finish(op, EndedWhat::Single(name));
         }

@@ -5,16 +5,43 @@
 //! everything open when it comes. Most requests are answered long before, so the look is rare.
 
 use timestone_txn::coordinator::Input;
-use timestone_types::{Sequence, Timestamp};
+use timestone_types::{ClientId, Sequence, Timestamp, TxnId};
 
 use crate::{
-    Engine, SessionError,
+    Engine, SessionError, TxnStatus,
     frames::{self, Route},
     keys::Read,
     limits, number,
-    record::{Outcome, Phase, Want},
+    record::{Outcome, Phase, Txn, Want},
     shards::Place,
 };
+
+/// What one shard is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Report {
+    /// The lowest timestamp that may still be used there.
+    pub(crate) watermark: Timestamp,
+    /// The first transaction or write that is not over yet.
+    lowest: Option<Sequence>,
+}
+
+impl Report {
+    fn hold(&mut self, begin: Timestamp) {
+        self.watermark = self.watermark.min(begin);
+    }
+
+    /// Something of an earlier id of this client is not asked about under the present one.
+    fn owe(&mut self, client: ClientId, txn: TxnId) {
+        if txn.client == client {
+            self.lowest = Some(self.lowest.map_or(txn.sequence, |lowest| lowest.min(txn.sequence)));
+        }
+    }
+
+    /// Every transaction and write of this client up to it is finished and acknowledged by all who took part.
+    fn acked(&self, last: Sequence) -> Sequence {
+        self.lowest.map_or(last, |lowest| Sequence::new(lowest.get() - 1))
+    }
+}
 
 /// Time.
 impl Engine {
@@ -102,11 +129,15 @@ impl Engine {
                 self.note_due(due);
             }
         } else if deadline <= now {
-            if single.is_write() {
+            if single.begins_anew() {
+                let refused = SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE };
+                self.end_single(now, index, Outcome::Failed(refused));
+            } else if single.is_write() {
                 self.give_up_write(now, index);
                 self.note_due(due);
-            } else if let (Want::Status, Some(status)) = (single.want, single.status) {
-                self.end_single(now, index, Outcome::Status(status));
+            } else if single.want == Want::Status {
+                let outcome = self.status_without_the_silent(index);
+                self.end_single(now, index, outcome);
             } else {
                 self.end_single(now, index, Outcome::Failed(SessionError::DeadlineExceeded));
             }
@@ -118,6 +149,19 @@ impl Engine {
             self.note_due(deadline);
         } else {
             self.note_due(due.min(deadline));
+        }
+    }
+
+    /// What is known of a transaction at the deadline of the question. That nobody who answered has heard of it proves nothing: one of
+    /// those that were silent may have carried it out.
+    fn status_without_the_silent(&self, index: u32) -> Outcome {
+        let single = self.singles.at(index);
+        match single.status {
+            Some(status) if status != TxnStatus::Unknown => Outcome::Status(status),
+            _ => {
+                let silent = single.silent.iter().map(|&place| self.shards.at(place).id).collect();
+                Outcome::Failed(SessionError::Silent { shards: silent })
+            }
         }
     }
 
@@ -178,63 +222,102 @@ impl Engine {
 }
 
 /// Reports.
+///
+/// Each shard is told what may still be used *there*. An open transaction may touch any shard, so its begin holds all of them. What is being
+/// committed or written concerns the shards that take part in it and no others: one that is gone for long must not stop the collection on
+/// those that live (time.md, "Watermark").
 impl Engine {
-    /// The lowest timestamp that may still be used here: the begin of what is oldest and open or unacknowledged; the clock when idle.
-    pub(crate) fn watermark(&self) -> Timestamp {
-        let txns = self
-            .txns
-            .iter()
-            .filter(|(_, txn)| txn.phase != Phase::Closed && !(txn.phase == Phase::Told && txn.settled));
-        let singles = self.singles.iter().filter(|(_, single)| !single.settled && single.begin != Timestamp::ZERO);
-        let begins = txns.map(|(_, txn)| txn.begin).chain(singles.map(|(_, single)| single.begin));
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::bugs().ignore_oldest_session {
-            let mut begins: Vec<Timestamp> = begins.collect();
-            begins.sort_unstable();
-            return begins.get(1).copied().unwrap_or(self.clock).min(self.clock);
+    /// What every shard may be told: the lowest timestamp that may still be used there, and the sequence up to which everything is over.
+    pub(crate) fn reports(&self) -> Vec<Report> {
+        let mut open = self.clock;
+        let mut reports = vec![Report { watermark: self.clock, lowest: None }; usize::from(self.shards.places())];
+        for (_, txn) in self.txns.iter() {
+            match txn.phase {
+                Phase::Open => open = open.min(txn.begin),
+                Phase::Committing | Phase::Told if !txn.settled => self.hold_participants(txn, &mut reports),
+                Phase::Committing | Phase::Told | Phase::Closed => {}
+            }
         }
-        begins.min().unwrap_or(self.clock).min(self.clock)
+        for (_, single) in self.singles.iter().filter(|(_, single)| !single.settled) {
+            if single.begin != Timestamp::ZERO && !single.begins_anew() {
+                reports[single.place.index()].hold(single.begin);
+            }
+            if single.is_write() {
+                reports[single.place.index()].owe(self.client, single.id);
+            }
+        }
+        for known in &self.lingering {
+            let places = known.at.iter().filter_map(|&shard| self.shards.place_of(shard));
+            places.for_each(|place| reports[place.index()].owe(self.client, known.txn));
+        }
+        reports.iter_mut().for_each(|report| report.hold(open));
+        #[cfg(feature = "planted-bugs")]
+        self.spoil(&mut reports);
+        reports
     }
 
-    /// Every transaction and write of this client up to it is finished and acknowledged.
-    pub(crate) fn acked(&self) -> Sequence {
-        let txns = self.txns.iter().filter(|(_, txn)| !txn.settled).map(|(_, txn)| txn.id);
-        let singles =
-            self.singles.iter().filter(|(_, single)| single.is_write() && !single.settled).map(|(_, single)| single.id);
-        let lingering = self.lingering.iter().map(|known| known.txn);
-        let open = txns.chain(singles).chain(lingering).filter(|id| id.client == self.client).map(|id| id.sequence);
-        open.min().map_or(self.last_sequence, |lowest| Sequence::new(lowest.get() - 1))
+    /// A transaction that is being committed: its begin may be used where the decision is not acknowledged yet. Its outcome is kept by every
+    /// participant until all have acknowledged it.
+    fn hold_participants(&self, txn: &Txn, reports: &mut [Report]) {
+        for &shard in &txn.participants {
+            let Some(place) = self.shards.place_of(shard) else { continue };
+            let report = &mut reports[place.index()];
+            report.owe(self.client, txn.id);
+            if !txn.coordinator.has_acknowledged(shard) {
+                report.hold(txn.begin);
+            }
+        }
+    }
+
+    /// Planted: reports that hold too little, or too much.
+    #[cfg(feature = "planted-bugs")]
+    fn spoil(&self, reports: &mut [Report]) {
+        if crate::planted::bugs().hold_everywhere {
+            let lowest = reports.iter().map(|report| report.watermark).min().unwrap_or(self.clock);
+            reports.iter_mut().for_each(|report| report.hold(lowest));
+        }
+        if crate::planted::bugs().ignore_oldest_session {
+            let txns = self
+                .txns
+                .iter()
+                .filter(|(_, txn)| txn.phase != Phase::Closed && !(txn.phase == Phase::Told && txn.settled));
+            let singles = self.singles.iter().filter(|(_, single)| !single.settled && single.begin != Timestamp::ZERO);
+            let mut begins: Vec<_> =
+                txns.map(|(_, txn)| txn.begin).chain(singles.map(|(_, single)| single.begin)).collect();
+            begins.sort_unstable();
+            let second = begins.get(1).copied().unwrap_or(self.clock).min(self.clock);
+            reports.iter_mut().for_each(|report| report.watermark = second);
+        }
     }
 
     /// Tells every shard what may still be used.
     pub(crate) fn report_everywhere(&mut self) {
         self.trim_lingering(self.clock);
         self.next_report = self.clock.saturating_add(self.config.report_interval);
-        let (watermark, acked) = (self.watermark(), self.acked());
-        for raw in 0..self.shards.places() {
-            self.append_report(Place(raw), watermark, acked, false);
+        for (raw, report) in (0..).zip(self.reports()) {
+            self.append_report(Place(raw), report.watermark, report.acked(self.last_sequence), false);
         }
     }
 
     /// Tells one shard, whose connection is new.
     pub(crate) fn report_to(&mut self, place: Place) {
-        let (watermark, acked) = (self.watermark(), self.acked());
-        self.append_report(place, watermark, acked, false);
+        if let Some(&report) = self.reports().get(place.index()) {
+            self.append_report(place, report.watermark, report.acked(self.last_sequence), false);
+        }
     }
 
     /// Says goodbye to every shard: nothing of this client is open any more, so it holds the watermark back no longer, and will
     /// not ask again. What is still under way stays to be terminated by the participants.
     pub fn say_goodbye(&mut self, now: Timestamp) {
         let now = self.advance(now);
-        let acked = self.acked();
-        for raw in 0..self.shards.places() {
-            self.append_report(Place(raw), now, acked, true);
+        for (raw, report) in (0..).zip(self.reports()) {
+            self.append_report(Place(raw), now, report.acked(self.last_sequence), true);
         }
     }
 
     fn append_report(&mut self, place: Place, watermark: Timestamp, acked: Sequence, closing: bool) {
         let shard = self.shards.at(place);
-        if !shard.up || !shard.known || !shard.reported {
+        if !shard.up || !shard.known || shard.elsewhere.is_some() {
             return;
         }
         let route = Route {

@@ -100,7 +100,7 @@ impl Engine {
         let at = match txn.keys.find(hash, keyspace, key) {
             Some(at) => at,
             None => {
-                let place = self.shards.of_key(key).ok_or(SessionError::NoShard)?;
+                let place = self.shards.way_to_key(key)?;
                 if self.shards.is_full(place) {
                     return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
                 }
@@ -198,7 +198,7 @@ impl Engine {
         let now = self.advance(now);
         let name = self.open(now, txn)?;
         let hash = self.hash(keyspace, key);
-        let place = self.shards.of_key(key).ok_or(SessionError::NoShard)?;
+        let place = self.shards.way_to_key(key)?;
         let txn = self.txns.at_mut(name.index);
         if txn.is_read_only() {
             return Err(SessionError::ReadOnly);
@@ -219,6 +219,7 @@ impl Engine {
             return Err(SessionError::ReadOnly);
         }
         for place in self.shards.known() {
+            self.shards.way_to(place)?;
             txn.keys.fence(keyspace, place)?;
         }
         Ok(())
@@ -250,6 +251,7 @@ impl Engine {
         if txn.keys.writes() == 0 && (!validate || !txn.keys.has_reads()) {
             let begin = txn.begin;
             self.stats.committed_locally += 1;
+            self.txns.at_mut(index).keys.close();
             self.txns.release(index);
             return Ok(Step::Committed(begin));
         }
@@ -405,7 +407,8 @@ impl Engine {
             }
             CommitResult::Unknown => {
                 let until = now.saturating_add(limits::LINGER);
-                self.lingering.push_back(Lingering { until, txn: txn.id, outcome: None });
+                let at = txn.participants.as_slice().into();
+                self.lingering.push_back(Lingering { until, txn: txn.id, at, outcome: None });
                 // It may still commit, but not after what this session does next.
                 learned = txn.highest_commit.next();
                 Verdict::Unknown

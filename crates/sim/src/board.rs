@@ -4,7 +4,7 @@
 //! elements stay unique; its process number in the history changes then, as it does after every unknown outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use timestone_seda::simulated::VirtualTime;
@@ -13,7 +13,9 @@ use timestone_workload::history::{Event, EventKind, History, MicroOp, Process, S
 use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec};
 
 use crate::clock::TrueTime;
+use crate::redis::{Calls, Mode};
 use crate::seed::{Dice, Seed};
+use crate::single::{Single, WAYS};
 use crate::{names, words};
 
 /// Closed sessions begin within this time.
@@ -62,6 +64,17 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Both together.
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            begun: self.begun + other.begun,
+            committed: self.committed + other.committed,
+            aborted: self.aborted + other.aborted,
+            unknown: self.unknown + other.unknown,
+            errors: self.errors + other.errors,
+        }
+    }
+
     const fn count(&mut self, fate: Fate) {
         match fate {
             Fate::Committed => self.committed += 1,
@@ -132,6 +145,8 @@ struct State {
     notes: Vec<(VirtualTime, String)>,
     /// The highest timestamp of what was loaded.
     loaded: Timestamp,
+    /// The highest timestamp of a write that was acknowledged.
+    acknowledged: Timestamp,
     /// Walks of the whole ring.
     walked: u64,
     /// How many numbers writes were given.
@@ -158,8 +173,16 @@ pub(crate) struct Board {
     pub(crate) deadline: Option<Duration>,
     /// What a single operation can do is done by one.
     pub(crate) singles: bool,
+    /// So many of a hundred transactions are scans.
+    pub(crate) scans: u64,
+    /// For about so long values that expire are there; none expires when it is left out.
+    pub(crate) expires: Option<Duration>,
+    /// So many bytes has every third value.
+    pub(crate) large: Option<u32>,
     /// What sessions do is noted in words.
     pub(crate) notes: bool,
+    /// What the Redis clients share, if there are any.
+    pub(crate) redis: Option<Arc<Calls>>,
     state: Mutex<State>,
 }
 
@@ -204,6 +227,7 @@ impl Board {
             touched: 0,
             notes: Vec::new(),
             loaded: Timestamp::ZERO,
+            acknowledged: Timestamp::ZERO,
             walked: 0,
             numbered: 0,
             is_over: false,
@@ -220,7 +244,11 @@ impl Board {
             external: false,
             deadline: None,
             singles: false,
+            expires: None,
+            large: None,
+            scans: 0,
             notes: false,
+            redis: None,
             state,
         })
     }
@@ -272,6 +300,19 @@ impl Board {
         }
     }
 
+    /// The operation on one key that carries a plan out, if one does.
+    pub(crate) fn single(&self, slot: usize, plan: &TxnPlan) -> Option<Single> {
+        if !self.singles {
+            return None;
+        }
+        let way = self.roll(slot, WAYS);
+        let until = self.expires.map(|span| {
+            let span = span.as_nanos() as u64;
+            self.at().saturating_add(Duration::from_nanos(span / 2 + self.roll(slot, span)))
+        });
+        Single::of(plan, way, until)
+    }
+
     pub(crate) fn roll(&self, slot: usize, bound: u64) -> u64 {
         self.lock().slots[slot].dice.below(bound)
     }
@@ -300,7 +341,15 @@ impl Board {
     /// Sessions, loading and auditing that have not ended.
     pub(crate) fn live(&self) -> usize {
         let state = self.lock();
-        state.slots.iter().filter(|slot| slot.running).count() + state.tasks
+        let redis = self.redis.as_ref().map_or(0, |calls| calls.live());
+        state.slots.iter().filter(|slot| slot.running).count() + state.tasks + redis
+    }
+
+    /// What Redis clients do from now on.
+    pub(crate) fn set_redis_mode(&self, mode: Mode) {
+        if let Some(calls) = &self.redis {
+            calls.set_mode(mode);
+        }
     }
 
     /// What the sessions that have not ended are doing.
@@ -311,12 +360,14 @@ impl Board {
             Some(open) => format!("{} is under way, with {} steps", name(open.index, slot.process), open.ops.len()),
             None => format!("process {} is between transactions", slot.process),
         };
-        running.map(one).collect()
+        let redis = self.redis.iter().flat_map(|calls| calls.unfinished());
+        running.map(one).chain(redis).collect()
     }
 
     /// No more transactions begin, until [`Board::resume`].
     pub(crate) fn finish(&self) {
         self.lock().is_over = true;
+        self.set_redis_mode(Mode::Idle);
     }
 
     /// Sessions may be begun again.
@@ -340,6 +391,22 @@ impl Board {
         snapshot < self.lock().loaded
     }
 
+    /// A write was acknowledged, at `at`.
+    pub(crate) fn acknowledge(&self, at: Timestamp) {
+        let mut state = self.lock();
+        state.acknowledged = state.acknowledged.max(at);
+    }
+
+    /// The highest timestamp of a write that was acknowledged by now.
+    pub(crate) fn acknowledged(&self) -> Timestamp {
+        self.lock().acknowledged
+    }
+
+    /// Whether the slot's next transaction is a scan.
+    pub(crate) fn draws_scan(&self, slot: usize) -> bool {
+        self.scans > 0 && self.roll(slot, 100) < self.scans
+    }
+
     /// The whole ring was walked and looked at.
     pub(crate) fn walk(&self) {
         self.lock().walked += 1;
@@ -350,7 +417,7 @@ impl Board {
     }
 
     pub(crate) fn touched(&self) -> u64 {
-        self.lock().touched
+        self.lock().touched + self.redis.as_ref().map_or(0, |calls| calls.touched())
     }
 
     fn at(&self) -> Timestamp {
@@ -465,7 +532,7 @@ impl Board {
     }
 
     pub(crate) fn last_words(&self) -> Option<String> {
-        self.lock().last_words.clone()
+        self.lock().last_words.clone().or_else(|| self.redis.as_ref()?.last_error())
     }
 
     pub(crate) fn found(&self, key: KeyIndex, seen: Seen) {
@@ -481,19 +548,22 @@ impl Board {
     }
 
     pub(crate) fn all_wrong(&self) -> Vec<String> {
-        self.lock().wrong.clone()
+        let mut wrong = self.lock().wrong.clone();
+        wrong.extend(self.redis.iter().flat_map(|calls| calls.all_wrong()));
+        wrong
     }
 
     pub(crate) fn tally(&self) -> Tally {
-        self.lock().tally
+        let native = self.lock().tally;
+        self.redis.as_ref().map_or(native, |calls| native.plus(calls.tally()))
     }
 
     /// Every key that somebody tried to write.
     pub(crate) fn written_keys(&self) -> BTreeSet<KeyIndex> {
         let mut keys = BTreeSet::new();
         for op in self.lock().events.iter().flat_map(|event| &event.ops) {
-            if let MicroOp::Append { key, .. } | MicroOp::Write { key, .. } = op {
-                keys.insert(*key);
+            if !matches!(op, MicroOp::Read { .. }) {
+                keys.insert(op.key());
             }
         }
         keys
@@ -502,7 +572,11 @@ impl Board {
     /// Takes the history out, at the end.
     pub(crate) fn take_history(&self) -> History {
         let mut state = self.lock();
-        History { events: std::mem::take(&mut state.events), successors: std::mem::take(&mut state.successors) }
+        History {
+            head: None,
+            events: std::mem::take(&mut state.events),
+            successors: std::mem::take(&mut state.successors),
+        }
     }
 }
 

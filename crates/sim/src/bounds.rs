@@ -56,8 +56,12 @@ const SLOWED_OPERATION: RangeInclusive<Duration> = Duration::ZERO..=Duration::fr
 const PACKING_DELAY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(1);
 /// A sync takes half a millisecond; the log keeps what none has covered.
 const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
+/// A watermark trails by a second in any case, and by ten more when a client has fallen silent.
+const WATERMARK_LAG: RangeInclusive<Duration> = Duration::from_secs(12)..=Duration::from_secs(3_600);
 /// No answer comes sooner; and what is awaited for longer would outlive the run's patience.
 const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+/// Twice as large, and a server of the usual size in scenarios is full of them.
+const MOST_VALUE_BYTES: u32 = 1_000_000;
 /// A value of 512 bytes takes half a millisecond of the slowest.
 const BANDWIDTH: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 /// More often, and there is nothing but faults.
@@ -104,6 +108,7 @@ fn lasts(path: &[&'static str], span: Option<Span>, allowed: RangeInclusive<Dura
 pub(crate) fn check(scenario: &Scenario) -> Checked {
     check_cluster(scenario)?;
     check_workload(scenario)?;
+    check_redis(scenario)?;
     check_storage(scenario)?;
     check_network(scenario)?;
     for (kind, fault) in &scenario.faults {
@@ -134,12 +139,14 @@ fn check_workload(scenario: &Scenario) -> Checked {
     let part = &scenario.workload;
     within(&["workload", "rate"], Some(part.rate), 0.01..=1e6)?;
     within(&["workload", "seconds"], Some(part.seconds), 0.01..=86_400.0)?;
+    lasts(&["workload", "watermark-lag"], part.watermark_lag, WATERMARK_LAG)?;
     if part.warmup.0.as_secs_f64() >= part.seconds {
         let what = format!("is {:?}; it is shorter than the run of {} s", part.warmup.0, part.seconds);
         return Err(Wrong::new(&["workload", "warmup"], what));
     }
-    if part.closed && part.kind == Kind::Cycle {
-        let what = "is for the workloads of `timestone bench`, whose throughput it predicts; cycle is not one of them";
+    if part.closed && matches!(part.kind, Kind::Cycle | Kind::Redis) {
+        let what =
+            "is for the workloads of `timestone bench`, whose throughput it predicts; cycle and redis are none of them";
         return Err(Wrong::new(&["workload", "closed"], what.to_owned()));
     }
     let is_single = part.kind == Kind::Plans(WorkloadKind::Register) && part.ops == Some(1);
@@ -147,7 +154,18 @@ fn check_workload(scenario: &Scenario) -> Checked {
         let what = "is for kind = \"register\" with ops = 1 and external = \"none\"";
         return Err(Wrong::new(&["workload", "singles"], what.to_owned()));
     }
+    let is_register = part.kind == Kind::Plans(WorkloadKind::Register) && !part.closed;
+    if part.scans.is_some_and(|scans| scans > 0) && !is_register {
+        return Err(Wrong::new(&["workload", "scans"], "is for kind = \"register\", which is not closed".to_owned()));
+    }
+    within(&["workload", "scans"], part.scans, 0..=100)?;
+    if !part.singles && (part.expires.is_some() || part.large.is_some()) {
+        let key = if part.expires.is_some() { "expires" } else { "large" };
+        return Err(Wrong::new(&["workload", key], "is for scenarios with singles = true".to_owned()));
+    }
     lasts(&["workload", "deadline"], part.deadline, DEADLINE)?;
+    lasts(&["workload", "expires"], part.expires, DEADLINE)?;
+    within(&["workload", "large"], part.large, 1..=MOST_VALUE_BYTES)?;
     within(&["workload", "ops"], part.ops, 1..=MOST_OPS)?;
     within(&["workload", "appends-per-key"], part.appends_per_key, 1..=MOST_APPENDS)?;
     within(&["workload", "deletes"], part.deletes, 0..=100)?;
@@ -157,6 +175,25 @@ fn check_workload(scenario: &Scenario) -> Checked {
     within(&["workload", "keys"], part.keys, keys)?;
     check_room(scenario, &spec)?;
     check_audit(scenario, &spec)
+}
+
+fn check_redis(scenario: &Scenario) -> Checked {
+    let part = &scenario.redis;
+    within(&["redis", "clients"], part.clients, 0..=64)?;
+    within(&["redis", "connections"], part.connections, 1..=64)?;
+    within(&["redis", "rate"], Some(part.rate), 0.01..=1e6)?;
+    within(&["redis", "keys"], Some(part.keys), 1..=1000)?;
+    within(&["redis", "depth"], Some(part.depth), 1..=64)?;
+    let has_some = part.clients.is_some_and(|clients| clients > 0) || scenario.workload.kind == Kind::Redis;
+    if has_some && let Some(servers) = scenario.cluster.servers.filter(|servers| *servers > 1) {
+        let what =
+            format!("is {servers}; a gateway serves the shards of its own process, so that with Redis clients it is 1");
+        return Err(Wrong::new(&["cluster", "servers"], what));
+    }
+    if scenario.workload.kind == Kind::Redis && part.clients == Some(0) {
+        return Err(Wrong::new(&["redis", "clients"], "is 0, and the workload is theirs".to_owned()));
+    }
+    Ok(())
 }
 
 /// What is loaded takes half of the room at most: the other half is for what it is overwritten with.
@@ -339,6 +376,8 @@ mod tests {
             ("[workload]\nkind = \"bank\"\nkeys = 20000", 3, "10 000 accounts"),
             ("[cluster]\nregions = 3\n[workload]\nkind = \"retwis\"\nkeys = 2000", 5, "796 are read in the 40s"),
             ("[swarm]\ndraw = true\n[workload]\nkind = \"retwis\"", 3, "are read in the 40s"),
+            ("[workload]\nkind = \"register\"\nexpires = '1s'", 3, "is for scenarios with singles = true"),
+            ("[workload]\nkind = \"register\"\nlarge = 9", 3, "is for scenarios with singles = true"),
             ("[workload]\nkind = \"register\"\nsingles = true", 3, "is for kind = \"register\" with ops = 1 and"),
             ("[faults.kill]\nevery = \"1s\"\nlasting = \"31s\"", 3, "is 31s; it lies between 0ns and 30s"),
         ] {

@@ -2,11 +2,14 @@
 //! at rest by then is in `aftermath.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use timestone_workload::check::{
-    AnomalyKind, Promise, Verdict, check_bank, check_durability, check_last_values, check_list_append, check_register,
+    AnomalyKind, Promise, Verdict, check_bank, check_durability, check_last_values, check_list_append, check_redis,
+    check_register, check_single_keys,
 };
 use timestone_workload::history::{History, Seen};
+use timestone_workload::redis::RedisHistory;
 use timestone_workload::{KeyIndex, WorkloadKind};
 
 use crate::board::{Account, Board, Work};
@@ -35,11 +38,13 @@ pub(crate) struct Checks {
     pub(crate) complete: bool,
     /// Whether acknowledged data was destroyed: then only that nothing was made up.
     pub(crate) damaged: bool,
+    /// How far the clocks that judge expiry may have been wrong.
+    pub(crate) clock_slack: Duration,
 }
 
 /// Checks everything that the history and the end of the data tell. How many transactions were looked at.
 pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &mut Vec<Finding>) -> u64 {
-    let Checks { promise, complete, damaged } = checks;
+    let Checks { promise, complete, damaged, clock_slack } = checks;
     for what in board.all_wrong().into_iter().filter(|_| !damaged) {
         findings.push(Finding::new("answers", what));
     }
@@ -79,6 +84,12 @@ pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &m
             // Registers, and fillings that are numbered as registers are.
             _ => {
                 judge("serializability", check_register(history, promise));
+                if board.singles {
+                    let end = if complete { found.clone() } else { BTreeMap::new() };
+                    let verdict = check_single_keys(history, &end, clock_slack);
+                    // They are the same ones.
+                    judge("order of each key", Verdict { transactions: 0, ..verdict });
+                }
                 if complete {
                     judge("durability", check_last_values(history, &found));
                 }
@@ -86,6 +97,13 @@ pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &m
         },
     }
     checked
+}
+
+/// Checks what Redis clients were answered. How many calls were looked at.
+pub(crate) fn redis(history: &RedisHistory, findings: &mut Vec<Finding>) -> u64 {
+    let verdict = check_redis(history);
+    findings.extend(verdict.anomalies.iter().map(|anomaly| Finding::new("redis", anomaly.to_string())));
+    verdict.transactions as u64
 }
 
 fn lists(found: &BTreeMap<KeyIndex, Seen>) -> BTreeMap<KeyIndex, Vec<i64>> {

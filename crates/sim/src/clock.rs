@@ -1,14 +1,18 @@
 //! The clock of one simulated process: a skew model's, made worse on purpose.
 //!
 //! ```text
-//!   true time ── skew model ──► what an honest clock shows ── drift · jump · stop ──► what this one shows
+//!   true time ── skew model · drift ──► oscillator ── jump · stop ──► physical clock ── Discipline ──► a server's time
+//!                                                                          └──────────────────────► a client's time
 //! ```
-//! Its error bound is an honest one: it covers the model, and every fault up to [`SimClock::repair`] widens it.
+//! Servers go by their clocks as they do in production. Clients follow theirs at once, as processes do that were just started, or that are
+//! not ours: whatever their clocks show, the answers must be right. Its error bound is an honest one: it covers the model, and every fault
+//! up to [`SimClock::repair`] widens it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use timestone_clock::{Clock, ErrorBound, SkewModel};
+use timestone_clock::limits::{DEAD_BAND, POLL_INTERVAL};
+use timestone_clock::{BootTime, Clock, ClockHealth, Discipline, ErrorBound, Reading, SkewModel};
 use timestone_seda::simulated::{LocalTime, VirtualTime};
 use timestone_types::{ClientId, Timestamp};
 
@@ -16,6 +20,9 @@ use crate::seed::Seed;
 
 /// What an exact clock shows when the world begins: some day in 2026.
 pub(crate) const EPOCH: Timestamp = Timestamp::from_nanos(1_770_000_000_000_000_000);
+
+/// How long every machine had been running by then: no fault makes an oscillator show a time before its start.
+const UPTIME: u64 = 1_000_000_000_000_000;
 
 /// True time, shared by everything that must know it.
 #[derive(Clone, Debug, Default)]
@@ -33,11 +40,34 @@ impl TrueTime {
 
 #[derive(Debug, Default)]
 struct Faults {
-    offset_ns: i64,
+    /// How far the clock was set forward.
+    jump_ns: i64,
+    /// How far the oscillator got ahead.
+    ahead_ns: i64,
     /// Parts per million that it runs fast since a moment.
     drift: Option<(i64, VirtualTime)>,
     stopped_at: Option<VirtualTime>,
     stretch: Option<Stretch>,
+    /// How the process makes its time of it; `None` while it follows at once.
+    process: Option<Disciplined>,
+}
+
+/// A process's time, and when the clocks are compared next.
+#[derive(Debug)]
+struct Disciplined {
+    discipline: Discipline,
+    next_reading: BootTime,
+}
+
+impl Disciplined {
+    fn at(&mut self, reading: Reading) -> Timestamp {
+        if reading.boot >= self.next_reading {
+            self.next_reading = reading.boot.after(POLL_INTERVAL);
+            // Nobody reads a simulated server's log.
+            let _ = self.discipline.read(reading);
+        }
+        self.discipline.course().at(reading.boot)
+    }
 }
 
 /// The model's offset at the two ends of a stretch of time: between them it moves evenly. Drawing it anew for every reading would cost
@@ -71,16 +101,38 @@ impl SimClock {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A process begins that goes by this clock smoothly. It takes it as it is, but no further ahead than `most`: who starts has nothing to
+    /// tell a clock by that is ahead.
+    pub(crate) fn begin_process(&self, most: Duration) {
+        let mut faults = self.faults();
+        faults.jump_ns = faults.jump_ns.min(most.as_nanos() as i64 - faults.ahead_ns.min(0));
+        let reading = self.reading(&mut faults, self.truth.now());
+        let mut discipline = Discipline::new(reading);
+        if follows_steps() {
+            discipline.follow_steps();
+        }
+        faults.process = Some(Disciplined { discipline, next_reading: BootTime::default() });
+    }
+
+    /// How far the process's time is behind what an honest clock would show.
+    pub(crate) fn behind(&self) -> Duration {
+        let mut faults = self.faults();
+        let now = self.truth.now();
+        let (skew_ns, shown) = (self.skew_ns(&mut faults, now), self.show(&mut faults, now));
+        let honest = (EPOCH.as_nanos() + now.as_nanos()).saturating_add_signed(skew_ns);
+        Timestamp::from_nanos(honest).since(shown)
+    }
+
     /// Sets it forward or back.
     pub(crate) fn jump(&self, by_ns: i64) {
-        self.faults().offset_ns += by_ns;
+        self.faults().jump_ns += by_ns;
     }
 
     /// Lets it run fast, or slow, from now on.
     pub(crate) fn drift(&self, ppm: i64) {
         let mut faults = self.faults();
         let now = self.truth.now();
-        faults.offset_ns += drifted(&faults, now);
+        faults.ahead_ns += drifted(&faults, now);
         faults.drift = Some((ppm, now));
     }
 
@@ -93,7 +145,11 @@ impl SimClock {
     /// Sets it right again.
     pub(crate) fn repair(&self) {
         let mut faults = self.faults();
-        *faults = Faults { stretch: faults.stretch, ..Faults::default() };
+        let (stretch, process) = (faults.stretch, faults.process.take());
+        // What the oscillator has lost or won, it never gets back: the clock is set right beside it.
+        let ahead_ns = faults.ahead_ns + drifted(&faults, self.truth.now());
+        let jump_ns = -ahead_ns;
+        *faults = Faults { stretch, process, ahead_ns, jump_ns, ..Faults::default() };
     }
 
     fn model_ns(&self, nanos: u64) -> i64 {
@@ -115,11 +171,32 @@ impl SimClock {
         stretch.begin_ns + (stretch.end_ns - stretch.begin_ns) * within as i64 / STRETCH as i64
     }
 
-    fn offset_ns(&self, faults: &mut Faults, moment: VirtualTime) -> i64 {
-        let skew = self.skew_ns(faults, moment);
-        let stopped = faults.stopped_at.map_or(0, |at| moment.since(at).as_nanos() as i64);
-        skew + faults.offset_ns + drifted(faults, moment) - stopped
+    /// How far the oscillator is ahead of true time.
+    fn oscillator_ns(&self, faults: &mut Faults, moment: VirtualTime) -> i64 {
+        self.skew_ns(faults, moment) + faults.ahead_ns + drifted(faults, moment)
     }
+
+    /// What the process's two clocks show. The world begins [`UPTIME`] after the machine.
+    fn reading(&self, faults: &mut Faults, moment: VirtualTime) -> Reading {
+        let oscillator_ns = self.oscillator_ns(faults, moment);
+        let stopped_ns = faults.stopped_at.map_or(0, |at| moment.since(at).as_nanos() as i64);
+        let boot = (UPTIME + moment.as_nanos()).saturating_add_signed(oscillator_ns);
+        let physical = (EPOCH.as_nanos() - UPTIME + boot).saturating_add_signed(faults.jump_ns - stopped_ns);
+        Reading { boot: BootTime::from_nanos(boot), physical: Timestamp::from_nanos(physical) }
+    }
+
+    fn show(&self, faults: &mut Faults, moment: VirtualTime) -> Timestamp {
+        let reading = self.reading(faults, moment);
+        faults.process.as_mut().map_or(reading.physical, |process| process.at(reading))
+    }
+}
+
+/// Whether servers take every step of their clocks at once: a bug on purpose.
+fn follows_steps() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return timestone_server::planted::follows_steps();
+    #[cfg(not(feature = "planted-bugs"))]
+    false
 }
 
 fn drifted(faults: &Faults, moment: VirtualTime) -> i64 {
@@ -128,9 +205,7 @@ fn drifted(faults: &Faults, moment: VirtualTime) -> i64 {
 
 impl LocalTime for SimClock {
     fn at(&self, moment: VirtualTime) -> Timestamp {
-        let mut faults = self.faults();
-        let offset = self.offset_ns(&mut faults, moment);
-        Timestamp::from_nanos(EPOCH.as_nanos().saturating_add(moment.as_nanos()).saturating_add_signed(offset))
+        self.show(&mut self.faults(), moment)
     }
 }
 
@@ -143,8 +218,14 @@ impl Clock for SimClock {
         // As a skewed clock's own bound: draws never leave ±6 σ, times √2 between two of them.
         let model = self.model.average().mul_f64(0.886_226_925_452_758 * 6.0 * std::f64::consts::SQRT_2);
         let mut faults = self.faults();
-        let wrong = (self.offset_ns(&mut faults, self.truth.now())).unsigned_abs();
-        let is_faulty = faults.offset_ns != 0 || faults.drift.is_some() || faults.stopped_at.is_some();
+        let now = self.truth.now();
+        let shown = self.show(&mut faults, now).as_nanos() as i64;
+        let wrong = (shown - (EPOCH.as_nanos() + now.as_nanos()) as i64).unsigned_abs();
+        let is_set_wrong = faults.jump_ns + faults.ahead_ns != 0;
+        let boot = self.reading(&mut faults, now).boot;
+        let apart = faults.process.as_ref().map_or(0, |process| process.discipline.health(boot).offset_ns);
+        let is_apart = apart.unsigned_abs() > DEAD_BAND.as_nanos() as u64;
+        let is_faulty = is_set_wrong || is_apart || faults.drift.is_some() || faults.stopped_at.is_some();
         let extra = if is_faulty { Duration::from_nanos(wrong.saturating_mul(2)) } else { Duration::ZERO };
         ErrorBound { bound: model.saturating_add(extra), synchronised: true }
     }
@@ -152,10 +233,26 @@ impl Clock for SimClock {
     fn source(&self) -> &'static str {
         "simulated"
     }
+
+    fn health(&self) -> ClockHealth {
+        let mut faults = self.faults();
+        let reading = self.reading(&mut faults, self.truth.now());
+        faults.process.as_ref().map_or_else(ClockHealth::default, |process| process.discipline.health(reading.boot))
+    }
+
+    fn go_on_from(&self, at: Timestamp) {
+        let mut faults = self.faults();
+        let reading = self.reading(&mut faults, self.truth.now());
+        if let Some(process) = &mut faults.process {
+            process.discipline.go_on_from(reading, at);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use timestone_clock::ClockState;
+
     use super::*;
 
     #[test]
@@ -179,5 +276,39 @@ mod tests {
         assert!(clock.error_bound().bound >= Duration::from_secs(2));
         clock.repair();
         assert_eq!((shows(16), clock.error_bound().bound), (0, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_server_goes_on_through_steps_and_from_where_its_last_life_was() {
+        let truth = TrueTime::default();
+        let clock = SimClock::new(truth.clone(), SkewModel::Perfect, Seed(1), 1);
+        clock.begin_process(Duration::from_secs(1));
+        let shows = |seconds: u64| {
+            truth.set(VirtualTime::from_nanos(seconds * 1_000_000_000));
+            clock.now().as_nanos() as i64 - EPOCH.as_nanos() as i64 - seconds as i64 * 1_000_000_000
+        };
+        assert_eq!(shows(1), 0);
+        clock.jump(120_000_000_000);
+        assert_eq!((shows(2), shows(5)), (0, 0));
+        assert_eq!(clock.held_back(), Duration::from_secs(120));
+        clock.jump(-125_000_000_000);
+        assert_eq!((shows(6), shows(7), clock.held_back()), (0, 0, Duration::ZERO));
+        // Another process takes the clock as it is, unless it is told better.
+        clock.begin_process(Duration::from_secs(1));
+        assert_eq!(shows(8), -5_000_000_000);
+        clock.go_on_from(EPOCH.saturating_add(Duration::from_secs(8)));
+        assert_eq!((shows(8), shows(9)), (0, 0));
+        clock.repair();
+        assert_eq!((shows(10), shows(60)), (0, 0));
+        assert_eq!(clock.health().held_steps, 1);
+        clock.stop();
+        assert_eq!((shows(61), shows(63)), (0, 0), "a clock that stands still is held as well");
+        clock.repair();
+        assert_eq!((shows(64), clock.health().state), (0, ClockState::Following));
+        // What the oscillator wins is followed, and made good when the clock is repaired.
+        clock.drift(20_000);
+        assert_eq!(shows(66), 40_000_000);
+        clock.repair();
+        assert!(shows(67) > 0 && shows(90).abs() < 10_000);
     }
 }

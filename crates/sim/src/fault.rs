@@ -12,14 +12,14 @@ use timestone_seda::simulated::VirtualTime;
 use crate::network::{LinkQuality, ProcessId};
 use crate::process::{Process, Role};
 use crate::seed::{Dice, Seed};
-use crate::world::World;
+use crate::world::{World, WorldConfig};
 
 /// The kinds of faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FaultKind {
-    /// A server's process ends at once and comes back; its devices lose what was not synced. Its peers' connections are reset.
+    /// A server's process ends at once and comes back. What its devices completed is there, synced or not. Its peers' connections are reset.
     Kill,
-    /// The same with its machine: nobody is told.
+    /// The same with its machine: its devices lose what was not synced, also what an earlier process left there, and nobody is told.
     PowerCut,
     /// A server's process stands still.
     Pause,
@@ -63,6 +63,8 @@ pub enum FaultKind {
     ClockDrift,
     /// A clock stands still.
     ClockStop,
+    /// The clock of a server's machine is set far forward or back, while the server runs or while it is being restarted.
+    ClockGlitch,
     /// A server's memory is scarce: its caches shrink, and it takes on a few requests at a time; the others it calls busy.
     MemoryPressure,
     /// A bit of a flash page flips.
@@ -76,7 +78,7 @@ pub enum FaultKind {
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 28] = [
+const KINDS: [(FaultKind, &str); 29] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -105,6 +107,7 @@ const KINDS: [(FaultKind, &str); 28] = [
     (FaultKind::LostWrite, "lost-write"),
     (FaultKind::BlackHole, "black-hole"),
     (FaultKind::MemoryPressure, "memory-pressure"),
+    (FaultKind::ClockGlitch, "clock-glitch"),
 ];
 
 impl FaultKind {
@@ -129,7 +132,7 @@ impl FaultKind {
     /// Whether it takes a clock out of the bound that everybody relies on.
     #[must_use]
     pub const fn is_of_clocks(self) -> bool {
-        matches!(self, Self::ClockJump | Self::ClockDrift | Self::ClockStop)
+        matches!(self, Self::ClockJump | Self::ClockDrift | Self::ClockStop | Self::ClockGlitch)
     }
 
     /// How long it lasts unless a scenario says otherwise.
@@ -142,6 +145,7 @@ impl FaultKind {
             | Self::ClientLeave
             | Self::LogFailure
             | Self::FlashFailure => Duration::from_millis(300),
+            Self::ClockGlitch => Duration::from_millis(1_500),
             Self::RegionLoss | Self::Full | Self::ClockDrift => Duration::from_secs(2),
             Self::ClockStop => Duration::from_millis(200),
             _ => Duration::from_millis(500),
@@ -184,6 +188,8 @@ enum Undo {
     Network,
     Disk(ProcessId),
     Clock(ProcessId),
+    /// The clock is set right while the server is down.
+    ClockAndReboot(ProcessId),
     Reboot(ProcessId),
     Room(ProcessId),
     Memory(ProcessId),
@@ -198,6 +204,20 @@ pub(crate) struct Injector {
     fired: BTreeMap<FaultKind, u64>,
     jump: Duration,
     strikes: u64,
+}
+
+/// The furthest that a glitch sets a server's clock.
+const GLITCH: Duration = Duration::from_secs(300);
+/// The same, forward, while the server is being restarted: it takes that for true, and what it writes counts when true time is there.
+const RESTART_GLITCH: Duration = Duration::from_secs(5);
+/// The same where there are other servers. Those that are further apart than clocks may be refuse each other's transactions until both have
+/// slewed.
+const NEAR_GLITCH: Duration = Duration::from_millis(200);
+
+/// How far ahead a server's clock may be when it starts. It takes that for true, for it has nothing to tell it by; what Redis clients let expire
+/// goes by as much earlier.
+pub(crate) const fn most_ahead_at_start(world: &WorldConfig) -> Duration {
+    if world.servers == 1 && world.redis_clients == 0 { RESTART_GLITCH } else { NEAR_GLITCH }
 }
 
 /// Tokens of looks that belong to the injector begin here; undoing begins at the other one.
@@ -286,17 +306,44 @@ impl Injector {
             Undo::Network => world.fabric.set_quality(LinkQuality::default()),
             Undo::Disk(id) => set_slowness(world, id, 1),
             Undo::Clock(id) => world.processes[id.0 as usize].clock.repair(),
+            Undo::ClockAndReboot(id) => {
+                world.processes[id.0 as usize].clock.repair();
+                self.reboot(world, id);
+            }
             Undo::Reboot(id) => {
                 world.disks(id).iter().for_each(|disk| disk.fail_writes(false));
                 world.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
-                self.strikes += 1;
-                let seed = self.seed.derive("reboot", self.strikes);
-                world.kill(id, false, seed);
-                world.start_at(id, world.now().after(Duration::from_millis(10)));
+                self.reboot(world, id);
             }
             Undo::Room(id) => set_full(world, id, false),
             Undo::Memory(id) => world.press_memory(id, None),
         }
+    }
+
+    fn reboot(&mut self, world: &mut World, id: ProcessId) {
+        self.strikes += 1;
+        let seed = self.seed.derive("reboot", self.strikes);
+        world.kill(id, false, seed);
+        world.start_at(id, world.now().after(Duration::from_millis(10)));
+    }
+
+    /// Sets the clock of a server's machine wrong. Half of the time it is being restarted meanwhile, and half of those times again when the
+    /// clock is set right.
+    fn glitch(&mut self, world: &mut World, id: ProcessId, length: Duration, dice: &mut Dice) {
+        let (forward, restarts, again) = (dice.chance(0.5), dice.chance(0.5), dice.chance(0.5));
+        let most = if forward && restarts { most_ahead_at_start(&world.config) } else { GLITCH };
+        // Of every size, from less than a step to minutes.
+        let most = most.as_nanos() as u64 >> dice.below(12);
+        let by = dice.between(most / 2, most) as i64;
+        let by = if forward { by } else { -by };
+        let words =
+            if restarts { "its clock is set by {by} ns while it restarts" } else { "its clock is set by {by} ns" };
+        world.trace.note(world.now(), id, &words.replace("{by}", &by.to_string()));
+        world.processes[id.0 as usize].clock.jump(by);
+        if restarts {
+            self.reboot(world, id);
+        }
+        self.undo_at(world, length, if restarts && again { Undo::ClockAndReboot(id) } else { Undo::Clock(id) });
     }
 
     /// One of the processes that are up and pass the test.
@@ -317,7 +364,8 @@ impl Injector {
         let until = world.now().after(length);
         let is_client = |process: &Process| !process.is_server();
         let wanted: &dyn Fn(&Process) -> bool = match kind {
-            FaultKind::ClientKill | FaultKind::ClientLeave | FaultKind::ClientPause => &is_client,
+            FaultKind::ClientKill | FaultKind::ClientPause => &is_client,
+            FaultKind::ClientLeave => &Process::is_native,
             FaultKind::Cut
             | FaultKind::CutOneWay
             | FaultKind::ClockJump
@@ -405,6 +453,7 @@ impl Injector {
                 world.processes[id.0 as usize].clock.jump(by);
                 self.undo_at(world, length, Undo::Clock(id));
             }
+            FaultKind::ClockGlitch => self.glitch(world, id, length, dice),
             FaultKind::ClockDrift => {
                 let ppm = dice.between(100, 20_000) as i64;
                 let ppm = if dice.chance(0.5) { ppm } else { -ppm };

@@ -29,7 +29,7 @@ impl World {
         for process in &self.processes {
             let metrics = match &process.life {
                 Life::Serving(serving) => serving.runtime.metrics(),
-                Life::Client { runtime, .. } => runtime.metrics(),
+                Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.metrics(),
                 Life::Down | Life::Joining { .. } => continue,
             };
             all.extend(
@@ -49,7 +49,7 @@ impl World {
     pub(crate) fn media(&self, id: ProcessId) -> Vec<(ShardId, timestone_flash::MemoryMedia)> {
         match &self.processes[id.0 as usize].role {
             Role::Server(server) => server.premises.media(),
-            Role::Client(_) => Vec::new(),
+            Role::Client(_) | Role::Redis(_) => Vec::new(),
         }
     }
 
@@ -57,7 +57,7 @@ impl World {
     pub(crate) fn disks(&self, id: ProcessId) -> Vec<timestone_wal::device::memory::MemoryDisk> {
         match &self.processes[id.0 as usize].role {
             Role::Server(server) => server.premises.disks().into_iter().map(|(_, disk)| disk).collect(),
-            Role::Client(_) => Vec::new(),
+            Role::Client(_) | Role::Redis(_) => Vec::new(),
         }
     }
 
@@ -84,7 +84,7 @@ impl World {
         for process in &self.processes {
             match &process.life {
                 Life::Serving(serving) => busy.0 += serving.runtime.busy(),
-                Life::Client { runtime, .. } => busy.1 += runtime.busy(),
+                Life::Client { runtime, .. } | Life::Redis { runtime } => busy.1 += runtime.busy(),
                 Life::Down | Life::Joining { .. } => {}
             }
         }

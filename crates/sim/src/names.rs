@@ -122,16 +122,10 @@ impl Names {
 
 /// Whether a transaction that does this may have such a part.
 fn fits(ops: &[MicroOp], part: &PrepareBody<'_>) -> bool {
-    let touches = |key: KeyIndex| ops.iter().any(|op| key_of(op) == key);
-    let wrote = |key: KeyIndex, value: &[u8]| ops.iter().any(|op| key_of(op) == key && writes(op, value));
+    let touches = |key: KeyIndex| ops.iter().any(|op| op.key() == key);
+    let wrote = |key: KeyIndex, value: &[u8]| ops.iter().any(|op| op.key() == key && writes(op, value));
     part.reads().all(|read| index_of(read.key).is_some_and(touches))
         && part.writes().all(|write| index_of(write.key).is_some_and(|key| wrote(key, write.value)))
-}
-
-const fn key_of(op: &MicroOp) -> KeyIndex {
-    match *op {
-        MicroOp::Read { key, .. } | MicroOp::Append { key, .. } | MicroOp::Write { key, .. } => key,
-    }
 }
 
 /// Whether a step may be what left this value: a list ends with what was appended, a filling begins with its number.
@@ -143,7 +137,7 @@ fn writes(op: &MicroOp, value: &[u8]) -> bool {
             write_list_element(element, &mut end);
             value.ends_with(&end)
         }
-        MicroOp::Write { value: Some(number), .. } => {
+        MicroOp::Write { value: Some(number), .. } | MicroOp::WriteUntil { value: number, .. } => {
             let rest = value.strip_prefix(number.to_string().as_bytes());
             rest.is_some_and(|rest| !rest.first().is_some_and(u8::is_ascii_digit))
         }

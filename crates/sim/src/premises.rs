@@ -11,8 +11,9 @@ use timestone_clock::Clock;
 use timestone_flash::{FlashDevice, FlashPace, MemoryConfig, MemoryMedia};
 use timestone_seda::Network;
 use timestone_seda::simulated::VirtualTime;
-use timestone_server::{Joining, Premises, Registration, ServerError};
+use timestone_server::{DirectoryId, Joining, Premises, Registration, ServerError};
 use timestone_types::{ClusterId, ShardId};
+use timestone_wal::device::FileName;
 use timestone_wal::device::memory::{DiskPace, MemoryDisk};
 use timestone_wal::{Log, LogConfig, Recovery};
 
@@ -38,6 +39,7 @@ struct Kept {
     media: BTreeMap<ShardId, MemoryMedia>,
     disks: BTreeMap<String, MemoryDisk>,
     master: Option<Vec<u8>>,
+    manifest: Option<Vec<u8>>,
     cluster: Option<ClusterId>,
     network: Option<Arc<dyn Network>>,
     registration: Option<Registration>,
@@ -84,9 +86,9 @@ impl SimPremises {
         self.kept().disks.iter().map(|(name, disk)| (name.clone(), disk.clone())).collect()
     }
 
-    /// Cuts the power: what is not synced is lost, kept or torn.
-    pub(crate) fn power_cut(&self, seed: Seed) {
-        self.power_cut_after(None, seed);
+    /// The process has ended, and the machine with its power if `silent`: see [`Self::end_after`].
+    pub(crate) fn end(&self, silent: bool, seed: Seed) {
+        self.end_after(None, silent, seed);
     }
 
     /// How many operations each log disk has been asked for.
@@ -102,23 +104,22 @@ impl SimPremises {
         }
     }
 
-    /// Cuts the power. `before`: the log disks' operations before the turn in which the process died; a part of those since, from the front,
-    /// was handed in.
-    pub(crate) fn power_cut_after(&self, before: Option<&[u64]>, seed: Seed) {
+    /// The process has ended. `silent`: the power has gone as well, and what is not synced is lost, kept or torn; otherwise what completed
+    /// is there and may still be lost by a later cut. `before`: the log disks' operations before the turn in which the process died; a part
+    /// of those since, from the front, was handed in.
+    pub(crate) fn end_after(&self, before: Option<&[u64]>, silent: bool, seed: Seed) {
         let kept = self.kept();
         for (index, media) in (0u64..).zip(kept.media.values()) {
-            media.power_cut(seed.derive("flash", index).0);
+            let seed = seed.derive("flash", index).0;
+            if silent { media.power_cut(seed) } else { media.kill(seed) }
         }
         for (index, disk) in (0u64..).zip(kept.disks.values()) {
             let crash = seed.derive("log", index).0;
-            match before.and_then(|before| before.get(index as usize)) {
-                Some(&before) => {
-                    let since = disk.operations().saturating_sub(before);
-                    let handed_in = seed.derive("handed-in", index).dice().below(since + 1);
-                    disk.crash_after(before + handed_in, crash);
-                }
-                None => disk.crash(crash),
-            }
+            let last = before.and_then(|before| before.get(index as usize)).map_or(u64::MAX, |&before| {
+                let since = disk.operations().saturating_sub(before);
+                before + seed.derive("handed-in", index).dice().below(since + 1)
+            });
+            if silent { disk.crash_after(last, crash) } else { disk.kill_after(last, crash) }
         }
     }
 
@@ -179,14 +180,31 @@ impl Premises for SimPremises {
         self.shards
     }
 
-    fn hash_seed(&self) -> u64 {
-        self.seed.derive("hash", 0).0
+    fn directory(&self) -> DirectoryId {
+        DirectoryId(self.seed.derive("hash", 0).0)
     }
 
     fn draw(&self) -> u64 {
         let mut kept = self.kept();
         kept.draws += 1;
         self.seed.derive("draw", kept.draws).0
+    }
+
+    fn load_manifest(&self) -> Result<Option<Vec<u8>>, ServerError> {
+        Ok(self.kept().manifest.clone())
+    }
+
+    fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError> {
+        self.kept().manifest = Some(bytes.to_vec());
+        Ok(())
+    }
+
+    fn has_flash(&self, shard: ShardId) -> bool {
+        self.kept().media.contains_key(&shard)
+    }
+
+    fn log_files(&self, name: &str) -> Result<Vec<FileName>, ServerError> {
+        Ok(self.kept().disks.get(name).map(MemoryDisk::files).unwrap_or_default())
     }
 
     fn open_flash(&self, shard: ShardId, blocks: u32) -> Result<Box<dyn FlashDevice>, ServerError> {
@@ -229,6 +247,11 @@ impl Premises for SimPremises {
         Log::open_on(disk.device(), config).map_err(|error| ServerError::Part(Box::new(error)))
     }
 
+    fn remove_log(&self, name: &str) -> Result<(), ServerError> {
+        self.kept().disks.remove(name);
+        Ok(())
+    }
+
     fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
         Ok(self.kept().master.clone())
     }
@@ -255,5 +278,57 @@ impl Premises for SimPremises {
 
     fn place(&self) -> PathBuf {
         PathBuf::from("simulated")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use timestone_clock::SkewModel;
+    use timestone_server::{AcceptedLoss, ServerConfig, ServerError, ServerStages};
+
+    use super::*;
+    use crate::clock::TrueTime;
+
+    fn premises() -> SimPremises {
+        let clock = SimClock::new(TrueTime::default(), SkewModel::Perfect, Seed(1), 1);
+        let shape = FlashShape { pages_per_block: 16, shuffle: false };
+        SimPremises::new(Seed(1), 2, clock, shape, crate::swarm::pace())
+    }
+
+    fn start(premises: &SimPremises, accept_loss: AcceptedLoss) -> Result<(), ServerError> {
+        let config = ServerConfig { threads: Some(1), accept_loss, ..ServerConfig::embedded(PathBuf::from("unused")) };
+        ServerStages::build(&config, Arc::new(premises.clone())).map(drop)
+    }
+
+    fn missing(outcome: Result<(), ServerError>) -> String {
+        match outcome {
+            Err(ServerError::Missing { names, .. }) => names,
+            Err(error) => panic!("{error}"),
+            Ok(()) => panic!("it started"),
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_gone_is_missed_as_a_file_is() {
+        let premises = premises();
+        start(&premises, AcceptedLoss::Nothing).unwrap();
+        start(&premises, AcceptedLoss::Nothing).unwrap();
+        premises.kept().media.remove(&ShardId::new(1));
+        assert_eq!(missing(start(&premises, AcceptedLoss::Nothing)), "shard-0001/flash");
+        assert_eq!(missing(start(&premises, AcceptedLoss::Shards(vec![ShardId::new(0)]))), "shard-0001/flash");
+        start(&premises, AcceptedLoss::Shards(vec![ShardId::new(1)])).unwrap();
+        start(&premises, AcceptedLoss::Nothing).unwrap();
+
+        let disk = premises.disks()[0].1.clone();
+        let newest = *disk.files().last().unwrap();
+        disk.delete(newest);
+        assert_eq!(missing(start(&premises, AcceptedLoss::Nothing)), format!("wal/thread-0/{newest}"));
+        premises.kept().disks.clear();
+        let names = missing(start(&premises, AcceptedLoss::Shards(vec![ShardId::new(1)])));
+        assert!(names.starts_with("wal/thread-0/"), "{names}");
+        start(&premises, AcceptedLoss::Everything).unwrap();
+        start(&premises, AcceptedLoss::Nothing).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! One simulated process: a server, a server that is still joining, or a client; running, paused or down.
+//! One simulated process: a server, a server that is still joining, a client, or one with Redis clients; running, paused or down.
 //!
 //! ```text
 //!   down ── start ──► joining ── registered ──► serving ── kill ──► down
@@ -6,6 +6,7 @@
 //! ```
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use timestone_client::{ClientStageEvent, Db};
@@ -37,9 +38,20 @@ pub(crate) struct ClientRole {
     pub(crate) lives: u64,
 }
 
+/// What a process of Redis clients is, in all its lives.
+pub(crate) struct RedisRole {
+    /// Where gateways listen.
+    pub(crate) servers: Vec<SocketAddr>,
+    /// Its connections, among those of all such processes.
+    pub(crate) places: std::ops::Range<usize>,
+    pub(crate) seed: Seed,
+    pub(crate) lives: u64,
+}
+
 pub(crate) enum Role {
     Server(Box<ServerRole>),
     Client(ClientRole),
+    Redis(RedisRole),
 }
 
 /// The runtime of a process's present life.
@@ -48,6 +60,7 @@ pub(crate) enum Life {
     Joining { runtime: SimulatedRuntime<ClientStageEvent>, outcome: Outcome },
     Serving(Box<Serving>),
     Client { runtime: SimulatedRuntime<ClientStageEvent>, db: Db, event_loop: StageId },
+    Redis { runtime: SimulatedRuntime<ClientStageEvent> },
 }
 
 /// What a serving server is made of.
@@ -151,18 +164,23 @@ impl<T: Observer<Event> + Observer<ClientStageEvent>> Witness for T {}
 
 impl Process {
     pub(crate) const fn is_up(&self) -> bool {
-        matches!(self.life, Life::Serving(_) | Life::Client { .. })
+        matches!(self.life, Life::Serving(_) | Life::Client { .. } | Life::Redis { .. })
     }
 
     pub(crate) const fn is_server(&self) -> bool {
         matches!(self.role, Role::Server(_))
     }
 
+    /// Whether it is a client of the native protocol.
+    pub(crate) const fn is_native(&self) -> bool {
+        matches!(self.role, Role::Client(_))
+    }
+
     /// How many operations each of its log disks has been asked for.
     pub(crate) fn submitted(&self) -> Vec<u64> {
         match &self.role {
             Role::Server(server) => server.premises.operations(),
-            Role::Client(_) => Vec::new(),
+            Role::Client(_) | Role::Redis(_) => Vec::new(),
         }
     }
 
@@ -171,7 +189,7 @@ impl Process {
             Life::Down => None,
             Life::Joining { runtime, .. } => runtime.due(),
             Life::Serving(serving) => serving.runtime.due(),
-            Life::Client { runtime, .. } => runtime.due(),
+            Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.due(),
         }
     }
 
@@ -180,7 +198,7 @@ impl Process {
             Life::Down => {}
             Life::Joining { runtime, .. } => runtime.ready(at, stage, readiness),
             Life::Serving(serving) => serving.runtime.ready(at, stage, readiness),
-            Life::Client { runtime, .. } => runtime.ready(at, stage, readiness),
+            Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.ready(at, stage, readiness),
         }
     }
 
@@ -188,7 +206,7 @@ impl Process {
     pub(crate) fn list_sleepers(&self, sleepers: &mut Sleepers) {
         match &self.life {
             Life::Serving(serving) => sleepers.add(self.id, serving.runtime.sleepers()),
-            Life::Client { runtime, .. } => sleepers.add(self.id, runtime.sleepers()),
+            Life::Client { runtime, .. } | Life::Redis { runtime } => sleepers.add(self.id, runtime.sleepers()),
             Life::Down | Life::Joining { .. } => {}
         }
     }
@@ -196,7 +214,7 @@ impl Process {
     pub(crate) fn call(&mut self, at: VirtualTime, stage: StageId) {
         match &mut self.life {
             Life::Serving(serving) => serving.runtime.call(at, stage),
-            Life::Client { runtime, .. } => runtime.call(at, stage),
+            Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.call(at, stage),
             Life::Down | Life::Joining { .. } => {}
         }
     }
@@ -212,7 +230,7 @@ impl Process {
                 }
                 serving.runtime.run(now, cores, clock, witness)
             }
-            Life::Client { runtime, .. } => runtime.run(now, cores, clock, witness),
+            Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.run(now, cores, clock, witness),
         }
     }
 }

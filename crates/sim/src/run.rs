@@ -18,17 +18,19 @@ use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
 use timestone_workload::WorkloadKind;
 use timestone_workload::check::{AnomalyKind, Calm, Promise, Verdict, check_liveness};
-use timestone_workload::history::History;
+use timestone_workload::history::{Head, History, Judged};
+use timestone_workload::redis::RedisHistory;
 
 use crate::aftermath;
 use crate::board::{Board, Tally, Work};
 use crate::check::{self, Finding};
-use crate::clock::TrueTime;
+use crate::clock::{EPOCH, TrueTime};
 use crate::cost::Stopwatch;
 use crate::error::SimError;
-use crate::fault::{FAULT_TOKENS, FaultKind, Injector};
+use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
 use crate::network::ProcessId;
 use crate::process::Life;
+use crate::redis::{Calls, Mode};
 use crate::scenario::Scenario;
 use crate::seed::Seed;
 use crate::swarm::{Drawn, draw};
@@ -52,10 +54,14 @@ const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
 const FAREWELL_PATIENCE: Duration = Duration::from_millis(1500);
 /// And everything must have been read.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
+/// Redis's times to live are whole milliseconds, and a turn judges by the time at which it began.
+const CLOCK_SLACK: Duration = Duration::from_millis(5);
 /// More turns than this from one look to the next can only be empty ones.
 const SPINNING_TURNS: u64 = 6_000;
 /// A process that does so for this many looks in a row goes round in circles.
 const SPINNING_LOOKS: u32 = 5;
+/// Clients lead servers by no more than they are allowed to, when the servers lag by this much and the clients are ahead by nature.
+const LAG_OF_CLOCKS: Duration = Duration::from_millis(250);
 const LOOK_TOKEN: u64 = 0;
 
 /// What is wanted of a run.
@@ -91,6 +97,8 @@ pub enum Judge {
     ListAppend(Promise),
     /// By unique writes, held to a promise.
     Register(Promise),
+    /// As Redis clients' own.
+    Redis,
     /// By its total.
     Bank {
         /// How many there are.
@@ -102,6 +110,9 @@ pub enum Judge {
 
 impl Judge {
     fn of(board: &Board, promise: Promise, damaged: bool) -> Result<Self, &'static str> {
+        if board.redis.as_ref().is_some_and(|calls| calls.work.mix.alone) && !damaged {
+            return Ok(Self::Redis);
+        }
         let Work::Plans(spec) = &board.work else { return Err("no checker knows this workload's histories") };
         if board.closed {
             return Err("there is nothing in it to judge, for closed sessions write nothing down");
@@ -118,11 +129,25 @@ impl Judge {
     }
 }
 
+/// What a run's history says of itself.
+fn head_of(board: &Board, promise: Promise, judge: Result<Judge, &'static str>) -> Head {
+    let judged = Judged::of(board.work.spec()).unwrap_or(Judged::Register);
+    Head {
+        judged,
+        isolation: "serializable".to_owned(),
+        external: if board.external { "wait" } else { "none" }.to_owned(),
+        protocol: "simulated".to_owned(),
+        promise,
+        void: judge.err().map(str::to_owned),
+    }
+}
+
 impl fmt::Display for Judge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ListAppend(promise) => write!(f, "--workload list-append --promise {}", promise.name()),
             Self::Register(promise) => write!(f, "--workload register --promise {}", promise.name()),
+            Self::Redis => write!(f, "--workload redis"),
             Self::Bank { accounts, total } => {
                 write!(f, "--workload bank --accounts {accounts} --total {total}")
             }
@@ -159,7 +184,9 @@ pub struct RunReport {
     pub lines: Vec<TraceLine>,
     /// The history, when asked for.
     pub history: Option<History>,
-    /// How that is judged, or why it cannot be, as a sentence about the history.
+    /// That of the Redis clients, when asked for and there are any.
+    pub redis: Option<RedisHistory>,
+    /// How the history is judged, or why it cannot be, as a sentence about it.
     pub judge: Result<Judge, &'static str>,
 }
 
@@ -246,16 +273,21 @@ fn run_with(
     watch: &mut dyn Watch,
     stopwatch: Option<&Stopwatch>,
 ) -> Result<Option<RunReport>, SimError> {
-    let Drawn { mut world, work, faults, length, interval, jump, external } = draw(scenario, seed, &scenario.costs()?);
+    let Drawn { mut world, work, redis, faults, length, interval, jump, external } =
+        draw(scenario, seed, &scenario.costs()?);
     world.stopwatch = stopwatch.cloned();
     let truth = TrueTime::default();
     let slots = world.clients * world.sessions;
     let mut board =
         Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0)).map_err(SimError::world)?;
+    board.redis = redis.map(|work| Arc::new(Calls::new(truth.clone(), work)));
     board.canary = scenario.workload.canary;
     board.external = external;
     board.closed = scenario.workload.closed;
     board.singles = scenario.workload.singles;
+    board.expires = scenario.workload.expires.map(|span| span.0);
+    board.large = scenario.workload.large;
+    board.scans = scenario.workload.scans.unwrap_or(0);
     board.deadline = scenario.workload.deadline.map(|span| span.0);
     // What is handed out at every look needs no bound of its own.
     let keep_lines = if options.words { usize::MAX } else { options.keep_lines };
@@ -273,6 +305,7 @@ fn run_with(
         since: VirtualTime::ZERO,
         length,
         jump,
+        watermark_lag: scenario.workload.watermark_lag.map(|span| span.0),
         words: options.words,
         committed_before: 0,
         worked_since: None,
@@ -314,6 +347,8 @@ struct Run {
     calm_since: Option<VirtualTime>,
     /// The furthest that a clock is set forward or back.
     jump: Duration,
+    /// How far the watermark of a server that is up may trail, while faults strike elsewhere.
+    watermark_lag: Option<Duration>,
     /// Transactions that had committed when sessions began to work in calm.
     committed_before: u64,
     /// Since when sessions worked in calm.
@@ -332,6 +367,9 @@ struct Watched {
     turns: u64,
     /// Looks in a row at which it had not rested.
     spun: u32,
+    /// In which life it was seen last, and since when it has been up in that.
+    life: u64,
+    up_since: VirtualTime,
 }
 
 impl Run {
@@ -378,7 +416,42 @@ impl Run {
     /// How long it may take until nothing is left over.
     fn settle_patience(&self) -> Duration {
         let quiet = self.injector.fired().keys().all(|kind| *kind == FaultKind::ClientLeave);
-        if quiet { aftermath::ahead(self.jump) + FAREWELL_PATIENCE } else { SETTLE_PATIENCE }
+        if quiet { aftermath::ahead(self.most_ahead()) + FAREWELL_PATIENCE } else { SETTLE_PATIENCE }
+    }
+
+    /// How far ahead a clock may have been that something was measured by.
+    fn most_ahead(&self) -> Duration {
+        let glitched = self.injector.fired().contains_key(&FaultKind::ClockGlitch);
+        if glitched { self.jump.max(most_ahead_at_start(&self.world.config)) } else { self.jump }
+    }
+
+    /// Whether some server's time still lags so far behind true time that clients with the right time have to wait for it. A server that had
+    /// to restart while its clock was wrong goes on from what it had promised, and follows its clock slowly once that is right again.
+    fn clocks_lag(&self) -> bool {
+        let servers = self.world.processes.iter().filter(|process| process.is_server());
+        servers.map(|server| server.clock.behind()).max().is_some_and(|lag| lag > LAG_OF_CLOCKS)
+    }
+
+    /// Finds watermarks that trail the time by more than the scenario allows, on servers that have been up for longer than that: what is
+    /// wrong elsewhere must not hold them.
+    fn watch_watermarks(&mut self) -> Option<Finding> {
+        let allowed = self.watermark_lag?;
+        let now = self.world.now();
+        for (process, watched) in self.world.processes.iter().zip(&mut self.watched) {
+            if watched.life != process.lives || !process.is_up() || process.paused {
+                (watched.life, watched.up_since) = (process.lives, now);
+            }
+        }
+        let truth = Timestamp::from_nanos(EPOCH.as_nanos() + now.as_nanos());
+        for (id, figures) in self.world.figures() {
+            let (process, watched) = (&self.world.processes[id.0 as usize], &self.watched[id.0 as usize]);
+            let lag = truth.since(figures.watermark);
+            if now.since(watched.up_since) > allowed && lag > allowed {
+                let words = format!("the watermark of shard {} of {} trails by {lag:?}", figures.shard, process.name);
+                return Some(Finding::new("watermark", words));
+            }
+        }
+        None
     }
 
     /// What is promised about real time. Waiting helps as far as clocks are within what they claim (transactions.md, "Real time"); after a
@@ -386,6 +459,16 @@ impl Run {
     fn promise(&self) -> Promise {
         let within = !self.injector.fired().keys().any(|kind| kind.is_of_clocks());
         if self.board.external && within { Promise::RealTime } else { Promise::Conflicts }
+    }
+
+    /// How far the server's clock may have been wrong about a span of time, for keys that expire by it.
+    fn clock_slack(&self) -> Duration {
+        let touched = self.injector.fired().keys().any(|kind| kind.is_of_clocks());
+        // The model's draws never leave six standard deviations to either side, and 400 ms more hold what a clock that was
+        // stopped or drifted has missed; two jumps may follow each other.
+        let model = self.world.config.skew.average().mul_f64(24.0);
+        let faults = if touched { self.most_ahead() * 4 + Duration::from_secs(2) } else { Duration::ZERO };
+        model + faults + CLOCK_SLACK
     }
 
     fn waited(&self) -> Duration {
@@ -412,6 +495,7 @@ impl Run {
                 if self.board.live() == 0 {
                     self.enter(Phase::Running);
                     self.begin_sessions();
+                    self.board.set_redis_mode(Mode::Work);
                     self.injector.begin(&mut self.world);
                 } else if self.waited() > SETUP_PATIENCE {
                     return self.stuck("the data cannot be loaded", Vec::new());
@@ -419,6 +503,8 @@ impl Run {
             }
             Phase::Running => {
                 self.begin_sessions();
+                let lagging = self.watch_watermarks();
+                self.findings.extend(lagging);
                 if self.pace.is_none() && self.waited() >= self.warmup {
                     self.take_times(true);
                     self.pace = Some(self.done_so_far());
@@ -434,13 +520,14 @@ impl Run {
                 }
             }
             Phase::Finishing => {
-                if self.board.live() == 0 && self.down().is_empty() {
+                if self.board.live() == 0 && self.down().is_empty() && !self.clocks_lag() {
                     if self.board.closed {
                         return true;
                     }
                     self.worked_since = Some(self.moment());
                     self.committed_before = self.board.tally().committed;
                     self.board.resume();
+                    self.board.set_redis_mode(Mode::Work);
                     self.clients_lives.fill(0);
                     self.begin_sessions();
                     self.enter(Phase::Working);
@@ -468,7 +555,7 @@ impl Run {
                 }
             }
             Phase::Settling => {
-                let verdict = aftermath::unsettled(&self.world, self.ended, self.jump);
+                let verdict = aftermath::unsettled(&self.world, self.ended, self.most_ahead());
                 if self.is_calm(&verdict) {
                     self.begin_touching();
                     self.enter(Phase::Touching);
@@ -594,7 +681,7 @@ impl Run {
     }
 
     fn first_client(&self) -> Option<ProcessId> {
-        self.world.processes.iter().find(|process| !process.is_server()).map(|process| process.id)
+        self.world.processes.iter().find(|process| process.is_native()).map(|process| process.id)
     }
 
     fn begin_task<F, Fut>(&mut self, task: F)
@@ -610,11 +697,13 @@ impl Run {
     }
 
     fn begin_audit(&mut self) {
+        self.board.set_redis_mode(Mode::Audit);
         let keys = self.board.written_keys();
         self.begin_task(move |db, board| crate::session::audit(db, board, keys));
     }
 
     fn begin_touching(&mut self) {
+        self.board.set_redis_mode(Mode::Touch);
         let keys = self.board.written_keys();
         self.begin_task(move |db, board| crate::session::touch(db, board, keys));
     }
@@ -633,7 +722,8 @@ impl Run {
     }
 
     fn report(mut self, seed: Seed, options: RunOptions) -> RunReport {
-        let history = self.board.take_history();
+        let mut history = self.board.take_history();
+        let redis = self.board.redis.as_ref().map(|calls| calls.take_history(self.clock_slack()));
         let over = self.phase == Phase::Auditing;
         let complete = over && self.findings.is_empty();
         let damaged = self.is_damaged();
@@ -644,8 +734,13 @@ impl Run {
             self.findings.extend(stuck.map(|anomaly| Finding::new("liveness", anomaly.to_string())));
         }
         let promise = self.promise();
-        let checks = check::Checks { promise, complete, damaged };
-        let checked = check::all(&self.board, &history, checks, &mut self.findings);
+        let checks = check::Checks { promise, complete, damaged, clock_slack: self.clock_slack() };
+        let mut checked = check::all(&self.board, &history, checks, &mut self.findings);
+        if let Some(redis) = redis.as_ref().filter(|_| !damaged) {
+            checked += check::redis(redis, &mut self.findings);
+        }
+        let judge = Judge::of(&self.board, promise, damaged);
+        history.head = Some(head_of(&self.board, promise, judge));
         RunReport {
             seed,
             trace_hash: self.world.trace.hash(),
@@ -660,7 +755,8 @@ impl Run {
             findings: self.findings,
             lines: self.world.take_trace_lines(),
             history: options.keep_history.then_some(history),
-            judge: Judge::of(&self.board, promise, damaged),
+            redis: redis.filter(|_| options.keep_history),
+            judge,
         }
     }
 }

@@ -76,6 +76,9 @@ pub struct Scenario {
     /// What clients do.
     #[serde(default)]
     pub workload: WorkloadPart,
+    /// Redis clients, beside the others or alone.
+    #[serde(default)]
+    pub redis: RedisPart,
     /// Sizes and delays in the servers.
     #[serde(default)]
     pub storage: StoragePart,
@@ -185,8 +188,19 @@ pub struct WorkloadPart {
     pub external: Option<bool>,
     /// How long an application waits for one operation; the client's usual time when left out. What takes longer has an unknown outcome.
     pub deadline: Option<Span>,
-    /// Register, with `ops = 1`: what one operation on one key can do is no transaction but a get, a put, a delete or a compare-and-set.
+    /// How far the watermark of a shard may trail while faults strike at other servers than its own; unbounded when left out. Prepared
+    /// transactions may wait for a server that is gone, so it is for those of one shard.
+    pub watermark_lag: Option<Span>,
+    /// Register, with `ops = 1`: what one operation on one key can do is no transaction but a get, a put, a delete, a take, or a put
+    /// that depends on what is there or returns it; each key is then held to an order of its operations.
     pub singles: bool,
+    /// With `singles`: for about how long values are there that expire, as every third does; none does when it is left out.
+    pub expires: Option<Span>,
+    /// With `singles`: bytes of every third value, to be larger than a page or a block.
+    pub large: Option<u32>,
+    /// Register: how many of a hundred transactions are scans of all keys, each at one point in time, which must hold everything that was
+    /// acknowledged before it was asked for. Their pages hold a few keys only.
+    pub scans: Option<u64>,
     /// List-append: every tenth append is acknowledged and never made, so that the run fails. What finds nothing here finds nothing.
     pub canary: bool,
     /// For how long transactions are begun and faults strike.
@@ -208,7 +222,11 @@ impl Default for WorkloadPart {
             deletes: None,
             external: None,
             deadline: None,
+            watermark_lag: None,
             singles: false,
+            expires: None,
+            large: None,
+            scans: None,
             canary: false,
             seconds: 10.0,
             warmup: Span(Duration::ZERO),
@@ -223,6 +241,8 @@ pub enum Kind {
     Plans(WorkloadKind),
     /// A ring of keys.
     Cycle,
+    /// Nothing: Redis clients are alone, as `[redis]` says.
+    Redis,
 }
 
 impl<'de> Deserialize<'de> for Kind {
@@ -231,10 +251,35 @@ impl<'de> Deserialize<'de> for Kind {
         if text == "cycle" {
             return Ok(Self::Cycle);
         }
+        if text == "redis" {
+            return Ok(Self::Redis);
+        }
         text.parse().map(Self::Plans).map_err(|_| {
             let names = WorkloadKind::names().join(", ");
-            de::Error::custom(format!("there is no workload {text:?}; the workloads are cycle, {names}"))
+            de::Error::custom(format!("there is no workload {text:?}; the workloads are cycle, redis, {names}"))
         })
+    }
+}
+
+/// `[redis]`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+pub struct RedisPart {
+    /// Processes of Redis clients; none, unless the workload is theirs or a swarm draws them. A world with some has one server.
+    pub clients: Option<u32>,
+    /// Connections of each; two when left out.
+    pub connections: Option<u32>,
+    /// Pipelines begun a second, over all connections.
+    pub rate: f64,
+    /// Keys of each of the four kinds: texts, texts with times to live, counters and lists.
+    pub keys: u64,
+    /// Most requests of a pipeline.
+    pub depth: u64,
+}
+
+impl Default for RedisPart {
+    fn default() -> Self {
+        Self { clients: None, connections: None, rate: 100.0, keys: 5, depth: 4 }
     }
 }
 
@@ -348,7 +393,7 @@ impl Scenario {
         let part = &self.workload;
         let usual = match part.kind {
             Kind::Plans(kind) => WorkloadSpec::of(kind),
-            Kind::Cycle => WorkloadSpec { keys: 16, ..WorkloadSpec::of(WorkloadKind::Register) },
+            Kind::Cycle | Kind::Redis => WorkloadSpec { keys: 16, ..WorkloadSpec::of(WorkloadKind::Register) },
         };
         let fewer = match usual.kind {
             WorkloadKind::Bank => 20,

@@ -2,19 +2,21 @@
 //!
 //! Tasks on the client's event loop, written as an application would; they see the store through [`LocalDb`] alone.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_client::{Error, ErrorCode, LocalDb, LocalTransaction, Result, TransactionOptions, Value};
+use timestone_client::{Error, ErrorCode, LocalDb, LocalTransaction, Result, ScanOptions, TransactionOptions, Value};
 use timestone_types::Timestamp;
 use timestone_workload::history::{MicroOp, Seen, invocation};
 use timestone_workload::{
-    KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, integer_of, list_of, write_integer, write_list_element,
+    KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec, integer_of, list_of, write_integer,
+    write_list_element,
 };
 
 use crate::board::{Board, Fate, Work};
 use crate::cost::Counter;
+use crate::single::{Change, Look, Single};
 
 /// After an error that is no conflict, a session rests for this long.
 const ERROR_PAUSE: Duration = Duration::from_millis(20);
@@ -50,54 +52,6 @@ fn commit_failed(error: Error) -> Ending {
     if error.had_no_effect() { error.into() } else { Ending::Unknown }
 }
 
-/// A plan that one operation on one key carries out, or two.
-#[derive(Clone, Copy)]
-enum Single {
-    Get(KeyIndex),
-    Put {
-        key: KeyIndex,
-        value: i64,
-    },
-    Delete(KeyIndex),
-    /// Reads, and writes if that is still there.
-    Swap {
-        key: KeyIndex,
-        value: i64,
-    },
-}
-
-impl Single {
-    /// Of three writes one is blind, one depends on what was read, and one stays a transaction.
-    fn of(plan: &TxnPlan) -> Option<Self> {
-        match plan.ops[..] {
-            [Op::Get(key)] => Some(Self::Get(key)),
-            [Op::Get(_), Op::Delete(key)] => Some(Self::Delete(key)),
-            [Op::Get(_), Op::Write { key, value }] => match value.rem_euclid(3) {
-                0 => None,
-                1 => Some(Self::Put { key, value }),
-                _ => Some(Self::Swap { key, value }),
-            },
-            _ => None,
-        }
-    }
-
-    const fn key(self) -> KeyIndex {
-        match self {
-            Self::Get(key) | Self::Delete(key) | Self::Put { key, .. } | Self::Swap { key, .. } => key,
-        }
-    }
-
-    fn invocation(self) -> Vec<MicroOp> {
-        let read = |key| MicroOp::Read { key, seen: Seen::Nothing };
-        match self {
-            Self::Get(key) => vec![read(key)],
-            Self::Delete(key) => vec![MicroOp::Write { key, value: None }],
-            Self::Put { key, value } => vec![MicroOp::Write { key, value: Some(value) }],
-            Self::Swap { key, value } => vec![read(key), MicroOp::Write { key, value: Some(value) }],
-        }
-    }
-}
-
 struct Session {
     db: LocalDb,
     board: Arc<Board>,
@@ -131,10 +85,14 @@ impl Session {
             }
             self.seen.clear();
             let ended = match &board.work {
+                Work::Plans(spec) if board.draws_scan(slot) => {
+                    board.invoke(slot, every_key(spec).map(|key| read_of(key, Seen::Nothing)).collect(), Vec::new());
+                    self.scan().await
+                }
                 Work::Plans(_) => {
                     board.plan(slot, &mut plan);
-                    if let Some(single) = Single::of(&plan).filter(|_| board.singles) {
-                        board.invoke(slot, single.invocation(), Vec::new());
+                    if let Some(single) = board.single(slot, &plan) {
+                        board.invoke(slot, single.steps(Seen::Nothing, true), Vec::new());
                         self.single(single).await
                     } else {
                         let mut ops = Vec::new();
@@ -207,42 +165,67 @@ impl Session {
         for &op in &plan.ops {
             self.step(&tx, op).await?;
         }
-        tx.commit().await.map_err(commit_failed)?;
+        let at = tx.commit().await.map_err(commit_failed)?;
+        if plan.ops.iter().any(|op| !matches!(op, Op::Get(_))) {
+            self.board.acknowledge(at);
+        }
         Ok(())
+    }
+
+    /// Every key of the keyspace as of one point in time: a transaction that reads all keys, in the history's eyes.
+    async fn scan(&mut self) -> std::result::Result<(), Ending> {
+        let board = Arc::clone(&self.board);
+        let acknowledged = board.acknowledged();
+        let mut scan = self.db.scan(&ScanOptions::default()).await?;
+        let at = scan.timestamp()?;
+        if at < acknowledged {
+            return Err(Ending::Broken(format!(
+                "a scan begins at {at}, although a write at {acknowledged} was acknowledged before it was asked for"
+            )));
+        }
+        let mut found = BTreeMap::new();
+        while let Some((name, value)) = scan.next().await? {
+            if found.insert(name.clone(), value).is_some() {
+                return Err(Ending::Broken(format!("a scan finds key {} twice", name.escape_ascii())));
+            }
+        }
+        for key in every_key(board.work.spec()) {
+            self.key(key);
+            let value = found.remove(&self.key);
+            let seen = self.read(key, value.as_deref())?;
+            self.seen.push(read_of(key, seen));
+        }
+        match found.into_keys().next() {
+            Some(name) => Err(Ending::Broken(format!("a scan finds key {}, which nobody wrote", name.escape_ascii()))),
+            None => Ok(()),
+        }
     }
 
     /// One operation on one key, without a transaction.
     async fn single(&mut self, single: Single) -> std::result::Result<(), Ending> {
-        let key = single.key();
+        let key = single.key;
         self.key(key);
         self.value.clear();
-        match single {
-            Single::Get(_) => {
+        let Change::Put { value, .. } = single.change else {
+            if let Change::Nothing = single.change {
                 let found = self.db.get(&self.key).await?;
                 let seen = self.read(key, found.as_deref())?;
-                self.seen.push(MicroOp::Read { key, seen });
+                self.seen = single.steps(seen, true);
+                return Ok(());
             }
-            Single::Put { value, .. } => {
-                write_numbered(&self.board.work, key, value, &mut self.value);
-                self.db.put(&self.key, &self.value).await.map_err(commit_failed)?;
-                self.seen.push(MicroOp::Write { key, value: Some(value) });
-            }
-            Single::Delete(_) => {
-                self.db.delete(&self.key).await.map_err(commit_failed)?;
-                self.seen.push(MicroOp::Write { key, value: None });
-            }
-            Single::Swap { value, .. } => {
-                let found = self.db.get(&self.key).await?;
-                let seen = self.read(key, found.as_deref())?;
-                write_numbered(&self.board.work, key, value, &mut self.value);
-                let swapped = self.db.compare_and_set(&self.key, found.as_deref(), &self.value).await;
-                if !swapped.map_err(commit_failed)? {
-                    return Err(Ending::Aborted);
-                }
-                self.seen.push(MicroOp::Read { key, seen });
-                self.seen.push(MicroOp::Write { key, value: Some(value) });
-            }
-        }
+            return self.write_single(&single, None).await;
+        };
+        write_value_of(&self.board, key, value, &mut self.value);
+        let found = if single.reads_first() { self.db.get(&self.key).await? } else { None };
+        self.write_single(&single, found.as_ref()).await
+    }
+
+    async fn write_single(&mut self, single: &Single, found: Option<&Value>) -> std::result::Result<(), Ending> {
+        let (mutation, condition) = (single.mutation(&self.value), single.condition(found));
+        let tells = single.look != Look::Blind;
+        let outcome = self.db.write(&self.key, mutation, condition, tells).await.map_err(commit_failed)?;
+        let seen = self.read(single.key, outcome.found.as_deref().filter(|_| tells))?;
+        self.seen = single.steps(seen, outcome.took_place());
         Ok(())
     }
 
@@ -293,7 +276,7 @@ impl Session {
                 return Ok(());
             }
             Op::Write { value, .. } => {
-                write_numbered(&self.board.work, key, value, &mut self.value);
+                write_value_of(&self.board, key, value, &mut self.value);
                 self.seen.push(MicroOp::Write { key, value: Some(value) });
             }
         }
@@ -367,6 +350,15 @@ impl Session {
     }
 }
 
+/// The keys that a workload uses.
+fn every_key(spec: &WorkloadSpec) -> impl Iterator<Item = KeyIndex> + use<> {
+    (0..spec.keys).map(KeyIndex)
+}
+
+const fn read_of(key: KeyIndex, seen: Seen) -> MicroOp {
+    MicroOp::Read { key, seen }
+}
+
 /// What a plan adds to which account.
 fn adds(plan: &TxnPlan) -> Vec<(KeyIndex, i64)> {
     let add = |op: &Op| if let Op::Add { key, delta } = *op { Some((key, delta)) } else { None };
@@ -385,6 +377,36 @@ fn write_numbered(work: &Work, key: KeyIndex, number: i64, out: &mut Vec<u8>) {
         out.push(SEPARATOR);
         work.spec().write_value(key, out);
     }
+}
+
+/// Appends what a write of this number puts: of some writes, more than a block holds.
+fn write_value_of(board: &Board, key: KeyIndex, number: i64, out: &mut Vec<u8>) {
+    write_numbered(&board.work, key, number, out);
+    if let Some(bytes) = board.large
+        && number % 3 == 0
+    {
+        out.push(SEPARATOR);
+        write_integer(i64::from(bytes), out);
+        out.push(SEPARATOR);
+        out.resize(out.len() + bytes as usize, letter(number));
+    }
+}
+
+/// What the filling of a large value consists of.
+fn letter(number: i64) -> u8 {
+    b'a' + number.rem_euclid(26) as u8
+}
+
+/// The number of a value that may be large. It must be as it was written, to the last byte.
+fn number_of_large(found: &[u8]) -> std::result::Result<i64, String> {
+    let mut parts = found.splitn(3, |&byte| byte == SEPARATOR);
+    let number = integer_of(parts.next().unwrap_or_default()).map_err(|error| error.to_string())?;
+    let Some(bytes) = parts.next() else { return Ok(number) };
+    let (bytes, filling) = (integer_of(bytes).map_err(|error| error.to_string())?, parts.next().unwrap_or_default());
+    if filling.len() as i64 != bytes || filling.iter().any(|&byte| byte != letter(number)) {
+        return Err(format!("a value of {} bytes is not what was written with number {number}", found.len()));
+    }
+    Ok(number)
 }
 
 /// The number of a filling. The rest of it must be as it was written, to the last byte.
@@ -411,7 +433,7 @@ fn read_value(work: &Work, key: KeyIndex, found: Option<&[u8]>) -> std::result::
             list_of(bytes, &mut list).map_err(|error| error.to_string())?;
             Ok(Seen::List(list))
         }
-        (ValueKind::Integer, Some(bytes)) => Ok(Seen::Integer(integer_of(bytes).map_err(|error| error.to_string())?)),
+        (ValueKind::Integer, Some(bytes)) => Ok(Seen::Integer(number_of_large(bytes)?)),
     }
 }
 
@@ -506,7 +528,7 @@ async fn touch_all(db: &LocalDb, board: &Board, keys: &[KeyIndex]) -> Result<()>
         let mut key = Vec::new();
         board.work.spec().key_shape().write(index, &mut key);
         match tx.get(&key).await? {
-            Some(value) => tx.put(&key, &value)?,
+            Some(value) => tx.put_until(&key, &value, value.expires_at())?,
             None => tx.delete(&key)?,
         }
     }

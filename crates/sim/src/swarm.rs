@@ -16,12 +16,14 @@ use timestone_flash::FlashPace;
 use timestone_server::{StageLayout, Tuning};
 use timestone_wal::DeviceKind;
 use timestone_wal::device::memory::DiskPace;
+use timestone_workload::redis::Mix;
 
 use crate::board::Work;
 use crate::cost::Costs;
 use crate::fault::{FaultKind, FaultPlan};
 use crate::network::LinkModel;
 use crate::premises::{DevicePace, FlashShape};
+use crate::redis::RedisWork;
 use crate::scenario::{Kind, Scenario, StoragePart};
 use crate::seed::{Dice, Seed};
 use crate::world::WorldConfig;
@@ -30,6 +32,8 @@ use crate::world::WorldConfig;
 pub(crate) struct Drawn {
     pub(crate) world: WorldConfig,
     pub(crate) work: Work,
+    /// What Redis clients do, if there are any.
+    pub(crate) redis: Option<RedisWork>,
     pub(crate) faults: BTreeMap<FaultKind, FaultPlan>,
     pub(crate) length: Duration,
     /// From one transaction of a session to its next.
@@ -48,6 +52,12 @@ pub(crate) const SHARDS: u16 = 2;
 const JUMP: Duration = Duration::from_millis(400);
 /// Request timeouts until a connection is given up: as many as by default, so that this happens often.
 const SILENT_TIMEOUTS: u32 = 5;
+
+/// Processes of Redis clients of which nothing is said, and connections of each.
+const REDIS_CLIENTS: u32 = 3;
+const REDIS_CONNECTIONS: u32 = 2;
+/// In front of the keys of Redis clients that share their keyspace with others.
+const REDIS_PREFIX: &str = "redis:";
 
 /// Makes a world: the usual one, with what is drawn, with what the file says.
 pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
@@ -77,11 +87,13 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
     let spec = scenario.spec(seed.derive("workload", 0).0);
     let work = match scenario.workload.kind {
         Kind::Cycle => Work::Ring { nodes: spec.keys, spec },
-        Kind::Plans(_) => Work::Plans(spec),
+        Kind::Plans(_) | Kind::Redis => Work::Plans(spec),
     };
+    let redis = redis_work(&mut world, scenario, seed);
     let sessions = f64::from(world.clients * world.sessions);
     Drawn {
         work,
+        redis,
         faults,
         length: Duration::from_nanos((scenario.workload.seconds * 1e9) as u64),
         interval: if scenario.workload.closed {
@@ -93,6 +105,32 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         external,
         world,
     }
+}
+
+/// What Redis clients do, where the file wants some or a swarm draws them. A gateway serves the shards of its own process, so that a world with
+/// Redis clients has one server.
+fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Option<RedisWork> {
+    let part = &scenario.redis;
+    let alone = scenario.workload.kind == Kind::Redis;
+    let has_room = scenario.cluster.servers.is_none_or(|servers| servers == 1);
+    let drawn = scenario.swarm.draw && has_room && seed.derive("redis-clients", 0).dice().chance(0.25);
+    let usual = if alone || drawn { REDIS_CLIENTS } else { 0 };
+    world.redis_clients = part.clients.unwrap_or(usual);
+    if alone {
+        world.clients = 0;
+    }
+    if world.redis_clients == 0 {
+        return None;
+    }
+    world.servers = 1;
+    say(&mut world.redis_connections, part.connections);
+    let connections = u64::from(world.redis_clients * world.redis_connections);
+    let prefix = if alone { String::new() } else { REDIS_PREFIX.to_owned() };
+    Some(RedisWork {
+        mix: Mix { keys: part.keys, depth: part.depth, prefix, alone },
+        interval: Duration::from_nanos((connections as f64 / part.rate * 1e9) as u64),
+        connections,
+    })
 }
 
 /// The world of a file that says nothing but how its devices are, and whether all processes are together.
@@ -110,6 +148,8 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
         together,
         clients: 8,
         sessions: 2,
+        redis_clients: 0,
+        redis_connections: REDIS_CONNECTIONS,
         regions: 1,
         // Within a machine, bytes are copied: that costs time of processors, not of a wire.
         links: LinkModel { bytes_per_second: if together { u64::MAX } else { links.bytes_per_second }, ..links },
@@ -127,7 +167,7 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
 }
 
 /// How fast devices are that nobody measured.
-fn pace() -> DevicePace {
+pub(crate) fn pace() -> DevicePace {
     let micros = Duration::from_micros;
     DevicePace {
         flash: FlashPace {

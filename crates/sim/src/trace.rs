@@ -21,6 +21,9 @@ use crate::network::ProcessId;
 /// The stage that lines about a session's transactions bear: tasks on a client's event loop are none of their own.
 const SESSION: &str = "session";
 
+/// Of what is no frame, so much is shown.
+const SHOWN_BYTES: usize = 400;
+
 /// One line of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceLine {
@@ -159,6 +162,9 @@ impl Trace {
             NetEvent::Disconnected { origin, reason, .. } => {
                 self.small(at, stage, 4, |out| write!(out, "lost {origin:?} ({reason:?})"));
             }
+            NetEvent::Written { origin, bytes } => {
+                self.small(at, stage, 11, |out| write!(out, "has {bytes} bytes of {origin:?} written"));
+            }
             NetEvent::DialFailed { address, error, .. } => {
                 self.small(at, stage, 5, |out| write!(out, "cannot reach {address} ({error})"));
             }
@@ -170,6 +176,8 @@ impl Trace {
             NetCommand::Send(parcel) => self.parcel(at, stage, 6, "sends", parcel),
             NetCommand::Dial { address, .. } => self.small(at, stage, 7, |out| write!(out, "dials {address}")),
             NetCommand::Close(origin) => self.small(at, stage, 8, |out| write!(out, "closes {origin:?}")),
+            NetCommand::Pause(origin) => self.small(at, stage, 12, |out| write!(out, "pauses {origin:?}")),
+            NetCommand::Resume(origin) => self.small(at, stage, 13, |out| write!(out, "resumes {origin:?}")),
             NetCommand::Abort(origin) => self.small(at, stage, 9, |out| write!(out, "aborts {origin:?}")),
             NetCommand::Adopt { peer, .. } => self.small(at, stage, 10, |out| write!(out, "takes over {peer}")),
         }
@@ -182,6 +190,12 @@ impl Trace {
                 let about = self.names.learn(self.process, parcel.origin, &frame);
                 let words = crate::words::frame(&frame, about.as_deref(), &self.names);
                 let what = format!("{verb} {:?} {words}", parcel.origin);
+                self.say(at, stage, what);
+            }
+            if Frames::new(&parcel.bytes).next().is_none_or(|frame| frame.is_err()) {
+                // Redis clients speak text.
+                let text = parcel.bytes[..parcel.bytes.len().min(SHOWN_BYTES)].escape_ascii();
+                let what = format!("{verb} {:?} {text}", parcel.origin);
                 self.say(at, stage, what);
             }
         }
@@ -223,7 +237,11 @@ impl Observer<Event> for Trace {
                 self.take(at, stage, 12, &append.bytes);
                 if self.keep > 0 {
                     let words = crate::words::records(&append.bytes, &self.names);
-                    self.say(at, stage, format!("logs batch {} of shard {}: {words}", append.batch, append.shard));
+                    self.say(
+                        at,
+                        stage,
+                        format!("logs batch {} of shard {}: {words}", append.head.batch, append.head.shard),
+                    );
                 }
             }
             Event::LogDurable { batch } => {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchRecords, LogRecord};
 use timestone_wire::{
     Decide, DecideAck, ErrorReply, FetchWriteSet, Forget, Frame, Freeze, FreezeAnswer, Get, Kind, Message, Prepare,
@@ -72,6 +72,14 @@ pub(crate) fn steps(ops: &[MicroOp]) -> String {
             MicroOp::Append { key, element } => write!(out, " append key {} {element}", key.0),
             MicroOp::Write { key, value: Some(value) } => write!(out, " w key {} {value}", key.0),
             MicroOp::Write { key, value: None } => write!(out, " w key {}", key.0),
+            MicroOp::WriteUntil { key, value, until } => {
+                write!(
+                    out,
+                    " w key {} {value} until {}",
+                    key.0,
+                    moment(EPOCH.saturating_add(until.since(Timestamp::ZERO)))
+                )
+            }
         };
     }
     out
@@ -166,10 +174,6 @@ pub(crate) fn records(bytes: &[u8], names: &Names) -> String {
                 format!("abort {}", names.of(txn))
             }
             Ok(LogRecord::Decision { txn, commit, .. }) => format!("commit {} at {}", names.of(txn), moment(commit)),
-            Ok(LogRecord::Outcome { txn, outcome }) => match outcome {
-                TxnOutcome::Committed(at) => format!("outcome {} committed at {}", names.of(txn), moment(at)),
-                TxnOutcome::Aborted => format!("outcome {} aborted", names.of(txn)),
-            },
             Ok(LogRecord::ReadBound { bound, watermark }) => {
                 format!("read bound {} watermark {}", moment(bound), moment(watermark))
             }

@@ -12,10 +12,10 @@ use std::collections::BinaryHeap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use timestone_client::{ClientStages, ConnectOptions, EngineConfig};
-use timestone_clock::{Clock, SkewModel};
+use timestone_client::EngineConfig;
+use timestone_clock::SkewModel;
 use timestone_seda::simulated::{Claim, Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime};
-use timestone_seda::{AdmissionLimit, Layout, Readiness, Seat, Spin};
+use timestone_seda::{AdmissionLimit, Readiness, Seat, Spin};
 use timestone_server::{MasterPlace, ServerConfig, ServerError, ServerStages, StageLayout, Tuning, joining};
 use timestone_wal::{DeviceKind, WalError};
 
@@ -25,12 +25,14 @@ use crate::cost::{Costs, Counter, StageKind, Stopwatch};
 use crate::error::SimError;
 use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
 use crate::premises::{DevicePace, FlashShape, SimPremises};
-use crate::process::{ClientRole, Doom, Life, Process, Role, ServerRole, Serving, SharedNetwork, devices};
+use crate::process::{ClientRole, Doom, Life, Process, RedisRole, Role, ServerRole, Serving, SharedNetwork, devices};
 use crate::seed::{Dice, Seed};
 use crate::trace::Trace;
 
 /// The port that servers listen on.
 const PORT: u16 = 7400;
+/// The port that their gateways listen on.
+const RESP_PORT: u16 = 7401;
 
 /// A server that could not start is started again after this long.
 const START_PAUSE: Duration = Duration::from_millis(500);
@@ -52,6 +54,10 @@ pub(crate) struct WorldConfig {
     pub(crate) together: bool,
     pub(crate) clients: u32,
     pub(crate) sessions: u32,
+    /// Processes of Redis clients; without any, servers have no port for them.
+    pub(crate) redis_clients: u32,
+    /// Connections of each.
+    pub(crate) redis_connections: u32,
     pub(crate) regions: u32,
     pub(crate) links: LinkModel,
     pub(crate) skew: SkewModel,
@@ -168,7 +174,7 @@ impl World {
     /// A world in which nothing has happened: all processes are down and planned to start.
     pub(crate) fn new(config: WorldConfig, truth: TrueTime, board: Arc<Board>, seed: Seed, keep_lines: usize) -> Self {
         let mut links = config.links.clone();
-        let everybody = config.servers + config.clients;
+        let everybody = config.servers + config.clients + config.redis_clients;
         for process in 0..everybody {
             links.regions.insert(ProcessId(process), process % config.regions.max(1));
         }
@@ -194,6 +200,9 @@ impl World {
         }
         for number in 0..world.config.clients {
             world.add_client(number);
+        }
+        for number in 0..world.config.redis_clients {
+            world.add_redis_client(number);
         }
         world
     }
@@ -244,7 +253,7 @@ impl World {
         let total = u32::from(config.shards_per_server) * config.servers;
         let server = ServerConfig {
             listen: Some(listen),
-            resp: None,
+            resp: (config.redis_clients > 0).then(|| address_of(id, RESP_PORT)),
             http: None,
             shards: Some(config.shards_per_server),
             threads: Some(config.threads),
@@ -279,6 +288,18 @@ impl World {
         });
         let clock = self.clock(self.config.servers + number);
         self.add_process(format!("client-{number}"), role, clock);
+    }
+
+    fn add_redis_client(&mut self, number: u32) {
+        let connections = self.config.redis_connections as usize;
+        let role = Role::Redis(RedisRole {
+            servers: (0..self.config.servers).map(|server| address_of(ProcessId(server), RESP_PORT)).collect(),
+            places: number as usize * connections..(number as usize + 1) * connections,
+            seed: self.seed.derive("redis", u64::from(number)),
+            lives: 0,
+        });
+        let clock = self.clock(self.config.servers + self.config.clients + number);
+        self.add_process(format!("redis-{number}"), role, clock);
     }
 
     // ---- time ----
@@ -356,7 +377,7 @@ impl World {
     }
 
     /// Plans the next turn of a process, if it is not planned early enough.
-    fn schedule(&mut self, id: ProcessId) {
+    pub(crate) fn schedule(&mut self, id: ProcessId) {
         let process = &mut self.processes[id.0 as usize];
         let Some(claim) = process.due().filter(|_| !process.paused) else { return };
         let claim = Claim { due: claim.due.max(self.truth.now()), ..claim };
@@ -443,11 +464,12 @@ impl World {
         let network: SharedNetwork = Arc::new(self.fabric.host(id, process.counter.clone()));
         let is_joining = match &mut process.role {
             Role::Server(server) => {
+                process.clock.begin_process(crate::fault::most_ahead_at_start(&self.config));
                 server.premises.connect(Arc::clone(&network));
                 matches!(server.config.master, MasterPlace::Remote(_))
             }
-            Role::Client(client) => {
-                client.lives += 1;
+            Role::Client(ClientRole { lives, .. }) | Role::Redis(RedisRole { lives, .. }) => {
+                *lives += 1;
                 false
             }
         };
@@ -458,6 +480,7 @@ impl World {
         match &self.processes[id.0 as usize].role {
             Role::Server(_) => self.serve(id),
             Role::Client(_) => self.connect(id, network),
+            Role::Redis(_) => self.connect_redis(id, network),
         }
     }
 
@@ -556,65 +579,13 @@ impl World {
         self.queue.plan(now.after(START_PAUSE), What::Start(id));
     }
 
-    fn connect(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
-        let now = self.truth.now();
-        let process = &mut self.processes[id.0 as usize];
-        let Role::Client(client) = &process.role else { return Ok(()) };
-        let clock: Arc<dyn Clock> = Arc::new(process.clock.clone());
-        let options =
-            ConnectOptions { name: process.name.clone(), engine: self.config.engine, ..ConnectOptions::default() };
-        let seed = client.seed.derive("engine", client.lives).0;
-        let built = ClientStages::build(&client.url, &options, &clock, network, seed).map_err(SimError::world)?;
-        let ClientStages { stages, event_loop, db, .. } = built;
-        let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
-        let kinds = stages.iter().map(|stage| StageKind::of_client(stage.name())).collect();
-        let costs = Costs::of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
-        let config = SimulatedConfig {
-            spin: spin_of(&self.config, layout.threads.len()),
-            costs: Box::new(costs),
-            meter: process.counter.meter(),
-            ..SimulatedConfig::default()
-        };
-        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
-        self.trace.name_stages(id, runtime.names());
-        process.life = Life::Client { runtime, db, event_loop };
-        self.schedule(id);
-        Ok(())
-    }
-
-    /// Runs something on the event loop of a client that is up.
-    pub(crate) fn on_client(&mut self, id: ProcessId, begin: impl FnOnce(&timestone_client::Db)) {
-        let now = self.truth.now();
-        if let Life::Client { db, event_loop, .. } = &self.processes[id.0 as usize].life {
-            begin(db);
-            let event_loop = *event_loop;
-            self.processes[id.0 as usize].call(now, event_loop);
-            self.schedule(id);
-        }
-    }
-
-    /// Begins the sessions of a client in its slots.
-    pub(crate) fn begin_sessions(&mut self, id: ProcessId) {
-        let Role::Client(client) = &self.processes[id.0 as usize].role else { return };
-        let slots = client.slots.clone();
-        let (board, counter) = (Arc::clone(&self.board), self.processes[id.0 as usize].counter.clone());
-        self.on_client(id, |db| {
-            for slot in slots {
-                let (board, counter) = (Arc::clone(&board), counter.clone());
-                board.session_begins(slot);
-                // The task tells the board what comes of it.
-                drop(db.spawn(move |local| crate::session::run(local, board, slot, counter)));
-            }
-        });
-    }
-
-    /// Ends a process at once. Its devices keep what a cut of the power leaves; `silent`: its machine is gone as well, so that nobody is told.
+    /// Ends a process at once. `silent`: its machine loses its power as well, so that nobody is told, and devices lose what was not synced.
     pub(crate) fn kill(&mut self, id: ProcessId, silent: bool, seed: Seed) {
         let now = self.truth.now();
         self.trace.note(now, id, if silent { "its machine loses power" } else { "is killed" });
         let life = self.bury(id, silent, now);
         if let Role::Server(server) = &self.processes[id.0 as usize].role {
-            server.premises.power_cut(seed);
+            server.premises.end(silent, seed);
         }
         drop(life);
     }
@@ -671,7 +642,7 @@ impl World {
         // Its devices see what was handed in when they are dropped.
         drop(self.bury(id, silent, told));
         if let Role::Server(server) = &self.processes[id.0 as usize].role {
-            server.premises.power_cut_after(Some(submitted), seed);
+            server.premises.end_after(Some(submitted), silent, seed);
         }
         self.start_at(id, until.max(told));
     }
@@ -742,7 +713,7 @@ impl World {
 }
 
 /// How long the threads of a process with so many look around before they sleep: not at all where its peers want the cores as well.
-fn spin_of(config: &WorldConfig, threads: usize) -> Spin {
+pub(crate) fn spin_of(config: &WorldConfig, threads: usize) -> Spin {
     if config.together && threads < config.cores { Spin::default() } else { Spin::Off }
 }
 
@@ -756,7 +727,7 @@ fn is_of_configuration(error: &ServerError) -> bool {
 const fn net_kind(role: &Role) -> StageKind {
     match role {
         Role::Server(_) => StageKind::Net,
-        Role::Client(_) => StageKind::ClientNet,
+        Role::Client(_) | Role::Redis(_) => StageKind::ClientNet,
     }
 }
 

@@ -39,6 +39,22 @@ slow-disk = { every = "2s" }
 clock-jump = { every = "1s" }
 "#;
 
+const STEPS: &str = r#"
+[cluster]
+threads = 2
+shards = 2
+jump = "10s"
+[workload]
+kind = "redis"
+seconds = 8
+[redis]
+clients = 1
+connections = 4
+rate = 200
+[faults]
+clock-jump = { every = "400ms", lasting = "300ms" }
+"#;
+
 fn run_once(text: &str, seed: u64) -> RunReport {
     let scenario = Scenario::read("test.toml", text).expect("a scenario");
     run(&scenario, Seed(seed), RunOptions::default()).expect("a world")
@@ -55,6 +71,19 @@ fn equal_seeds_give_equal_runs_and_others_do_not() {
     }
 }
 
+/// Redis clients and the gateways of their server, while it dies and connections break.
+#[test]
+fn redis_clients_are_served_by_simulated_gateways() {
+    for seed in 1..=3 {
+        let report = run_once(GATEWAY, seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        assert!(report.tally.committed > 300 && report.checked > 300, "seed {seed}: {:?}", report.tally);
+        assert!(report.faults.len() >= 2, "seed {seed}: {:?}", report.faults);
+    }
+}
+
+const GATEWAY: &str = include_str!("../../../scenarios/gateway.toml");
+
 /// Layouts, threads that change, swarms, waiting for clocks, damage, single operations.
 #[test]
 fn every_scenario_runs_the_same_twice() {
@@ -70,6 +99,18 @@ fn every_scenario_runs_the_same_twice() {
         hashes.insert(one.trace_hash);
     }
     assert!(hashes.len() > 10, "each is a run of its own");
+}
+
+/// Gateways go by the clock of their server: while it is set seconds forward and back, and nothing else goes wrong, no command fails.
+#[test]
+fn steps_of_a_servers_clock_fail_no_command_of_a_redis_client() {
+    for seed in 1..=5 {
+        let report = run_once(STEPS, seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        let struck = report.faults.values().sum::<u64>();
+        assert!(struck > 2 && report.tally.committed > 300, "seed {seed}: {struck} steps, {:?}", report.tally);
+        assert_eq!((report.tally.errors, report.tally.unknown), (0, 0), "seed {seed}: {:?}", report.tally);
+    }
 }
 
 #[test]
@@ -164,6 +205,16 @@ fn a_calm_world_that_is_slow_is_not_stuck() {
 fn a_new_session_in_the_place_of_another_is_another_process() {
     let report = run_once(include_str!("../../../scenarios/swarm.toml"), 717_670_600);
     assert_eq!(report.findings, []);
+}
+
+/// Scans of whole keyspaces hold exactly what was there, and everything that was acknowledged before.
+#[test]
+fn scans_are_transactions_that_read_every_key() {
+    for seed in 1..=6 {
+        let report = run_once(include_str!("../../../scenarios/scans.toml"), seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        assert!(report.tally.committed > 50, "{:?}", report.tally);
+    }
 }
 
 /// A goodbye was lost where answers were on their way: closing a socket that has unread input resets the stream.
@@ -300,9 +351,7 @@ fn a_trace_calls_transactions_as_the_history_does() {
 }
 
 fn key_of(op: &MicroOp) -> u64 {
-    match op {
-        MicroOp::Read { key, .. } | MicroOp::Append { key, .. } | MicroOp::Write { key, .. } => key.0,
-    }
+    op.key().0
 }
 
 #[test]

@@ -91,6 +91,15 @@ impl ScanCursor {
     pub const START: Self = Self(0);
 }
 
+/// How much one answer of a scan holds at most: a position with more keys than that comes whole all the same, alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ScanLimit {
+    /// Keys; at least one is taken.
+    pub keys: u32,
+    /// Bytes of keys.
+    pub bytes: usize,
+}
+
 /// Keys found by a scan: their bytes one after the other.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct KeyList {
@@ -160,9 +169,9 @@ pub enum StoreEvent {
     ScanDone {
         /// The token of the scan.
         token: ReadToken,
-        /// The keys visible at its time, of about as many as the limit.
+        /// The keys visible at its time, in the order of the scan, within the limit.
         keys: KeyList,
-        /// Where to go on; `None` at the end.
+        /// Where to go on: no key before it is missing. `None` at the end.
         next: Option<ScanCursor>,
     },
     /// A scan or count could not be completed.
@@ -228,10 +237,14 @@ pub struct StoreStats {
     pub blocks: u32,
     /// Blocks that are erased and free.
     pub free_blocks: u32,
+    /// Bytes of a block.
+    pub block_bytes: u64,
     /// Corrupt records and pages met since opening.
     pub corrupt: u64,
     /// Checkpoints completed.
     pub checkpoints: u64,
+    /// Puts are refused, and will be until something is deleted or the device can grow.
+    pub full: bool,
 }
 
 /// What [`Store::prefetch`] is to fetch; each step finds its way by what the one before it has fetched.
@@ -247,6 +260,15 @@ pub enum Prefetch {
     Record,
 }
 
+/// Which versions a walk sees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AsOf {
+    /// The youngest at or before it.
+    pub at: Timestamp,
+    /// Those whose expiry lies after it.
+    pub judged: Timestamp,
+}
+
 /// A multi-version store of one shard. See the module for what the caller promises.
 pub trait Store {
     /// The secret of key hashes; fixed when the store was created.
@@ -256,10 +278,29 @@ pub trait Store {
     ///
     /// # Errors
     /// [`StoreError::TooOld`] below the watermark, [`StoreError::Corrupt`] when the record is damaged.
-    fn get(&mut self, key: KeyRef<'_>, at: Timestamp, token: ReadToken) -> Result<Lookup<'_>, StoreError>;
+    fn get(&mut self, key: KeyRef<'_>, at: Timestamp, token: ReadToken) -> Result<Lookup<'_>, StoreError> {
+        self.get_as_of(key, at, at, token)
+    }
+
+    /// As [`get`](Self::get), but whether the version has expired is judged as of `judged`: reads of the latest version go by the
+    /// server's time, whatever timestamp they read at.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    fn get_as_of(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+        token: ReadToken,
+    ) -> Result<Lookup<'_>, StoreError>;
 
     /// The youngest version, from memory alone. When two keys share a hash it may be the other one's: callers stay correct.
     fn latest(&mut self, key: KeyRef<'_>) -> Latest;
+
+    /// The highest timestamp of any version, tombstone or fence that a keyspace holds, from memory alone; zero when there is none. What
+    /// collection dropped before a restart may be forgotten: it lay at or below the watermark.
+    fn newest(&self, keyspace: KeyspaceId) -> Timestamp;
 
     /// A hint that `key` will be asked for or put soon: has the processor fetch the memory that [`Prefetch`] names. It costs no waiting
     /// when the steps for a number of keys follow each other: first step for all, second for all, and so on.
@@ -292,7 +333,7 @@ pub trait Store {
     /// The caller promises that no write with a version at or below `t` arrives any more (see the module); only rises.
     fn advance_settled(&mut self, t: Timestamp);
 
-    /// Keys of a keyspace that are visible at `at`, in the order of their hashes, about `limit` at a time (keys that share a
+    /// Keys of a keyspace that are visible at `at`, in the order of their hashes, as many as `limit` allows (keys that share a
     /// position are never split). Every key that is present throughout a whole scan is returned at least once. Answered by
     /// [`StoreEvent::ScanDone`].
     ///
@@ -302,8 +343,23 @@ pub trait Store {
         &mut self,
         keyspace: KeyspaceId,
         cursor: ScanCursor,
-        limit: u32,
+        limit: ScanLimit,
         at: Timestamp,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        self.scan_as_of(keyspace, cursor, limit, AsOf { at, judged: at }, token)
+    }
+
+    /// As [`scan`](Self::scan), with expiry judged as of another time.
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan).
+    fn scan_as_of(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError>;
 
@@ -311,7 +367,15 @@ pub trait Store {
     ///
     /// # Errors
     /// [`StoreError::TooOld`].
-    fn count(&mut self, keyspace: KeyspaceId, at: Timestamp, token: ReadToken) -> Result<Count, StoreError>;
+    fn count(&mut self, keyspace: KeyspaceId, at: Timestamp, token: ReadToken) -> Result<Count, StoreError> {
+        self.count_as_of(keyspace, AsOf { at, judged: at }, token)
+    }
+
+    /// As [`count`](Self::count), with expiry judged as of another time.
+    ///
+    /// # Errors
+    /// As [`count`](Self::count).
+    fn count_as_of(&mut self, keyspace: KeyspaceId, as_of: AsOf, token: ReadToken) -> Result<Count, StoreError>;
 
     /// The puts that follow belong to log batch `batch`; numbers rise.
     fn begin_batch(&mut self, batch: u64);

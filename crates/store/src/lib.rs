@@ -19,8 +19,8 @@ mod mftl;
 pub mod planted;
 
 pub use api::{
-    Count, KeyList, Latest, Lookup, Prefetch, ReadOutcome, ReadToken, ScanCursor, ScrubReport, Store, StoreEvent,
-    StoreStats,
+    AsOf, Count, KeyList, Latest, Lookup, Prefetch, ReadOutcome, ReadToken, ScanCursor, ScanLimit, ScrubReport, Store,
+    StoreEvent, StoreStats,
 };
 pub use error::StoreError;
 pub use mftl::{Mftl, MftlConfig, RecoveryReport};

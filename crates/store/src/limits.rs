@@ -15,8 +15,12 @@ pub const DEFAULT_SYNC_INTERVAL: Duration = Duration::from_millis(25);
 pub const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// Bytes of records put between two checkpoints, unless configured otherwise.
 pub const DEFAULT_CHECKPOINT_BYTES: u64 = 512 * 1024 * 1024;
-/// Bytes of large values that wait to be written; beyond, puts of large values are answered with `Busy`.
+/// Bytes of large values that wait to be written, unless configured otherwise; beyond, puts of large values are answered with `Busy`.
 pub const MAX_STAGED_BYTES: u64 = 96 * 1024 * 1024;
+/// Bytes of large values that are read for gets at once, unless configured otherwise; further ones wait in the store.
+pub const MAX_ASSEMBLED_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes of large values that gets wait for in the store; beyond, they are answered with `Busy`. About what a device reads in a second.
+pub const MAX_QUEUED_READ_BYTES: u64 = 1024 * 1024 * 1024;
 /// Page reads in flight for gets, scans and counts; further ones wait in the store.
 pub const MAX_READS_IN_FLIGHT: usize = 96;
 /// Victim blocks that may be between "chosen" and "erased" at once.

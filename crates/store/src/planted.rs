@@ -8,13 +8,22 @@ use std::cell::Cell;
 pub struct PlantedBugs {
     /// Collection drops a tombstone whoever may still read below it, and whatever older records are still on flash.
     pub drop_tombstones_early: bool,
+    /// What is found on the device at an opening counts as durable, although no sync covers it.
+    pub trust_unsynced_pages: bool,
     /// Versions that nobody may read any more stay in the index.
     pub keep_dead_versions: bool,
+    /// A scan found more keys than its limit allows: its cursor lies behind those that were left out.
+    pub drop_what_a_page_cannot_hold: bool,
 }
 
 std::thread_local! {
     static PLANTED: Cell<PlantedBugs> = const {
-        Cell::new(PlantedBugs { drop_tombstones_early: false, keep_dead_versions: false })
+        Cell::new(PlantedBugs {
+            drop_tombstones_early: false,
+            trust_unsynced_pages: false,
+            keep_dead_versions: false,
+            drop_what_a_page_cannot_hold: false,
+        })
     };
 }
 

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use timestone_client::{Attachment, Db, EngineConfig, InProcess, in_process};
-use timestone_clock::SystemClock;
 use timestone_server::{DeviceKind, Server, ServerConfig, ServerError};
 
 /// How an embedded store is set up.
@@ -25,8 +24,8 @@ pub struct OpenOptions {
 impl OpenOptions {
     /// The defaults for a directory: durable log, every core a reactor thread.
     #[must_use]
-    pub fn new(directory: &Path) -> Self {
-        let mut server = ServerConfig::embedded(directory.to_owned());
+    pub fn new(directory: impl AsRef<Path>) -> Self {
+        let mut server = ServerConfig::embedded(directory.as_ref().to_owned());
         server.threads = std::thread::available_parallelism().ok().map(core::num::NonZero::get);
         Self { server, engine: EngineConfig::default() }
     }
@@ -64,7 +63,7 @@ pub struct Embedded {
 ///
 /// # Errors
 /// The directory is in use, of another format, or damaged.
-pub fn open(directory: &Path) -> Result<Embedded, ServerError> {
+pub fn open(directory: impl AsRef<Path>) -> Result<Embedded, ServerError> {
     open_with(&OpenOptions::new(directory))
 }
 
@@ -74,12 +73,10 @@ pub fn open(directory: &Path) -> Result<Embedded, ServerError> {
 /// As [`open`].
 pub fn open_with(options: &OpenOptions) -> Result<Embedded, ServerError> {
     let attachments: Mutex<Vec<Attachment>> = Mutex::new(Vec::new());
-    let clock: Arc<SystemClock> = Arc::new(SystemClock::new());
     let server = Server::start_with(&options.server, |seats| {
         let clients = seats.iter().map(|seat| {
             let wiring = InProcess { shards: seat.shards.clone(), server: seat.node };
-            let clock: Arc<SystemClock> = Arc::clone(&clock);
-            let client = in_process(seat.client, &seat.map, wiring, options.engine, clock);
+            let client = in_process(seat.client, &seat.map, wiring, options.engine, Arc::clone(&seat.clock));
             let (stage, attachment) = client.split();
             if let Ok(mut attachments) = attachments.lock() {
                 attachments.push(attachment);

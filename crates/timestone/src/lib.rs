@@ -29,7 +29,8 @@ pub use timestone_client::*;
 /// Running a server, as the `timestone` binary does.
 pub mod server {
     pub use timestone_server::{
-        Addresses, DeviceKind, MasterPlace, Server, ServerConfig, ServerError, StageLayout, limits,
+        AcceptedLoss, Addresses, DeviceKind, InForce, MasterPlace, Server, ServerConfig, ServerError, StageLayout,
+        limits,
     };
     pub use timestone_wal::{CheckReport, WalError, check as check_log};
 }

@@ -22,6 +22,25 @@ pub enum Refusal {
         /// How far ahead it is.
         lead: Duration,
     },
+    /// The timestamp leads this server's time because a step of the server's clock is held: it is let in when that has passed.
+    #[error(
+        "the server's clock has stepped and its time follows slowly, so that the request is {} too early; try again shortly",
+        Span(*wait)
+    )]
+    ClockHeld {
+        /// For how long at least.
+        wait: Duration,
+    },
+    /// What was served before the restart lies so far ahead of this server's clock that nothing is written until the clock has passed it.
+    #[error(
+        "the server's clock is {} behind what it has served before its restart, and nothing is written until it has passed that; \
+         reads go on. Set the clock right, or wait",
+        Span(*left)
+    )]
+    ClockBehind {
+        /// For how long.
+        left: Duration,
+    },
     /// The key is prepared by a transaction that was not decided in time, and the request cannot be answered around it.
     #[error("the key is being written by transaction {other}, which was not decided in time; try again")]
     Prepared {
@@ -42,9 +61,9 @@ pub enum Refusal {
     /// A bound of [`crate::limits`] is reached.
     #[error("the shard has too many requests waiting or transactions undecided; try again shortly")]
     Busy,
-    /// The log has failed: nothing can be made durable before a restart.
+    /// The log has failed: nothing can be made durable before a restart, neither a write nor that something was read.
     #[error(
-        "the server's log has failed, so nothing can be written until its cause is removed and the server is restarted"
+        "the server's log has failed, so nothing can be written, and only the latest versions be read, until its cause is removed and the server is restarted"
     )]
     LogLost,
     /// A decision contradicts one that is already durable here. Nothing was changed.
@@ -58,6 +77,6 @@ impl Refusal {
     /// Whether the same request may succeed when it is sent again later.
     #[must_use]
     pub const fn retryable(&self) -> bool {
-        matches!(self, Self::Prepared { .. } | Self::Recovering | Self::Busy)
+        matches!(self, Self::Prepared { .. } | Self::Recovering | Self::Busy | Self::ClockHeld { .. })
     }
 }

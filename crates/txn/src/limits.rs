@@ -22,6 +22,9 @@ pub const BOUND_RENEWAL: Duration = Duration::from_millis(250);
 /// How far ahead of the clock the read bound is written. Writes wait for the clock to pass it after a restart, so it is no
 /// larger than the clock guard and a slow sync need.
 pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
+/// A floor further ahead of the clock than this is not waited for: writes are told how long it takes. After a restart it is ahead by
+/// [`BOUND_AHEAD`] at most, unless the clock was set back further than a server goes on by itself.
+pub const MAX_FLOOR_LEAD: Duration = shared::READ_BOUND_AHEAD;
 /// How far above every mark a fence is told to commit, so that marks made while its vote travels do not overtake it.
 pub const FENCE_MARGIN: Duration = Duration::from_millis(10);
 /// Longest pause between two attempts of one participant to terminate a transaction.
@@ -43,6 +46,7 @@ const _: () = assert!(
         <= BOUND_AHEAD.as_nanos()
 );
 const _: () = assert!(BOUND_AHEAD.as_nanos() <= shared::READ_BOUND_AHEAD.as_nanos());
+const _: () = assert!(BOUND_AHEAD.as_nanos() < MAX_FLOOR_LEAD.as_nanos());
 // A fence's margin must pass the clock guard with room to spare.
 const _: () = assert!(FENCE_MARGIN.as_nanos() * 10 <= shared::MAX_CLOCK_LEAD.as_nanos());
 // The coordinator turns to termination before participants lose patience by themselves.

@@ -32,12 +32,18 @@ pub struct PlantedBugs {
     pub answer_without_freezing: bool,
     /// 11: the read bound is forgotten at a restart.
     pub forget_read_bound: bool,
+    /// Snapshots up to the own clock are served when the log has failed and the bound cannot rise.
+    pub read_beyond_lost_log: bool,
     /// 13: votes count whoever sent them.
     pub count_strangers: bool,
     /// 13: votes for earlier timestamps count.
     pub count_stale_votes: bool,
     /// 14: an answer is not checked against the watermark again.
     pub skip_answer_check: bool,
+    /// A scan is not told what was acknowledged above its clock.
+    pub scan_below_acknowledged: bool,
+    /// A condition that found something holds although a fence has removed it since.
+    pub keep_conditions_over_fences: bool,
     /// 15: votes are sent before they are durable.
     pub vote_before_durable: bool,
     /// 16: timestamps far ahead of the clock are let in.
@@ -46,6 +52,12 @@ pub struct PlantedBugs {
     pub abort_on_timeout: bool,
     /// 19: recovery drops prepared transactions.
     pub recover_without_prepared: bool,
+    /// 2: a write set that comes late is applied below the watermark.
+    pub write_below_watermark: bool,
+    /// 20: the watermark spreads only what leads a client's list of kept outcomes.
+    pub propagate_first_only: bool,
+    /// 20: a recovered decision whose promise has left the log does not know whom to tell.
+    pub recover_without_participants: bool,
     /// 21: the watermark looks at one session only.
     pub watermark_of_one: bool,
     /// 21: a commit may equal the mark of a read.
@@ -64,6 +76,10 @@ pub struct PlantedBugs {
     pub hoard_clients: bool,
     /// A client that says goodbye counts until it has been silent for long.
     pub deaf_to_farewells: bool,
+    /// Whether a version has expired is judged by the timestamp of whoever reads it.
+    pub judge_expiry_by_clients: bool,
+    /// After a restart, nobody knows what single-key writes found, nor why one was refused.
+    pub forget_found: bool,
     /// A commit is acknowledged at once, although it should wait for the clocks.
     pub skip_external_wait: bool,
 }

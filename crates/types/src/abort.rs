@@ -108,6 +108,39 @@ impl fmt::Display for AbortKind {
     }
 }
 
+/// What a single-key write found under its key, kept with its outcome so that a repeat is told the same. The previous version itself
+/// stays readable as long as a repeat is answered; whether it had expired is remembered here.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum PreviousFound {
+    /// It did not look.
+    #[default]
+    Unasked = 0,
+    /// Nothing, or nothing that was visible.
+    Absent = 1,
+    /// A value.
+    Present = 2,
+}
+
+impl PreviousFound {
+    /// What a write that looked has found.
+    #[must_use]
+    pub const fn of(present: bool) -> Self {
+        if present { Self::Present } else { Self::Absent }
+    }
+
+    /// The one with this number, as layouts store it.
+    #[must_use]
+    pub const fn from_u8(raw: u8) -> Option<Self> {
+        match raw {
+            0 => Some(Self::Unasked),
+            1 => Some(Self::Absent),
+            2 => Some(Self::Present),
+            _ => None,
+        }
+    }
+}
+
 /// What became of a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TxnOutcome {

@@ -12,7 +12,7 @@ mod key;
 pub mod limits;
 mod time;
 
-pub use abort::{AbortKind, AbortReason, TxnOutcome};
+pub use abort::{AbortKind, AbortReason, PreviousFound, TxnOutcome};
 pub use id::{ClientId, ClusterId, Epoch, KeyspaceId, Sequence, ShardId, TxnId};
 pub use key::{HashSeed, KeyHash, KeyRef, SLOT_COUNT, Slot, hash_key, slot_of};
 pub use time::{Expiry, Span, Timestamp, Version};

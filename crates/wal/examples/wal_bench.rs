@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use timestone_types::{ShardId, Timestamp};
+use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::device::memory::MemoryDisk;
 use timestone_wal::record::FIRST_OTHER_KIND;
-use timestone_wal::{BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord};
+use timestone_wal::{BatchHead, BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecordNumber};
 
 const RECORD_BYTES: usize = 600;
 const GROUPS: [u64; 3] = [1, 8, 64];
@@ -80,7 +80,8 @@ fn run(directory: &Path, device: Device, group: u64, waiting: Waiting, length: D
         let sent = Instant::now();
         for _ in 0..group {
             batch += 1;
-            log.append_batch(shard, BatchNumber::new(batch), &record)?;
+            let (number, first) = (BatchNumber::new(batch), RecordNumber::new(batch));
+            log.append_batch(BatchHead { shard, batch: number, epoch: Epoch::new(1), first }, &record)?;
         }
         while !log.is_idle() {
             log.pump(now(), &mut events);

@@ -5,9 +5,7 @@
 
 use core::ops::Range;
 
-use timestone_types::ShardId;
-
-use crate::BatchNumber;
+use crate::BatchHead;
 use crate::block::{BlockHeader, Entry};
 use crate::limits::MAX_BATCH_BYTES;
 
@@ -24,9 +22,9 @@ pub(crate) enum BatchAt {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     /// A batch is whole.
-    Batch(ShardId, BatchNumber, BatchAt),
+    Batch(BatchHead, BatchAt),
     /// A part was kept, or passed over.
-    Part(ShardId, BatchNumber),
+    Part(BatchHead),
     /// The payload is at its end.
     End,
 }
@@ -34,7 +32,7 @@ pub(crate) enum Step {
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
     joined: Vec<u8>,
-    open: Option<(ShardId, BatchNumber)>,
+    open: Option<BatchHead>,
     /// The beginning of a batch was seen.
     started: bool,
     cursor: usize,
@@ -72,20 +70,20 @@ impl Assembler {
         let (entry, bytes, rest) = Entry::split(rest).ok_or("an entry does not follow the format")?;
         let end = payload.len() - rest.len();
         self.cursor = end;
-        let name = (entry.shard, entry.batch);
+        let head = entry.head;
         if entry.part.begins() {
             if self.open.is_some() {
                 return Err("a batch begins before the one before it has ended");
             }
             self.started = true;
             if entry.part.ends() {
-                return Ok(Step::Batch(name.0, name.1, BatchAt::Payload(end - bytes.len()..end)));
+                return Ok(Step::Batch(head, BatchAt::Payload(end - bytes.len()..end)));
             }
             self.joined.clear();
-            self.open = Some(name);
+            self.open = Some(head);
         } else if self.open.is_none() && !self.started {
-            return Ok(Step::Part(name.0, name.1));
-        } else if self.open != Some(name) {
+            return Ok(Step::Part(head));
+        } else if self.open != Some(head) {
             return Err("a part of a batch does not follow the part before it");
         }
         if self.joined.len() + bytes.len() > MAX_BATCH_BYTES {
@@ -94,8 +92,8 @@ impl Assembler {
         self.joined.extend_from_slice(bytes);
         if entry.part.ends() {
             self.open = None;
-            return Ok(Step::Batch(name.0, name.1, BatchAt::Joined));
+            return Ok(Step::Batch(head, BatchAt::Joined));
         }
-        Ok(Step::Part(name.0, name.1))
+        Ok(Step::Part(head))
     }
 }

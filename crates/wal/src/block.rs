@@ -4,7 +4,7 @@
 //!  0       4         6      7       8      16          24              32       36            40          44       48
 //!  │ magic │ version │ kind │ flags │ file │ sequence  │ durable_below │ length │ payload CRC │ reserved │ header CRC │ payload … │ zeros to 4096
 //!
-//!  payload = entries:  length u32 │ part u8 │ reserved u8 │ shard u16 │ batch u64 │ bytes …
+//!  payload = entries:  length u32 │ part u8 │ reserved u8 │ shard u16 │ batch u64 │ first u64 │ epoch u32 │ bytes …
 //! ```
 //!
 //! A block belongs to one place only: `file` is the creation time of its file, `sequence` counts all blocks of the log. So the
@@ -14,20 +14,20 @@
 //!
 //! The places of magic, version and header CRC, and the header's length, are the same in every version of the format.
 
-use timestone_types::{ShardId, Timestamp};
+use timestone_types::{Epoch, ShardId, Timestamp};
 
-use crate::BatchNumber;
 use crate::device::FileName;
 use crate::limits::{MAX_BLOCK_BYTES, SECTOR_BYTES};
+use crate::{BatchHead, BatchNumber, RecordNumber};
 
 /// First bytes of every block: "TSLB".
 pub const MAGIC: [u8; 4] = *b"TSLB";
 /// The version of the format that this program writes and reads.
-pub const FORMAT_VERSION: u16 = 1;
+pub const FORMAT_VERSION: u16 = 2;
 /// Bytes of a block's header.
 pub const HEADER_BYTES: usize = 48;
 /// Bytes of an entry's header.
-pub const ENTRY_BYTES: usize = 16;
+pub const ENTRY_BYTES: usize = 28;
 /// The one kind of block there is.
 const KIND_DATA: u8 = 1;
 /// Flag of the first block written after the log was opened: an unfinished batch before it was cut short by a crash.
@@ -133,11 +133,11 @@ pub const fn padded(bytes: usize) -> usize {
     bytes.next_multiple_of(SECTOR_BYTES)
 }
 
-fn u32_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
+fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
@@ -185,17 +185,15 @@ pub struct Entry {
     pub length: u32,
     /// Which part of the batch they are.
     pub part: Part,
-    /// The shard that wrote the batch.
-    pub shard: ShardId,
-    /// The batch.
-    pub batch: BatchNumber,
+    /// The batch; the same in all its parts.
+    pub head: BatchHead,
 }
 
 impl Entry {
     /// The entry for `length` bytes of a batch.
     #[must_use]
-    pub const fn new(shard: ShardId, batch: BatchNumber, length: u32, begins: bool, ends: bool) -> Self {
-        Self { length, part: Part::of(begins, ends), shard, batch }
+    pub const fn new(head: BatchHead, length: u32, begins: bool, ends: bool) -> Self {
+        Self { length, part: Part::of(begins, ends), head }
     }
 
     /// The header's bytes.
@@ -204,8 +202,10 @@ impl Entry {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[0..4].copy_from_slice(&self.length.to_le_bytes());
         bytes[4] = self.part as u8;
-        bytes[6..8].copy_from_slice(&self.shard.get().to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.batch.get().to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.head.shard.get().to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.head.batch.get().to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.head.first.get().to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.head.epoch.get().to_le_bytes());
         bytes
     }
 
@@ -220,18 +220,15 @@ impl Entry {
             4 => Part::Last,
             _ => return None,
         };
-        let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
+        let length = u32_at(header, 0);
         let (bytes, rest) = rest.split_at_checked(length as usize)?;
-        let (low, high) = (
-            u32::from_le_bytes([header[8], header[9], header[10], header[11]]),
-            u32::from_le_bytes([header[12], header[13], header[14], header[15]]),
-        );
-        let batch = BatchNumber::new(u64::from(low) | u64::from(high) << 32);
-        Some((
-            Self { length, part, shard: ShardId::new(u16::from_le_bytes([header[6], header[7]])), batch },
-            bytes,
-            rest,
-        ))
+        let head = BatchHead {
+            shard: ShardId::new(u16::from_le_bytes([header[6], header[7]])),
+            batch: BatchNumber::new(u64_at(header, 8)),
+            epoch: Epoch::new(u32_at(header, 24)),
+            first: RecordNumber::new(u64_at(header, 16)),
+        };
+        Some((Self { length, part, head }, bytes, rest))
     }
 }
 
@@ -290,7 +287,7 @@ mod tests {
             &block,
             &[
                 ("magic", b"TSLB".to_vec()),
-                ("version", le(1, 2)),
+                ("version", le(2, 2)),
                 ("kind", le(1, 1)),
                 ("flags", le(1, 1)),
                 ("file", le(0x0102_0304_0506_0708, 8)),
@@ -302,7 +299,13 @@ mod tests {
                 ("header_crc", le(u64::from(crc), 4)),
             ],
         );
-        let entry = Entry::new(ShardId::new(0x5152), BatchNumber::new(0x6162_6364_6566_6768), 0x71, true, false);
+        let head = BatchHead {
+            shard: ShardId::new(0x5152),
+            batch: BatchNumber::new(0x6162_6364_6566_6768),
+            epoch: Epoch::new(0x9192_9394),
+            first: RecordNumber::new(0x8182_8384_8586_8788),
+        };
+        let entry = Entry::new(head, 0x71, true, false);
         assert_layout(
             "Entry",
             &entry.to_bytes(),
@@ -312,6 +315,8 @@ mod tests {
                 ("reserved", le(0, 1)),
                 ("shard", le(0x5152, 2)),
                 ("batch", le(0x6162_6364_6566_6768, 8)),
+                ("first", le(0x8182_8384_8586_8788, 8)),
+                ("epoch", le(0x9192_9394, 4)),
             ],
         );
     }
@@ -332,15 +337,17 @@ mod tests {
     fn another_version_is_told_from_damage() {
         let mut block = [0; HEADER_BYTES];
         header().write(&mut block);
-        block[4] = 2;
+        block[4] = 9;
         let crc = crc32c::crc32c(&block[..CRC_AT]);
         block[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(BlockHeader::read(&block), HeaderAt::OtherVersion(2));
+        assert_eq!(BlockHeader::read(&block), HeaderAt::OtherVersion(9));
     }
 
     #[test]
     fn entries_split_off_and_refuse_what_is_short() {
-        let entry = Entry::new(ShardId::new(3), BatchNumber::new(9), 2, true, true);
+        let (shard, batch) = (ShardId::new(3), BatchNumber::new(9));
+        let head = BatchHead { shard, batch, epoch: Epoch::new(4), first: RecordNumber::new(70) };
+        let entry = Entry::new(head, 2, true, true);
         let mut payload = entry.to_bytes().to_vec();
         payload.extend_from_slice(b"abrest");
         assert_eq!(Entry::split(&payload), Some((entry, &b"ab"[..], &b"rest"[..])));

@@ -11,9 +11,10 @@ use crate::assemble::{Assembler, BatchAt, Step};
 use crate::block::BlockSequence;
 use crate::device::{FileInfo, FileName, LogDevice, SsdDevice};
 use crate::files::{BatchRange, widen};
+use crate::order::BatchOrder;
 use crate::record::BatchRecords;
 use crate::walker::{Place, Walker};
-use crate::{BatchNumber, LogRecord, WalError};
+use crate::{BatchHead, BatchNumber, LogRecord, WalError};
 
 /// What one file holds.
 #[derive(Clone, Debug)]
@@ -93,7 +94,13 @@ impl fmt::Display for CheckReport {
             writeln!(f, "DAMAGED: {} at offset {}: {}", finding.file, finding.offset, finding.detail)?;
         }
         match self.findings.len() {
-            0 => write!(f, "the log is sound"),
+            0 if self.files.is_empty() => write!(f, "there is no log file, so nothing was checked"),
+            0 => {
+                let blocks: u64 = self.files.iter().map(|file| file.blocks).sum();
+                let records: u64 = self.files.iter().map(|file| file.records).sum();
+                let files = self.files.len();
+                write!(f, "the log is sound: {records} records in {blocks} blocks of {files} files were read")
+            }
             _ => write!(f, "the log is damaged: recovery refuses it; restore it from a backup or a replica"),
         }
     }
@@ -112,8 +119,8 @@ pub fn check(directory: &Path) -> Result<CheckReport, WalError> {
 /// # Errors
 /// As [`check`].
 pub fn check_device(device: Box<dyn LogDevice>) -> Result<CheckReport, WalError> {
-    let mut walker = Walker::open(device)?;
-    let mut assembler = Assembler::default();
+    let mut walker = Walker::open(device, &[])?;
+    let (mut assembler, mut order) = (Assembler::default(), BatchOrder::default());
     let mut report = CheckReport::default();
     report.files.extend(walker.files().iter().map(|file| FileReport {
         file: file.info,
@@ -133,7 +140,7 @@ pub fn check_device(device: Box<dyn LogDevice>) -> Result<CheckReport, WalError>
                 file.bytes += header.padded_bytes() as u64;
                 report.incomplete_batches += u64::from(assembler.begin_block(&header));
                 let payload = walker.payload();
-                if let Err(detail) = read_payload(&mut assembler, payload, file) {
+                if let Err(detail) = read_payload(&mut assembler, &mut order, payload, file) {
                     assembler.reset();
                     report.findings.push(Finding { file: place.file, offset: place.offset, detail });
                 }
@@ -159,23 +166,32 @@ pub fn check_device(device: Box<dyn LogDevice>) -> Result<CheckReport, WalError>
     Ok(report)
 }
 
-fn read_payload(assembler: &mut Assembler, payload: &[u8], file: &mut FileReport) -> Result<(), String> {
+fn read_payload(
+    assembler: &mut Assembler,
+    order: &mut BatchOrder,
+    payload: &[u8],
+    file: &mut FileReport,
+) -> Result<(), String> {
     loop {
         match assembler.step(payload)? {
             Step::End => return Ok(()),
-            Step::Part(shard, batch) => widen(&mut file.ranges, shard, batch, batch),
-            Step::Batch(shard, batch, at) => {
+            Step::Part(BatchHead { shard, batch, .. }) => widen(&mut file.ranges, shard, batch, batch),
+            Step::Batch(head, at) => {
+                let BatchHead { shard, batch, .. } = head;
                 widen(&mut file.ranges, shard, batch, batch);
                 file.batches += 1;
                 let bytes = match at {
                     BatchAt::Payload(range) => payload.get(range).unwrap_or_default(),
                     BatchAt::Joined => assembler.joined(),
                 };
+                let mut records = 0;
                 for record in BatchRecords::new(bytes) {
                     let read = record.and_then(|record| LogRecord::decode(record).map(drop));
                     read.map_err(|error| format!("batch {batch} of shard {shard}: {error}"))?;
-                    file.records += 1;
+                    records += 1;
                 }
+                file.records += records;
+                order.follow(head, records)?;
             }
         }
     }

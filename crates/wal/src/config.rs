@@ -1,9 +1,11 @@
 //! How a log is set up, what it reports, and the names and numbers it speaks in.
 
 use core::fmt;
+use std::sync::Arc;
 
-use timestone_types::ShardId;
+use timestone_types::{Epoch, ShardId};
 
+use crate::device::{FileName, FileRegistry};
 use crate::{WalError, limits};
 
 /// Counts the batches of one shard; only rises. Gaps are allowed.
@@ -41,6 +43,52 @@ impl fmt::Display for BatchNumber {
     }
 }
 
+/// Numbers the records of one shard, from 1. Replicas will see by it which ones they lack; it says nothing about the order of execution.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RecordNumber(u64);
+
+impl RecordNumber {
+    /// The first record of a shard.
+    pub const FIRST: Self = Self(1);
+
+    /// Wraps a raw number.
+    #[must_use]
+    pub const fn new(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    /// The raw number.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The number `count` records later.
+    #[must_use]
+    pub const fn plus(self, count: u64) -> Self {
+        Self(self.0.saturating_add(count))
+    }
+}
+
+impl fmt::Display for RecordNumber {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Which batch it is, and its place among everything that its shard wrote.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchHead {
+    /// The shard that wrote it.
+    pub shard: ShardId,
+    /// Its number among the shard's batches.
+    pub batch: BatchNumber,
+    /// The shard's epoch when it was written.
+    pub epoch: Epoch,
+    /// The number of its first record.
+    pub first: RecordNumber,
+}
+
 /// Where the log keeps its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DeviceKind {
@@ -51,6 +99,16 @@ pub enum DeviceKind {
     None,
     /// Persistent memory; refused with [`WalError::Unsupported`].
     Pmem,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ssd => "ssd",
+            Self::None => "none",
+            Self::Pmem => "pmem",
+        })
+    }
 }
 
 /// How a log is set up.
@@ -66,6 +124,10 @@ pub struct LogConfig {
     pub queue_bytes: usize,
     /// With more closed files than this, shards that hold the oldest one are asked to carry records forward.
     pub carry_after_files: usize,
+    /// Who is told which files the log must hold; `None`: nobody.
+    pub registry: Option<Arc<dyn FileRegistry>>,
+    /// Files that are known to be gone for ever. Recovery goes on behind them where it would otherwise report damage.
+    pub lost: Vec<FileName>,
 }
 
 impl Default for LogConfig {
@@ -76,6 +138,8 @@ impl Default for LogConfig {
             block_bytes: limits::DEFAULT_BLOCK_BYTES,
             queue_bytes: limits::DEFAULT_QUEUE_BYTES,
             carry_after_files: limits::DEFAULT_CARRY_AFTER_FILES,
+            registry: None,
+            lost: Vec::new(),
         }
     }
 }

@@ -35,6 +35,7 @@ mod files;
 pub mod limits;
 mod log;
 mod manager;
+mod order;
 mod pending;
 #[cfg(feature = "planted-bugs")]
 pub mod planted;
@@ -43,7 +44,7 @@ mod recovery;
 mod walker;
 
 pub use check::{CheckReport, FileReport, Finding, check, check_device};
-pub use config::{BatchNumber, DeviceKind, LogConfig, LogEvent, LogStats, RecoveryReport};
+pub use config::{BatchHead, BatchNumber, DeviceKind, LogConfig, LogEvent, LogStats, RecordNumber, RecoveryReport};
 pub use error::WalError;
 pub use log::Log;
 pub use record::{BatchRecords, DecisionOrigin, LogRecord, Participants};

@@ -13,20 +13,21 @@ use crate::device::LogDevice;
 use crate::limits::MAX_BATCH_BYTES;
 use crate::manager::FileLog;
 use crate::record::BatchRecords;
-use crate::{BatchNumber, LogConfig, LogEvent, LogStats, Recovery, WalError};
+use crate::{BatchHead, BatchNumber, LogConfig, LogEvent, LogStats, Recovery, WalError};
 
 /// A log that is open for appending. Owned by one thread at a time; may be moved between threads.
 ///
 /// ```
-/// use timestone_types::{ShardId, Timestamp};
-/// use timestone_wal::{BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord};
+/// use timestone_types::{Epoch, ShardId, Timestamp};
+/// use timestone_wal::{BatchHead, BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecordNumber};
 ///
 /// let config = LogConfig { device: DeviceKind::None, ..LogConfig::default() };
 /// let now = Timestamp::from_nanos(1);
 /// let mut log = Log::open("unused".as_ref(), config)?.finish(now)?;
 /// let mut batch = Vec::new();
 /// LogRecord::ReadBound { bound: now, watermark: now }.encode(&mut batch);
-/// log.append_batch(ShardId::new(1), BatchNumber::new(1), &batch)?;
+/// let (shard, number) = (ShardId::new(1), BatchNumber::new(1));
+/// log.append_batch(BatchHead { shard, batch: number, epoch: Epoch::new(1), first: RecordNumber::FIRST }, &batch)?;
 /// let mut events = Vec::new();
 /// log.pump(now, &mut events);
 /// assert!(matches!(events[..], [LogEvent::Durable { .. }]));
@@ -90,14 +91,16 @@ impl Log {
     /// [`WalError::Poisoned`]. Nothing was queued then.
     ///
     /// # Panics
-    /// When the shard's batch numbers do not rise, or the bytes are no run of records: bugs of the caller.
-    pub fn append_batch(&mut self, shard: ShardId, batch: BatchNumber, bytes: &[u8]) -> Result<(), WalError> {
-        assert!(
-            BatchRecords::new(bytes).all(|record| record.is_ok()),
-            "batch {batch} of shard {shard} is no run of records"
-        );
+    /// When the shard's numbers of batches or records do not rise, or the bytes are no run of records: bugs of the caller.
+    pub fn append_batch(&mut self, head: BatchHead, bytes: &[u8]) -> Result<(), WalError> {
+        let BatchHead { shard, batch, .. } = head;
+        let mut records = 0;
+        for record in BatchRecords::new(bytes) {
+            assert!(record.is_ok(), "batch {batch} of shard {shard} is no run of records");
+            records += 1;
+        }
         match &mut self.store {
-            Store::Files(log) => log.append(shard, batch, bytes),
+            Store::Files(log) => log.append(head, records, bytes),
             Store::Nothing { accepted, stats } => {
                 if bytes.len() > MAX_BATCH_BYTES {
                     return Err(WalError::BatchTooLarge { bytes: bytes.len(), limit: MAX_BATCH_BYTES });
@@ -173,6 +176,12 @@ impl Log {
         if let Store::Files(log) = &mut self.store {
             log.wait(timeout);
         }
+    }
+
+    /// Whether a file is being made, renamed or removed: to be looked at again soon.
+    #[must_use]
+    pub fn is_changing(&self) -> bool {
+        matches!(&self.store, Store::Files(log) if log.is_changing())
     }
 
     /// Whether everything accepted is durable and reported.

@@ -20,8 +20,9 @@ use crate::block::{BlockHeader, BlockSequence};
 use crate::device::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice};
 use crate::files::Files;
 use crate::limits::{GROUP_BLOCKS, MAX_BATCH_BYTES, PREALLOCATE_AT_PERCENT, PREPARE_POLL, PREPARE_RETRY, SPARE_FILES};
+use crate::order::BatchOrder;
 use crate::pending::Pending;
-use crate::{BatchNumber, LogConfig, LogEvent, LogStats, WalError};
+use crate::{BatchHead, BatchNumber, LogConfig, LogEvent, LogStats, WalError};
 
 /// What the device does to the directory now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,7 +55,7 @@ pub(crate) struct FileLog {
     flight_ends: Vec<(ShardId, BatchNumber)>,
     /// The list for the next group's buffers, reused.
     group: Vec<AlignedBuffer>,
-    accepted: Vec<(ShardId, BatchNumber)>,
+    accepted: BatchOrder,
     chore: Option<Chore>,
     /// A name that a failed reuse may have left.
     leftover: Option<FileName>,
@@ -98,7 +99,7 @@ impl FileLog {
             flight_batches: 0,
             flight_ends: Vec::new(),
             group: Vec::new(),
-            accepted: Vec::new(),
+            accepted: BatchOrder::default(),
             chore: None,
             leftover: None,
             no_next: None,
@@ -115,16 +116,13 @@ impl FileLog {
         }
     }
 
-    pub(crate) fn append(&mut self, shard: ShardId, batch: BatchNumber, bytes: &[u8]) -> Result<(), WalError> {
+    /// Queues a batch of so many records.
+    pub(crate) fn append(&mut self, head: BatchHead, records: u64, bytes: &[u8]) -> Result<(), WalError> {
         self.accepts(bytes.len())?;
-        match self.accepted.iter_mut().find(|accepted| accepted.0 == shard) {
-            Some(accepted) => {
-                assert!(batch > accepted.1, "batches of shard {shard} rise: {batch} came after {}", accepted.1);
-                accepted.1 = batch;
-            }
-            None => self.accepted.push((shard, batch)),
+        if let Err(disorder) = self.accepted.follow(head, records) {
+            panic!("what a shard appends goes on: {disorder}");
         }
-        self.pending.push(shard, batch, bytes);
+        self.pending.push(head, bytes);
         self.stats.batches += 1;
         self.stats.batch_bytes += bytes.len() as u64;
         Ok(())
@@ -401,6 +399,10 @@ impl FileLog {
 
     pub(crate) fn is_idle(&self) -> bool {
         self.pending.is_empty() && !self.in_flight
+    }
+
+    pub(crate) const fn is_changing(&self) -> bool {
+        self.chore.is_some()
     }
 
     /// Pumps until everything accepted is durable.

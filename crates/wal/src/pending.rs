@@ -11,9 +11,9 @@ use std::collections::VecDeque;
 use timestone_io::AlignedBuffer;
 use timestone_types::ShardId;
 
-use crate::BatchNumber;
 use crate::block::{BlockHeader, ENTRY_BYTES, Entry, HEADER_BYTES, padded};
 use crate::limits::IDLE_BUFFERS;
+use crate::{BatchHead, BatchNumber};
 
 /// What a block holds of one shard.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +104,7 @@ impl Pending {
     }
 
     /// Copies a batch to the end of the row.
-    pub(crate) fn push(&mut self, shard: ShardId, batch: BatchNumber, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, head: BatchHead, bytes: &[u8]) {
         let mut rest = bytes;
         loop {
             let block_bytes = self.block_bytes;
@@ -120,10 +120,10 @@ impl Pending {
             let length = u32::try_from(count).expect("a part is smaller than a block");
             let at = block.used;
             let body = at + ENTRY_BYTES;
-            block.buffer[at..body].copy_from_slice(&Entry::new(shard, batch, length, begins, ends).to_bytes());
+            block.buffer[at..body].copy_from_slice(&Entry::new(head, length, begins, ends).to_bytes());
             block.buffer[body..body + count].copy_from_slice(now);
             block.used = body + count;
-            block.touch(shard, batch, ends);
+            block.touch(head.shard, head.batch, ends);
             self.bytes += ENTRY_BYTES + count;
             if ends {
                 return;

@@ -7,13 +7,15 @@
 //! Recovery must not depend on the order of records: a shard groups them by (transaction, commit timestamp). Deliberately
 //! absent: the layout of a prepare's body, which is a slice of the wire's frame and opaque here.
 
-use timestone_types::{ClientId, KeyspaceId, Sequence};
-use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_types::{AbortKind, ClientId, PreviousFound, Sequence, ShardId, Timestamp, TxnId};
 
 use crate::{BatchNumber, WalError};
 
 /// Bytes of the length in front of every record of a batch.
 pub const PREFIX_BYTES: usize = 4;
+
+/// Where a byte carries what a single-key write found.
+const FOUND_SHIFT: u8 = 4;
 
 /// The lowest number that `Other` may use as its kind; smaller ones belong to this module.
 pub const FIRST_OTHER_KIND: u8 = 64;
@@ -21,9 +23,7 @@ pub const FIRST_OTHER_KIND: u8 = 64;
 const PREPARE: u8 = 1;
 const DECISION: u8 = 2;
 const READ_BOUND: u8 = 3;
-const OUTCOME: u8 = 4;
-const FENCE: u8 = 5;
-const KEEP_FROM: u8 = 6;
+const KEEP_FROM: u8 = 4;
 
 /// Who decided a transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,8 +33,6 @@ pub enum DecisionOrigin {
     Client = 1,
     /// The participants, because the client was silent.
     Termination = 2,
-    /// Recovery.
-    Recovery = 3,
 }
 
 impl DecisionOrigin {
@@ -44,13 +42,12 @@ impl DecisionOrigin {
         match raw {
             1 => Some(Self::Client),
             2 => Some(Self::Termination),
-            3 => Some(Self::Recovery),
             _ => None,
         }
     }
 }
 
-/// The participants of a prepare: a list of shards, borrowed from ids or from a record's bytes.
+/// The participants of a transaction: a list of shards, borrowed from ids or from a record's bytes.
 #[derive(Clone, Copy)]
 pub struct Participants<'a>(List<'a>);
 
@@ -121,19 +118,32 @@ pub enum LogRecord<'a> {
         commit: Timestamp,
         /// Whether this shard is the only one, so that the record commits the transaction.
         single: bool,
+        /// What a single-key write found: a repeat is told so.
+        found: PreviousFound,
         /// All shards that take part.
         participants: Participants<'a>,
         /// Write set and flags, opaque here.
         body: &'a [u8],
     },
-    /// The transaction was decided: committed at `commit`, or aborted when that is zero.
+    /// The transaction was decided: committed at `commit`, or aborted when that is zero. It says all that whoever asks or has to be told
+    /// needs: the promise may leave the log first. Appended again, as it is, when old files are emptied.
     Decision {
         /// The transaction.
         txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
         /// The decided commit timestamp; [`Timestamp::ZERO`] is abort.
         commit: Timestamp,
         /// Who decided.
         origin: DecisionOrigin,
+        /// Why it was aborted; `None` for a commit.
+        abort: Option<AbortKind>,
+        /// What a single-key write found, of a commit or of a condition that did not hold: a repeat is told so.
+        found: PreviousFound,
+        /// The timestamp of the version that a condition met which did not hold; zero otherwise.
+        met: Timestamp,
+        /// Of a commit over several shards: all of them. Empty otherwise.
+        participants: Participants<'a>,
     },
     /// No read above `bound` was answered before a later record of this kind became durable; the watermark had reached `watermark`.
     ReadBound {
@@ -141,20 +151,6 @@ pub enum LogRecord<'a> {
         bound: Timestamp,
         /// The shard's watermark.
         watermark: Timestamp,
-    },
-    /// What became of a transaction whose prepare and decision may be gone from the log: carried forward for askers.
-    Outcome {
-        /// The transaction.
-        txn: TxnId,
-        /// Its outcome.
-        outcome: TxnOutcome,
-    },
-    /// Everything of `keyspace` below `version` is absent.
-    Fence {
-        /// The keyspace.
-        keyspace: KeyspaceId,
-        /// Versions below it are absent.
-        version: Version,
     },
     /// Nothing that this shard wrote in batches below `batch` is needed any more: what they promised was decided and applied. Files go
     /// one by one, and each log for itself, so a promise can outlast its decision; a recovery forgets it then.
@@ -180,47 +176,29 @@ impl<'a> LogRecord<'a> {
         let start = out.len();
         out.extend_from_slice(&[0; PREFIX_BYTES]);
         match *self {
-            Self::Prepare { txn, begin, commit, single, participants, body } => {
-                let count = u16::try_from(participants.len()).expect("a shard id has 16 bits, so do their number");
+            Self::Prepare { txn, begin, commit, single, found, participants, body } => {
                 out.push(PREPARE);
                 put_txn(out, txn);
                 put_time(out, begin);
                 put_time(out, commit);
-                out.push(u8::from(single));
-                out.extend_from_slice(&count.to_le_bytes());
-                match participants.0 {
-                    List::Ids(ids) => ids.iter().for_each(|id| out.extend_from_slice(&id.get().to_le_bytes())),
-                    List::Bytes(bytes) => out.extend_from_slice(bytes),
-                }
+                out.push(u8::from(single) | (found as u8) << FOUND_SHIFT);
+                put_participants(out, participants);
                 out.extend_from_slice(body);
             }
-            Self::Decision { txn, commit, origin } => {
+            Self::Decision { txn, begin, commit, origin, abort, found, met, participants } => {
+                assert_eq!(abort.is_some(), commit == Timestamp::ZERO, "an abort has a kind and no commit timestamp");
                 out.push(DECISION);
                 put_txn(out, txn);
-                put_time(out, commit);
+                put_time(out, begin);
+                put_time(out, if abort.is_some() { met } else { commit });
                 out.push(origin as u8);
+                out.push(abort.map_or(0, |kind| kind as u8) | (found as u8) << FOUND_SHIFT);
+                put_participants(out, participants);
             }
             Self::ReadBound { bound, watermark } => {
                 out.push(READ_BOUND);
                 put_time(out, bound);
                 put_time(out, watermark);
-            }
-            Self::Outcome { txn, outcome } => {
-                out.push(OUTCOME);
-                put_txn(out, txn);
-                put_time(
-                    out,
-                    match outcome {
-                        TxnOutcome::Committed(at) => at,
-                        TxnOutcome::Aborted => Timestamp::ZERO,
-                    },
-                );
-            }
-            Self::Fence { keyspace, version } => {
-                out.push(FENCE);
-                out.extend_from_slice(&keyspace.get().to_le_bytes());
-                put_time(out, version.timestamp);
-                out.extend_from_slice(&version.client.get().to_le_bytes());
             }
             Self::KeepFrom { batch } => {
                 out.push(KEEP_FROM);
@@ -246,33 +224,34 @@ impl<'a> LogRecord<'a> {
         let record = match reader.u8()? {
             PREPARE => {
                 let (txn, begin, commit) = (reader.txn()?, reader.time()?, reader.time()?);
-                let single = match reader.u8()? {
+                let (single, found) = reader.flagged()?;
+                let single = match single {
                     0 => false,
                     1 => true,
                     _ => return Err(WalError::Record { detail: "its `single` flag is neither 0 nor 1" }),
                 };
-                let count = usize::from(u16::from_le_bytes(reader.array()?));
-                let participants = Participants(List::Bytes(reader.take(count * 2)?));
-                Self::Prepare { txn, begin, commit, single, participants, body: reader.all() }
+                let participants = reader.participants()?;
+                Self::Prepare { txn, begin, commit, single, found, participants, body: reader.all() }
             }
             DECISION => {
-                let (txn, commit) = (reader.txn()?, reader.time()?);
+                let (txn, begin, at) = (reader.txn()?, reader.time()?, reader.time()?);
                 let origin = DecisionOrigin::from_u8(reader.u8()?)
                     .ok_or(WalError::Record { detail: "its origin is unknown" })?;
-                Self::Decision { txn, commit, origin }
+                let (abort, found) = reader.flagged()?;
+                let abort = match abort {
+                    0 => None,
+                    kind => Some(
+                        AbortKind::from_u8(kind).ok_or(WalError::Record { detail: "its kind of abort is unknown" })?,
+                    ),
+                };
+                let (commit, met) = match abort {
+                    None if at > Timestamp::ZERO => (at, Timestamp::ZERO),
+                    Some(kind) if kind == AbortKind::Condition || at == Timestamp::ZERO => (Timestamp::ZERO, at),
+                    _ => return Err(WalError::Record { detail: "it is neither a commit nor an abort" }),
+                };
+                Self::Decision { txn, begin, commit, origin, abort, found, met, participants: reader.participants()? }
             }
             READ_BOUND => Self::ReadBound { bound: reader.time()?, watermark: reader.time()? },
-            OUTCOME => {
-                let (txn, at) = (reader.txn()?, reader.time()?);
-                let outcome = if at == Timestamp::ZERO { TxnOutcome::Aborted } else { TxnOutcome::Committed(at) };
-                Self::Outcome { txn, outcome }
-            }
-            FENCE => {
-                let keyspace = KeyspaceId::new(u32::from_le_bytes(reader.array()?));
-                let timestamp = reader.time()?;
-                let client = ClientId::new(u32::from_le_bytes(reader.array()?));
-                Self::Fence { keyspace, version: Version::new(timestamp, client) }
-            }
             KEEP_FROM => Self::KeepFrom { batch: BatchNumber::new(u64::from_le_bytes(reader.array()?)) },
             kind if kind >= FIRST_OTHER_KIND => Self::Other { kind, bytes: reader.all() },
             _ => return Err(WalError::Record { detail: "its kind is unknown" }),
@@ -288,6 +267,15 @@ fn put_txn(out: &mut Vec<u8>, txn: TxnId) {
 
 fn put_time(out: &mut Vec<u8>, time: Timestamp) {
     out.extend_from_slice(&time.as_nanos().to_le_bytes());
+}
+
+fn put_participants(out: &mut Vec<u8>, participants: Participants<'_>) {
+    let count = u16::try_from(participants.len()).expect("a shard id has 16 bits, so do their number");
+    out.extend_from_slice(&count.to_le_bytes());
+    match participants.0 {
+        List::Ids(ids) => ids.iter().for_each(|id| out.extend_from_slice(&id.get().to_le_bytes())),
+        List::Bytes(bytes) => out.extend_from_slice(bytes),
+    }
 }
 
 struct Reader<'a> {
@@ -313,6 +301,14 @@ impl<'a> Reader<'a> {
         Ok(self.array::<1>()?[0])
     }
 
+    /// A byte that carries what a write found in its upper half.
+    fn flagged(&mut self) -> Result<(u8, PreviousFound), WalError> {
+        let byte = self.u8()?;
+        let found = PreviousFound::from_u8(byte >> FOUND_SHIFT)
+            .ok_or(WalError::Record { detail: "what its write found is unknown" })?;
+        Ok((byte & 0x0f, found))
+    }
+
     fn time(&mut self) -> Result<Timestamp, WalError> {
         Ok(Timestamp::from_nanos(u64::from_le_bytes(self.array()?)))
     }
@@ -320,6 +316,11 @@ impl<'a> Reader<'a> {
     fn txn(&mut self) -> Result<TxnId, WalError> {
         let client = ClientId::new(u32::from_le_bytes(self.array()?));
         Ok(TxnId::new(client, Sequence::new(u64::from_le_bytes(self.array()?))))
+    }
+
+    fn participants(&mut self) -> Result<Participants<'a>, WalError> {
+        let count = usize::from(u16::from_le_bytes(self.array()?));
+        Ok(Participants(List::Bytes(self.take(count * 2)?)))
     }
 
     fn all(&mut self) -> &'a [u8] {
@@ -376,14 +377,31 @@ mod tests {
                 begin: at,
                 commit: at.next(),
                 single: false,
+                found: PreviousFound::Unasked,
                 participants: Participants::new(ids),
                 body,
             },
-            LogRecord::Decision { txn, commit: Timestamp::ZERO, origin: DecisionOrigin::Termination },
+            LogRecord::Decision {
+                txn,
+                begin: at,
+                commit: at.next(),
+                origin: DecisionOrigin::Client,
+                abort: None,
+                found: PreviousFound::Present,
+                met: Timestamp::ZERO,
+                participants: Participants::new(ids),
+            },
+            LogRecord::Decision {
+                txn,
+                begin: at,
+                commit: Timestamp::ZERO,
+                origin: DecisionOrigin::Termination,
+                abort: Some(AbortKind::Condition),
+                found: PreviousFound::Absent,
+                met: at.previous(),
+                participants: Participants::new(&[]),
+            },
             LogRecord::ReadBound { bound: at, watermark: at.previous() },
-            LogRecord::Outcome { txn, outcome: TxnOutcome::Committed(at) },
-            LogRecord::Outcome { txn, outcome: TxnOutcome::Aborted },
-            LogRecord::Fence { keyspace: KeyspaceId::new(3), version: Version::new(at, ClientId::new(9)) },
             LogRecord::KeepFrom { batch: BatchNumber::new(0x2122_2324_2526_2728) },
             LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: body },
         ]
@@ -420,7 +438,7 @@ mod tests {
     #[test]
     fn the_layout_is_the_documented_one() {
         let rows = documented();
-        assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 64]);
+        assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), [1, 2, 3, 4, 64]);
         for record in samples(&[], b"") {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
@@ -435,6 +453,14 @@ mod tests {
         let mut batch = Vec::new();
         samples(&[], b"")[1].encode(&mut batch);
         let record = &batch[PREFIX_BYTES..];
+        let (kind, abort) = (record[0], record.len() - 3);
+        assert_eq!(kind, DECISION);
+        for (damage, what) in [(0x30, "what its write found"), (0x0f, "its kind of abort"), (0x08, "neither")] {
+            let mut other = record.to_vec();
+            other[abort] = damage;
+            let error = LogRecord::decode(&other).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
         for length in 0..record.len() {
             assert!(LogRecord::decode(&record[..length]).is_err(), "{length} bytes of {} were accepted", record.len());
         }

@@ -6,18 +6,20 @@
 
 use core::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_types::{ShardId, Timestamp};
+use timestone_types::{Epoch, ShardId, Timestamp};
 
 use crate::assemble::{Assembler, BatchAt, Step};
 use crate::device::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice, SsdDevice};
 use crate::files::{BatchRange, Files, HeldFile, widen};
 use crate::log::{Log, Store};
 use crate::manager::FileLog;
+use crate::order::BatchOrder;
 use crate::record::PREFIX_BYTES;
 use crate::walker::{Place, Walker};
-use crate::{BatchNumber, DeviceKind, LogConfig, RecoveryReport, WalError};
+use crate::{BatchHead, BatchNumber, DeviceKind, LogConfig, RecordNumber, RecoveryReport, WalError};
 
 /// How long to wait at once for a file to be made; only the number of wake-ups depends on it.
 const WAIT: Duration = Duration::from_millis(100);
@@ -29,6 +31,10 @@ pub struct RecoveredRecord<'a> {
     pub shard: ShardId,
     /// The batch that it is part of.
     pub batch: BatchNumber,
+    /// The shard's epoch when it was written.
+    pub epoch: Epoch,
+    /// Its number among the shard's records.
+    pub number: RecordNumber,
     /// Its bytes, for [`LogRecord::decode`](crate::LogRecord::decode).
     pub bytes: &'a [u8],
 }
@@ -45,6 +51,7 @@ pub struct Recovery {
 struct Reading {
     walker: Walker,
     assembler: Assembler,
+    order: BatchOrder,
     ranges: Vec<Vec<BatchRange>>,
     place: Option<Place>,
     /// The batch whose records are being handed out.
@@ -53,10 +60,11 @@ struct Reading {
 }
 
 struct Current {
-    shard: ShardId,
-    batch: BatchNumber,
+    head: BatchHead,
     at: BatchAt,
     cursor: usize,
+    /// Records that were handed out.
+    records: u64,
 }
 
 impl core::fmt::Debug for Reading {
@@ -75,17 +83,27 @@ impl Recovery {
         }
     }
 
-    pub(crate) fn with_device(device: Box<dyn LogDevice>, config: LogConfig) -> Result<Self, WalError> {
+    pub(crate) fn with_device(mut device: Box<dyn LogDevice>, config: LogConfig) -> Result<Self, WalError> {
         config.validate()?;
-        let walker = Walker::open(device)?;
+        if let Some(registry) = &config.registry {
+            device.register(Arc::clone(registry));
+        }
+        let walker = Walker::open(device, &config.lost)?;
         let files = walker.files();
         let report = RecoveryReport {
             files: files.iter().filter(|file| file.first.is_some()).count() as u64,
             ..RecoveryReport::default()
         };
         let ranges = vec![Vec::new(); files.len()];
-        let reading =
-            Reading { walker, assembler: Assembler::default(), ranges, place: None, batch: None, done: false };
+        let reading = Reading {
+            walker,
+            assembler: Assembler::default(),
+            order: BatchOrder::default(),
+            ranges,
+            place: None,
+            batch: None,
+            done: false,
+        };
         Ok(Self { config, report, reading: Some(reading) })
     }
 
@@ -95,10 +113,11 @@ impl Recovery {
     /// [`WalError::Corrupt`] and others; recovery is over then, and nothing on disk was changed.
     pub fn next_record(&mut self) -> Result<Option<RecoveredRecord<'_>>, WalError> {
         let Some(reading) = &mut self.reading else { return Ok(None) };
-        let Some((shard, batch, range)) = reading.next(&mut self.report)? else { return Ok(None) };
+        let Some((head, number, range)) = reading.next(&mut self.report)? else { return Ok(None) };
         self.report.records += 1;
         let bytes = reading.batch.as_ref().and_then(|current| reading.bytes_of(current).get(range)).unwrap_or_default();
-        Ok(Some(RecoveredRecord { shard, batch, bytes }))
+        let BatchHead { shard, batch, epoch, .. } = head;
+        Ok(Some(RecoveredRecord { shard, batch, epoch, number, bytes }))
     }
 
     /// What was found so far.
@@ -114,7 +133,7 @@ impl Recovery {
     pub fn finish(mut self, now: Timestamp) -> Result<Log, WalError> {
         while self.next_record()?.is_some() {}
         let Some(reading) = self.reading else { return Ok(Log::new(Store::nothing())) };
-        tracing::info!(
+        tracing::debug!(
             files = self.report.files,
             blocks = self.report.blocks,
             batches = self.report.batches,
@@ -134,6 +153,25 @@ impl Recovery {
         let current = FileInfo { name: FileName::new(now.max(last)), bytes: self.config.file_bytes };
         make_first(device.as_mut(), current, blank)?;
         Ok(Log::new(Store::Files(Box::new(FileLog::new(self.config, device, Files::new(held, current), next, now)))))
+    }
+}
+
+impl Recovery {
+    /// Removes all files, oldest first, and with them the log. For a log that holds nothing that anybody needs and that nobody appends to.
+    /// Blocks.
+    ///
+    /// # Errors
+    /// As [`Recovery::next_record`], or a file cannot be removed; the younger ones are still there then.
+    pub fn discard(mut self) -> Result<(), WalError> {
+        while self.next_record()?.is_some() {}
+        let Some(reading) = self.reading else { return Ok(()) };
+        let names: Vec<FileName> = reading.walker.files().iter().map(|file| file.info.name).collect();
+        let mut device = reading.walker.into_device();
+        for name in names {
+            device.remove(name);
+            wait_for(device.as_mut())?;
+        }
+        Ok(())
     }
 }
 
@@ -183,24 +221,33 @@ impl Reading {
         }
     }
 
-    /// The next record: its batch, and its range in the batch's bytes.
-    fn next(&mut self, report: &mut RecoveryReport) -> Result<Option<(ShardId, BatchNumber, Range<usize>)>, WalError> {
+    /// The next record: its batch, its number, and its range in the batch's bytes.
+    fn next(
+        &mut self,
+        report: &mut RecoveryReport,
+    ) -> Result<Option<(BatchHead, RecordNumber, Range<usize>)>, WalError> {
         while !self.done {
             if let Some(current) = &self.batch {
-                let (shard, batch, cursor) = (current.shard, current.batch, current.cursor);
+                let (head, cursor, records) = (current.head, current.cursor, current.records);
                 let bytes = self.bytes_of(current);
                 if cursor < bytes.len() {
                     let Some(range) = record_at(bytes, cursor) else {
                         self.done = true;
+                        let BatchHead { shard, batch, .. } = head;
                         return Err(self
                             .corrupt(format!("a record of batch {batch} of shard {shard} is longer than the batch")));
                     };
                     if let Some(current) = &mut self.batch {
                         current.cursor = range.end;
+                        current.records += 1;
                     }
-                    return Ok(Some((shard, batch, range)));
+                    return Ok(Some((head, head.first.plus(records), range)));
                 }
                 self.batch = None;
+                if let Err(disorder) = self.order.follow(head, records) {
+                    self.done = true;
+                    return Err(self.corrupt(disorder));
+                }
             }
             if let Err(error) = self.next_batch(report) {
                 self.done = true;
@@ -214,14 +261,17 @@ impl Reading {
     fn next_batch(&mut self, report: &mut RecoveryReport) -> Result<(), WalError> {
         let step = if self.place.is_some() { self.assembler.step(self.walker.payload()) } else { Ok(Step::End) };
         match step.map_err(|detail| self.corrupt(detail.into()))? {
-            Step::Batch(shard, batch, at) => {
-                self.note(shard, batch);
+            Step::Batch(head, at) => {
+                self.note(head);
                 report.batches += 1;
-                self.batch = Some(Current { shard, batch, at, cursor: 0 });
+                self.batch = Some(Current { head, at, cursor: 0, records: 0 });
             }
-            Step::Part(shard, batch) => self.note(shard, batch),
+            Step::Part(head) => self.note(head),
             Step::End => match self.walker.next_block()? {
                 Some((place, header)) => {
+                    if self.walker.passed_lost_file() {
+                        report.incomplete_batches += u64::from(self.assembler.reset());
+                    }
                     self.place = Some(place);
                     report.blocks += 1;
                     report.bytes += header.padded_bytes() as u64;
@@ -236,7 +286,7 @@ impl Reading {
         Ok(())
     }
 
-    fn note(&mut self, shard: ShardId, batch: BatchNumber) {
+    fn note(&mut self, BatchHead { shard, batch, .. }: BatchHead) {
         if let Some(place) = self.place {
             widen(&mut self.ranges[place.index], shard, batch, batch);
         }

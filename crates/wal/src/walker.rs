@@ -42,6 +42,10 @@ struct Window {
 pub(crate) struct Walker {
     device: Box<dyn LogDevice>,
     files: Vec<WalkFile>,
+    /// Files that are known to be gone.
+    lost: Vec<FileName>,
+    /// The block that was handed out last stands behind one of them.
+    passed_lost_file: bool,
     index: usize,
     offset: u64,
     /// The sequence of the next block; unknown before the first.
@@ -52,12 +56,14 @@ pub(crate) struct Walker {
 }
 
 impl Walker {
-    /// Looks at the start of every file.
-    pub(crate) fn open(mut device: Box<dyn LogDevice>) -> Result<Self, WalError> {
+    /// Looks at the start of every file. Where one of the `lost` files was, blocks may be missing.
+    pub(crate) fn open(mut device: Box<dyn LogDevice>, lost: &[FileName]) -> Result<Self, WalError> {
         let infos = device.list()?;
         let mut walker = Self {
             device,
             files: Vec::with_capacity(infos.len()),
+            lost: lost.to_vec(),
+            passed_lost_file: false,
             index: 0,
             offset: 0,
             expected: None,
@@ -82,6 +88,11 @@ impl Walker {
     /// The sequence after that of the last block; the first one of an empty log.
     pub(crate) fn next_sequence(&self) -> BlockSequence {
         self.expected.unwrap_or(BlockSequence::FIRST)
+    }
+
+    /// Whether blocks are missing before the one that was handed out last. Says so once.
+    pub(crate) fn passed_lost_file(&mut self) -> bool {
+        core::mem::take(&mut self.passed_lost_file)
     }
 
     pub(crate) fn into_device(self) -> Box<dyn LogDevice> {
@@ -175,6 +186,13 @@ impl Walker {
             Some((index, first, _)) if self.expected == Some(first.sequence) => {
                 self.index = index;
                 self.offset = 0;
+                return Ok(true);
+            }
+            Some((index, first, name)) if self.lost.iter().any(|lost| (place.file..name).contains(lost)) => {
+                self.index = index;
+                self.offset = 0;
+                self.expected = Some(first.sequence);
+                self.passed_lost_file = true;
                 return Ok(true);
             }
             Some((_, first, name)) => Some(format!("file {name} begins with block {}", first.sequence.0)),

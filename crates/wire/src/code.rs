@@ -104,6 +104,9 @@ codes! {
     TxnTooLong = 1034 "TXN_TOO_LONG" true,
     /// The client's session ended; what it asked may have been executed, and is not executed again.
     SessionEnded = 1035 "SESSION_ENDED" false,
+    /// The server's clock was set far back: nothing is written until it has passed what was served before. Detail: the time left, in
+    /// nanoseconds.
+    ClockBehind = 1036 "CLOCK_BEHIND" false,
     /// No keyspace of that name or id.
     KeyspaceUnknown = 1040 "KEYSPACE_UNKNOWN" false,
     /// A keyspace of that name exists.

@@ -380,6 +380,8 @@ kinds! {
     MasterAsk = 18,
     /// [`crate::Ping`].
     Ping = 19,
+    /// [`crate::Newest`].
+    Newest = 20,
     /// [`crate::Welcome`].
     Welcome = 128,
     /// [`crate::Value`].
@@ -410,4 +412,6 @@ kinds! {
     Done = 141,
     /// [`crate::ErrorReply`].
     ErrorReply = 142,
+    /// [`crate::NewestIs`].
+    NewestIs = 143,
 }

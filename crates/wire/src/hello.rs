@@ -35,7 +35,7 @@ fixed_newtype! {
 }
 
 /// The versions that this program speaks, lowest and highest.
-pub const PROTOCOL: (ProtocolVersion, ProtocolVersion) = (ProtocolVersion(1), ProtocolVersion(1));
+pub const PROTOCOL: (ProtocolVersion, ProtocolVersion) = (ProtocolVersion(2), ProtocolVersion(2));
 
 /// The first field of every hello: `TSTN`.
 const MAGIC: u32 = u32::from_le_bytes(*b"TSTN");

@@ -39,11 +39,11 @@ pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, Role, Welcome};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
 pub use prepare::{PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry};
 pub use reply::{
-    Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, ScanPage, StatusIs, StatusList, Value,
-    Vote, WriteSet, Written,
+    Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, NewestIs, ScanPage, StatusIs, StatusList,
+    Value, Vote, WriteSet, Written,
 };
 pub use request::{
-    Count, Decide, FetchWriteSet, Forget, Freeze, Get, MapPull, MapPush, MasterAsk, NodeStatus, Ping, Prepare, Report,
-    Scan, ShardStats, Status, Terminate, Write,
+    Count, Decide, FetchWriteSet, Forget, Freeze, Get, MapPull, MapPush, MasterAsk, Newest, NodeStatus, Ping, Prepare,
+    Report, Scan, ShardStats, Status, Terminate, Write,
 };
 pub use value::{Condition, ReadAt, TxnState, Verdict, WriteAction, WriteKind};

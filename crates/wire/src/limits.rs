@@ -19,12 +19,16 @@ pub const MAX_CLIENT_NAME_BYTES: usize = 128;
 pub const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 /// Most entries of one page of a scan.
 pub const MAX_SCAN_ENTRIES: u32 = 10_000;
+/// Bytes that one entry of a page of a scan takes besides its key and value: version, expiry and two lengths.
+pub const SCAN_ENTRY_OVERHEAD_BYTES: usize = 28;
 /// Longest list of statistics, in bytes.
 pub const MAX_STATUS_BYTES: usize = 4 * 1024 * 1024;
 
 const _: () = assert!(MAX_FRAME_BYTES < u32::MAX as usize);
 const _: () = assert!(MAX_ENCODED_BYTES + 256 < MAX_FRAME_BYTES);
 const _: () = assert!(MAX_STATUS_BYTES + 256 < MAX_FRAME_BYTES);
+// A page of the most keys has room for keys.
+const _: () = assert!(MAX_SCAN_ENTRIES as usize * SCAN_ENTRY_OVERHEAD_BYTES < SCAN_PAGE_BYTES / 2);
 // A page that is full but for one byte, and then the longest entry.
 const _: () = assert!(SCAN_PAGE_BYTES + MAX_KEY_BYTES + MAX_VALUE_BYTES + 256 < MAX_FRAME_BYTES);
 // A single-key write carries a key, a value and the value it expects.

@@ -4,7 +4,9 @@ use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, ShardId, Timestamp, Version};
 
 use crate::layout::{Codec, Fixed, bounded};
-use crate::limits::{MAX_FRAME_BYTES, MAX_PARTICIPANTS, MAX_SCAN_ENTRIES, MAX_STATUS_BYTES, SCAN_PAGE_BYTES};
+use crate::limits::{
+    MAX_FRAME_BYTES, MAX_PARTICIPANTS, MAX_SCAN_ENTRIES, MAX_STATUS_BYTES, SCAN_ENTRY_OVERHEAD_BYTES, SCAN_PAGE_BYTES,
+};
 use crate::reply::{ScanPage, StatusList};
 use crate::{Envelope, Message, WireError};
 
@@ -118,6 +120,7 @@ pub struct ScanEntry<'a> {
 
 /// Version, expiry and two lengths.
 const SCAN_ENTRY_HEAD: usize = <Version as Fixed>::BYTES + 8 + 4 + 4;
+const _: () = assert!(SCAN_ENTRY_HEAD == SCAN_ENTRY_OVERHEAD_BYTES);
 
 fn split_scan_entry(bytes: &[u8]) -> Result<(ScanEntry<'_>, &[u8]), WireError> {
     const FIELD: WireError = WireError::BadField { field: "an entry of a scan" };

@@ -148,6 +148,16 @@ message! {
 }
 
 message! {
+    /// Answers [`crate::Newest`].
+    NewestIs {
+        fixed {
+            /// At or above every write that was acknowledged, zero when there is none.
+            at: Timestamp,
+        }
+    }
+}
+
+message! {
     /// Answers [`crate::ShardStats`] and [`crate::NodeStatus`]. [`crate::StatusListWriter`] writes one entry by entry.
     StatusList<'a> {
         fixed {}

@@ -226,6 +226,17 @@ message! {
 }
 
 message! {
+    /// Asks how new the shard's part of a keyspace is. A snapshot at or above every shard's answer shows whatever was acknowledged
+    /// before the question, whoever acknowledged it by whatever clock. Answered by [`crate::NewestIs`].
+    Newest {
+        fixed {
+            /// The keyspace.
+            keyspace: KeyspaceId,
+        }
+    }
+}
+
+message! {
     /// Asks a shard for its statistics. Answered by [`crate::StatusList`].
     ShardStats {
         fixed {}

@@ -46,6 +46,7 @@ mod zipf;
 
 pub mod check;
 pub mod history;
+pub mod redis;
 
 pub use error::WorkloadError;
 pub use generate::Generator;

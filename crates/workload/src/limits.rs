@@ -21,6 +21,12 @@ pub const MAX_REPORTED: usize = 8;
 /// Most edges that a checker walks in one strongly connected component to find a shorter cycle than it has; the first search is
 /// always finished. A component of a thousand edges is searched from every one.
 pub const MAX_CYCLE_STEPS: usize = 1_000_000;
+/// Most states that are tried to find an order of one key's operations. A history of thousands of operations takes about as many as it
+/// has operations; what would take more is not judged, and not counted as looked at.
+pub const MAX_ORDER_STATES: usize = 400_000;
+/// Most steps of the search for an order of the calls on one key, each of which looks at a handful of calls: some seconds. Histories of the
+/// simulator need a few thousand.
+pub const MAX_LINEAR_STEPS: usize = 5_000;
 /// Longest text of one transaction in a story, in bytes; the rest is left out.
 pub const MAX_STORY_OPS_BYTES: usize = 240;
 /// Deepest nesting of vectors and maps that the EDN reader follows; a history needs three.

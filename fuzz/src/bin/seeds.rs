@@ -7,10 +7,11 @@ use timestone_cluster::{
     Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ServerAddresses, ShardMap,
 };
 use timestone_types::{
-    ClientId, ClusterId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+    AbortKind, ClientId, ClusterId, Epoch, Expiry, HashSeed, KeyspaceId, PreviousFound, Sequence, ShardId, Timestamp,
+    TxnId, Version,
 };
 use timestone_wal::block::Entry;
-use timestone_wal::{BatchNumber, DecisionOrigin, LogRecord, Participants};
+use timestone_wal::{BatchHead, BatchNumber, DecisionOrigin, LogRecord, Participants, RecordNumber};
 use timestone_wire::*;
 
 fn main() -> std::io::Result<()> {
@@ -146,7 +147,7 @@ fn resp() -> Seeds {
 }
 
 fn map_of(shards: u16) -> ShardMap {
-    let mut master = Master::create(ClusterId::new(3), shards).expect("a valid number of shards");
+    let mut master = Master::create(ClusterId::new(3), shards, HashSeed(5)).expect("a valid number of shards");
     let native = Some(Address::new("127.0.0.1:7400").expect("an address"));
     let addresses = ServerAddresses { native, resp: None, http: None };
     let (cluster, directory) = (ClusterId::ZERO, DirectoryId(9));
@@ -158,7 +159,7 @@ fn map_of(shards: u16) -> ShardMap {
 
 /// The first byte says what follows: map, command, answer, state.
 fn cluster() -> Seeds {
-    let mut master = Master::create(ClusterId::new(3), 2).expect("a valid number of shards");
+    let mut master = Master::create(ClusterId::new(3), 2, HashSeed(5)).expect("a valid number of shards");
     let name = KeyspaceName::new("users").expect("a name");
     let create = MasterCommand::CreateKeyspace { name, options: KeyspaceOptions::DEFAULT };
     let (mut map, mut command, mut answer, mut state) = (vec![0], vec![1], vec![2], vec![3]);
@@ -174,13 +175,15 @@ fn records() -> Vec<u8> {
     let body = Frame::parse(&frame).and_then(|frame| Prepare::decode(&frame)).expect("just encoded").body.bytes();
     let shards = [ShardId::new(0), ShardId::new(1)];
     let participants = Participants::new(&shards);
-    let version = Version::new(AT, TXN.client);
     let mut out = Vec::new();
-    LogRecord::Prepare { txn: TXN, begin: AT, commit: AT, single: false, participants, body }.encode(&mut out);
-    LogRecord::Decision { txn: TXN, commit: AT, origin: DecisionOrigin::Client }.encode(&mut out);
+    let found = PreviousFound::Unasked;
+    LogRecord::Prepare { txn: TXN, begin: AT, commit: AT, single: false, found, participants, body }.encode(&mut out);
+    let (begin, origin, met) = (AT, DecisionOrigin::Client, Timestamp::ZERO);
+    LogRecord::Decision { txn: TXN, begin, commit: AT, origin, abort: None, found, met, participants }.encode(&mut out);
+    let (commit, abort, participants) = (Timestamp::ZERO, Some(AbortKind::Condition), Participants::new(&[]));
+    let (found, met) = (PreviousFound::Present, AT);
+    LogRecord::Decision { txn: TXN, begin, commit, origin, abort, found, met, participants }.encode(&mut out);
     LogRecord::ReadBound { bound: AT, watermark: AT }.encode(&mut out);
-    LogRecord::Outcome { txn: TXN, outcome: TxnOutcome::Aborted }.encode(&mut out);
-    LogRecord::Fence { keyspace: KeyspaceId::DEFAULT, version }.encode(&mut out);
     LogRecord::KeepFrom { batch: BatchNumber::new(7) }.encode(&mut out);
     LogRecord::Other { kind: 64, bytes: b"other" }.encode(&mut out);
     out
@@ -189,7 +192,9 @@ fn records() -> Vec<u8> {
 /// The first byte says whether a block's header is put around the rest.
 fn log_blocks() -> Seeds {
     let records = records();
-    let entry = Entry::new(ShardId::new(1), BatchNumber::new(1), records.len() as u32, true, true);
+    let (shard, batch) = (ShardId::new(1), BatchNumber::new(1));
+    let head = BatchHead { shard, batch, epoch: Epoch::new(1), first: RecordNumber::FIRST };
+    let entry = Entry::new(head, records.len() as u32, true, true);
     let payload = [&entry.to_bytes()[..], &records].concat();
     vec![("payload", [&[1], &payload[..]].concat()), ("raw", [&[0], &payload[..]].concat())]
 }

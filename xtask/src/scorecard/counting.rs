@@ -1,6 +1,6 @@
 //! Runs everything that counts something for the scorecard: one step after another, each with its progress on the terminal.
 //!
-//! Tests and models write their counts themselves, into the file that `TIMESTONE_SCORES` names; the speed and the fuzzing are
+//! Tests and models write their counts themselves, into the file that `TIMESTONE_TEST_SCORES` names; the speed and the fuzzing are
 //! written here. The file has its name only once everything has passed.
 
 use std::fs;
@@ -80,13 +80,13 @@ struct Counting<'a> {
 
 impl Counting<'_> {
     fn counted(&self, mut command: Command) -> Result<(), String> {
-        command.env("TIMESTONE_SCORES", self.file);
+        command.env("TIMESTONE_TEST_SCORES", self.file);
         status_of(command)
     }
 
     fn cargo(&self, words: &[&str], options: &Options) -> Result<(), String> {
         let mut command = cargo(self.root);
-        command.args(words).env("TIMESTONE_SWEEP", if options.full { "full" } else { "" });
+        command.args(words).env("TIMESTONE_TEST_SWEEP", if options.full { "full" } else { "" });
         self.counted(command)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use timestone::{Db, Error, ErrorCode, KeyspaceId, KeyspaceOptions, LocalDb, TransactionOptions};
+use timestone::{Db, Error, ErrorCode, Keyspace, KeyspaceId, KeyspaceOptions, LocalDb, TransactionOptions};
 use timestone_workload::{KeyIndex, WorkloadSpec};
 
 use super::limits::{LOAD_BYTES, LOAD_KEYS, LOAD_PATIENCE, LOAD_PAUSE, LOADERS, TICK};
@@ -13,14 +13,25 @@ use crate::failure::Failure;
 use crate::signals::Interrupt;
 
 /// Finds the keyspace or creates it. A workload whose history is to be checked wants it empty.
-pub(super) fn prepare_keyspace(db: &Db, name: &str, spec: &WorkloadSpec, reuse: bool) -> Result<KeyspaceId, Failure> {
+pub(super) fn prepare_keyspace(
+    loops: &[Db],
+    name: &str,
+    spec: &WorkloadSpec,
+    reuse: bool,
+) -> Result<Keyspace, Failure> {
+    let keyspace = open_keyspace(&loops[0], name, spec, reuse)?;
+    // Every loop is a client of its own: each must know how the keyspace's commits are acknowledged.
+    for db in &loops[1..] {
+        db.keyspaces().wait()?;
+    }
+    Ok(keyspace)
+}
+
+fn open_keyspace(db: &Db, name: &str, spec: &WorkloadSpec, reuse: bool) -> Result<Keyspace, Failure> {
     let found = db.keyspaces().wait()?.into_iter().find(|keyspace| keyspace.name.as_str() == name);
     let must_be_empty = spec.loaded_keys() == 0 && !reuse;
     let Some(keyspace) = found else {
-        return match db.create_keyspace(name, KeyspaceOptions::DEFAULT).wait() {
-            Ok(keyspace) => Ok(keyspace.id),
-            Err(error) => Err(error.into()),
-        };
+        return Ok(db.create_keyspace(name, KeyspaceOptions::DEFAULT).wait()?);
     };
     if must_be_empty {
         if keyspace.id == KeyspaceId::DEFAULT {
@@ -32,7 +43,7 @@ pub(super) fn prepare_keyspace(db: &Db, name: &str, spec: &WorkloadSpec, reuse: 
         let id = keyspace.id;
         db.spawn(move |db| async move { db.transact(|tx| async move { tx.clear_keyspace(id) }).await }).wait()?;
     }
-    Ok(keyspace.id)
+    Ok(keyspace)
 }
 
 /// What all loaders share.

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use timestone::{Db, Error, KeyspaceId, LocalDb};
+use timestone::{Db, Error, KeyspaceId, LocalDb, Pending};
 use timestone_types::Timestamp;
 use timestone_workload::history::Slot;
-use timestone_workload::{Arrivals, CpuUse, Generator, KeyIndex, Pace, Recorder, WorkloadSpec, integer_of};
+use timestone_workload::{Arrivals, Generator, KeyIndex, Pace, Recorder, WorkloadSpec, integer_of};
 
 use super::Setup;
 use super::board::{Board, Phase, Run, Totals};
-use super::cpu::Reading;
+use super::cpu::{Reading, Used};
 use super::history::Chronicle;
 use super::host::Host;
 use super::limits::{END_PATIENCE, OPERATION_DEADLINE, TICK};
@@ -31,15 +31,25 @@ use crate::signals::Interrupt;
 pub(super) struct Measured {
     pub(super) recorder: Recorder,
     pub(super) duration: Duration,
-    pub(super) cpu: CpuUse,
+    pub(super) used: Used,
     pub(super) totals: Totals,
+    /// Sessions that did not end in time.
+    pub(super) abandoned: u32,
     pub(super) first_error: Option<Error>,
+}
+
+impl Measured {
+    fn new(duration: Duration, used: Used) -> Self {
+        let (recorder, totals) = (Recorder::new(), Totals::default());
+        Self { recorder, duration, used, totals, abandoned: 0, first_error: None }
+    }
 }
 
 /// What one event loop has to say at the end.
 struct LoopResult {
     recorder: Recorder,
     totals: Totals,
+    abandoned: u32,
     first_error: Option<Error>,
     broken: Option<Failure>,
 }
@@ -65,10 +75,17 @@ pub(super) fn measure(
     pass(&run, "measuring ", setup.duration, interrupt);
     run.enter(Phase::Stop);
     let duration = begin.elapsed();
-    let cpu = Reading::take(host.servers()).since(&before);
+    let used = Reading::take(host.servers()).since(&before);
 
-    let mut measured =
-        Measured { recorder: Recorder::new(), duration, cpu, totals: Totals::default(), first_error: None };
+    let ended = collect(pending, Measured::new(duration, used));
+    // Also when a loop failed: what was written down so far is a history.
+    let closed = run.chronicle.as_ref().map_or(Ok(()), Chronicle::close);
+    let measured = ended?;
+    closed.map(|()| measured)
+}
+
+/// Waits for all loops, and adds up what they say.
+fn collect(pending: Vec<Pending<LoopResult>>, mut measured: Measured) -> Result<Measured, Failure> {
     for task in pending {
         let result = task.wait()?;
         if let Some(failure) = result.broken {
@@ -76,11 +93,11 @@ pub(super) fn measure(
         }
         measured.recorder.merge(&result.recorder);
         measured.totals.merge(&result.totals);
+        measured.abandoned += result.abandoned;
         measured.first_error = measured.first_error.or(result.first_error);
     }
-    if let Some(chronicle) = Arc::into_inner(run).and_then(|run| run.chronicle) {
-        chronicle.finish()?;
-    }
+    // Nobody knows what becomes of them.
+    (0..measured.abandoned).for_each(|_| measured.recorder.unknown());
     Ok(measured)
 }
 
@@ -151,7 +168,7 @@ async fn drive(db: LocalDb, plan: Plan) -> timestone::Result<LoopResult> {
     }
     let recorder = board.recorder.replace(Recorder::new());
     let (first_error, broken) = (board.first_error.take(), board.broken.take());
-    Ok(LoopResult { recorder, totals: board.totals.get(), first_error, broken })
+    Ok(LoopResult { recorder, totals: board.totals.get(), abandoned: board.live.get(), first_error, broken })
 }
 
 /// Bank: what all accounts hold when everything is over, in one snapshot.

@@ -9,6 +9,7 @@
 //! keyspace of their own, `bench`, so that a benchmark does not touch anybody's data.
 
 mod board;
+mod clocks;
 mod cpu;
 mod history;
 mod host;
@@ -180,22 +181,36 @@ pub(crate) fn run(args: &BenchArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn run_on(args: &BenchArgs, setup: &Setup, host: &Host, interrupt: &Interrupt, format: Format) -> Result<(), Failure> {
-    let keyspace = load::prepare_keyspace(host.db(), &args.keyspace, &setup.spec, args.no_load)?;
-    if !args.no_load {
-        load::load(host.loops(), keyspace, &setup.spec, interrupt)?;
+    let keyspace = load::prepare_keyspace(host.loops(), &args.keyspace, &setup.spec, args.no_load)?;
+    let clocks = clocks::why_nothing_commits(&keyspace, setup.warmup + setup.duration);
+    if let Some(why) = &clocks {
+        warn(why);
     }
-    let chronicle = args.history.as_ref().map(|path| Chronicle::create(path, setup.clients)).transpose()?;
-    let measured = measure::measure(host, keyspace, setup, chronicle, interrupt)?;
+    if !args.no_load {
+        load::load(host.loops(), keyspace.id, &setup.spec, interrupt)?;
+    }
+    let chronicle = match (&args.history, history::head_of(&setup.spec, &keyspace)) {
+        (Some(path), Some(head)) => Some(Chronicle::create(path, setup.clients, &head)?),
+        _ => None,
+    };
+    let measured = measure::measure(host, keyspace.id, setup, chronicle, interrupt)?;
     let total = match setup.spec.kind {
-        WorkloadKind::Bank => Some(measure::final_total(host.db(), keyspace, &setup.spec)?),
+        // Its own commit would wait as long as the others did.
+        WorkloadKind::Bank if clocks.is_none() => Some(measure::final_total(host.db(), keyspace.id, &setup.spec)?),
         _ => None,
     };
     print(&report(args, setup, host, &measured), format)?;
-    verdict(setup, &measured, total)
+    verdict(setup, &measured, total, clocks.as_deref())
+}
+
+/// Says something on standard error; when nobody listens, nothing is lost.
+fn warn(words: &str) {
+    use std::io::Write as _;
+    let _ = writeln!(std::io::stderr().lock(), "warning: {words}");
 }
 
 fn report(args: &BenchArgs, setup: &Setup, host: &Host, measured: &Measured) -> Report {
-    let mut report = Report::new(&setup.spec, setup.clients, measured.duration, &measured.recorder, measured.cpu);
+    let mut report = Report::new(&setup.spec, setup.clients, measured.duration, &measured.recorder, measured.used.cpu);
     report.note("version", env!("CARGO_PKG_VERSION"));
     report.note("keyspace", args.keyspace.as_str());
     report.note("threads", host.loops().len());
@@ -214,6 +229,12 @@ fn report(args: &BenchArgs, setup: &Setup, host: &Host, measured: &Measured) -> 
     for (name, value) in host.notes() {
         report.note(name, value);
     }
+    if measured.used.restarted {
+        report.note("server_cpu", "a server restarted during the run, and its processor time began anew");
+    }
+    if measured.abandoned > 0 {
+        report.note("abandoned", measured.abandoned);
+    }
     report
 }
 
@@ -225,7 +246,7 @@ fn print(report: &Report, format: Format) -> Result<(), Failure> {
 }
 
 /// Whether the run may stand: the bank's totals were right, and something was measured.
-fn verdict(setup: &Setup, measured: &Measured, final_total: Option<i64>) -> Result<(), Failure> {
+fn verdict(setup: &Setup, measured: &Measured, final_total: Option<i64>, clocks: Option<&str>) -> Result<(), Failure> {
     let expected = setup.spec.total_balance();
     if measured.totals.wrong > 0 {
         return Err(Failure::failed(format!(
@@ -239,7 +260,8 @@ fn verdict(setup: &Setup, measured: &Measured, final_total: Option<i64>) -> Resu
         )));
     }
     if measured.recorder.committed_count() == 0 {
-        let why = measured.first_error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+        let first = measured.first_error.as_ref().map(ToString::to_string);
+        let why = first.or_else(|| clocks.map(str::to_owned)).map_or_else(String::new, |why| format!(": {why}"));
         return Err(Failure::failed(format!("not one transaction committed{why}")));
     }
     Ok(())

@@ -13,6 +13,15 @@ pub(crate) fn bar(length: u64, template: &'static str) -> ProgressBar {
     bar
 }
 
+/// A count of keys that nobody knows the end of; `doing` stands in its text.
+pub(crate) fn spinner(doing: &'static str) -> ProgressBar {
+    let bar = bar(0, COUNTING).with_prefix(doing);
+    bar.unset_length();
+    bar
+}
+
+/// Of keys without an end that is known.
+const COUNTING: &str = "{prefix} {spinner} {human_pos} keys, {per_sec}";
 /// Of loading: keys.
 pub(super) const LOADING: &str = "loading {wide_bar} {human_pos}/{human_len} keys, {per_sec}, {eta} left";
 /// Of running: tenths of seconds, and what was committed.
@@ -24,7 +33,7 @@ mod tests {
 
     #[test]
     fn the_templates_are_valid() {
-        for template in [LOADING, RUNNING] {
+        for template in [COUNTING, LOADING, RUNNING] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

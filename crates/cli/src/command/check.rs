@@ -1,20 +1,24 @@
-//! `timestone check FILE`: judges a history that `bench --history`, the simulator or Jepsen wrote.
+//! `timestone check FILE`: judges a history that `bench --history`, the simulator or Jepsen wrote, by what its head says it is.
 //!
 //! ```text
-//!   FILE or - ─► history::read ─► lists? registers? ─► check::… ─► verdict: words, or JSON; exit code 1 when something is wrong
+//!   FILE or - ─► history::read ─► head? lists? registers? ─► check::… ─► verdict: words, or JSON; exit code 1 when something is wrong
 //! ```
 //! Exit code 1 says that of a history that was judged, and nothing else: what is no history, or has nothing to judge, is wrong usage.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use timestone_workload::check::{AnomalyKind, Promise, Verdict, check_bank, check_list_append, check_register};
-use timestone_workload::history::{self, History, MicroOp, Seen};
+use timestone_workload::check::{
+    AnomalyKind, Promise, Verdict, check_bank, check_list_append, check_redis, check_register, check_single_keys,
+};
+use timestone_workload::history::{self, History, Judged, MicroOp, Seen};
+use timestone_workload::redis;
 
 use crate::failure::Failure;
 use crate::output::{Format, write_json, write_line};
@@ -36,19 +40,21 @@ Exit codes:
 pub(crate) struct CheckArgs {
     /// The history, one EDN map a line as 'bench --history' and Jepsen write it; '-' reads standard input
     file: PathBuf,
-    /// What must hold
-    #[arg(long, default_value = "conflicts",
-        value_parser = PossibleValuesParser::new(Promise::ALL.map(Promise::name)))]
-    promise: String,
-    /// What the transactions did [default: what their operations show]
+    /// What must hold [default: what the history says of itself, else conflicts]
+    #[arg(long, value_parser = PossibleValuesParser::new(Promise::ALL.map(Promise::name)))]
+    promise: Option<String>,
+    /// What the transactions did [default: what the history says of itself, else what its operations show]
     #[arg(long, value_enum)]
     workload: Option<Workload>,
-    /// Bank: how many accounts there are
+    /// Bank: how many accounts there are [default: what the history says of itself]
     #[arg(long, value_name = "N")]
     accounts: Option<u64>,
-    /// Bank: how much they hold together
+    /// Bank: how much they hold together [default: what the history says of itself]
     #[arg(long, value_name = "SUM")]
     total: Option<i64>,
+    /// Single keys: milliseconds by which the clocks that judged expiry may have been wrong
+    #[arg(long, value_name = "MS", default_value_t = 500)]
+    clock_slack: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
@@ -59,14 +65,28 @@ enum Workload {
     Register,
     /// Transfers between accounts, and readings of all.
     Bank,
+    /// As register, and each operation on one key besides: takes, conditions, values that expire.
+    SingleKeys,
+    /// Commands of Redis clients, as such a history says itself.
+    Redis,
 }
 
 impl Workload {
+    const fn of(judged: Judged) -> Self {
+        match judged {
+            Judged::ListAppend => Self::ListAppend,
+            Judged::Register => Self::Register,
+            Judged::Bank { .. } => Self::Bank,
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::ListAppend => "list-append",
             Self::Register => "register",
             Self::Bank => "bank",
+            Self::SingleKeys => "single-keys",
+            Self::Redis => "redis",
         }
     }
 }
@@ -75,28 +95,27 @@ impl Workload {
 pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     let text = read(args)?;
     let name = args.file.display();
+    if redis::is_redis(&text) {
+        return judge_redis(args, &text, format);
+    }
     let history = history::read(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
-    let promise = Promise::named(&args.promise)
-        .ok_or_else(|| Failure::usage(format!("there is no promise '{}'", args.promise)))?;
-    let workload = match args.workload {
+    let promise = match (&args.promise, &history.head) {
+        (Some(name), _) => {
+            Promise::named(name).ok_or_else(|| Failure::usage(format!("there is no promise '{name}'")))?
+        }
+        (None, Some(head)) => head.promise,
+        (None, None) => Promise::Conflicts,
+    };
+    let said = history.head.as_ref().map(|head| Workload::of(head.judged));
+    let workload = match args.workload.or(said) {
         Some(workload) => fitting(workload, &history),
         None => shown(&history),
     };
+    if let Some(why) = history.head.as_ref().and_then(|head| head.void.as_ref()) {
+        return Err(Failure::usage(format!("{name} was not judged: {why}")));
+    }
     let workload = workload.map_err(|problem| Failure::usage(format!("{name}: {problem}")))?;
-    let verdict = match (workload, args.accounts, args.total) {
-        (Workload::ListAppend, None, None) => check_list_append(&history, promise),
-        (Workload::Register, None, None) => check_register(&history, promise),
-        (Workload::Bank, Some(accounts), Some(total)) => check_bank(&history, accounts, total),
-        (Workload::Bank, ..) => {
-            return Err(Failure::usage("a bank is checked against --accounts and --total: give both"));
-        }
-        _ => {
-            let workload = workload.name();
-            return Err(Failure::usage(format!(
-                "--accounts and --total are a bank's, and this is {workload}; add --workload bank"
-            )));
-        }
-    };
+    let verdict = judge(args, workload, &history, promise)?;
     if format == Format::Json {
         write_json(&describe(args, workload, promise, &verdict))?;
     } else {
@@ -105,16 +124,68 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     if verdict.is_valid() {
         return Ok(());
     }
-    let count = verdict.anomalies.len() + verdict.unreported;
+    let (count, concerned) = (verdict.proved(), verdict.concerned());
     // Balances are written again and again: judged as registers, a bank is full of them.
-    let guessed = args.workload.is_none() && workload == Workload::Register;
+    let guessed = args.workload.or(said).is_none() && workload == Workload::Register;
     let twice = verdict.anomalies.iter().any(|anomaly| anomaly.kind == AnomalyKind::Duplicate);
     let hint = if guessed && twice {
         "; values were written twice: if they are a bank's balances, add --workload bank, --accounts and --total"
     } else {
         ""
     };
-    Err(Failure::failed(format!("{name} has {count} anomal{}{hint}", if count == 1 { "y" } else { "ies" })))
+    let proved =
+        if count == 1 { "1 anomaly, which concerns".to_owned() } else { format!("{count} anomalies, which concern") };
+    let s = if concerned == 1 { "" } else { "s" };
+    Err(Failure::failed(format!("{name} has {proved} {concerned} transaction{s}{hint}")))
+}
+
+/// Runs the workload's checker.
+fn judge(args: &CheckArgs, workload: Workload, history: &History, promise: Promise) -> Result<Verdict, Failure> {
+    let head = history.head.as_ref().map(|head| head.judged);
+    let (accounts, total) = match head {
+        Some(Judged::Bank { accounts, total }) if workload == Workload::Bank => {
+            (args.accounts.or(Some(accounts)), args.total.or(Some(total)))
+        }
+        _ => (args.accounts, args.total),
+    };
+    match (workload, accounts, total) {
+        (Workload::ListAppend, None, None) => Ok(check_list_append(history, promise)),
+        (Workload::Register, None, None) => Ok(check_register(history, promise)),
+        (Workload::SingleKeys, None, None) => {
+            let slack = Duration::from_millis(args.clock_slack);
+            let mut verdict = check_register(history, promise);
+            verdict.absorb(check_single_keys(history, &BTreeMap::new(), slack));
+            Ok(verdict)
+        }
+        (Workload::Bank, Some(accounts), Some(total)) => Ok(check_bank(history, accounts, total)),
+        (Workload::Bank, ..) => Err(Failure::usage("a bank is checked against --accounts and --total: give both")),
+        _ => {
+            let workload = workload.name();
+            Err(Failure::usage(format!(
+                "--accounts and --total are a bank's, and this is {workload}; add --workload bank"
+            )))
+        }
+    }
+}
+
+/// The same for a history of Redis clients.
+fn judge_redis(args: &CheckArgs, text: &str, format: Format) -> Result<(), Failure> {
+    let name = args.file.display();
+    if args.workload.is_some_and(|workload| workload != Workload::Redis) {
+        return Err(Failure::usage(format!("{name} is a history of Redis clients; leave --workload out")));
+    }
+    let history = redis::read(text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    let verdict = check_redis(&history);
+    if format == Format::Json {
+        write_json(&describe(args, Workload::Redis, Promise::Conflicts, &verdict))?;
+    } else {
+        write_line(&format!("{name}: redis: {verdict}"))?;
+    }
+    if verdict.is_valid() {
+        return Ok(());
+    }
+    let count = verdict.anomalies.len() + verdict.unreported;
+    Err(Failure::failed(format!("{name} has {count} anomal{}", if count == 1 { "y" } else { "ies" })))
 }
 
 fn read(args: &CheckArgs) -> Result<String, Failure> {
@@ -144,7 +215,9 @@ fn kinds(history: &History) -> Result<BTreeSet<Workload>, String> {
     }
     let of = |op: &MicroOp| match op {
         MicroOp::Append { .. } | MicroOp::Read { seen: Seen::List(_), .. } => Some(Workload::ListAppend),
-        MicroOp::Write { .. } | MicroOp::Read { seen: Seen::Integer(_), .. } => Some(Workload::Register),
+        MicroOp::Write { .. } | MicroOp::WriteUntil { .. } | MicroOp::Read { seen: Seen::Integer(_), .. } => {
+            Some(Workload::Register)
+        }
         MicroOp::Read { seen: Seen::Nothing, .. } => None,
     };
     Ok(history.events.iter().flat_map(|event| &event.ops).filter_map(of).collect())
@@ -153,7 +226,8 @@ fn kinds(history: &History) -> Result<BTreeSet<Workload>, String> {
 /// The workload that was named, unless the history is another one's: the checker of a bank would pass over lists and find nothing wrong.
 fn fitting(workload: Workload, history: &History) -> Result<Workload, String> {
     let found = kinds(history)?;
-    let wanted = if workload == Workload::Bank { Workload::Register } else { workload };
+    let is_of_registers = matches!(workload, Workload::Bank | Workload::SingleKeys);
+    let wanted = if is_of_registers { Workload::Register } else { workload };
     match found.first() {
         Some(other) if !found.contains(&wanted) => {
             Err(format!("there is nothing of {} in it, but of {}", workload.name(), other.name()))
@@ -183,6 +257,7 @@ fn describe(args: &CheckArgs, workload: Workload, promise: Promise, verdict: &Ve
             "story": anomaly.story.trim_start(),
         })
     });
+    let concerned = verdict.concerned.iter().map(|(kind, count)| (kind.id().to_owned(), json!(count)));
     json!({
         "file": args.file.display().to_string(),
         "workload": workload.name(),
@@ -190,6 +265,9 @@ fn describe(args: &CheckArgs, workload: Workload, promise: Promise, verdict: &Ve
         "transactions": verdict.transactions,
         "valid": verdict.is_valid(),
         "anomalies": anomalies.collect::<Vec<_>>(),
+        "proved": verdict.proved(),
+        "concerned": concerned.collect::<serde_json::Map<_, _>>(),
         "unreported": verdict.unreported,
+        "undecided": verdict.undecided,
     })
 }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
-use crate::settings::{ServeArgs, Settings, came_from_environment};
+use crate::settings::{ServeArgs, Setting, Settings, came_from_environment};
 
 /// Flags of `timestone config`.
 #[derive(Args, Debug)]
@@ -29,17 +29,22 @@ struct ShowArgs {
     settings: ServeArgs,
 }
 
+/// The setting's line of a configuration file; a comment where it is not set.
+fn shown(setting: &Setting) -> String {
+    if setting.value.is_empty() { format!("# {} is not set", setting.name) } else { setting.line() }
+}
+
 /// Prints the settings: as text, a file that `serve --config` takes.
 pub(crate) fn run(args: &ConfigArgs, matches: Option<&ArgMatches>, format: Format) -> Result<(), Failure> {
     let ConfigCommand::Show(show) = &args.command;
     let matches = matches.and_then(|matches| matches.subcommand_matches("show"));
     let settings = Settings::merge(&show.settings, |name| came_from_environment(matches, name))?;
-    settings.server_config()?;
+    let settings = settings.in_force()?;
     match format {
         Format::Text => {
-            let width = settings.iter().map(|setting| setting.line().len()).max().unwrap_or(0);
+            let width = settings.iter().map(|setting| shown(setting).len()).max().unwrap_or(0);
             for setting in settings.iter() {
-                let line = setting.line();
+                let line = shown(setting);
                 match show.origin {
                     true => write_line(&format!("{line:width$}  # {}", setting.origin))?,
                     false => write_line(&line)?,
@@ -48,10 +53,11 @@ pub(crate) fn run(args: &ConfigArgs, matches: Option<&ArgMatches>, format: Forma
             Ok(())
         }
         Format::Json => {
-            let one = |setting: &crate::settings::Setting| {
+            let one = |setting: &Setting| {
+                let value = if setting.value.is_empty() { json!(null) } else { json!(setting.value) };
                 let value = match show.origin {
-                    true => json!({ "value": setting.value, "origin": setting.origin.to_string() }),
-                    false => json!(setting.value),
+                    true => json!({ "value": value, "origin": setting.origin.to_string() }),
+                    false => value,
                 };
                 (setting.name.to_owned(), value)
             };

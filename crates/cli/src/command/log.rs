@@ -29,7 +29,7 @@ enum LogCommand {
 /// Checks every log that is there; damage is a failure.
 pub(crate) fn run(args: &LogArgs, format: Format) -> Result<(), Failure> {
     let LogCommand::Check { directory } = &args.command;
-    let mut reports = Vec::new();
+    let mut reports: Vec<(PathBuf, CheckReport)> = Vec::new();
     for folder in log_folders(directory)? {
         let report = check_log(&folder)
             .map_err(|error| Failure::failed(format!("could not check the log in {}: {error}", folder.display())))?;
@@ -42,6 +42,12 @@ pub(crate) fn run(args: &LogArgs, format: Format) -> Result<(), Failure> {
             write_line(&format!("{}:\n{report}", folder.display()))?;
         }
     }
+    if reports.iter().all(|(_, report)| report.files.is_empty()) {
+        return Err(Failure::failed(format!(
+            "there is no log file in {}, so nothing was checked; give a data directory, or the folder of one log in it (wal/thread-N)",
+            directory.display()
+        )));
+    }
     let damaged = reports.iter().filter(|(_, report)| !report.is_sound()).count();
     if damaged == 0 { Ok(()) } else { Err(Failure::failed(format!("{damaged} of {} logs are damaged", reports.len()))) }
 }
@@ -53,7 +59,8 @@ fn log_folders(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
         if directory.is_dir() {
             return Ok(vec![directory.to_owned()]);
         }
-        return Err(Failure::not_found(format!("there is no directory {}", directory.display())));
+        let place = directory.display();
+        return Err(Failure::failed(format!("there is no directory {place}, so nothing was checked")));
     }
     let unreadable = |error| Failure::failed(format!("could not read {}: {error}", parent.display()));
     let mut folders = Vec::new();

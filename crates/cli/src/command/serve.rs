@@ -2,7 +2,7 @@
 
 use clap::ArgMatches;
 use serde_json::json;
-use timestone::server::{DeviceKind, Server};
+use timestone::server::{DeviceKind, Server, ServerError};
 
 use crate::failure::Failure;
 use crate::logging;
@@ -14,15 +14,20 @@ use crate::signals::Stop;
 pub(crate) fn run(args: &ServeArgs, matches: Option<&ArgMatches>, format: Format) -> Result<(), Failure> {
     let settings = Settings::merge(args, |name| came_from_environment(matches, name))?;
     logging::start(&settings.log_filter(), settings.log_format()?)?;
-    let config = settings.server_config()?;
+    let mut config = settings.server_config()?;
+    config.accept_loss = args.accepted_loss()?;
     if config.log == DeviceKind::None {
         tracing::warn!(
             "log = none: commits are acknowledged before they are durable, and a crash loses the last of them; use log = ssd for data \
              that matters"
         );
     }
+    raise_descriptor_limit();
     let stop = Stop::register()?;
-    let server = Server::start(&config).map_err(|error| Failure::failed(error.to_string()))?;
+    let server = Server::start(&config).map_err(|error| match error {
+        ServerError::CapacityTooSmall { .. } => Failure::usage(error.to_string()),
+        error => Failure::failed(error.to_string()),
+    })?;
     let ready = announce(&server, format);
     if let Err(failure) = ready.as_ref()
         && !failure.is_silent()
@@ -37,6 +42,18 @@ pub(crate) fn run(args: &ServeArgs, matches: Option<&ArgMatches>, format: Format
     server.shutdown().map_err(|error| Failure::failed(error.to_string()))?;
     tracing::info!("The server has stopped.");
     Ok(())
+}
+
+/// Every connection takes a descriptor, and shells give few: the server takes as many as it may have.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return;
+    }
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::debug!(%error, ?limit, "The limit on open files stays as it is.");
+    }
 }
 
 /// One line with all addresses, for people and for scripts that wait for it.

@@ -24,6 +24,7 @@ use clap::builder::RangedU64ValueParser;
 use indicatif::ProgressBar;
 use timestone_sim::{RunOptions, RunReport, Scenario, Seed, Span, TraceLine, Watch, watch};
 use timestone_workload::history::{self, History};
+use timestone_workload::redis::{self, RedisHistory};
 
 use crate::bench::progress;
 use crate::failure::Failure;
@@ -269,7 +270,10 @@ impl<'a> Batch<'a> {
         let options = RunOptions { keep_history: self.history.is_some(), ..RunOptions::default() };
         let Some(report) = self.watched(seed, "seed", options)? else { return Ok(None) };
         if let (Some(file), Some(history)) = (&self.history, &report.history) {
-            self.write_history(&lock(file), history)?;
+            match &report.redis {
+                Some(calls) if history.events.is_empty() => self.write_redis(&lock(file), calls)?,
+                _ => self.write_history(&lock(file), history)?,
+            }
             *lock(&self.judged) = Some(self.judged_by(&report));
         }
         let trace = if report.is_right() { String::new() } else { self.trace(seed) };
@@ -280,6 +284,15 @@ impl<'a> Batch<'a> {
     fn watched(&self, seed: u64, what: &'static str, options: RunOptions) -> Result<Option<RunReport>, Failure> {
         let mut observer = Observer { batch: self, what, seed, told: Instant::now() };
         watch(self.scenario, Seed(seed), options, &mut observer).map_err(|error| world_failed(&error))
+    }
+
+    fn write_redis(&self, file: &File, history: &RedisHistory) -> Result<(), Failure> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::usage(not_written(self.args.history.as_deref().unwrap_or(Path::new("the history")), error))
+        };
+        let mut out = BufWriter::new(file);
+        redis::write(history, &mut out).map_err(|error| failed(&error))?;
+        out.flush().map_err(|error| failed(&error))
     }
 
     fn write_history(&self, file: &File, history: &History) -> Result<(), Failure> {

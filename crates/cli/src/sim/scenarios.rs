@@ -11,16 +11,21 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 12] = [
+const KNOWN: [(&str, &str); 17] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
+    ("clocks", include_str!("../../../../scenarios/clocks.toml")),
     ("cycle", include_str!("../../../../scenarios/cycle.toml")),
     ("damage", include_str!("../../../../scenarios/damage.toml")),
+    ("dead-shard", include_str!("../../../../scenarios/dead-shard.toml")),
     ("external", include_str!("../../../../scenarios/external.toml")),
+    ("gateway", include_str!("../../../../scenarios/gateway.toml")),
+    ("large", include_str!("../../../../scenarios/large.toml")),
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),
     ("register", include_str!("../../../../scenarios/register.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),
+    ("scans", include_str!("../../../../scenarios/scans.toml")),
     ("singles", include_str!("../../../../scenarios/singles.toml")),
     ("swarm", include_str!("../../../../scenarios/swarm.toml")),
     ("threads", include_str!("../../../../scenarios/threads.toml")),

@@ -7,12 +7,19 @@
 //! Every test has its own data directory and ports, and prints what it was seeded with.
 
 mod bad_input;
+mod churn;
 mod cluster;
+mod dump;
+mod history;
 mod journal;
 mod kill;
 mod load;
+mod memory;
+mod missing;
 mod peer;
 mod random;
+mod reach;
 mod resp;
 mod restart;
 mod server;
+mod strangers;

@@ -135,6 +135,11 @@ impl Peer {
             .expect("some key has a slot of the shard")
     }
 
+    /// The shard that owns a key of the default keyspace.
+    pub(crate) fn shard_of(&self, key: &[u8]) -> ShardId {
+        self.map.shard_of_key(key)
+    }
+
     fn envelope(&mut self, shard: ShardId) -> Envelope {
         self.next += 1;
         let epoch = self.map.epoch(shard).unwrap_or(Epoch::ZERO);

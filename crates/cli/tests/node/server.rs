@@ -114,6 +114,12 @@ impl Place {
         Node::watch(self.command(), self.native)
     }
 
+    /// Starts it by another command.
+    pub(crate) fn spawn_as(&self, mut command: Command) -> Node {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Node::watch(command, self.native)
+    }
+
     /// Starts the server and waits until it is ready.
     pub(crate) fn start(&self) -> Node {
         self.spawn().ready()
@@ -136,10 +142,7 @@ impl Place {
 
 /// Runs a command that ends by itself: its exit code (or minus the signal), and everything that it wrote.
 pub(crate) fn outcome(command: Command) -> (i32, String) {
-    let mut node = Node::watch(command, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-    let status = node.ended(END_PATIENCE);
-    let code = status.code().unwrap_or_else(|| -status.signal().unwrap_or(0));
-    (code, node.text())
+    Node::command(command).outcome()
 }
 
 /// A running server process. Killed when it is dropped.
@@ -153,6 +156,17 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// A process that is no server.
+    pub(crate) fn command(command: Command) -> Self {
+        Self::watch(command, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
+    }
+
+    /// Waits until it ends by itself: its exit code (or minus the signal), and everything that it wrote.
+    pub(crate) fn outcome(mut self) -> (i32, String) {
+        let status = self.ended(END_PATIENCE);
+        (status.code().unwrap_or_else(|| -status.signal().unwrap_or(0)), self.text())
+    }
+
     fn watch(mut command: Command, native: SocketAddr) -> Self {
         let mut child = command.spawn().expect("the binary under test can be started");
         let text = Arc::new(Mutex::new(String::new()));
@@ -194,7 +208,20 @@ impl Node {
         self.text.lock().expect("nobody panics with it").clone()
     }
 
-    fn signal(&self, signal: Signal) {
+    /// Who it is, for the system.
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// The memory of a process that is in the machine's, in bytes; none once it is gone.
+    pub(crate) fn resident_bytes(pid: Pid) -> Option<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+        Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
         kill_process(pid, signal).unwrap_or_else(|error| panic!("could not signal the server: {error}"));
     }
@@ -227,7 +254,8 @@ impl Node {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    fn ended(&mut self, patience: Duration) -> ExitStatus {
+    /// Waits until it has ended.
+    pub(crate) fn ended(&mut self, patience: Duration) -> ExitStatus {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(status) = self.child.try_wait().expect("our own child") {

@@ -82,7 +82,7 @@ impl Growth {
         if self.writes_in_flight == 0
             && let Some(source) = self.error.take()
         {
-            return GrowthStep::Failed(explain(source));
+            return GrowthStep::Failed(explain(file, source));
         }
         match self.phase {
             Phase::Start => {
@@ -139,10 +139,11 @@ impl Growth {
 }
 
 /// A full disk is something the caller can act on; anything else is a failure of the medium.
-fn explain(source: io::Error) -> FlashError {
+fn explain(file: &IoFile, source: io::Error) -> FlashError {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
-            FlashError::Full { reason: format!("the file system has no room for it to grow ({source})") }
+            let path = file.path().display();
+            FlashError::Full { reason: format!("the file system has no room for {path} to grow ({source})") }
         }
         _ => FlashError::Medium { operation: "grow", source },
     }

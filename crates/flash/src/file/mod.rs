@@ -163,7 +163,7 @@ impl FileDevice {
         let Opened { file, layout, table, generations, max_blocks, repairs } = opened;
         let depth = config.queue_depth + OWN_OPS_IN_FLIGHT as u32;
         let engine = IoEngine::new(IoConfig { depth, engine: config.engine })?;
-        tracing::info!(
+        tracing::debug!(
             path = %file.path().display(), engine = engine.kind().name(), direct = file.is_direct(),
             blocks = generations.len(), max_blocks, "flash device opened"
         );

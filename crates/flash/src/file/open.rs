@@ -16,7 +16,7 @@ use crate::file::layout::{BadSuperblock, COPIES, DeviceId, ENTRIES_PER_TABLE_PAG
 use crate::file::table::BlockTable;
 use crate::limits::{
     DEFAULT_PAGES_PER_BLOCK, DEFAULT_QUEUE_DEPTH, MAX_PAGES_PER_BLOCK, MAX_QUEUE_DEPTH, MIN_PAGES_PER_BLOCK,
-    TABLE_ROOM_FACTOR,
+    TABLE_READ_PAGES, TABLE_ROOM_FACTOR,
 };
 
 /// Where a file device is and what it is to be.
@@ -28,8 +28,11 @@ pub struct FileConfig {
     pub pages_per_block: u32,
     /// Blocks that are preallocated and written at creation.
     pub initial_blocks: u32,
-    /// Blocks that it may grow to: the capacity. May be changed between openings, up to eight times that at creation.
+    /// Blocks that it may grow to: the capacity. May be changed between openings, up to eight times that at creation, or up to
+    /// `table_blocks` at creation, whichever is more.
     pub max_blocks: u32,
+    /// At creation: blocks that the block table has room for at least, at 8 bytes each.
+    pub table_blocks: u32,
     /// At creation: its id, `None` to draw one. At opening: the id that it must have, `None` for any.
     pub device_id: Option<DeviceId>,
     /// Most operations in flight, 1 to 2048.
@@ -47,6 +50,7 @@ impl FileConfig {
             pages_per_block: DEFAULT_PAGES_PER_BLOCK,
             initial_blocks: max_blocks.min(64),
             max_blocks,
+            table_blocks: 0,
             device_id: None,
             queue_depth: DEFAULT_QUEUE_DEPTH,
             engine: EngineChoice::Auto,
@@ -58,6 +62,7 @@ impl FileConfig {
         in_bounds("the flash device's pages per block", pages, MIN_PAGES_PER_BLOCK.into(), MAX_PAGES_PER_BLOCK.into())?;
         let most_blocks = u64::from(u32::MAX) / pages;
         in_bounds("the flash device's capacity in blocks", self.max_blocks.into(), 1, most_blocks)?;
+        in_bounds("the flash device's block table in blocks", self.table_blocks.into(), 0, most_blocks)?;
         in_bounds("the flash device's initial blocks", self.initial_blocks.into(), 0, self.max_blocks.into())?;
         in_bounds("the flash device's queue depth", self.queue_depth.into(), 1, MAX_QUEUE_DEPTH.into())
     }
@@ -116,7 +121,7 @@ pub(crate) fn create(config: &FileConfig) -> Result<(), FlashError> {
         source,
     })?;
     sync_parent(path)?;
-    tracing::info!(path = %path.display(), id = %layout.device_id, blocks = config.initial_blocks, "flash device created");
+    tracing::debug!(path = %path.display(), id = %layout.device_id, blocks = config.initial_blocks, "flash device created");
     Ok(())
 }
 
@@ -142,8 +147,8 @@ pub(crate) fn open(config: &FileConfig) -> Result<Opened, FlashError> {
     let max_blocks = config.max_blocks.max(blocks).min(layout.table_room);
     if max_blocks < config.max_blocks {
         tracing::warn!(
-            path = %path.display(), wanted = config.max_blocks, possible = max_blocks,
-            "the block table has no room for the configured capacity; create the device anew to go beyond"
+            path = %path.display(), wanted_blocks = config.max_blocks, possible_blocks = max_blocks,
+            "the block table, whose size was fixed when the file was created, has no room for the whole capacity; what fits is used"
         );
     }
     let table = BlockTable::new(layout, generations.clone(), sequences);
@@ -178,7 +183,7 @@ fn remove_leftover(building: &Path) -> Result<(), FlashError> {
 /// Room for growth beyond the capacity of today, filling whole table pages, as far as pages can be numbered.
 fn table_room(config: &FileConfig) -> u32 {
     let most = u32::MAX / config.pages_per_block;
-    let roomy = config.max_blocks.saturating_mul(TABLE_ROOM_FACTOR).min(most);
+    let roomy = config.max_blocks.saturating_mul(TABLE_ROOM_FACTOR).max(config.table_blocks).min(most);
     roomy.checked_next_multiple_of(ENTRIES_PER_TABLE_PAGE).unwrap_or(most).min(most)
 }
 
@@ -266,11 +271,25 @@ fn read_table(
     repairs: &mut u64,
 ) -> Result<(Vec<Generation>, Vec<u64>), FlashError> {
     let mut copies = [AlignedBuffer::zeroed(PAGE_BYTES), AlignedBuffer::zeroed(PAGE_BYTES)];
+    let mut run = AlignedBuffer::zeroed(0);
+    let mut ahead = [Vec::new(), Vec::new()];
     let mut generations = Vec::new();
     let mut sequences = Vec::with_capacity(layout.table_pages() as usize);
     for index in 0..layout.table_pages() {
-        for (copy, page) in (0..COPIES).zip(&mut copies) {
-            file.read_blocking(layout.table_offset(copy, index), page)?;
+        let place = (index % TABLE_READ_PAGES) as usize * PAGE_BYTES;
+        if place == 0 {
+            let pages = TABLE_READ_PAGES.min(layout.table_pages() - index) as usize;
+            if run.len() != pages * PAGE_BYTES {
+                run = AlignedBuffer::zeroed(pages * PAGE_BYTES);
+            }
+            for (copy, ahead) in (0..COPIES).zip(&mut ahead) {
+                file.read_blocking(layout.table_offset(copy, index), &mut run)?;
+                ahead.clear();
+                ahead.extend_from_slice(&run);
+            }
+        }
+        for (page, ahead) in copies.iter_mut().zip(&ahead) {
+            page.copy_from_slice(&ahead[place..place + PAGE_BYTES]);
         }
         let found = [layout.check_table(&copies[0], index), layout.check_table(&copies[1], index)];
         let newer = match found {

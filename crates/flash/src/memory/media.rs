@@ -253,6 +253,12 @@ impl MemoryMedia {
         self.lock().power_cut(seed);
     }
 
+    /// Ends the process that has the device open, and leaves the machine on: what completed is in a cache, where the next opening reads it and a
+    /// later cut of the power may lose it. Of what was under way each page is there or not, each erase happened or not, as the seed has it.
+    pub fn kill(&self, seed: u64) {
+        self.lock().kill(seed);
+    }
+
     /// Cuts the power at an operation to come: its program arrives in part, what no sync covers meets the given fate, and the device that
     /// was open answers everything with an error from then on.
     pub fn cut_power_at(&self, cut: PowerCut) {
@@ -492,6 +498,29 @@ impl Media {
     fn raise_generation(&mut self, block: BlockId) {
         let generation = &mut self.generations[block.0 as usize];
         *generation = generation.next();
+    }
+
+    fn kill(&mut self, seed: u64) {
+        let mut rng = SplitMix::new(seed);
+        self.session += 1;
+        self.next_due = None;
+        self.clock += 1;
+        let mut kept = Vec::new();
+        for mut entry in std::mem::take(&mut self.unsynced).into_iter().rev() {
+            if entry.completed_at.is_none() && rng.below(2) == 0 {
+                self.pages[entry.page.0 as usize] = entry.before;
+            } else {
+                entry.completed_at.get_or_insert(self.clock);
+                kept.push(entry);
+            }
+        }
+        kept.reverse();
+        self.unsynced = kept;
+        for block in std::mem::take(&mut self.erasing) {
+            if rng.below(2) == 0 {
+                self.raise_generation(block);
+            }
+        }
     }
 
     fn power_cut(&mut self, seed: u64) {

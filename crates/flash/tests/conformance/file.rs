@@ -175,6 +175,7 @@ fn settings_out_of_bounds_are_refused() {
         FileConfig { max_blocks: 0, initial_blocks: 0, ..base.clone() },
         FileConfig { max_blocks: u32::MAX, ..base.clone() },
         FileConfig { initial_blocks: 13, ..base.clone() },
+        FileConfig { table_blocks: u32::MAX, ..base.clone() },
         FileConfig { queue_depth: 0, ..base.clone() },
         FileConfig { queue_depth: 5000, ..base.clone() },
     ];

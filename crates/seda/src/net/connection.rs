@@ -5,7 +5,8 @@
 //!                 └───────────── error, reset, abort, end of stream and everything answered ──────────────►
 //! ```
 //!
-//! Invariants: `queued` is the sum of what is left in `out`; an idle connection holds no buffers. Lingering lets the peer read
+//! Invariants: `queued` is the sum of what is left in `out`; an idle connection holds no buffers; a frame longer than what is read at
+//! once is collected only in memory that is reserved for it. Lingering lets the peer read
 //! our last words: closing a socket with unread input would reset it, and destroy them.
 
 use std::collections::VecDeque;
@@ -14,8 +15,8 @@ use std::io::{self, IoSlice, Write};
 use timestone_types::Timestamp;
 
 use super::{ConnectionView, DisconnectReason, Stream};
-use crate::ParcelPool;
 use crate::limits::WRITE_SLICES;
+use crate::{Charge, ParcelPool};
 
 /// Where a connection is in its life.
 #[derive(Debug)]
@@ -80,6 +81,24 @@ pub(super) struct Connection {
     pub(super) held: u32,
     /// The last time that something was queued for or written to it.
     pub(super) progress: Timestamp,
+    /// Since when its peer has taken nothing of what is queued.
+    pub(super) untaken_since: Timestamp,
+    /// The last time that something was read from it.
+    pub(super) read_at: Timestamp,
+    /// Memory for the long frame that is being collected.
+    pub(super) reservation: Option<Charge>,
+    /// Its long frame waits for memory.
+    pub(super) starving: bool,
+    /// Its owner wants nothing more from it for the time being.
+    pub(super) paused: bool,
+    /// It is not read from because too much is queued for it.
+    pub(super) held_back: bool,
+    /// It is in the queue of those that may have stalled.
+    pub(super) slow: bool,
+    /// Written bytes of which its owner was not told yet.
+    pub(super) unreported: usize,
+    /// Bytes of `received` that the stage has counted.
+    pub(super) counted: u64,
 }
 
 /// Parcels up to this size are appended to the buffer before them, if that has room: cheaper than a slice of their own.
@@ -108,6 +127,15 @@ impl Connection {
             stalled: false,
             held: 0,
             progress: now,
+            untaken_since: now,
+            read_at: now,
+            reservation: None,
+            starving: false,
+            paused: false,
+            held_back: false,
+            slow: false,
+            unreported: 0,
+            counted: 0,
         }
     }
 
@@ -197,6 +225,7 @@ impl Connection {
 
     /// Keeps `rest` (the end of what was received) until more comes; an empty rest gives the buffer back.
     pub(super) fn keep(&mut self, rest: &[u8], pool: &mut ParcelPool) {
+        self.reservation = None;
         if rest.is_empty() {
             pool.give(std::mem::take(&mut self.received));
             return;
@@ -210,6 +239,7 @@ impl Connection {
 
     /// Gives all buffers back.
     pub(super) fn release(&mut self, pool: &mut ParcelPool) {
+        self.reservation = None;
         pool.give(std::mem::take(&mut self.received));
         self.out.drain(..).for_each(|buffer| pool.give(buffer));
         self.queued = 0;

@@ -51,6 +51,12 @@ counters! {
     reads_total,
     /// Calls of write.
     writes_total,
+    /// Connections given up because their peers neither read nor finished what they had begun.
+    stalled_total,
+    /// Parcels of answers of which some were replaced by `Busy`.
+    shed_total,
+    /// Bytes of answers that wait for their peers.
+    queued_bytes,
     /// Parcels for connections that were gone.
     parcels_dropped_total,
 }

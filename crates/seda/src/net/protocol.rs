@@ -3,6 +3,7 @@
 //! seda knows neither the messages nor the event enum of its user: a [`Protocol`] splits bytes and words refusals,
 //! a [`ParcelEvent`] wraps what the net stage says into the user's events, and unwraps what it is told.
 
+use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 
@@ -77,6 +78,11 @@ pub enum Break {
     },
     /// The server is shutting down.
     ShuttingDown,
+    /// There is no memory for a frame of this many bytes.
+    NoMemory {
+        /// Bytes that the frame has.
+        needed: usize,
+    },
 }
 
 /// Splits received bytes into frames and words refusals. One per net stage; called on its thread only; never blocks.
@@ -87,6 +93,13 @@ pub trait Protocol: Send + 'static {
     /// Appends the answer to `frame`, refused because its stage has too much to do. `false`: this protocol cannot say so; then the
     /// connection is not read from until there is room.
     fn busy(&mut self, connection: &ConnectionView, frame: &[u8], out: &mut Vec<u8>) -> bool;
+
+    /// Appends `answers` with those that may be asked for again replaced by "busy", because the peer does not read what it is owed. `false`:
+    /// this protocol cannot, and they are all kept.
+    fn shed(&mut self, connection: &ConnectionView, answers: &[u8], out: &mut Vec<u8>) -> bool {
+        let _ = (connection, answers, out);
+        false
+    }
 
     /// Appends the last words to a connection that is closed for `reason`; nothing, if the protocol has none.
     /// `rest` is what could not be split.
@@ -102,8 +115,34 @@ pub enum DisconnectReason {
     Broken(Break),
     /// This side asked for it with [`NetCommand::Close`].
     Asked,
+    /// The peer has taken nothing of what waits for it, or sent nothing of a long frame, for [`crate::limits::STALL_LIMIT`].
+    Stalled,
     /// The operating system reported an error: reset, timed out, unreachable.
     Failed(io::Error),
+}
+
+impl fmt::Display for Break {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str("its bytes do not follow the protocol"),
+            Self::TooLong { needed, bound } => write!(f, "a frame of {needed} bytes is longer than {bound}"),
+            Self::TooManyConnections { bound } => write!(f, "there are {bound} connections already"),
+            Self::ShuttingDown => f.write_str("the server is shutting down"),
+            Self::NoMemory { needed } => write!(f, "there was no memory for a frame of {needed} bytes"),
+        }
+    }
+}
+
+impl fmt::Display for DisconnectReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the other end closed it"),
+            Self::Broken(reason) => write!(f, "{reason}"),
+            Self::Asked => f.write_str("it was closed here"),
+            Self::Stalled => f.write_str("the other end neither read nor sent anything for too long"),
+            Self::Failed(error) => write!(f, "{error}"),
+        }
+    }
 }
 
 /// What a net stage tells other stages.
@@ -116,6 +155,14 @@ pub enum NetEvent {
     /// The peer will send nothing more, and still takes answers: [`NetCommand::Close`] it once they are sent. If nobody does, the
     /// net stage closes it [`crate::limits::HALF_CLOSE_LINGER`] after the last answer.
     HalfClosed(Origin),
+    /// So many bytes of what was sent to a connection are written, beside those told before. Only where
+    /// [`super::NetConfig::reports_written`] is set, in steps of at least [`crate::limits::WRITTEN_REPORT_BYTES`].
+    Written {
+        /// The connection.
+        origin: Origin,
+        /// Bytes.
+        bytes: usize,
+    },
     /// It is gone, after everything that it sent was delivered; what is sent to it from now on is dropped.
     Disconnected {
         /// The connection.
@@ -152,6 +199,10 @@ pub enum NetCommand {
     },
     /// Close a connection, once everything sent to it so far is written.
     Close(Origin),
+    /// Read nothing more from a connection, so that what its peer sends waits in its socket, until it is resumed.
+    Pause(Origin),
+    /// Read on.
+    Resume(Origin),
     /// Close a connection at once, dropping what is not written.
     Abort(Origin),
     /// Take over a connection that another net stage accepted.

@@ -1,5 +1,8 @@
 //! The I/O stage of TCP connections: accepts and dials (`opening`), reads, writes, closes.
 //!
+//! Memory: what waits for peers and what they have begun to send is counted ([`Memory`]). Over its bound a connection is not read from;
+//! a long frame is collected only once there is memory for it; whoever neither reads nor goes on sending is closed (`stalls`).
+//!
 //! In a turn: `ready` marks what the poller reported; `handle` queues parcels and carries out commands; `turn` accepts, reads and
 //! hands on; `flush` writes each connection that has something once.
 //!
@@ -8,6 +11,7 @@
 //! connection stays `readable` until a read came back short or would block.
 
 mod opening;
+mod stalls;
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -16,15 +20,16 @@ use std::sync::Arc;
 
 use timestone_types::Timestamp;
 
+use self::stalls::collects_unreserved;
 use super::connection::{Connection, Phase, Written};
 use super::courier::{Courier, Holder};
 use super::intake::{Ended, Intake};
 use super::{ConnectionView, DisconnectReason, NetCommand, NetEvent, NetMetrics, Network, ParcelEvent, Protocol, Tcp};
 use crate::limits::{
-    FLUSH_LINGER, HALF_CLOSE_LINGER, MAX_CONNECTIONS, MAX_FRAME_BYTES, OUTPUT_BOUND, POOL_LARGEST, READ_BYTES,
-    READ_PER_TURN, RETRY_INTERVAL,
+    FLUSH_LINGER, HALF_CLOSE_LINGER, MAX_CONNECTIONS, MAX_FRAME_BYTES, MEMORY_RETRY, OUTPUT_BOUND, POOL_LARGEST,
+    READ_BYTES, READ_PER_TURN, RETRY_INTERVAL, SCARCE_OUTPUT_BOUND, WRITTEN_REPORT_BYTES,
 };
-use crate::{Context, Origin, Parcel, Readiness, SedaError, Stage, StageId};
+use crate::{Context, Memory, MemoryUse, Origin, Parcel, Readiness, SedaError, Stage, StageId, Tally};
 
 /// Bounds and wiring of a net stage.
 #[derive(Clone, Debug)]
@@ -44,6 +49,10 @@ pub struct NetConfig {
     /// Whether peers that have sent their last word still wait for answers: they are answered for [`HALF_CLOSE_LINGER`] then. If not, the
     /// connection is closed when what is queued for it is written.
     pub answers_after_end: bool,
+    /// Whether owners are told how much of what they sent is written ([`super::NetEvent::Written`]).
+    pub reports_written: bool,
+    /// The process's memory for its connections.
+    pub memory: Arc<Memory>,
     /// Where its listeners and dialled streams come from.
     pub network: Arc<dyn Network>,
 }
@@ -58,6 +67,8 @@ impl Default for NetConfig {
             max_frame_bytes: MAX_FRAME_BYTES,
             output_bound_bytes: OUTPUT_BOUND,
             answers_after_end: true,
+            reports_written: false,
+            memory: Arc::default(),
             network: Arc::new(Tcp),
         }
     }
@@ -99,6 +110,15 @@ pub struct NetStage<E, P> {
     /// Dials under way, and connections that are ending, in the order of their next check.
     dials: VecDeque<(Timestamp, Holder)>,
     watched: VecDeque<(Timestamp, Holder)>,
+    /// Connections whose peers may have stalled, in the order of their next check.
+    slow: VecDeque<(Timestamp, Holder)>,
+    /// Connections whose long frames wait for memory, and how long they may.
+    starving: VecDeque<(Timestamp, Holder)>,
+    input: Tally,
+    output: Tally,
+    /// When the shortage of descriptors may be told again, and how long accepting rests the next time.
+    next_shortage_warning: Timestamp,
+    accept_pause: std::time::Duration,
     courier: Courier<E>,
     intake: Intake,
     scratch: Vec<u8>,
@@ -123,6 +143,12 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             stalled: Vec::new(),
             dials: VecDeque::new(),
             watched: VecDeque::new(),
+            slow: VecDeque::new(),
+            starving: VecDeque::new(),
+            input: Tally::new(&config.memory, MemoryUse::Input),
+            output: Tally::new(&config.memory, MemoryUse::Output),
+            next_shortage_warning: Timestamp::ZERO,
+            accept_pause: crate::limits::ACCEPT_PAUSE,
             courier: Courier::new(),
             intake: Intake::new(config.max_frame_bytes),
             config,
@@ -205,19 +231,28 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     fn receive(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let mut budget = READ_PER_TURN;
         loop {
-            let bound = self.config.output_bound_bytes;
+            let bound = self.output_bound();
+            let now = self.now;
             let shutting_down = self.shutting_down;
-            let Self { slots, scratch, metrics, .. } = self;
+            let Self { slots, scratch, .. } = self;
             let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
             let discards = matches!(connection.phase, Phase::Lingering(_));
             let reads = matches!(connection.phase, Phase::Open)
                 && connection.held == 0
                 && !connection.stalled
+                && !connection.starving
+                && !connection.paused
                 && connection.queued <= bound
                 && !(shutting_down && connection.view.dial.is_none());
             if !connection.readable || connection.ended || !(reads || discards) {
+                connection.held_back |= connection.queued > bound;
                 return;
             }
+            if collects_unreserved(connection, scratch.len()) && !discards && !self.reserve(index) {
+                return;
+            }
+            let Self { slots, scratch, metrics, .. } = self;
+            let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
             if budget == 0 {
                 self.list_to_read(index);
                 ctx.want_turn();
@@ -239,6 +274,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
                 Ok(bytes) => {
                     metrics.bytes_received_total.add(bytes as u64);
                     budget = budget.saturating_sub(bytes);
+                    connection.read_at = now;
                     // A short read has emptied the socket, unless the end of the stream is right behind it.
                     connection.readable = head + bytes == scratch.len() || connection.end_seen;
                     if discards {
@@ -280,6 +316,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let rest = bytes.len() - consumed;
         if rest > SCRATCH_HEAD || (rest > 0 && bytes.capacity() <= POOL_LARGEST) {
             bytes.drain(..consumed);
+            bytes.shrink_to(rest.max(POOL_LARGEST));
+            connection.reservation = None;
             connection.received = bytes;
         } else {
             connection.keep(&bytes[consumed..], ctx.parcels());
@@ -324,6 +362,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let goes_on = matches!(connection.phase, Phase::Open);
         if !answers.is_empty() {
             let buffer = std::mem::replace(answers, ctx.take_buffer());
+            self.output.change(0, buffer.len() as u64);
             connection.queue(buffer, ctx.parcels());
         }
         if connection.queued > 0 || !goes_on {
@@ -377,6 +416,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             let Some(connection) = self.at(index).filter(|connection| connection.stalled) else { continue };
             connection.stalled = false;
             self.digest_collected(ctx, index);
+            self.count_input(index);
             self.list_to_read(index);
         }
     }
@@ -392,7 +432,17 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             return;
         };
         connection.progress = now;
-        connection.queue(parcel.bytes, ctx.parcels());
+        if connection.queued == 0 {
+            connection.untaken_since = now;
+        }
+        let bytes = if connection.queued + parcel.bytes.len() > SCARCE_OUTPUT_BOUND {
+            self.within_limit(ctx, index, parcel.bytes)
+        } else {
+            parcel.bytes
+        };
+        self.output.change(0, bytes.len() as u64);
+        let Some(connection) = self.at(index) else { return };
+        connection.queue(bytes, ctx.parcels());
         let listed = connection.listed_to_write;
         if !listed && matches!(connection.phase, Phase::Open) {
             self.list_to_write(index);
@@ -401,7 +451,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 
     /// Writes what is queued for a connection, and takes the next step of its end, if it has come to that.
     fn write(&mut self, ctx: &mut Context<'_, E>, index: u32) {
-        let (now, bound) = (self.now, self.config.output_bound_bytes);
+        let (now, bound, reports) = (self.now, self.output_bound(), self.config.reports_written);
         let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
         connection.listed_to_write = false;
         let before = connection.queued;
@@ -414,13 +464,26 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let sent = before - connection.queued;
         if sent > 0 {
             connection.progress = now;
+            connection.untaken_since = now;
         }
-        let resumes = before > bound / 2 && connection.queued <= bound / 2;
+        let resumes = connection.held_back && connection.queued <= bound / 2;
+        connection.held_back &= !resumes;
+        connection.unreported += if reports { sent } else { 0 };
+        let reported = connection.unreported >= WRITTEN_REPORT_BYTES;
+        let report = reported.then(|| (connection.view, std::mem::take(&mut connection.unreported)));
+        let flushing = matches!(connection.phase, Phase::Flushing(_));
+        if sent < before {
+            self.watch_for_stall(index);
+        }
+        self.output.change(before as u64, (before - sent) as u64);
         self.metrics.writes_total.add(writes);
         self.metrics.bytes_sent_total.add(sent as u64);
+        if let Some((ConnectionView { origin, owner, .. }, bytes)) = report {
+            self.tell(ctx, owner, NetEvent::Written { origin, bytes }, None);
+        }
         match written {
             Written::Failed(error) => self.remove(ctx, index, DisconnectReason::Failed(error)),
-            Written::All if matches!(connection.phase, Phase::Flushing(_)) => self.shut(ctx, index),
+            Written::All if flushing => self.shut(ctx, index),
             Written::All | Written::Blocked => {
                 if resumes && self.list_to_read(index) {
                     ctx.want_turn();
@@ -473,6 +536,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         if connection.view.peer.ip().is_loopback() {
             ctx.note_local_peers(-1);
         }
+        self.output.change(connection.queued as u64, 0);
+        self.input.change(connection.counted, 0);
         connection.release(ctx.parcels());
         self.metrics.connections.set(self.count() as u64);
         let ConnectionView { origin, peer, dial, owner } = connection.view;
@@ -521,6 +586,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
                 self.watch(holder.0);
             }
         }
+        self.end_stalled(ctx);
+        self.feed_starving(ctx);
         if self.accept_again.is_some_and(|at| at <= self.now) {
             self.accept_again = None;
         }
@@ -562,6 +629,11 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
                 Ok(NetCommand::Send(parcel)) => self.send(ctx, parcel),
                 Ok(NetCommand::Dial { dial, address, owner }) => self.dial(ctx, dial, address, owner),
                 Ok(NetCommand::Close(origin)) => self.close(ctx, origin),
+                Ok(NetCommand::Pause(origin)) => self.pause(origin, true),
+                Ok(NetCommand::Resume(origin)) => {
+                    self.pause(origin, false);
+                    ctx.want_turn();
+                }
                 Ok(NetCommand::Abort(origin)) => {
                     if let Some((index, _)) = self.connection(origin) {
                         self.remove(ctx, index, DisconnectReason::Asked);
@@ -629,6 +701,7 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
             if let Some(connection) = self.at(index) {
                 connection.listed_to_read = false;
                 self.receive(ctx, index);
+                self.count_input(index);
             }
         }
         self.to_read.drain(..listed);
@@ -641,13 +714,16 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
             self.write(ctx, index);
         }
         self.to_write.clear();
+        self.metrics.queued_bytes.set(self.output.bytes());
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let fronts = [self.dials.front(), self.watched.front()].into_iter().flatten().map(|&(at, _)| at);
+        let fronts = [self.dials.front(), self.watched.front(), self.slow.front()];
+        let fronts = fronts.into_iter().flatten().map(|&(at, _)| at);
+        let starving = (!self.starving.is_empty()).then(|| self.now.saturating_add(MEMORY_RETRY));
         let waits = !self.courier.is_empty() || !self.stalled.is_empty();
         let retry = waits.then(|| self.now.saturating_add(RETRY_INTERVAL));
-        fronts.chain(self.accept_again).chain(retry).min()
+        fronts.chain(self.accept_again).chain(retry).chain(starving).min()
     }
 
     fn drained(&self) -> bool {

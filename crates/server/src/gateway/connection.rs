@@ -8,15 +8,17 @@
 //! take effect in any order, as in a pipeline to a Redis Cluster. A command that must run alone (WATCH, SCAN, FLUSHDB, one with very
 //! many keys) is the connection's *barrier*: it starts when nothing is under way, and nothing starts before it is answered.
 
-use timestone_seda::Origin;
-use timestone_types::Version;
+use std::collections::BTreeMap;
+
+use timestone_seda::{Charge, Origin};
+use timestone_types::{Timestamp, Version};
 
 use super::client::ClientState;
 use super::command::Spec;
 use super::inbox::{Inbox, Position};
-use super::limits::{MAX_IN_FLIGHT, OUTPUT_BOUND_BYTES};
+use super::limits::MAX_IN_FLIGHT;
 use super::marks::Marks;
-use super::replies::{Replies, SlotId};
+use super::replies::{Asked, Replies, SlotId};
 use super::words::Words;
 use timestone_session::ValueView;
 
@@ -38,12 +40,25 @@ pub(super) struct Multi {
     pub(super) commands: Vec<Queued>,
     /// A command could not be queued: EXEC will refuse.
     pub(super) spoilt: bool,
+    /// Their memory.
+    pub(super) charge: Option<Charge>,
+}
+
+impl Multi {
+    /// EXEC will refuse: what is queued is forgotten.
+    pub(super) fn spoil(&mut self) {
+        self.spoilt = true;
+        self.words = Words::default();
+        self.commands = Vec::new();
+        if let Some(charge) = &mut self.charge {
+            charge.set(0);
+        }
+    }
 }
 
 /// A key as WATCH found it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Watched {
-    pub(super) key: Box<[u8]>,
     pub(super) version: Version,
     pub(super) present: bool,
 }
@@ -69,11 +84,24 @@ pub(super) struct Connection {
     pub(super) marks: Marks,
     pub(super) barrier: Option<SlotId>,
     pub(super) multi: Option<Box<Multi>>,
-    pub(super) watched: Vec<Watched>,
+    /// By key: what is watched already stays as it was found first.
+    pub(super) watched: BTreeMap<Box<[u8]>, Watched>,
     /// What is admitted to the stage and still counted: requests and bytes.
     pub(super) admitted: (u64, u64),
+    /// Bytes sent to the net stage of which it has not said that they are written.
+    pub(super) unwritten: usize,
+    /// Memory for the long command that is being received.
+    pub(super) reservation: Option<Charge>,
+    /// Its long command waits for memory until then at most; it needs so many bytes.
+    pub(super) starving: Option<(Timestamp, usize)>,
+    /// The net stage was told to read nothing more from it.
+    pub(super) paused: bool,
+    /// Bytes of input and output that the gateway has counted for it.
+    pub(super) counted: (u64, u64),
     /// It has commands that wait for others.
     pub(super) blocked: bool,
+    /// It has had its share of this turn.
+    pub(super) postponed: bool,
     /// Nothing more is carried out; closed when everything is answered.
     pub(super) closing: bool,
     /// The client sends nothing more; closed when everything is answered.
@@ -98,9 +126,15 @@ impl Connection {
             marks: Marks::default(),
             barrier: None,
             multi: None,
-            watched: Vec::new(),
+            watched: BTreeMap::new(),
             admitted: (0, 0),
+            unwritten: 0,
+            reservation: None,
+            starving: None,
+            paused: false,
+            counted: (0, 0),
             blocked: false,
+            postponed: false,
             closing: false,
             half_closed: false,
             closed: false,
@@ -110,22 +144,42 @@ impl Connection {
         }
     }
 
-    /// Whether another command may be looked at.
-    pub(super) fn may_start(&self) -> bool {
+    /// Whether another command may be looked at, when the connection may be owed `bound` bytes of answers.
+    pub(super) fn may_start(&self, bound: usize) -> bool {
         self.barrier.is_none()
             && self.replies.len() < MAX_IN_FLIGHT
-            && self.replies.waiting_bytes() < OUTPUT_BOUND_BYTES
+            && self.owed_bytes() < bound
+            && self.replies.expected_bytes() <= bound
+            && !self.replies.has_shed()
             && !self.closing
     }
 
-    /// Answers a command under way, and lets what waited for it go on.
+    /// Answers that are not known to be written, in bytes.
+    pub(super) fn owed_bytes(&self) -> usize {
+        self.unwritten + self.replies.waiting_bytes()
+    }
+
+    /// Whether an answer of this length may be kept. The oldest command's is, as long as what can leave is within the bound: nothing else
+    /// gets rid of those that wait behind it.
+    pub(super) fn has_room(&self, first: bool, length: usize, bound: usize) -> bool {
+        if first { self.unwritten + self.replies.ready_bytes() <= bound } else { self.owed_bytes() + length <= bound }
+    }
+
+    /// Answers a command under way, and lets what waited for it go on. Tells which command it was, if it was one on keys.
     #[inline]
-    pub(super) fn answer(&mut self, slot: SlotId, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(super) fn answer(&mut self, slot: SlotId, write: impl FnOnce(&mut Vec<u8>)) -> Option<Asked> {
+        let asked = self.replies.asked(slot);
         self.replies.answer(slot, write);
         self.marks.remove(slot);
         if self.barrier == Some(slot) {
             self.barrier = None;
         }
+        asked
+    }
+
+    /// Whether the answer of this single-key read comes before that of an earlier command on its key.
+    pub(super) fn overtakes(&self, slot: SlotId) -> bool {
+        !self.replies.is_first(slot) && self.marks.overtakes(slot)
     }
 
     /// Answers a command at once with an error.
@@ -163,7 +217,7 @@ mod tests {
     }
 
     fn watched(view: ValueView<'_>) -> Watched {
-        Watched { key: Box::from(&b"k"[..]), version: view.version, present: view.value.is_some() }
+        Watched { version: view.version, present: view.value.is_some() }
     }
 
     #[test]

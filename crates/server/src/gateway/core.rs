@@ -11,8 +11,10 @@
 //! Deliberately absent: sockets, clocks, stages (see the parent module), what commands mean (see [`super::keys`]).
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use timestone_seda::Origin;
+use timestone_cluster::{ServerInfo, ShardMap};
+use timestone_seda::{Memory, MemoryUse, Origin, Tally};
 use timestone_session::{Engine, EngineConfig, OpResult, Routes, SessionError, SessionId};
 use timestone_types::{ClientId, HashSeed, Timestamp, hash_key};
 use timestone_wire::resp::{Parsed, ReplyWriter};
@@ -21,12 +23,15 @@ use super::client::{ClientNumber, ClientState};
 use super::connection::{Connection, ConnectionIndex};
 use super::dispatch::Flow;
 use super::failure::Failure;
+use super::figures::{GatewayGauges, Rate};
 use super::hot::{Busy, HotKeys};
+use super::inbox::Position;
 use super::job::{JobId, Jobs, Operation};
-use super::limits::MAX_BACKLOG_BYTES;
+use super::limits::{COMMANDS_AT_ONCE, MAX_BACKLOG_BYTES, SHED_FROM_BYTES};
 use super::replies::{SlotId, Want};
 use super::view::KEYSPACE;
 use super::words::Words;
+use crate::strangers::Stranger;
 
 /// See the module.
 pub(super) struct Core {
@@ -46,6 +51,10 @@ pub(super) struct Core {
     pub(super) busy: Busy,
     /// Jobs to start.
     pub(super) starts: VecDeque<JobId>,
+    /// Jobs that go on in the next turn: they have had their share of this one.
+    pub(super) paused: Vec<JobId>,
+    /// Connections of which the same is true.
+    pub(super) postponed: Vec<ConnectionIndex>,
     /// Jobs that wait for a while before they start again.
     pub(super) pausing: Vec<JobId>,
     pub(super) scratch: Vec<u8>,
@@ -54,7 +63,18 @@ pub(super) struct Core {
     pub(super) started: Timestamp,
     pub(super) commands: u64,
     pub(super) accepted: u64,
+    pub(super) gauges: GatewayGauges,
+    pub(super) rate: Rate,
+    /// The time of this turn.
+    pub(super) clock: Timestamp,
     thread: usize,
+    /// The process's memory for connections, and what this gateway has of it.
+    pub(super) memory: Arc<Memory>,
+    pub(super) input: Tally,
+    pub(super) output: Tally,
+    /// Connections whose long commands wait for memory, in their order.
+    pub(super) starving: VecDeque<ConnectionIndex>,
+    pub(super) next_stall_check: Timestamp,
 }
 
 /// What must be done about a result once nothing of the engine is borrowed.
@@ -69,7 +89,13 @@ enum After {
 
 impl Core {
     /// A gateway of `client` on a thread; the seed makes hashes and pauses unpredictable.
-    pub(super) fn new(client: ClientId, routes: Routes, thread: usize, seed: u64) -> Result<Self, SessionError> {
+    pub(super) fn new(
+        client: ClientId,
+        routes: Routes,
+        thread: usize,
+        seed: u64,
+        memory: &Arc<Memory>,
+    ) -> Result<Self, SessionError> {
         let mut engine = Engine::new(EngineConfig::default(), client, routes, seed);
         let session = engine.open_session()?;
         Ok(Self {
@@ -85,6 +111,8 @@ impl Core {
             hot: HotKeys::default(),
             busy: Busy::new(),
             starts: VecDeque::new(),
+            paused: Vec::new(),
+            postponed: Vec::new(),
             pausing: Vec::new(),
             scratch: Vec::new(),
             words: Words::default(),
@@ -92,8 +120,24 @@ impl Core {
             started: Timestamp::ZERO,
             commands: 0,
             accepted: 0,
+            gauges: GatewayGauges::default(),
+            rate: Rate::default(),
+            clock: Timestamp::ZERO,
             thread,
+            memory: Arc::clone(memory),
+            input: Tally::new(memory, MemoryUse::Input),
+            output: Tally::new(memory, MemoryUse::Output),
+            starving: VecDeque::new(),
+            next_stall_check: Timestamp::ZERO,
         })
+    }
+
+    /// What refusals call the servers that this gateway has no way to.
+    pub(super) fn name_servers(&mut self, map: &ShardMap) {
+        for entry in map.shards() {
+            let name = map.primary(entry.id).map_or_else(|| "no server yet".to_owned(), ServerInfo::for_redis_clients);
+            self.engine.name_server(entry.id, &name);
+        }
     }
 
     pub(super) fn hash(&self, key: &[u8]) -> u64 {
@@ -121,7 +165,8 @@ impl Core {
     pub(super) fn answered(&mut self, index: ConnectionIndex) {
         self.list(index);
         let Some(connection) = self.connection(index) else { return };
-        if connection.blocked && !core::mem::replace(&mut connection.ready, true) {
+        let waits = connection.blocked || connection.replies.has_shed();
+        if waits && !connection.postponed && !core::mem::replace(&mut connection.ready, true) {
             self.ready.push_back(index);
         }
     }
@@ -162,15 +207,19 @@ impl Core {
             connection.closing = true;
             connection.end_multi();
             connection.unwatch();
+            connection.reservation = None;
+            connection.starving = None;
             connection.inbox.discard();
             connection.replies.drop_output();
         }
-        self.list(index);
+        self.answered(index);
     }
 
     /// Removes a connection that is gone and owed nothing.
     pub(super) fn remove(&mut self, index: ConnectionIndex) -> Option<Box<Connection>> {
         let connection = self.connections.get_mut(index.0 as usize)?.take()?;
+        self.input.change(connection.counted.0, 0);
+        self.output.change(connection.counted.1, 0);
         self.free.push(index);
         Some(connection)
     }
@@ -196,29 +245,40 @@ impl Core {
     /// Carries out a connection's commands until one must wait or they are at their end.
     pub(super) fn advance(&mut self, now: Timestamp, index: ConnectionIndex) {
         self.list(index);
-        loop {
+        let bound = self.output_bound();
+        self.ask_again(now, index, bound);
+        for carried_out in 0.. {
             let Self { connections, engine, busy, commands, words, .. } = self;
             let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
-            if !connection.may_start() {
+            if connection.postponed || !connection.may_start(bound) {
                 connection.blocked = connection.inbox.backlog() > 0;
                 return;
             }
+            if carried_out == COMMANDS_AT_ONCE {
+                (connection.postponed, connection.blocked) = (true, true);
+                return self.postponed.push(index);
+            }
             let position = connection.inbox.position();
             let flow = match connection.inbox.parse() {
-                Ok(Parsed::Incomplete { consumed, .. }) => {
+                Ok(Parsed::Incomplete { consumed, needed }) => {
                     connection.inbox.consume(consumed);
                     connection.blocked = false;
-                    return;
+                    if let Some(stranger) = Stranger::of_first(connection.inbox.unparsed()) {
+                        return self.turn_away(index, position, stranger);
+                    }
+                    return self.collect(now, index, needed);
                 }
                 Err(error) => {
                     let mut text = b"ERR ".to_vec();
                     error.write(&mut text);
                     connection.replies.now(connection.client.protocol, position, |reply| reply.error_bytes(&text));
-                    connection.closing = true;
+                    (connection.closing, connection.starving) = (true, None);
                     connection.inbox.discard();
                     return;
                 }
                 Ok(Parsed::Command(command)) => {
+                    // What it still waited for has come: the rest of it was on its way before reading could be stopped.
+                    (connection.reservation, connection.starving) = (None, None);
                     let consumed = command.consumed();
                     let plain = super::fast::Plain::of(&command).filter(|_| connection.multi.is_none());
                     let flow = match plain {
@@ -240,6 +300,11 @@ impl Core {
                         }
                         None => Flow::Elsewhere,
                     };
+                    if flow == Flow::Elsewhere
+                        && let Some(stranger) = Stranger::of(command.args(), command.is_inline())
+                    {
+                        return self.turn_away(index, position, stranger);
+                    }
                     if flow == Flow::Elsewhere {
                         words.clear();
                         words.push_command(&command);
@@ -268,10 +333,24 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Answers whoever is no Redis client in its own words, and closes the connection: nothing more of what it has sent is carried out.
+    fn turn_away(&mut self, index: ConnectionIndex, position: Position, stranger: Stranger) {
+        let Some(connection) = self.connection(index) else { return };
+        tracing::warn!(peer = %connection.client.peer, ?stranger, "no redis client speaks here; the connection is closed");
+        connection.replies.now_bytes(position, &stranger.answer());
+        (connection.closing, connection.starving) = (true, None);
+        connection.end_multi();
+        connection.inbox.discard();
+    }
+}
+
 /// The engine's results.
 impl Core {
     /// Does everything that can be done without new input.
     pub(super) fn work(&mut self, now: Timestamp) {
+        self.clock = now;
+        self.rate.look(now, self.commands);
         loop {
             while let Some(job) = self.starts.pop_front() {
                 self.start(now, job);
@@ -295,7 +374,8 @@ impl Core {
 
     /// Takes one result of the engine to whom it belongs.
     fn take_result(&mut self, now: Timestamp) -> bool {
-        let Self { engine, connections, jobs, scratch, busy, .. } = self;
+        let bound = self.output_bound();
+        let Self { engine, connections, jobs, scratch, busy, memory, gauges, .. } = self;
         let Some(done) = engine.next_done() else { return false };
         let after = match Operation::unpack(done.op.0) {
             Operation::Fast(index, slot) => {
@@ -306,15 +386,20 @@ impl Core {
                             connection.replies.note_entered(slot, None);
                             busy.leave(hash, 1);
                         }
-                        answer_fast(connection, index, slot, &done.result)
+                        let asked = connection.replies.asked(slot);
+                        let after = answer_fast(connection, index, slot, &done.result, bound);
+                        if matches!(after, After::Answered(_)) {
+                            gauges.answered(asked, now);
+                        }
+                        after
                     }
                     None => After::Nothing,
                 }
             }
             Operation::Job(id, number) => match jobs.get_mut(id) {
-                Some(job) => {
-                    job.take_result(now, id, number, &done.result, scratch).map_or(After::Nothing, After::Proceed)
-                }
+                Some(job) => job
+                    .take_result(now, id, number, &done.result, scratch, memory)
+                    .map_or(After::Nothing, After::Proceed),
                 None => After::Nothing,
             },
         };
@@ -332,6 +417,15 @@ impl Core {
         if self.engine.next_deadline().is_some_and(|at| at <= now) {
             self.engine.tick(now);
         }
+        for index in core::mem::take(&mut self.postponed) {
+            if let Some(connection) = self.connection(index) {
+                connection.postponed = false;
+            }
+            self.answered(index);
+        }
+        for id in core::mem::take(&mut self.paused) {
+            self.proceed(now, id);
+        }
         let mut at = 0;
         while at < self.pausing.len() {
             let id = self.pausing[at];
@@ -342,6 +436,11 @@ impl Core {
                 at += 1;
             }
         }
+    }
+
+    /// Whether something waits for nothing but the next turn.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.paused.is_empty() || !self.postponed.is_empty()
     }
 
     /// When [`Core::tick`] has something to do.
@@ -359,10 +458,31 @@ impl Core {
 }
 
 /// Answers a fast command from its result.
-fn answer_fast(connection: &mut Connection, index: ConnectionIndex, slot: SlotId, result: &OpResult<'_>) -> After {
+fn answer_fast(
+    connection: &mut Connection,
+    index: ConnectionIndex,
+    slot: SlotId,
+    result: &OpResult<'_>,
+    bound: usize,
+) -> After {
     let Some(&expected) = connection.replies.slot(slot) else { return After::Nothing };
+    if let OpResult::Value(view) = result
+        && let Some(length) = view.value.map(<[u8]>::len).filter(|&length| length >= SHED_FROM_BYTES)
+        && !connection.has_room(connection.replies.is_first(slot), length, bound)
+        && !super::memory::ignores_bound()
+    {
+        connection.replies.shed(slot, length);
+        return After::Answered(index);
+    }
+    if expected.want == Want::Value && matches!(result, OpResult::Value(_)) && connection.overtakes(slot) {
+        // Older than what the earlier read will find, perhaps. It is asked for again when that one is answered.
+        connection.replies.drop_answer(slot);
+        return After::Nothing;
+    }
     let again = match result {
-        OpResult::Failed(error) => error.retryable() && !matches!(error, SessionError::DeadlineExceeded),
+        OpResult::Failed(error) => {
+            error.retryable() && !matches!(error, SessionError::DeadlineExceeded | SessionError::Busy { .. })
+        }
         OpResult::Aborted(abort) => abort.retryable(),
         _ => false,
     };

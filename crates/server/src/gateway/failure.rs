@@ -1,7 +1,8 @@
 //! Why a command is answered with an error, in Redis's words where Redis has the error, for clients match on them.
 //!
 //! An error's first word is its code. Errors that Redis does not know use `ERR`, or a code whose meaning to clients fits:
-//! `TRYAGAIN` (asking again may succeed; nothing was done), `OOM` (no room), `UNKNOWN` (nobody knows yet whether it was done).
+//! `TRYAGAIN` (asking again may succeed; nothing was done), `OOM` (no room), `UNKNOWN` (nobody knows yet whether it was done),
+//! `CLUSTERDOWN` (another server has the key's shard; nothing was done).
 
 use std::borrow::Cow;
 
@@ -49,11 +50,22 @@ impl Failure {
         fixed("ERR Client names cannot contain spaces, newlines or special characters.");
     pub(super) const TOO_MANY_QUEUED: Self =
         fixed("ERR the transaction's commands are longer than a transaction may be: send it in pieces");
+    pub(super) const TOO_MANY_WATCHED: Self =
+        fixed("ERR more keys are watched than a transaction may touch: watch fewer, or UNWATCH first");
+    pub(super) const PATTERN_TOO_LONG: Self = fixed("ERR the pattern is longer than 1024 bytes");
     pub(super) const REPLY_TOO_LONG: Self =
         fixed("ERR the answer would be too long: use SCAN, which answers in pieces");
     pub(super) const CONTENDED: Self = fixed(
         "TRYAGAIN the command met conflicts with other transactions again and again; nothing was done, so it may be sent again",
     );
+    pub(super) const NO_MEMORY_FOR_QUEUE: Self = fixed(
+        "TRYAGAIN the memory for commands queued by MULTI is used up; the transaction is discarded, try it again later",
+    );
+    pub(super) const NO_MEMORY_FOR_COMMAND: Self = fixed(
+        "TRYAGAIN no memory was free for this command for some seconds; nothing was done, the connection is closed",
+    );
+    pub(super) const NO_MEMORY_FOR_ANSWER: Self =
+        fixed("TRYAGAIN the memory for answers is used up; nothing was done, try it again later");
     pub(super) const INTERNAL: Self = fixed(
         "ERR internal error: a shard's answer could not be understood; nothing was written. The server's log says more",
     );
@@ -121,6 +133,7 @@ impl From<&SessionError> for Failure {
         let code = match error.code() {
             Some(ErrorCode::DeviceFull) => "OOM",
             Some(ErrorCode::StorageFailed) => "MISCONF",
+            _ if matches!(error, SessionError::Elsewhere { .. }) => "CLUSTERDOWN",
             _ if error.retryable() => "TRYAGAIN",
             _ => "ERR",
         };

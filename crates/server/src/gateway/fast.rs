@@ -20,7 +20,7 @@ use super::hot::Busy;
 use super::inbox::Position;
 use super::job::Operation;
 use super::marks::{Mark, Marks, Touch};
-use super::replies::{Replies, SlotId, Want};
+use super::replies::{Asked, Replies, SlotId, Want};
 use super::strings::{Life, Only, SetOptions};
 use super::view::KEYSPACE;
 use super::words::Args;
@@ -130,7 +130,8 @@ impl Way<'_> {
             Plain::Get(key) => self.read(key),
             Plain::Set(key, value) => {
                 let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
-                self.write(&OneWrite { key, mutation, condition: Condition::Always, want: Want::Ok, previous: false })
+                let (condition, want) = (Condition::Always, Want::Ok);
+                self.write(Cmd::Set, &OneWrite { key, mutation, condition, want, previous: false })
             }
         }
     }
@@ -147,6 +148,7 @@ impl Way<'_> {
             return Flow::Wait;
         }
         let slot = self.replies.expect(Want::Value, self.protocol, self.position);
+        self.replies.note_asked(slot, Asked { cmd: Cmd::Get, at: self.now });
         let op = OpId(Operation::Fast(self.index, slot).pack());
         let options = RequestOptions::default();
         let asked = self.engine.get_latest(self.now, self.session, KEYSPACE, key, options, op).map(drop);
@@ -156,7 +158,7 @@ impl Way<'_> {
 
     /// Sends a write of one key on its way, unless others of that key are under way: then it belongs into the key's queue.
     #[inline]
-    pub(super) fn write(&mut self, write: &OneWrite<'_>) -> Flow {
+    pub(super) fn write(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Flow {
         let hash = self.hash(write.key);
         if self.busy.is_busy(hash) {
             return Flow::Elsewhere;
@@ -166,6 +168,7 @@ impl Way<'_> {
             return Flow::Wait;
         }
         let slot = self.replies.expect(write.want, self.protocol, self.position);
+        self.replies.note_asked(slot, Asked { cmd, at: self.now });
         let op = OpId(Operation::Fast(self.index, slot).pack());
         let options = RequestOptions { return_previous: write.previous, ..RequestOptions::default() };
         let OneWrite { key, mutation, condition, .. } = *write;

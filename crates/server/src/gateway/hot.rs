@@ -6,9 +6,8 @@
 //! Plain writes go their own fast way instead, unless others of the same key are under way: [`Busy`] tells so at the cost of a few
 //! nanoseconds. A wrong "busy" sends a write the longer way and does nothing else.
 
-use std::collections::HashMap;
-
 use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 
 use super::job::JobId;
 

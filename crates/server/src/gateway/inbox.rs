@@ -66,6 +66,21 @@ impl Inbox {
         Position(self.base.wrapping_add(self.parsed as u32))
     }
 
+    /// The bytes that are not carried out.
+    pub(super) fn unparsed(&self) -> &[u8] {
+        &self.bytes[self.parsed..]
+    }
+
+    /// Memory of the buffer, in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Makes room for so many bytes more, and no more than that.
+    pub(super) fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve_exact(bytes);
+    }
+
     /// Goes on behind a command that was carried out, or behind bytes that hold nothing.
     pub(super) const fn consume(&mut self, bytes: usize) {
         self.parsed += bytes;

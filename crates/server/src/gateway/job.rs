@@ -13,6 +13,7 @@
 
 use core::ops::Range;
 
+use timestone_seda::Charge;
 use timestone_session::TxnHandle;
 use timestone_types::Timestamp;
 use timestone_wire::resp::Protocol;
@@ -73,7 +74,7 @@ pub(super) struct Job {
     pub(super) words: Words,
     /// EXEC: whom to answer, and what must be as it was.
     pub(super) exec: Option<Asker>,
-    pub(super) watched: Vec<Watched>,
+    pub(super) watched: Vec<(Box<[u8]>, Watched)>,
 
     pub(super) txn: Option<TxnHandle>,
     pub(super) committing: bool,
@@ -82,6 +83,13 @@ pub(super) struct Job {
     pub(super) ops: u64,
     /// How many of them are not answered.
     pub(super) left: u64,
+    /// How many keys were asked for, and whether there are more.
+    pub(super) asked: usize,
+    pub(super) asks_more: bool,
+    /// Where to go on: the command, the place among its keys, and the place among what is watched.
+    pub(super) asks_from: (usize, usize, usize),
+    /// How many of its commands were carried out in this attempt.
+    pub(super) executed: usize,
     /// What this attempt met, if it cannot go on.
     pub(super) failure: Option<Failure>,
     /// This attempt met a conflict.
@@ -89,11 +97,17 @@ pub(super) struct Job {
     pub(super) attempts: u32,
     pub(super) began: Timestamp,
     pub(super) paused_until: Timestamp,
+    /// Its answer found its connection's answers unread.
+    pub(super) unread: bool,
 
     /// The key whose queue it is in, and the job behind it there.
     pub(super) queue: Option<u64>,
     pub(super) next: Option<JobId>,
     pub(super) reply: Vec<u8>,
+    /// Bytes of values that this attempt has read, and their memory; what MULTI had queued counts there as well.
+    pub(super) read_bytes: usize,
+    pub(super) read_charge: Option<Charge>,
+    pub(super) queued_charge: Option<Charge>,
 }
 
 /// Memory above this is given back when a job is done.
@@ -113,11 +127,17 @@ impl Job {
         self.committing = false;
         self.failure = None;
         self.again = false;
+        self.unread = false;
         self.attempts = 0;
         self.queue = None;
         self.next = None;
         self.reply.clear();
-        self.reply.shrink_to(KEPT_REPLY_BYTES);
+        if self.reply.capacity() > KEPT_REPLY_BYTES {
+            self.reply = Vec::new();
+        }
+        self.read_bytes = 0;
+        self.read_charge = None;
+        self.queued_charge = None;
     }
 }
 

@@ -8,8 +8,39 @@ use timestone_types::limits::MAX_TXN_BYTES;
 pub(super) const MAX_IN_FLIGHT: usize = 256;
 /// Commands with more keys than this wait until everything before them is answered, and everything after them waits.
 pub(super) const MAX_MARKED_KEYS: usize = 64;
-/// Answers of one connection that may wait for the net stage before its commands wait.
-pub(super) const OUTPUT_BOUND_BYTES: usize = 1024 * 1024;
+/// Keys that commands of one connection under way may touch in all; what comes behind them waits.
+pub(super) const MAX_MARKS: usize = 1024;
+/// Commands of one connection that are carried out in a turn of the stage; the rest of what it has sent waits for the next one.
+pub(super) const COMMANDS_AT_ONCE: u32 = 2048;
+/// Keys that one command asks shards for in a turn; the others are asked for when these are answered.
+pub(super) const KEYS_AT_ONCE: usize = 2048;
+/// Work of one EXEC in a turn, in bytes of commands, values and answers; beyond, it goes on in the next one.
+pub(super) const EXEC_BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
+/// What a command of an EXEC counts for besides its bytes.
+pub(super) const COMMAND_BYTES: usize = 1024;
+/// Keys that a connection may watch: no transaction could compare more.
+pub(super) const MAX_WATCHED_KEYS: usize = timestone_types::limits::MAX_TXN_KEYS;
+/// Longest pattern of KEYS and SCAN: to match takes time in proportion to pattern and key.
+pub(super) const MAX_PATTERN_BYTES: usize = 1024;
+/// Answers that one connection may be owed, written to its socket or not yet, before its commands wait. While the process's memory for
+/// answers is scarce it is less: [`SCARCE_OUTPUT_BOUND`](timestone_seda::limits::SCARCE_OUTPUT_BOUND).
+pub(super) const OUTPUT_BOUND_BYTES: usize = 4 * 1024 * 1024;
+/// How long a connection's first answers are expected to be: its pipeline starts with a few, until they turn out shorter.
+pub(super) const FIRST_ANSWER_BYTES: usize = 1024 * 1024;
+/// Answers shorter than this are never read again for want of room.
+pub(super) const SHED_FROM_BYTES: usize = 4 * 1024;
+/// Bytes of commands that wait on one connection before it is not read from any more; reading goes on at half of it.
+pub(super) const PAUSE_BACKLOG_BYTES: usize = 1024 * 1024;
+/// The same while the process's memory for input is scarce.
+pub(super) const SCARCE_BACKLOG_BYTES: usize = 64 * 1024;
+/// A command of more bytes than this is collected only once there is memory for it.
+pub(super) const UNRESERVED_BYTES: usize = 256 * 1024;
+/// Values that a job has read, in bytes, from which on they are charged.
+pub(super) const CHARGED_READ_BYTES: usize = 64 * 1024;
+/// What each queued command costs beside its bytes.
+pub(super) const QUEUED_COMMAND_BYTES: usize = 64;
+/// How long a job waits that found its connection's answers unread.
+pub(super) const UNREAD_PAUSE: Duration = Duration::from_millis(20);
 /// Commands of one connection that wait here at most; a connection that sends more without giving them time is closed, as by Redis's
 /// `client-query-buffer-limit`. Above the longest single command.
 pub(super) const MAX_BACKLOG_BYTES: usize = 4 * MAX_TXN_BYTES;
@@ -36,4 +67,5 @@ pub(super) const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
 const _: () = assert!((MAX_BACKLOG_BYTES as u64) < crate::limits::GATEWAY_ADMISSION.bytes);
 const _: () = assert!(MAX_MARKED_KEYS <= MAX_IN_FLIGHT);
+const _: () = assert!(MAX_MARKED_KEYS < MAX_MARKS);
 const _: () = assert!(MAX_BACKLOG_BYTES > 2 * MAX_TXN_BYTES);

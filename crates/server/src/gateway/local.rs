@@ -2,6 +2,8 @@
 //!
 //! The gateway poses as Redis [`REDIS_VERSION`], because clients choose what they send by that; INFO names Timestone as well.
 
+use std::collections::BTreeSet;
+
 use timestone_types::Timestamp;
 use timestone_wire::resp::{Protocol, ReplyWriter};
 
@@ -29,6 +31,12 @@ pub(super) struct Surroundings {
     pub(super) commands: u64,
     /// Shards of the cluster.
     pub(super) shards: usize,
+    /// Commands that the gateway carried out in the last second.
+    pub(super) per_second: u64,
+    /// Memory of the indexes and caches of this server's shards.
+    pub(super) memory_bytes: u64,
+    /// Keys of this server's shards, as last counted.
+    pub(super) keys: u64,
     /// CLIENT LIST's answer, filled only for that.
     pub(super) listing: Vec<u8>,
 }
@@ -44,6 +52,17 @@ const PARAMETERS: &[(&str, &str)] = &[
     ("proto-max-bulk-len", "16777216"),
     ("save", ""),
     ("timeout", "0"),
+];
+
+/// What CONFIG HELP answers.
+const CONFIG_HELP: &[&str] = &[
+    "CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "GET <pattern>",
+    "    Return parameters matching the glob-like <pattern> and their values.",
+    "RESETSTAT",
+    "    Reset statistics reported by the INFO command.",
+    "HELP",
+    "    Print this help.",
 ];
 
 /// Carries out a command of class `Local`.
@@ -234,12 +253,12 @@ fn client_command(
 
 /// The lines that CLIENT LIST's options ask for.
 fn filter_listing(args: Args<'_>, listing: &[u8]) -> Result<Vec<u8>, Failure> {
-    let mut wanted: Option<Vec<i64>> = None;
+    let mut wanted: Option<BTreeSet<i64>> = None;
     match args.len() {
         2 => {}
         4 if args.is(2, b"TYPE") => match args.get(3).to_ascii_lowercase().as_slice() {
             b"normal" => {}
-            b"master" | b"replica" | b"slave" | b"pubsub" => wanted = Some(Vec::new()),
+            b"master" | b"replica" | b"slave" | b"pubsub" => wanted = Some(BTreeSet::new()),
             other => return Err(Failure::text([b"ERR Unknown client type '", other, b"'"].concat())),
         },
         count if count > 3 && args.is(2, b"ID") => {
@@ -250,7 +269,8 @@ fn filter_listing(args: Args<'_>, listing: &[u8]) -> Result<Vec<u8>, Failure> {
         _ => return Err(Failure::SYNTAX),
     }
     let Some(wanted) = wanted else { return Ok(listing.to_vec()) };
-    let named = |line: &&[u8]| wanted.iter().any(|id| line.starts_with(format!("id={id} ").as_bytes()));
+    let id_of = |line: &[u8]| integer::parse(line.strip_prefix(b"id=")?.split(|&byte| byte == b' ').next()?);
+    let named = |line: &&[u8]| id_of(line).is_some_and(|id| wanted.contains(&id));
     Ok(listing.split_inclusive(|&byte| byte == b'\n').filter(named).collect::<Vec<_>>().concat())
 }
 
@@ -258,6 +278,12 @@ fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     if args.is(1, b"RESETSTAT") {
         exactly(args, 2, "config|resetstat")?;
         reply.ok();
+        return Ok(());
+    }
+    if args.is(1, b"HELP") {
+        exactly(args, 2, "config|help")?;
+        reply.array(CONFIG_HELP.len());
+        CONFIG_HELP.iter().for_each(|line| reply.simple(line));
         return Ok(());
     }
     if !args.is(1, b"GET") {
@@ -276,6 +302,10 @@ fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
+#[allow(
+    clippy::disallowed_methods,
+    reason = "INFO names the process for whoever administers it; nothing is decided by it"
+)]
 fn info(args: Args<'_>, around: &Surroundings) -> String {
     use core::fmt::Write as _;
     let everything = args.len() == 1;
@@ -315,17 +345,32 @@ fn info(args: Args<'_>, around: &Surroundings) -> String {
         ],
     );
     section("clients", &[("connected_clients", around.clients.to_string()), ("blocked_clients", "0".to_owned())]);
-    section("memory", &[("maxmemory", "0".to_owned()), ("maxmemory_policy", "noeviction".to_owned())]);
+    let memory = around.memory_bytes.to_string();
+    section(
+        "memory",
+        &[
+            ("used_memory", memory.clone()),
+            ("used_memory_dataset", memory),
+            ("maxmemory", "0".to_owned()),
+            ("maxmemory_policy", "noeviction".to_owned()),
+        ],
+    );
     section("persistence", &[("loading", "0".to_owned()), ("aof_enabled", "1".to_owned())]);
     section(
         "stats",
         &[
             ("total_connections_received", around.connections.to_string()),
             ("total_commands_processed", around.commands.to_string()),
+            ("instantaneous_ops_per_sec", around.per_second.to_string()),
         ],
     );
     section("replication", &[("role", "master".to_owned()), ("connected_slaves", "0".to_owned())]);
     section("cluster", &[("cluster_enabled", "0".to_owned())]);
+    if around.keys > 0 || !asked("keyspace") {
+        section("keyspace", &[("db0", format!("keys={},expires=0,avg_ttl=0", around.keys))]);
+    } else {
+        section("keyspace", &[]);
+    }
     text
 }
 

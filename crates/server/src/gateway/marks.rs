@@ -3,6 +3,7 @@
 //! A mark is 62 bits of a key's hash and two of what is done to it; two keys with one hash wait for each other, which costs time
 //! and nothing else. There are few marks per connection, so they are compared one by one, which the processor does several at once.
 
+use super::limits::MAX_MARKS;
 use super::replies::SlotId;
 
 /// What a command does to a key.
@@ -36,10 +37,18 @@ impl Mark {
         )
     }
 
-    const fn conflicts(self, other: Self) -> bool {
-        let same_key = (self.0 ^ other.0) & KEY == 0;
-        same_key && (self.0 | other.0) & WRITES != 0 && self.0 & other.0 & QUEUED == 0
+    const fn has_key_of(self, other: Self) -> bool {
+        (self.0 ^ other.0) & KEY == 0
     }
+
+    const fn conflicts(self, other: Self) -> bool {
+        self.has_key_of(other) && (self.0 | other.0) & WRITES != 0 && self.0 & other.0 & QUEUED == 0
+    }
+}
+
+/// Whether a command was taken before another one of its connection: they are counted, and the count wraps around.
+const fn is_before(one: u32, other: u32) -> bool {
+    (one.wrapping_sub(other) as i32) < 0
 }
 
 /// The marks of one connection.
@@ -53,7 +62,31 @@ impl Marks {
     /// Whether a command that touches a key so must wait.
     #[inline]
     pub(super) fn blocks(&self, new: Mark) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::in_gateways(crate::planted::Bug::UnorderedPipelines) {
+            return false;
+        }
         self.marks.iter().fold(false, |blocked, mark| blocked | mark.conflicts(new))
+    }
+
+    /// Whether an earlier command of the same key is still under way: a single-key read whose answer comes before that one's has
+    /// overtaken it, as reads do not wait for each other and one that is refused is sent again.
+    pub(super) fn overtakes(&self, owner: SlotId) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::in_gateways(crate::planted::Bug::OvertakenReads) {
+            return false;
+        }
+        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else { return false };
+        let mark = self.marks[own];
+        self.marks
+            .iter()
+            .zip(&self.owners)
+            .any(|(other, &candidate)| other.has_key_of(mark) && is_before(candidate, owner.0))
+    }
+
+    /// Whether there is room for the marks of a command with so many keys.
+    pub(super) fn has_room(&self, keys: usize) -> bool {
+        self.marks.len() + keys <= MAX_MARKS
     }
 
     #[inline]
@@ -77,6 +110,20 @@ impl Marks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_read_overtakes_earlier_ones_of_its_key_only() {
+        let mut marks = Marks::default();
+        // The count of commands wraps around in between, and marks are not kept in order.
+        let (first, second, third) = (SlotId(u32::MAX), SlotId(0), SlotId(1));
+        marks.add(Mark::new(0x40, Touch::Read), third);
+        marks.add(Mark::new(0x40, Touch::Read), first);
+        marks.add(Mark::new(0x80, Touch::Read), second);
+        assert!(marks.overtakes(third) && !marks.overtakes(second) && !marks.overtakes(first));
+        marks.remove(first);
+        assert!(!marks.overtakes(third));
+        assert!(!marks.overtakes(first), "it is done");
+    }
 
     #[test]
     fn a_write_on_either_side_blocks_but_not_within_one_queue() {

@@ -10,7 +10,7 @@
 //!
 //! Where it differs from Redis, by design: one database (0); commands of one pipeline on *different* keys may take effect in any order,
 //! as in a pipeline to a Redis Cluster; a command that fails inside EXEC undoes the whole transaction; commands over the whole
-//! keyspace are refused inside MULTI; keys are not empty and at most 64 KiB, values at most 16 MiB. CLIENT LIST and INFO's counters are those of the
+//! keyspace are refused inside MULTI; a key whose shard is another process's is refused, by name; keys are not empty and at most 64 KiB, values at most 16 MiB. CLIENT LIST and INFO's counters are those of the
 //! thread that the connection is on.
 //!
 //! Invariants: answers of a connection leave in the order of its commands; a write is never reported failed when it may have been
@@ -26,6 +26,7 @@ mod expiry;
 mod extended;
 mod failure;
 mod fast;
+mod figures;
 mod glob;
 mod hot;
 mod inbox;
@@ -35,6 +36,7 @@ mod keys;
 mod limits;
 mod local;
 mod marks;
+mod memory;
 mod replies;
 mod run;
 mod strings;
@@ -45,17 +47,18 @@ mod whole;
 mod words;
 
 use std::collections::VecDeque;
-use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use timestone_cluster::{MasterAnswer, MasterCommand};
-use timestone_seda::{ConnectionId, Context, Generation, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
+use timestone_seda::{ConnectionId, Context, Generation, Memory, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
 use timestone_session::Routes;
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::{Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId, count_frames};
 
 use self::connection::{Connection, ConnectionIndex};
 use self::core::Core;
-use self::limits::ASK_INTERVAL;
+pub(crate) use self::figures::{CommandLatencies, GatewayGauges, command_names};
+use self::limits::{ASK_INTERVAL, CHARGED_READ_BYTES};
 use crate::assembly::GuestSeat;
 use crate::event::Event;
 
@@ -73,18 +76,21 @@ pub(crate) struct GatewayStage {
     unsent: VecDeque<(StageId, Event)>,
     /// When the node may be asked again for what is missing.
     next_ask: Timestamp,
+    now: Timestamp,
     said_goodbye: bool,
 }
 
 impl GatewayStage {
-    /// The gateway in a seat, which asks `node` for maps and client ids.
-    pub(crate) fn new(seat: GuestSeat, node: StageId) -> Self {
-        let seed = std::hash::RandomState::new().hash_one(seat.client.get());
-        let core = Core::new(seat.client, Routes::from(&*seat.map), seat.thread, seed);
+    /// The gateway in a seat, which asks `node` for maps and client ids; nobody may guess `seed`.
+    pub(crate) fn new(seat: GuestSeat, node: StageId, seed: u64, memory: &Arc<Memory>, gauges: GatewayGauges) -> Self {
+        let core = Core::new(seat.client, Routes::from(&*seat.map), seat.thread, seed, memory);
         let Ok(mut core) = core else { unreachable!("an engine without sessions has room for one") };
-        // Shards of other processes hear nothing of this gateway, and their own gateways move their watermarks.
+        // There is no way from here to shards of other processes. They hear nothing of this gateway, and their own gateways move
+        // their watermarks.
         let own: Vec<ShardId> = seat.shards.iter().map(|(shard, _)| *shard).collect();
-        core.engine.report_only_to(&own);
+        core.engine.reach_only(&own);
+        core.name_servers(&seat.map);
+        core.gauges = gauges;
         Self {
             name: format!("gateway-{}", seat.thread),
             core,
@@ -93,6 +99,7 @@ impl GatewayStage {
             shards: seat.shards,
             unsent: VecDeque::new(),
             next_ask: Timestamp::ZERO,
+            now: Timestamp::ZERO,
             said_goodbye: false,
         }
     }
@@ -101,6 +108,10 @@ impl GatewayStage {
         let now = ctx.now();
         if parcel.origin.stage == self.own.stage {
             self.replies(now, &parcel.bytes);
+            if parcel.bytes.len() >= CHARGED_READ_BYTES {
+                // Large answers are taken one by one, so that no more than one of them is here twice.
+                self.core.work(now);
+            }
             return ctx.give_buffer(parcel.bytes);
         }
         let (frames, bytes) = (u64::from(parcel.frames), parcel.bytes.len() as u64);
@@ -137,6 +148,7 @@ impl GatewayStage {
                     && !self.core.engine.routes_are_of(map.version())
                 {
                     self.core.engine.set_routes(now, Routes::from(&map));
+                    self.core.name_servers(&map);
                 }
             }
             Kind::MasterReply => {
@@ -159,6 +171,11 @@ impl GatewayStage {
         match event {
             NetEvent::Connected(view) => self.core.connect(ctx.now(), view.origin, view.peer),
             NetEvent::Disconnected { origin, .. } => self.core.disconnect(origin),
+            NetEvent::Written { origin, bytes } => {
+                if let Some(index) = self.core.find(origin) {
+                    self.core.written(index, bytes);
+                }
+            }
             NetEvent::HalfClosed(origin) => {
                 if let Some(index) = self.core.find(origin) {
                     if let Some(connection) = self.core.connection(index) {
@@ -244,6 +261,18 @@ impl GatewayStage {
     }
 
     fn look_after(&mut self, ctx: &mut Context<'_, Event>, index: ConnectionIndex) {
+        self.attend(ctx, index);
+        self.core.count(index);
+        if let Some(pause) = self.core.change_of_pause(index)
+            && let Some(origin) = self.core.connection(index).map(|connection| connection.origin)
+        {
+            let command = if pause { NetCommand::Pause(origin) } else { NetCommand::Resume(origin) };
+            self.send(ctx, origin.stage, Event::NetCommand(command));
+        }
+    }
+
+    fn attend(&mut self, ctx: &mut Context<'_, Event>, index: ConnectionIndex) {
+        let bound = self.core.output_bound();
         let Some(connection) = self.core.connection(index) else { return };
         connection.listed = false;
         if connection.gone {
@@ -252,14 +281,16 @@ impl GatewayStage {
         let origin = connection.origin;
         if connection.replies.has_output() {
             let bytes = connection.replies.take(Vec::new());
+            let length = bytes.len();
             if let Err(event) = ctx.send(origin.stage, Event::Parcel(Parcel::new(origin, bytes))) {
                 if let Event::Parcel(parcel) = event {
                     connection.replies.put_back(parcel.bytes);
                 }
                 return self.core.list(index);
             }
+            connection.unwritten += length;
             // An answer that had to wait for room may have been all that held its connection's next commands back.
-            if connection.blocked && connection.may_start() {
+            if connection.blocked && connection.may_start(bound) {
                 self.core.answered(index);
                 ctx.want_turn();
             }
@@ -308,7 +339,10 @@ impl Stage<Event> for GatewayStage {
             match event {
                 Event::Parcel(parcel) => self.parcel(ctx, parcel),
                 Event::Net(event) => self.net_event(ctx, event),
-                Event::MapChanged(map) => self.core.engine.set_routes(ctx.now(), Routes::from(&*map)),
+                Event::MapChanged(map) => {
+                    self.core.engine.set_routes(ctx.now(), Routes::from(&*map));
+                    self.core.name_servers(&map);
+                }
                 _ => debug_assert!(false, "the gateway was sent an event that is not for it"),
             }
         }
@@ -319,7 +353,13 @@ impl Stage<Event> for GatewayStage {
         if !self.said_goodbye {
             self.core.tick(ctx.now());
         }
+        self.core.feed_starving(ctx.now());
+        self.core.end_stalled(ctx.now());
         self.core.work(ctx.now());
+        if self.core.goes_on() {
+            ctx.want_turn();
+        }
+        self.now = ctx.now();
         self.ask_node(ctx);
         if ctx.is_shutting_down() && !self.said_goodbye && self.is_done() {
             self.said_goodbye = true;
@@ -332,7 +372,8 @@ impl Stage<Event> for GatewayStage {
     fn next_deadline(&self) -> Option<Timestamp> {
         let misses = self.core.engine.wants_routes() || self.core.engine.wants_client();
         let core = if self.said_goodbye { None } else { self.core.next_deadline() };
-        core.into_iter().chain(misses.then_some(self.next_ask)).min()
+        let memory = self.core.memory_deadline(self.now);
+        core.into_iter().chain(misses.then_some(self.next_ask)).chain(memory).min()
     }
 
     fn drained(&self) -> bool {

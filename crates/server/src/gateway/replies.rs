@@ -9,10 +9,12 @@
 
 use std::collections::VecDeque;
 
+use timestone_types::Timestamp;
 use timestone_wire::resp::{Protocol, ReplyWriter};
 
+use super::command::Cmd;
 use super::inbox::Position;
-use super::limits::KEPT_BUFFER_BYTES;
+use super::limits::{FIRST_ANSWER_BYTES, KEPT_BUFFER_BYTES};
 
 /// Names a command of a connection until it is answered: they are counted, and the count wraps around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +51,17 @@ pub(super) struct Slot {
     pub(super) position: Position,
     /// The hash of the key that a fast write has entered as busy.
     pub(super) entered: Option<u64>,
+    /// Its answer found no room, or came before that of an earlier read of the same key: it is asked for again.
+    pub(super) shed: bool,
+    /// Which command, and when it was read; nothing for those that touch no key.
+    asked: Option<Asked>,
+}
+
+/// A command on keys, and when it was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Asked {
+    pub(super) cmd: Cmd,
+    pub(super) at: Timestamp,
 }
 
 /// See the module.
@@ -59,11 +72,22 @@ pub(super) struct Replies {
     ready: u32,
     late: Vec<u8>,
     out: Vec<u8>,
+    /// Slots that are shed, and about how long the longest answers of late are, in bytes.
+    shed: u32,
+    longest: usize,
 }
 
 impl Replies {
     pub(super) const fn new() -> Self {
-        Self { slots: VecDeque::new(), first: 0, ready: 0, late: Vec::new(), out: Vec::new() }
+        Self {
+            slots: VecDeque::new(),
+            first: 0,
+            ready: 0,
+            late: Vec::new(),
+            out: Vec::new(),
+            shed: 0,
+            longest: FIRST_ANSWER_BYTES,
+        }
     }
 
     /// Commands that are not answered.
@@ -89,7 +113,15 @@ impl Replies {
     #[inline]
     pub(super) fn expect(&mut self, want: Want, protocol: Protocol, position: Position) -> SlotId {
         let id = SlotId(self.first.wrapping_add(self.slots.len() as u32));
-        self.slots.push_back(Slot { state: State::Waiting, want, protocol, position, entered: None });
+        self.slots.push_back(Slot {
+            state: State::Waiting,
+            want,
+            protocol,
+            position,
+            entered: None,
+            shed: false,
+            asked: None,
+        });
         id
     }
 
@@ -111,6 +143,20 @@ impl Replies {
         self.answer(id, |out| out.extend_from_slice(answer));
     }
 
+    /// Notes which command it is, and when it was read.
+    #[inline]
+    pub(super) fn note_asked(&mut self, id: SlotId, asked: Asked) {
+        if let Some(slot) = self.slots.get_mut(id.0.wrapping_sub(self.first) as usize) {
+            slot.asked = Some(asked);
+        }
+    }
+
+    /// Which command it is, if it is one on keys.
+    #[inline]
+    pub(super) fn asked(&self, id: SlotId) -> Option<Asked> {
+        self.slots.get(id.0.wrapping_sub(self.first) as usize)?.asked
+    }
+
     /// A command under way.
     #[inline]
     pub(super) fn slot(&self, id: SlotId) -> Option<&Slot> {
@@ -130,7 +176,9 @@ impl Replies {
     pub(super) fn answer(&mut self, id: SlotId, write: impl FnOnce(&mut Vec<u8>)) {
         let place = id.0.wrapping_sub(self.first) as usize;
         if place == 0 {
+            let before = self.out.len();
             write(&mut self.out);
+            self.note_length(self.out.len() - before);
             self.slots.pop_front();
             self.first = self.first.wrapping_add(1);
             if self.ready > 0 {
@@ -141,10 +189,75 @@ impl Replies {
         let start = self.late.len();
         write(&mut self.late);
         let length = self.late.len() - start;
+        self.note_length(length);
         if let Some(slot) = self.slots.get_mut(place) {
             slot.state = State::Ready { start, length };
             self.ready += 1;
         }
+    }
+
+    /// Remembers how long answers are; a long one is forgotten after some dozens of short ones.
+    #[inline]
+    fn note_length(&mut self, length: usize) {
+        self.longest = length.max(self.longest - self.longest / 16);
+    }
+
+    /// What the commands under way will about add to what waits.
+    pub(super) fn expected_bytes(&self) -> usize {
+        self.slots.len().saturating_mul(self.longest)
+    }
+
+    /// Bytes that can leave.
+    pub(super) fn ready_bytes(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Memory of the buffers.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.out.capacity() + self.late.capacity()
+    }
+
+    /// Whether this is the oldest command under way.
+    pub(super) fn is_first(&self, id: SlotId) -> bool {
+        id.0 == self.first
+    }
+
+    /// The answer to a command, of this length, found no room: it is asked for again later.
+    pub(super) fn shed(&mut self, id: SlotId, length: usize) {
+        self.note_length(length);
+        self.drop_answer(id);
+    }
+
+    /// The answer to a command is not taken: it is asked for again when those before it are answered.
+    pub(super) fn drop_answer(&mut self, id: SlotId) {
+        if let Some(slot) = self.slots.get_mut(id.0.wrapping_sub(self.first) as usize)
+            && !core::mem::replace(&mut slot.shed, true)
+        {
+            self.shed += 1;
+        }
+    }
+
+    /// Whether answers wait to be asked for again.
+    pub(super) fn has_shed(&self) -> bool {
+        self.shed > 0
+    }
+
+    /// The oldest command whose answer is to be asked for again, if its answer fits: `room` says whether, for the oldest command under way
+    /// or for another one of the length that is given. It counts as asked for from then on.
+    pub(super) fn ask_again(&mut self, room: impl FnOnce(bool, usize) -> bool) -> Option<(SlotId, Position)> {
+        if self.shed == 0 {
+            return None;
+        }
+        let place = self.slots.iter().position(|slot| slot.shed)?;
+        // One at a time: those that were asked for again and are under way stand before it.
+        let others = self.slots.iter().take(place).any(|slot| slot.state == State::Waiting);
+        if others || !room(place == 0, self.longest) {
+            return None;
+        }
+        let slot = self.slots.get_mut(place)?;
+        slot.shed = false;
+        self.shed -= 1;
+        Some((SlotId(self.first.wrapping_add(place as u32)), slot.position))
     }
 
     /// Moves on the answers whose turn has come.
@@ -157,7 +270,7 @@ impl Replies {
         }
         if self.ready == 0 {
             self.late.clear();
-            self.late.shrink_to(KEPT_BUFFER_BYTES);
+            give_back(&mut self.late);
         }
     }
 
@@ -180,7 +293,14 @@ impl Replies {
     /// Forgets what was written: nobody is there to read it.
     pub(super) fn drop_output(&mut self) {
         self.out.clear();
-        self.out.shrink_to(KEPT_BUFFER_BYTES);
+        give_back(&mut self.out);
+    }
+}
+
+/// Gives an empty buffer back that has grown. Whole: a part of it that stayed would hold the place where it lies.
+fn give_back(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > KEPT_BUFFER_BYTES {
+        *buffer = Vec::new();
     }
 }
 

@@ -2,9 +2,14 @@
 //!
 //! An attempt reads at one snapshot; the commit validates that every version read is still the latest, for transactions that write
 //! nothing too (`strict`), so a command sees everything that was acknowledged before it was sent, whichever gateway did it.
+//! What a job does in one turn is bounded, so that others are served in between: it asks for some keys at a time, and carries out some of
+//! an EXEC's commands.
 //! WATCH is a list of versions that EXEC compares inside its own transaction: so only watched keys can make it answer nil,
 //! everything else that gets in its way is a retry.
 
+use std::sync::Arc;
+
+use timestone_seda::{Memory, MemoryUse};
 use timestone_session::{OpId, OpResult, RequestOptions, SessionError, Step, TxnOptions};
 use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
@@ -15,7 +20,10 @@ use super::core::Core;
 use super::failure::Failure;
 use super::job::{Item, Job, JobId, Operation, Work};
 use super::keys;
-use super::limits::RETRY_FOR;
+use super::limits::{
+    CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE, MAX_WATCHED_KEYS, RETRY_FOR, SHED_FROM_BYTES,
+    UNREAD_PAUSE,
+};
 use super::local;
 use super::view::{KEYSPACE, OneKeyView, TransactionView};
 
@@ -23,6 +31,8 @@ use super::view::{KEYSPACE, OneKeyView, TransactionView};
 enum Executed {
     /// Their answers are written; commit.
     Commit,
+    /// Some are left for the next turn.
+    Paused,
     /// A watched key was touched.
     Touched,
 }
@@ -36,6 +46,7 @@ impl Job {
         number: u64,
         result: &OpResult<'_>,
         scratch: &mut Vec<u8>,
+        memory: &Arc<Memory>,
     ) -> Option<JobId> {
         let place = self.place_of(number)?;
         self.left = self.left.checked_sub(1)?;
@@ -61,9 +72,18 @@ impl Job {
                 self.failure = keys::execute(item.spec.cmd, args, now, view, scratch, reply).err();
                 item.reply = 0..self.reply.len();
             }
+            (Work::Transaction | Work::Exec, OpResult::Value(found)) => {
+                let bytes = found.value.map_or(0, <[u8]>::len);
+                if !self.charge_read(bytes, memory) {
+                    self.failure = Some(Failure::NO_MEMORY_FOR_ANSWER);
+                    // Nobody waits for the others: they would only take more of it.
+                    self.left = 0;
+                    self.ops = 0;
+                }
+            }
             (Work::Watch, OpResult::Value(found)) => {
                 let key = Box::from(self.words.word(place as u32 + 1));
-                self.watched.push(Watched { key, version: found.version, present: found.value.is_some() });
+                self.watched.push((key, Watched { version: found.version, present: found.value.is_some() }));
             }
             (Work::Whole(whole), OpResult::Frame(bytes)) => {
                 if let Err(failure) = whole.take_page(place as usize, bytes, &self.words) {
@@ -74,16 +94,38 @@ impl Job {
         }
         (self.left == 0).then_some(id)
     }
+
+    /// Counts a value that the transaction has read; large ones in the process's memory, twice: there and in the answer. Whether there is
+    /// room.
+    fn charge_read(&mut self, bytes: usize, memory: &Arc<Memory>) -> bool {
+        self.read_bytes += bytes;
+        let wanted = 2 * self.read_bytes as u64;
+        match &mut self.read_charge {
+            None if self.read_bytes < CHARGED_READ_BYTES => true,
+            Some(charge) => charge.try_grow(wanted - charge.bytes()),
+            none => {
+                *none = memory.try_charge(MemoryUse::Output, wanted);
+                none.is_some()
+            }
+        }
+    }
 }
 
 impl Core {
     /// Starts a job, for the first time or again.
     pub(super) fn start(&mut self, now: Timestamp, id: JobId) {
         let Some(mut job) = self.jobs.lift(id) else { return };
+        if job.unread && (!self.has_reader(&job, 0) || self.overtakes(&job)) {
+            return self.wait_for_reader(now, id, job);
+        }
+        job.read_bytes = 0;
+        job.read_charge = None;
         job.attempts += 1;
         job.committing = false;
         job.failure = None;
         job.again = false;
+        (job.asked, job.asks_more, job.executed) = (0, false, 0);
+        job.asks_from = (0, 0, 0);
         job.reply.clear();
         if let Err(error) = self.ask_for_keys(now, id, &mut job) {
             job.again |= error.retryable();
@@ -96,7 +138,7 @@ impl Core {
         }
     }
 
-    /// Begins what a job needs, and asks for all its keys at once.
+    /// Begins what a job needs, and asks for its first keys.
     fn ask_for_keys(&mut self, now: Timestamp, id: JobId, job: &mut Job) -> Result<(), SessionError> {
         match &job.work {
             Work::OneRead | Work::Watch => {
@@ -104,12 +146,7 @@ impl Core {
                 let keys = if matches!(job.work, Work::OneRead) { 1 } else { count };
                 job.watched.clear();
                 self.jobs.number(job, keys);
-                for place in 0..keys {
-                    let op = OpId(Operation::Job(id, job.first_op + place).pack());
-                    let key = job.words.word(place as u32 + 1);
-                    self.engine.get_latest(now, self.session, KEYSPACE, key, RequestOptions::default(), op)?;
-                    job.left += 1;
-                }
+                self.ask_more(now, id, job)
             }
             Work::Transaction | Work::Exec | Work::Flush => {
                 let options = TxnOptions { strict: true, ..TxnOptions::default() };
@@ -120,28 +157,74 @@ impl Core {
                 }
                 let most = job.words.count() as usize + job.watched.len();
                 self.jobs.number(job, most as u64);
-                let Job { items, words, watched, left, first_op, .. } = job;
-                let read = items.iter().map(|item| (item.spec, words.args(item.words.clone())));
-                let read = read.filter(|(spec, args)| spec.reads(*args)).flat_map(|(spec, args)| spec.keys(args));
-                for (place, key) in (0..).zip(read.chain(watched.iter().map(|watched| &*watched.key))) {
-                    let op = OpId(Operation::Job(id, *first_op + place).pack());
-                    if let Step::Pending(_) = self.engine.get(now, txn, KEYSPACE, key, op)? {
-                        *left += 1;
-                    }
-                }
+                self.ask_more(now, id, job)
             }
+            Work::Whole(whole) if !whole.knows_newest() => self.ask_newest(now, id, job),
             Work::Whole(_) => {
+                // A SCAN that would stop at the first shard of another server is not begun.
+                self.engine.reaches_every_shard()?;
                 let options = TxnOptions { read_only: true, ..TxnOptions::default() };
                 let txn = self.engine.begin(now, self.session, options)?;
                 job.txn = Some(txn);
                 let at = self.engine.begin_timestamp(txn)?;
+                #[cfg(feature = "planted-bugs")]
+                let at = if crate::planted::in_gateways(crate::planted::Bug::StaleCounts) {
+                    Timestamp::from_nanos(at.as_nanos().saturating_sub(20_000_000))
+                } else {
+                    at
+                };
                 let random = self.draw();
                 if let Work::Whole(whole) = &mut job.work {
                     whole.begin(at, random);
                 }
-                return self.ask_shards(now, id, job);
+                self.ask_shards(now, id, job)
             }
         }
+    }
+
+    /// Asks for the next keys of a job: some at a time, so that neither this stage nor a shard has too much to do in one turn.
+    fn ask_more(&mut self, now: Timestamp, id: JobId, job: &mut Job) -> Result<(), SessionError> {
+        if matches!(job.work, Work::OneRead | Work::Watch) {
+            let until = (job.ops as usize).min(job.asked + KEYS_AT_ONCE);
+            for place in job.asked..until {
+                let op = OpId(Operation::Job(id, job.first_op + place as u64).pack());
+                let key = job.words.word(place as u32 + 1);
+                self.engine.get_latest(now, self.session, KEYSPACE, key, RequestOptions::default(), op)?;
+                job.left += 1;
+            }
+            (job.asked, job.asks_more) = (until, until < job.ops as usize);
+            return Ok(());
+        }
+        let Some(txn) = job.txn else { return Ok(()) };
+        let Job { items, words, watched, left, first_op, asked, asks_more, asks_from, .. } = job;
+        let until = *asked + KEYS_AT_ONCE;
+        let (item, key, watch) = asks_from;
+        while *asked < until {
+            let next = match items.get(*item) {
+                Some(next) => {
+                    let args = words.args(next.words.clone());
+                    let at = next.spec.key_places(args.len()).nth(*key).filter(|_| next.spec.reads(args));
+                    let next = at.map(|at| args.get(at));
+                    *key += 1;
+                    if next.is_none() {
+                        (*item, *key) = (*item + 1, 0);
+                        continue;
+                    }
+                    next
+                }
+                None => {
+                    *watch += 1;
+                    watched.get(*watch - 1).map(|(key, _)| &**key)
+                }
+            };
+            let Some(name) = next else { break };
+            let op = OpId(Operation::Job(id, *first_op + *asked as u64).pack());
+            if let Step::Pending(_) = self.engine.get(now, txn, KEYSPACE, name, op)? {
+                *left += 1;
+            }
+            *asked += 1;
+        }
+        *asks_more = *asked == until;
         Ok(())
     }
 
@@ -162,8 +245,32 @@ impl Core {
         if let Some(failure) = job.failure.take() {
             return self.finish(id, job, Some(&failure));
         }
+        if job.asks_more {
+            if let Err(error) = self.ask_more(now, id, &mut job) {
+                job.asks_more = false;
+                job.again |= error.retryable();
+                job.failure = Some(error.into());
+            }
+            // With nothing to wait for, since all of these were known, it goes on in the next turn.
+            if job.left == 0 {
+                self.paused.push(id);
+            }
+            return self.jobs.put_back(id, job);
+        }
         let committed = job.committing;
+        #[cfg(feature = "planted-bugs")]
+        if committed
+            && crate::planted::in_gateways(crate::planted::Bug::RepeatedCommits)
+            && job.attempts == 1
+            && self.draw().is_multiple_of(8)
+        {
+            return self.pause(now, id, job);
+        }
         match job.work {
+            Work::OneRead if job.reply.len() >= SHED_FROM_BYTES && !self.has_reader(&job, job.reply.len()) => {
+                self.wait_for_reader(now, id, job);
+            }
+            Work::OneRead if self.overtakes(&job) => self.wait_for_reader(now, id, job),
             Work::OneRead => self.finish(id, job, None),
             Work::Transaction | Work::Exec | Work::Flush if committed => self.finish(id, job, None),
             Work::Transaction | Work::Exec => self.execute(now, id, job),
@@ -176,24 +283,55 @@ impl Core {
         }
     }
 
+    /// Whether whom a job answers has room for an answer of this length.
+    fn has_reader(&self, job: &Job, length: usize) -> bool {
+        job.items.first().is_none_or(|item| self.takes_answer(item.asker, length))
+    }
+
+    /// Whether a read of one key comes before an earlier command of its connection on that key.
+    fn overtakes(&self, job: &Job) -> bool {
+        let asker = job.items.first().map(|item| item.asker).filter(|_| matches!(job.work, Work::OneRead));
+        let connection = asker.and_then(|asker| self.connections.get(asker.connection.0 as usize)?.as_deref());
+        connection.zip(asker).is_some_and(|(connection, asker)| connection.overtakes(asker.slot))
+    }
+
+    /// A read whose answer found no room, or has overtaken an earlier one, starts again when it may be answered: what it has read is given back meanwhile.
+    fn wait_for_reader(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
+        job.unread = true;
+        job.reply = Vec::new();
+        job.began = now;
+        job.left = 0;
+        job.ops = 0;
+        job.paused_until = now.saturating_add(UNREAD_PAUSE);
+        self.jobs.put_back(id, job);
+        self.pausing.push(id);
+    }
+
     fn watch(&mut self, id: JobId, mut job: Box<Job>) {
         answer_ok(&mut job);
+        let mut failure = None;
         if let Some(connection) = job.items.first().and_then(|item| self.connection(item.asker.connection)) {
-            for found in job.watched.drain(..) {
-                // What is watched already stays as it was found first.
-                if connection.watched.iter().all(|watched| watched.key != found.key) {
-                    connection.watched.push(found);
+            let new = job.watched.iter().filter(|(key, _)| !connection.watched.contains_key(key)).count();
+            if connection.watched.len() + new > MAX_WATCHED_KEYS {
+                failure = Some(Failure::TOO_MANY_WATCHED);
+            } else {
+                for (key, found) in job.watched.drain(..) {
+                    connection.watched.entry(key).or_insert(found);
                 }
             }
             connection.client.watched = connection.watched.len();
         }
-        self.finish(id, job, None);
+        self.finish(id, job, failure.as_ref());
     }
 
     /// Runs a job's commands over its view, and commits.
     fn execute(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
         match self.execute_commands(now, &mut job) {
             Ok(Executed::Commit) => self.commit(now, id, job),
+            Ok(Executed::Paused) => {
+                self.paused.push(id);
+                self.jobs.put_back(id, job);
+            }
             Ok(Executed::Touched) => {
                 job.reply.clear();
                 if let Some(asker) = job.exec {
@@ -207,18 +345,30 @@ impl Core {
 
     fn execute_commands(&mut self, now: Timestamp, job: &mut Job) -> Result<Executed, Failure> {
         let txn = job.txn.ok_or(Failure::INTERNAL)?;
-        for watched in &job.watched {
-            let found = self.engine.peek(txn, KEYSPACE, &watched.key).ok_or(Failure::INTERNAL)?;
-            if watched.is_touched(&found) {
-                return Ok(Executed::Touched);
+        if job.executed == 0 {
+            for (key, watched) in &job.watched {
+                let found = self.engine.peek(txn, KEYSPACE, key).ok_or(Failure::INTERNAL)?;
+                #[cfg(feature = "planted-bugs")]
+                if crate::planted::in_gateways(crate::planted::Bug::IgnoredWatch) {
+                    continue;
+                }
+                if watched.is_touched(&found) {
+                    return Ok(Executed::Touched);
+                }
+            }
+            job.reply.clear();
+            if let Some(asker) = job.exec {
+                ReplyWriter::new(&mut job.reply, asker.protocol).array(job.items.len());
             }
         }
-        job.reply.clear();
-        if let Some(asker) = job.exec {
-            ReplyWriter::new(&mut job.reply, asker.protocol).array(job.items.len());
-        }
         let combined = job.exec.is_none() && job.items.len() > 1;
-        for place in 0..job.items.len() {
+        let mut bytes = 0;
+        for place in job.executed..job.items.len() {
+            if bytes > EXEC_BYTES_AT_ONCE {
+                job.executed = place;
+                return Ok(Executed::Paused);
+            }
+            bytes += COMMAND_BYTES + self.bytes_before(txn, job, place);
             let start = job.reply.len();
             let done = self.execute_one(now, txn, job, place);
             let Item { asker, spec, .. } = job.items[place];
@@ -233,8 +383,17 @@ impl Core {
                 ReplyWriter::new(&mut job.reply, asker.protocol).error_bytes(failure.bytes());
             }
             job.items[place].reply = start..job.reply.len();
+            bytes += job.reply.len() - start;
         }
         Ok(Executed::Commit)
+    }
+
+    /// The bytes that a command is about to go through: its own, and the value that its first key has.
+    fn bytes_before(&self, txn: timestone_session::TxnHandle, job: &Job, place: usize) -> usize {
+        let args = job.words.args(job.items[place].words.clone());
+        let own: usize = args.iter().map(<[u8]>::len).sum();
+        let found = self.engine.peek(txn, KEYSPACE, args.get(1)).and_then(|view| view.value);
+        own + found.map_or(0, <[u8]>::len)
     }
 
     fn execute_one(
@@ -327,10 +486,11 @@ impl Core {
         for item in &job.items {
             let asker = item.asker;
             if let Some(connection) = self.connection(asker.connection) {
-                connection.answer(asker.slot, |out| match failure {
+                let asked = connection.answer(asker.slot, |out| match failure {
                     Some(failure) => ReplyWriter::new(out, asker.protocol).error_bytes(failure.bytes()),
                     None => out.extend_from_slice(&job.reply[item.reply.clone()]),
                 });
+                self.gauges.answered(asked, self.clock);
             }
             self.answered(asker.connection);
         }

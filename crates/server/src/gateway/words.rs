@@ -28,7 +28,9 @@ const KEPT_SPANS: usize = 1024;
 impl Words {
     pub(super) fn clear(&mut self) {
         self.bytes.clear();
-        self.bytes.shrink_to(KEPT_BYTES);
+        if self.bytes.capacity() > KEPT_BYTES {
+            self.bytes = Vec::new();
+        }
         self.spans.clear();
         self.spans.shrink_to(KEPT_SPANS);
     }

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use timestone_cluster::{ClientIdBlock, DirectoryId, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
-use timestone_types::{ClientId, ClusterId, ShardId};
+use timestone_types::{ClientId, ClusterId, HashSeed, ShardId};
 use timestone_wire::{
     Envelope, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, NodeStatus, Role, StatusList, Welcome,
 };
@@ -19,6 +19,8 @@ use crate::cluster_name::ClusterName;
 pub struct Registration {
     /// Its id.
     pub server: ServerId,
+    /// The cluster's secret seed of key hashes.
+    pub hash_seed: HashSeed,
     /// The shards that are its own.
     pub shards: Vec<ShardId>,
     /// The shard map.
@@ -40,7 +42,7 @@ pub struct Joining {
     addresses: ServerAddresses,
     shards: u16,
     found: (ClusterId, Option<String>),
-    server: Option<(ServerId, Vec<ShardId>, ShardMap)>,
+    server: Option<(ServerId, HashSeed, Vec<ShardId>, ShardMap)>,
     asked: Asked,
 }
 
@@ -120,17 +122,17 @@ impl Joining {
                 Ok(self.ask_for_shards())
             }
             Asked::Server => match master_answer(bytes)? {
-                MasterAnswer::Server { server, shards, map } => {
-                    self.server = Some((server, shards, map));
+                MasterAnswer::Server { server, hash_seed, shards, map } => {
+                    self.server = Some((server, hash_seed, shards, map));
                     self.asked = Asked::Clients;
                     Ok(ask(&MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK }))
                 }
                 _ => Err(misunderstood()),
             },
             Asked::Clients => match (master_answer(bytes)?, self.server.take()) {
-                (MasterAnswer::Clients(clients), Some((server, shards, map))) => {
+                (MasterAnswer::Clients(clients), Some((server, hash_seed, shards, map))) => {
                     let cluster_name = self.found.1.take();
-                    Ok(JoinStep::Joined(Registration { server, shards, map, clients, cluster_name }))
+                    Ok(JoinStep::Joined(Registration { server, hash_seed, shards, map, clients, cluster_name }))
                 }
                 _ => Err(misunderstood()),
             },

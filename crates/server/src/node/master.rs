@@ -165,6 +165,10 @@ impl MasterLink {
 }
 
 /// Registers with a master in another process, before any stage runs; tries until `patience` is over.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "before any stage runs, the process waits for its master as any program does"
+)]
 pub(crate) fn register(
     address: SocketAddr,
     joining: &Joining,

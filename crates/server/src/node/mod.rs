@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn a_new_map_is_told_to_shards_and_gateways_once() {
-        let mut master = Master::create(ClusterId::new(4), 2).unwrap();
+        let mut master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
         let before = Arc::new(master.map().clone());
         let command = MasterCommand::RegisterServer {
             cluster: ClusterId::new(4),

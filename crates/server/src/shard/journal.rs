@@ -17,26 +17,39 @@ use std::collections::VecDeque;
 
 use timestone_txn::participant::Ticket;
 use timestone_types::{Timestamp, limits};
-use timestone_wal::{BatchNumber, LogRecord};
+use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 
 /// Most birthdays that are remembered for the sake of what the log may still hand out.
 const MAX_RETAINED: usize = 4096;
 /// How far apart the remembered birthdays of batches are, in nanoseconds.
 const BIRTHDAY_GRAIN_NANOS: u64 = 50_000_000;
 
-/// The first batch of a grain of time, when it was closed, and the watermark of that moment: no write of it or of a later batch
-/// lies at or below that.
+/// The first batch of a grain of time, when it was closed, and a timestamp that every write of it and of later batches lies above: the
+/// watermark of that moment, unless older writes were appended again.
 #[derive(Clone, Copy, Debug)]
 struct Birthday {
     batch: BatchNumber,
     at: Timestamp,
-    watermark: Timestamp,
+    settled: Timestamp,
+}
+
+/// A batch on its way to the log.
+#[derive(Debug)]
+pub(crate) struct ClosedBatch {
+    pub(crate) batch: BatchNumber,
+    /// The number of its first record.
+    pub(crate) first: RecordNumber,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// Records of one shard on their way to the log, and what is known of those that arrived.
 pub(crate) struct Journal {
     open: Vec<u8>,
     open_batch: BatchNumber,
+    open_first: RecordNumber,
+    open_records: u64,
+    // The lowest timestamp of writes that were carried forward into the open batch.
+    open_oldest: Timestamp,
     last_ticket: Option<Ticket>,
     // (batch, last ticket in it), oldest first, not durable yet.
     in_flight: VecDeque<(BatchNumber, Ticket)>,
@@ -54,11 +67,14 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal whose next batch has the number `first`.
-    pub(crate) fn new(first: BatchNumber) -> Self {
+    /// A journal whose next batch has the number `first`, and its first record the number `record`.
+    pub(crate) fn new(first: BatchNumber, record: RecordNumber) -> Self {
         Self {
             open: Vec::new(),
             open_batch: first,
+            open_first: record,
+            open_records: 0,
+            open_oldest: Timestamp::MAX,
             last_ticket: None,
             in_flight: VecDeque::new(),
             durable: BatchNumber::new(first.get() - 1),
@@ -78,13 +94,19 @@ impl Journal {
 
     /// Adds a record that the participant waits for.
     pub(crate) fn record(&mut self, ticket: Ticket, record: &LogRecord<'_>) {
-        record.encode(&mut self.open);
+        self.note(record);
         self.last_ticket = Some(ticket);
     }
 
     /// Adds a record that nobody waits for.
     pub(crate) fn note(&mut self, record: &LogRecord<'_>) {
         record.encode(&mut self.open);
+        self.open_records += 1;
+    }
+
+    /// A write of this timestamp is recorded again. It may lie below the watermark, where nothing new comes.
+    pub(crate) fn carries(&mut self, commit: Timestamp) {
+        self.open_oldest = self.open_oldest.min(commit);
     }
 
     /// Bytes in the open batch.
@@ -98,7 +120,7 @@ impl Journal {
         now: Timestamp,
         watermark: Timestamp,
         fresh: impl FnOnce() -> Vec<u8>,
-    ) -> Option<(BatchNumber, Vec<u8>)> {
+    ) -> Option<ClosedBatch> {
         if self.open.is_empty() {
             return None;
         }
@@ -107,11 +129,18 @@ impl Journal {
             self.in_flight.push_back((batch, ticket));
         }
         let grain = |at: Timestamp| at.as_nanos() / BIRTHDAY_GRAIN_NANOS;
-        if self.birthdays.back().is_none_or(|last| grain(last.at) < grain(now)) {
-            self.born(Birthday { batch, at: now, watermark });
+        let oldest = std::mem::replace(&mut self.open_oldest, Timestamp::MAX);
+        let settled = watermark.min(oldest.previous());
+        if settled < watermark {
+            self.retained.iter_mut().for_each(|before| before.settled = before.settled.min(settled));
         }
+        if settled < watermark || self.birthdays.back().is_none_or(|last| grain(last.at) < grain(now)) {
+            self.born(Birthday { batch, at: now, settled });
+        }
+        let first = self.open_first;
         self.open_batch = batch.next();
-        Some((batch, std::mem::replace(&mut self.open, fresh())))
+        self.open_first = first.plus(std::mem::take(&mut self.open_records));
+        Some(ClosedBatch { batch, first, bytes: std::mem::replace(&mut self.open, fresh()) })
     }
 
     fn born(&mut self, birthday: Birthday) {
@@ -127,9 +156,13 @@ impl Journal {
         }
     }
 
-    /// Batches from `batch` on were found in the log at a restart at `now`, under this watermark.
-    pub(crate) fn recovered(&mut self, batch: BatchNumber, now: Timestamp, watermark: Timestamp) {
-        self.born(Birthday { batch, at: now, watermark });
+    /// Batches from `batch` on were found in the logs at a restart at `now`. Whatever the watermark is by now: it was lower when they were
+    /// written, and every write in them may be replayed again until all of them are gone. `oldest` is the lowest timestamp of these writes.
+    pub(crate) fn recovered(&mut self, batch: BatchNumber, now: Timestamp, watermark: Timestamp, oldest: Timestamp) {
+        let settled = watermark.min(oldest.previous());
+        #[cfg(feature = "planted-bugs")]
+        let settled = if crate::planted::settles_early() { watermark } else { settled };
+        self.born(Birthday { batch, at: now, settled });
         self.unstable.push_back((self.open_batch, batch));
     }
 
@@ -138,7 +171,7 @@ impl Journal {
         while self.retained.get(1).is_some_and(|next| next.batch <= from) {
             self.retained.pop_front();
         }
-        self.retained.front().filter(|first| first.batch <= from).map(|first| first.watermark)
+        self.retained.front().filter(|first| first.batch <= from).map(|first| first.settled)
     }
 
     /// The log says that everything up to `batch` is durable: the highest ticket that is durable with it, if that is news.
@@ -213,12 +246,14 @@ impl Journal {
 mod tests {
     use core::time::Duration;
 
-    use timestone_types::{ClientId, Sequence, TxnId, TxnOutcome};
-
     use super::*;
 
     fn record() -> LogRecord<'static> {
-        LogRecord::Outcome { txn: TxnId::new(ClientId::new(1), Sequence::new(1)), outcome: TxnOutcome::Aborted }
+        LogRecord::ReadBound { bound: Timestamp::ZERO, watermark: Timestamp::ZERO }
+    }
+
+    fn journal() -> Journal {
+        Journal::new(BatchNumber::new(1), RecordNumber::FIRST)
     }
 
     fn at(millis: u64) -> Timestamp {
@@ -227,14 +262,17 @@ mod tests {
 
     #[test]
     fn durability_of_a_batch_is_durability_of_its_last_ticket() {
-        let mut journal = Journal::new(BatchNumber::new(1));
+        let mut journal = journal();
         journal.record(Ticket(1), &record());
         journal.record(Ticket(2), &record());
-        let (first, bytes) = journal.close(at(1), Timestamp::ZERO, Vec::new).unwrap();
+        let ClosedBatch { batch: first, first: record_1, bytes } =
+            journal.close(at(1), Timestamp::ZERO, Vec::new).unwrap();
         assert!(!bytes.is_empty() && !journal.is_idle());
         journal.record(Ticket(3), &record());
-        let (second, _) = journal.close(at(2), Timestamp::ZERO, Vec::new).unwrap();
+        let ClosedBatch { batch: second, first: record_3, .. } =
+            journal.close(at(2), Timestamp::ZERO, Vec::new).unwrap();
         assert_eq!((first.get(), second.get()), (1, 2));
+        assert_eq!((record_1.get(), record_3.get()), (1, 3));
         assert_eq!(journal.durable(first), Some(Ticket(2)));
         assert_eq!(journal.durable(first), None);
         assert_eq!(journal.durable(second), Some(Ticket(3)));
@@ -250,7 +288,7 @@ mod tests {
         spreading: bool,
     ) -> Option<BatchNumber> {
         journal.announce(watermark, stable, payload, spreading);
-        if let Some((batch, bytes)) = journal.close(watermark, watermark, Vec::new) {
+        if let Some(ClosedBatch { batch, bytes, .. }) = journal.close(watermark, watermark, Vec::new) {
             let [Ok(record)] = timestone_wal::BatchRecords::new(&bytes).collect::<Vec<_>>()[..] else {
                 panic!("one record")
             };
@@ -266,24 +304,24 @@ mod tests {
 
     #[test]
     fn while_one_word_of_what_is_needed_is_on_its_way_there_is_no_other() {
-        let mut journal = Journal::new(BatchNumber::new(1));
+        let mut journal = journal();
         journal.announce(at(0), BatchNumber::ZERO, None, false);
-        let (first, _) = journal.close(at(1), at(0), Vec::new).unwrap();
+        let first = journal.close(at(1), at(0), Vec::new).unwrap().batch;
         journal.note(&record());
-        let (second, _) = journal.close(at(60_000), at(0), Vec::new).unwrap();
+        let second = journal.close(at(60_000), at(0), Vec::new).unwrap().batch;
         journal.announce(at(120_000), BatchNumber::new(9), None, false);
         assert!(journal.open_bytes() == 0 && journal.release().is_none());
         journal.durable(second);
         assert_eq!((first, journal.release()), (BatchNumber::new(1), Some(first)));
         journal.announce(at(120_000), BatchNumber::new(9), None, false);
-        let (third, _) = journal.close(at(60_001), at(0), Vec::new).unwrap();
+        let third = journal.close(at(60_001), at(0), Vec::new).unwrap().batch;
         journal.durable(third);
         assert_eq!(journal.release(), Some(second));
     }
 
     #[test]
     fn a_batch_is_kept_for_payloads_unstable_puts_and_young_outcomes() {
-        let mut journal = Journal::new(BatchNumber::new(1));
+        let mut journal = journal();
         for batch in 1..=4u64 {
             journal.record(Ticket(batch), &record());
             if batch == 3 {
@@ -305,7 +343,7 @@ mod tests {
 
     #[test]
     fn while_commits_are_being_told_to_others_only_what_was_carried_forward_goes() {
-        let mut journal = Journal::new(BatchNumber::new(1));
+        let mut journal = journal();
         for batch in 1..=4u64 {
             journal.record(Ticket(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
@@ -320,7 +358,7 @@ mod tests {
 
     #[test]
     fn carrying_forward_frees_young_batches_but_not_unstable_puts() {
-        let mut journal = Journal::new(BatchNumber::new(1));
+        let mut journal = journal();
         for batch in 1..=3u64 {
             journal.record(Ticket(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
@@ -332,7 +370,7 @@ mod tests {
 
     #[test]
     fn writes_are_settled_below_the_watermark_of_the_oldest_batch_that_is_retained() {
-        let mut journal = Journal::new(BatchNumber::new(1));
+        let mut journal = journal();
         for batch in 1..=3u64 {
             journal.record(Ticket(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();
@@ -343,8 +381,32 @@ mod tests {
     }
 
     #[test]
+    fn recovered_batches_settle_nothing_that_was_written_in_them() {
+        let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
+        journal.recovered(BatchNumber::new(3), at(60_000), at(50), at(5));
+        journal.record(Ticket(1), &record());
+        journal.close(at(61_000), at(55), Vec::new).unwrap();
+        assert_eq!(journal.settled(BatchNumber::new(3)), Some(at(5).previous()));
+        assert_eq!(journal.settled(BatchNumber::new(10)), Some(at(5).previous()), "a write of it may be in the tenth");
+        assert_eq!(journal.settled(BatchNumber::new(11)), Some(at(55)));
+    }
+
+    #[test]
+    fn an_old_write_that_is_carried_forward_settles_nothing_before_its_new_batch_has_gone() {
+        let mut journal = journal();
+        for (batch, carried) in [(1, None), (2, Some(at(7))), (3, None)] {
+            journal.record(Ticket(batch), &record());
+            carried.into_iter().for_each(|commit| journal.carries(commit));
+            journal.close(at(batch * 1000), at(batch * 10), Vec::new).unwrap();
+        }
+        assert_eq!(journal.settled(BatchNumber::new(1)), Some(at(7).previous()));
+        assert_eq!(journal.settled(BatchNumber::new(2)), Some(at(7).previous()));
+        assert_eq!(journal.settled(BatchNumber::new(3)), Some(at(30)));
+    }
+
+    #[test]
     fn what_is_remembered_of_a_quiet_shard_is_bounded_and_stays_on_the_safe_side() {
-        let mut journal = Journal::new(BatchNumber::new(1));
+        let mut journal = journal();
         for batch in 1..=3 * MAX_RETAINED as u64 {
             journal.record(Ticket(batch), &record());
             journal.close(at(batch * 1000), at(batch), Vec::new).unwrap();

@@ -13,7 +13,9 @@
 //! Source: MILANA §4.1–4.5, DTranx §3.2.
 
 mod ahead;
+mod hand_over;
 mod journal;
+mod order;
 mod outputs;
 mod payload;
 mod peers;
@@ -21,25 +23,30 @@ mod pending;
 mod recovery;
 mod replies;
 mod request;
+mod scan;
 mod single;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::Duration;
 
+use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
-use timestone_seda::{Context, Origin, Parcel, Stage, StageId};
+use timestone_seda::{Context, Memory, MemoryUse, Origin, Parcel, Stage, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
 use timestone_txn::participant::{Input, Output, Participant, ReadItem, Recovered, Ticket, Token, Wait, WriteItem};
 use timestone_types::{Epoch, HashSeed, ShardId, Timestamp, TxnId, limits};
-use timestone_wal::BatchNumber;
+use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
 
 use crate::event::{Event, LogAppend};
 use crate::gauges::ShardGauges;
 use crate::limits::{LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL};
 use ahead::LookAhead;
-use journal::Journal;
+use hand_over::HandOver;
+use journal::{ClosedBatch, Journal};
+pub(crate) use order::RecordPlace;
 use payload::Payloads;
 pub(crate) use peers::{Peers, own_origin};
 use pending::Requests;
@@ -79,7 +86,13 @@ pub(crate) struct ShardStage {
     payloads: Payloads,
     requests: Requests,
     replies: Replies,
+    memory: Arc<Memory>,
+    // Bytes of the payloads, as far as others know.
+    promised: Tally,
     gauges: Arc<ShardGauges>,
+    // Asked only how far it is held back, for the time comes with every turn.
+    clock: Arc<dyn Clock>,
+    held_back: Duration,
 
     // Reused by every step.
     outputs: Vec<Output>,
@@ -106,6 +119,11 @@ pub(crate) struct ShardStage {
     // What was last wished for the size of the cache.
     cache_wish: u64,
     carrying: Option<(BatchNumber, BatchNumber)>,
+    // From the logs of earlier runs to none.
+    hand_over: HandOver,
+    hand_over_at: Timestamp,
+    // No log tells up to which timestamp an earlier run served.
+    bound_is_unknown: bool,
     log_failed: bool,
     store_draining: bool,
     store_down: bool,
@@ -159,11 +177,13 @@ impl ShardStage {
         let LogPlace::Stage(stage) = self.log else { return };
         let now = ctx.now();
         let watermark = self.participant.watermark();
-        if let Some((batch, bytes)) = self.journal.close(now, watermark, || ctx.take_buffer()) {
+        if let Some(closed) = self.journal.close(now, watermark, || ctx.take_buffer()) {
+            let ClosedBatch { batch, first, bytes } = closed;
             if self.log_failed {
                 return ctx.give_buffer(bytes);
             }
-            self.send(ctx, stage, Event::LogAppend(LogAppend { shard: self.shard, batch, bytes }));
+            let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
+            self.send(ctx, stage, Event::LogAppend(LogAppend { head, bytes }));
             self.store.begin_batch(self.journal.open_batch().get());
         }
     }
@@ -220,6 +240,15 @@ impl ShardStage {
         self.step(ctx, Input::LogLost, None);
     }
 
+    /// Whether no log can hand out anything at a recovery: there is none, and those of earlier runs hold nothing of this shard any more.
+    fn is_without_log(&self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::skips_hand_over() {
+            return self.log == LogPlace::Nowhere;
+        }
+        self.log == LogPlace::Nowhere && self.retained.iter().all(|(_, from)| *from == Some(BatchNumber::MAX))
+    }
+
     /// A log cannot go behind `from` any more. What no log can hand out again is settled.
     fn retained(&mut self, log: StageId, from: BatchNumber) {
         if let Some(entry) = self.retained.iter_mut().find(|(stage, _)| *stage == log) {
@@ -229,6 +258,15 @@ impl ShardStage {
         let oldest = self.retained.iter().map(|(_, from)| *from).min().flatten();
         if let Some(settled) = oldest.and_then(|oldest| self.journal.settled(oldest)) {
             self.store.advance_settled(settled);
+        }
+    }
+
+    /// Tells the core when a step of the physical clock is held, and when that is over.
+    fn follow_clock(&mut self, ctx: &mut Context<'_, Event>) {
+        let back = self.clock.held_back();
+        if back != self.held_back {
+            self.held_back = back;
+            self.step(ctx, Input::ClockHeld { back }, None);
         }
     }
 
@@ -244,6 +282,9 @@ impl ShardStage {
     /// Why these puts, by their bytes of key and value, may not be promised now, if so: the store has no room, or what is promised
     /// already waits for room.
     fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError> {
+        if !self.has_memory() {
+            return Some(StoreError::Busy);
+        }
         if let Some(refusal) = self.store.refusal(puts, self.payloads.bytes()) {
             return Some(refusal);
         }
@@ -254,6 +295,18 @@ impl ShardStage {
             }
             _ => Some(StoreError::Busy),
         }
+    }
+
+    /// Whether another write set may be promised, as far as the process's memory is concerned.
+    fn has_memory(&mut self) -> bool {
+        let bytes = self.payloads.bytes();
+        self.promised.change(self.promised.bytes(), bytes);
+        let has_room = self.memory.has_room(MemoryUse::Writes, 1);
+        if !has_room {
+            self.memory.note_refused(MemoryUse::Writes);
+        }
+        // What is alone here is let in, so that shards take turns.
+        has_room || bytes == 0
     }
 
     fn is_quiet(&self) -> bool {
@@ -272,7 +325,7 @@ impl Stage<Event> for ShardStage {
 
     fn start(&mut self, ctx: &mut Context<'_, Event>) {
         self.store.begin_batch(self.journal.open_batch().get());
-        if self.log == LogPlace::Nowhere && self.store.stats().keys > 0 {
+        if self.bound_is_unknown && self.store.stats().keys > 0 {
             // Nothing tells what was served before; every timestamp of then is below this one.
             let bound = ctx.now().saturating_add(limits::MAX_CLOCK_LEAD);
             let watermark = self.store.watermark();
@@ -283,6 +336,8 @@ impl Stage<Event> for ShardStage {
     }
 
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        self.follow_clock(ctx);
+        self.requests.set_now(ctx.now());
         while let Some(event) = events.pop_front() {
             match event {
                 Event::Parcel(parcel) => self.parcel(ctx, parcel),
@@ -290,7 +345,11 @@ impl Stage<Event> for ShardStage {
                 Event::LogRetained { log, from } => self.retained(log, from),
                 Event::LogCarry { below } => self.carry_forward(ctx, below),
                 Event::LogFailed { log } if self.log == LogPlace::Stage(log) => self.lose_log(ctx),
-                Event::MapChanged(map) => self.map_changed(&map),
+                Event::MapChanged(map) => {
+                    // What is recorded already belongs to the epoch that it was recorded in.
+                    self.close_batch(ctx);
+                    self.map_changed(&map);
+                }
                 _ => {}
             }
             self.close_full_batch(ctx);
@@ -298,9 +357,11 @@ impl Stage<Event> for ShardStage {
     }
 
     fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+        self.requests.set_now(ctx.now());
         self.send_again(ctx);
         self.pump_store(ctx);
         self.apply_rest(ctx);
+        self.hand_over(ctx);
         if self.participant.next_deadline().is_some_and(|at| at <= ctx.now()) {
             self.step(ctx, Input::Tick, None);
         }
@@ -311,6 +372,7 @@ impl Stage<Event> for ShardStage {
             self.pump_store(ctx);
         }
         self.replies.flush(ctx);
+        self.promised.change(self.promised.bytes(), self.payloads.bytes());
         if ctx.now() >= self.next_publish {
             self.next_publish = ctx.now().saturating_add(PUBLISH_INTERVAL);
             self.publish();
@@ -320,7 +382,8 @@ impl Stage<Event> for ShardStage {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let apply = (!self.unapplied.is_empty()).then_some(self.apply_again_at);
-        let deadlines = [self.participant.next_deadline(), self.store.next_deadline(), apply];
+        let deadlines =
+            [self.participant.next_deadline(), self.store.next_deadline(), apply, self.hand_over_deadline()];
         deadlines.into_iter().flatten().min()
     }
 
@@ -335,12 +398,18 @@ impl Stage<Event> for ShardStage {
 
 impl ShardStage {
     fn publish(&self) {
-        self.gauges.publish(
-            &self.store.stats(),
-            self.participant.watermark(),
-            self.requests.len(),
-            self.payloads.len(),
-        );
+        let stats = self.store.stats();
+        if stats.full != self.gauges.full.load(core::sync::atomic::Ordering::Relaxed) {
+            if stats.full {
+                tracing::warn!(
+                    shard = %self.shard, blocks = stats.blocks,
+                    "the shard has no room for writes: reads and deletes go on; delete something, free space on its disk or raise the capacity"
+                );
+            } else {
+                tracing::info!(shard = %self.shard, "the shard has room for writes again");
+            }
+        }
+        self.gauges.publish(&stats, self.participant.watermark(), self.requests.len(), self.payloads.len());
         self.gauges.publish_tables(&self.participant.stats());
     }
 

@@ -2,18 +2,17 @@
 
 use timestone_cluster::ShardMap;
 use timestone_seda::{Context, Origin, Parcel};
-use timestone_store::{ReadOutcome, ScanCursor, StoreError, StoreEvent};
+use timestone_store::{ReadOutcome, StoreError, StoreEvent};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{FrozenState, Input, LogIntent, Output, Ticket, Token, TxnStatus, Vote, Wait};
-use timestone_types::{AbortReason, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_types::{AbortKind, AbortReason, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version};
 use timestone_wal::{BatchNumber, DecisionOrigin, LogRecord, Participants};
 use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareBody, RequestId, ScanEntry, ScanPageWriter,
-    Shards, TxnState, Verdict,
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareBody, RequestId, Shards, TxnState, Verdict,
 };
 
 use super::peers::own_origin;
-use super::pending::{Purpose, read_token, token_of};
+use super::pending::{Purpose, Repeat, token_of};
 use super::{LogPlace, ShardStage, Unapplied};
 use crate::event::Event;
 
@@ -57,8 +56,20 @@ impl ShardStage {
             Output::Refuse { token, refusal } => self.refuse(ctx, token, &refusal),
             Output::Ignored { token } => self.requests.close(token),
             Output::Vote { token, txn, commit, vote } => self.vote(ctx, token, txn, commit, vote),
+            Output::Repeated { token, txn, commit, vote, at, present } => {
+                #[cfg(feature = "planted-bugs")]
+                if crate::planted::looks_up_repeats_afresh() {
+                    return self.vote(ctx, token, txn, commit, vote);
+                }
+                self.gauges.vote(&vote);
+                let (commit, verdict) = verdict_of_write(commit, vote);
+                self.answer_repeat(ctx, token, Repeat { txn, commit, verdict, at, present }, current);
+            }
             Output::Log { ticket, intent } => self.log(ticket, intent, current),
-            Output::Apply { txn, commit } => self.apply(ctx, Unapplied { txn, commit, done: 0 }),
+            Output::Apply { txn, commit } => {
+                self.gauges.commit();
+                self.apply(ctx, Unapplied { txn, commit, done: 0 });
+            }
             Output::AckDecision { token, txn } => {
                 self.answer(ctx, token, |envelope, out| wire::DecideAck { txn }.encode(envelope, out));
             }
@@ -74,6 +85,9 @@ impl ShardStage {
             Output::FloorRaised { token, at, prepared_before } => {
                 self.floor_raised(ctx, token, at, prepared_before, current);
             }
+            Output::NewestIs { token, at } => {
+                self.answer(ctx, token, |envelope, out| wire::NewestIs { at }.encode(envelope, out));
+            }
             Output::FreezeAnswer { token, txn, state } => {
                 let state = state_of_frozen(state);
                 self.answer(ctx, token, |envelope, out| wire::FreezeAnswer { txn, state }.encode(envelope, out));
@@ -88,7 +102,7 @@ impl ShardStage {
             }
             Output::AdvanceWatermark(at) => {
                 self.store.advance_watermark(at);
-                if self.log == LogPlace::Nowhere {
+                if self.is_without_log() {
                     // Nothing can be replayed, and the core lets no write below the watermark in.
                     self.store.advance_settled(at);
                 }
@@ -158,7 +172,7 @@ impl ShardStage {
     ) {
         if let Ok(get) = wire::Get::decode(frame) {
             let key = KeyRef::new(self.seed, get.keyspace, get.key);
-            self.read_now(ctx, token, key, at, prepared_before);
+            self.read_now(ctx, token, key, get.at, at, prepared_before);
         }
     }
 
@@ -166,33 +180,26 @@ impl ShardStage {
         let Some(request) = self.requests.get_mut(token) else { return };
         let purpose = request.purpose;
         self.gauges.vote(&vote);
-        let (commit, verdict) = match vote {
-            Vote::Yes => (commit, Verdict::Yes),
-            Vote::Later(at) => (commit, Verdict::Later(at)),
-            Vote::No(reason) => (commit, Verdict::No(reason)),
-            Vote::Decided(outcome) => match (purpose, outcome) {
-                (Purpose::Write, TxnOutcome::Committed(at)) => (at, Verdict::Yes),
-                (Purpose::Write, TxnOutcome::Aborted) => {
-                    (commit, Verdict::No(AbortReason::of(timestone_types::AbortKind::Terminated)))
-                }
-                _ => {
-                    let state = state_of_outcome(outcome);
-                    return self
-                        .answer(ctx, token, |envelope, out| wire::StatusIs { txn, state }.encode(envelope, out));
-                }
-            },
-        };
         if purpose == Purpose::Write {
-            self.answer_written(ctx, token, txn, commit, verdict);
-        } else {
-            self.answer(ctx, token, |envelope, out| wire::Vote { txn, commit, verdict }.encode(envelope, out));
+            let (commit, verdict) = verdict_of_write(commit, vote);
+            return self.answer_written(ctx, token, txn, commit, verdict);
         }
+        let verdict = match vote {
+            Vote::Yes => Verdict::Yes,
+            Vote::Later(at) => Verdict::Later(at),
+            Vote::No(reason) => Verdict::No(reason),
+            Vote::Decided(outcome) => {
+                let state = state_of_outcome(outcome);
+                return self.answer(ctx, token, |envelope, out| wire::StatusIs { txn, state }.encode(envelope, out));
+            }
+        };
+        self.answer(ctx, token, |envelope, out| wire::Vote { txn, commit, verdict }.encode(envelope, out));
     }
 
     fn log(&mut self, ticket: Ticket, intent: LogIntent, current: Option<(Token, &Frame<'_>)>) {
         let recorded = self.log != LogPlace::Nowhere;
         match intent {
-            LogIntent::Prepare { txn, begin, commit, single } => {
+            LogIntent::Prepare { txn, begin, commit, single, found } => {
                 self.keep_payload(txn, begin, single, current);
                 let batch = self.journal.open_batch();
                 let Some(payload) = self.payloads.get_mut(txn) else { return };
@@ -201,12 +208,17 @@ impl ShardStage {
                 if recorded {
                     let participants = Participants::new(&payload.participants);
                     let body = &payload.body;
-                    self.journal.record(ticket, &LogRecord::Prepare { txn, begin, commit, single, participants, body });
+                    let record = LogRecord::Prepare { txn, begin, commit, single, found, participants, body };
+                    self.journal.record(ticket, &record);
                 }
             }
-            LogIntent::Decision { txn, outcome, origin } if recorded => {
-                let commit = decision_of(outcome).unwrap_or(Timestamp::ZERO);
-                self.journal.record(ticket, &LogRecord::Decision { txn, commit, origin: origin_of(origin) });
+            LogIntent::Decision { txn, begin, outcome, abort, found, met, origin } if recorded => {
+                // A commit is decided while its write set is here, and with it the participants.
+                let payload = self.payloads.get(txn).filter(|payload| abort.is_none() && !payload.single);
+                let participants = Participants::new(payload.map_or(&[], |payload| &payload.participants));
+                let (commit, origin) = (decision_of(outcome).unwrap_or(Timestamp::ZERO), origin_of(origin));
+                let record = LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants };
+                self.journal.record(ticket, &record);
             }
             LogIntent::ReadBound { bound, watermark } if recorded => {
                 self.journal.record(ticket, &LogRecord::ReadBound { bound, watermark });
@@ -331,31 +343,20 @@ impl ShardStage {
     pub(super) fn store_event(&mut self, ctx: &mut Context<'_, Event>, event: StoreEvent) {
         match event {
             StoreEvent::ReadDone { token, outcome } => self.read_done(ctx, token_of(token), outcome),
-            StoreEvent::ScanDone { token, keys, next } => {
-                self.answer(ctx, token_of(token), |envelope, out| {
-                    let mut page = ScanPageWriter::begin(envelope, out);
-                    for key in keys.iter() {
-                        let entry = ScanEntry {
-                            version: Version::ZERO,
-                            expires_at: timestone_types::Expiry::NEVER,
-                            key,
-                            value: &[],
-                        };
-                        // A page holds at most the keys that were asked for, which fit a frame by the limit on scans.
-                        let _ = page.push(&entry);
-                    }
-                    page.finish(next.map_or(0, |cursor| cursor.0), next.is_none());
-                });
-            }
-            StoreEvent::CountDone { token, keys } => {
-                self.answer(ctx, token_of(token), |envelope, out| wire::Counted { keys }.encode(envelope, out));
-            }
+            StoreEvent::ScanDone { token, keys, next } => self.scan_done(ctx, token_of(token), &keys, next),
+            StoreEvent::CountDone { token, keys } => self.count_done(ctx, token_of(token), keys),
             StoreEvent::ReadFailed { token, error } => self.fail(ctx, token_of(token), &error),
             StoreEvent::DeviceFailed(error) => {
                 tracing::error!(shard = %self.shard, %error, "the flash device failed; this shard takes no more writes");
             }
-            StoreEvent::ScrubDone(report) => tracing::info!(shard = %self.shard, ?report, "scrub finished"),
-            StoreEvent::CheckpointDone => tracing::debug!(shard = %self.shard, "checkpoint written"),
+            StoreEvent::ScrubDone(report) => tracing::info!(
+                shard = %self.shard, pages = report.pages, records = report.records, corrupt_pages = report.corrupt_pages,
+                corrupt_records = report.corrupt_records, "scrub finished"
+            ),
+            StoreEvent::CheckpointDone => {
+                tracing::debug!(shard = %self.shard, "checkpoint written");
+                self.checkpoint_done(ctx);
+            }
             StoreEvent::ShutDown => self.store_down = true,
         }
     }
@@ -375,6 +376,10 @@ impl ShardStage {
             return self.refuse(ctx, token, &refusal);
         }
         match outcome {
+            ReadOutcome::Present { value, .. } if !self.has_reply_room(ctx, token, value.len()) => {
+                self.refuse_unread(ctx, token);
+                self.store.recycle(value);
+            }
             ReadOutcome::Present { version, expires_at, value } => {
                 self.answer(ctx, token, |envelope, out| {
                     wire::Value { version, expires_at, prepared_before, present: true, value: &value }
@@ -389,50 +394,9 @@ impl ShardStage {
         }
     }
 
-    /// A scan or count may read its snapshot now.
-    fn floor_raised(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        token: Token,
-        at: Timestamp,
-        prepared_before: bool,
-        current: Option<(Token, &Frame<'_>)>,
-    ) {
-        if prepared_before {
-            let words = "a write below the snapshot is not decided yet; try again";
-            return self
-                .answer(ctx, token, |envelope, out| ErrorReply::new(ErrorCode::Busy, words).encode(envelope, out));
-        }
-        let Some(request) = self.requests.get_mut(token) else { return };
-        let kept = std::mem::take(&mut request.frame);
-        let frame = match current {
-            Some((at_hand, frame)) if at_hand == token => Ok(*frame),
-            _ => Frame::parse(&kept),
-        };
-        let Ok(frame) = frame else { return self.requests.close(token) };
-        let started = if let Ok(scan) = wire::Scan::decode(&frame) {
-            if scan.with_values {
-                let words = "this version scans keys only; read the values by get";
-                return self.answer(ctx, token, |envelope, out| {
-                    ErrorReply::new(ErrorCode::Unsupported, words).encode(envelope, out);
-                });
-            }
-            let limit = scan.limit.clamp(1, crate::limits::MAX_SCAN_KEYS);
-            self.store.scan(scan.keyspace, ScanCursor(scan.cursor), limit, at, read_token(token))
-        } else if let Ok(count) = wire::Count::decode(&frame) {
-            match self.store.count(count.keyspace, at, read_token(token)) {
-                Ok(timestone_store::Count::Keys(keys)) => {
-                    return self.answer(ctx, token, |envelope, out| wire::Counted { keys }.encode(envelope, out));
-                }
-                Ok(timestone_store::Count::Pending) => Ok(()),
-                Err(error) => Err(error),
-            }
-        } else {
-            return self.requests.close(token);
-        };
-        if let Err(error) = started {
-            self.fail(ctx, token, &error);
-        }
+    fn has_reply_room(&mut self, ctx: &mut Context<'_, Event>, token: Token, bytes: usize) -> bool {
+        let Some(origin) = self.requests.get_mut(token).map(|request| request.origin) else { return true };
+        self.replies.has_room(ctx, origin, bytes)
     }
 
     /// Appends again what old log files hold up: promises and outcomes that are still needed.
@@ -444,24 +408,23 @@ impl ShardStage {
             if let (Some(payload), Some(promise)) = (self.payloads.get_mut(txn), self.participant.kept_promise(txn)) {
                 let participants = Participants::new(&payload.participants);
                 let (begin, single, body, commit) = (payload.begin, payload.single, &payload.body, promise.commit);
-                self.journal.note(&LogRecord::Prepare { txn, begin, commit, single, participants, body });
+                let found = promise.found;
+                self.journal.note(&LogRecord::Prepare { txn, begin, commit, single, found, participants, body });
+                self.journal.carries(commit);
                 if promise.is_decided {
-                    self.journal.note(&LogRecord::Outcome { txn, outcome: TxnOutcome::Committed(commit) });
+                    let (origin, abort, met) = (DecisionOrigin::Termination, None, Timestamp::ZERO);
+                    let decision = LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants };
+                    self.journal.note(&decision);
                 }
                 payload.batch = Some(self.journal.open_batch());
                 self.close_full_batch(ctx);
             }
         }
         for kept in self.participant.kept_outcomes() {
-            let (txn, begin, outcome) = (kept.txn, kept.begin, kept.outcome);
-            if let TxnOutcome::Committed(commit) = outcome
-                && kept.participants.len() > 1
-            {
-                // For its participants; what it writes here is not needed any more, or still in the log.
-                let (participants, body) = (Participants::new(kept.participants), PrepareBody::EMPTY.bytes());
-                self.journal.note(&LogRecord::Prepare { txn, begin, commit, single: false, participants, body });
-            }
-            self.journal.note(&LogRecord::Outcome { txn, outcome });
+            let (txn, begin, abort, found, met) = (kept.txn, kept.begin, kept.abort, kept.found, kept.met);
+            let (commit, origin) = (decision_of(kept.outcome).unwrap_or(Timestamp::ZERO), DecisionOrigin::Termination);
+            let participants = Participants::new(kept.participants);
+            self.journal.note(&LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants });
         }
         let (bound, watermark) = (self.participant.read_bound(), self.participant.watermark());
         self.journal.note(&LogRecord::ReadBound { bound, watermark });
@@ -505,8 +468,9 @@ impl ShardStage {
         self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::StaleEpoch, &words));
     }
 
-    fn refuse(&mut self, ctx: &mut Context<'_, Event>, token: Token, refusal: &Refusal) {
+    pub(super) fn refuse(&mut self, ctx: &mut Context<'_, Event>, token: Token, refusal: &Refusal) {
         let words = refusal.to_string();
+        self.gauges.count_refusal(refusal);
         let error = match *refusal {
             Refusal::TooOld { watermark } => {
                 ErrorReply::new(ErrorCode::SnapshotTooOld, &words).with_detail(watermark.as_nanos())
@@ -514,6 +478,14 @@ impl ShardStage {
             Refusal::ClockAhead { lead } => {
                 let nanos = u64::try_from(lead.as_nanos()).unwrap_or(u64::MAX);
                 ErrorReply::new(ErrorCode::ClockAhead, &words).with_detail(nanos)
+            }
+            Refusal::ClockHeld { wait } => {
+                let wait = wait.clamp(crate::limits::BUSY_RETRY_AFTER, crate::limits::HELD_RETRY_AFTER);
+                ErrorReply::new(ErrorCode::Busy, &words).with_retry_after(wait)
+            }
+            Refusal::ClockBehind { left } => {
+                let nanos = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+                ErrorReply::new(ErrorCode::ClockBehind, &words).with_detail(nanos)
             }
             Refusal::Prepared { other } => {
                 ErrorReply { other: Some(other), ..ErrorReply::new(ErrorCode::Prepared, &words) }
@@ -606,6 +578,18 @@ impl ShardStage {
                 self.epoch = shard.epoch;
             }
         }
+    }
+}
+
+/// What a vote about a single-key write says on the wire, and the timestamp that it is about: a write that was decided at another
+/// timestamp than the one asked for took place there.
+const fn verdict_of_write(commit: Timestamp, vote: Vote) -> (Timestamp, Verdict) {
+    match vote {
+        Vote::Yes => (commit, Verdict::Yes),
+        Vote::Later(at) => (commit, Verdict::Later(at)),
+        Vote::No(reason) => (commit, Verdict::No(reason)),
+        Vote::Decided(TxnOutcome::Committed(at)) => (at, Verdict::Yes),
+        Vote::Decided(TxnOutcome::Aborted) => (commit, Verdict::No(AbortReason::of(AbortKind::Terminated))),
     }
 }
 

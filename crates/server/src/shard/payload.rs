@@ -3,9 +3,8 @@
 //! The participant's core knows keys as hashes; key bytes and values stay here, as the body of the prepare frame, copied once
 //! into a pooled buffer. The same bytes go to the log.
 
-use std::collections::HashMap;
-
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
 use timestone_types::{ShardId, Timestamp, TxnId};
 use timestone_wal::BatchNumber;
 
@@ -27,7 +26,7 @@ pub(crate) struct Payload {
 /// Payloads by transaction, with a free list so that the steady state allocates nothing.
 #[derive(Default)]
 pub(crate) struct Payloads {
-    by_txn: HashMap<TxnId, Payload, RandomState>,
+    by_txn: HashMap<TxnId, Payload, FixedState>,
     /// Of all bodies.
     bytes: u64,
     free: Vec<Payload>,
@@ -88,10 +87,13 @@ impl Payloads {
         }
     }
 
-    /// Whose prepares are in batches below this one, in no order.
+    /// Whose prepares are in batches below this one, in the order of their ids: it becomes the order of log records.
     pub(crate) fn below(&self, batch: BatchNumber) -> Vec<TxnId> {
         let is_below = |payload: &Payload| payload.batch.is_some_and(|one| one < batch);
-        self.by_txn.iter().filter(|(_, payload)| is_below(payload)).map(|(&txn, _)| txn).collect()
+        let below = self.by_txn.iter().filter(|(_, payload)| is_below(payload)).map(|(&txn, _)| txn);
+        let mut below: Vec<TxnId> = below.collect();
+        below.sort_unstable();
+        below
     }
 
     /// The lowest batch that holds the prepare of a payload.

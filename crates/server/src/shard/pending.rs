@@ -3,11 +3,15 @@
 //! The participant and the store name a request by a token; here a token is a place in a slab and the number of its use, so a
 //! late answer to a place that was given to somebody else is noticed.
 
+use std::sync::Arc;
+
 use timestone_seda::Origin;
 use timestone_store::ReadToken;
 use timestone_txn::participant::Token;
-use timestone_types::{Expiry, Timestamp, Version};
-use timestone_wire::Envelope;
+use timestone_types::{Expiry, Timestamp, TxnId, Version};
+use timestone_wire::{Envelope, Verdict};
+
+use crate::gauges::{RequestLatencies, Timed};
 
 /// What a request is, as far as its answer goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,9 +46,25 @@ pub(crate) struct Previous {
     pub(crate) expires_at: Expiry,
 }
 
+/// The decided outcome of a write that was asked again, while the previous value is looked up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Repeat {
+    pub(crate) txn: TxnId,
+    pub(crate) commit: Timestamp,
+    pub(crate) verdict: Verdict,
+    /// Where the previous version is found.
+    pub(crate) at: Timestamp,
+    /// Whether it was visible to the first copy.
+    pub(crate) present: bool,
+}
+
 /// One request.
 #[derive(Debug)]
 pub(crate) struct Request {
+    /// When it arrived.
+    asked: Timestamp,
+    /// What it is counted as.
+    timed: Timed,
     pub(crate) origin: Origin,
     /// The envelope of its answer.
     pub(crate) envelope: Envelope,
@@ -55,6 +75,8 @@ pub(crate) struct Request {
     pub(crate) at: Timestamp,
     pub(crate) prepared_before: bool,
     pub(crate) previous: Previous,
+    /// It is a write that was decided before.
+    pub(crate) repeat: Option<Repeat>,
     /// The previous value, for writes that return it or compare with it.
     pub(crate) value: Vec<u8>,
     /// The write has no condition of its own.
@@ -70,19 +92,29 @@ pub(crate) struct Request {
 pub(crate) struct Requests {
     slots: Vec<Request>,
     free: Vec<u32>,
+    /// The time of this turn.
+    now: Timestamp,
+    latencies: Arc<RequestLatencies>,
 }
 
 /// Frame buffers larger than this are not kept in free places.
 const KEEP_BYTES: usize = 4096;
 
 impl Requests {
+    /// No requests; how long they take is told to `latencies`.
+    pub(crate) fn new(latencies: Arc<RequestLatencies>) -> Self {
+        Self { latencies, ..Self::default() }
+    }
+
     /// Gives a request its token.
     #[inline]
-    pub(crate) fn open(&mut self, origin: Origin, envelope: Envelope, purpose: Purpose) -> Token {
+    pub(crate) fn open(&mut self, origin: Origin, envelope: Envelope, purpose: Purpose, timed: Timed) -> Token {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
                 self.slots.push(Request {
+                    asked: self.now,
+                    timed,
                     origin,
                     envelope,
                     purpose,
@@ -90,6 +122,7 @@ impl Requests {
                     at: Timestamp::ZERO,
                     prepared_before: false,
                     previous: Previous::default(),
+                    repeat: None,
                     value: Vec::new(),
                     unconditional: false,
                     returns_previous: false,
@@ -104,6 +137,7 @@ impl Requests {
         slot.origin = origin;
         slot.envelope = envelope;
         slot.purpose = purpose;
+        (slot.asked, slot.timed) = (self.now, timed);
         slot.live = true;
         slot.uses = slot.uses.wrapping_add(1);
         Token(u64::from(slot.uses) << 32 | u64::from(index))
@@ -120,11 +154,14 @@ impl Requests {
     #[inline]
     pub(crate) fn close(&mut self, token: Token) {
         let index = (token.0 & 0xffff_ffff) as u32;
+        let now = self.now;
         if let Some(slot) = self.get_mut(token) {
             slot.live = false;
+            let (asked, timed) = (slot.asked, slot.timed);
             slot.frame.clear();
             slot.value.clear();
             slot.previous = Previous::default();
+            slot.repeat = None;
             if slot.frame.capacity() > KEEP_BYTES {
                 slot.frame = Vec::new();
             }
@@ -132,7 +169,13 @@ impl Requests {
                 slot.value = Vec::new();
             }
             self.free.push(index);
+            self.latencies.of(timed).since(asked, now);
         }
+    }
+
+    /// A turn begins.
+    pub(crate) fn set_now(&mut self, now: Timestamp) {
+        self.now = now;
     }
 
     /// How many are under way.
@@ -162,10 +205,10 @@ mod tests {
         let origin =
             Origin { stage: StageId::new(0), connection: ConnectionId::new(0), generation: Generation::new(0) };
         let mut requests = Requests::default();
-        let first = requests.open(origin, Envelope::default(), Purpose::Get);
+        let first = requests.open(origin, Envelope::default(), Purpose::Get, Timed::Get);
         requests.get_mut(first).unwrap().frame.extend_from_slice(b"frame");
         requests.close(first);
-        let second = requests.open(origin, Envelope::default(), Purpose::Write);
+        let second = requests.open(origin, Envelope::default(), Purpose::Write, Timed::Write);
         assert_ne!(first, second);
         assert!(requests.get_mut(first).is_none());
         assert!(requests.get_mut(second).unwrap().frame.is_empty());

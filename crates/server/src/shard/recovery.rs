@@ -8,20 +8,26 @@
 //! nothing), so that the memory needed does not grow with the log; what is not decided stays promised, with its bytes.
 //! Source: DTranx §3.5, MILANA §4.5.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
-use timestone_seda::StageId;
+use timestone_seda::{Memory, MemoryUse, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
+use timestone_txn::limits::BOUND_AHEAD;
 use timestone_txn::participant::{self, Input, Participant, Recovered, WriteItem, WriteKind};
-use timestone_types::{Epoch, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version};
-use timestone_wal::{BatchNumber, LogRecord};
+use timestone_types::limits::WATERMARK_LAG;
+use timestone_types::{AbortKind, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
 
+use super::hand_over::HandOver;
 use super::journal::Journal;
+use super::order::{RecordOrder, RecordPlace};
 use super::payload::{Payload, Payloads};
 use super::pending::Requests;
 use super::replies::Replies;
@@ -39,14 +45,14 @@ pub(crate) struct Replay {
     shard: ShardId,
     store: Box<dyn Store + Send>,
     payloads: Payloads,
-    promised: HashMap<TxnId, Promised, RandomState>,
-    decided: HashMap<TxnId, TxnOutcome, RandomState>,
-    // Commits over several shards. One of the others may still wait for the decision, and its client is gone.
-    shared: HashMap<TxnId, Shared, RandomState>,
+    promised: HashMap<TxnId, Promised, FixedState>,
+    decided: HashMap<TxnId, Decided, FixedState>,
     bound: Timestamp,
     watermark: Timestamp,
     lowest: Option<BatchNumber>,
-    highest: BatchNumber,
+    order: RecordOrder,
+    /// The lowest timestamp of all writes in the logs.
+    oldest_write: Timestamp,
     keep_from: BatchNumber,
     applied: u64,
     waits_in_vain: u32,
@@ -61,10 +67,15 @@ struct Promised {
     batch: BatchNumber,
 }
 
-/// What is needed to tell the other participants of a commit.
-struct Shared {
+/// What is known of a decided transaction.
+struct Decided {
     begin: Timestamp,
-    commit: Timestamp,
+    outcome: TxnOutcome,
+    abort: Option<AbortKind>,
+    /// What a single-key write found, and where its condition met it if that did not hold.
+    found: PreviousFound,
+    met: Timestamp,
+    /// Of a commit over several shards: all of them. One may still wait for the decision, and its client is gone.
     participants: Vec<ShardId>,
 }
 
@@ -77,9 +88,14 @@ pub(crate) struct Recovering {
     pub(crate) logs: Vec<StageId>,
     pub(crate) peers: Peers,
     pub(crate) gauges: Arc<ShardGauges>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Runs without a log served nothing at or above this, as far as the clock of now does not tell.
+    pub(crate) served_below: Timestamp,
     /// The present, by the clock that the stage will be given.
     pub(crate) now: Timestamp,
     pub(crate) participant: participant::Config,
+    /// The process's memory for its connections.
+    pub(crate) memory: Arc<Memory>,
 }
 
 impl Replay {
@@ -92,11 +108,11 @@ impl Replay {
             payloads: Payloads::default(),
             promised: HashMap::default(),
             decided: HashMap::default(),
-            shared: HashMap::default(),
             bound: Timestamp::ZERO,
             watermark,
             lowest: None,
-            highest: BatchNumber::ZERO,
+            order: RecordOrder::default(),
+            oldest_write: Timestamp::MAX,
             keep_from: BatchNumber::ZERO,
             applied: 0,
             waits_in_vain: 0,
@@ -109,32 +125,38 @@ impl Replay {
         self.applied
     }
 
+    /// Where time stood at least when the shard's last life ended: its read bound was written ahead of the clock by no more than
+    /// [`BOUND_AHEAD`], and its watermark trailed the clock by [`WATERMARK_LAG`] or more.
+    pub(crate) fn lived_until(&self) -> Timestamp {
+        let by_watermark = if self.watermark > Timestamp::ZERO { WATERMARK_LAG } else { Duration::ZERO };
+        self.bound.saturating_sub(BOUND_AHEAD).max(self.watermark.saturating_add(by_watermark))
+    }
+
     /// Takes one record of the shard.
     ///
     /// # Errors
     /// The record cannot be understood, or the store cannot take it.
-    pub(crate) fn record(&mut self, now: Timestamp, batch: BatchNumber, bytes: &[u8]) -> Result<(), ServerError> {
+    pub(crate) fn record(&mut self, now: Timestamp, place: RecordPlace, bytes: &[u8]) -> Result<(), ServerError> {
+        let batch = place.batch;
         self.lowest = Some(self.lowest.map_or(batch, |lowest| lowest.min(batch)));
-        self.highest = self.highest.max(batch);
+        self.order.take(place);
         match LogRecord::decode(bytes).map_err(ServerError::part)? {
-            LogRecord::Prepare { txn, begin, commit, single, participants, body } => {
+            LogRecord::Prepare { txn, begin, commit, single, found, participants, body } => {
                 self.bound = self.bound.max(commit);
-                let decided =
-                    if single { Some(TxnOutcome::Committed(commit)) } else { self.decided.get(&txn).copied() };
-                match decided {
+                self.oldest_write = self.oldest_write.min(commit);
+                if single {
+                    let (outcome, met) = (TxnOutcome::Committed(commit), Timestamp::ZERO);
+                    let decided = Decided { begin, outcome, abort: None, found, met, participants: Vec::new() };
+                    self.decided.insert(txn, decided);
+                }
+                match self.decided.get(&txn).map(|decided| decided.outcome) {
                     Some(TxnOutcome::Committed(at)) => {
-                        self.decided.insert(txn, TxnOutcome::Committed(at));
                         if !self.apply(now, txn, at, body)? {
                             let participants: Vec<ShardId> = participants.iter().collect();
                             self.leave(batch, txn, begin, at, single, &participants, body);
-                        } else if !single {
-                            self.shared
-                                .insert(txn, Shared { begin, commit: at, participants: participants.iter().collect() });
                         }
                     }
                     Some(TxnOutcome::Aborted) => {}
-                    // Carried forward for its participants, beside its outcome: the writes are in an older record.
-                    None if self.promised.contains_key(&txn) && body == PrepareBody::EMPTY.bytes() => {}
                     None => {
                         let participants: Vec<ShardId> = participants.iter().collect();
                         let payload = self.payloads.keep(txn, begin, single, &participants, body);
@@ -145,22 +167,17 @@ impl Replay {
                     }
                 }
             }
-            LogRecord::Decision { txn, commit, .. } => {
+            LogRecord::Decision { txn, begin, commit, abort, found, met, participants, .. } => {
                 let outcome =
                     if commit == Timestamp::ZERO { TxnOutcome::Aborted } else { TxnOutcome::Committed(commit) };
-                self.decide(now, txn, outcome)?;
+                let participants = participants.iter().collect();
+                self.decide(now, txn, Decided { begin, outcome, abort, found, met, participants })?;
             }
-            LogRecord::Outcome { txn, outcome } => self.decide(now, txn, outcome)?,
             LogRecord::ReadBound { bound, watermark } => {
                 self.bound = self.bound.max(bound);
                 self.watermark = self.watermark.max(watermark);
                 // It is durable, so it is in force. What lies buried below it is not written again.
                 self.store.advance_watermark(watermark);
-            }
-            LogRecord::Fence { keyspace, version } => {
-                if !self.with_room(now, |store| store.fence(keyspace, version))? {
-                    return Err(ServerError::NoRoomToRecover { shard: self.shard });
-                }
             }
             LogRecord::KeepFrom { batch } => self.keep_from = self.keep_from.max(batch),
             LogRecord::Other { kind, .. } => {
@@ -170,8 +187,8 @@ impl Replay {
         Ok(())
     }
 
-    fn decide(&mut self, now: Timestamp, txn: TxnId, outcome: TxnOutcome) -> Result<(), ServerError> {
-        if let TxnOutcome::Committed(at) = outcome {
+    fn decide(&mut self, now: Timestamp, txn: TxnId, decided: Decided) -> Result<(), ServerError> {
+        if let TxnOutcome::Committed(at) = decided.outcome {
             self.bound = self.bound.max(at);
             if self.promised.remove(&txn).is_some()
                 && let Some(payload) = self.payloads.take(txn)
@@ -180,15 +197,14 @@ impl Replay {
                 let batch = batch.unwrap_or(self.lowest.unwrap_or_default());
                 if !self.apply(now, txn, at, &body)? {
                     self.leave(batch, txn, begin, at, false, &participants, &body);
-                    self.decided.insert(txn, outcome);
+                    self.decided.insert(txn, decided);
                     return Ok(());
                 }
-                self.shared.insert(txn, Shared { begin, commit: at, participants });
             }
         }
         self.promised.remove(&txn);
         self.payloads.forget(txn);
-        self.decided.insert(txn, outcome);
+        self.decided.insert(txn, decided);
         Ok(())
     }
 
@@ -274,13 +290,23 @@ impl Replay {
         });
     }
 
+    /// Whether what the logs hold of the shard fits together, and to the epoch that the master gives it.
+    ///
+    /// # Errors
+    /// It does not: files of different times were put together.
+    pub(crate) fn check(&self, epoch: Epoch) -> Result<(), ServerError> {
+        self.order.check(epoch).map_err(|detail| ServerError::RecordOrder { shard: self.shard, detail })
+    }
+
     /// The log was read to its end: the stage, which serves once it has started.
     pub(crate) fn finish(mut self, with: Recovering) -> ShardStage {
         self.forget_settled();
-        let Self { shard, mut store, payloads, promised, decided, shared, bound, watermark, lowest, highest, .. } =
-            self;
-        // A log that had failed took no bound any more, and reads went on up to the clock of then.
-        let bound = bound.max(with.now);
+        let Self {
+            shard, mut store, payloads, promised, decided, bound, watermark, lowest, order, oldest_write, ..
+        } = self;
+        let has_bound = bound > Timestamp::ZERO;
+        // Where there was no log, the clock alone tells what was served.
+        let bound = bound.max(with.now).max(with.served_below);
         let seed = store.seed();
         let mut participant = Participant::new(shard, with.participant);
         let mut outputs = Vec::new();
@@ -293,22 +319,27 @@ impl Replay {
             };
             let writes = write_items(&mut *store, seed, &payload.body);
             let (begin, single, participants) = (payload.begin, payload.single, &payload.participants[..]);
-            tell(Recovered::Prepare { txn, begin, commit, single, participants, writes: &writes });
-        }
-        let in_order: BTreeSet<TxnId> = shared.keys().copied().collect();
-        for txn in in_order {
-            // The writes are in the store: what is left is to know whom to tell.
-            let Shared { begin, commit, participants } = &shared[&txn];
-            let (begin, commit) = (*begin, *commit);
-            tell(Recovered::Prepare { txn, begin, commit, single: false, participants, writes: &[] });
+            let found = decided.get(&txn).map_or(PreviousFound::Unasked, |decided| decided.found);
+            tell(Recovered::Prepare { txn, begin, commit, single, found, participants, writes: &writes });
         }
         let in_order: BTreeSet<TxnId> = decided.keys().copied().collect();
         for txn in in_order {
-            tell(Recovered::Decision { txn, outcome: decided[&txn] });
+            let Decided { begin, outcome, abort, found, met, ref participants } = decided[&txn];
+            tell(Recovered::Decision { txn, begin, outcome, abort, found, met, participants });
         }
-        let mut journal = Journal::new(highest.next());
+        let (batch, record) = match order.last() {
+            Some(last) => (last.batch.next(), last.number.plus(1)),
+            None => (BatchNumber::ZERO.next(), RecordNumber::FIRST),
+        };
+        let hand_over = match lowest {
+            Some(_) if with.log == LogPlace::Nowhere => HandOver::Deciding(bound),
+            _ => HandOver::Over,
+        };
+        #[cfg(feature = "planted-bugs")]
+        let hand_over = if crate::planted::skips_hand_over() { HandOver::Over } else { hand_over };
+        let mut journal = Journal::new(batch, record);
         if let Some(lowest) = lowest {
-            journal.recovered(lowest, with.now, watermark);
+            journal.recovered(lowest, with.now, watermark, oldest_write);
         }
         ShardStage {
             name: format!("shard-{shard}"),
@@ -322,9 +353,13 @@ impl Replay {
             peers: with.peers,
             journal,
             payloads,
-            requests: Requests::default(),
-            replies: Replies::default(),
+            requests: Requests::new(Arc::clone(&with.gauges.latencies)),
+            replies: Replies::new(Arc::clone(&with.memory)),
+            promised: Tally::new(&with.memory, MemoryUse::Writes),
+            memory: with.memory,
             gauges: with.gauges,
+            clock: with.clock,
+            held_back: Duration::ZERO,
             outputs,
             spare_outputs: Vec::new(),
             again: VecDeque::new(),
@@ -343,6 +378,9 @@ impl Replay {
             next_publish: Timestamp::ZERO,
             cache_wish: crate::gauges::AS_CONFIGURED,
             carrying: None,
+            hand_over,
+            hand_over_at: Timestamp::ZERO,
+            bound_is_unknown: with.log == LogPlace::Nowhere || !has_bound,
             log_failed: false,
             store_draining: false,
             store_down: false,
@@ -368,6 +406,7 @@ fn write_items(store: &mut (dyn Store + Send), seed: timestone_types::HashSeed, 
 
 #[cfg(test)]
 mod tests {
+    use timestone_clock::ManualClock;
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
     use timestone_seda::{Context, Origin, Parcel, Stage};
@@ -413,9 +452,11 @@ mod tests {
         let prepare = Prepare::decode(&Frame::parse(&frame).unwrap()).unwrap();
         let participants = Participants::new(&participants);
         let body = prepare.body.bytes();
-        let mut records = vec![LogRecord::Prepare { txn, begin, commit, single, participants, body }];
+        let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
+        let mut records = vec![LogRecord::Prepare { txn, begin, commit, single, found, participants, body }];
         if !single {
-            records.push(LogRecord::Decision { txn, commit, origin: DecisionOrigin::Client });
+            let (origin, abort) = (DecisionOrigin::Client, None);
+            records.push(LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants });
         }
         let bytes = records.iter().map(|record| {
             let mut bytes = Vec::new();
@@ -430,8 +471,9 @@ mod tests {
     }
 
     fn feed_in(replay: &mut Replay, batch: u64, records: &[Vec<u8>]) {
+        let (batch, epoch, number) = (BatchNumber::new(batch), Epoch::default(), RecordNumber::FIRST);
         for record in records {
-            replay.record(at(1000), BatchNumber::new(batch), record).unwrap();
+            replay.record(at(1000), RecordPlace { batch, epoch, number }, record).unwrap();
         }
     }
 
@@ -552,8 +594,11 @@ mod tests {
             logs: Vec::new(),
             peers: Peers::default(),
             gauges: Arc::new(ShardGauges::new(SHARD)),
+            clock: Arc::new(ManualClock::new(at(1000))),
+            served_below: Timestamp::ZERO,
             now: at(1000),
             participant: participant::Config::default(),
+            memory: Arc::default(),
         });
         let unapplied = Arc::default();
         let mut driver = ManualDriver::new(

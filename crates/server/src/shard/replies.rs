@@ -1,41 +1,68 @@
 //! Answers of one turn, one open parcel per origin.
 //!
 //! Everything that a shard says to one connection in one turn leaves as one parcel, so that the net stage writes it at once.
-//! A parcel that has grown to [`REPLY_PARCEL_BYTES`] leaves early.
+//! A parcel that has grown to [`REPLY_PARCEL_BYTES`] leaves early. Large ones count in the process's memory for answers until they arrive.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use timestone_seda::{Context, Origin, Parcel};
+use timestone_seda::{Charge, Context, Memory, MemoryUse, Origin, Parcel};
 
 use crate::event::Event;
-use crate::limits::REPLY_PARCEL_BYTES;
+use crate::limits::{CHARGED_VALUE_BYTES, REPLY_PARCEL_BYTES};
 
 /// The open parcels of a stage.
-#[derive(Default)]
 pub(crate) struct Replies {
-    open: Vec<(Origin, Vec<u8>)>,
+    open: Vec<(Origin, Vec<u8>, Option<Charge>)>,
+    memory: Arc<Memory>,
     // Origins come in runs: most lookups are answered by the last one used.
     last: usize,
     unsent: VecDeque<Parcel>,
 }
 
 impl Replies {
+    pub(crate) const fn new(memory: Arc<Memory>) -> Self {
+        Self { open: Vec::new(), memory, last: 0, unsent: VecDeque::new() }
+    }
+
+    /// Whether a value of this length may be answered now; counts it, if it is large, until the answer has arrived. Short ones are bounded by the
+    /// requests that ask for them.
+    #[inline]
+    pub(crate) fn has_room(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, bytes: usize) -> bool {
+        if bytes < CHARGED_VALUE_BYTES {
+            return true;
+        }
+        if !self.memory.has_room(MemoryUse::Output, bytes as u64) {
+            self.memory.note_refused(MemoryUse::Output);
+            return false;
+        }
+        let memory = Arc::clone(&self.memory);
+        let _ = self.buffer(ctx, origin);
+        let charge = &mut self.open[self.last].2;
+        match charge {
+            Some(charge) => charge.set(charge.bytes() + bytes as u64),
+            none => *none = Some(memory.charge(MemoryUse::Output, bytes as u64)),
+        }
+        true
+    }
+
     /// The buffer in which the answer to `origin` is to be written.
     pub(crate) fn buffer(&mut self, ctx: &mut Context<'_, Event>, origin: Origin) -> &mut Vec<u8> {
         let found = match self.open.get(self.last) {
-            Some((open, _)) if *open == origin => Some(self.last),
-            _ => self.open.iter().position(|(open, _)| *open == origin),
+            Some((open, ..)) if *open == origin => Some(self.last),
+            _ => self.open.iter().position(|(open, ..)| *open == origin),
         };
         self.last = match found {
             Some(index) => {
                 if self.open[index].1.len() >= REPLY_PARCEL_BYTES {
                     let full = std::mem::replace(&mut self.open[index].1, ctx.take_buffer());
-                    self.ship(ctx, Parcel::new(origin, full));
+                    let charge = self.open[index].2.take();
+                    self.ship(ctx, Parcel { charge, ..Parcel::new(origin, full) });
                 }
                 index
             }
             None => {
-                self.open.push((origin, ctx.take_buffer()));
+                self.open.push((origin, ctx.take_buffer(), None));
                 self.open.len() - 1
             }
         };
@@ -51,11 +78,11 @@ impl Replies {
             }
         }
         let mut open = std::mem::take(&mut self.open);
-        for (origin, bytes) in open.drain(..) {
+        for (origin, bytes, charge) in open.drain(..) {
             if bytes.is_empty() {
                 ctx.give_buffer(bytes);
             } else {
-                self.ship(ctx, Parcel::new(origin, bytes));
+                self.ship(ctx, Parcel { charge, ..Parcel::new(origin, bytes) });
             }
         }
         self.open = open;

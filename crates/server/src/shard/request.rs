@@ -13,6 +13,7 @@ use super::ShardStage;
 use super::ahead::LookAhead;
 use super::pending::{Purpose, read_token};
 use crate::event::Event;
+use crate::gauges::Timed;
 
 /// How a request may wait, from the flag that it carries.
 pub(super) const fn wait_of(wait: bool) -> Wait {
@@ -48,10 +49,13 @@ impl ShardStage {
             Kind::Write => Purpose::Write,
             Kind::Scan => Purpose::Scan,
             Kind::Count => Purpose::Count,
-            Kind::Decide | Kind::Status | Kind::Terminate | Kind::Freeze | Kind::WriteSet => Purpose::Other,
+            Kind::Decide | Kind::Status | Kind::Terminate | Kind::Freeze | Kind::WriteSet | Kind::Newest => {
+                Purpose::Other
+            }
             _ => return self.plain(ctx, origin, frame),
         };
-        let token = self.requests.open(origin, frame.reply_envelope(self.epoch, self.map_version), purpose);
+        let envelope = frame.reply_envelope(self.epoch, self.map_version);
+        let token = self.requests.open(origin, envelope, purpose, Timed::of(frame.kind()));
         if let Err(error) = self.submit(ctx, token, frame, None) {
             self.requests.close(token);
             let text = error.to_string();
@@ -141,26 +145,34 @@ impl ShardStage {
             && read == token
         {
             self.outputs.clear();
-            self.read_now(ctx, token, key, at, prepared_before);
+            self.read_now(ctx, token, key, get.at, at, prepared_before);
         } else {
             self.carry_out(ctx, Some((token, frame)));
         }
         Ok(())
     }
 
-    /// Answers a read from the store, or leaves it to a page read.
+    /// Answers a read from the store, or leaves it to a page read. `asked` is what the client wants, `at` where the core reads.
     #[inline]
     pub(super) fn read_now(
         &mut self,
         ctx: &mut Context<'_, Event>,
         token: Token,
         key: KeyRef<'_>,
+        asked: wire::ReadAt,
         at: timestone_types::Timestamp,
         prepared_before: bool,
     ) {
+        let judged = match asked {
+            wire::ReadAt::Snapshot(_) => at,
+            wire::ReadAt::Latest(_) => self.participant.judges_expiry(ctx.now(), at),
+        };
         let Some(request) = self.requests.get_mut(token) else { return };
         let (origin, envelope) = (request.origin, request.envelope);
-        match self.store.get(key, at, read_token(token)) {
+        match self.store.get_as_of(key, at, judged, read_token(token)) {
+            Ok(Lookup::Present { value, .. }) if !self.replies.has_room(ctx, origin, value.len()) => {
+                self.refuse_unread(ctx, token);
+            }
             Ok(Lookup::Present { version, expires_at, value }) => {
                 let out = self.replies.buffer(ctx, origin);
                 wire::Value { version, expires_at, prepared_before, present: true, value }.encode(&envelope, out);
@@ -177,6 +189,13 @@ impl ShardStage {
             }
             Err(error) => self.fail(ctx, token, &error),
         }
+    }
+
+    /// The memory for answers is used up: a read changes nothing, so it may be asked again.
+    pub(super) fn refuse_unread(&mut self, ctx: &mut Context<'_, Event>, token: Token) {
+        let words = "the server's memory for answers is used up; try again";
+        let error = ErrorReply::new(ErrorCode::Busy, words).with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
+        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
     fn submit_prepare(
@@ -252,6 +271,9 @@ impl ShardStage {
                     self.requests.get_mut(token).is_some_and(|request| self.peers.is_shard(request.origin.stage));
                 let origin = if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
                 let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
+                if outcome == TxnOutcome::Aborted {
+                    self.gauges.decide_abort();
+                }
                 self.step(ctx, Input::Decide { token, txn: decide.txn, outcome, origin }, Some((token, frame)));
             }
             Kind::Status => {
@@ -270,6 +292,11 @@ impl ShardStage {
             Kind::Freeze => {
                 let ask = wire::Freeze::decode(frame)?;
                 self.step(ctx, Input::Freeze { token, txn: ask.txn, begin: ask.begin }, Some((token, frame)));
+            }
+            Kind::Newest => {
+                let keyspace = wire::Newest::decode(frame)?.keyspace;
+                let latest = self.store.newest(keyspace);
+                self.step(ctx, Input::Newest { token, keyspace, latest }, Some((token, frame)));
             }
             other => unreachable!("{} is not opened as a request", other.name()),
         }

@@ -5,18 +5,26 @@
 //!                                   └─ page read ─► ReadDone ─┘             └─ Again: look up afresh
 //! ```
 //! The core is told which version the condition was evaluated against, and asks again when a younger one was committed
-//! meanwhile; so no race is left. A replay gets the recorded answer by its transaction id.
+//! meanwhile; so no race is left.
+//!
+//! A repeat looks for its own outcome before it looks up anything, and gets the first answer: the previous value is read just
+//! below the write, and was visible then if it was visible to the first copy. Where that cannot be read any more (a damaged
+//! page), the outcome of a write that asks for it is *unknown*; it is never told that nothing took place.
+//!
+//! Expiry is judged by this server's own time, which never goes back: not by the client's clock, and not by the timestamp that
+//! the write gets.
 
 use timestone_seda::Context;
-use timestone_store::{Lookup, ReadOutcome};
+use timestone_store::{Lookup, ReadOutcome, StoreError};
 use timestone_txn::participant::{Condition, Input, Prepare, Token, Wait, WriteItem, WriteKind};
-use timestone_types::{AbortKind, Expiry, KeyRef};
+use timestone_types::{AbortKind, Expiry, KeyRef, Timestamp, Version};
 use timestone_wire::{
-    self as wire, Envelope, Frame, Message, PrepareHead, PrepareWriter, Verdict, WriteAction, WriteEntry,
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareHead, PrepareWriter, Verdict, WriteAction,
+    WriteEntry,
 };
 
 use super::ShardStage;
-use super::pending::{Previous, read_token};
+use super::pending::{Previous, Repeat, read_token};
 use super::request::wait_of;
 use crate::event::Event;
 
@@ -47,9 +55,10 @@ impl ShardStage {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
-        // A repeated request that was promised or done is answered as it was.
+        // A repeated request that was promised or done is answered as it was, whatever has come over store and key.
+        let is_new = self.is_new_write(&write);
         if write.action != WriteAction::Delete
-            && self.participant.is_new(write.txn, write.begin)
+            && is_new
             && let Some(error) = self.refusal(&mut std::iter::once(write.key.len() + write.value.len()))
         {
             self.fail(ctx, token, &error);
@@ -62,11 +71,19 @@ impl ShardStage {
             // When the core asks again, what was found before may be outdated.
             request.previous.known &= wait.is_none();
         }
-        if needs_record(&write) && !self.find_previous(ctx, token, frame, &write, key) {
+        if is_new && needs_record(&write) && !self.find_previous(ctx, token, frame, &write, key) {
             return Ok(());
         }
         self.validate_write(ctx, token, frame, &write, key, wait);
         Ok(())
+    }
+
+    fn is_new_write(&self, write: &wire::Write<'_>) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::looks_up_repeats_afresh() {
+            return true;
+        }
+        self.participant.is_new(write.txn, write.begin)
     }
 
     /// Looks the key's latest record up; whether it is known now. If not, the request goes on when its page has been read, or
@@ -79,12 +96,13 @@ impl ShardStage {
         write: &wire::Write<'_>,
         key: KeyRef<'_>,
     ) -> bool {
+        let at = write.commit.max(self.store.latest(key).version.timestamp);
+        let judged = self.participant.judges_expiry(ctx.now(), at);
         let Some(request) = self.requests.get_mut(token) else { return false };
         if request.previous.known {
             return true;
         }
-        let at = write.commit.max(self.store.latest(key).version.timestamp);
-        match self.store.get(key, at, read_token(token)) {
+        match self.store.get_as_of(key, at, judged, read_token(token)) {
             Ok(Lookup::Present { version, expires_at, value }) => {
                 request.previous = Previous { known: true, present: true, version, expires_at };
                 request.value.clear();
@@ -112,6 +130,9 @@ impl ShardStage {
     /// Goes on with a write whose record was read from its page.
     pub(super) fn write_found(&mut self, ctx: &mut Context<'_, Event>, token: Token, outcome: ReadOutcome) {
         let Some(request) = self.requests.get_mut(token) else { return };
+        if let Some(repeat) = request.repeat {
+            return self.repeat_found(ctx, token, &repeat, outcome);
+        }
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 request.previous = Previous { known: true, present: true, version, expires_at };
@@ -123,9 +144,108 @@ impl ShardStage {
                 request.previous = Previous { known: true, present: false, version, expires_at };
                 request.value.clear();
             }
-            ReadOutcome::Failed(error) => return self.fail(ctx, token, &error),
+            ReadOutcome::Failed(error) => return self.previous_failed(ctx, token, &error),
         }
         self.resubmit(ctx, token, None);
+    }
+
+    /// The record cannot be read: nothing takes place, unless another copy was carried out while this one waited for the page.
+    fn previous_failed(&mut self, ctx: &mut Context<'_, Event>, token: Token, error: &StoreError) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        let frame = std::mem::take(&mut request.frame);
+        let write = Frame::parse(&frame).ok().and_then(|frame| wire::Write::decode(&frame).ok());
+        let is_new = write.is_none_or(|write| self.is_new_write(&write));
+        if let Some(request) = self.requests.get_mut(token) {
+            request.frame = frame;
+        }
+        if is_new { self.fail(ctx, token, error) } else { self.resubmit(ctx, token, None) }
+    }
+
+    /// The outcome of a write that was decided before. Its answer is the first one: with what was there before, where that was told.
+    pub(super) fn answer_repeat(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        repeat: Repeat,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
+        let Some(request) = self.requests.get_mut(token) else { return };
+        request.repeat = Some(repeat);
+        request.previous = Previous { known: true, present: repeat.present, ..Previous::default() };
+        request.value.clear();
+        if repeat.verdict == Verdict::Yes && !request.returns_previous {
+            return self.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
+        }
+        let kept = std::mem::take(&mut request.frame);
+        let frame = match current {
+            Some((at_hand, frame)) if at_hand == token => Ok(*frame),
+            _ => Frame::parse(&kept),
+        };
+        let Some(write) = frame.ok().and_then(|frame| wire::Write::decode(&frame).ok()) else {
+            return self.answer_unknown(ctx, token);
+        };
+        let key = KeyRef::new(self.seed, write.keyspace, write.key);
+        // Whether it had expired was judged by the first copy.
+        let judged = if repeat.present { Timestamp::ZERO } else { Timestamp::MAX };
+        let found = match self.store.get_as_of(key, repeat.at, judged, read_token(token)) {
+            Ok(Lookup::Pending) => return,
+            Ok(Lookup::Present { version, expires_at, value }) => {
+                let Some(request) = self.requests.get_mut(token) else { return };
+                request.value.extend_from_slice(value);
+                Some((version, expires_at, true))
+            }
+            Ok(Lookup::Absent { version, expires_at }) => Some((version, expires_at, false)),
+            Err(_) => None,
+        };
+        self.finish_repeat(ctx, token, &repeat, found);
+    }
+
+    fn repeat_found(&mut self, ctx: &mut Context<'_, Event>, token: Token, repeat: &Repeat, outcome: ReadOutcome) {
+        let found = match outcome {
+            ReadOutcome::Present { version, expires_at, value } => {
+                if let Some(request) = self.requests.get_mut(token) {
+                    request.value.extend_from_slice(&value);
+                }
+                self.store.recycle(value);
+                Some((version, expires_at, true))
+            }
+            ReadOutcome::Absent { version, expires_at } => Some((version, expires_at, false)),
+            ReadOutcome::Failed(error) => {
+                tracing::warn!(shard = %self.shard, %error, "the previous value of a repeated write cannot be read");
+                None
+            }
+        };
+        self.finish_repeat(ctx, token, repeat, found);
+    }
+
+    /// Answers a repeat with the version, the expiry and the presence that were found; `None` when they could not be read.
+    fn finish_repeat(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        repeat: &Repeat,
+        found: Option<(Version, Expiry, bool)>,
+    ) {
+        let is_kept = self.participant.check_answer(repeat.at).is_ok();
+        let Some(request) = self.requests.get_mut(token) else { return };
+        match found {
+            // What was visible to the first copy can be collected only when nobody may ask any more.
+            Some((version, expires_at, present)) if is_kept && present == repeat.present => {
+                request.previous = Previous { known: true, present, version, expires_at };
+            }
+            _ if request.returns_previous => return self.answer_unknown(ctx, token),
+            _ => request.value.clear(),
+        }
+        self.answer_written(ctx, token, repeat.txn, repeat.commit, repeat.verdict);
+    }
+
+    /// The write took place, or was refused, once: that much of its answer cannot be told any more.
+    fn answer_unknown(&mut self, ctx: &mut Context<'_, Event>, token: Token) {
+        let words =
+            "the write was decided before, and the previous value that its answer carried cannot be read any more";
+        self.answer(ctx, token, |envelope, out| {
+            ErrorReply::new(ErrorCode::UnknownOutcome, words).encode(envelope, out)
+        });
     }
 
     fn validate_write(
@@ -145,6 +265,9 @@ impl ShardStage {
             // A delete of what is absent stores nothing: the core records a "no", and the answer says that it is done.
             holds: holds(&write.condition, &previous, &request.value)
                 && (write.action != WriteAction::Delete || previous.present),
+            present: previous.present,
+            expired_at: (!previous.present && !previous.expires_at.is_never())
+                .then_some(previous.expires_at.timestamp()),
         });
         let kind = if write.action == WriteAction::Delete { WriteKind::Delete } else { WriteKind::Put };
         let expires_at = match write.action {
@@ -182,6 +305,15 @@ impl ShardStage {
     ) {
         let Some(request) = self.requests.get_mut(token) else { return };
         let (origin, envelope, previous) = (request.origin, request.envelope, request.previous);
+        let told = match verdict {
+            Verdict::Yes => true,
+            Verdict::No(reason) => reason.kind == AbortKind::Condition,
+            Verdict::Later(_) => false,
+        };
+        if told && request.returns_previous && !previous.known {
+            // A repeat, and what the first copy found is not remembered.
+            return self.answer_unknown(ctx, token);
+        }
         // Only a delete without a condition can be refused although it has none: there was nothing to delete.
         let verdict = match verdict {
             Verdict::No(reason) if reason.kind == AbortKind::Condition && request.unconditional => Verdict::Yes,

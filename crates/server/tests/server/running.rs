@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use timestone_client::{Attachment, EngineConfig, InProcess, blocking, in_process};
-use timestone_clock::SystemClock;
 use timestone_server::{Server, ServerConfig, ServerError, StageLayout};
 
 /// A running server.
@@ -60,7 +59,7 @@ impl Running {
         let server = Server::start_with(config, |seats| {
             let stages = seats.iter().map(|seat| {
                 let wiring = InProcess { shards: seat.shards.clone(), server: seat.node };
-                let clock = Arc::new(SystemClock::new());
+                let clock = Arc::clone(&seat.clock);
                 let (stage, part) = in_process(seat.client, &seat.map, wiring, EngineConfig::default(), clock).split();
                 *attachment.lock().unwrap() = Some(part);
                 stage

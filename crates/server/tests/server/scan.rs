@@ -1,10 +1,17 @@
 //! Scans, over TCP and in process: everything of one snapshot, once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use timestone_client::{KeyspaceOptions, ScanOptions, blocking};
+use timestone_clock::{Clock, SystemClock};
+use timestone_server::ServerConfig;
+use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence, TxnId};
+use timestone_wire::{self as wire, Condition, Message, Verdict, WriteAction};
 
 use crate::block_on::block_on;
+use crate::redis::{Redis, Reply};
+use crate::repeats::Socket;
 use crate::running::{Running, config};
 
 fn all(db: &blocking::Db, options: &ScanOptions) -> BTreeMap<Vec<u8>, Vec<u8>> {
@@ -62,4 +69,178 @@ fn a_scan_finds_every_key_of_its_snapshot_once() {
     let now = all(&native, &ScanOptions::default());
     assert_eq!((now.len(), now[&b"1-1"[..]].as_slice()), (expected.len() + 1, &b"changed"[..]));
     assert_eq!(all(&other, &ScanOptions::default()).into_keys().collect::<Vec<_>>(), [b"there"]);
+}
+
+/// A page of a scan has a bound in bytes: what does not fit comes with the next one.
+#[test]
+fn long_keys_come_through_scans_of_every_door() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&config(folder.path()));
+    let native = running.native();
+    // On each of two shards five pages by bytes, and less than two by the number of keys.
+    let name = |n: u32| [n.to_be_bytes().as_slice(), &[b'k'; 4092]].concat();
+    for chunk in (0..2000u32).collect::<Vec<_>>().chunks(250) {
+        native.transact(|tx| chunk.iter().try_for_each(|&n| tx.put(&name(n), b"v"))).unwrap();
+    }
+    let expected: BTreeSet<Vec<u8>> = (0..2000).map(name).collect();
+    for db in [&native, &running.inside] {
+        let found: BTreeSet<_> = all(db, &ScanOptions::default()).into_keys().collect();
+        assert!(found == expected, "{} of 2000 keys", found.len());
+    }
+
+    let mut redis = Redis::connect(&running);
+    assert_eq!(redis.ask(b"DBSIZE"), Reply::Integer(2000));
+    let found = keys_of(redis.ask(b"KEYS *"));
+    assert!(found == expected, "{} of 2000 keys", found.len());
+    for count in ["1", "10", "400", "10000", "1000000"] {
+        let (mut cursor, mut keys, mut pages) = ("0".to_owned(), BTreeMap::<Vec<u8>, u32>::new(), 0);
+        loop {
+            let Reply::Array(answer) = redis.ask(format!("SCAN {cursor} COUNT {count}").as_bytes()) else { panic!() };
+            let [Reply::Bulk(next), page] = <[Reply; 2]>::try_from(answer).unwrap() else { panic!() };
+            keys_of(page).into_iter().for_each(|key| *keys.entry(key).or_default() += 1);
+            pages += 1;
+            cursor = String::from_utf8(next).unwrap();
+            if cursor == "0" {
+                break;
+            }
+        }
+        assert_eq!(keys.len(), 2000, "with COUNT {count}");
+        assert!(keys.values().all(|&times| times == 1), "nothing changed meanwhile, so each key comes once");
+        assert!(pages >= 8, "{pages} pages with COUNT {count}");
+    }
+}
+
+/// A client whose clock leads by a third of a second.
+struct Leading {
+    socket: Socket,
+    sequence: u64,
+}
+
+impl Leading {
+    fn connect(running: &Running) -> Self {
+        Self { socket: Socket::connect(running, ClientId::ZERO), sequence: 0 }
+    }
+
+    /// Writes a key, or deletes it.
+    fn write(&mut self, key: &[u8], value: Option<&[u8]>) {
+        let mut begin = SystemClock::new().now().saturating_add(Duration::from_millis(300));
+        self.sequence += 1;
+        let txn = TxnId::new(self.socket.client, Sequence::new(self.sequence));
+        loop {
+            let write = wire::Write {
+                txn,
+                begin,
+                commit: begin.next(),
+                keyspace: KeyspaceId::DEFAULT,
+                action: if value.is_some() { WriteAction::Put } else { WriteAction::Delete },
+                wait: true,
+                return_previous: false,
+                expires_at: Expiry::NEVER,
+                condition: Condition::Always,
+                key,
+                value: value.unwrap_or_default(),
+            };
+            match self.socket.ask(&write, |frame| wire::Written::decode(frame).unwrap().verdict) {
+                Verdict::Yes => return,
+                Verdict::Later(at) => begin = at,
+                Verdict::No(reason) => panic!("{reason:?}"),
+            }
+        }
+    }
+}
+
+/// All keys by SCAN, a few at a time.
+fn scanned(redis: &mut Redis) -> BTreeSet<Vec<u8>> {
+    let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
+    loop {
+        let Reply::Array(answer) = redis.ask(format!("SCAN {cursor} COUNT 3").as_bytes()) else { panic!() };
+        let [Reply::Bulk(next), page] = <[Reply; 2]>::try_from(answer).unwrap() else { panic!() };
+        found.extend(keys_of(page));
+        cursor = String::from_utf8(next).unwrap();
+        if cursor == "0" {
+            return found;
+        }
+    }
+}
+
+/// Keys are written, and deleted, by a client whose clock leads: whoever scans afterwards knows of it.
+#[test]
+fn scans_see_what_was_acknowledged_by_a_clock_that_leads() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&ServerConfig { shards: Some(1), ..config(folder.path()) });
+    let (mut leading, mut redis) = (Leading::connect(&running), Redis::connect(&running));
+    let mut expected = BTreeSet::new();
+    for n in 0..16u8 {
+        leading.write(&[n], Some(b"v"));
+        expected.insert(vec![n]);
+        if n % 3 == 2 {
+            leading.write(&[n - 1], None);
+            expected.remove(&vec![n - 1]);
+        }
+        match n % 4 {
+            0 => assert_eq!(redis.ask(b"DBSIZE"), Reply::Integer(expected.len() as i64), "after key {n}"),
+            1 => assert_eq!(keys_of(redis.ask(b"KEYS *")), expected, "after key {n}"),
+            2 => assert_eq!(scanned(&mut redis), expected, "after key {n}"),
+            _ => {
+                let found: BTreeSet<_> = all(&running.native(), &ScanOptions::default()).into_keys().collect();
+                assert_eq!(found, expected, "after key {n}");
+                let found: BTreeSet<_> = all(&running.inside, &ScanOptions::default()).into_keys().collect();
+                assert_eq!(found, expected, "after key {n}");
+            }
+        }
+    }
+    expected.iter().for_each(|key| leading.write(key, None));
+    assert_eq!(redis.ask(b"RANDOMKEY"), Reply::Nothing);
+}
+
+/// A fence lies above every mark, and so ahead of the clock: the gateways of other threads know of it.
+#[test]
+fn a_flushed_keyspace_is_empty_to_the_gateways_of_all_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&ServerConfig { threads: Some(2), shards: Some(1), ..config(folder.path()) });
+    let mut clients: Vec<Redis> = (0..8).map(|_| Redis::connect(&running)).collect();
+    let mut leading = Leading::connect(&running);
+    for round in 0..24usize {
+        let name = format!("SET key:{round} v");
+        assert_eq!(clients[round % 8].ask(name.as_bytes()), Reply::Simple("OK".to_owned()));
+        assert_eq!(clients[(round + 1) % 8].ask(b"DBSIZE"), Reply::Integer(1), "in round {round}");
+        leading.write(b"ahead", Some(b"v"));
+        assert_eq!(clients[(round + 2) % 8].ask(b"FLUSHDB"), Reply::Simple("OK".to_owned()));
+        let other = &mut clients[(round + 3) % 8];
+        match round % 3 {
+            0 => assert_eq!(other.ask(b"DBSIZE"), Reply::Integer(0), "in round {round}"),
+            1 => assert_eq!(keys_of(other.ask(b"KEYS *")), BTreeSet::new(), "in round {round}"),
+            _ => assert_eq!(scanned(other), BTreeSet::new(), "in round {round}"),
+        }
+        // Each round goes above the one before: the clocks follow.
+        std::thread::sleep(Duration::from_millis(15));
+    }
+}
+
+/// What one transaction may hold is no bound of a scan.
+#[test]
+fn a_scan_finds_more_bytes_than_a_transaction_may_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&config(folder.path()));
+    let native = running.native();
+    for n in 0..60u8 {
+        native.put(&[n], &[n; 100]).unwrap();
+    }
+    for n in 60..67u8 {
+        native.put(&[n], &vec![n; 15 << 20]).unwrap();
+    }
+    for db in [&native, &running.inside] {
+        let found: Vec<_> = db.scan(&ScanOptions::default()).unwrap().map(Result::unwrap).collect();
+        assert_eq!(found.len(), 67);
+        for (key, value) in found {
+            let (n, value) = (key[0], value.into_vec());
+            assert_eq!(value.len(), if n < 60 { 100 } else { 15 << 20 });
+            assert!(value.iter().all(|&byte| byte == n));
+        }
+    }
+}
+
+fn keys_of(reply: Reply) -> BTreeSet<Vec<u8>> {
+    let Reply::Array(keys) = reply else { panic!("{reply:?} is no array") };
+    keys.into_iter().map(|key| if let Reply::Bulk(key) = key { key } else { panic!("{key:?} is no key") }).collect()
 }

@@ -6,8 +6,9 @@ use timestone_session::{
     Condition, LimitError, Mutation, OpResult, RequestOptions, SessionError, SessionId, TxnStatus,
 };
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version};
-use timestone_wire::{Count, Counted, Envelope, Frame, Kind, Message, RequestId};
+use timestone_wire::{Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, RequestId};
 
+use crate::shard::Refuse;
 use crate::world::{Outcome, SPACE, World, pending};
 
 const OTHER: ClientId = ClientId::new(99);
@@ -225,6 +226,58 @@ fn any_other_request_is_carried_and_its_reply_handed_out() {
     }));
     let Outcome::Frame(bytes) = world.outcome(op, begun) else { panic!("no reply") };
     assert_eq!(Counted::decode(&Frame::parse(&bytes).unwrap()).unwrap().keys, 0);
+}
+
+/// What a full store frees waits for the watermark, which waits for whoever has something under way.
+#[test]
+fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_out() {
+    let full = |times| Refuse { code: ErrorCode::Busy, detail: 0, retry_after: Duration::from_millis(5), times };
+    let mut world = World::new(1);
+    let session = world.session();
+    world.shards[0].refuse = Some(full(u32::MAX));
+    let (op, began) = (world.op(), world.now);
+    let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+    let deadline = Some(world.now.saturating_add(Duration::from_secs(3)));
+    let options = RequestOptions { deadline, ..plain() };
+    let asked = world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, options, op);
+    let begun = pending(asked);
+    world.shards[0].reports.clear();
+    world.pass(Duration::from_secs(2));
+    let reported = world.shards[0].reports.iter().map(|&(_, _, watermark, _)| watermark).max().unwrap();
+    assert!(reported > began.saturating_add(Duration::from_secs(1)), "the watermark stays at {reported}");
+    let outcome = world.outcome(op, begun);
+    assert!(matches!(outcome, Outcome::Failed(SessionError::Busy { .. })), "{outcome:?}");
+    assert_eq!(world.engine.unresolved(), 0);
+
+    // When there is room, it takes place above what its session has seen meanwhile.
+    world.shards[0].refuse = Some(full(4));
+    let seen = world.now.saturating_add(Duration::from_millis(300));
+    let op = world.op();
+    let begun =
+        pending(world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, plain(), op));
+    world.engine.saw(session, seen).unwrap();
+    let Outcome::Written(at, ..) = world.outcome(op, begun) else { panic!("not written") };
+    assert!(at > seen);
+    assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]));
+}
+
+/// An earlier copy of it may still come: that is all that nobody knows, and asking on keeps the room from becoming free.
+#[test]
+fn a_write_of_unknown_outcome_is_not_asked_for_where_there_is_no_room() {
+    let mut world = World::new(1);
+    let session = world.session();
+    world.cut[0] = true;
+    let op = world.op();
+    let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_millis(300))), ..plain() };
+    let asked = world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, options, op);
+    let begun = pending(asked);
+    assert!(matches!(world.outcome(op, begun), Outcome::Unknown(_)));
+    let retry_after = Duration::from_millis(5);
+    world.shards[0].refuse = Some(Refuse { code: ErrorCode::Busy, detail: 0, retry_after, times: u32::MAX });
+    world.cut[0] = false;
+    world.pass(Duration::from_secs(3));
+    assert_eq!(world.engine.unresolved(), 0);
 }
 
 #[test]

@@ -15,7 +15,7 @@ const ACCOUNTS: usize = 12;
 const START: u64 = 100;
 
 fn seeds() -> std::ops::Range<u64> {
-    let first = std::env::var("TIMESTONE_SEED").ok().and_then(|seed| seed.parse().ok());
+    let first = std::env::var("TIMESTONE_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     first.map_or(0..25, |seed| seed..seed + 1)
 }
 

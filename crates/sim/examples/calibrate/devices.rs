@@ -14,9 +14,9 @@ use timestone_flash::{
     PageId, Rejected, Token,
 };
 use timestone_sim::DeviceCosts;
-use timestone_types::{ShardId, Timestamp};
+use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::record::FIRST_OTHER_KIND;
-use timestone_wal::{BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord};
+use timestone_wal::{BatchHead, BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecordNumber};
 
 use crate::neighbours::Around;
 use crate::threads::{missing, pin};
@@ -240,7 +240,8 @@ fn log(path: &Path, device: DeviceKind, bytes: usize) -> Result<(f64, f64), Box<
     for number in 1..=LOG_WRITES {
         let batch = BatchNumber::new(u64::from(number));
         let (sent, before) = (Instant::now(), cpu());
-        log.append_batch(shard, batch, &records)?;
+        let first = RecordNumber::new(u64::from(number) << 32);
+        log.append_batch(BatchHead { shard, batch, epoch: Epoch::new(1), first }, &records)?;
         while !log.is_idle() {
             log.pump(now(), &mut events);
             if !log.is_idle() {

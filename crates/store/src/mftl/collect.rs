@@ -11,7 +11,8 @@
 //! that is collected, so that a put finds room as long as there is any to be won; where that takes longer than puts come, they wait.
 //!
 //! When no block is worth collecting, none will be when the watermark has passed what is superseded already, and no free one is left for
-//! puts, the store is *stuck*: really full, until something is deleted and the watermark passes it. So it is when collection goes in
+//! puts, the store is *stuck*: really full, until something is deleted and the watermark passes it. What a fence hides counts as dead from the
+//! fence on, although blocks hear of it only when the watermark has passed it. So it is when collection goes in
 //! circles: what packs badly (parts of large values, say) looks as if it could be packed better, for ever.
 //!
 //! A tombstone goes only when its key has no older record on flash at all and the caller has promised that none will come (`settled`).
@@ -134,6 +135,11 @@ impl Collector {
         let pause = (self.growth.last * 2).clamp(limits::GROWTH_RETRY, limits::MAX_GROWTH_RETRY);
         self.growth = GrowthPause { until: now.saturating_add(pause), last: pause };
         pause
+    }
+
+    /// Records died without a write or a move of the watermark: what was looked for in vain may be found.
+    pub(super) fn much_died(&mut self) {
+        (self.fruitless, self.futile) = (None, None);
     }
 
     /// The device has grown.
@@ -288,7 +294,7 @@ impl Mftl {
         let can_grow = room > 0 && self.writer.now >= self.collector.growth.until;
         let futile = self.collector.futile.filter(|futile| self.watermark < futile.until);
         match futile.filter(|_| scarcity.short && !can_grow) {
-            Some(futile) => self.collector.stuck = !futile.hope,
+            Some(futile) => self.collector.stuck = !futile.hope && !self.spaces.are_emptying(),
             None => self.search_victim(scarcity, can_grow),
         }
         // Puts that are being refused wait for no victim.
@@ -343,7 +349,7 @@ impl Mftl {
             }
             Search::Later if short => self.collector.stuck = false,
             Search::Nothing if short && !can_grow && self.collector.victims.is_empty() => {
-                self.collector.stuck = true;
+                self.collector.stuck = !self.spaces.are_emptying();
             }
             Search::Later | Search::Nothing => {}
         }

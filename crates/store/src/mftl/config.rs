@@ -15,6 +15,10 @@ pub struct MftlConfig {
     pub seed: HashSeed,
     /// Bytes of memory for the record cache, all in; zero for none.
     pub cache_bytes: u64,
+    /// Bytes of large values that may wait to be written; beyond, puts of large values are answered with `Busy`.
+    pub staged_bytes: u64,
+    /// Bytes of large values that may be read for gets at once, besides one; further ones wait in the store.
+    pub assembled_bytes: u64,
     /// How long a full page waits for others, at most.
     pub packing_delay: Duration,
     /// How long a partly filled page waits for company, at most. Equal to `packing_delay` where no log makes puts durable.
@@ -31,6 +35,8 @@ impl Default for MftlConfig {
             store_id: 0,
             seed: HashSeed(0),
             cache_bytes: limits::DEFAULT_CACHE_BYTES,
+            staged_bytes: limits::MAX_STAGED_BYTES,
+            assembled_bytes: limits::MAX_ASSEMBLED_BYTES,
             packing_delay: limits::DEFAULT_PACKING_DELAY,
             partial_page_delay: limits::DEFAULT_PARTIAL_PAGE_DELAY,
             sync_interval: limits::DEFAULT_SYNC_INTERVAL,

@@ -36,7 +36,9 @@ use std::time::Duration;
 use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashOp, PageId};
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Span, Timestamp, Version};
 
-use crate::api::{Count, Latest, Lookup, Prefetch, ReadToken, ScanCursor, Store, StoreEvent, StoreStats};
+use crate::api::{
+    AsOf, Count, Latest, Lookup, Prefetch, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent, StoreStats,
+};
 use crate::error::StoreError;
 use crate::layout::{MAX_RECORD_BYTES, Record};
 use crate::limits::{PROMISE_MARGIN, RECYCLE_BYTES};
@@ -249,11 +251,15 @@ impl Mftl {
 
     fn sweep(&mut self) -> bool {
         let (blocks, watermark) = (&mut self.blocks, self.watermark);
-        self.spaces.sweep(watermark, |page, by| {
+        let swept = self.spaces.sweep(watermark, |page, by| {
             if page < Location::MAX_PAGES {
                 blocks.superseded(PageId(page), by, watermark);
             }
-        })
+        });
+        if swept {
+            self.collector.much_died();
+        }
+        swept
     }
 
     /// Whether a write that waits for nothing but the next pump is under way.
@@ -262,6 +268,7 @@ impl Mftl {
             || self.collector.has_work()
             || self.checkpointer.has_work()
             || self.walks.has_work()
+            || self.reads.has_work()
             || !self.spaces.graveyard.is_empty()
             || self.spaces.list.iter().any(|space| space.fence_at(self.watermark) > space.swept)
     }
@@ -291,7 +298,13 @@ impl Store for Mftl {
         self.seed
     }
 
-    fn get(&mut self, key: KeyRef<'_>, at: Timestamp, token: ReadToken) -> Result<Lookup<'_>, StoreError> {
+    fn get_as_of(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        judged: Timestamp,
+        token: ReadToken,
+    ) -> Result<Lookup<'_>, StoreError> {
         if at < self.watermark {
             return Err(StoreError::TooOld { at, watermark: self.watermark });
         }
@@ -301,21 +314,21 @@ impl Store for Mftl {
             Found::Cached { version, place } => {
                 self.stats.cache_hits += 1;
                 let expires_at = self.cache.expires_at(place);
-                Ok(reads::visible(version, expires_at, self.cache.value(place), at))
+                Ok(reads::visible(version, expires_at, self.cache.value(place), judged))
             }
             Found::InGroup { version, page, offset } => {
                 self.stats.page_hits += 1;
                 let record = self.record_in_group(page, offset)?;
-                Ok(reads::visible(version, record.expires_at, record.value, at))
+                Ok(reads::visible(version, record.expires_at, record.value, judged))
             }
             Found::Staged { version, slot } => {
                 self.stats.page_hits += 1;
                 let (expires_at, value) = self.staging.value(slot);
-                Ok(reads::visible(version, expires_at, value, at))
+                Ok(reads::visible(version, expires_at, value, judged))
             }
             Found::OnFlash { version, page } => {
                 self.stats.device_gets += 1;
-                self.wait_for_page(reads::Waiter::get(token, key, id, at, version, page));
+                self.wait_for_page(reads::Waiter::get(token, key, id, (at, judged), version, page));
                 Ok(Lookup::Pending)
             }
         }
@@ -330,6 +343,10 @@ impl Store for Mftl {
             }
             _ => Latest { version: fence, absent: true, may_expire: false },
         }
+    }
+
+    fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
+        self.spaces.get(keyspace).map_or(Timestamp::ZERO, |space| space.youngest.max(space.latest_fence()).timestamp)
     }
 
     fn prefetch(&self, key: KeyRef<'_>, step: Prefetch) {
@@ -378,19 +395,19 @@ impl Store for Mftl {
         self.settled = self.settled.max(t);
     }
 
-    fn scan(
+    fn scan_as_of(
         &mut self,
         keyspace: KeyspaceId,
         cursor: ScanCursor,
-        limit: u32,
-        at: Timestamp,
+        limit: ScanLimit,
+        as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError> {
-        self.begin_scan(keyspace, cursor, limit, at, token)
+        self.begin_scan(keyspace, cursor, limit, as_of, token)
     }
 
-    fn count(&mut self, keyspace: KeyspaceId, at: Timestamp, token: ReadToken) -> Result<Count, StoreError> {
-        self.begin_count(keyspace, at, token)
+    fn count_as_of(&mut self, keyspace: KeyspaceId, as_of: AsOf, token: ReadToken) -> Result<Count, StoreError> {
+        self.begin_count(keyspace, as_of, token)
     }
 
     fn begin_batch(&mut self, batch: u64) {
@@ -521,6 +538,8 @@ impl Store for Mftl {
             cache_bytes: self.cache.bytes(),
             blocks: self.blocks.count(),
             free_blocks: self.blocks.free_count(),
+            block_bytes: u64::from(self.blocks.geometry.pages_per_block) * timestone_flash::PAGE_BYTES as u64,
+            full: self.collector.stuck && !self.growing && self.blocks.free_count() <= self.blocks.floor(),
             ..self.stats
         }
     }

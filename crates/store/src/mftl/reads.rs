@@ -7,12 +7,15 @@
 //!                                                                         └► large head ─► assembly of its parts ─► answer
 //! ```
 //!
+//! Large values are put together only as far as there is memory for them; further gets of them wait, and look their key up again when it is
+//! their turn, since collection may have moved the value meanwhile.
+//!
 //! A page that does not hold the key (another key shares its id, or the value was moved meanwhile) sends the waiter on down its
 //! chain. A block is not erased while it has readers.
 //!
 //! Invariant: a page is in `pages` if and only if one read of it is queued or under way; its waiters hold one reader of the block together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use timestone_flash::{BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
@@ -25,7 +28,7 @@ use super::{Mftl, collect, staging};
 use crate::api::{Lookup, ReadOutcome, ReadToken, StoreEvent};
 use crate::error::StoreError;
 use crate::layout::{self, LargeHead, PART_PAYLOAD, PageKind, Record};
-use crate::limits::GROUP_PAGES;
+use crate::limits::{GROUP_PAGES, MAX_QUEUED_READ_BYTES};
 
 const NONE: u32 = u32::MAX;
 
@@ -39,9 +42,9 @@ pub(super) enum Found {
     OnFlash { version: Version, page: PageId },
 }
 
-/// A record as a reader at `at` sees it.
-pub(super) fn visible(version: Version, expires_at: Expiry, value: &[u8], at: Timestamp) -> Lookup<'_> {
-    if expires_at.has_passed(at) {
+/// A record as a reader sees it who judges its expiry as of `judged`.
+pub(super) fn visible(version: Version, expires_at: Expiry, value: &[u8], judged: Timestamp) -> Lookup<'_> {
+    if expires_at.has_passed(judged) {
         Lookup::Absent { version, expires_at }
     } else {
         Lookup::Present { version, expires_at, value }
@@ -70,29 +73,32 @@ pub(super) struct Waiter {
     /// The key; empty when it is what is asked for.
     key: Vec<u8>,
     at: Timestamp,
+    /// As of when expiry is judged.
+    judged: Timestamp,
     pub(super) version: Version,
     pub(super) page: PageId,
     next: u32,
 }
 
 impl Waiter {
-    /// For a get.
+    /// For a get at a time, which judges expiry as of another.
     pub(super) fn get(
         token: ReadToken,
         key: KeyRef<'_>,
         id: KeyId,
-        at: Timestamp,
+        (at, judged): (Timestamp, Timestamp),
         version: Version,
         page: PageId,
     ) -> Self {
         let who = For::Get(token);
         let bytes = key.bytes.to_vec();
-        Self { who, keyspace: key.keyspace, id, key: bytes, at, version, page, next: NONE }
+        Self { who, keyspace: key.keyspace, id, key: bytes, at, judged, version, page, next: NONE }
     }
 
     /// For whoever knows the version but not the key.
     pub(super) fn keyless(who: For, keyspace: KeyspaceId, id: KeyId, version: Version, page: PageId) -> Self {
-        Self { who, keyspace, id, key: Vec::new(), at: Timestamp::MAX, version, page, next: NONE }
+        let at = Timestamp::MAX;
+        Self { who, keyspace, id, key: Vec::new(), at, judged: at, version, page, next: NONE }
     }
 
     fn wants_key(&self) -> bool {
@@ -121,6 +127,8 @@ struct Assembly {
     hash: KeyHash,
     payload: Vec<u8>,
     outstanding: u32,
+    /// Bytes that it counts for among those that are put together.
+    counted: u64,
     damaged: Option<&'static str>,
 }
 
@@ -131,6 +139,19 @@ pub(super) struct Reads {
     free: Vec<u32>,
     pages: BTreeMap<u32, u32>,
     assemblies: Vec<Option<Assembly>>,
+    /// Bytes of the values that are put together for gets, and the gets that wait until there are fewer, with their values' lengths.
+    assembled_bytes: u64,
+    queued: VecDeque<(Waiter, u64)>,
+    queued_bytes: u64,
+    /// There are fewer since they were last looked at.
+    freed: bool,
+}
+
+impl Reads {
+    /// Whether a get of a large value may go on.
+    pub(super) fn has_work(&self) -> bool {
+        !self.queued.is_empty() && self.freed
+    }
 }
 
 /// What a page holds for a waiter.
@@ -331,7 +352,7 @@ impl Mftl {
             Resolved::Record(record) if record.kind.is_large() => self.assemble(waiter, &record),
             Resolved::Record(record) => {
                 if waiter.wants_key() {
-                    self.walk_found(waiter.who, record.key, record.expires_at);
+                    self.walk_found(waiter.who, waiter.id, record.key, record.expires_at);
                     return;
                 }
                 let filed =
@@ -351,12 +372,31 @@ impl Mftl {
     }
 
     /// Looks further down a waiter's chain.
-    fn go_on(&mut self, mut waiter: Waiter) {
+    fn go_on(&mut self, waiter: Waiter) {
         if waiter.wants_key() {
             self.walk_skipped(&waiter);
             return;
         }
         let after = Some((waiter.version, waiter.page));
+        self.locate_for(waiter, after);
+    }
+
+    /// Lets gets of large values go on that waited for memory, in their order.
+    pub(super) fn serve_queued(&mut self) {
+        self.reads.freed = false;
+        let mut bytes = self.reads.assembled_bytes;
+        while let Some((waiter, length)) = self.reads.queued.pop_front() {
+            if bytes > 0 && bytes + length > self.config.assembled_bytes {
+                return self.reads.queued.push_front((waiter, length));
+            }
+            bytes += length;
+            self.reads.queued_bytes -= length;
+            self.locate_for(waiter, None);
+        }
+    }
+
+    /// Finds what a waiter is to be told, behind `after` in its chain.
+    fn locate_for(&mut self, mut waiter: Waiter, after: Option<(Version, PageId)>) {
         match self.locate(waiter.keyspace, waiter.id, &waiter.key, waiter.at, after) {
             Found::Absent { version, expires_at } => {
                 self.finish(waiter.who, ReadOutcome::Absent { version, expires_at });
@@ -407,7 +447,7 @@ impl Mftl {
 
     fn answer_owned(&mut self, waiter: &Waiter, expires_at: Expiry, value: Vec<u8>) {
         let version = waiter.version;
-        if expires_at.has_passed(waiter.at) {
+        if expires_at.has_passed(waiter.judged) {
             self.finish(waiter.who, ReadOutcome::Absent { version, expires_at });
         } else {
             self.finish(waiter.who, ReadOutcome::Present { version, expires_at, value });
@@ -441,6 +481,17 @@ impl Mftl {
             collect::restaged(&mut self.collector, victim);
             return;
         }
+        let is_get = matches!(waiter.who, For::Get(_));
+        let counted = if is_get { u64::from(head.total) } else { 0 };
+        let reading = self.reads.assembled_bytes;
+        if is_get && reading > 0 && reading + counted > self.config.assembled_bytes {
+            if self.reads.queued_bytes + counted > MAX_QUEUED_READ_BYTES {
+                return self.read_failed(waiter, StoreError::Busy);
+            }
+            self.reads.queued_bytes += counted;
+            return self.reads.queued.push_back((waiter, counted));
+        }
+        self.reads.assembled_bytes += counted;
         let mut payload = self.bytes();
         let total = head.total as usize;
         payload.resize(total, 0);
@@ -472,7 +523,8 @@ impl Mftl {
         let (key, kind) = (record.key.to_vec(), record.kind);
         let head = LargeHead { tail: &[], ..head };
         let (expires_at, hash) = (record.expires_at, record.hash);
-        let assembly = Assembly { waiter, head, key, expires_at, kind, hash, payload, outstanding, damaged: None };
+        let assembly =
+            Assembly { waiter, head, key, expires_at, kind, hash, payload, outstanding, counted, damaged: None };
         self.reads.assemblies[slot] = Some(assembly);
         if outstanding == 0 {
             self.assembled(slot);
@@ -521,6 +573,8 @@ impl Mftl {
 
     fn assembled(&mut self, slot: usize) {
         let Some(mut assembly) = self.reads.assemblies[slot].take() else { return };
+        self.reads.assembled_bytes -= assembly.counted;
+        self.reads.freed = true;
         if assembly.damaged.is_none() && crc32c::crc32c(&assembly.payload) != assembly.head.crc {
             assembly.damaged = Some("the checksum of a large value does not match");
         }
@@ -543,7 +597,7 @@ impl Mftl {
             For::Walk(_) => {
                 let key = key.to_vec();
                 let waiter = assembly.waiter;
-                self.walk_found(waiter.who, &key, assembly.expires_at);
+                self.walk_found(waiter.who, waiter.id, &key, assembly.expires_at);
             }
             For::Burial(_) => {}
             For::Restage(victim) => {

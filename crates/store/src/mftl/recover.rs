@@ -99,6 +99,30 @@ fn read_all(
     }
 }
 
+/// Makes durable what was found: a process that was killed leaves pages in a cache, and whoever is told that they are stable gives up the log
+/// that has them, too. Blocks.
+fn sync(device: &mut dyn FlashDevice) -> Result<(), StoreError> {
+    #[cfg(feature = "planted-bugs")]
+    if crate::planted::bugs().trust_unsynced_pages {
+        return Ok(());
+    }
+    let token = Purpose::Recovery.token(0);
+    while let Err(rejected) = device.submit(FlashOp::Sync { token }) {
+        match rejected.reason {
+            RejectedReason::QueueFull => device.wait(Duration::from_millis(10)),
+            RejectedReason::Refused(error) => return Err(error.into()),
+        }
+    }
+    let mut completions: Vec<FlashCompletion> = Vec::new();
+    loop {
+        device.poll(&mut completions);
+        match completions.drain(..).find(|completion| completion.token == token) {
+            Some(completion) => return completion.result.map_err(StoreError::from),
+            None => device.wait(Duration::from_millis(100)),
+        }
+    }
+}
+
 /// What the first page of a block shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum First {
@@ -168,6 +192,7 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: MftlConfig) -> Resu
     }
     let (content, complete) = recovery.load_checkpoint(&mut *device, &candidates)?;
     recovery.scan(&mut *device, &content)?;
+    sync(&mut *device)?;
     recovery.settle_blocks(&mut *device)?;
     let newest = candidates.keys().next_back().copied().unwrap_or(0);
     let old: Vec<BlockId> =
@@ -508,7 +533,7 @@ impl Recovery {
             cache: Cache::new(self.config.cache_bytes),
             writer,
             reads: Reads::default(),
-            staging: Staging::default(),
+            staging: Staging::new(self.config.staged_bytes),
             collector: Collector::default(),
             checkpointer,
             walks: Walks::default(),
@@ -537,7 +562,7 @@ impl Recovery {
             store.poll();
             store.port.device.wait(Duration::from_millis(10));
         }
-        tracing::info!(?report, "store recovered");
+        tracing::debug!(?report, "store recovered");
         (store, report)
     }
 }

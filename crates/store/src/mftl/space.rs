@@ -110,6 +110,12 @@ impl Spaces {
         }
     }
 
+    /// Whether a fence hides keys that still take room: collection wins that room once the watermark has passed the fence.
+    pub(crate) fn are_emptying(&self) -> bool {
+        let emptying = |space: &Space| space.latest_fence() > space.swept && space.index.keys() > 0;
+        !self.graveyard.is_empty() || self.list.iter().any(emptying)
+    }
+
     /// Does a little of what fences ask for; reports the pages that lose a record. True when something is left to do.
     pub(crate) fn sweep(&mut self, watermark: Timestamp, mut gone: impl FnMut(u32, Timestamp)) -> bool {
         const STEP: u16 = 8;

@@ -24,7 +24,6 @@ use crate::error::StoreError;
 use crate::layout::{
     Extent, LargeHead, MAX_RECORD_BYTES, PART_PAYLOAD, PageKind, PartHeader, Record, RecordKind, write_part_header,
 };
-use crate::limits::MAX_STAGED_BYTES;
 
 /// Keys longer than this lie with the value, not in the head.
 const MAX_INLINE_KEY: usize = 1024;
@@ -84,17 +83,22 @@ impl Staged {
 }
 
 /// All staged values.
-#[derive(Default)]
 pub(super) struct Staging {
     slots: Vec<Option<Staged>>,
     order: VecDeque<u32>,
     bytes: u64,
+    most_bytes: u64,
 }
 
 impl Staging {
+    /// Room for so many bytes.
+    pub(super) const fn new(most_bytes: u64) -> Self {
+        Self { slots: Vec::new(), order: VecDeque::new(), bytes: 0, most_bytes }
+    }
+
     /// Whether puts of large values must wait.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes >= MAX_STAGED_BYTES
+        self.bytes >= self.most_bytes
     }
 
     /// Whether nothing is staged.

@@ -4,7 +4,15 @@
 //! memory: each one is read, from the cache, a group or its page (shared with everybody who wants that page). A count reads only versions that
 //! may have expired, and nothing at all when no key of the keyspace can expire and the question is about now.
 //!
-//! Invariant: `outstanding` of a walk = its waiters in [`super::reads`].
+//! ```text
+//!   cursor ──► keys in order, found in any order ──► sorted: [ as many as the limit allows │ too many ]   listed up to here
+//!                                                            next cursor ──────────────────┘ found again by the next scan
+//! ```
+//! How long keys are is known only when they are found, and many reads are under way at once: so a scan may find more than its
+//! limit. What is too much is dropped, and the cursor goes back to the first key that was dropped.
+//!
+//! Invariants: `outstanding` of a walk = its waiters in [`super::reads`]; a cursor that is given out is behind every key that came with it, and not
+//! behind any other that is visible.
 
 use timestone_flash::{BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
@@ -15,7 +23,7 @@ use super::collect;
 use super::index::{KeyId, Location, SEGMENTS};
 use super::port::Purpose;
 use super::reads::{For, Waiter};
-use crate::api::{Count, KeyList, ReadToken, ScanCursor, ScrubReport, StoreEvent};
+use crate::api::{AsOf, Count, KeyList, ReadToken, ScanCursor, ScanLimit, ScrubReport, StoreEvent};
 use crate::error::StoreError;
 use crate::layout::{self, PageKind, Record};
 use crate::limits::GROUP_PAGES;
@@ -25,16 +33,54 @@ const MAX_OUTSTANDING: u32 = 64;
 /// Keys that one pump looks at.
 const KEYS_PER_PUMP: u32 = 2048;
 
+/// Keys that are listed at a time.
+const KEYS_AT_A_TIME: u32 = 32;
+
 enum Kind {
-    Scan { limit: u32, listed: u32, keys: KeyList },
+    Scan { limit: ScanLimit, listed: u32, found: FoundKeys },
     Count { keys: u64 },
+}
+
+/// Keys that a scan found, in any order, with their positions.
+#[derive(Default)]
+struct FoundKeys {
+    keys: Vec<(ScanCursor, core::ops::Range<usize>)>,
+    bytes: Vec<u8>,
+}
+
+impl FoundKeys {
+    fn push(&mut self, position: ScanCursor, key: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.keys.push((position, start..self.bytes.len()));
+    }
+
+    /// The first keys in the order of positions, as many as a limit allows but at least those of one position; and the position of
+    /// the first key that was left out.
+    fn within(mut self, limit: ScanLimit) -> (KeyList, Option<ScanCursor>) {
+        self.keys.sort_by_key(|(position, _)| *position);
+        let (mut taken, mut count, mut bytes) = (KeyList::default(), 0, 0);
+        for group in self.keys.chunk_by(|one, other| one.0 == other.0) {
+            count += group.len();
+            bytes += group.iter().map(|(_, range)| range.len()).sum::<usize>();
+            if (count > limit.keys as usize || bytes > limit.bytes) && !taken.is_empty() {
+                return (taken, Some(group[0].0));
+            }
+            group.iter().for_each(|(_, range)| taken.push(&self.bytes[range.clone()]));
+        }
+        (taken, None)
+    }
+}
+
+const fn position_of(segment: u16, tag: u32) -> ScanCursor {
+    ScanCursor((segment as u64) << 32 | tag as u64)
 }
 
 struct Walk {
     id: u64,
     token: ReadToken,
     keyspace: KeyspaceId,
-    at: Timestamp,
+    as_of: AsOf,
     kind: Kind,
     segment: u16,
     tag: u32,
@@ -46,12 +92,20 @@ impl Walk {
     fn listed_all(&self) -> bool {
         usize::from(self.segment) >= SEGMENTS
             || self.error.is_some()
-            || matches!(self.kind, Kind::Scan { limit, listed, .. } if listed >= limit)
+            || matches!(&self.kind, Kind::Scan { limit, listed, found } if *listed >= limit.keys || found.bytes.len() >= limit.bytes)
     }
 
-    fn found(&mut self, key: &[u8]) {
+    /// How many keys are to be listed next.
+    fn wanted(&self) -> u32 {
+        match &self.kind {
+            Kind::Scan { limit, listed, .. } => limit.keys.saturating_sub(*listed).min(KEYS_AT_A_TIME),
+            Kind::Count { .. } => KEYS_AT_A_TIME,
+        }
+    }
+
+    fn found(&mut self, id: KeyId, key: &[u8]) {
         match &mut self.kind {
-            Kind::Scan { keys, .. } => keys.push(key),
+            Kind::Scan { found, .. } => found.push(position_of(id.segment, id.tag), key),
             Kind::Count { keys } => *keys += 1,
         }
     }
@@ -63,10 +117,13 @@ impl Walk {
         }
         match self.kind {
             Kind::Count { keys } => StoreEvent::CountDone { token, keys },
-            Kind::Scan { keys, .. } => {
+            Kind::Scan { limit, found, .. } => {
                 let more = usize::from(self.segment) < SEGMENTS;
-                let next = more.then(|| ScanCursor(u64::from(self.segment) << 32 | u64::from(self.tag)));
-                StoreEvent::ScanDone { token, keys, next }
+                let listed_to = more.then(|| position_of(self.segment, self.tag));
+                let (keys, left_out) = found.within(limit);
+                #[cfg(feature = "planted-bugs")]
+                let left_out = left_out.filter(|_| !crate::planted::bugs().drop_what_a_page_cannot_hold);
+                StoreEvent::ScanDone { token, keys, next: left_out.or(listed_to) }
             }
         }
     }
@@ -103,34 +160,36 @@ impl Mftl {
         if at < self.watermark { Err(StoreError::TooOld { at, watermark: self.watermark }) } else { Ok(()) }
     }
 
-    fn begin_walk(&mut self, keyspace: KeyspaceId, at: Timestamp, cursor: ScanCursor, token: ReadToken, kind: Kind) {
+    fn begin_walk(&mut self, keyspace: KeyspaceId, as_of: AsOf, cursor: ScanCursor, token: ReadToken, kind: Kind) {
         let id = self.walks.next_id;
         self.walks.next_id += 1;
         let segment = (cursor.0 >> 32).min(SEGMENTS as u64) as u16;
         let tag = cursor.0 as u32;
-        self.walks.list.push(Walk { id, token, keyspace, at, kind, segment, tag, outstanding: 0, error: None });
+        self.walks.list.push(Walk { id, token, keyspace, as_of, kind, segment, tag, outstanding: 0, error: None });
     }
 
     pub(super) fn begin_scan(
         &mut self,
         keyspace: KeyspaceId,
         cursor: ScanCursor,
-        limit: u32,
-        at: Timestamp,
+        limit: ScanLimit,
+        as_of: AsOf,
         token: ReadToken,
     ) -> Result<(), StoreError> {
-        self.check_age(at)?;
-        let kind = Kind::Scan { limit: limit.max(1), listed: 0, keys: KeyList::default() };
-        self.begin_walk(keyspace, at, cursor, token, kind);
+        self.check_age(as_of.at)?;
+        let limit = ScanLimit { keys: limit.keys.max(1), bytes: limit.bytes.max(1) };
+        let kind = Kind::Scan { limit, listed: 0, found: FoundKeys::default() };
+        self.begin_walk(keyspace, as_of, cursor, token, kind);
         Ok(())
     }
 
     pub(super) fn begin_count(
         &mut self,
         keyspace: KeyspaceId,
-        at: Timestamp,
+        as_of: AsOf,
         token: ReadToken,
     ) -> Result<Count, StoreError> {
+        let at = as_of.at;
         self.check_age(at)?;
         let Some(space) = self.spaces.get(keyspace) else { return Ok(Count::Keys(0)) };
         let fence = space.fence_at(at);
@@ -141,12 +200,13 @@ impl Mftl {
         if now && space.index.expiring_heads() == 0 && space.swept >= fence {
             return Ok(Count::Keys(space.index.live_heads()));
         }
-        self.begin_walk(keyspace, at, ScanCursor::START, token, Kind::Count { keys: 0 });
+        self.begin_walk(keyspace, as_of, ScanCursor::START, token, Kind::Count { keys: 0 });
         Ok(Count::Pending)
     }
 
     /// Lists further keys, and reports walks that are done.
     pub(super) fn pump_walks(&mut self) {
+        self.serve_queued();
         self.serve_group_pages();
         let mut budget = KEYS_PER_PUMP;
         for at in 0..self.walks.list.len() {
@@ -175,20 +235,20 @@ impl Mftl {
                 walk.segment = SEGMENTS as u16;
                 return;
             };
-            let fence = space.fence_at(walk.at);
-            let segment = walk.segment;
+            let fence = space.fence_at(walk.as_of.at);
+            let (segment, wanted) = (walk.segment, walk.wanted());
             let (mut last, mut ended, mut looked) = (None, true, 0);
             let mut candidates = Vec::new();
             for (id, mut chain, _) in space.index.keys_from(segment, walk.tag) {
                 // Keys with equal tags are never split: the cursor could not tell them apart.
-                if looked >= 32 && last != Some(id.tag) {
+                if looked >= wanted && last != Some(id.tag) {
                     ended = false;
                     walk.tag = id.tag;
                     break;
                 }
                 last = Some(id.tag);
                 looked += 1;
-                let visible = chain.find(|(version, _)| version.timestamp <= walk.at);
+                let visible = chain.find(|(version, _)| version.timestamp <= walk.as_of.at);
                 if let Some((version, location)) = visible
                     && version > fence
                     && !location.tombstone()
@@ -207,7 +267,7 @@ impl Mftl {
             }
             for (id, version, location) in candidates {
                 if keyless && !location.may_expire() {
-                    self.walks.list[at].found(&[]);
+                    self.walks.list[at].found(id, &[]);
                 } else {
                     self.look_up(at, id, version, location);
                 }
@@ -218,17 +278,17 @@ impl Mftl {
     /// Finds key and expiry of a version, at once or through a page.
     fn look_up(&mut self, at: usize, id: KeyId, version: Version, location: Location) {
         let walk = &mut self.walks.list[at];
-        let (keyspace, time) = (walk.keyspace, walk.at);
+        let (keyspace, time) = (walk.keyspace, walk.as_of.judged);
         if location.page() >= Location::STAGED {
             let slot = location.page() - Location::STAGED;
             if !self.staging.value(slot).0.has_passed(time) {
-                walk.found(self.staging.key(slot));
+                walk.found(id, self.staging.key(slot));
             }
             return;
         }
         if let Some(place) = self.cache.find_by_id(keyspace, id, version) {
             if !self.cache.expires_at(place).has_passed(time) {
-                walk.found(self.cache.key(place));
+                walk.found(id, self.cache.key(place));
             }
             return;
         }
@@ -238,13 +298,13 @@ impl Mftl {
     }
 
     /// A waiter of a walk has its record.
-    pub(super) fn walk_found(&mut self, who: For, key: &[u8], expires_at: Expiry) {
+    pub(super) fn walk_found(&mut self, who: For, id: KeyId, key: &[u8], expires_at: Expiry) {
         match who {
-            For::Walk(id) => {
-                let Some(walk) = self.walks.list.iter_mut().find(|walk| walk.id == id) else { return };
+            For::Walk(walk) => {
+                let Some(walk) = self.walks.list.iter_mut().find(|one| one.id == walk) else { return };
                 walk.outstanding -= 1;
-                if !expires_at.has_passed(walk.at) {
-                    walk.found(key);
+                if !expires_at.has_passed(walk.as_of.judged) {
+                    walk.found(id, key);
                 }
             }
             // Not a large value any more: it has been moved already.

@@ -1,6 +1,6 @@
 //! What every store does, as a list: a new store passes it by adding one line to [`every_store_behaves`].
 
-use timestone_store::{Latest, Mftl, MftlConfig, Store, StoreError};
+use timestone_store::{Latest, Mftl, MftlConfig, ScanCursor, ScanLimit, Store, StoreError};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
 use crate::driver::{Driver, Got, SPACE, at, config, media, version};
@@ -20,6 +20,10 @@ fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
         ("keyspaces are apart", keyspaces),
         ("reads below the watermark are refused", watermark),
         ("a scan finds every key once, whatever the step", scans),
+        (
+            "a page of a scan holds no more than its limit, and what it does not hold comes with the next",
+            pages_of_scans,
+        ),
         ("a count is exact", counts),
         ("keys that share a hash stay apart", collisions),
         ("large values and large keys read back", large),
@@ -202,6 +206,38 @@ fn scans<S: Store>(driver: &mut Driver<S>) {
     assert!(driver.keys(KeyspaceId::new(9), 2000, 10).is_empty());
 }
 
+fn pages_of_scans<S: Store>(driver: &mut Driver<S>) {
+    let mut expected: Vec<Vec<u8>> = (0..300u32).map(|n| [n.to_be_bytes().as_slice(), &[b'k'; 996]].concat()).collect();
+    // Longer than every limit below but the last.
+    expected.push(vec![b'z'; 64 * 1024]);
+    for key in &expected {
+        driver.put(key, 10, b"v");
+    }
+    twice(driver, |driver| {
+        for limit in [
+            ScanLimit { keys: 1, bytes: 1 },
+            ScanLimit { keys: 3, bytes: 50_000 },
+            ScanLimit { keys: 10_000, bytes: 2500 },
+            ScanLimit { keys: 100, bytes: 70_000 },
+            ScanLimit { keys: 10_000, bytes: usize::MAX },
+        ] {
+            let (mut cursor, mut found) = (ScanCursor::START, Vec::new());
+            loop {
+                let (keys, next) = driver.page(SPACE, 10, cursor, limit);
+                let bytes: usize = keys.iter().map(<[u8]>::len).sum();
+                assert!(keys.len() <= limit.keys as usize, "{} keys within {limit:?}", keys.len());
+                assert!(bytes <= limit.bytes || keys.len() == 1, "{bytes} bytes within {limit:?}");
+                found.extend(keys.iter().map(<[u8]>::to_vec));
+                let Some(next) = next else { break };
+                assert!(next > cursor, "a scan goes on");
+                cursor = next;
+            }
+            found.sort();
+            assert!(found == expected, "{} of {} keys within {limit:?}", found.len(), expected.len());
+        }
+    });
+}
+
 fn counts<S: Store>(driver: &mut Driver<S>) {
     for n in 0..300u64 {
         driver.put(&n.to_le_bytes(), 10, b"v");
@@ -241,6 +277,7 @@ fn collisions<S: Store>(driver: &mut Driver<S>) {
         }
         assert_eq!(driver.count(SPACE, 25), 40);
         assert_eq!(driver.keys(SPACE, 25, 3), keys);
+        assert_eq!(driver.keys_within(SPACE, 25, ScanLimit { keys: 100, bytes: 7 }), keys);
     });
 }
 

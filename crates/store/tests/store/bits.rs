@@ -3,7 +3,7 @@
 //! Noticed is: the store does not open, says so, or counts it in its recovery report, or the read says that the record is
 //! corrupt. Only then may something be missing; what is answered was written, always.
 //!
-//! `TIMESTONE_SWEEP=full cargo test -p timestone-store --release bits` flips every bit; otherwise every one of headers and slots, and some
+//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-store --release bits` flips every bit; otherwise every one of headers and slots, and some
 //! of the rest.
 
 use std::collections::BTreeMap;

@@ -404,6 +404,43 @@ fn a_full_device_refuses_puts_and_recovers_by_deletes() {
     }
 }
 
+/// A fence hides everything, and blocks do not know yet: that passes by itself.
+#[test]
+fn a_full_device_is_busy_and_not_full_from_a_fence_on() {
+    for cold in [false, true] {
+        let (mut driver, _) = open(&media(8, 64), config());
+        let mut stored = 0u64;
+        loop {
+            match driver.try_put(&stored.to_be_bytes(), 10 + stored, &[3; 900]) {
+                Ok(()) => stored += 1,
+                Err(StoreError::Busy) => {}
+                Err(StoreError::DeviceFull { .. }) => break,
+                Err(error) => panic!("{error}"),
+            }
+            driver.store.advance_watermark(at(15));
+            driver.pump();
+        }
+        driver.pumps(if cold { 200 } else { 1 });
+        assert!(driver.store.stats().full);
+        let fence = 20_000;
+        driver.store.fence(SPACE, version(fence)).expect("a fence goes deeper than puts");
+        for _ in 0..50 {
+            driver.pump();
+            let refusal = driver.store.refusal(&mut core::iter::once(900), 0);
+            assert!(matches!(refusal, None | Some(StoreError::Busy)), "{refusal:?}: what the fence hides will be free");
+            let put = driver.try_put(b"new", fence + 1, &[4; 900]);
+            assert!(matches!(put, Ok(()) | Err(StoreError::Busy)), "{put:?}");
+        }
+        assert!(!driver.store.stats().full);
+        driver.store.advance_watermark(at(fence));
+        let new = driver.count(SPACE, fence + 1);
+        for n in 0..stored * 3 / 4 {
+            driver.put(&n.to_be_bytes(), fence + 2, &[4; 900]);
+        }
+        assert_eq!(driver.count(SPACE, fence + 2), stored * 3 / 4 + new);
+    }
+}
+
 #[test]
 fn a_replay_of_everything_fits_a_device_that_was_full() {
     for size in [900, 20_000] {

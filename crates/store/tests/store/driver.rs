@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_store::{
-    Count, KeyList, Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, RecoveryReport, ScanCursor, Store, StoreError,
-    StoreEvent,
+    Count, KeyList, Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, RecoveryReport, ScanCursor, ScanLimit, Store,
+    StoreError, StoreEvent,
 };
 use timestone_types::{ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
 
@@ -176,19 +176,17 @@ impl<S: Store> Driver<S> {
         }
     }
 
-    /// All keys of a keyspace, sorted, gathered in steps of `limit`.
+    /// All keys of a keyspace, sorted, gathered in steps of `limit` keys.
     pub(crate) fn keys(&mut self, space: KeyspaceId, nanos: u64, limit: u32) -> Vec<Vec<u8>> {
+        self.keys_within(space, nanos, ScanLimit { keys: limit, bytes: usize::MAX })
+    }
+
+    /// All keys of a keyspace, sorted, gathered in steps of `limit`.
+    pub(crate) fn keys_within(&mut self, space: KeyspaceId, nanos: u64, limit: ScanLimit) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         let mut cursor = ScanCursor::START;
         loop {
-            let token = ReadToken(self.now + 7);
-            self.store.scan(space, cursor, limit, at(nanos), token).expect("scan");
-            let (keys, next): (KeyList, _) = self.until(|event| match event {
-                StoreEvent::ScanDone { token: found, keys, next } if *found == token => {
-                    Some((core::mem::take(keys), *next))
-                }
-                _ => None,
-            });
+            let (keys, next) = self.page(space, nanos, cursor, limit);
             found.extend(keys.iter().map(<[u8]>::to_vec));
             match next {
                 Some(next) => cursor = next,
@@ -197,6 +195,24 @@ impl<S: Store> Driver<S> {
         }
         found.sort();
         found
+    }
+
+    /// One page of a scan.
+    pub(crate) fn page(
+        &mut self,
+        space: KeyspaceId,
+        nanos: u64,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+    ) -> (KeyList, Option<ScanCursor>) {
+        let token = ReadToken(self.now + 7);
+        self.store.scan(space, cursor, limit, at(nanos), token).expect("scan");
+        self.until(|event| match event {
+            StoreEvent::ScanDone { token: found, keys, next } if *found == token => {
+                Some((core::mem::take(keys), *next))
+            }
+            _ => None,
+        })
     }
 
     pub(crate) fn count(&mut self, space: KeyspaceId, nanos: u64) -> u64 {

@@ -9,3 +9,4 @@ mod model;
 #[path = "../../../../tests/scores.rs"]
 mod scores;
 mod sweep;
+mod walks;

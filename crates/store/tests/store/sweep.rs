@@ -5,7 +5,7 @@
 //! not stable. After each cut everything stable is there and nothing that was never written; after the log's part was put again the
 //! store equals the model exactly.
 //!
-//! `TIMESTONE_SWEEP=full cargo test -p timestone-store --release sweep` tries every sector, and both fates of everything else.
+//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-store --release sweep` tries every sector, and both fates of everything else.
 
 use std::collections::BTreeMap;
 

@@ -133,6 +133,12 @@ impl Coordinator {
         self.shards.as_slice()
     }
 
+    /// Whether a participant needs nothing more of this transaction: it has made the decision durable, or has refused for good.
+    #[must_use]
+    pub fn has_acknowledged(&self, shard: ShardId) -> bool {
+        self.shards.position(shard).is_some_and(|index| self.members[index].acked)
+    }
+
     /// What was decided.
     #[must_use]
     pub fn outcome(&self) -> Option<TxnOutcome> {

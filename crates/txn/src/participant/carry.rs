@@ -1,6 +1,6 @@
 //! What a participant still needs from old log files: asked for when they hold up space, and appended again (DTranx §3.4).
 
-use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
 
 use super::Participant;
 use super::table::{Fate, Phase, Place, Record};
@@ -14,8 +14,14 @@ pub struct KeptOutcome<'a> {
     pub begin: Timestamp,
     /// What became of it.
     pub outcome: TxnOutcome,
-    /// Of a commit: all participants, as far as they are known. They must come back after a crash, or nobody could tell one of
-    /// them that still waits for the decision.
+    /// Why, when it was aborted.
+    pub abort: Option<AbortKind>,
+    /// What a single-key write found.
+    pub found: PreviousFound,
+    /// The timestamp of the version that a condition met which did not hold; zero otherwise.
+    pub met: Timestamp,
+    /// Of a commit over several shards: all of them. They must come back after a crash, or nobody could tell one that still waits for the
+    /// decision.
     pub participants: &'a [ShardId],
 }
 
@@ -26,6 +32,8 @@ pub struct KeptPromise {
     pub commit: Timestamp,
     /// It is committed, and the decision is on its way to the log: without it, a promise that is appended behind it could outlive it.
     pub is_decided: bool,
+    /// What a single-key write found.
+    pub found: PreviousFound,
 }
 
 impl Participant {
@@ -39,9 +47,10 @@ impl Participant {
     #[must_use]
     pub fn kept_promise(&self, txn: TxnId) -> Option<KeptPromise> {
         let record = self.kept_record(txn)?;
+        let found = record.found;
         Some(match record.phase {
-            Phase::Committed { logged, .. } => KeptPromise { commit: record.commit, is_decided: !logged },
-            _ => KeptPromise { commit: record.moving_to.unwrap_or(record.commit), is_decided: false },
+            Phase::Committed { logged, .. } => KeptPromise { commit: record.commit, is_decided: !logged, found },
+            _ => KeptPromise { commit: record.moving_to.unwrap_or(record.commit), is_decided: false, found },
         })
     }
 
@@ -71,22 +80,35 @@ impl Participant {
             Place::Flight(slot) => {
                 let record = self.table.record(slot);
                 let Phase::Committed { at, logged: true, .. } = record.phase else { return None };
-                let (begin, participants) = (record.begin, record.participants.as_slice());
-                Some(KeptOutcome { txn, begin, outcome: TxnOutcome::Committed(at), participants })
+                let participants = if record.single { &[][..] } else { record.participants.as_slice() };
+                let (begin, outcome) = (record.begin, TxnOutcome::Committed(at));
+                let (found, met) = (record.found, Timestamp::ZERO);
+                Some(KeptOutcome { txn, begin, outcome, abort: None, found, met, participants })
             }
             Place::Kept(index) => {
                 let kept = self.table.kept(index);
-                let participants = match &kept.fate {
-                    Fate::Committed { participants, .. } => participants.as_slice(),
-                    Fate::Aborted(_) => &[],
+                let (abort, met, participants) = match &kept.fate {
+                    Fate::Committed { participants, .. } => (None, Timestamp::ZERO, participants.as_slice()),
+                    Fate::Aborted(reason) if reason.kind == AbortKind::Condition => {
+                        (Some(reason.kind), reason.at, &[][..])
+                    }
+                    Fate::Aborted(reason) => (Some(reason.kind), Timestamp::ZERO, &[][..]),
                 };
-                let (begin, outcome) = (kept.begin, kept.fate.outcome());
-                kept.durable.then_some(KeptOutcome { txn, begin, outcome, participants })
+                let (begin, outcome, found) = (kept.begin, kept.fate.outcome(), kept.found);
+                kept.durable.then_some(KeptOutcome { txn, begin, outcome, abort, found, met, participants })
             }
         };
         let mut outcomes: Vec<_> = self.table.places().filter_map(|(txn, place)| outcome(txn, place)).collect();
         outcomes.sort_unstable_by_key(|kept| kept.txn);
         outcomes
+    }
+
+    /// Whether others may still have to be told of a commit at or below `until`: it must not be lost before they have it.
+    #[must_use]
+    pub fn owes_decisions(&self, until: Timestamp) -> bool {
+        self.kept_outcomes()
+            .iter()
+            .any(|kept| kept.participants.len() > 1 && matches!(kept.outcome, TxnOutcome::Committed(at) if at <= until))
     }
 
     /// No timestamp at or above it has been served.

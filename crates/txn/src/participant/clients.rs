@@ -1,6 +1,6 @@
 //! What a participant knows of each client incarnation: its report, its acked bound, and the outcomes that are kept for it.
 //!
-//! Outcomes hang in one list per client, oldest first, threaded through the transaction table, so that an acked bound frees
+//! Outcomes hang in one list per client, in the order in which they were finished (which need not be that of their begins), threaded through the transaction table, so that an acked bound frees
 //! them one by one without a search, and a silent client holds back nobody else's. A client is forgotten when it has said goodbye or been silent
 //! for [`shared::SESSION_TTL`], nothing is kept for it, and the watermark has passed everything that it began: from then on the
 //! watermark refuses its replays.
@@ -26,6 +26,8 @@ pub(super) struct Client {
     pub(super) acked: Sequence,
     /// The youngest begin among its transactions here.
     pub(super) newest_begin: Timestamp,
+    /// At or below the begin of everything that is kept for it.
+    pub(super) oldest_kept: Timestamp,
     pub(super) first_kept: u32,
     pub(super) last_kept: u32,
 }
@@ -74,6 +76,7 @@ impl Clients {
                     left: false,
                     acked: Sequence::ZERO,
                     newest_begin: Timestamp::ZERO,
+                    oldest_kept: Timestamp::MAX,
                     first_kept: u32::MAX,
                     last_kept: u32::MAX,
                 });

@@ -10,7 +10,7 @@
 //! prepares. An abort frees the keys at once: whoever decided it rests on a durable no or on frozen states, so that every later
 //! question about the transaction has the same answer, whether or not this participant's record of it survives.
 
-use timestone_types::{AbortKind, AbortReason, Timestamp, TxnId, TxnOutcome, Version, limits as shared};
+use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnId, TxnOutcome, Version, limits as shared};
 
 use super::input::{DecisionOrigin, Ticket, Token, Vote, WriteKind};
 use super::output::{LogIntent, Output};
@@ -152,7 +152,7 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         let record = self.table.record_mut(slot);
-        let txn = record.txn;
+        let (txn, begin) = (record.txn, record.begin);
         match (record.phase, outcome) {
             (Phase::Committed { at, logged, .. }, _) => {
                 record.asked |= !logged;
@@ -168,7 +168,7 @@ impl Participant {
                 self.resolutions.remove(&txn);
                 let pending = Pending::Committed { record: self.table.handle(slot), txn, token };
                 self.wake_asking_record(slot, out);
-                self.log_decision(txn, outcome, origin, pending, out);
+                self.log_decision(txn, begin, outcome, None, origin, pending, out);
                 self.commit(slot, at, false, out);
             }
             (Phase::Prepared { .. }, TxnOutcome::Aborted) => {
@@ -180,7 +180,7 @@ impl Participant {
                 kept.durable = false;
                 kept.asked = asked;
                 let then = token.map_or(AfterAbort::Nothing, AfterAbort::Acknowledge);
-                self.log_decision(txn, outcome, origin, Pending::Aborted { txn, then }, out);
+                self.log_decision(txn, begin, outcome, Some(kind), origin, Pending::Aborted { txn, then }, out);
             }
         }
     }
@@ -231,8 +231,10 @@ impl Participant {
             return false;
         }
         let fate = Fate::Aborted(AbortReason::of(kind));
-        self.keep(Kept { txn, begin, fate, durable: false, asked: false, next: u32::MAX });
-        self.log_decision(txn, TxnOutcome::Aborted, origin, Pending::Aborted { txn, then }, out);
+        let found = PreviousFound::Unasked;
+        self.keep(Kept { txn, begin, fate, found, durable: false, asked: false, next: u32::MAX });
+        let (outcome, pending) = (TxnOutcome::Aborted, Pending::Aborted { txn, then });
+        self.log_decision(txn, begin, outcome, Some(kind), origin, pending, out);
         true
     }
 
@@ -311,14 +313,18 @@ impl Participant {
         index
     }
 
+    #[allow(clippy::too_many_arguments, reason = "one record")]
     pub(super) fn log_decision(
         &mut self,
         txn: TxnId,
+        begin: Timestamp,
         outcome: TxnOutcome,
+        abort: Option<AbortKind>,
         origin: DecisionOrigin,
         pending: Pending,
         out: &mut Vec<Output>,
     ) {
-        self.log(LogIntent::Decision { txn, outcome, origin }, pending, out);
+        let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
+        self.log(LogIntent::Decision { txn, begin, outcome, abort, found, met, origin }, pending, out);
     }
 }

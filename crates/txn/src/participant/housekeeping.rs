@@ -31,10 +31,10 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    /// Whether something at `at` may be served now. Without a log, the own clock is the bound: the next run starts above it.
+    /// Whether something at `at` may be served now.
     #[inline]
-    pub(super) fn admits(&self, now: Timestamp, at: Timestamp) -> bool {
-        at < self.durable || (self.lost && at <= now)
+    pub(super) fn admits(&self, at: Timestamp) -> bool {
+        at < self.durable
     }
 }
 
@@ -96,7 +96,8 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         if self.waiting.is_full() || self.bound.lost {
-            return out.push(Output::Refuse { token, refusal: Refusal::Busy });
+            let refusal = if self.bound.lost { Refusal::LogLost } else { Refusal::Busy };
+            return out.push(Output::Refuse { token, refusal });
         }
         self.waiting.park_behind_bound(token, wait);
         out.push(Output::Parked { token });
@@ -174,25 +175,47 @@ impl Participant {
     /// nobody reported as acknowledged is told to the others first.
     fn forget_below_watermark(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         for index in 0..self.clients.all().len() {
-            let mut first = self.clients.all()[index].first_kept;
-            while first != u32::MAX && !self.bugs().hoard_outcomes {
-                let kept = self.table.kept(first);
-                if kept.begin >= self.watermark || !kept.durable {
-                    break;
-                }
-                let next = kept.next;
-                if !self.spread(now, first, out) {
-                    self.table.forget(first);
-                }
-                first = next;
+            // Most clients keep nothing that old, and need no walk.
+            if self.clients.all()[index].oldest_kept < self.watermark && !self.bugs().hoard_outcomes {
+                self.forget_of_client(now, index, out);
             }
-            self.clients.get_mut(index).first_kept = first;
         }
         if self.bugs().hoard_clients {
             return;
         }
         let watermark = self.watermark;
         self.clients.drop_if(|one| !one.is_live(now) && one.first_kept == u32::MAX && one.newest_begin < watermark);
+    }
+
+    /// Looks at every outcome of the client: they are listed in the order in which they were finished, so that one below the watermark
+    /// may stand behind one above it.
+    fn forget_of_client(&mut self, now: Timestamp, index: usize, out: &mut Vec<Output>) {
+        let client = self.clients.all()[index];
+        let (mut first, mut last, mut oldest) = (client.first_kept, u32::MAX, Timestamp::MAX);
+        let mut at = first;
+        while at != u32::MAX {
+            let kept = self.table.kept(at);
+            let (next, begin, acked) = (kept.next, kept.begin, kept.txn.sequence < client.acked);
+            if begin >= self.watermark || !kept.durable {
+                if self.bugs().propagate_first_only {
+                    (last, oldest) = (client.last_kept, begin);
+                    break;
+                }
+                oldest = oldest.min(begin);
+                last = at;
+            } else {
+                match last {
+                    u32::MAX => first = next,
+                    before => self.table.kept_mut(before).next = next,
+                }
+                if acked || !self.spread(now, at, out) {
+                    self.table.forget(at);
+                }
+            }
+            at = next;
+        }
+        let client = self.clients.get_mut(index);
+        (client.first_kept, client.last_kept, client.oldest_kept) = (first, last, oldest);
     }
 
     pub(super) fn is_acked(&self, txn: TxnId) -> bool {
@@ -222,6 +245,7 @@ impl Participant {
         let (id, begin) = (kept.txn.client, kept.begin);
         let Some(client) = self.clients.entry(id, Timestamp::ZERO) else { return };
         client.newest_begin = client.newest_begin.max(begin);
+        client.oldest_kept = client.oldest_kept.min(begin);
         let last = client.last_kept;
         let empty = client.first_kept == u32::MAX;
         client.last_kept = index;

@@ -3,8 +3,11 @@
 //! Inputs borrow from the frame that carried them and are consumed by one `step`. Whatever has a [`Token`] is answered exactly
 //! once with an output that carries the same token, at once or later; [`super::Output::Again`] is such an answer, too.
 
+use core::time::Duration;
+
 use timestone_types::{
-    AbortReason, ClientId, Expiry, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+    AbortKind, AbortReason, ClientId, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence, ShardId, Timestamp, TxnId,
+    TxnOutcome, Version,
 };
 
 /// Chosen by the stage to recognise the answer to an input.
@@ -92,7 +95,7 @@ pub struct WriteItem {
 
 /// The condition of a single-key write (compare-and-set, only-if-absent, only-if-present), as the stage found it.
 ///
-/// The stage looks up the youngest record, which may take a page read, evaluates the condition at the commit timestamp, and
+/// The stage looks up the youngest record, which may take a page read, evaluates the condition, and
 /// then calls `step` with the version that it looked at. The core waits first when the key is prepared, and asks to have the
 /// condition evaluated again ([`super::Output::Again`]) when a younger version was committed meanwhile: no race is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,6 +104,10 @@ pub struct Condition {
     pub version: Version,
     /// Whether it held.
     pub holds: bool,
+    /// Whether there was a value. It is remembered with the outcome, for repeats.
+    pub present: bool,
+    /// When what was there had expired, if that is why there was none. The write commits no earlier.
+    pub expired_at: Option<Timestamp>,
 }
 
 /// A transaction's part at this shard. See [`Input::Prepare`].
@@ -125,8 +132,15 @@ pub struct Prepare<'a> {
     pub reads: &'a [ReadItem],
     /// The keys of this shard that it writes.
     pub writes: &'a [WriteItem],
-    /// For single-key conditional writes.
+    /// For single-key writes that depend on what is there, or return it. A repeat (see [`super::Participant::is_new`]) needs none.
     pub condition: Option<Condition>,
+}
+
+impl Prepare<'_> {
+    /// What a single-key write found.
+    pub(super) fn found(&self) -> PreviousFound {
+        self.condition.map_or(PreviousFound::Unasked, |condition| PreviousFound::of(condition.present))
+    }
 }
 
 /// A record of the log, handed back after a restart, in any order.
@@ -142,17 +156,29 @@ pub enum Recovered<'a> {
         commit: Timestamp,
         /// Whether this shard was the only participant, so that the record is the commit.
         single: bool,
+        /// What a single-key write found.
+        found: PreviousFound,
         /// All participants.
         participants: &'a [ShardId],
         /// What it writes here, with the store's latest versions as of now.
         writes: &'a [WriteItem],
     },
-    /// A decision, or an outcome that was carried forward.
+    /// A decision, as it was made or carried forward.
     Decision {
         /// Which transaction.
         txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
         /// What became of it.
         outcome: TxnOutcome,
+        /// Why, when it was aborted.
+        abort: Option<AbortKind>,
+        /// What a single-key write found.
+        found: PreviousFound,
+        /// The timestamp of the version that a condition met which did not hold; zero otherwise.
+        met: Timestamp,
+        /// Of a commit: all participants, unless this shard was the only one.
+        participants: &'a [ShardId],
     },
     /// A read bound.
     ReadBound {
@@ -301,13 +327,28 @@ pub enum Input<'a> {
         /// Whether it may wait for decisions.
         wait: Wait,
     },
+    /// How new a keyspace is here, for a scan that must not miss what was acknowledged. Answered by `NewestIs` or `Refuse`.
+    Newest {
+        /// Recognises the answer.
+        token: Token,
+        /// Which keyspace.
+        keyspace: KeyspaceId,
+        /// The highest timestamp of any of its versions in the store.
+        latest: Timestamp,
+    },
     /// One record of the log after a restart.
     Recovered(Recovered<'a>),
     /// The log was read to its end; service starts.
     RecoveryDone,
-    /// The log has failed, and will not recover before a restart. Reads go on, up to the own clock: the bound that is handed in at the
-    /// next recovery must be at or above the clock of that moment. Writes are refused.
+    /// The log has failed, and will not recover before a restart. Reads go on below the bound that is durable, and of what is latest;
+    /// writes are refused.
     LogLost,
+    /// So far the physical clock leads the time that is handed in, because a step of it is held or being followed. A timestamp that leads
+    /// by no more than that (and what is allowed anyway) is nobody's fault.
+    ClockHeld {
+        /// How far; zero when time follows the clock.
+        back: Duration,
+    },
 }
 
 /// What is known of a transaction. See [`Input::Status`].

@@ -1,17 +1,20 @@
 //! Serving on after the log has failed for good.
 //!
 //! ```text
-//!   reads up to the own clock ──▶ as ever          new writes ──▶ refused, nothing promised
-//!   what was decided durably  ──▶ as ever          whatever would need a record ──▶ no answer
+//!   reads below the bound, of what is latest ──▶ as ever     new writes, later snapshots ──▶ refused, nothing promised
+//!   what was decided durably ──▶ as ever                     whatever would need a record ──▶ no answer
 //! ```
 //! What was on its way to the log may be durable or not: nobody is told either until a restart has read the log. So a copy of such a
 //! prepare gets no answer, and neither does a question whose answer must survive (Freeze, Decide).
 //!
-//! **Reads above the bound.** The bound can not be renewed, so reads are served up to the own clock instead. The stage that starts next
-//! hands in a bound at or above its own clock, which lies above all of them: no mark that is lost now is undercut.
+//! **Reads above the bound.** The bound cannot be renewed, and the next run's floor is the bound that is durable: its clock may have
+//! been set back meanwhile, so it cannot stand in. A snapshot at or above the bound is refused. Who reads what is *latest* is served for
+//! ever, below the bound: nothing is committed here any more, so the latest version then is the latest version now.
 //!
 //! **Termination asked by the coordinator itself** of what was never promised here is answered with "aborted" although no record keeps
 //! it: no prepare is promised any more in this run, and the coordinator sends none once it has that answer.
+
+use core::time::Duration;
 
 use timestone_types::{Timestamp, TxnId, TxnOutcome};
 
@@ -27,6 +30,13 @@ impl Participant {
     pub(super) fn lose_log(&mut self, out: &mut Vec<Output>) {
         self.bound.lost = true;
         self.waiting.wake_behind_bound(out);
+    }
+
+    /// When a read of what is latest takes place: below the durable bound, unless the version itself lies above it, whose record raises the
+    /// next run's floor as the bound does.
+    #[cold]
+    pub(super) fn latest_without_log(&self, asked: Timestamp) -> Timestamp {
+        asked.min(self.bound.durable.saturating_sub(Duration::from_nanos(1)))
     }
 
     /// Deals with what would need the log; false when the input can be taken as ever.
@@ -146,8 +156,11 @@ mod tests {
         }
 
         fn read(&mut self, token: u64, at: Timestamp) -> Vec<Output> {
+            self.read_at(token, ReadAt::Latest(at))
+        }
+
+        fn read_at(&mut self, token: u64, at: ReadAt) -> Vec<Output> {
             let latest = LatestInStore::NONE;
-            let at = ReadAt::Latest(at);
             let (token, key) = (Token(token), KeyHash(7));
             self.step(Input::Read { token, keyspace: SPACE, key, at, wait: Wait::Yes, latest })
         }
@@ -172,21 +185,28 @@ mod tests {
     }
 
     #[test]
-    fn reads_go_on_above_the_bound_up_to_the_own_clock() {
+    fn no_read_is_served_past_the_durable_bound() {
         let mut bench = Bench::new();
         let bound = bench.participant.bound.durable;
         bench.now = bound.saturating_add(Duration::from_secs(5));
         assert!(matches!(bench.read(1, bound)[..], [Output::Parked { .. }, ..]), "waits for a bound above it");
         let again = bench.step(Input::LogLost);
         assert_eq!(again, [Output::Again { token: Token(1), wait: Wait::Yes }]);
-        let now = bench.now;
-        assert!(matches!(bench.read(1, now)[..], [Output::ReadNow { prepared_before: false, .. }]));
-        // What the next run cannot know of is not served: it starts with its clock.
-        let ahead = now.saturating_add(Duration::from_millis(1));
-        assert_eq!(bench.read(2, ahead), [Output::Refuse { token: Token(2), refusal: Refusal::Busy }]);
-        let token = Token(3);
-        let scan = Input::RaiseFloor { token, keyspace: SPACE, at: now, wait: Wait::Yes };
-        assert!(matches!(bench.step(scan)[..], [Output::FloorRaised { .. }]));
+        // Below what the next run knows of, snapshots are served; at and above it, none.
+        let last = bound.saturating_sub(Duration::from_nanos(1));
+        assert!(matches!(bench.read_at(1, ReadAt::Snapshot(last))[..], [Output::ReadNow { at, .. }] if at == last));
+        for at in [bound, bench.now] {
+            let refused = |token| [Output::Refuse { token, refusal: Refusal::LogLost }];
+            assert_eq!(bench.read_at(2, ReadAt::Snapshot(at)), refused(Token(2)));
+            let scan = Input::RaiseFloor { token: Token(3), keyspace: SPACE, at, wait: Wait::Yes };
+            assert_eq!(bench.step(scan), refused(Token(3)));
+            // What is latest is told for ever, below the bound.
+            let latest = bench.read(4, at);
+            assert!(
+                matches!(latest[..], [Output::ReadNow { at, prepared_before: false, .. }] if at == last),
+                "{latest:?}"
+            );
+        }
     }
 
     #[test]

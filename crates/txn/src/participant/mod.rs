@@ -139,6 +139,10 @@ pub struct Participant {
     bound: Bound,
     watermark: Timestamp,
     pledged_watermark: Timestamp,
+    /// How far the physical clock leads the time that this participant is given.
+    held_back: Duration,
+    /// As of when expiry was judged last.
+    expiry_time: Timestamp,
 }
 
 impl Participant {
@@ -160,7 +164,17 @@ impl Participant {
             bound: Bound::default(),
             watermark: Timestamp::ZERO,
             pledged_watermark: Timestamp::ZERO,
+            held_back: Duration::ZERO,
+            expiry_time: Timestamp::ZERO,
         }
+    }
+
+    /// As of when the expiry of a latest version is judged that is read at `at`: by this server's time, which never goes back here. So
+    /// what one reader has seen expired no later one sees alive, whatever their clocks show.
+    #[inline]
+    pub fn judges_expiry(&mut self, now: Timestamp, at: Timestamp) -> Timestamp {
+        self.expiry_time = self.expiry_time.max(now);
+        if self.bugs().judge_expiry_by_clients { at } else { self.expiry_time }
     }
 
     /// Takes one input; appends what is to be done to `out`, in order.
@@ -197,7 +211,9 @@ impl Participant {
             Input::FreezeAnswer { from, txn, state } => self.frozen(now, from, txn, state, out),
             Input::DecisionAcked { from, txn } => self.decision_acked(from, txn),
             Input::RaiseFloor { token, keyspace, at, wait } => self.raise_floor(now, token, keyspace, at, wait, out),
+            Input::Newest { token, keyspace, latest } => self.newest(token, keyspace, latest, out),
             Input::LogLost => self.lose_log(out),
+            Input::ClockHeld { back } => self.held_back = back,
             Input::Recovered(_) | Input::RecoveryDone => self.step_in_recovery(now, input, out),
         }
     }
@@ -222,8 +238,13 @@ impl Participant {
             | Input::Status { token, .. }
             | Input::Terminate { token, .. }
             | Input::Freeze { token, .. }
-            | Input::RaiseFloor { token, .. } => token,
+            | Input::RaiseFloor { token, .. }
+            | Input::Newest { token, .. } => token,
             Input::Prepare(prepare) | Input::DecidedWriteSet { prepare } => prepare.token,
+            Input::ClockHeld { back } => {
+                self.held_back = back;
+                return;
+            }
             Input::Durable { .. }
             | Input::Applied { .. }
             | Input::Report { .. }
@@ -329,9 +350,31 @@ impl Participant {
     fn within_lead(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
         let lead = at.since(now);
         if lead > shared::MAX_CLOCK_LEAD && !self.bugs().trust_every_clock {
-            return Err(Refusal::ClockAhead { lead });
+            return Err(self.refuse_lead(lead));
         }
         Ok(())
+    }
+
+    /// The same for a read: at or below the floor it raises no mark, so that it does no harm however far ahead it is.
+    #[inline]
+    fn may_read_at(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
+        if at <= self.window.floor() { Ok(()) } else { self.within_lead(now, at) }
+    }
+
+    /// Who reads what is latest needs no timestamp of its own: one that leads because the server's clock is held is not waited for.
+    #[inline]
+    fn latest_asked(&self, now: Timestamp, asked: Timestamp) -> Timestamp {
+        if self.bound.lost {
+            return self.latest_without_log(asked);
+        }
+        let allowed = now.saturating_add(shared::MAX_CLOCK_LEAD);
+        if asked <= allowed || asked.since(allowed) > self.held_back { asked } else { allowed }
+    }
+
+    #[cold]
+    fn refuse_lead(&self, lead: Duration) -> Refusal {
+        let wait = lead.saturating_sub(shared::MAX_CLOCK_LEAD);
+        if wait <= self.held_back { Refusal::ClockHeld { wait } } else { Refusal::ClockAhead { lead } }
     }
 
     #[cfg(feature = "planted-bugs")]

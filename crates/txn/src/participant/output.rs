@@ -1,6 +1,6 @@
 //! Everything that a participant can want done.
 
-use timestone_types::{ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
 
 use super::input::{DecisionOrigin, FrozenState, Ticket, Token, TxnStatus, Vote, Wait};
 use crate::Refusal;
@@ -18,13 +18,24 @@ pub enum LogIntent {
         commit: Timestamp,
         /// Whether this shard is the only participant.
         single: bool,
+        /// What a single-key write found.
+        found: PreviousFound,
     },
-    /// A decision.
+    /// A decision. The stage adds the participants of a commit, whose write set it still has: they must be known after a restart that
+    /// finds no promise any more.
     Decision {
         /// Which transaction.
         txn: TxnId,
+        /// Its snapshot.
+        begin: Timestamp,
         /// What became of it.
         outcome: TxnOutcome,
+        /// Why, when it was aborted.
+        abort: Option<AbortKind>,
+        /// What a single-key write found whose condition did not hold.
+        found: PreviousFound,
+        /// The timestamp of the version that such a condition met; zero otherwise.
+        met: Timestamp,
         /// Who decided.
         origin: DecisionOrigin,
     },
@@ -86,6 +97,22 @@ pub enum Output {
         /// The vote.
         vote: Vote,
     },
+    /// The vote about a single-key write that was decided before, for a repeat of it. Its answer carries the previous value as the
+    /// first one did: the version that is found at `at`. Check [`super::Participant::check_answer`] for `at` just before answering.
+    Repeated {
+        /// Which prepare.
+        token: Token,
+        /// Which write.
+        txn: TxnId,
+        /// The timestamp that was asked for.
+        commit: Timestamp,
+        /// The vote.
+        vote: Vote,
+        /// Just below the write, or where its condition was evaluated.
+        at: Timestamp,
+        /// Whether the version there was visible to the write, whatever its expiry says now.
+        present: bool,
+    },
     /// Append to the log; answer with `Input::Durable` later. Tickets rise by one.
     Log {
         /// Its number.
@@ -136,6 +163,13 @@ pub enum Output {
         at: Timestamp,
         /// Whether a prepared write at or below `at` is undecided.
         prepared_before: bool,
+    },
+    /// No write of the keyspace that was acknowledged before the question lies above `at`.
+    NewestIs {
+        /// Which question.
+        token: Token,
+        /// The highest timestamp that a client may have heard of.
+        at: Timestamp,
     },
     /// Send `Input::Freeze` to that shard's primary.
     AskFreeze {

@@ -9,19 +9,19 @@
 //! ```
 //!
 //! Rules, atomically per shard: (1) every read key has no prepared write of another transaction at *any* timestamp, its latest
-//! version is the one read, not expired at commit; (2) every written key has no prepared write of another, and all its marks
+//! version is the one read, not expired at commit nor by the server's time; (2) every written key has no prepared write of another, and all its marks
 //! lie below commit; (3) then `latest_read` of every validated read key rises to commit, and the written keys are prepared.
 //!
 //! A prepare is identified by (transaction, commit timestamp): a duplicate gets the same vote, a lower one none.
 
-use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnOutcome, Version};
+use timestone_types::{AbortKind, AbortReason, PreviousFound, ShardId, Timestamp, TxnOutcome, Version};
 
 use super::input::{DecisionOrigin, Prepare, ReadItem, Vote, Wait, WriteItem, WriteKind};
 use super::output::{LogIntent, Output};
 use super::table::{Asker, Fate, Kept, Phase, Place, Slot, Written};
 use super::{AfterAbort, Participant, Pending};
 use crate::Refusal;
-use crate::limits::{FENCE_MARGIN, MAX_KEPT_OUTCOMES, MAX_PREPARED, PROMISED_WAIT};
+use crate::limits::{FENCE_MARGIN, MAX_FLOOR_LEAD, MAX_KEPT_OUTCOMES, MAX_PREPARED, PROMISED_WAIT};
 
 /// What validation found.
 #[derive(Clone, Copy, Debug)]
@@ -54,7 +54,13 @@ impl Participant {
         if self.is_acked(prepare.txn) {
             return out.push(Output::Refuse { token, refusal: Refusal::Finished });
         }
-        if let Err(refusal) = self.within_lead(now, prepare.commit.max(prepare.begin)) {
+        let leaves_no_trace = prepare.single && prepare.writes.is_empty();
+        let latest = prepare.commit.max(prepare.begin);
+        let admitted = match leaves_no_trace {
+            true => self.may_read_at(now, latest),
+            false => self.clock_has_passed_floor(now).and_then(|()| self.within_lead(now, latest)),
+        };
+        if let Err(refusal) = admitted {
             return out.push(Output::Refuse { token, refusal });
         }
         if prepare.begin < self.watermark {
@@ -69,14 +75,13 @@ impl Participant {
                 false => out.push(Output::Refuse { token, refusal: Refusal::Busy }),
             };
         }
-        if !self.bound.admits(now, prepare.commit) {
+        if !self.bound.admits(prepare.commit) {
             return self.park_behind_bound(now, token, prepare.wait, prepare.commit, out);
         }
         let room = self.table.in_flight() < MAX_PREPARED && self.table.kept_len() < MAX_KEPT_OUTCOMES;
         if !room || !self.know_client(now, prepare.txn.client, prepare.begin) {
             return out.push(Output::Refuse { token, refusal: Refusal::Busy });
         }
-        let leaves_no_trace = prepare.single && prepare.writes.is_empty();
         match self.validate(now, prepare, Slot::NONE) {
             Verdict::Pass if leaves_no_trace => {
                 self.mark_reads(prepare);
@@ -100,6 +105,14 @@ impl Participant {
             Verdict::Stale(_) if prepare.wait != Wait::No => out.push(Output::Again { token, wait: Wait::No }),
             Verdict::Stale(reason) | Verdict::No(reason) => self.refuse(prepare, reason, leaves_no_trace, out),
         }
+    }
+
+    /// Writes commit above the floor, and nobody is sent further ahead than clocks may be. Only a restart whose clock was set back puts the
+    /// floor so far ahead that there is no waiting for it.
+    #[inline]
+    fn clock_has_passed_floor(&self, now: Timestamp) -> Result<(), Refusal> {
+        let left = self.window.floor().since(now);
+        if left > MAX_FLOOR_LEAD { Err(Refusal::ClockBehind { left }) } else { Ok(()) }
     }
 
     /// Until when a prepare may wait for the decision about `holder`; `None`: it is refused at once. Wait-die: what has promises at
@@ -130,11 +143,12 @@ impl Participant {
     /// Rules 1 and 2. Changes nothing but which generation marks live in.
     fn validate(&mut self, now: Timestamp, prepare: &Prepare<'_>, own: Slot) -> Verdict {
         let mut found = Findings::default();
+        let judged = self.judges_expiry(now, prepare.commit).max(prepare.commit);
         if prepare.commit <= prepare.begin {
             found.later = prepare.begin.next();
         }
         for (index, item) in prepare.reads.iter().enumerate() {
-            if let Err(reason) = self.check_read(prepare, index as u32, item, own, &mut found) {
+            if let Err(reason) = self.check_read(prepare, judged, index as u32, item, own, &mut found) {
                 return Verdict::No(reason);
             }
         }
@@ -147,7 +161,7 @@ impl Participant {
                 WriteKind::Fence => self.check_fence(now, prepare.commit, offset + index as u32, item, own, &mut found),
             }
         }
-        if let Some(verdict) = self.check_condition(prepare, &found) {
+        if let Some(verdict) = self.check_condition(prepare, &mut found) {
             return verdict;
         }
         if found.later > Timestamp::ZERO {
@@ -164,6 +178,7 @@ impl Participant {
     fn check_read(
         &mut self,
         prepare: &Prepare<'_>,
+        judged: Timestamp,
         index: u32,
         item: &ReadItem,
         own: Slot,
@@ -178,7 +193,7 @@ impl Participant {
         if latest != item.version && !still_absent {
             return Err(reason(AbortKind::ReadConflict, None));
         }
-        if !item.absent && item.expires_at.has_passed(prepare.commit) {
+        if !item.absent && item.expires_at.has_passed(judged) {
             return Err(AbortReason { at: item.expires_at.timestamp(), ..reason(AbortKind::Expired, None) });
         }
         if latest.timestamp >= prepare.commit {
@@ -261,7 +276,7 @@ impl Participant {
 
     /// The condition of a single-key write. It was evaluated before this turn's `step`; whatever could have changed since shows
     /// here: a prepared write (wait first), or a younger version (evaluate again).
-    fn check_condition(&mut self, prepare: &Prepare<'_>, found: &Findings) -> Option<Verdict> {
+    fn check_condition(&mut self, prepare: &Prepare<'_>, found: &mut Findings) -> Option<Verdict> {
         let (Some(condition), Some(item)) = (prepare.condition, prepare.writes.first()) else { return None };
         if let Some((slot, reason)) = found.blocked {
             return Some(Verdict::Blocked(slot, reason));
@@ -269,15 +284,27 @@ impl Participant {
         let latest = self.window.mark(item.key, item.latest).latest;
         let index = Some(prepare.reads.len() as u32);
         let reason = AbortReason { item: index, at: latest.timestamp, ..AbortReason::of(AbortKind::WriteConflict) };
-        if latest > condition.version.max(self.keyspaces.fence(item.keyspace)) {
+        let fence = self.keyspaces.fence(item.keyspace);
+        if latest > condition.version.max(fence) {
             return Some(Verdict::Stale(reason));
         }
+        // A fence leaves no version at its keys: what was found below it is gone, and absence stays absence.
+        let is_removed = condition.present && fence > condition.version;
+        if is_removed && !self.bugs().keep_conditions_over_fences {
+            return Some(Verdict::Stale(AbortReason { at: fence.timestamp, ..reason }));
+        }
+        let expired_at = condition.expired_at.unwrap_or(Timestamp::ZERO);
         if condition.holds {
+            // By the server's time the key was absent, and by the write's timestamp it must be, too.
+            if expired_at > prepare.commit {
+                found.later = found.later.max(expired_at);
+            }
             return None;
         }
         // The refusal tells what the key holds, so it is a read at commit.
-        self.raise_read(item.key, prepare.commit.max(latest.timestamp), false);
-        Some(Verdict::No(AbortReason { kind: AbortKind::Condition, ..reason }))
+        let met = latest.max(condition.version).timestamp;
+        self.raise_read(item.key, prepare.commit.max(met).max(expired_at), false);
+        Some(Verdict::No(AbortReason { kind: AbortKind::Condition, at: met, ..reason }))
     }
 
     /// Step 3, first half.
@@ -296,6 +323,7 @@ impl Participant {
         let phase = Phase::Prepared { durable: false };
         let slot = self.table.insert(prepare.txn, prepare.begin, prepare.commit, phase);
         self.adopt(slot, prepare.single, prepare.participants, prepare.writes);
+        self.table.record_mut(slot).found = prepare.found();
         if !prepare.single {
             self.table.join_timeouts(slot, now.saturating_add(self.config.decision_timeout));
         }
@@ -309,7 +337,8 @@ impl Participant {
         if self.bugs().vote_before_durable {
             self.vote(prepare, Vote::Yes, out);
         }
-        self.log(LogIntent::Prepare { txn, begin, commit, single }, pending, out);
+        let found = prepare.found();
+        self.log(LogIntent::Prepare { txn, begin, commit, single, found }, pending, out);
     }
 
     /// Records a no, durably before it is sent. A strict read leaves no trace: its no binds nobody.
@@ -318,9 +347,15 @@ impl Participant {
             return self.vote(prepare, Vote::No(reason), out);
         }
         let Prepare { txn, begin, commit, token, .. } = *prepare;
-        self.keep(Kept { txn, begin, fate: Fate::Aborted(reason), durable: false, asked: false, next: u32::MAX });
+        let failed = reason.kind == AbortKind::Condition;
+        let (found, met) =
+            if failed { (prepare.found(), reason.at) } else { (PreviousFound::Unasked, Timestamp::ZERO) };
+        let fate = Fate::Aborted(reason);
+        self.keep(Kept { txn, begin, fate, found, durable: false, asked: false, next: u32::MAX });
         let then = AfterAbort::Vote { asker: Asker { token, commit }, reason };
-        self.log_decision(txn, TxnOutcome::Aborted, DecisionOrigin::Participant, Pending::Aborted { txn, then }, out);
+        let (origin, pending) = (DecisionOrigin::Participant, Pending::Aborted { txn, then });
+        let (outcome, abort) = (TxnOutcome::Aborted, Some(reason.kind));
+        self.log(LogIntent::Decision { txn, begin, outcome, abort, found, met, origin }, pending, out);
     }
 
     /// A duplicate gets the same answer again.
@@ -330,25 +365,36 @@ impl Participant {
             kept.asked = true;
             return self.park_asking(prepare.txn, prepare.token, out);
         }
-        match &kept.fate {
-            Fate::Aborted(reason) => {
-                let vote = Vote::No(*reason);
-                self.vote(prepare, vote, out);
+        let (begin, found) = (kept.begin, kept.found);
+        match kept.fate {
+            Fate::Aborted(reason) if reason.kind == AbortKind::Condition => {
+                // The version that the condition met is the youngest up to here: reading it raised its mark.
+                self.repeat(prepare, Vote::No(reason), found, begin.max(reason.at), out);
             }
-            Fate::Committed { at, .. } => {
-                let at = *at;
-                self.vote_as_committed(prepare, at, out);
-            }
+            Fate::Aborted(reason) => self.vote(prepare, Vote::No(reason), out),
+            Fate::Committed { at, .. } => self.vote_as_committed(prepare, at, found, out),
         }
     }
 
-    fn vote_as_committed(&self, prepare: &Prepare<'_>, at: Timestamp, out: &mut Vec<Output>) {
+    fn vote_as_committed(&self, prepare: &Prepare<'_>, at: Timestamp, found: PreviousFound, out: &mut Vec<Output>) {
         if prepare.commit < at {
-            out.push(Output::Ignored { token: prepare.token });
-        } else if prepare.commit == at {
-            self.vote(prepare, Vote::Yes, out);
-        } else {
-            self.vote(prepare, Vote::Decided(TxnOutcome::Committed(at)), out);
+            return out.push(Output::Ignored { token: prepare.token });
+        }
+        let vote = if prepare.commit == at { Vote::Yes } else { Vote::Decided(TxnOutcome::Committed(at)) };
+        self.repeat(prepare, vote, found, at.previous(), out);
+    }
+
+    /// The answer to a repeat. Its first copy's answer may have carried a previous value: the versions at `at` stay, because the
+    /// client reports no watermark above the begin of what it has no answer to. What it *has* an answer to it may not ask again.
+    fn repeat(&self, prepare: &Prepare<'_>, vote: Vote, found: PreviousFound, at: Timestamp, out: &mut Vec<Output>) {
+        let (token, txn, commit) = (prepare.token, prepare.txn, prepare.commit);
+        match found {
+            PreviousFound::Unasked => self.vote(prepare, vote, out),
+            _ if self.is_acked(txn) => out.push(Output::Refuse { token, refusal: Refusal::Finished }),
+            found => {
+                let present = found == PreviousFound::Present;
+                out.push(Output::Repeated { token, txn, commit, vote, at, present });
+            }
         }
     }
 
@@ -364,7 +410,10 @@ impl Participant {
         let record = self.table.record_mut(slot);
         let (token, commit) = (prepare.token, prepare.commit);
         match record.phase {
-            Phase::Committed { at, logged: true, .. } => return self.vote_as_committed(prepare, at, out),
+            Phase::Committed { at, logged: true, .. } => {
+                let found = record.found;
+                return self.vote_as_committed(prepare, at, found, out);
+            }
             Phase::Prepared { durable: true } if commit == record.commit && commit == record.seen => {
                 return self.vote(prepare, Vote::Yes, out);
             }
@@ -454,7 +503,8 @@ impl Participant {
         self.table.record_mut(slot).phase = Phase::Aborting;
         self.table.leave_timeouts(slot);
         let pending = Pending::AbortedPromise { record: self.table.handle(slot), txn: prepare.txn, asker, reason };
-        self.log_decision(prepare.txn, TxnOutcome::Aborted, DecisionOrigin::Participant, pending, out);
+        let (origin, abort) = (DecisionOrigin::Participant, Some(reason.kind));
+        self.log_decision(prepare.txn, prepare.begin, TxnOutcome::Aborted, abort, origin, pending, out);
     }
 
     /// A committed transaction whose prepare never arrived brings its write set: applied without validation, since it *is*
@@ -464,13 +514,19 @@ impl Participant {
         if self.table.find(prepare.txn).is_some() || self.is_acked(prepare.txn) {
             return self.decide(now, Some(prepare.token), prepare.txn, outcome, DecisionOrigin::Client, out);
         }
+        // As for a decision alone: below the watermark this repeats what was carried out. Nothing may be written there any more, or
+        // what was deleted since would come back.
+        if prepare.commit < self.watermark && !self.bugs().write_below_watermark {
+            return out.push(Output::AckDecision { token: prepare.token, txn: prepare.txn });
+        }
         if !self.know_client(now, prepare.txn.client, prepare.begin) {
             return out.push(Output::Refuse { token: prepare.token, refusal: Refusal::Busy });
         }
         let Prepare { txn, begin, commit, single, token, .. } = *prepare;
         let slot = self.table.insert(txn, begin, commit, Phase::Prepared { durable: false });
         self.adopt(slot, single, prepare.participants, prepare.writes);
-        self.log(LogIntent::Prepare { txn, begin, commit, single }, Pending::Nothing, out);
+        let found = PreviousFound::Unasked;
+        self.log(LogIntent::Prepare { txn, begin, commit, single, found }, Pending::Nothing, out);
         self.decide(now, Some(token), txn, outcome, DecisionOrigin::Client, out);
     }
 

@@ -28,19 +28,23 @@ impl Participant {
     ) {
         let (asked, any) = match at {
             ReadAt::Snapshot(begin) => (begin, false),
-            ReadAt::Latest(client_now) => (client_now, true),
+            ReadAt::Latest(client_now) => (self.latest_asked(now, client_now), true),
         };
         if !any && asked < self.pledged_watermark {
             return out.push(Output::Refuse { token, refusal: Refusal::TooOld { watermark: self.pledged_watermark } });
         }
-        if let Err(refusal) = self.within_lead(now, asked) {
+        if let Err(refusal) = self.may_read_at(now, asked) {
             return out.push(Output::Refuse { token, refusal });
         }
         let bugs = self.bugs();
+        let settled = if self.bound.lost { self.watermark } else { self.pledged_watermark };
         let mark = self.window.mark(key, latest);
         let (prepared, newest, absent) = (mark.prepared, mark.latest.timestamp, mark.absent);
-        let at = if any { asked.max(newest).max(self.pledged_watermark) } else { asked };
-        if !self.bound.admits(now, at) {
+        let at = if any { asked.max(newest).max(settled) } else { asked };
+        // Without a log, the latest version may lie above the bound: its record raises the next run's floor as the bound does.
+        let is_admitted =
+            self.bound.admits(at) || (self.bound.lost && (any || (bugs.read_beyond_lost_log && at <= now)));
+        if !is_admitted {
             return self.park_behind_bound(now, token, wait, at, out);
         }
         if prepared.is_none() && self.keyspaces.is_quiet() && !bugs.forget_absent_marks && !bugs.mark_only_known_keys {
@@ -128,10 +132,10 @@ impl Participant {
         if at < self.pledged_watermark {
             return out.push(Output::Refuse { token, refusal: Refusal::TooOld { watermark: self.pledged_watermark } });
         }
-        if let Err(refusal) = self.within_lead(now, at) {
+        if let Err(refusal) = self.may_read_at(now, at) {
             return out.push(Output::Refuse { token, refusal });
         }
-        if !self.bound.admits(now, at) {
+        if !self.bound.admits(at) {
             return self.park_behind_bound(now, token, wait, at, out);
         }
         let blocker = self.writer_below(keyspace, at);
@@ -142,6 +146,21 @@ impl Participant {
         self.keyspaces.raise_scan_mark(keyspace, at);
         self.window.note(at);
         out.push(Output::FloorRaised { token, at, prepared_before: blocker.is_some() });
+    }
+
+    /// How new a keyspace is. A scan that begins at or above the answers of all shards sees every write that was acknowledged before it
+    /// asked: one that can be read lies at or below `latest`; one that is only promised here may be acknowledged all the same, since its
+    /// client needs no more than the promises. Scans count as well, so that of two one after the other the later one sees no less.
+    pub(super) fn newest(&self, token: Token, keyspace: KeyspaceId, latest: Timestamp, out: &mut Vec<Output>) {
+        let writers = self.table.live().filter(|(_, record)| record.writes.iter().any(|one| one.keyspace == keyspace));
+        let promised = writers.map(|(slot, _)| self.may_commit_at(slot)).max().unwrap_or_default();
+        let (fence, scanned) = (self.keyspaces.fence(keyspace).timestamp, self.keyspaces.scan_mark(keyspace));
+        let at = if self.bugs().scan_below_acknowledged {
+            Timestamp::ZERO
+        } else {
+            latest.max(promised).max(fence).max(scanned)
+        };
+        out.push(Output::NewestIs { token, at });
     }
 
     /// Some transaction in flight that may commit a write of the keyspace at or below `at`.

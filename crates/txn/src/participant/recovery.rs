@@ -1,13 +1,13 @@
 //! After a restart: what the log says, in any order, becomes marks, promises and outcomes again.
 //!
 //! Records are grouped by transaction; of several promises the latest counts. A promise of a single-shard transaction *is* its
-//! commit. Whatever is committed is applied again at the decided timestamp (a put that is there already changes nothing).
+//! commit. A decision says whom to tell of it: its promise may have left the log before every participant had acknowledged. Whatever is committed is applied again at the decided timestamp (a put that is there already changes nothing).
 //! Promises are frozen: nobody knows whom their timestamp was told. The read bound becomes the floor. Nothing is served, and
 //! above all no vote is cast, before the log was read to its end.
 
 use std::collections::BTreeMap;
 
-use timestone_types::{AbortKind, AbortReason, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnId, TxnOutcome};
 
 use super::Participant;
 use super::input::{Recovered, WriteItem};
@@ -20,15 +20,23 @@ struct Promise {
     begin: Timestamp,
     commit: Timestamp,
     single: bool,
+    found: PreviousFound,
     participants: ShardList,
     writes: Vec<WriteItem>,
+}
+
+#[derive(Debug)]
+struct Decided {
+    begin: Timestamp,
+    fate: Fate,
+    found: PreviousFound,
 }
 
 /// What the log has said so far.
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
     promises: BTreeMap<TxnId, Promise>,
-    decisions: BTreeMap<TxnId, TxnOutcome>,
+    decisions: BTreeMap<TxnId, Decided>,
     bound: Timestamp,
     watermark: Timestamp,
 }
@@ -36,19 +44,29 @@ pub(super) struct Recovery {
 impl Recovery {
     pub(super) fn add(&mut self, record: Recovered<'_>) {
         match record {
-            Recovered::Prepare { txn, begin, commit, single, participants, writes } => {
+            Recovered::Prepare { txn, begin, commit, single, found, participants, writes } => {
                 self.bound = self.bound.max(commit);
                 if self.promises.get(&txn).is_some_and(|known| known.commit >= commit) {
                     return;
                 }
                 let participants = ShardList::new(participants);
-                self.promises.insert(txn, Promise { begin, commit, single, participants, writes: writes.to_vec() });
+                let writes = writes.to_vec();
+                self.promises.insert(txn, Promise { begin, commit, single, found, participants, writes });
             }
-            Recovered::Decision { txn, outcome } => {
-                if let TxnOutcome::Committed(at) = outcome {
-                    self.bound = self.bound.max(at);
-                }
-                self.decisions.insert(txn, outcome);
+            Recovered::Decision { txn, begin, outcome, abort, found, met, participants } => {
+                let fate = match outcome {
+                    TxnOutcome::Committed(at) => {
+                        self.bound = self.bound.max(at);
+                        Fate::Committed { at, participants: ShardList::new(participants) }
+                    }
+                    // A condition is that of the only key of its write.
+                    TxnOutcome::Aborted if abort == Some(AbortKind::Condition) => {
+                        let reason = AbortReason::of(AbortKind::Condition);
+                        Fate::Aborted(AbortReason { item: Some(0), at: met, ..reason })
+                    }
+                    TxnOutcome::Aborted => Fate::Aborted(AbortReason::of(abort.unwrap_or(AbortKind::Terminated))),
+                };
+                self.decisions.insert(txn, Decided { begin, fate, found });
             }
             Recovered::ReadBound { bound, watermark } => {
                 self.bound = self.bound.max(bound);
@@ -61,6 +79,15 @@ impl Recovery {
 impl Participant {
     pub(super) fn recovery_done(&mut self, now: Timestamp, recovery: Recovery, out: &mut Vec<Output>) {
         let Recovery { promises, mut decisions, bound, watermark } = recovery;
+        #[cfg(feature = "planted-bugs")]
+        if self.bugs().forget_found {
+            for decided in decisions.values_mut() {
+                decided.found = PreviousFound::Unasked;
+                if let Fate::Aborted(reason) = &mut decided.fate {
+                    *reason = AbortReason::of(AbortKind::Terminated);
+                }
+            }
+        }
         if !self.bugs().forget_read_bound {
             self.window.raise_floor(bound);
             self.bound.durable = bound;
@@ -73,14 +100,16 @@ impl Participant {
             let decision = decisions.remove(&txn);
             self.recover_promise(now, txn, &promise, decision, out);
         }
-        for (txn, outcome) in decisions {
-            let fate = match outcome {
-                TxnOutcome::Committed(at) => Fate::Committed { at, participants: ShardList::default() },
-                TxnOutcome::Aborted => Fate::Aborted(AbortReason::of(AbortKind::Terminated)),
+        for (txn, Decided { begin, fate, found }) in decisions {
+            #[cfg(feature = "planted-bugs")]
+            let fate = match fate {
+                Fate::Committed { at, .. } if self.bugs().recover_without_participants => {
+                    Fate::Committed { at, participants: ShardList::default() }
+                }
+                fate => fate,
             };
-            // When it began is not known any more; nothing that is in this log began after the bound.
-            self.know_client(now, txn.client, bound);
-            self.keep(Kept { txn, begin: bound, fate, durable: true, asked: false, next: u32::MAX });
+            self.know_client(now, txn.client, begin);
+            self.keep(Kept { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX });
         }
         self.ask_bound(now, now, out);
     }
@@ -90,24 +119,24 @@ impl Participant {
         now: Timestamp,
         txn: TxnId,
         promise: &Promise,
-        decision: Option<TxnOutcome>,
+        decision: Option<Decided>,
         out: &mut Vec<Output>,
     ) {
-        let &Promise { begin, commit, single, .. } = promise;
+        let &Promise { begin, commit, single, found, .. } = promise;
         self.know_client(now, txn.client, begin);
-        let decided = match decision {
-            Some(TxnOutcome::Aborted) => {
-                let fate = Fate::Aborted(AbortReason::of(AbortKind::Terminated));
-                self.keep(Kept { txn, begin, fate, durable: true, asked: false, next: u32::MAX });
+        let decided = match decision.map(|decided| decided.fate) {
+            Some(fate @ Fate::Aborted(_)) => {
+                self.keep(Kept { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX });
                 return out.push(Output::ForgetPayload { txn });
             }
-            Some(TxnOutcome::Committed(at)) => Some(at),
+            Some(Fate::Committed { at, .. }) => Some(at),
             None if single => Some(commit),
             None if self.bugs().recover_without_prepared => return,
             None => None,
         };
         let slot = self.table.insert(txn, begin, commit, Phase::Prepared { durable: true });
         self.adopt(slot, single, promise.participants.as_slice(), &promise.writes);
+        self.table.record_mut(slot).found = found;
         match decided {
             Some(at) => self.commit(slot, at, true, out),
             None => {

@@ -12,7 +12,7 @@
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use timestone_types::{AbortReason, KeyHash, KeyspaceId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortReason, KeyHash, KeyspaceId, PreviousFound, Timestamp, TxnId, TxnOutcome};
 
 use super::input::{Token, WriteItem, WriteKind};
 use crate::ShardList;
@@ -100,6 +100,8 @@ pub(super) struct Record {
     pub(super) first: Timestamp,
     pub(super) phase: Phase,
     pub(super) single: bool,
+    /// What a single-key write found.
+    pub(super) found: PreviousFound,
     /// Its state was told to a backup coordinator: the promise no longer moves.
     pub(super) frozen: bool,
     /// Somebody asked about it and waits in `Waiting::asking`.
@@ -141,6 +143,8 @@ pub(super) struct Kept {
     pub(super) txn: TxnId,
     pub(super) begin: Timestamp,
     pub(super) fate: Fate,
+    /// What a single-key write found.
+    pub(super) found: PreviousFound,
     pub(super) durable: bool,
     pub(super) asked: bool,
     /// The next outcome of the same client.
@@ -247,6 +251,7 @@ impl Table {
         record.moving_to = None;
         record.phase = phase;
         record.single = false;
+        record.found = PreviousFound::Unasked;
         record.frozen = false;
         record.asked = false;
         record.live_index = live_index;
@@ -270,6 +275,7 @@ impl Table {
             first: Timestamp::ZERO,
             phase: Phase::Aborting,
             single: false,
+            found: PreviousFound::Unasked,
             frozen: false,
             asked: false,
             participants: ShardList::default(),
@@ -308,9 +314,9 @@ impl Table {
     /// Turns a record into an outcome.
     pub(super) fn finish(&mut self, slot: Slot, fate: Fate, durable: bool) -> u32 {
         let record = self.record(slot);
-        let (txn, begin, asked) = (record.txn, record.begin, record.asked);
+        let (txn, begin, found, asked) = (record.txn, record.begin, record.found, record.asked);
         self.free(slot);
-        self.keep(Kept { txn, begin, fate, durable, asked, next: u32::MAX })
+        self.keep(Kept { txn, begin, fate, found, durable, asked, next: u32::MAX })
     }
 
     /// Adds an outcome.

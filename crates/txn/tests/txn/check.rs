@@ -115,6 +115,7 @@ macro_rules! bugs {
 
 bugs!(
     skip_step_3,
+    read_beyond_lost_log,
     mark_only_known_keys,
     apply_empty_write_set,
     apply_at_prepared,
@@ -129,17 +130,24 @@ bugs!(
     count_strangers,
     count_stale_votes,
     skip_answer_check,
+    scan_below_acknowledged,
+    keep_conditions_over_fences,
     deaf_to_farewells,
     vote_before_durable,
     trust_every_clock,
     abort_on_timeout,
     recover_without_prepared,
+    write_below_watermark,
+    propagate_first_only,
+    recover_without_participants,
     watermark_of_one,
     equal_is_enough,
     free_before_applied,
     lower_floor,
     revalidate_duplicates,
     count_duplicates,
+    judge_expiry_by_clients,
+    forget_found,
 );
 
 #[test]

@@ -150,6 +150,7 @@ impl World {
                     self.answer(shard, token, output, value);
                 }
                 Output::Vote { token, .. }
+                | Output::Repeated { token, .. }
                 | Output::Refuse { token, .. }
                 | Output::StatusIs { token, .. }
                 | Output::AskWriteSet { token, .. } => self.answer(shard, token, output, value),
@@ -280,6 +281,7 @@ impl World {
             reads: one.reads.iter().filter(|one| here(one.0)).map(read).collect(),
             writes: one.writes.iter().filter(|key| here(key)).map(write).collect(),
             expect: None,
+            looked: None,
         }
     }
 
@@ -367,7 +369,7 @@ impl World {
                     self.commit(client);
                 }
             }
-            Output::Vote { commit, vote, .. } => {
+            Output::Vote { commit, vote, .. } | Output::Repeated { commit, vote, .. } => {
                 let step = Duration::from_micros(self.dice.roll(100));
                 self.coordinate(client, coordinator::Input::Vote { from, commit, vote, step });
             }

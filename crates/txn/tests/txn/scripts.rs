@@ -92,6 +92,8 @@ fn show_refusal(refusal: Refusal) -> String {
     match refusal {
         Refusal::TooOld { watermark } => format!("too old, watermark {}", show_time(watermark)),
         Refusal::ClockAhead { lead } => format!("clock ahead by {lead:?}"),
+        Refusal::ClockHeld { wait } => format!("clock held, wait {wait:?}"),
+        Refusal::ClockBehind { left } => format!("clock behind, {left:?} left"),
         Refusal::Prepared { other } => format!("prepared by {other}"),
         other => format!("{other:?}").to_lowercase(),
     }
@@ -144,11 +146,15 @@ fn show(event: &Event) -> String {
         Output::Refuse { refusal, .. } => format!("refused: {}", show_refusal(refusal)),
         Output::Ignored { .. } => "ignored".into(),
         Output::Vote { txn, commit, vote, .. } => format!("vote {txn}@{} {}", show_time(commit), show_vote(vote)),
+        Output::Repeated { txn, commit, vote, at, present, .. } => {
+            let found = if present { "present" } else { "absent" };
+            format!("repeat {txn}@{} {}, found {found}@{}", show_time(commit), show_vote(vote), show_time(at))
+        }
         Output::Log { intent, .. } => match intent {
             LogIntent::Prepare { txn, commit, single, .. } => {
                 format!("log prepare {txn}@{}{}", show_time(commit), if single { " single" } else { "" })
             }
-            LogIntent::Decision { txn, outcome, origin } => {
+            LogIntent::Decision { txn, outcome, origin, .. } => {
                 format!("log {txn} {} by {origin:?}", show_outcome(outcome)).to_lowercase()
             }
             LogIntent::ReadBound { bound, watermark } => {
@@ -163,6 +169,7 @@ fn show(event: &Event) -> String {
         Output::FloorRaised { at, prepared_before, .. } => {
             format!("scan at {}{}", show_time(at), if prepared_before { " (prepared before)" } else { "" })
         }
+        Output::NewestIs { at, .. } => format!("newest {}", show_time(at)),
         Output::AskFreeze { to, txn, .. } => format!("ask s{to} freeze {txn}"),
         Output::FreezeAnswer { txn, state, .. } => format!("frozen {txn} {}", show_state(state)),
         Output::AskTerminate { to, txn, .. } => format!("ask s{to} terminate {txn}"),
@@ -249,6 +256,7 @@ impl<'a> Words<'a> {
             reads: list("reads").iter().map(read).collect(),
             writes: list("writes").iter().map(write).collect(),
             expect: self.value("expect").map(|text| (text != "-").then(|| text.into())),
+            looked: self.value("looked").map(ms),
         }
     }
 }
@@ -376,6 +384,14 @@ impl World {
                 let events = stage.tick(now);
                 return self.absorb(shard, events);
             }
+            "lose" => {
+                let events = stage.lose_log(now);
+                return self.absorb(shard, events);
+            }
+            "held" => {
+                let events = stage.hold_clock(now, Duration::from_millis(words.0[0].parse().unwrap()));
+                return self.absorb(shard, events);
+            }
             "dark" => {
                 stage.core = timestone_txn::participant::Participant::new(stage.shard, stage.config);
                 return;
@@ -384,6 +400,10 @@ impl World {
                 (stage.hold_log, stage.hold_apply) = (false, false);
                 let events = stage.recover(now);
                 return self.absorb(shard, events);
+            }
+            "trim" => {
+                stage.trim(txn());
+                return;
             }
             "answerable" => {
                 let verdict = stage.core.check_answer(ms(words.0[0].trim_start_matches('@')));
@@ -434,6 +454,7 @@ impl World {
                 let at = ms(words.0[1].trim_start_matches('@'));
                 Request::RaiseFloor { keyspace: KeyspaceId::new(words.0[0].parse().unwrap()), at, wait: words.wait() }
             }
+            "newest" => Request::Newest { keyspace: KeyspaceId::new(words.0[0].parse().unwrap()) },
             other => panic!("no such command: {other}"),
         };
         let token = self.token();

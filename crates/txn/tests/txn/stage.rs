@@ -2,6 +2,7 @@
 //! applies, submits again what waited, loses what was not synced when it crashes.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use timestone_txn::participant::{
     Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent, Output, Participant, Prepare,
@@ -41,6 +42,8 @@ pub struct Part {
     pub writes: Vec<Write>,
     /// The value that the key must have; `Some(None)` = must be absent.
     pub expect: Option<Option<String>>,
+    /// It was looked at then, and not when the prepare comes.
+    pub looked: Option<Timestamp>,
 }
 
 #[derive(Clone, Debug)]
@@ -56,6 +59,7 @@ pub enum Request {
     FreezeAnswer { from: ShardId, txn: TxnId, state: FrozenState },
     DecisionAcked { from: ShardId, txn: TxnId },
     RaiseFloor { keyspace: KeyspaceId, at: Timestamp, wait: Wait },
+    Newest { keyspace: KeyspaceId },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,13 +134,25 @@ impl Stage {
         }
     }
 
+    /// The highest timestamp of any version or fence of a keyspace.
+    pub fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
+        let fence = self.fences.get(&keyspace).copied().unwrap_or(Version::ZERO);
+        let versions = self.store.iter().filter(|(key, _)| key.0 == keyspace).flat_map(|(_, versions)| versions.keys());
+        versions.copied().chain([fence]).max().unwrap_or(Version::ZERO).timestamp
+    }
+
     pub fn lookup(&self, key: &Key, at: Timestamp) -> Value {
+        self.lookup_as_of(key, at, at)
+    }
+
+    /// As [`Self::lookup`], expiry judged as of another time.
+    fn lookup_as_of(&self, key: &Key, at: Timestamp, judged: Timestamp) -> Value {
         let top = Version::new(at, ClientId::new(u32::MAX));
         let fence = self.fences.get(&key.0).copied().filter(|fence| *fence <= top).unwrap_or(Version::ZERO);
         let found = self.store.get(key).and_then(|versions| versions.range(..=top).next_back());
         match found {
             Some((&version, record)) if version > fence => {
-                let value = record.value.clone().filter(|_| !record.expires_at.has_passed(at));
+                let value = record.value.clone().filter(|_| !record.expires_at.has_passed(judged));
                 Value { key: key.clone(), version, value, expires_at: record.expires_at }
             }
             _ => Value { key: key.clone(), version: fence, value: None, expires_at: Expiry::NEVER },
@@ -163,14 +179,26 @@ impl Stage {
         let mut out = Vec::new();
         // In any order: backwards is as good as forwards.
         for logged in self.log.clone().iter().rev() {
-            let writes: Vec<WriteItem> = logged.part.iter().flat_map(|part| self.write_items(part)).collect();
+            let prepared = logged.part.iter().filter(|_| matches!(logged.intent, LogIntent::Prepare { .. }));
+            let writes: Vec<WriteItem> = prepared.flat_map(|part| self.write_items(part)).collect();
             let record = match logged.intent {
-                LogIntent::Prepare { txn, begin, commit, single } => {
+                LogIntent::Prepare { txn, begin, commit, single, found } => {
                     let part = logged.part.as_ref().unwrap();
                     self.payloads.insert(txn, part.clone());
-                    Recovered::Prepare { txn, begin, commit, single, participants: &part.participants, writes: &writes }
+                    Recovered::Prepare {
+                        txn,
+                        begin,
+                        commit,
+                        single,
+                        found,
+                        participants: &part.participants,
+                        writes: &writes,
+                    }
                 }
-                LogIntent::Decision { txn, outcome, .. } => Recovered::Decision { txn, outcome },
+                LogIntent::Decision { txn, begin, outcome, abort, found, met, .. } => {
+                    let participants = logged.part.as_ref().map_or(&[][..], |part| &part.participants);
+                    Recovered::Decision { txn, begin, outcome, abort, found, met, participants }
+                }
                 LogIntent::ReadBound { bound, watermark } => Recovered::ReadBound { bound, watermark },
             };
             self.core.step(now, Input::Recovered(record), &mut out);
@@ -241,6 +269,16 @@ impl Stage {
         events
     }
 
+    /// The log fails for good.
+    pub fn lose_log(&mut self, now: Timestamp) -> Vec<Event> {
+        self.feed(now, |core, now, out| core.step(now, Input::LogLost, out))
+    }
+
+    /// The physical clock leads the participant's time by so much.
+    pub fn hold_clock(&mut self, now: Timestamp, back: Duration) -> Vec<Event> {
+        self.feed(now, |core, now, out| core.step(now, Input::ClockHeld { back }, out))
+    }
+
     fn feed(&mut self, now: Timestamp, step: impl FnOnce(&mut Participant, Timestamp, &mut Vec<Output>)) -> Vec<Event> {
         let (mut out, mut events) = (Vec::new(), Vec::new());
         step(&mut self.core, now, &mut out);
@@ -286,9 +324,13 @@ impl Stage {
                 let reads: Vec<ReadItem> = part.reads.iter().map(|read| self.read_item(read)).collect();
                 let writes = self.write_items(part);
                 let condition = part.expect.as_ref().map(|expected| {
-                    let found = self.lookup(&part.writes[0].key, Timestamp::MAX.previous());
-                    let value = found.value.filter(|_| !found.expires_at.has_passed(part.commit));
-                    Condition { version: found.version, holds: value == *expected }
+                    let looked = part.looked.filter(|_| wait.is_none()).unwrap_or(Timestamp::MAX);
+                    let found = self.lookup_as_of(&part.writes[0].key, looked, Timestamp::ZERO);
+                    let expired_at = found.expires_at.timestamp();
+                    let expired_at = (!found.expires_at.is_never() && expired_at <= now).then_some(expired_at);
+                    let value = found.value.filter(|_| expired_at.is_none());
+                    let present = value.is_some();
+                    Condition { version: found.version, holds: value == *expected, present, expired_at }
                 });
                 let prepare = Prepare {
                     token,
@@ -325,9 +367,28 @@ impl Stage {
                 let wait = wait.unwrap_or(asked);
                 self.core.step(now, Input::RaiseFloor { token, keyspace, at, wait }, &mut out);
             }
+            Request::Newest { keyspace } => {
+                let latest = self.newest(keyspace);
+                self.core.step(now, Input::Newest { token, keyspace, latest }, &mut out);
+            }
         }
         self.parked.insert(token, kept);
         self.absorb(now, out, events);
+    }
+
+    /// The file with the promise of a transaction leaves the log, which needs it no more.
+    pub fn trim(&mut self, txn: TxnId) {
+        assert!(!self.payloads.contains_key(&txn), "the promise of {txn} is still needed");
+        let is_promise = |one: &Logged| matches!(one.intent, LogIntent::Prepare { txn: of, .. } if of == txn);
+        self.synced -= self.log[..self.synced].iter().filter(|one| is_promise(one)).count();
+        self.log.retain(|one| !is_promise(one));
+    }
+
+    /// What a decision's record takes from the payload: a commit is decided while its write set is still here.
+    fn payload_for(&self, txn: TxnId) -> Option<Part> {
+        let part = self.payloads.get(&txn);
+        assert!(part.is_some(), "the write set of {txn} is here until its commit is logged and applied");
+        part.cloned()
     }
 
     fn read_item(&self, read: &Read) -> ReadItem {
@@ -355,6 +416,7 @@ impl Stage {
                     assert_eq!(ticket.0, self.first_ticket + (self.log.len() - self.synced) as u64);
                     let part = match intent {
                         LogIntent::Prepare { txn, .. } => self.payloads.get(&txn).cloned(),
+                        LogIntent::Decision { txn, outcome: TxnOutcome::Committed(_), .. } => self.payload_for(txn),
                         LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => None,
                     };
                     self.log.push(Logged { intent, part });

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use timestone_io::AlignedBuffer;
 
-use super::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice};
+use super::{DeviceEvent, FileInfo, FileName, FileRegistry, FileSource, LogDevice};
 use crate::WalError;
 use crate::limits::SECTOR_BYTES;
 
@@ -224,7 +224,7 @@ impl MemoryDisk {
         }
         let life = state.life;
         drop(state);
-        Box::new(MemoryDevice { disk: self.clone(), life })
+        Box::new(MemoryDevice { disk: self.clone(), life, registry: None })
     }
 
     /// Cuts the power: each sector of the write under way was kept, lost or torn, and the change of the directory under way
@@ -251,6 +251,25 @@ impl MemoryDisk {
                     at += sector.len() as u64;
                 }
             }
+        }
+        if let Some((change, ..)) = state.changing.take()
+            && draw(&mut seed).is_multiple_of(2)
+        {
+            state.apply(change);
+        }
+        state.restart();
+    }
+
+    /// Ends the process that has the disk open, and leaves the machine on: the write under way, if it is among the operations up to `last`,
+    /// arrived whole or was never begun, as the seed says; so did the change of the directory.
+    pub fn kill_after(&self, last: u64, mut seed: u64) {
+        let mut state = self.lock();
+        state.forget_after(last);
+        if let Some(Writing { file, offset, buffers, .. }) = state.writing.take()
+            && draw(&mut seed).is_multiple_of(2)
+        {
+            let arrived: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect();
+            state.store(file, offset, &arrived);
         }
         if let Some((change, ..)) = state.changing.take()
             && draw(&mut seed).is_multiple_of(2)
@@ -393,12 +412,27 @@ impl State {
 struct MemoryDevice {
     disk: MemoryDisk,
     life: u64,
+    registry: Option<Arc<dyn FileRegistry>>,
 }
 
 impl MemoryDevice {
     fn alive(&self) -> Option<MutexGuard<'_, State>> {
         let state = self.disk.lock();
         (state.life == self.life).then_some(state)
+    }
+
+    /// Notes that a file is going to be removed or renamed. A registry in memory does not fail.
+    fn removing(&self, file: FileName) {
+        if let Some(registry) = self.registry.as_ref().filter(|_| self.alive().is_some()) {
+            registry.removing(file).expect("a registry in memory takes everything");
+        }
+    }
+
+    /// Notes the file that was made, if one was.
+    fn created(&self, event: &DeviceEvent) {
+        if let (Some(registry), DeviceEvent::Prepared { name, result: Ok(()) }) = (&self.registry, event) {
+            registry.created(*name).expect("a registry in memory takes everything");
+        }
     }
 }
 
@@ -417,7 +451,14 @@ impl LogDevice for MemoryDevice {
         Ok(count)
     }
 
+    fn register(&mut self, registry: Arc<dyn FileRegistry>) {
+        self.registry = Some(registry);
+    }
+
     fn prepare(&mut self, name: FileName, source: FileSource) {
+        if let FileSource::Reused(old) = source {
+            self.removing(old);
+        }
         if let Some(mut state) = self.alive() {
             assert!(state.changing.is_none(), "one change of the directory at a time");
             state.operations += 1;
@@ -427,6 +468,7 @@ impl LogDevice for MemoryDevice {
     }
 
     fn remove(&mut self, file: FileName) {
+        self.removing(file);
         if let Some(mut state) = self.alive() {
             assert!(state.changing.is_none(), "one change of the directory at a time");
             state.operations += 1;
@@ -460,7 +502,13 @@ impl LogDevice for MemoryDevice {
             && state.is_over(due)
         {
             state.changing = None;
-            events.push(state.apply(change));
+            let event = state.apply(change);
+            // The registry has a lock of its own, which must not be taken within the disk's.
+            drop(state);
+            self.created(&event);
+            events.push(event);
+            let Some(next) = self.alive() else { return };
+            state = next;
         }
         let over = state.writing.as_ref().is_some_and(|writing| state.is_over(writing.due));
         if over && let Some(Writing { file, offset, buffers, .. }) = state.writing.take() {

@@ -11,7 +11,9 @@ mod ssd;
 
 use core::fmt;
 use core::time::Duration;
+use std::io;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 use timestone_io::AlignedBuffer;
 use timestone_types::Timestamp;
@@ -100,6 +102,24 @@ pub enum DeviceEvent {
     },
 }
 
+/// Who remembers which files a log must hold, so that one that is gone is noticed at the next start.
+///
+/// A file is named after it is there and before its first block is written. It is no longer named before it is removed or renamed.
+/// So whatever is named exists at every moment. A file that is not named may exist: a crash came between the two steps.
+pub trait FileRegistry: Send + Sync + fmt::Debug {
+    /// The file is there, durably. Blocks until this is recorded durably.
+    ///
+    /// # Errors
+    /// When it cannot be recorded; the file must not be used then.
+    fn created(&self, file: FileName) -> io::Result<()>;
+
+    /// The file is about to be removed or renamed. Blocks until this is recorded durably.
+    ///
+    /// # Errors
+    /// When it cannot be recorded; the file must stay then.
+    fn removing(&self, file: FileName) -> io::Result<()>;
+}
+
 /// A place for log files.
 pub trait LogDevice: Send {
     /// All log files, oldest first. Blocks.
@@ -113,6 +133,9 @@ pub trait LogDevice: Send {
     /// # Errors
     /// When the file cannot be read.
     fn read(&mut self, file: FileName, offset: u64, into: &mut [u8]) -> Result<usize, WalError>;
+
+    /// Tells `registry` of every file that is made or removed from now on.
+    fn register(&mut self, registry: Arc<dyn FileRegistry>);
 
     /// Begins to make a file in the background.
     fn prepare(&mut self, name: FileName, source: FileSource);

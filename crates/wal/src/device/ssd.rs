@@ -15,13 +15,14 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use rustix::fs::OFlags;
 use timestone_io::{Access, AlignedBuffer, IoCompletion, IoConfig, IoEngine, IoError, IoFile, IoOp, IoToken};
 
-use super::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice};
+use super::{DeviceEvent, FileInfo, FileName, FileRegistry, FileSource, LogDevice};
 use crate::WalError;
 
 /// Operations of the device's own engine: one write is ever in flight.
@@ -29,7 +30,12 @@ const ENGINE_DEPTH: u32 = 2;
 /// What a file is called while it is made.
 const UNFINISHED: &str = ".new";
 
-enum Job {
+struct Job {
+    change: Change,
+    registry: Option<Arc<dyn FileRegistry>>,
+}
+
+enum Change {
     Prepare(FileName, FileSource),
     Remove(FileName),
 }
@@ -64,6 +70,7 @@ struct Writer {
     open: Vec<(FileName, IoFile)>,
     completions: Vec<IoCompletion>,
     events: Vec<DeviceEvent>,
+    registry: Option<Arc<dyn FileRegistry>>,
 }
 
 impl SsdDevice {
@@ -87,7 +94,8 @@ impl SsdDevice {
         let engine = IoEngine::new(IoConfig { depth: ENGINE_DEPTH, ..IoConfig::default() })
             .map_err(|error| from_io(directory, error))?;
         let worker = Worker::start(directory)?;
-        let writer = Writer { engine, worker, open: Vec::new(), completions: Vec::new(), events: Vec::new() };
+        let writer =
+            Writer { engine, worker, open: Vec::new(), completions: Vec::new(), events: Vec::new(), registry: None };
         Ok(Self { directory: directory.to_owned(), writer: Some(writer), reading: None })
     }
 
@@ -126,10 +134,13 @@ fn sync_parent(path: &Path) -> Result<(), WalError> {
     timestone_io::sync_parent(path).map_err(|error| from_io(path, error))
 }
 
-/// Waits until nobody can write to the file any more: a killed process's last write may still be under way.
+/// Waits until nobody can write to the file any more: a killed process's last write may still be under way. What it left is synced, so that
+/// whatever recovery reads survives a cut of the power as well: later blocks vouch for it.
 fn wait_for_writers(path: &Path) -> Result<(), WalError> {
     let file = fs::File::open(path).map_err(|cause| WalError::io("open", path, cause))?;
-    lock(&IoFile::new(file, path, false))
+    let file = IoFile::new(file, path, false);
+    lock(&file)?;
+    file.file().sync_data().map_err(|cause| WalError::io("sync", path, cause))
 }
 
 fn lock(file: &IoFile) -> Result<(), WalError> {
@@ -168,10 +179,11 @@ impl Worker {
         let (outbox, done) = channel::<Done>();
         let at = directory.to_owned();
         let run = move || {
-            for job in inbox {
-                let finished = match job {
-                    Job::Prepare(name, source) => Done::Prepared(name, prepare(&at, name, source)),
-                    Job::Remove(name) => Done::Removed(name, remove(&at, name)),
+            for Job { change, registry } in inbox {
+                let files = LogFolder { path: &at, registry };
+                let finished = match change {
+                    Change::Prepare(name, source) => Done::Prepared(name, files.prepare(name, source)),
+                    Change::Remove(name) => Done::Removed(name, files.remove(name)),
                 };
                 if outbox.send(finished).is_err() {
                     return;
@@ -202,27 +214,67 @@ impl Drop for Worker {
     }
 }
 
-fn prepare(directory: &Path, name: FileName, source: FileSource) -> Result<IoFile, WalError> {
-    let path = directory.join(name.to_string());
-    match source {
-        FileSource::Reused(old) => {
-            let old = directory.join(old.to_string());
-            fs::rename(&old, &path).map_err(|cause| WalError::io("rename", old, cause))?;
-        }
-        FileSource::Fresh { bytes } => {
-            let unfinished = directory.join(format!("{name}{UNFINISHED}"));
-            if let Err(error) = fill(&unfinished, bytes) {
-                // Room is what is short, most likely: give it back at once. Failing that, the next start does.
-                if let Err(cause) = fs::remove_file(&unfinished) {
-                    tracing::warn!(path = %unfinished.display(), %cause, "could not remove an unfinished log file");
-                }
-                return Err(error);
+/// The folder as the thread for log files sees it.
+struct LogFolder<'a> {
+    path: &'a Path,
+    registry: Option<Arc<dyn FileRegistry>>,
+}
+
+impl LogFolder<'_> {
+    fn prepare(&self, name: FileName, source: FileSource) -> Result<IoFile, WalError> {
+        let path = self.path.join(name.to_string());
+        match source {
+            FileSource::Reused(old) => {
+                self.removing(old)?;
+                let old = self.path.join(old.to_string());
+                fs::rename(&old, &path).map_err(|cause| WalError::io("rename", old, cause))?;
             }
-            fs::rename(&unfinished, &path).map_err(|cause| WalError::io("rename", unfinished, cause))?;
+            FileSource::Fresh { bytes } => {
+                let unfinished = self.path.join(format!("{name}{UNFINISHED}"));
+                if let Err(error) = fill(&unfinished, bytes) {
+                    give_back(&unfinished);
+                    return Err(error);
+                }
+                fs::rename(&unfinished, &path).map_err(|cause| WalError::io("rename", unfinished, cause))?;
+            }
+        }
+        sync_parent(&path)?;
+        let file = open_synced(&path)?;
+        if let Err(error) = self.created(name) {
+            // Nobody knows of a fresh file, and the next attempt makes another one. A renamed file is removed by whoever asked for it.
+            if matches!(source, FileSource::Fresh { .. }) {
+                give_back(&path);
+            }
+            return Err(error);
+        }
+        Ok(file)
+    }
+
+    fn remove(&self, name: FileName) -> Result<(), WalError> {
+        self.removing(name)?;
+        let path = self.path.join(name.to_string());
+        match fs::remove_file(&path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(WalError::io("remove", path, cause)),
+            _ => sync_parent(&path),
         }
     }
-    sync_parent(&path)?;
-    open_synced(&path)
+
+    fn created(&self, name: FileName) -> Result<(), WalError> {
+        let recorded = self.registry.as_ref().map_or(Ok(()), |registry| registry.created(name));
+        recorded.map_err(|cause| WalError::io("record the new file", self.path.join(name.to_string()), cause))
+    }
+
+    fn removing(&self, name: FileName) -> Result<(), WalError> {
+        let recorded = self.registry.as_ref().map_or(Ok(()), |registry| registry.removing(name));
+        recorded.map_err(|cause| WalError::io("record the end of", self.path.join(name.to_string()), cause))
+    }
+}
+
+/// Removes a file that could not be finished: room is what is short, most likely. Failing that, the next start removes it.
+fn give_back(path: &Path) {
+    if let Err(cause) = fs::remove_file(path) {
+        tracing::warn!(path = %path.display(), %cause, "could not remove an unfinished log file");
+    }
 }
 
 fn fill(path: &Path, bytes: u64) -> Result<(), WalError> {
@@ -230,14 +282,6 @@ fn fill(path: &Path, bytes: u64) -> Result<(), WalError> {
     timestone_io::preallocate_zeroed(&file, 0, bytes).map_err(|error| from_io(path, error))?;
     // Length and allocation must be durable as well, or every later write would have to make them so.
     file.file().sync_all().map_err(|cause| WalError::io("sync", path, cause))
-}
-
-fn remove(directory: &Path, name: FileName) -> Result<(), WalError> {
-    let path = directory.join(name.to_string());
-    match fs::remove_file(&path) {
-        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(WalError::io("remove", path, cause)),
-        _ => sync_parent(&path),
-    }
 }
 
 impl Writer {
@@ -306,14 +350,22 @@ impl LogDevice for SsdDevice {
         Ok(done)
     }
 
+    fn register(&mut self, registry: Arc<dyn FileRegistry>) {
+        if let Some(writer) = &mut self.writer {
+            writer.registry = Some(registry);
+        }
+    }
+
     fn prepare(&mut self, name: FileName, source: FileSource) {
         let writer = self.writer.as_ref().expect("only a device for appending is asked to make files");
-        writer.worker.send(Job::Prepare(name, source));
+        let registry = writer.registry.clone();
+        writer.worker.send(Job { change: Change::Prepare(name, source), registry });
     }
 
     fn remove(&mut self, file: FileName) {
         let writer = self.writer.as_ref().expect("only a device for appending is asked to remove files");
-        writer.worker.send(Job::Remove(file));
+        let registry = writer.registry.clone();
+        writer.worker.send(Job { change: Change::Remove(file), registry });
     }
 
     fn write(&mut self, file: FileName, offset: u64, buffers: Vec<AlignedBuffer>) {

@@ -1,9 +1,10 @@
 //! Every moment of a workload in turn: the power goes at each operation, with every prefix of the write under way, and again during
 //! the recovery from that; and every bit of a small log flips.
 //!
-//! `TIMESTONE_SWEEP=full cargo test -p timestone-wal --release sweep` tries finer prefixes and larger logs.
+//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-wal --release sweep` tries finer prefixes and larger logs.
 
 use timestone_types::ShardId;
+use timestone_wal::block::ENTRY_BYTES;
 use timestone_wal::device::memory::{MemoryDisk, PowerCut};
 use timestone_wal::limits::SECTOR_BYTES;
 use timestone_wal::{BatchNumber, Log, LogConfig, WalError, check_device};
@@ -185,7 +186,7 @@ fn sweep_every_bit_of_a_small_log() {
     }
     assert!(detected > 10_000 && harmless > 10_000, "{detected} detected, {harmless} harmless");
     // Header, entry header, record prefix, kind and content of the last batch, and no more.
-    assert_eq!(last_group, (48 + 16 + 4 + 1 + 60) * 8);
+    assert_eq!(last_group, (48 + ENTRY_BYTES as u32 + 4 + 1 + 60) * 8);
     let scores = [
         ("of", Score::Name("`wal`: a log of three lives")),
         ("detected", Score::Count(detected.into())),

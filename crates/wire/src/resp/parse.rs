@@ -138,9 +138,16 @@ pub struct Command<'p> {
     args: &'p [Range<usize>],
     bytes: &'p [u8],
     consumed: usize,
+    inline: bool,
 }
 
 impl<'p> Command<'p> {
+    /// Whether it came as a line of text instead of an array.
+    #[must_use]
+    pub const fn is_inline(&self) -> bool {
+        self.inline
+    }
+
     /// How many arguments it has, its name included; at least 1.
     #[must_use]
     #[inline]
@@ -250,7 +257,7 @@ impl CommandParser {
                 Step::Whole => {
                     let consumed = skipped + self.restart();
                     let bytes = if self.inline { &self.words } else { bytes };
-                    return Ok(Parsed::Command(Command { args: &self.args, bytes, consumed }));
+                    return Ok(Parsed::Command(Command { args: &self.args, bytes, consumed, inline: self.inline }));
                 }
                 Step::Wait(needed) => return Ok(Parsed::Incomplete { consumed: skipped, needed }),
             }

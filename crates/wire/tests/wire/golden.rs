@@ -173,7 +173,7 @@ fn decisions_reports_and_states() {
 fn hello_and_error() {
     let mut out = Vec::new();
     Hello::new(Role::Client, ClusterId::new(1), ClientId::new(2), "me").encode(&TO, &mut out);
-    assert_bytes(&out, "0100", "5453544e 0100 0100 01 0100000000000000 02000000 02000000 6d65");
+    assert_bytes(&out, "0100", "5453544e 0200 0200 01 0100000000000000 02000000 02000000 6d65");
     out.clear();
     let error = ErrorReply { code: ErrorCode::Conflict, retry_after_ns: 5, detail: 6, other: Some(TXN), message: "no" };
     error.encode(&TO, &mut out);

@@ -94,12 +94,12 @@ fn versions_are_negotiated_or_refused_in_words() {
     let newer = Hello { least: ProtocolVersion(7), most: ProtocolVersion(9), ..hello };
     let error = newer.negotiate().unwrap_err();
     assert_eq!(ErrorCode::from(&error), ErrorCode::VersionMismatch);
-    assert_eq!(error.to_string(), "the peer speaks protocol 7 to 9, this program 1 to 1: update the older side");
+    assert_eq!(error.to_string(), "the peer speaks protocol 7 to 9, this program 2 to 2: update the older side");
     let wide = Hello { least: ProtocolVersion(0), most: ProtocolVersion(9), ..hello };
     assert_eq!(wide.negotiate(), Ok(PROTOCOL.1));
     let older = Hello { least: ProtocolVersion(0), most: ProtocolVersion(0), ..hello };
     assert!(older.negotiate().is_err());
-    let upside_down = Hello { least: ProtocolVersion(2), most: ProtocolVersion(1), ..hello };
+    let upside_down = Hello { least: ProtocolVersion(3), most: ProtocolVersion(2), ..hello };
     assert!(upside_down.negotiate().is_err());
 }
 

@@ -226,6 +226,7 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
             Scan { keyspace, cursor: source.next(), limit: 10, at, client, with_values: flag }.encode(to, out);
         }
         Kind::Count => Count { keyspace, at, client }.encode(to, out),
+        Kind::Newest => Newest { keyspace }.encode(to, out),
         Kind::ShardStats => ShardStats {}.encode(to, out),
         Kind::NodeStatus => NodeStatus {}.encode(to, out),
         Kind::MapPull => MapPull {}.encode(to, out),
@@ -274,6 +275,7 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
             page.finish(source.next(), flag);
         }
         Kind::Counted => Counted { keys: source.next() }.encode(to, out),
+        Kind::NewestIs => NewestIs { at }.encode(to, out),
         Kind::StatusList => {
             let mut list = StatusListWriter::begin(to, out);
             for _ in 0..source.below(5) {

@@ -14,7 +14,7 @@
 //! the shortest way back, in which helpers cost nothing; no search goes farther than the best way known. In a component too large
 //! to be searched from every edge, the cycle found may be neither the shortest nor of the weakest kind.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::conflicts::Contradiction;
 use super::graph::{Edge, Graph, Why};
@@ -57,12 +57,12 @@ pub(super) fn report(
             return;
         }
         let found = if breaks == Promise::Conflicts {
-            contradictions.iter().map(|pair| pair.to_vec()).collect()
+            contradictions.iter().map(|pair| Found { cycle: pair.to_vec(), concerned: 1 }).collect()
         } else {
             search.run(order)
         };
-        for cycle in &found {
-            verdict.report(kind_of(cycle), breaks, || tell(transactions, &graph, cycle));
+        for Found { cycle, concerned } in &found {
+            verdict.report_of(*concerned, kind_of(cycle), breaks, || tell(transactions, &graph, cycle));
         }
         if !found.is_empty() {
             return;
@@ -73,6 +73,12 @@ pub(super) fn report(
 const RW: u8 = Why::Rw.bit() | Why::RwBySession.bit() | Why::RwByTime.bit();
 
 type Cycle = Vec<Edge>;
+
+/// The shortest cycle of a component, and how many of its transactions have an edge that closes one like it.
+struct Found {
+    cycle: Cycle,
+    concerned: usize,
+}
 
 /// The shortest cycle of each component that has one.
 type Cycles = BTreeMap<u32, Cycle>;
@@ -107,7 +113,7 @@ impl<'a> Search<'a> {
     }
 
     /// The shortest cycle of each kind in each component, with these edges of order and the anti-dependencies that they bring.
-    fn run(&mut self, order: u8) -> Vec<Cycle> {
+    fn run(&mut self, order: u8) -> Vec<Found> {
         let writes = Why::Ww.bit() | (order & !RW);
         let reads = writes | Why::Wr.bit();
         let rw = Why::Rw.bit() | (order & RW);
@@ -116,16 +122,33 @@ impl<'a> Search<'a> {
             return Vec::new();
         }
         let graph = self.graph;
-        let mut found: Vec<Cycle> = Vec::new();
-        found.extend(self.through(Why::Ww.bit(), writes, &graph.components(writes), &Cycles::new()).into_values());
-        found.extend(self.through(Why::Wr.bit(), reads, &graph.components(reads), &Cycles::new()).into_values());
+        let mut found: Vec<Found> = Vec::new();
+        for (first, back) in [(Why::Ww.bit(), writes), (Why::Wr.bit(), reads)] {
+            let components = graph.components(back);
+            let cycles = self.through(first, back, &components, &Cycles::new());
+            found.extend(self.with_counts(cycles, first, &components));
+        }
         let components = graph.components(all);
         let single = self.through(rw, reads, &components, &Cycles::new());
         // Where one anti-dependency suffices, the component's further ones are usually its echo.
         let several = self.through(rw, all, &components, &single);
-        found.extend(single.into_values());
-        found.extend(several.into_values());
+        found.extend(self.with_counts(single, rw, &components));
+        found.extend(self.with_counts(several, rw, &components));
         found
+    }
+
+    /// Each cycle with how many transactions of its component have an edge of the kinds `first` that stays inside.
+    fn with_counts(&self, cycles: Cycles, first: u8, components: &[u32]) -> Vec<Found> {
+        let mut closing: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for edge in self.graph.edges().iter().filter(|edge| edge.why.bit() & first != 0) {
+            let component = components[edge.from as usize];
+            let inside = component == components[edge.to as usize] && self.graph.is_transaction(edge.from);
+            if inside && cycles.contains_key(&component) {
+                closing.entry(component).or_default().insert(edge.from);
+            }
+        }
+        let count = |component: u32| closing.get(&component).map_or(1, BTreeSet::len);
+        cycles.into_iter().map(|(component, cycle)| Found { concerned: count(component), cycle }).collect()
     }
 
     /// Per component, the shortest cycle that begins with an edge of the kinds `first` and returns by `back` edges.

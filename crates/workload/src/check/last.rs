@@ -46,11 +46,18 @@ struct Touch {
     before: Option<Seen>,
     /// All that it wrote there, in order; `None` is a deletion.
     wrote: Vec<Option<i64>>,
+    /// What it wrote expires.
+    expires: bool,
 }
 
 impl Touch {
     fn last(&self) -> Option<i64> {
         self.wrote.last().copied().flatten()
+    }
+
+    /// Whether nothing may be left of it.
+    fn leaves_nothing(&self) -> bool {
+        self.expires || self.last().is_none()
     }
 }
 
@@ -60,11 +67,14 @@ fn touches(by: TxnRef, txn: &Transaction<'_>) -> BTreeMap<KeyIndex, Touch> {
         match op {
             MicroOp::Read { key, seen } => {
                 let known = txn.end == End::Committed;
-                let touch = Touch { by, before: known.then(|| seen.clone()), wrote: Vec::new() };
+                let touch = Touch { by, before: known.then(|| seen.clone()), wrote: Vec::new(), expires: false };
                 all.entry(*key).or_insert(touch);
             }
-            MicroOp::Write { key, value } => {
-                all.entry(*key).or_insert(Touch { by, before: None, wrote: Vec::new() }).wrote.push(*value);
+            MicroOp::Write { key, .. } | MicroOp::WriteUntil { key, .. } => {
+                let nothing = Touch { by, before: None, wrote: Vec::new(), expires: false };
+                let touch = all.entry(*key).or_insert(nothing);
+                touch.wrote.push(op.written());
+                touch.expires = matches!(op, MicroOp::WriteUntil { .. });
             }
             MicroOp::Append { .. } => {}
         }
@@ -122,7 +132,7 @@ fn judge_value(transactions: &Transactions<'_>, key: KeyIndex, value: i64, touch
 }
 
 fn judge_absence(transactions: &Transactions<'_>, key: KeyIndex, touches: &[Touch], verdict: &mut Verdict) {
-    let may_delete = |touch: &&Touch| transactions.get(touch.by).end != End::Aborted && touch.last().is_none();
+    let may_delete = |touch: &&Touch| transactions.get(touch.by).end != End::Aborted && touch.leaves_nothing();
     let deletions: Vec<&Touch> = touches.iter().filter(may_delete).collect();
     // Absence is what the latest deletion left. Only a write that is above all of them is certainly lost.
     let lost = touches.iter().find(|touch| {
@@ -130,7 +140,7 @@ fn judge_absence(transactions: &Transactions<'_>, key: KeyIndex, touches: &[Touc
         let is_above = |deletion: &&Touch| {
             transactions.get(deletion.by).completed.is_some_and(|completed| txn.invoked > completed)
         };
-        txn.end == End::Committed && touch.last().is_some() && deletions.iter().all(is_above)
+        txn.end == End::Committed && !touch.leaves_nothing() && deletions.iter().all(is_above)
     });
     if let Some(lost) = lost {
         verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {

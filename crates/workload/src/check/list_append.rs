@@ -108,7 +108,9 @@ fn collect_reads<'a>(reader: TxnRef, txn: &Transaction<'a>, keys: &mut Keys<'a>,
     for op in txn.ops {
         match op {
             MicroOp::Append { key, element } => known.entry(*key).or_default().own.push(*element),
-            MicroOp::Write { key, .. } => no_list(txn, *key, "wrote an integer to", verdict),
+            MicroOp::Write { key, .. } | MicroOp::WriteUntil { key, .. } => {
+                no_list(txn, *key, "wrote an integer to", verdict)
+            }
             MicroOp::Read { key, seen } => {
                 let list = match seen {
                     Seen::List(list) => list.as_slice(),
@@ -440,6 +442,23 @@ mod tests {
         assert_eq!(kinds(&history(&lines), Promise::RealTime), [(AnomalyKind::GSingle, Promise::RealTime)]);
         let overlapping = ["1 + [:r 1 nil]", lines[0], lines[1], lines[3], lines[4], lines[5]];
         assert_eq!(kinds(&history(&overlapping), Promise::RealTime), []);
+    }
+
+    #[test]
+    fn a_cycle_that_stands_for_many_says_for_how_many() {
+        let mut lines = vec!["0 + [:append 1 1]".to_owned(), "0 = [:append 1 1]".to_owned()];
+        for process in 1..=40 {
+            lines.extend([format!("{process} + [:r 1 nil]"), format!("{process} = [:r 1 []]")]);
+        }
+        lines.extend(["50 + [:r 1 nil]".to_owned(), "50 = [:r 1 [1]]".to_owned()]);
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let verdict = check_list_append(&history(&lines), Promise::RealTime);
+        assert_eq!((verdict.proved(), verdict.concerned()), (1, 40), "{verdict}");
+        assert!(
+            verdict.to_string().starts_with("42 transactions, 1 anomalies, 40 transactions concerned"),
+            "{verdict}"
+        );
+        assert_eq!(check_list_append(&history(&lines), Promise::Session).concerned(), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! ```text
 //!   History ─► Transactions ─┬─► list_append ─► order of versions ─┐
 //!                            ├─► register    ─► order of versions ─┴─► Graph ─► cycles ─┐
+//!                            ├─► linear      ─► an order of each key's operations                 ─┤
 //!                            ├─► bank        ─► totals                                  ├─► Verdict
 //!                            ├─► durability, last ─► against what is there in the end  ─┤
 //!                            └─► aftermath   ─► liveness, bounds                       ─┘
@@ -21,8 +22,10 @@ mod cycles;
 mod durability;
 mod graph;
 mod last;
+mod linear;
 mod list_append;
 mod orders;
+mod redis;
 mod register;
 mod story;
 mod transactions;
@@ -32,7 +35,9 @@ pub use aftermath::{Calm, Quantity, check_bounds, check_left_over, check_livenes
 pub use bank::check_bank;
 pub use durability::check_durability;
 pub use last::check_last_values;
+pub use linear::check_single_keys;
 pub use list_append::check_list_append;
+pub use redis::check_redis;
 pub use register::check_register;
 pub use verdict::{Anomaly, AnomalyKind, Promise, Verdict};
 

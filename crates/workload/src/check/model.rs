@@ -166,7 +166,7 @@ fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (His
             }
         }
     }
-    (read(&String::from_utf8(recorder.finish().unwrap()).unwrap()).unwrap(), world.state)
+    (read(&String::from_utf8(recorder.finish(Timestamp::from_nanos(now)).unwrap()).unwrap()).unwrap(), world.state)
 }
 
 fn lists(state: &State) -> BTreeMap<KeyIndex, Vec<i64>> {

@@ -56,6 +56,7 @@ fn execute(kind: Kind, ops: &mut [MicroOp], state: &mut State, fill: bool) -> bo
             MicroOp::Append { key, element } => state.entry(*key).or_default().push(*element),
             MicroOp::Write { key, value: Some(value) } => state.entry(*key).or_default().push(*value),
             MicroOp::Write { key, value: None } => _ = state.remove(key),
+            MicroOp::WriteUntil { .. } => panic!("nothing expires here"),
             MicroOp::Read { key, seen } => {
                 let list = state.get(key).map_or(&[][..], Vec::as_slice);
                 let found = match (kind, list.last()) {
@@ -211,8 +212,8 @@ fn must_precede(one: &Txn, two: &Txn, promise: Promise) -> bool {
 
 fn keys(txn: &Txn, with_reads: bool) -> Vec<KeyIndex> {
     let key = |op: &MicroOp| match *op {
-        MicroOp::Append { key, .. } | MicroOp::Write { key, .. } => Some(key),
         MicroOp::Read { key, .. } => with_reads.then_some(key),
+        ref write => Some(write.key()),
     };
     txn.ops.iter().filter_map(key).collect()
 }

@@ -97,6 +97,11 @@ fn collect_writes(
         for op in txn.ops {
             let (key, value) = match *op {
                 MicroOp::Write { key, value: Some(value) } => (key, value),
+                MicroOp::WriteUntil { key, value, .. } => {
+                    // When it has expired, the key is as if it were deleted.
+                    keys.entry(key).or_default().is_deleted |= txn.end != End::Aborted;
+                    (key, value)
+                }
                 MicroOp::Write { key, value: None } => {
                     let facts = keys.entry(key).or_default();
                     facts.is_deleted |= txn.end != End::Aborted;
@@ -169,9 +174,9 @@ fn collect_reads(reader: TxnRef, txn: &Transaction<'_>, keys: &mut BTreeMap<KeyI
                     }),
                 }
             }
-            MicroOp::Write { key, value } => {
-                let known = known.entry(key).or_insert(Known { outside: None, now: None, wrote: false });
-                (known.now, known.wrote) = (value, true);
+            MicroOp::Write { .. } | MicroOp::WriteUntil { .. } => {
+                let known = known.entry(op.key()).or_insert(Known { outside: None, now: None, wrote: false });
+                (known.now, known.wrote) = (op.written(), true);
             }
             MicroOp::Append { .. } => {}
         }

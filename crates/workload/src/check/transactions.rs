@@ -114,12 +114,19 @@ impl<'a> Transactions<'a> {
 
 /// Whether an answer fits its question: the same steps on the same keys; what the question left open may be anything.
 fn agree(invoked: &[MicroOp], completed: &[MicroOp]) -> bool {
+    // Of an operation whose condition did not hold, the reading alone took place.
+    let failed = match (invoked, completed) {
+        ([MicroOp::Read { key, .. }, write], [MicroOp::Read { .. }]) => {
+            matches!(write, MicroOp::Write { .. } | MicroOp::WriteUntil { .. }) && write.key() == *key
+        }
+        _ => false,
+    };
     let same = |(invoked, completed): (&MicroOp, &MicroOp)| match (invoked, completed) {
         (MicroOp::Read { key, .. }, MicroOp::Read { key: other, .. }) => key == other,
         (MicroOp::Write { key, value: None }, MicroOp::Write { key: other, .. }) => key == other,
         _ => invoked == completed,
     };
-    invoked.len() == completed.len() && invoked.iter().zip(completed).all(same)
+    (failed || invoked.len() == completed.len()) && invoked.iter().zip(completed).all(same)
 }
 
 fn malformed(verdict: &mut Verdict, event: &Event, what: &str) {

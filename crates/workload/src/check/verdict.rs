@@ -1,5 +1,6 @@
 //! What a checker says.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::limits::MAX_REPORTED;
@@ -71,10 +72,22 @@ pub enum AnomalyKind {
     WrongTotal,
     /// An acknowledged write is gone.
     LostWrite,
+    /// No order of the operations on one key explains what each of them was told.
+    NotLinear,
     /// Something never ended although the faults had.
     Stuck,
     /// More is held than the bound allows.
     OutOfBounds,
+    /// No order of the calls on a key explains their answers.
+    NotLinearizable,
+    /// An answer that its command never has.
+    WrongAnswer,
+    /// EXEC was carried out although a watched key was touched, or was not although none was.
+    WrongExec,
+    /// A scan without a key that was there throughout, or with one that never was.
+    WrongScan,
+    /// A count that was right at no moment.
+    WrongCount,
 }
 
 impl AnomalyKind {
@@ -96,8 +109,14 @@ impl AnomalyKind {
             Self::G2Item => "g2-item",
             Self::WrongTotal => "wrong-total",
             Self::LostWrite => "lost-write",
+            Self::NotLinear => "not-linear",
             Self::Stuck => "stuck",
             Self::OutOfBounds => "out-of-bounds",
+            Self::NotLinearizable => "not-linearizable",
+            Self::WrongAnswer => "wrong-answer",
+            Self::WrongExec => "wrong-exec",
+            Self::WrongScan => "wrong-scan",
+            Self::WrongCount => "wrong-count",
         }
     }
 
@@ -119,8 +138,14 @@ impl AnomalyKind {
             Self::G2Item => "G2-item (write skew)",
             Self::WrongTotal => "wrong total",
             Self::LostWrite => "lost write",
+            Self::NotLinear => "not linearizable",
             Self::Stuck => "stuck",
             Self::OutOfBounds => "out of bounds",
+            Self::NotLinearizable => "not linearizable",
+            Self::WrongAnswer => "wrong answer",
+            Self::WrongExec => "wrong EXEC",
+            Self::WrongScan => "wrong scan",
+            Self::WrongCount => "wrong count",
         }
     }
 }
@@ -157,6 +182,10 @@ pub struct Verdict {
     pub anomalies: Vec<Anomaly>,
     /// How many more there were.
     pub unreported: usize,
+    /// How many transactions are concerned, by kind: a cycle is told once, and may stand for hundreds that are like it.
+    pub concerned: BTreeMap<AnomalyKind, usize>,
+    /// Keys of which nothing is said, for they would take too many steps to judge.
+    pub undecided: usize,
 }
 
 impl Verdict {
@@ -170,9 +199,25 @@ impl Verdict {
     pub fn absorb(&mut self, other: Self) {
         self.transactions = self.transactions.max(other.transactions);
         self.unreported += other.unreported;
-        for Anomaly { kind, breaks, story } in other.anomalies {
-            self.report(kind, breaks, || story);
+        self.undecided += other.undecided;
+        for (kind, concerned) in other.concerned {
+            *self.concerned.entry(kind).or_default() += concerned;
         }
+        for Anomaly { kind, breaks, story } in other.anomalies {
+            self.report_of(0, kind, breaks, || story);
+        }
+    }
+
+    /// How many anomalies were proved: those that are told, and those beyond what is told.
+    #[must_use]
+    pub fn proved(&self) -> usize {
+        self.anomalies.len() + self.unreported
+    }
+
+    /// How many transactions are concerned. One that is concerned by two kinds counts twice.
+    #[must_use]
+    pub fn concerned(&self) -> usize {
+        self.concerned.values().sum()
     }
 
     /// Whether something of this kind is wrong.
@@ -181,7 +226,20 @@ impl Verdict {
         self.anomalies.iter().any(|anomaly| anomaly.kind == kind)
     }
 
-    pub(super) fn report(&mut self, kind: AnomalyKind, breaks: Promise, story: impl FnOnce() -> String) {
+    /// Something that concerns one transaction.
+    pub(in crate::check) fn report(&mut self, kind: AnomalyKind, breaks: Promise, story: impl FnOnce() -> String) {
+        self.report_of(1, kind, breaks, story);
+    }
+
+    /// Something that concerns so many transactions.
+    pub(super) fn report_of(
+        &mut self,
+        concerned: usize,
+        kind: AnomalyKind,
+        breaks: Promise,
+        story: impl FnOnce() -> String,
+    ) {
+        *self.concerned.entry(kind).or_default() += concerned;
         if self.anomalies.iter().filter(|anomaly| anomaly.kind == kind).count() < MAX_REPORTED {
             self.anomalies.push(Anomaly { kind, breaks, story: story() });
         } else {
@@ -193,9 +251,14 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_valid() {
-            return write!(f, "{} transactions, nothing wrong", self.transactions);
+            write!(f, "{} transactions, nothing wrong", self.transactions)?;
+        } else {
+            let (proved, concerned) = (self.proved(), self.concerned());
+            write!(f, "{} transactions, {proved} anomalies, {concerned} transactions concerned", self.transactions)?;
         }
-        write!(f, "{} transactions, {} anomalies", self.transactions, self.anomalies.len() + self.unreported)?;
+        if self.undecided > 0 {
+            write!(f, "; of {} keys nothing is said, for they would take too long to judge", self.undecided)?;
+        }
         for anomaly in &self.anomalies {
             write!(f, "\n{anomaly}")?;
         }

@@ -8,7 +8,7 @@ use crate::limits::MAX_EDN_DEPTH;
 
 /// One form.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Form<'a> {
+pub(crate) enum Form<'a> {
     Nil,
     Bool(bool),
     Integer(i64),
@@ -22,14 +22,14 @@ pub(super) enum Form<'a> {
 
 impl<'a> Form<'a> {
     /// The value under a keyword of a map.
-    pub(super) fn get(&self, keyword: &str) -> Option<&Self> {
+    pub(crate) fn get(&self, keyword: &str) -> Option<&Self> {
         let Self::Map(entries) = self else { return None };
         entries.iter().find(|(key, _)| matches!(key, Self::Keyword(name) if *name == keyword)).map(|(_, value)| value)
     }
 }
 
 /// Reads the form that `line` holds; `None` when it holds none (blank, or a comment).
-pub(super) fn parse(line: &str) -> Result<Option<Form<'_>>, String> {
+pub(crate) fn parse(line: &str) -> Result<Option<Form<'_>>, String> {
     let mut reader = Reader { text: line, at: 0 };
     reader.skip();
     if reader.at == line.len() {

@@ -6,16 +6,23 @@
 //! The form is the one that Jepsen's checkers read:
 //!
 //! ```text
+//!   ; timestone history 1: {:workload :list-append, …}
 //!   {:type :invoke, :process 0, :index 0, :time 10, :f :txn, :value [[:r 3 nil] [:append 3 2]]}
 //!   {:type :ok, :process 0, :index 1, :time 25, :f :txn, :value [[:r 3 [1]] [:append 3 2]]}
 //! ```
+//!
+//! A write of a value that expires carries when, in nanoseconds from the run's begin: `[:w 3 7 1500000000]`. Readers of Jepsen's form take
+//! the first three. An operation on one key that looks and writes at once (a take, a compare-and-set, a put that returns what was there)
+//! is a transaction of two steps; when its condition did not hold, the completion has the reading only.
 //!
 //! # Invariants
 //! - Events stand in real-time order: whatever completed before another was invoked stands before it.
 //! - A process has one transaction at a time. One whose outcome is unknown ends its process with `:info`, and whoever was that
 //!   process goes on as a new one, for the old transaction may still take effect at any time.
+//! - Every invocation has its completion: what was given up, or was still under way at the end, has `:info`.
 
-mod edn;
+pub(crate) mod edn;
+mod head;
 mod read;
 mod record;
 
@@ -25,6 +32,7 @@ use timestone_types::Timestamp;
 
 use crate::{KeyIndex, Op, TxnPlan};
 
+pub use head::{Head, Judged};
 pub use read::read;
 pub(crate) use record::write_value;
 pub use record::{Fate, HistoryRecorder, Slot, write};
@@ -81,6 +89,38 @@ pub enum MicroOp {
         /// The integer; `None` in an invocation that does not know it yet, and when the key was deleted.
         value: Option<i64>,
     },
+    /// `[:w key value until]`: from then on the key is absent again.
+    WriteUntil {
+        /// The key.
+        key: KeyIndex,
+        /// The integer.
+        value: i64,
+        /// When it expires, counted from the run's begin.
+        until: Timestamp,
+    },
+}
+
+impl MicroOp {
+    /// The key that the step touches.
+    #[must_use]
+    pub const fn key(&self) -> KeyIndex {
+        match *self {
+            Self::Read { key, .. }
+            | Self::Append { key, .. }
+            | Self::Write { key, .. }
+            | Self::WriteUntil { key, .. } => key,
+        }
+    }
+
+    /// The integer that the step writes, if it is a write that knows it and no deletion.
+    #[must_use]
+    pub const fn written(&self) -> Option<i64> {
+        match *self {
+            Self::Write { value, .. } => value,
+            Self::WriteUntil { value, .. } => Some(value),
+            Self::Read { .. } | Self::Append { .. } => None,
+        }
+    }
 }
 
 /// One line of a history.
@@ -101,6 +141,8 @@ pub struct Event {
 /// All events of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
+    /// What it says of itself, where it does.
+    pub head: Option<Head>,
     /// In real-time order.
     pub events: Vec<Event>,
     /// Processes whose last outcome stayed unknown, and who the same session is from then on. Jepsen's form does not tell it: there, what is unknown

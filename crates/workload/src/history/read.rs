@@ -6,22 +6,22 @@
 use timestone_types::Timestamp;
 
 use super::edn::{Form, parse};
-use super::{Event, EventKind, History, MicroOp, Process, Seen};
+use super::{Event, EventKind, Head, History, MicroOp, Process, Seen};
 use crate::{KeyIndex, WorkloadError};
 
-/// Reads a history's text, one map a line.
+/// Reads a history's text: a head if it has one, and one map a line.
 ///
 /// # Errors
 /// [`WorkloadError::History`] with the first line that is malformed.
 pub fn read(text: &str) -> Result<History, WorkloadError> {
     let mut history = History::default();
     for (at, line) in text.lines().enumerate() {
+        let malformed = |problem| WorkloadError::History { line: at + 1, problem };
         let next_index = history.events.len() as u64;
-        match event(line, next_index) {
-            Ok(Some(event)) => history.events.push(event),
-            Ok(None) => {}
-            Err(problem) => return Err(WorkloadError::History { line: at + 1, problem }),
+        if at == 0 {
+            history.head = Head::read(line).map_err(malformed)?;
         }
+        history.events.extend(event(line, next_index).map_err(malformed)?);
     }
     Ok(history)
 }
@@ -70,10 +70,19 @@ fn optional(form: &Form<'_>, name: &str) -> Result<Option<u64>, String> {
 
 fn micro_op(form: &Form<'_>) -> Result<MicroOp, String> {
     let Form::Sequence(parts) = form else { return Err("has an operation that is no vector".to_owned()) };
-    let [Form::Keyword(name), Form::Integer(key), value] = parts.as_slice() else {
-        return Err("has an operation that is not of the form [:name key value]".to_owned());
+    let (name, key, value, until) = match parts.as_slice() {
+        [Form::Keyword(name), Form::Integer(key), value] => (name, key, value, None),
+        [Form::Keyword(name), Form::Integer(key), value, Form::Integer(until)] => (name, key, value, Some(*until)),
+        _ => return Err("has an operation that is not of the form [:name key value]".to_owned()),
     };
     let key = KeyIndex(u64::try_from(*key).map_err(|_| "has an operation on a negative key")?);
+    if let Some(until) = until {
+        let ("w", Form::Integer(value)) = (*name, value) else {
+            return Err(format!("has an operation [:{name} …] that expires and writes no integer"));
+        };
+        let until = u64::try_from(until).map_err(|_| "has a value that expires before the run")?;
+        return Ok(MicroOp::WriteUntil { key, value: *value, until: Timestamp::from_nanos(until) });
+    }
     match (*name, value) {
         ("append", Form::Integer(element)) => Ok(MicroOp::Append { key, element: *element }),
         ("w", Form::Integer(value)) => Ok(MicroOp::Write { key, value: Some(*value) }),
@@ -128,6 +137,8 @@ mod tests {
             ("{:type :ok, :process 0, :f :txn}", "no vector"),
             ("{:type :ok, :process 0, :f :txn, :value [[:r 1]]}", "[:name key value]"),
             ("{:type :ok, :process 0, :f :txn, :value [[:cas 1 2]]}", ":cas"),
+            ("{:type :ok, :process 0, :f :txn, :value [[:r 1 2 3]]}", "expires and writes no integer"),
+            ("{:type :ok, :process 0, :f :txn, :value [[:w 1 2 -3]]}", "before the run"),
             ("{:type :ok, :process 0, :f :txn, :value [[:r 1 [:a]]]}", "other than integers"),
             ("{:type :ok, :process 0, :f :txn, :time :soon, :value []}", ":time"),
             ("{:type :ok, :process 0", "a form is expected"),

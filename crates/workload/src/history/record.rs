@@ -6,14 +6,16 @@
 //!
 //! # Invariants
 //! - Every completion follows its slot's invocation; a slot has one transaction at a time.
+//! - A history that was finished has a completion for every invocation.
 //! - A line's text is built in a buffer that is used again.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 
 use timestone_types::Timestamp;
 
-use super::{EventKind, History, MicroOp, Process, Seen};
+use super::{Event, EventKind, Head, History, MicroOp, Process, Seen};
 use crate::WorkloadError;
 
 /// One session's place in a recorder, from 0.
@@ -53,6 +55,19 @@ impl<W: io::Write> HistoryRecorder<W> {
     pub fn new(out: W, slots: u32) -> Self {
         let slot = |process| SlotState { process, is_open: false, value: String::new() };
         Self { out, slots: (0..u64::from(slots)).map(slot).collect(), index: 0, line: String::new() }
+    }
+
+    /// Says what the history is, before its first event.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Write`] from the writer.
+    ///
+    /// # Panics
+    /// When there was an event already.
+    pub fn begin(&mut self, head: &Head) -> Result<(), WorkloadError> {
+        assert_eq!(self.index, 0, "a history's head is its first line");
+        self.out.write_all(head.line().as_bytes())?;
+        Ok(())
     }
 
     /// The process that a slot is now.
@@ -105,11 +120,22 @@ impl<W: io::Write> HistoryRecorder<W> {
         Ok(())
     }
 
-    /// Ends the history: what is still open stays without a completion, which checkers take for unknown.
+    /// How many transactions have not been completed.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_open).count()
+    }
+
+    /// Ends the history: what is still open is unknown, and says so. `at` counts from the run's begin.
     ///
     /// # Errors
     /// [`WorkloadError::Write`] from the writer.
-    pub fn finish(mut self) -> Result<W, WorkloadError> {
+    pub fn finish(mut self, at: Timestamp) -> Result<W, WorkloadError> {
+        for slot in (0u32..).map(Slot).take(self.slots.len()) {
+            if self.slots[slot.0 as usize].is_open {
+                self.complete(slot, at, Fate::Unknown)?;
+            }
+        }
         self.out.flush()?;
         Ok(self.out)
     }
@@ -124,17 +150,32 @@ impl<W: io::Write> HistoryRecorder<W> {
     }
 }
 
-/// Writes a history that is in memory, one map a line, as a recorder would have.
+/// Writes a history that is in memory, one map a line, as a recorder would have: with its head, and with `:info` for what is open.
 ///
 /// # Errors
 /// [`WorkloadError::Write`] from the writer.
 pub fn write(history: &History, out: &mut impl io::Write) -> Result<(), WorkloadError> {
+    if let Some(head) = &history.head {
+        out.write_all(head.line().as_bytes())?;
+    }
     let (mut line, mut value) = (String::new(), String::new());
-    for event in &history.events {
+    let mut put = |event: &Event, kind, index| {
         write_value(&event.ops, &mut value);
         line.clear();
-        write_event(&mut line, event.kind, event.process.0, event.index, event.time, &value);
-        out.write_all(line.as_bytes())?;
+        write_event(&mut line, kind, event.process.0, index, event.time, &value);
+        out.write_all(line.as_bytes())
+    };
+    let mut open: BTreeMap<Process, &Event> = BTreeMap::new();
+    for event in &history.events {
+        put(event, event.kind, event.index)?;
+        match event.kind {
+            EventKind::Invoke => open.insert(event.process, event),
+            EventKind::Ok | EventKind::Fail | EventKind::Info => open.remove(&event.process),
+        };
+    }
+    let Some(last) = history.events.last() else { return Ok(()) };
+    for (index, event) in (last.index + 1..).zip(open.into_values()) {
+        put(&Event { time: last.time, ..event.clone() }, EventKind::Info, index)?;
     }
     Ok(())
 }
@@ -164,6 +205,7 @@ pub(crate) fn write_value(ops: &[MicroOp], out: &mut String) {
             MicroOp::Append { key, element } => write!(out, "[:append {} {element}]", key.0),
             MicroOp::Write { key, value: Some(value) } => write!(out, "[:w {} {value}]", key.0),
             MicroOp::Write { key, value: None } => write!(out, "[:w {} nil]", key.0),
+            MicroOp::WriteUntil { key, value, until } => write!(out, "[:w {} {value} {}]", key.0, until.as_nanos()),
             MicroOp::Read { key, seen: Seen::Nothing } => write!(out, "[:r {} nil]", key.0),
             MicroOp::Read { key, seen: Seen::Integer(value) } => write!(out, "[:r {} {value}]", key.0),
             MicroOp::Read { key, seen: Seen::List(list) } => {
@@ -183,7 +225,7 @@ pub(crate) fn write_value(ops: &[MicroOp], out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::{Event, History, read};
+    use crate::history::{History, read};
     use crate::{KeyIndex, Op, TxnPlan};
 
     const KEY: KeyIndex = KeyIndex(3);
@@ -201,7 +243,7 @@ mod tests {
         recorder.invoke(Slot(0), at(10), &ops).unwrap();
         ops[0] = MicroOp::Read { key: KEY, seen: Seen::List(vec![1, -5]) };
         recorder.complete(Slot(0), at(25), Fate::Committed(&ops)).unwrap();
-        let text = String::from_utf8(recorder.finish().unwrap()).unwrap();
+        let text = String::from_utf8(recorder.finish(at(9)).unwrap()).unwrap();
         assert_eq!(
             text,
             "{:type :invoke, :process 0, :index 0, :time 10, :f :txn, :value [[:r 3 nil] [:append 3 2]]}\n\
@@ -218,7 +260,7 @@ mod tests {
             recorder.complete(Slot(1), at(2), fate).unwrap();
         }
         assert_eq!((recorder.process(Slot(1)), recorder.process(Slot(2))), (Process(7), Process(2)));
-        let text = String::from_utf8(recorder.finish().unwrap()).unwrap();
+        let text = String::from_utf8(recorder.finish(at(9)).unwrap()).unwrap();
         let history = read(&text).unwrap();
         let seen: Vec<(EventKind, u64)> = history.events.iter().map(|event| (event.kind, event.process.0)).collect();
         let begins = |process| (EventKind::Invoke, process);
@@ -247,16 +289,45 @@ mod tests {
             MicroOp::Append { key: KeyIndex(u64::MAX >> 1), element: i64::MIN },
             MicroOp::Write { key: KEY, value: Some(0) },
             MicroOp::Write { key: KEY, value: None },
+            MicroOp::WriteUntil { key: KEY, value: 7, until: at(1_500_000_000) },
         ];
         let mut recorder = HistoryRecorder::new(Vec::new(), 1);
         recorder.invoke(Slot(0), at(5), &ops).unwrap();
-        let text = String::from_utf8(recorder.finish().unwrap()).unwrap();
-        let event = Event { kind: EventKind::Invoke, process: Process(0), index: 0, time: at(5), ops };
-        let history = History { events: vec![event], ..History::default() };
+        recorder.complete(Slot(0), at(9), Fate::Committed(&ops)).unwrap();
+        let text = String::from_utf8(recorder.finish(at(10)).unwrap()).unwrap();
+        let event = |kind, index, time| Event { kind, process: Process(0), index, time: at(time), ops: ops.clone() };
+        let events = vec![event(EventKind::Invoke, 0, 5), event(EventKind::Ok, 1, 9)];
+        let history = History { events, ..History::default() };
         assert_eq!(read(&text).unwrap(), history);
         let mut again = Vec::new();
         write(&history, &mut again).unwrap();
         assert_eq!(String::from_utf8(again).unwrap(), text);
+    }
+
+    #[test]
+    fn what_is_open_at_the_end_is_unknown_and_says_so() {
+        let ops = [MicroOp::Append { key: KEY, element: 1 }];
+        let mut recorder = HistoryRecorder::new(Vec::new(), 3);
+        recorder.invoke(Slot(0), at(1), &ops).unwrap();
+        recorder.invoke(Slot(2), at(2), &ops).unwrap();
+        recorder.complete(Slot(0), at(3), Fate::Aborted).unwrap();
+        recorder.invoke(Slot(1), at(4), &ops).unwrap();
+        assert_eq!(recorder.open(), 2);
+        let text = String::from_utf8(recorder.finish(at(9)).unwrap()).unwrap();
+        let ends: Vec<&str> = text.lines().skip(4).collect();
+        assert_eq!(
+            ends,
+            [
+                "{:type :info, :process 1, :index 4, :time 9, :f :txn, :value [[:append 3 1]]}",
+                "{:type :info, :process 2, :index 5, :time 9, :f :txn, :value [[:append 3 1]]}"
+            ]
+        );
+        // The same for one that is written from memory.
+        let mut history = read(&text).unwrap();
+        history.events.truncate(4);
+        let mut again = Vec::new();
+        write(&history, &mut again).unwrap();
+        assert_eq!(String::from_utf8(again).unwrap(), text.replace(":time 9", ":time 4"));
     }
 
     #[test]

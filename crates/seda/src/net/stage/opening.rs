@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use super::{NetStage, Slot};
-use crate::limits::{ACCEPT_PAUSE, ACCEPTS_PER_TURN, DIAL_TIMEOUT};
+use crate::limits::{ACCEPT_PAUSE, ACCEPTS_PER_TURN, DIAL_TIMEOUT, MAX_ACCEPT_PAUSE, SHORTAGE_WARNING_INTERVAL};
 use crate::net::connection::{Connection, Phase};
 use crate::net::{
     Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol, Stream,
@@ -25,18 +25,31 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
                     break;
                 }
                 match self.listeners[index].socket.accept() {
-                    Ok((stream, peer)) => self.share(ctx, stream, peer),
+                    Ok((stream, peer)) => {
+                        self.accept_pause = ACCEPT_PAUSE;
+                        self.share(ctx, stream, peer);
+                    }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.listeners[index].ready = false,
                     Err(error)
                         if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
-                    Err(error) => {
-                        tracing::warn!(stage = %self.config.name, %error, "Cannot accept a connection; is the limit on open files too low?");
-                        self.accept_again = Some(self.now.saturating_add(ACCEPT_PAUSE));
-                        return;
-                    }
+                    Err(error) => return self.rest_from_accepting(&error),
                 }
             }
         }
+    }
+
+    /// Accepting failed for want of resources: it is tried again after a pause that grows while that lasts. Said now and then, not at
+    /// each try.
+    fn rest_from_accepting(&mut self, error: &io::Error) {
+        if self.now >= self.next_shortage_warning {
+            self.next_shortage_warning = self.now.saturating_add(SHORTAGE_WARNING_INTERVAL);
+            tracing::warn!(
+                stage = %self.config.name, %error,
+                "Cannot accept connections; is the limit on open files too low? It is tried again and again."
+            );
+        }
+        self.accept_again = Some(self.now.saturating_add(self.accept_pause));
+        self.accept_pause = (self.accept_pause * 2).min(MAX_ACCEPT_PAUSE);
     }
 
     /// Keeps an accepted connection, or hands it to the net stage whose turn it is.

@@ -71,6 +71,73 @@ fn a_pipeline_on_one_key_takes_effect_in_order() {
     assert_eq!(answer, "+OK|$1|1|+OK|$1|2|:2|$2|23|:1|$-1|:0|");
 }
 
+/// Three reads of a key and one of another are sent. The first meets a key that is prepared, and is repeated; before that another
+/// client writes the key. Gives the answers, and how many reads the shards have seen.
+fn overtaken_reads() -> (String, u32) {
+    let mut world = World::new();
+    let (reader, writer) = (world.connect(), world.connect());
+    assert_eq!(world.ask(writer, "SET k old; SET other x"), "+OK|+OK|");
+    world.wishes.lock().unwrap().prepared_reads = 1;
+    world.post(reader, &[encode(&["GET", "k"]).repeat(3), encode(&["GET", "other"])].concat());
+    world.settle();
+    assert_eq!(world.text(reader), "", "the first read waits for its repetition");
+    world.post(writer, &encode(&["SET", "k", "new"]));
+    world.settle();
+    assert_eq!(world.text(writer), "+OK|");
+    let answers = world.wait(reader);
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+    let seen = world.wishes.lock().unwrap().seen["get"];
+    (answers, seen)
+}
+
+#[test]
+fn a_read_that_overtakes_one_of_its_key_is_repeated_behind_it() {
+    let (answers, seen) = overtaken_reads();
+    assert_eq!(answers, "$3|new|$3|new|$3|new|$1|x|");
+    assert_eq!(seen, 7, "three of k are sent again, and that of another key is not");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_planted_read_that_overtakes_one_of_its_key_is_seen() {
+    crate::planted::plant(Some(crate::planted::Bug::OvertakenReads));
+    let (answers, _) = overtaken_reads();
+    crate::planted::plant(None);
+    assert_eq!(answers, "$3|new|$3|old|$3|old|$1|x|", "the second answer is older than the first");
+}
+
+/// A client that is gone reads nothing of what was to be repeated.
+#[test]
+fn a_read_that_waits_to_be_repeated_does_not_keep_a_connection_that_is_gone() {
+    let mut world = World::new();
+    let reader = world.connect();
+    world.wishes.lock().unwrap().prepared_reads = 1;
+    world.post(reader, &encode(&["GET", "k"]).repeat(3));
+    world.settle();
+    world.disconnect(reader);
+    world.pass(Duration::from_millis(100));
+    let seen = world.wishes.lock().unwrap().seen["get"];
+    assert_eq!(seen, 4, "only the first is sent again");
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+}
+
+/// Reads that are no plain GET keep the order as well.
+#[test]
+fn a_longer_read_that_overtakes_one_of_its_key_is_repeated_behind_it() {
+    let mut world = World::new();
+    let (reader, writer) = (world.connect(), world.connect());
+    assert_eq!(world.ask(writer, "SET k old"), "+OK|");
+    world.wishes.lock().unwrap().prepared_reads = 1;
+    world.post(reader, b"GET k\r\nEXISTS k\r\nSTRLEN k\r\nGET k\r\n");
+    world.settle();
+    world.post(writer, b"DEL k\r\n");
+    world.settle();
+    assert_eq!(world.text(writer), ":1|");
+    world.pass(Duration::from_millis(200));
+    assert_eq!(world.text(reader), "$-1|:0|:0|$-1|");
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+}
+
 #[test]
 fn a_pipeline_longer_than_what_may_be_under_way_is_answered_whole() {
     let mut world = World::new();
@@ -431,6 +498,7 @@ fn both_dialects_are_spoken() {
         "_|$2|me|+OK|+OK|+OK|+QUEUED|_|"
     );
     assert!(world.ask(client, "CONFIG GET save").starts_with("%1|$4|save|$0||"));
+    assert!(world.ask(client, "CONFIG HELP").starts_with("*7|+CONFIG <subcommand>"));
     assert!(world.ask(client, "INFO server").starts_with('='));
     // The old answers are given in the old dialect, whenever they come.
     world.wishes.lock().unwrap().hold = true;

@@ -2,6 +2,12 @@
 
 mod commands;
 mod flows;
+mod memory;
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "beside a real redis-server, which takes its time, and says which seed it drew"
+)]
 mod redis;
 mod shards;
 mod world;

@@ -222,8 +222,8 @@ fn random_command<'a>(dice: &mut Dice) -> Vec<&'a str> {
 #[test]
 #[ignore = "needs redis-server 7.0 on the path"]
 fn random_commands_are_answered_as_by_redis() {
-    let seed = std::env::var("TIMESTONE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x9e37_79b9);
-    println!("TIMESTONE_SEED={seed}");
+    let seed = std::env::var("TIMESTONE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x9e37_79b9);
+    println!("TIMESTONE_TEST_SEED={seed}");
     let mut dice = Dice(seed);
     let mut redis = Redis::start();
     for round in 0..20 {

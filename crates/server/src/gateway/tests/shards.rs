@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use timestone_seda::{Context, Origin, Parcel, Stage};
 use timestone_types::{AbortKind, AbortReason, Expiry, Timestamp, TxnId, Version};
 use timestone_wire::{
-    Condition, Count, Counted, Decide, DecideAck, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, Prepare,
-    ReadAt, Scan, ScanEntry, ScanPageWriter, Value, Verdict, Vote, Write, WriteAction, WriteKind, Written,
+    Condition, Count, Counted, Decide, DecideAck, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, NewestIs,
+    Prepare, ReadAt, Scan, ScanEntry, ScanPageWriter, Value, Verdict, Vote, Write, WriteAction, WriteKind, Written,
 };
 
 use crate::event::Event;
@@ -36,6 +36,8 @@ pub(super) struct Wishes {
     pub(super) lose_answers: bool,
     /// Every request is refused with this code.
     pub(super) broken: Option<ErrorCode>,
+    /// So many reads, the first ones that come, are told that their key is prepared.
+    pub(super) prepared_reads: u32,
     /// Frames seen, by kind.
     pub(super) seen: BTreeMap<&'static str, u32>,
 }
@@ -135,6 +137,11 @@ impl TestShard {
                 self.decide(decide.txn, decide.decision());
                 DecideAck { txn: decide.txn }.encode(&envelope, out);
             }
+            Kind::Newest => {
+                let keys = self.keys.values().flatten().map(|record| record.version.timestamp);
+                let at = keys.chain([self.fence]).max().unwrap_or_default();
+                NewestIs { at }.encode(&envelope, out);
+            }
             Kind::Count => {
                 let at = Count::decode(frame).unwrap().at;
                 let keys = self.keys.keys().filter(|key| self.is_present(key, at)).count() as u64;
@@ -161,6 +168,14 @@ impl TestShard {
             other => panic!("a test shard knows nothing of {other:?}"),
         }
         Some(())
+    }
+
+    /// Whether a read is told that its key is prepared.
+    fn refuses_read(&self) -> bool {
+        let mut wishes = self.wishes.lock().unwrap();
+        let refused = wishes.prepared_reads > 0;
+        wishes.prepared_reads -= u32::from(refused);
+        refused
     }
 
     fn is_present(&self, key: &[u8], at: Timestamp) -> bool {
@@ -335,6 +350,9 @@ impl Stage<Event> for TestShard {
                 if let (Some(code), false) = (broken, frame.kind() == Kind::Report) {
                     let envelope = frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
                     ErrorReply::new(code, "as the test wants it").encode(&envelope, &mut out);
+                } else if frame.kind() == Kind::Get && self.refuses_read() {
+                    let envelope = frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
+                    ErrorReply::new(ErrorCode::Prepared, "as the test wants it").encode(&envelope, &mut out);
                 } else if self.answer(&frame, ctx.now(), &mut out).is_none() {
                     self.waiting.push_back((origin, bytes));
                     continue;

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use timestone_clock::ManualClock;
 use timestone_cluster::ShardMap;
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{
-    AdmissionLimit, ConnectionId, ConnectionView, DisconnectReason, Generation, NetCommand, NetEvent, Origin, Parcel,
-    Stage, StageId,
+    AdmissionLimit, ConnectionId, ConnectionView, DisconnectReason, Generation, Memory, NetCommand, NetEvent, Origin,
+    Parcel, Stage, StageId,
 };
 use timestone_types::{ClientId, ClusterId, Timestamp};
 
 use super::shards::{TestShard, Wishes};
 use crate::assembly::GuestSeat;
 use crate::event::Event;
-use crate::gateway::GatewayStage;
+use crate::gateway::{GatewayGauges, GatewayStage};
 
 const GATEWAY: StageId = StageId::new(0);
 const NET: StageId = StageId::new(100);
@@ -32,6 +33,11 @@ pub(super) struct World {
     pub(super) wishes: Arc<Mutex<Wishes>>,
     outputs: BTreeMap<Client, Vec<u8>>,
     pub(super) closed: Vec<Client>,
+    /// Clients of which the net stage was told to read nothing more.
+    pub(super) paused: Vec<Client>,
+    /// Clients that read nothing: what they are sent is not written.
+    deaf: Vec<Client>,
+    pub(super) memory: Arc<Memory>,
     clients: u32,
 }
 
@@ -42,14 +48,28 @@ impl World {
 
     /// A process that has the first `own` of the cluster's shards.
     pub(super) fn with_own(own: u16) -> Self {
+        Self::with(own, Arc::default())
+    }
+
+    /// The same, with so much memory for connections.
+    pub(super) fn with(own: u16, memory: Arc<Memory>) -> Self {
         // Whole seconds, so that times to live are round.
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         let wishes: Arc<Mutex<Wishes>> = Arc::default();
         let map = Arc::new(ShardMap::even(ClusterId::new(1), SHARDS).unwrap());
         let shards = map.shards().iter().zip(1..=own).map(|(shard, stage)| (shard.id, StageId::new(stage))).collect();
         let client = ClientId::new(9);
-        let seat = GuestSeat { stage: GATEWAY, thread: 0, client, map, shards, node: NODE };
-        let mut stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(GatewayStage::new(seat, NODE))];
+        let seat = GuestSeat {
+            stage: GATEWAY,
+            thread: 0,
+            client,
+            map,
+            shards,
+            node: NODE,
+            clock: Arc::new(ManualClock::default()),
+        };
+        let mut stages: Vec<Box<dyn Stage<Event>>> =
+            vec![Box::new(GatewayStage::new(seat, NODE, 7, &memory, GatewayGauges::default()))];
         for _ in 0..SHARDS {
             stages.push(Box::new(TestShard::new(Arc::clone(&wishes))));
         }
@@ -57,7 +77,17 @@ impl World {
         let driver = (0..=SHARDS).fold(ManualDriver::new(stages, now, 4096), |driver, stage| {
             driver.with_admission(StageId::new(stage), limit)
         });
-        Self { driver, now, wishes, outputs: BTreeMap::new(), closed: Vec::new(), clients: 0 }
+        Self {
+            driver,
+            now,
+            wishes,
+            outputs: BTreeMap::new(),
+            closed: Vec::new(),
+            paused: Vec::new(),
+            deaf: Vec::new(),
+            memory,
+            clients: 0,
+        }
     }
 
     fn origin(client: Client) -> Origin {
@@ -88,9 +118,27 @@ impl World {
         self.settle();
     }
 
+    /// From now on a client reads nothing of what it is sent.
+    pub(super) fn stop_reading(&mut self, client: Client) {
+        self.deaf.push(client);
+    }
+
+    /// How much a client was sent and has not read.
+    pub(super) fn unread(&mut self, client: Client) -> usize {
+        self.settle();
+        self.outputs.get(&client).map_or(0, Vec::len)
+    }
+
+    /// A client that reads nothing otherwise reads what it was sent so far.
+    pub(super) fn read(&mut self, client: Client) -> Vec<u8> {
+        let bytes = self.output(client);
+        self.event(Event::Net(NetEvent::Written { origin: Self::origin(client), bytes: bytes.len() }));
+        bytes
+    }
+
     /// Delivers bytes of a client, without a turn.
     pub(super) fn post(&mut self, client: Client, bytes: &[u8]) {
-        let parcel = Parcel { origin: Self::origin(client), frames: 1, bytes: bytes.to_vec() };
+        let parcel = Parcel { origin: Self::origin(client), frames: 1, bytes: bytes.to_vec(), charge: None };
         self.driver.gauge(GATEWAY).admit(1, bytes.len() as u64);
         self.event(Event::Parcel(parcel));
     }
@@ -107,6 +155,16 @@ impl World {
                     Event::Parcel(parcel) => {
                         let client = Client(parcel.origin.connection.index() as u32);
                         self.outputs.entry(client).or_default().extend_from_slice(&parcel.bytes);
+                        if !self.deaf.contains(&client) {
+                            let bytes = parcel.bytes.len();
+                            self.event(Event::Net(NetEvent::Written { origin: parcel.origin, bytes }));
+                        }
+                    }
+                    Event::NetCommand(NetCommand::Pause(origin)) => {
+                        self.paused.push(Client(origin.connection.index() as u32));
+                    }
+                    Event::NetCommand(NetCommand::Resume(origin)) => {
+                        self.paused.retain(|client| client.0 != origin.connection.index() as u32);
                     }
                     Event::NetCommand(NetCommand::Close(origin)) => {
                         self.closed.push(Client(origin.connection.index() as u32));

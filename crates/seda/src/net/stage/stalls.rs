@@ -1,0 +1,173 @@
+//! What bounds the memory of connections: peers that do not read, frames that are longer than what is read at once.
+//!
+//! ```text
+//!   queued > bound          not read from, until half of it is taken
+//!   queued > limit          answers that may be asked for again become "busy"      (Protocol::shed)
+//!   a long frame            reserved ─► collected ─► digested, or closed when its peer sends nothing for STALL_LIMIT
+//!                              └─ no memory: not read from ─► reserved later, or told "busy" and closed after MEMORY_PATIENCE
+//!   nothing taken           closed after STALL_LIMIT
+//! ```
+//! What it does not do: bound what other stages keep for a connection; those have the process's memory in common with it.
+
+use super::{NetStage, SCRATCH_HEAD};
+use crate::Context;
+use crate::MemoryUse;
+use crate::limits::{MEMORY_PATIENCE, OUTPUT_BOUND, OUTPUT_LIMIT, SCARCE_OUTPUT_BOUND, STALL_LIMIT};
+use crate::net::connection::{Connection, Phase};
+use crate::net::{Break, DisconnectReason, ParcelEvent, Protocol};
+
+/// Whether a connection is about to collect a frame for which no memory is reserved yet.
+pub(super) fn collects_unreserved(connection: &Connection, scratch: usize) -> bool {
+    let collects = connection.received.len() > SCRATCH_HEAD || connection.needed > scratch;
+    collects && connection.reservation.is_none()
+}
+
+impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
+    /// Output waiting for one connection above which it is not read from.
+    pub(super) fn output_bound(&self) -> usize {
+        let bound = self.config.output_bound_bytes;
+        if self.config.memory.is_scarce(MemoryUse::Output) { bound.min(SCARCE_OUTPUT_BOUND) } else { bound }
+    }
+
+    /// Answers for a connection that is owed much already: when it is too much, without those that may be asked for again.
+    pub(super) fn within_limit(&mut self, ctx: &mut Context<'_, E>, index: u32, answers: Vec<u8>) -> Vec<u8> {
+        let limit = if self.config.memory.is_scarce(MemoryUse::Output) { OUTPUT_BOUND } else { OUTPUT_LIMIT };
+        let Some(connection) = self.at(index) else { return answers };
+        let (view, queued) = (connection.view, connection.queued);
+        // A single answer of any length is sent: whoever reads gets everything.
+        if queued == 0 || queued + answers.len() <= limit || view.dial.is_some() || ignores_limit() {
+            return answers;
+        }
+        let mut kept = ctx.take_buffer();
+        if !self.protocol.shed(&view, &answers, &mut kept) {
+            ctx.give_buffer(kept);
+            return answers;
+        }
+        self.metrics.shed_total.add(1);
+        self.config.memory.note_refused(MemoryUse::Output);
+        ctx.give_buffer(answers);
+        kept
+    }
+
+    /// Reserves memory for the long frame that a connection has begun; if there is none, it waits.
+    pub(super) fn reserve(&mut self, index: u32) -> bool {
+        let (now, memory) = (self.now, std::sync::Arc::clone(&self.config.memory));
+        let slot = &mut self.slots[index as usize];
+        let Some(connection) = slot.connection.as_deref_mut() else { return false };
+        let bytes = connection.needed.max(connection.received.len());
+        let Some(charge) = memory.try_charge(MemoryUse::Input, bytes as u64) else {
+            if !connection.starving {
+                connection.starving = true;
+                self.starving.push_back((now.saturating_add(MEMORY_PATIENCE), (index, slot.generation)));
+            }
+            return false;
+        };
+        connection.reservation = Some(charge);
+        connection.received.reserve_exact(bytes - connection.received.len());
+        connection.read_at = now;
+        self.watch_for_stall(index);
+        true
+    }
+
+    /// Lets those go on whose long frames waited for memory, in their order, and ends those that have waited for too long.
+    pub(super) fn feed_starving(&mut self, ctx: &mut Context<'_, E>) {
+        while let Some(&(until, holder)) = self.starving.front() {
+            let Some(connection) = self.holder(holder).filter(|connection| connection.starving) else {
+                self.starving.pop_front();
+                continue;
+            };
+            let needed = connection.needed.max(connection.received.len());
+            if self.config.memory.has_room(MemoryUse::Input, needed as u64) {
+                self.starving.pop_front();
+                if let Some(connection) = self.holder(holder) {
+                    connection.starving = false;
+                }
+                if self.reserve(holder.0) && self.list_to_read(holder.0) {
+                    ctx.want_turn();
+                }
+                continue;
+            }
+            if until > self.now {
+                return;
+            }
+            self.starving.pop_front();
+            self.end_with_words(ctx, holder.0, Break::NoMemory { needed });
+        }
+    }
+
+    /// Tells a connection why it is closed, and closes it.
+    fn end_with_words(&mut self, ctx: &mut Context<'_, E>, index: u32, reason: Break) {
+        let Self { slots, protocol, output, .. } = self;
+        let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
+        let mut words = ctx.take_buffer();
+        protocol.refuse(&connection.view, reason, &[], &mut words);
+        tracing::warn!(peer = %connection.view.peer, "A connection is closed: {reason}.");
+        output.change(0, words.len() as u64);
+        connection.queue(words, ctx.parcels());
+        connection.phase = Phase::Flushing(DisconnectReason::Broken(reason));
+        ctx.give_buffer(std::mem::take(&mut connection.received));
+        self.count_input(index);
+        self.list_to_write(index);
+        self.watch(index);
+    }
+
+    /// Counts what a connection holds of an unfinished frame, beside what is reserved for it.
+    pub(super) fn count_input(&mut self, index: u32) {
+        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
+        let reserved = connection.reservation.as_ref().map_or(0, crate::Charge::bytes);
+        let bytes = (connection.received.capacity() as u64).saturating_sub(reserved);
+        let before = std::mem::replace(&mut connection.counted, bytes);
+        if before != bytes {
+            self.input.change(before, bytes);
+        }
+    }
+
+    /// Has a connection looked at after a while, whose peer may have stalled.
+    pub(super) fn watch_for_stall(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        let Some(connection) = slot.connection.as_deref_mut() else { return };
+        if !std::mem::replace(&mut connection.slow, true) {
+            self.slow.push_back((self.now.saturating_add(STALL_LIMIT / 4), (index, slot.generation)));
+        }
+    }
+
+    /// Closes connections whose peers neither read nor go on sending.
+    pub(super) fn end_stalled(&mut self, ctx: &mut Context<'_, E>) {
+        while let Some((_, holder)) = self.slow.pop_front_if(|(at, _)| *at <= self.now) {
+            let now = self.now;
+            let Some(connection) = self.holder(holder) else { continue };
+            connection.slow = false;
+            let (peer, queued) = (connection.view.peer, connection.queued);
+            let accepted = connection.view.dial.is_none();
+            if accepted && queued > 0 && now.since(connection.untaken_since) >= STALL_LIMIT {
+                tracing::warn!(%peer, queued, "A connection is closed: its peer has read nothing for {STALL_LIMIT:?}.");
+            } else if connection.reservation.is_some() && now.since(connection.read_at) >= STALL_LIMIT {
+                tracing::warn!(%peer, "A connection is closed: its peer has sent nothing of a long frame for {STALL_LIMIT:?}.");
+            } else {
+                if queued > 0 || connection.reservation.is_some() {
+                    self.watch_for_stall(holder.0);
+                }
+                continue;
+            }
+            self.metrics.stalled_total.add(1);
+            self.remove(ctx, holder.0, DisconnectReason::Stalled);
+        }
+    }
+
+    /// Reads nothing more from a connection, or reads on.
+    pub(super) fn pause(&mut self, origin: crate::Origin, paused: bool) {
+        let Some((index, connection)) = self.connection(origin) else { return };
+        connection.paused = paused;
+        if !paused {
+            self.list_to_read(index);
+        }
+    }
+}
+
+/// Whether a connection that is owed too much gets more all the same.
+fn ignores_limit() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::bugs().ignores_output_limit;
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}

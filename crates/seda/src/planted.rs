@@ -1,0 +1,24 @@
+//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist only with the feature
+//! `planted-bugs`, which no release has.
+
+use std::cell::Cell;
+
+/// Which bugs are switched on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PlantedBugs {
+    /// Connections whose peers do not read are owed more and more.
+    pub ignores_output_limit: bool,
+}
+
+std::thread_local! {
+    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { ignores_output_limit: false }) };
+}
+
+/// Plants bugs in every net stage of this thread; the default ends that.
+pub fn plant(bugs: PlantedBugs) {
+    PLANTED.set(bugs);
+}
+
+pub(crate) fn bugs() -> PlantedBugs {
+    PLANTED.get()
+}

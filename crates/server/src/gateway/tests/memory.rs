@@ -1,0 +1,195 @@
+//! What one client can make the gateway keep: answers that it does not read, commands that it does not finish, queues.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use timestone_seda::limits::{MEMORY_PATIENCE, STALL_LIMIT};
+use timestone_seda::{Memory, MemoryUse};
+
+use super::world::{Client, SHARDS, World, encode};
+use crate::gateway::limits::OUTPUT_BOUND_BYTES;
+
+const VALUE: usize = 1024 * 1024;
+const ASKED: usize = 64;
+
+/// A client that asks for far more than it may be owed, reads nothing, and what another one notices of it.
+fn deaf() -> (World, Client, Client) {
+    let mut world = World::new();
+    let (deaf, other) = (world.connect(), world.connect());
+    let value = vec![b'x'; VALUE];
+    world.post(other, &encode(&[&b"SET"[..], b"k", &value]));
+    assert_eq!(world.wait(other), "+OK|");
+    world.stop_reading(deaf);
+    // Short answers first: then much is asked for at once, since nobody knows how long the next ones are.
+    world.post(deaf, &encode(&["GET", "nope"]).repeat(200));
+    world.pass(Duration::from_millis(10));
+    world.read(deaf);
+    world.post(deaf, &encode(&["GET", "k"]).repeat(ASKED));
+    world.pass(Duration::from_millis(100));
+    (world, deaf, other)
+}
+
+#[test]
+fn who_reads_nothing_is_owed_no_more_than_the_bound_and_gets_everything_in_the_end() {
+    let (mut world, deaf, other) = deaf();
+    let bound = OUTPUT_BOUND_BYTES + 2 * VALUE;
+    assert!((VALUE..=bound).contains(&world.unread(deaf)), "{} of {bound} bytes", world.unread(deaf));
+    assert!(world.memory.used(MemoryUse::Output) <= bound as u64);
+    assert_eq!(world.ask(other, "SET short value; GET short"), "+OK|$5|value|");
+    let mut answers = Vec::new();
+    for _ in 0..ASKED {
+        answers.extend(world.read(deaf));
+        world.pass(Duration::from_millis(5));
+        assert!(world.unread(deaf) <= bound);
+    }
+    let one = [format!("${VALUE}\r\n").into_bytes(), vec![b'x'; VALUE], b"\r\n".to_vec()].concat();
+    assert!(answers == one.repeat(ASKED), "{} bytes of {}", answers.len(), one.len() * ASKED);
+    world.post(deaf, b"PING\r\n");
+    world.settle();
+    assert_eq!(world.read(deaf), b"+PONG\r\n");
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_ignores_the_bound_is_found_out() {
+    crate::planted::plant(Some(crate::planted::Bug::BoundlessOutput));
+    let (mut world, deaf, _) = deaf();
+    let unread = world.unread(deaf);
+    crate::planted::plant(None);
+    assert!(unread > OUTPUT_BOUND_BYTES + 2 * VALUE, "{unread} bytes are within the bound");
+}
+
+#[test]
+fn other_reads_of_long_values_wait_for_their_reader_as_well() {
+    let (mut world, deaf, _) = deaf();
+    world.post(deaf, &encode(&["GETRANGE", "k", "0", "-1"]).repeat(ASKED));
+    world.pass(Duration::from_secs(1));
+    assert!(world.unread(deaf) <= OUTPUT_BOUND_BYTES + 2 * VALUE);
+    let mut read = 0;
+    for _ in 0..4 * ASKED {
+        read += world.read(deaf).len();
+        world.pass(Duration::from_millis(50));
+    }
+    assert_eq!(read, 2 * ASKED * (VALUE + b"$1048576\r\n\r\n".len()));
+}
+
+/// Memory for one long command and a half.
+fn scarce() -> Arc<Memory> {
+    Arc::new(Memory::new(3 * VALUE as u64 / 2, u64::MAX, u64::MAX))
+}
+
+fn begun(key: &str) -> Vec<u8> {
+    let whole = encode(&[&b"SET"[..], key.as_bytes(), &vec![b'x'; VALUE]]);
+    whole[..300_000].to_vec()
+}
+
+#[test]
+fn a_long_command_waits_for_memory_and_is_told_when_there_is_none() {
+    let mut world = World::with(SHARDS, scarce());
+    let (first, second, third) = (world.connect(), world.connect(), world.connect());
+    world.post(first, &begun("a"));
+    world.post(second, &begun("b"));
+    world.settle();
+    assert_eq!(world.paused, [second], "its bytes wait in its socket");
+    assert_eq!(world.ask(third, "SET c 1"), "+OK|", "short commands go on");
+    // The first one's end makes room.
+    let whole = encode(&[&b"SET"[..], b"a", &vec![b'x'; VALUE]]);
+    world.post(first, &whole[300_000..]);
+    assert_eq!(world.wait(first), "+OK|");
+    world.pass(Duration::from_millis(20));
+    assert!(world.paused.is_empty());
+    world.post(third, &begun("d"));
+    world.pass(MEMORY_PATIENCE + Duration::from_millis(50));
+    assert!(world.text(third).starts_with("-TRYAGAIN no memory was free for this command"), "it was told");
+    assert_eq!(world.closed, [third]);
+    // Nothing more comes of the second one's.
+    world.pass(2 * STALL_LIMIT);
+    assert!(world.closed.contains(&second), "{:?}", world.closed);
+}
+
+/// What one client asks for on its own connection, after a short answer that nobody has said to be written.
+fn after_a_short_answer(command: &[&str]) -> usize {
+    let mut world = World::new();
+    let (asker, other) = (world.connect(), world.connect());
+    let value = vec![b'x'; OUTPUT_BOUND_BYTES + VALUE];
+    world.post(other, &encode(&[&b"SET"[..], b"k", &value]));
+    assert_eq!(world.wait(other), "+OK|");
+    world.stop_reading(asker);
+    world.post(asker, b"PING\r\n");
+    world.settle();
+    world.post(asker, &encode(command));
+    world.pass(Duration::from_secs(1));
+    world.unread(asker)
+}
+
+#[test]
+fn the_oldest_answer_is_given_however_long_it_is() {
+    for command in [&["GET", "k"][..], &["GETRANGE", "k", "0", "-1"], &["MGET", "k"]] {
+        let unread = after_a_short_answer(command);
+        assert!(unread > OUTPUT_BOUND_BYTES, "{command:?}: {unread} bytes");
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_lets_the_oldest_answer_wait_is_found_out() {
+    crate::planted::plant(Some(crate::planted::Bug::OldestAnswerWaits));
+    let unread = after_a_short_answer(&["GETRANGE", "k", "0", "-1"]);
+    crate::planted::plant(None);
+    assert!(unread < VALUE, "{unread} bytes were given");
+}
+
+#[test]
+fn a_command_that_came_whole_while_it_waited_for_memory_wants_none_any_more() {
+    let mut world = World::with(SHARDS, scarce());
+    let (first, second) = (world.connect(), world.connect());
+    world.post(first, &begun("a"));
+    world.post(second, &begun("b"));
+    // The rest had been read before the gateway could say that it should wait.
+    world.post(second, &encode(&[&b"SET"[..], b"b", &vec![b'x'; VALUE]])[300_000..]);
+    assert_eq!(world.wait(second), "+OK|");
+    world.pass(MEMORY_PATIENCE + Duration::from_millis(50));
+    assert_eq!((world.text(second), world.closed.as_slice()), (String::new(), &[][..]));
+    assert!(world.paused.is_empty(), "it may send its next command");
+    assert_eq!(world.ask(second, "PING"), "+PONG|");
+}
+
+#[test]
+fn what_multi_queues_is_bounded_over_all_clients_and_nothing_of_it_is_carried_out() {
+    let mut world = World::with(SHARDS, scarce());
+    let (first, second) = (world.connect(), world.connect());
+    let set = encode(&[&b"SET"[..], b"k", &vec![b'x'; 200_000]]);
+    assert_eq!(world.ask(first, "MULTI"), "+OK|");
+    assert_eq!(world.ask(second, "MULTI"), "+OK|");
+    for _ in 0..6 {
+        world.post(first, &set);
+        assert_eq!(world.wait(first), "+QUEUED|");
+    }
+    world.post(second, &set);
+    world.settle();
+    world.post(second, &set);
+    world.post(second, b"EXEC\r\n");
+    let answer = world.wait(second);
+    assert!(
+        answer.contains("-TRYAGAIN the memory for commands queued by MULTI") && answer.contains("-EXECABORT"),
+        "{answer}"
+    );
+    assert_eq!(world.ask(first, "DISCARD"), "+OK|");
+    assert_eq!(world.ask(second, "MULTI; SET k 1; EXEC"), "+OK|+QUEUED|*1|+OK|");
+    world.disconnect(first);
+    world.disconnect(second);
+    assert_eq!(world.memory.used(MemoryUse::Input), 0);
+}
+
+#[test]
+fn no_redis_client_is_sent_away_and_nothing_that_follows_is_carried_out() {
+    let mut world = World::new();
+    let (one, other) = (world.connect(), world.connect());
+    assert_eq!(world.ask(one, "SET k v"), "+OK|");
+    let answer = world.ask(other, "POST / HTTP/1.1; Host: x; FLUSHALL");
+    assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert_eq!(world.closed, [other]);
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.ask(one, "GET k"), "$1|v|");
+}

@@ -1,0 +1,406 @@
+//! The manifest: what a data directory must hold, so that a file that is gone is not taken for one that never was.
+//!
+//! ```text
+//!   start ─► Manifest::open ─ everything there ──────────────► go on
+//!                           ├─ missing, and not accepted ────► refuse, and name it
+//!                           └─ missing, and accepted ────────► forget it, and go on without it
+//!   flash file created ─► flash_created      log file created ─► created (before its first block)
+//!   log file about to go ─► removing         (the last one takes the log with it)
+//! ```
+//! Invariants: whatever the manifest names exists; it is named after it was made durable, and is no longer named before it goes. The
+//! manifest is replaced atomically, under one lock, by threads that may block. Nothing on the path of a request waits for it.
+//! A run without a log is marked, so that the next run with one knows that what its log tells of the past is not all of it.
+//! A log file is made for 100 MB of log, so this happens seldom.
+//! What it deliberately does not do: look into files. Whether their bytes are right is for the stores and the logs to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use timestone_types::limits::MAX_CLOCK_LEAD;
+use timestone_types::{HashSeed, ShardId, Timestamp};
+use timestone_wal::device::{FileName, FileRegistry};
+
+use crate::config::AcceptedLoss;
+use crate::error::ServerError;
+use crate::limits::MAX_MISSING_NAMED;
+use crate::premises::Premises;
+
+/// Begins the last line: the CRC-32C of the lines before it.
+const CHECKSUM_KEY: &str = "# checksum = ";
+
+/// What the file says.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Contents {
+    /// The secret seed of the cluster's key hashes, once the directory belongs to a cluster.
+    hash_seed: Option<u64>,
+    /// Shards whose flash file was created.
+    #[serde(default)]
+    shards: BTreeSet<u16>,
+    /// A run without a log has begun, and none with a log since: no log tells up to which timestamp it served.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    without_log: bool,
+    /// All that runs without a log served before the last run with one lies below this, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    served_below: Option<u64>,
+    /// Logs by the name of their folder.
+    #[serde(default)]
+    logs: BTreeMap<String, LogContents>,
+}
+
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LogContents {
+    /// Files that must be there.
+    files: BTreeSet<String>,
+    /// Files that are gone, which somebody accepted. Forgotten when all files before them are gone as well.
+    #[serde(default)]
+    lost: BTreeSet<String>,
+}
+
+impl Contents {
+    fn encode(&self) -> Result<Vec<u8>, ServerError> {
+        let mut text = toml::to_string(self).map_err(|error| ServerError::Internal(error.to_string()))?;
+        let checksum = crc32c::crc32c(text.as_bytes());
+        text.push_str(&format!("{CHECKSUM_KEY}{checksum}\n"));
+        Ok(text.into_bytes())
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
+        let (covered, checksum) = text.rsplit_once(CHECKSUM_KEY).ok_or("its last line is not its checksum")?;
+        let told = checksum.strip_suffix('\n').filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
+        if told.and_then(|digits| digits.parse().ok()) != Some(crc32c::crc32c(covered.as_bytes())) {
+            return Err("its checksum is wrong".to_owned());
+        }
+        let contents: Self = toml::from_str(covered).map_err(|error| error.message().to_owned())?;
+        let mut names = contents.logs.values().flat_map(|log| log.files.iter().chain(&log.lost));
+        match names.find(|name| FileName::parse(name).is_none()) {
+            Some(name) => Err(format!("'{name}' is no name of a log file")),
+            None => Ok(contents),
+        }
+    }
+
+    /// What is named and not there.
+    fn missing(&self, premises: &dyn Premises) -> Result<Missing, ServerError> {
+        let shards =
+            self.shards.iter().copied().map(ShardId::new).filter(|&shard| !premises.has_flash(shard)).collect();
+        let mut files = BTreeMap::new();
+        for (log, contents) in &self.logs {
+            let present: BTreeSet<String> = premises.log_files(log)?.into_iter().map(|file| file.to_string()).collect();
+            let gone: BTreeSet<String> = contents.files.difference(&present).cloned().collect();
+            if !gone.is_empty() {
+                files.insert(log.clone(), gone);
+            }
+        }
+        Ok(Missing { shards, files })
+    }
+
+    /// Goes on without what is missing.
+    fn forget(&mut self, missing: &Missing) {
+        self.shards.retain(|&shard| !missing.shards.contains(&ShardId::new(shard)));
+        for (log, gone) in &missing.files {
+            if let Some(log) = self.logs.get_mut(log) {
+                log.files.retain(|file| !gone.contains(file));
+                log.lost.extend(gone.iter().cloned());
+                log.forget_old_losses();
+            }
+        }
+        self.logs.retain(|_, log| !log.files.is_empty());
+    }
+}
+
+impl LogContents {
+    /// A loss matters while there is a file before it: behind that one, blocks are missing.
+    fn forget_old_losses(&mut self) {
+        let oldest = self.files.first();
+        self.lost.retain(|lost| oldest.is_some_and(|oldest| oldest < lost));
+    }
+}
+
+/// What should be there and is not.
+#[derive(Debug, Default)]
+struct Missing {
+    shards: BTreeSet<ShardId>,
+    /// By log.
+    files: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Missing {
+    fn is_empty(&self) -> bool {
+        self.shards.is_empty() && self.files.is_empty()
+    }
+
+    /// The shards whose data may be gone. Every shard of the directory may have written to any of its logs: which shard runs on which
+    /// thread changes from start to start.
+    fn concerned(&self, all: &BTreeSet<u16>) -> BTreeSet<ShardId> {
+        let of_logs = all.iter().copied().map(ShardId::new).filter(|_| !self.files.is_empty());
+        self.shards.iter().copied().chain(of_logs).collect()
+    }
+
+    /// The names of what is missing, as paths in the directory.
+    fn names(&self) -> String {
+        let flash = self.shards.iter().map(|shard| format!("shard-{:04}/flash", shard.get()));
+        let logs = self.files.iter().flat_map(|(log, files)| files.iter().map(move |file| format!("wal/{log}/{file}")));
+        let all: Vec<String> = flash.chain(logs).collect();
+        let more = all.len().saturating_sub(MAX_MISSING_NAMED);
+        let mut named = all[..all.len() - more].join(", ");
+        if more > 0 {
+            named.push_str(&format!(" and {more} more"));
+        }
+        named
+    }
+}
+
+/// The manifest of a data directory that is in use.
+pub(crate) struct Manifest {
+    premises: Arc<dyn Premises>,
+    contents: Mutex<Contents>,
+}
+
+impl fmt::Debug for Manifest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Manifest").field("contents", &*self.lock()).finish_non_exhaustive()
+    }
+}
+
+impl Manifest {
+    /// The bytes of the manifest of a directory that holds nothing yet.
+    ///
+    /// # Errors
+    /// Our own mistake.
+    pub(crate) fn blank() -> Result<Vec<u8>, ServerError> {
+        Contents::default().encode()
+    }
+
+    /// Whether the bytes name anything that must be there. Bytes that cannot be read may.
+    pub(crate) fn names_anything(bytes: &[u8]) -> bool {
+        Contents::decode(bytes).map_or(true, |contents| contents != Contents::default())
+    }
+
+    /// Reads the manifest and looks whether everything that it names is there. Changes nothing unless a loss was accepted.
+    ///
+    /// # Errors
+    /// [`ServerError::BadFormatFile`] for a manifest that is damaged, [`ServerError::Missing`] for what is gone.
+    pub(crate) fn open(premises: &Arc<dyn Premises>, accepted: &AcceptedLoss) -> Result<Arc<Self>, ServerError> {
+        let mut contents = match premises.load_manifest()? {
+            Some(bytes) => Contents::decode(&bytes)
+                .map_err(|detail| ServerError::BadFormatFile { path: premises.manifest_place(), detail })?,
+            None => Contents::default(),
+        };
+        let missing = contents.missing(&**premises)?;
+        let manifest = |contents| Arc::new(Self { premises: Arc::clone(premises), contents: Mutex::new(contents) });
+        if missing.is_empty() {
+            if *accepted != AcceptedLoss::Nothing {
+                tracing::warn!(
+                    "--accept-loss was given, and nothing is missing. Leave it out from now on: it would accept a later loss, too"
+                );
+            }
+            return Ok(manifest(contents));
+        }
+        let refused: Vec<ShardId> =
+            missing.concerned(&contents.shards).into_iter().filter(|&shard| !accepted.includes(shard)).collect();
+        if !refused.is_empty() {
+            return Err(missing.refuse(&**premises, &contents));
+        }
+        tracing::error!(
+            missing = missing.names(),
+            "going on without what is missing, as --accept-loss says. Acknowledged data that only it held is lost: all keys of a shard \
+             whose flash file is gone, up to what the logs still have; of a log that is gone, the last writes of any shard"
+        );
+        contents.forget(&missing);
+        let manifest = manifest(contents);
+        manifest.premises.save_manifest(&manifest.lock().encode()?)?;
+        Ok(manifest)
+    }
+
+    /// Keeps the seed of key hashes that the cluster's master hands out. It never changes: what is on disk was hashed with it.
+    ///
+    /// # Errors
+    /// The master hands out another one than before; the manifest cannot be saved.
+    pub(crate) fn keep_seed(&self, seed: HashSeed, master: SocketAddr) -> Result<(), ServerError> {
+        let known = self.lock().hash_seed;
+        match known {
+            None => self.change(|contents| contents.hash_seed.replace(seed.0) != Some(seed.0)),
+            Some(known) if known == seed.0 => Ok(()),
+            Some(_) => Err(ServerError::Master {
+                address: master,
+                detail: format!(
+                    "its seed of key hashes is not the one that {} has from an earlier start, so it is another cluster's master, or was \
+                     set up anew; give the right --master, or another --data directory",
+                    self.premises.manifest_place().display()
+                ),
+            }),
+        }
+    }
+
+    /// The seed of the cluster's key hashes.
+    ///
+    /// # Errors
+    /// Our own mistake: there is none before the cluster was joined.
+    pub(crate) fn hash_seed(&self) -> Result<HashSeed, ServerError> {
+        let seed = self.lock().hash_seed.map(HashSeed);
+        seed.ok_or_else(|| ServerError::Internal("the seed of key hashes is not known yet".to_owned()))
+    }
+
+    /// The shard's flash file is there, durably.
+    ///
+    /// # Errors
+    /// The manifest cannot be saved.
+    pub(crate) fn flash_created(&self, shard: ShardId) -> Result<(), ServerError> {
+        self.change(|contents| contents.shards.insert(shard.get()))
+    }
+
+    /// A run begins, with a log or without, by a clock that shows `now`. Called before anything is served. Returns a timestamp above
+    /// everything that earlier runs without a log served, if later ones had one: what these logged does not tell.
+    ///
+    /// # Errors
+    /// The manifest cannot be saved.
+    pub(crate) fn begin_run(&self, has_log: bool, now: Timestamp) -> Result<Timestamp, ServerError> {
+        self.change(|contents| {
+            if !has_log {
+                return !std::mem::replace(&mut contents.without_log, true);
+            }
+            #[cfg(feature = "planted-bugs")]
+            if crate::planted::forgets_runs_without_log() {
+                return std::mem::take(&mut contents.without_log);
+            }
+            // Durable from here on, so that a crash of this run before its first record needs no further care.
+            let bound = now.saturating_add(MAX_CLOCK_LEAD).as_nanos();
+            contents.served_below = contents.served_below.max(contents.without_log.then_some(bound));
+            std::mem::take(&mut contents.without_log)
+        })?;
+        Ok(Timestamp::from_nanos(self.lock().served_below.unwrap_or_default()))
+    }
+
+    /// Files of the log that are gone, which somebody accepted.
+    pub(crate) fn lost_files(&self, log: &str) -> Vec<FileName> {
+        let contents = self.lock();
+        let lost = contents.logs.get(log).into_iter().flat_map(|log| &log.lost);
+        lost.filter_map(|name| FileName::parse(name)).collect()
+    }
+
+    /// Who is to be told of the log's files.
+    pub(crate) fn registry(self: &Arc<Self>, log: &str) -> Arc<dyn FileRegistry> {
+        Arc::new(LogRegistry { manifest: Arc::clone(self), log: log.to_owned() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the contents and saves them, if `change` says that it did. A change that cannot be saved has not happened.
+    fn change(&self, change: impl FnOnce(&mut Contents) -> bool) -> Result<(), ServerError> {
+        let mut contents = self.lock();
+        let mut next = contents.clone();
+        if change(&mut next) {
+            self.premises.save_manifest(&next.encode()?)?;
+            *contents = next;
+        }
+        Ok(())
+    }
+}
+
+impl Missing {
+    fn refuse(&self, premises: &dyn Premises, contents: &Contents) -> ServerError {
+        let concerned = self.concerned(&contents.shards);
+        let accept = match self.files.is_empty() {
+            true => concerned.iter().map(|shard| shard.get().to_string()).collect::<Vec<_>>().join(","),
+            false => "all".to_owned(),
+        };
+        ServerError::Missing { path: premises.root(), names: self.names(), accept }
+    }
+}
+
+/// One log's part of the manifest.
+#[derive(Debug)]
+struct LogRegistry {
+    manifest: Arc<Manifest>,
+    log: String,
+}
+
+impl FileRegistry for LogRegistry {
+    fn created(&self, file: FileName) -> io::Result<()> {
+        let insert =
+            |contents: &mut Contents| contents.logs.entry(self.log.clone()).or_default().files.insert(file.to_string());
+        self.manifest.change(insert).map_err(io::Error::other)
+    }
+
+    fn removing(&self, file: FileName) -> io::Result<()> {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::keeps_manifest() {
+            return Ok(());
+        }
+        let remove = |contents: &mut Contents| {
+            let Some(log) = contents.logs.get_mut(&self.log) else { return false };
+            let removed = log.files.remove(&file.to_string());
+            log.forget_old_losses();
+            // A log without files is none.
+            contents.logs.retain(|_, log| !log.files.is_empty());
+            removed
+        };
+        self.manifest.change(remove).map_err(io::Error::other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents() -> Contents {
+        let file = |nanos: u64| FileName::new(timestone_types::Timestamp::from_nanos(nanos)).to_string();
+        let log = LogContents { files: [file(1), file(3)].into(), lost: [file(2)].into() };
+        Contents {
+            hash_seed: Some(u64::MAX - 1),
+            shards: [0, 3].into(),
+            without_log: true,
+            served_below: Some(7),
+            logs: [("thread-0".to_owned(), log)].into(),
+        }
+    }
+
+    #[test]
+    fn it_is_read_back_as_written_and_every_flipped_bit_is_noticed() {
+        let sealed = contents().encode().unwrap();
+        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nwithout_log = true\nserved_below = 7\n\n[logs.thread-0]\nfiles = [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
+                     lost = [\"00000000000000000002.log\"]\n# checksum = ";
+        assert!(String::from_utf8(sealed.clone()).unwrap().starts_with(words), "{}", String::from_utf8_lossy(&sealed));
+        assert_eq!(Contents::decode(&sealed).unwrap(), contents());
+        assert!(Manifest::names_anything(&sealed) && !Manifest::names_anything(&Manifest::blank().unwrap()));
+        for bit in 0..sealed.len() * 8 {
+            let mut damaged = sealed.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Contents::decode(&damaged).is_err(), "bit {bit}");
+        }
+        for length in 0..sealed.len() {
+            assert!(Contents::decode(&sealed[..length]).is_err(), "{length} bytes");
+        }
+    }
+
+    #[test]
+    fn a_missing_log_file_concerns_all_shards_and_a_missing_flash_file_its_own() {
+        let all = BTreeSet::from([0, 1, 7]);
+        let flash = Missing { shards: [ShardId::new(7)].into(), ..Missing::default() };
+        assert_eq!(flash.concerned(&all), [ShardId::new(7)].into());
+        assert_eq!(flash.names(), "shard-0007/flash");
+        let files: BTreeSet<String> = (0..7).map(|n| format!("{n}.log")).collect();
+        let log = Missing { files: [("thread-1".to_owned(), files)].into(), ..Missing::default() };
+        assert_eq!(log.concerned(&all).len(), 3);
+        assert!(log.names().ends_with("wal/thread-1/4.log and 2 more"), "{}", log.names());
+    }
+
+    #[test]
+    fn a_loss_is_remembered_while_there_are_files_before_it() {
+        let mut contents = contents();
+        let log = contents.logs.get_mut("thread-0").unwrap();
+        log.forget_old_losses();
+        assert_eq!(log.lost.len(), 1);
+        log.files.pop_first();
+        log.forget_old_losses();
+        assert!(log.lost.is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! The lives of clients: how their stages come up, and how sessions are begun in them.
+
+use std::sync::Arc;
+
+use timestone_client::{ClientStageEvent, ClientStages, ConnectOptions};
+use timestone_clock::Clock;
+use timestone_seda::simulated::{SimulatedConfig, SimulatedRuntime};
+use timestone_seda::{Layout, Stage};
+
+use crate::cost::{Costs, StageKind};
+use crate::error::SimError;
+use crate::network::ProcessId;
+use crate::process::{Life, Role, SharedNetwork};
+use crate::world::{World, spin_of};
+
+impl World {
+    pub(crate) fn connect_redis(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
+        let process = &self.processes[id.0 as usize];
+        let (Role::Redis(redis), Some(calls)) = (&process.role, &self.board.redis) else { return Ok(()) };
+        let seed = redis.seed.derive("life", redis.lives);
+        let (stages, layout) = crate::redis::stages(calls, &redis.servers, redis.places.clone(), seed, network);
+        let runtime = self.client_runtime(id, stages, &layout)?;
+        self.processes[id.0 as usize].life = Life::Redis { runtime };
+        self.schedule(id);
+        Ok(())
+    }
+
+    /// The runtime of a process of clients, of whatever kind.
+    fn client_runtime(
+        &mut self,
+        id: ProcessId,
+        stages: Vec<Box<dyn Stage<ClientStageEvent>>>,
+        layout: &Layout,
+    ) -> Result<SimulatedRuntime<ClientStageEvent>, SimError> {
+        let now = self.truth.now();
+        let process = &self.processes[id.0 as usize];
+        let kinds = stages.iter().map(|stage| StageKind::of_client(stage.name())).collect();
+        let costs = Costs::of_process(kinds, &process.counter, self.config.stopwatch.as_ref());
+        let config = SimulatedConfig {
+            spin: spin_of(&self.config, layout.threads.len()),
+            costs: Box::new(costs),
+            meter: process.counter.meter(),
+            ..SimulatedConfig::default()
+        };
+        let runtime = SimulatedRuntime::start(stages, layout, config, now, &process.clock).map_err(SimError::world)?;
+        self.trace.name_stages(id, runtime.names());
+        Ok(runtime)
+    }
+
+    pub(crate) fn connect(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
+        let process = &self.processes[id.0 as usize];
+        let Role::Client(client) = &process.role else { return Ok(()) };
+        let clock: Arc<dyn Clock> = Arc::new(process.clock.clone());
+        // Servers come back: clients of the simulation wait for them.
+        let options = ConnectOptions {
+            name: process.name.clone(),
+            engine: self.config.engine,
+            refused_patience: ConnectOptions::default().connect_timeout,
+            ..ConnectOptions::default()
+        };
+        let seed = client.seed.derive("engine", client.lives).0;
+        let built = ClientStages::build(&client.url, &options, &clock, network, seed).map_err(SimError::world)?;
+        let ClientStages { stages, event_loop, db, .. } = built;
+        let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
+        let runtime = self.client_runtime(id, stages, &layout)?;
+        self.processes[id.0 as usize].life = Life::Client { runtime, db, event_loop };
+        self.schedule(id);
+        Ok(())
+    }
+
+    /// Runs something on the event loop of a client that is up.
+    pub(crate) fn on_client(&mut self, id: ProcessId, begin: impl FnOnce(&timestone_client::Db)) {
+        let now = self.truth.now();
+        if let Life::Client { db, event_loop, .. } = &self.processes[id.0 as usize].life {
+            begin(db);
+            let event_loop = *event_loop;
+            self.processes[id.0 as usize].call(now, event_loop);
+            self.schedule(id);
+        }
+    }
+
+    /// Begins the sessions of a client in its slots.
+    pub(crate) fn begin_sessions(&mut self, id: ProcessId) {
+        let Role::Client(client) = &self.processes[id.0 as usize].role else { return };
+        let slots = client.slots.clone();
+        let (board, counter) = (Arc::clone(&self.board), self.processes[id.0 as usize].counter.clone());
+        self.on_client(id, |db| {
+            for slot in slots {
+                let (board, counter) = (Arc::clone(&board), counter.clone());
+                board.session_begins(slot);
+                // The task tells the board what comes of it.
+                drop(db.spawn(move |local| crate::session::run(local, board, slot, counter)));
+            }
+        });
+    }
+}

@@ -1,0 +1,204 @@
+//! What all simulated Redis clients of a run share: what they shall do, and the history of their calls.
+//!
+//! A call is written down when it is sent and when it is answered, by true time. A connection that breaks leaves its calls without answers:
+//! whether they were carried out, nobody knows. Each connection has a number of its own.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use timestone_types::Timestamp;
+use timestone_workload::redis::{Call, Mix, RedisHistory, Reply, Request};
+
+use crate::board::Tally;
+use crate::clock::TrueTime;
+
+/// What connections do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mode {
+    /// They begin nothing.
+    Idle,
+    /// They work.
+    Work,
+    /// They read each key, and write it once more.
+    Touch,
+    /// They read each key.
+    Audit,
+}
+
+/// How often and how much they ask.
+#[derive(Clone, Debug)]
+pub(crate) struct RedisWork {
+    pub(crate) mix: Mix,
+    /// From one activity of a connection to its next, on average.
+    pub(crate) interval: Duration,
+    /// Connections of all processes together.
+    pub(crate) connections: u64,
+}
+
+/// Names a call that was sent.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct CallId(usize);
+
+#[derive(Debug)]
+struct State {
+    mode: Mode,
+    /// Counts changes of the mode.
+    round: u64,
+    calls: Vec<Call>,
+    next_connection: u64,
+    tally: Tally,
+    /// By place: how many calls it has open, or that it has not ended its round.
+    busy: BTreeMap<usize, usize>,
+    wrong: Vec<String>,
+    last_error: Option<String>,
+    /// Numbers of the values that keys are written once more with.
+    touched: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    truth: TrueTime,
+    pub(crate) work: RedisWork,
+    state: Mutex<State>,
+}
+
+impl Calls {
+    pub(crate) fn new(truth: TrueTime, work: RedisWork) -> Self {
+        let state = State {
+            mode: Mode::Idle,
+            round: 0,
+            calls: Vec::new(),
+            next_connection: 0,
+            tally: Tally::default(),
+            busy: BTreeMap::new(),
+            wrong: Vec::new(),
+            last_error: None,
+            touched: 0,
+        };
+        Self { truth, work, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_nanos(self.truth.now().as_nanos())
+    }
+
+    /// What connections do from now on. Those that touch or audit are busy until they have ended their round.
+    pub(crate) fn set_mode(&self, mode: Mode) {
+        let mut state = self.lock();
+        (state.mode, state.round) = (mode, state.round + 1);
+        if matches!(mode, Mode::Touch | Mode::Audit) {
+            state.busy = (0..self.work.connections as usize).map(|place| (place, 1)).collect();
+        }
+    }
+
+    /// What connections do, and how often that has changed.
+    pub(crate) fn mode(&self) -> (Mode, u64) {
+        let state = self.lock();
+        (state.mode, state.round)
+    }
+
+    /// A new connection's number.
+    pub(crate) fn connect(&self) -> u64 {
+        let mut state = self.lock();
+        state.next_connection += 1;
+        state.next_connection - 1
+    }
+
+    /// A value that nobody else writes.
+    pub(crate) fn next_touch(&self) -> String {
+        let mut state = self.lock();
+        state.touched += 1;
+        format!("t{}", state.touched)
+    }
+
+    /// How many keys were written once more.
+    pub(crate) fn touched(&self) -> u64 {
+        self.lock().touched
+    }
+
+    /// A request is sent.
+    pub(crate) fn invoke(&self, connection: u64, request: Request) -> CallId {
+        let invoked = self.now();
+        let mut state = self.lock();
+        state.tally.begun += 1;
+        state.calls.push(Call { connection, request, invoked, answered: None });
+        CallId(state.calls.len() - 1)
+    }
+
+    /// It is answered.
+    pub(crate) fn answer(&self, call: CallId, reply: Reply) {
+        let now = self.now();
+        let mut state = self.lock();
+        if reply.is_unknown() {
+            state.tally.unknown += 1;
+        } else if reply.is_refusal() {
+            state.tally.aborted += 1;
+            state.tally.errors += 1;
+        } else {
+            state.tally.committed += 1;
+        }
+        if let Reply::Error(text) = &reply {
+            state.last_error = Some(text.clone());
+        }
+        state.calls[call.0].answered = Some((now, reply));
+    }
+
+    /// So many calls will never be answered.
+    pub(crate) fn abandon(&self, calls: usize) {
+        self.lock().tally.unknown += calls as u64;
+    }
+
+    /// How many calls a place waits for; nothing else keeps it busy.
+    pub(crate) fn set_busy(&self, place: usize, calls: usize) {
+        let mut state = self.lock();
+        if calls == 0 {
+            state.busy.remove(&place);
+        } else {
+            state.busy.insert(place, calls);
+        }
+    }
+
+    /// Places that are busy.
+    pub(crate) fn live(&self) -> usize {
+        self.lock().busy.len()
+    }
+
+    /// What the busy ones wait for.
+    pub(crate) fn unfinished(&self) -> Vec<String> {
+        let state = self.lock();
+        let open = state.busy.iter();
+        open.map(|(place, calls)| format!("connection place {place} waits for {calls} answers")).collect()
+    }
+
+    pub(crate) fn tally(&self) -> Tally {
+        self.lock().tally
+    }
+
+    /// An answer that cannot be right, whatever was done.
+    pub(crate) fn wrong(&self, what: String) {
+        let now = self.truth.now();
+        let mut state = self.lock();
+        if state.wrong.len() < 20 {
+            state.wrong.push(format!("at {now}: {what}"));
+        }
+    }
+
+    pub(crate) fn all_wrong(&self) -> Vec<String> {
+        self.lock().wrong.clone()
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        self.lock().last_error.clone()
+    }
+
+    /// Takes the history out, at the end.
+    pub(crate) fn take_history(&self, clock_slack: Duration) -> RedisHistory {
+        RedisHistory { clock_slack, calls: std::mem::take(&mut self.lock().calls) }
+    }
+}

@@ -1,0 +1,400 @@
+//! Simulated Redis clients: a process with some connections, each of which speaks RESP over the virtual network.
+//!
+//! ```text
+//!   Generator ─► activity ─► requests ── bytes ──► net stage ──► a gateway
+//!                   ▲            └─ Calls: invoke      │
+//!                   └── answered ◄── Calls: answer ◄───┘        broken, or silent for too long: dial again, under another number
+//! ```
+//! A connection sends a pipeline at a time, and the next one before all of it is answered, up to a bound. WATCH and what follows it, and a
+//! scan, have their connection for themselves. What is deliberately absent: retries. What was not answered is not sent again.
+
+mod calls;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use timestone_client::ClientStageEvent;
+use timestone_seda::{
+    Break, ConnectionView, Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage, Network, Origin, Parcel,
+    Protocol, Split, Stage, StageId,
+};
+use timestone_types::Timestamp;
+use timestone_workload::redis::{Activity, Generator, Reply, Request, Words, encode, parse};
+
+pub(crate) use calls::{CallId, Calls, Mode, RedisWork};
+
+use crate::seed::{Dice, Seed};
+
+const NET: StageId = StageId::new(0);
+const CLIENT: StageId = StageId::new(1);
+/// Between two attempts to connect.
+const PAUSE: Duration = Duration::from_millis(50);
+/// An attempt that comes to nothing for this long is given up.
+const DIAL_PATIENCE: Duration = Duration::from_secs(5);
+/// An answer is awaited for as long as a gateway takes for one at most, and a bit.
+const PATIENCE: Duration = Duration::from_secs(12);
+/// How often connections without anything to do look whether there is.
+const POLL: Duration = Duration::from_millis(10);
+/// The values of one generator are so far apart; there are fewer connections in a run.
+const VALUES_APART: u64 = 1_000_000;
+/// Requests of a connection that may be without answers when it sends more.
+const MOST_OPEN: usize = 10;
+
+/// Every byte is for the clients' stage.
+struct Bytes;
+
+impl Protocol for Bytes {
+    fn split(&mut self, _connection: &ConnectionView, bytes: &[u8]) -> Split {
+        Split::Frame { length: bytes.len(), to: CLIENT }
+    }
+
+    fn busy(&mut self, _connection: &ConnectionView, _frame: &[u8], _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn refuse(&mut self, _connection: &ConnectionView, _reason: Break, _rest: &[u8], _out: &mut Vec<u8>) {}
+}
+
+/// A request without its answer.
+struct Open {
+    call: CallId,
+    request: Request,
+    sent: Timestamp,
+    /// Answers that are still to come, this request's own last.
+    left: usize,
+}
+
+/// What has the connection for itself.
+enum Alone {
+    /// Nothing: pipelines.
+    No,
+    /// The transaction that is sent when what was watched is answered.
+    Watching(Request),
+    /// A scan with these words behind the cursor.
+    Scanning(Words),
+}
+
+/// The keys of a round that are to be read, and written once more if that is wanted.
+struct Round {
+    number: u64,
+    keys: Vec<String>,
+}
+
+struct Connection {
+    /// Among the connections of all processes.
+    place: usize,
+    /// The number of the present connection.
+    number: u64,
+    generator: Generator,
+    dice: Dice,
+    origin: Option<Origin>,
+    /// The attempt to connect that is under way.
+    dial: Option<(DialId, Timestamp)>,
+    again_at: Timestamp,
+    next_start: Timestamp,
+    open: VecDeque<Open>,
+    alone: Alone,
+    round: Round,
+    inbox: Vec<u8>,
+}
+
+/// The stage of a process's connections. See the module.
+struct RedisStage {
+    calls: Arc<Calls>,
+    servers: Vec<SocketAddr>,
+    connections: Vec<Connection>,
+    dials: u64,
+    out: Vec<u8>,
+    deadline: Timestamp,
+}
+
+impl RedisStage {
+    fn command(ctx: &mut Context<'_, ClientStageEvent>, command: NetCommand) -> bool {
+        ctx.send(NET, ClientStageEvent::Command(command)).is_ok()
+    }
+
+    fn of_origin(&mut self, origin: Origin) -> Option<usize> {
+        self.connections.iter().position(|connection| connection.origin == Some(origin))
+    }
+
+    fn of_dial(&mut self, dial: DialId) -> Option<usize> {
+        self.connections.iter().position(|connection| connection.dial.is_some_and(|(id, _)| id == dial))
+    }
+
+    /// The connection is gone, and so is what is known of its open calls.
+    fn broken(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize) {
+        let connection = &mut self.connections[at];
+        if let Some(origin) = connection.origin.take() {
+            Self::command(ctx, NetCommand::Abort(origin));
+        }
+        self.calls.abandon(connection.open.len());
+        connection.open.clear();
+        connection.inbox.clear();
+        connection.alone = Alone::No;
+        connection.dial = None;
+        connection.again_at = ctx.now().saturating_add(PAUSE);
+    }
+
+    fn received(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize, bytes: &[u8]) {
+        self.connections[at].inbox.extend_from_slice(bytes);
+        loop {
+            let connection = &mut self.connections[at];
+            match parse(&connection.inbox) {
+                Ok(None) => return,
+                Ok(Some((reply, length))) => {
+                    connection.inbox.drain(..length);
+                    self.replied(ctx, at, reply);
+                }
+                Err(what) => {
+                    self.calls.wrong(format!("a gateway answered what is no answer: {what}"));
+                    return self.broken(ctx, at);
+                }
+            }
+        }
+    }
+
+    fn replied(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize, reply: Reply) {
+        let connection = &mut self.connections[at];
+        let Some(open) = connection.open.front_mut() else {
+            self.calls.wrong(format!("a gateway answered {reply}, and nothing was asked"));
+            return self.broken(ctx, at);
+        };
+        open.left -= 1;
+        if open.left > 0 {
+            // Those of MULTI and of what it queues.
+            let wanted = if open.left == open.request.answers() - 1 { "OK" } else { "QUEUED" };
+            if reply != Reply::Status(wanted.to_owned()) && !matches!(reply, Reply::Error(_)) {
+                self.calls.wrong(format!("{} was answered {reply} instead of {wanted}", open.request));
+            }
+            return;
+        }
+        let Some(open) = connection.open.pop_front() else { return };
+        self.calls.answer(open.call, reply.clone());
+        self.goes_on(ctx, at, &reply);
+    }
+
+    /// Sends what waited for an answer.
+    fn goes_on(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize, reply: &Reply) {
+        let connection = &mut self.connections[at];
+        if !connection.open.is_empty() {
+            return;
+        }
+        match std::mem::replace(&mut connection.alone, Alone::No) {
+            Alone::No => {}
+            Alone::Watching(then) => self.send(ctx, at, vec![then]),
+            Alone::Scanning(words) => {
+                let Reply::Array(parts) = reply else { return };
+                let Some(Reply::Text(cursor)) = parts.first() else { return };
+                if cursor != "0" {
+                    let next = scan(cursor, &words);
+                    connection.alone = Alone::Scanning(words);
+                    self.send(ctx, at, vec![next]);
+                }
+            }
+        }
+    }
+
+    /// Sends requests at once.
+    fn send(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize, requests: Vec<Request>) {
+        let connection = &mut self.connections[at];
+        let Some(origin) = connection.origin else { return };
+        self.out.clear();
+        for request in requests {
+            encode(&request, &mut self.out);
+            let call = self.calls.invoke(connection.number, request.clone());
+            connection.open.push_back(Open { call, left: request.answers(), request, sent: ctx.now() });
+        }
+        let parcel = Parcel::new(origin, self.out.clone());
+        if !Self::command(ctx, NetCommand::Send(parcel)) {
+            self.broken(ctx, at);
+        }
+    }
+
+    /// Dials, gives up what takes too long, begins what is due.
+    fn look_after(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize) {
+        let (now, (mode, round)) = (ctx.now(), self.calls.mode());
+        let connection = &mut self.connections[at];
+        let is_late = |since: Timestamp, patience| now.since(since) > patience;
+        let silent = connection.open.front().is_some_and(|open| is_late(open.sent, PATIENCE));
+        if silent || connection.dial.is_some_and(|(_, since)| is_late(since, DIAL_PATIENCE)) {
+            self.broken(ctx, at);
+        }
+        let connection = &mut self.connections[at];
+        if connection.origin.is_none() {
+            if connection.dial.is_none() && now >= connection.again_at && mode != Mode::Idle {
+                self.dials += 1;
+                let dial = DialId::new(self.dials);
+                connection.dial = Some((dial, now));
+                let address = self.servers[connection.dice.below(self.servers.len() as u64) as usize];
+                Self::command(ctx, NetCommand::Dial { dial, address, owner: CLIENT });
+            }
+        } else {
+            match mode {
+                Mode::Idle => {}
+                Mode::Work if connection.next_start <= now => self.work(ctx, at),
+                Mode::Work => {}
+                Mode::Touch | Mode::Audit => self.walk(ctx, at, mode, round),
+            }
+        }
+        self.count(at, mode, round);
+    }
+
+    /// Tells how busy a connection is.
+    fn count(&self, at: usize, mode: Mode, round: u64) {
+        let connection = &self.connections[at];
+        let walks = matches!(mode, Mode::Touch | Mode::Audit)
+            && (connection.round.number != round || !connection.round.keys.is_empty());
+        self.calls.set_busy(connection.place, connection.open.len() + usize::from(walks));
+    }
+
+    fn work(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize) {
+        let interval = self.calls.work.interval.as_nanos() as u64;
+        let connection = &mut self.connections[at];
+        // Evenly between half and one and a half of the interval.
+        let pause = Duration::from_nanos(interval / 2 + connection.dice.below(interval + 1));
+        connection.next_start = ctx.now().saturating_add(pause);
+        if connection.open.len() >= MOST_OPEN || !matches!(connection.alone, Alone::No) {
+            return;
+        }
+        match connection.generator.draw() {
+            Activity::Pipeline(requests) => self.send(ctx, at, requests),
+            // What has a connection for itself waits until it is free, or is left out.
+            Activity::Watch { .. } | Activity::Scan(_) if !connection.open.is_empty() => {}
+            Activity::Watch { first, then } => {
+                connection.alone = Alone::Watching(then);
+                self.send(ctx, at, first);
+            }
+            Activity::Scan(words) => {
+                let first = scan("0", &words);
+                connection.alone = Alone::Scanning(words);
+                self.send(ctx, at, vec![first]);
+            }
+        }
+    }
+
+    /// Reads this connection's share of the keys, and writes each once more if that is wanted.
+    fn walk(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize, mode: Mode, round: u64) {
+        let connection = &mut self.connections[at];
+        if connection.round.number != round {
+            let (place, of) = (connection.place, self.calls.work.connections as usize);
+            let keys = Generator::keys(&self.calls.work.mix);
+            let share = keys.into_iter().enumerate().filter(|(at, _)| at % of == place).map(|(_, key)| key);
+            connection.round = Round { number: round, keys: share.collect() };
+        }
+        if !connection.open.is_empty() {
+            return;
+        }
+        let Some(key) = connection.round.keys.pop() else { return };
+        let mut requests = vec![Request::command(&format!("GET {key}"))];
+        if mode == Mode::Touch {
+            requests.push(Request::command(&format!("SET {key} {}", self.calls.next_touch())));
+        }
+        self.send(ctx, at, requests);
+    }
+}
+
+impl Drop for RedisStage {
+    fn drop(&mut self) {
+        for connection in &self.connections {
+            self.calls.abandon(connection.open.len());
+            self.calls.set_busy(connection.place, 0);
+        }
+    }
+}
+
+fn scan(cursor: &str, words: &[String]) -> Request {
+    let head = ["SCAN".to_owned(), cursor.to_owned()].into_iter();
+    Request::One(head.chain(words.iter().cloned()).collect())
+}
+
+impl Stage<ClientStageEvent> for RedisStage {
+    fn name(&self) -> &str {
+        "redis"
+    }
+
+    fn handle(&mut self, ctx: &mut Context<'_, ClientStageEvent>, events: &mut VecDeque<ClientStageEvent>) {
+        while let Some(event) = events.pop_front() {
+            let ClientStageEvent::Net(event) = event else { continue };
+            match event {
+                NetEvent::Connected(view) => {
+                    let Some(at) = view.dial.and_then(|dial| self.of_dial(dial)) else {
+                        Self::command(ctx, NetCommand::Abort(view.origin));
+                        continue;
+                    };
+                    let number = self.calls.connect();
+                    let connection = &mut self.connections[at];
+                    (connection.origin, connection.dial, connection.number) = (Some(view.origin), None, number);
+                }
+                NetEvent::Parcel(parcel) => {
+                    if let Some(at) = self.of_origin(parcel.origin) {
+                        self.received(ctx, at, &parcel.bytes);
+                    }
+                    ctx.finish_parcel(parcel);
+                }
+                NetEvent::HalfClosed(origin) | NetEvent::Disconnected { origin, .. } => {
+                    if let Some(at) = self.of_origin(origin) {
+                        self.broken(ctx, at);
+                    }
+                }
+                NetEvent::Written { .. } => {}
+                NetEvent::DialFailed { dial, .. } => {
+                    if let Some(at) = self.of_dial(dial) {
+                        self.broken(ctx, at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, ClientStageEvent>) {
+        for at in 0..self.connections.len() {
+            self.look_after(ctx, at);
+        }
+        let poll = ctx.now().saturating_add(POLL);
+        let starts = self.connections.iter().map(|connection| connection.next_start);
+        self.deadline = starts.filter(|start| *start > ctx.now()).min().unwrap_or(poll).min(poll);
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        Some(self.deadline)
+    }
+}
+
+/// The stages of a process with these connections, of the servers' gateways at `servers`.
+pub(crate) fn stages(
+    calls: &Arc<Calls>,
+    servers: &[SocketAddr],
+    places: std::ops::Range<usize>,
+    seed: Seed,
+    network: Arc<dyn Network>,
+) -> (Vec<Box<dyn Stage<ClientStageEvent>>>, Layout) {
+    let work = &calls.work;
+    let connection = |place: usize| Connection {
+        place,
+        number: 0,
+        // Another life of the process writes other values.
+        generator: Generator::new(work.mix.clone(), seed.0, calls.connect(), VALUES_APART),
+        dice: seed.derive("connection", place as u64).dice(),
+        origin: None,
+        dial: None,
+        again_at: Timestamp::ZERO,
+        next_start: Timestamp::ZERO,
+        open: VecDeque::new(),
+        alone: Alone::No,
+        round: Round { number: 0, keys: Vec::new() },
+        inbox: Vec::new(),
+    };
+    let stage = RedisStage {
+        calls: Arc::clone(calls),
+        servers: servers.to_vec(),
+        connections: places.map(connection).collect(),
+        dials: 0,
+        out: Vec::new(),
+        deadline: Timestamp::ZERO,
+    };
+    let config = NetConfig { owner: Some(CLIENT), network, ..NetConfig::default() };
+    let stages: Vec<Box<dyn Stage<ClientStageEvent>>> = vec![Box::new(NetStage::new(Bytes, config)), Box::new(stage)];
+    (stages, Layout::single(2))
+}

@@ -1,0 +1,148 @@
+//! Redis clients: what they send, what they are answered, and the history of it.
+//!
+//! ```text
+//!   Generator ─► Activity ─► Request ── resp::encode ─► a connection ─► resp::parse ─► Reply
+//!                               └────────────► Call (request, when, answer) ◄────────────┘
+//!                                                └─► RedisHistory ─► check::check_redis, EDN
+//! ```
+//! A request is a command, or a MULTI with its commands up to EXEC, which is one call: its answer is EXEC's. Everything is
+//! text without spaces, quotes and control characters, so that a history is read by people as well.
+//!
+//! What is deliberately absent: sockets and time, which belong to whoever runs the clients.
+
+mod edn;
+mod generate;
+mod resp;
+
+use std::fmt;
+use std::time::Duration;
+
+use timestone_types::Timestamp;
+
+pub use edn::{is_redis, read, write};
+pub use generate::{Activity, Generator, Mix};
+pub use resp::{encode, parse};
+
+/// A command: its name and its arguments.
+pub type Words = Vec<String>;
+
+/// What a connection asks for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// One command.
+    One(Words),
+    /// The commands between MULTI and EXEC.
+    Transaction(Vec<Words>),
+}
+
+impl Request {
+    /// A command from its text.
+    #[must_use]
+    pub fn command(text: &str) -> Self {
+        Self::One(text.split(' ').map(str::to_owned).collect())
+    }
+
+    /// How many answers it has: MULTI, what it queues and EXEC have one each.
+    #[must_use]
+    pub const fn answers(&self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Transaction(commands) => commands.len() + 2,
+        }
+    }
+
+    /// The name of the command, in capitals as it is sent.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::One(words) => words.first().map_or("", String::as_str),
+            Self::Transaction(_) => "EXEC",
+        }
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(words) => f.write_str(&words.join(" ")),
+            Self::Transaction(commands) => {
+                f.write_str("MULTI")?;
+                for words in commands {
+                    write!(f, "; {}", words.join(" "))?;
+                }
+                f.write_str("; EXEC")
+            }
+        }
+    }
+}
+
+/// What a command is answered, in RESP2.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reply {
+    /// `+OK` and its kin.
+    Status(String),
+    /// `-ERR …`.
+    Error(String),
+    /// `:5`.
+    Integer(i64),
+    /// A bulk string.
+    Text(String),
+    /// Nothing: an absent value, or an EXEC that was not carried out.
+    Nil,
+    /// An array.
+    Array(Vec<Reply>),
+}
+
+impl Reply {
+    /// Whether it says that nobody knows what became of the command.
+    #[must_use]
+    pub fn is_unknown(&self) -> bool {
+        matches!(self, Self::Error(text) if text.starts_with("UNKNOWN"))
+    }
+
+    /// Whether it says that the command was not carried out.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Error(_)) && !self.is_unknown()
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(text) | Self::Error(text) => f.write_str(text),
+            Self::Integer(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "\"{text}\""),
+            Self::Nil => f.write_str("nil"),
+            Self::Array(replies) => {
+                f.write_str("[")?;
+                for (at, reply) in replies.iter().enumerate() {
+                    write!(f, "{}{reply}", if at > 0 { " " } else { "" })?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}
+
+/// A request, when it was sent, and what came of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Call {
+    /// Whose it is: every connection has a number of its own, which none has after it.
+    pub connection: u64,
+    /// What was asked.
+    pub request: Request,
+    /// When it was sent, counted from the run's begin.
+    pub invoked: Timestamp,
+    /// When what was answered. None: the connection broke, and nobody knows what became of it.
+    pub answered: Option<(Timestamp, Reply)>,
+}
+
+/// All calls of a run, in the order in which they were sent; those of one connection stand in the order of its pipeline.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RedisHistory {
+    /// How far the server's clock may have been wrong about a span of time: keys expire so much sooner or later.
+    pub clock_slack: Duration,
+    /// The calls.
+    pub calls: Vec<Call>,
+}
