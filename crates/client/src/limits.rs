@@ -13,8 +13,8 @@ pub const POLLS_PER_TURN: usize = 16 * 1024;
 pub const MAX_ATTEMPTS: u32 = 64;
 /// First pause before a server that could not be reached is dialled again; doubles up to [`MAX_RECONNECT_PAUSE`].
 pub const MIN_RECONNECT_PAUSE: Duration = Duration::from_millis(10);
-/// Longest pause before a server is dialled again.
-pub const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
+/// Longest pause before a server is dialled again. Servers rely on it.
+pub const MAX_RECONNECT_PAUSE: Duration = timestone_types::limits::MAX_RECONNECT_PAUSE;
 /// How long a server may take to answer a hello before its connection is given up.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often connections are looked at for silence.

@@ -30,7 +30,7 @@ use crate::gateway::{CommandLatencies, GatewayGauges};
 use crate::gauges::{LogGauges, ShardGauges};
 use crate::http::HttpServer;
 use crate::limits;
-use crate::manifest::Manifest;
+use crate::manifest::{Beginning, Manifest};
 use crate::memory::Budget;
 use crate::native::{NativeProtocol, ShardTable};
 use crate::node::{Joining, MasterLink, NodeParts, NodeStage};
@@ -197,9 +197,17 @@ pub(crate) fn assemble_on(
 
     let mut replays = open_stores(config, &*premises, &manifest, &tuning, &place.shards, place.map.cluster())?;
     let log_stages = replay_logs(config, &*premises, &manifest, &tuning, &plan, &stage_of, &mut replays)?;
-    go_on_from(&*clock, replays.iter().map(Replay::lived_until).max().unwrap_or_default());
-    let served_below = manifest.begin_run(config.log != DeviceKind::None, clock.now())?;
+    let lived_until = replays.iter().map(Replay::lived_until).max().unwrap_or_default();
+    go_on_from(&*clock, lived_until);
+    let youngest = replays.iter().map(Replay::youngest).max().unwrap_or_default();
+    let past = manifest.begin_run(&Beginning {
+        has_log: config.log != DeviceKind::None,
+        now: clock.now(),
+        youngest: youngest.max(lived_until),
+        lived_until,
+    })?;
 
+    let left = Arc::new(manifest.own_clients());
     let shared_map = Arc::new(RwLock::new(Arc::new(place.map.clone())));
     let stopping = Arc::new(AtomicBool::new(false));
     let mut stages: Vec<Option<Box<dyn Stage<Event>>>> = Vec::new();
@@ -230,7 +238,8 @@ pub(crate) fn assemble_on(
             peers,
             gauges,
             clock: Arc::clone(&clock),
-            served_below,
+            past,
+            left: Arc::clone(&left),
             now: clock.now(),
             participant: tuning.participant,
             memory: Arc::clone(&memory),
@@ -251,8 +260,10 @@ pub(crate) fn assemble_on(
         nets.push(("resp", net.metrics()));
         stages[plan.resp(thread).index()] = Some(Box::new(net));
     }
+    let mut own = Vec::new();
     let mut seat = |stage: StageId, thread: usize| -> Result<GuestSeat, ServerError> {
         let client = place.client()?;
+        own.push(client);
         Ok(GuestSeat {
             stage,
             thread,
@@ -278,6 +289,7 @@ pub(crate) fn assemble_on(
             seats.push(seat(plan.guest(thread), thread)?);
         }
     }
+    manifest.has_clients(&own)?;
     for (seat, guest) in seats.iter().zip(guests(&seats)) {
         stages[seat.stage.index()] = Some(guest);
     }

@@ -71,6 +71,8 @@ pub const SHARD_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, 
 pub const GATEWAY_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
 /// Missing files that an error names; of more it says how many.
 pub const MAX_MISSING_NAMED: usize = 5;
+/// Clients of a server's own that its manifest remembers. What they left in the logs matters for a minute, so that the last few runs do.
+pub const MAX_OWN_CLIENTS: usize = 4 * MAX_THREADS;
 /// Bytes of log records that a thread of a replay is given at a time.
 pub const REPLAY_CHUNK_BYTES: usize = 256 * 1024;
 /// How many such chunks may wait for it.

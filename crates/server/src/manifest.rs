@@ -9,7 +9,7 @@
 //! ```
 //! Invariants: whatever the manifest names exists; it is named after it was made durable, and is no longer named before it goes. The
 //! manifest is replaced atomically, under one lock, by threads that may block. Nothing on the path of a request waits for it.
-//! A run without a log is marked, so that the next run with one knows that what its log tells of the past is not all of it.
+//! A run without a log is marked, and so is an accepted loss, so that the next run knows that what its log tells of the past is not all.
 //! A log file is made for 100 MB of log, so this happens seldom.
 //! What it deliberately does not do: look into files. Whether their bytes are right is for the stores and the logs to say.
 
@@ -18,16 +18,18 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use timestone_types::limits::MAX_CLOCK_LEAD;
-use timestone_types::{HashSeed, ShardId, Timestamp};
+use timestone_txn::limits::{MAX_RESTART_HOLD, SESSIONS_SETTLED};
+use timestone_types::{ClientId, HashSeed, ShardId, Timestamp};
 use timestone_wal::device::{FileName, FileRegistry};
 
 use crate::config::AcceptedLoss;
 use crate::error::ServerError;
-use crate::limits::MAX_MISSING_NAMED;
+use crate::limits::{MAX_MISSING_NAMED, MAX_OWN_CLIENTS};
 use crate::premises::Premises;
+use crate::shard::Served;
 
 /// Begins the last line: the CRC-32C of the lines before it.
 const CHECKSUM_KEY: &str = "# checksum = ";
@@ -41,10 +43,21 @@ struct Contents {
     /// Shards whose flash file was created.
     #[serde(default)]
     shards: BTreeSet<u16>,
-    /// A run without a log has begun, and none with a log since: no log tells up to which timestamp it served.
+    /// No log tells up to which timestamp the last run served, nor its watermark: it had none, or the loss of a part was accepted. Until a
+    /// run with a log has begun.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    without_log: bool,
-    /// All that runs without a log served before the last run with one lies below this, in nanoseconds.
+    unlogged: bool,
+    /// Clients of this server's own, as gateways are: those of earlier runs and of this one, the latest last. A run that ended has taken its
+    /// own with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    clients: Vec<u32>,
+    /// When the last run began, in nanoseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    began: Option<u64>,
+    /// When the first of the last runs began, none of which lasted until all sessions that it waited for can have come back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unsettled_since: Option<u64>,
+    /// All that unlogged runs served lies below this, in nanoseconds; see [`Served`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     served_below: Option<u64>,
     /// Logs by the name of their folder.
@@ -62,7 +75,44 @@ struct LogContents {
     lost: BTreeSet<String>,
 }
 
+/// A run that begins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beginning {
+    /// Whether it has a log.
+    pub(crate) has_log: bool,
+    /// What its clock shows.
+    pub(crate) now: Timestamp,
+    /// Nothing in the stores is younger.
+    pub(crate) youngest: Timestamp,
+    /// Where time stood at least when the last run ended.
+    pub(crate) lived_until: Timestamp,
+}
+
+/// What the manifest tells a run of earlier ones.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct Past {
+    /// What they served, as far as the logs may not tell it.
+    pub(crate) served: Served,
+    /// How long nobody was served, if the sessions that were live are to be waited for: their last server has not been gone for long, the
+    /// logs tell of them, and it did not begin again and again before they can have come back.
+    pub(crate) outage: Option<Duration>,
+}
+
 impl Contents {
+    /// Notes that a run begins; see [`Past::outage`].
+    fn outage(&mut self, run: &Beginning) -> Option<Duration> {
+        let outage = run.now.since(run.lived_until);
+        let now = run.now.as_nanos();
+        let lasted = self.began.map(|began| run.lived_until.since(Timestamp::from_nanos(began)));
+        let since = match self.unsettled_since {
+            Some(since) if lasted.is_some_and(|lasted| lasted < SESSIONS_SETTLED) => since,
+            _ => now,
+        };
+        (self.began, self.unsettled_since) = (Some(now), Some(since));
+        let waited = run.now.since(Timestamp::from_nanos(since));
+        (outage <= MAX_RESTART_HOLD && waited <= MAX_RESTART_HOLD).then_some(outage)
+    }
+
     fn encode(&self) -> Result<Vec<u8>, ServerError> {
         let mut text = toml::to_string(self).map_err(|error| ServerError::Internal(error.to_string()))?;
         let checksum = crc32c::crc32c(text.as_bytes());
@@ -83,6 +133,11 @@ impl Contents {
             Some(name) => Err(format!("'{name}' is no name of a log file")),
             None => Ok(contents),
         }
+    }
+
+    /// What earlier runs served, as far as the logs may not tell it.
+    fn served(&self) -> Served {
+        Served::below(Timestamp::from_nanos(self.served_below.unwrap_or_default()))
     }
 
     /// What is named and not there.
@@ -111,6 +166,8 @@ impl Contents {
             }
         }
         self.logs.retain(|_, log| !log.files.is_empty());
+        // The last read bound may have been in what is gone.
+        self.unlogged |= !missing.files.is_empty();
     }
 }
 
@@ -255,26 +312,44 @@ impl Manifest {
         self.change(|contents| contents.shards.insert(shard.get()))
     }
 
-    /// A run begins, with a log or without, by a clock that shows `now`. Called before anything is served. Returns a timestamp above
-    /// everything that earlier runs without a log served, if later ones had one: what these logged does not tell.
+    /// A run begins. Called before anything is served.
     ///
     /// # Errors
     /// The manifest cannot be saved.
-    pub(crate) fn begin_run(&self, has_log: bool, now: Timestamp) -> Result<Timestamp, ServerError> {
+    pub(crate) fn begin_run(&self, run: &Beginning) -> Result<Past, ServerError> {
+        let mut past = Past::default();
         self.change(|contents| {
-            if !has_log {
-                return !std::mem::replace(&mut contents.without_log, true);
-            }
+            let was_unlogged = std::mem::replace(&mut contents.unlogged, !run.has_log);
+            past.outage = contents.outage(run).filter(|_| !was_unlogged);
             #[cfg(feature = "planted-bugs")]
-            if crate::planted::forgets_runs_without_log() {
-                return std::mem::take(&mut contents.without_log);
+            let was_unlogged = was_unlogged && !crate::planted::forgets_runs_without_log();
+            if was_unlogged {
+                // Durable from here on, so that a crash of this run before its first record needs no further care.
+                let served = contents.served().max(Served::by(run.now, run.youngest));
+                contents.served_below = Some(served.as_timestamp().as_nanos());
             }
-            // Durable from here on, so that a crash of this run before its first record needs no further care.
-            let bound = now.saturating_add(MAX_CLOCK_LEAD).as_nanos();
-            contents.served_below = contents.served_below.max(contents.without_log.then_some(bound));
-            std::mem::take(&mut contents.without_log)
+            past.served = contents.served();
+            true
         })?;
-        Ok(Timestamp::from_nanos(self.lock().served_below.unwrap_or_default()))
+        Ok(past)
+    }
+
+    /// The clients that earlier runs of this server had of their own, as far as they are remembered: they are gone.
+    pub(crate) fn own_clients(&self) -> BTreeSet<ClientId> {
+        self.lock().clients.iter().copied().map(ClientId::new).collect()
+    }
+
+    /// This run has these clients of its own. Called before they do anything.
+    ///
+    /// # Errors
+    /// The manifest cannot be saved.
+    pub(crate) fn has_clients(&self, own: &[ClientId]) -> Result<(), ServerError> {
+        self.change(|contents| {
+            contents.clients.extend(own.iter().map(|client| client.get()));
+            let old = contents.clients.len().saturating_sub(MAX_OWN_CLIENTS);
+            contents.clients.drain(..old);
+            !own.is_empty()
+        })
     }
 
     /// Files of the log that are gone, which somebody accepted.
@@ -357,7 +432,10 @@ mod tests {
         Contents {
             hash_seed: Some(u64::MAX - 1),
             shards: [0, 3].into(),
-            without_log: true,
+            unlogged: true,
+            clients: vec![4, 9],
+            began: Some(6),
+            unsettled_since: Some(5),
             served_below: Some(7),
             logs: [("thread-0".to_owned(), log)].into(),
         }
@@ -366,7 +444,7 @@ mod tests {
     #[test]
     fn it_is_read_back_as_written_and_every_flipped_bit_is_noticed() {
         let sealed = contents().encode().unwrap();
-        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nwithout_log = true\nserved_below = 7\n\n[logs.thread-0]\nfiles = [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
+        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nunlogged = true\nclients = [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\n\n[logs.thread-0]\nfiles = [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
                      lost = [\"00000000000000000002.log\"]\n# checksum = ";
         assert!(String::from_utf8(sealed.clone()).unwrap().starts_with(words), "{}", String::from_utf8_lossy(&sealed));
         assert_eq!(Contents::decode(&sealed).unwrap(), contents());
@@ -379,6 +457,29 @@ mod tests {
         for length in 0..sealed.len() {
             assert!(Contents::decode(&sealed[..length]).is_err(), "{length} bytes");
         }
+    }
+
+    #[test]
+    fn sessions_are_waited_for_unless_the_outage_or_a_row_of_short_runs_lasts_too_long() {
+        let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
+        let mut contents = Contents::default();
+        let mut begin = |now, lived_until| {
+            let (now, lived_until) = (second(now), second(lived_until));
+            contents.outage(&Beginning { has_log: true, now, youngest: Timestamp::ZERO, lived_until })
+        };
+        assert_eq!(begin(1000, 0), None, "the first run");
+        assert_eq!(begin(1100, 1095), Some(Duration::from_secs(5)));
+        assert_eq!(begin(1300, 1200), None, "nobody waited for so long");
+        assert_eq!(begin(1400, 1399), Some(Duration::from_secs(1)));
+        // Runs of five seconds each.
+        for run in 1..=8 {
+            assert_eq!(begin(1400 + run * 7, 1400 + run * 7 - 2), Some(Duration::from_secs(2)), "run {run}");
+        }
+        assert_eq!(begin(1463, 1461), None, "a minute is over");
+        assert_eq!(begin(1470, 1468), None);
+        // One that lasted, and one by a clock that was set back.
+        assert_eq!(begin(1500, 1499), Some(Duration::from_secs(1)));
+        assert_eq!(begin(1400, 1510), Some(Duration::ZERO));
     }
 
     #[test]

@@ -78,6 +78,14 @@ pub enum Bug {
     NoHandOver,
     /// A run with a log takes what its log tells of the past for all of it, although a run without a log served meanwhile.
     ForgottenUnloggedRun,
+    /// A run that cannot be certain what the last one served goes on with the watermark that its store finds.
+    StaleWatermark,
+    /// What earlier runs recorded grows old by the clock alone, although that may have been set back.
+    AgeByTheClock,
+    /// After a restart, expiry is judged by the clock alone, although that may have been set back.
+    ForgottenExpiry,
+    /// A restart forgets which sessions live.
+    ForgottenSessions,
     /// What a store finds at an opening counts as durable, although only a cache holds it.
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
@@ -119,6 +127,8 @@ std::thread_local! {
     static SETTLES_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static SKIPS_HAND_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static FORGETS_RUNS_WITHOUT_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static KEEPS_STALE_WATERMARK: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static TRUSTS_CLOCK_FOR_AGE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static FOLLOWS_STEPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static OWES_WITHOUT_BOUND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
@@ -196,6 +206,16 @@ pub(crate) fn forgets_runs_without_log() -> bool {
     FORGETS_RUNS_WITHOUT_LOG.get()
 }
 
+/// Whether a run goes on with the watermark that its store finds.
+pub(crate) fn keeps_stale_watermark() -> bool {
+    KEEPS_STALE_WATERMARK.get()
+}
+
+/// Whether what is recorded grows old by the clock alone.
+pub(crate) fn trusts_clock_for_age() -> bool {
+    TRUSTS_CLOCK_FOR_AGE.get()
+}
+
 /// Whether a server's clock takes every step at once.
 pub fn follows_steps() -> bool {
     FOLLOWS_STEPS.get()
@@ -216,6 +236,8 @@ pub fn plant(bug: Option<Bug>) {
     REVIVES_PROMISES.set(is(Bug::RevivedPromise));
     SKIPS_HAND_OVER.set(is(Bug::NoHandOver));
     FORGETS_RUNS_WITHOUT_LOG.set(is(Bug::ForgottenUnloggedRun));
+    KEEPS_STALE_WATERMARK.set(is(Bug::StaleWatermark));
+    TRUSTS_CLOCK_FOR_AGE.set(is(Bug::AgeByTheClock));
     SETTLES_EARLY.set(is(Bug::SettledEarly));
     LOOKS_UP_REPEATS_AFRESH.set(is(Bug::RepeatLooksAfresh));
     OWES_WITHOUT_BOUND.set(is(Bug::BoundlessOutput));
@@ -238,6 +260,8 @@ pub fn plant(bug: Option<Bug>) {
         recover_without_prepared: is(Bug::LostPromise),
         judge_expiry_by_clients: is(Bug::ExpiryByClients),
         skip_external_wait: is(Bug::NoExternalWait),
+        forget_expiry: is(Bug::ForgottenExpiry),
+        forget_sessions: is(Bug::ForgottenSessions),
         hoard_outcomes: is(Bug::HoardedOutcomes),
         hoard_clients: is(Bug::HoardedClients),
         deaf_to_farewells: is(Bug::DeafToFarewells),

@@ -325,7 +325,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::config::Tuning;
+    use crate::config::{AcceptedLoss, Tuning};
     use crate::event::Event;
     use crate::shard::own_origin;
     use crate::stages::ServerStages;
@@ -452,6 +452,10 @@ mod tests {
 
     impl Life {
         fn begin(folder: &Path, log: DeviceKind, clock: &ManualClock) -> Self {
+            Self::begin_without(folder, log, clock, AcceptedLoss::Nothing)
+        }
+
+        fn begin_without(folder: &Path, log: DeviceKind, clock: &ManualClock, accept_loss: AcceptedLoss) -> Self {
             let mut tuning = Tuning::of(log);
             tuning.log.file_bytes = 128 * 1024;
             tuning.log.block_bytes = 16 * 1024;
@@ -462,6 +466,7 @@ mod tests {
                 capacity_bytes: Some(32 << 20),
                 cache_bytes: 1 << 20,
                 log,
+                accept_loss,
                 tuning: Some(tuning),
                 ..ServerConfig::embedded(data.clone())
             };
@@ -499,6 +504,10 @@ mod tests {
 
         /// What becomes of a write that commits right above `at`.
         fn put(&mut self, number: u64, at: Timestamp) -> Result<Verdict, ErrorCode> {
+            self.put_until(number, at, Expiry::NEVER)
+        }
+
+        fn put_until(&mut self, number: u64, at: Timestamp, expires_at: Expiry) -> Result<Verdict, ErrorCode> {
             let write = Write {
                 txn: TxnId::new(ClientId::new(3), Sequence::new(number)),
                 begin: at,
@@ -507,7 +516,7 @@ mod tests {
                 action: WriteAction::Put,
                 wait: false,
                 return_previous: false,
-                expires_at: Expiry::NEVER,
+                expires_at,
                 condition: Condition::Always,
                 key: b"key",
                 value: b"value",
@@ -521,10 +530,18 @@ mod tests {
         }
 
         fn has(&mut self, at: Timestamp) -> bool {
-            let (keyspace, at, client) = (KeyspaceId::DEFAULT, ReadAt::Latest(at), ClientId::new(3));
-            let get = Get { keyspace, at, client, wait: false, key: b"key" };
+            self.get(ReadAt::Latest(at)).unwrap()
+        }
+
+        /// Whether the key is there.
+        fn get(&mut self, at: ReadAt) -> Result<bool, ErrorCode> {
+            let get = Get { keyspace: KeyspaceId::DEFAULT, at, client: ClientId::new(3), wait: false, key: b"key" };
             let answer = self.ask(|envelope, out| get.encode(envelope, out));
-            Value::decode(&Frame::parse(&answer).unwrap()).unwrap().present
+            let frame = Frame::parse(&answer).unwrap();
+            match ErrorReply::decode(&frame) {
+                Ok(error) => Err(error.code),
+                Err(_) => Ok(Value::decode(&frame).unwrap().present),
+            }
         }
     }
 
@@ -562,6 +579,95 @@ mod tests {
         let verdict = write_below_what_was_read_without_a_log();
         crate::planted::plant(None);
         assert_eq!(verdict, Ok(Verdict::Yes), "the planted bug is found");
+    }
+
+    /// How the last life is told of, or not.
+    #[derive(Clone, Copy, Debug)]
+    enum Told {
+        WithLog,
+        WithoutLog,
+        /// A life with a log that is killed before it has logged anything comes after one without.
+        WithoutLogThenLog,
+        LogLost,
+    }
+
+    /// What a snapshot is told that lies before the end of a life that was killed.
+    fn snapshot_of_a_life_before(told: Told) -> Result<bool, ErrorCode> {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
+        let log = match told {
+            Told::WithLog | Told::LogLost => DeviceKind::Ssd,
+            Told::WithoutLog | Told::WithoutLogThenLog => DeviceKind::None,
+        };
+        let mut life = Life::begin(folder.path(), log, &clock);
+        // Not before this shard's first moment: what was never served may be answered.
+        let then = clock.now().saturating_add(Duration::from_millis(400));
+        assert_eq!(life.get(ReadAt::Snapshot(then)), Ok(false));
+        drop(life);
+        clock.advance(Duration::from_secs(5));
+        let mut life = match told {
+            Told::WithLog | Told::WithoutLog => Life::begin(folder.path(), log, &clock),
+            Told::WithoutLogThenLog => {
+                drop(Life::begin(folder.path(), DeviceKind::Ssd, &clock));
+                clock.advance(Duration::from_secs(5));
+                Life::begin(folder.path(), DeviceKind::Ssd, &clock)
+            }
+            Told::LogLost => {
+                std::fs::remove_dir_all(folder.path().join("data/wal")).unwrap();
+                Life::begin_without(folder.path(), log, &clock, AcceptedLoss::All)
+            }
+        };
+        let answer = life.get(ReadAt::Snapshot(then));
+        // What is asked for from now on, and what is latest, is answered.
+        assert_eq!(life.get(ReadAt::Snapshot(clock.now())), Ok(false));
+        assert_eq!(life.get(ReadAt::Latest(clock.now())), Ok(false));
+        answer
+    }
+
+    #[test]
+    fn a_snapshot_that_a_life_without_a_word_of_its_watermark_may_have_collected_is_refused() {
+        assert_eq!(snapshot_of_a_life_before(Told::WithLog), Ok(false), "the log knows that nothing was collected");
+        for told in [Told::WithoutLog, Told::WithoutLogThenLog, Told::LogLost] {
+            assert_eq!(snapshot_of_a_life_before(told), Err(ErrorCode::SnapshotTooOld), "{told:?}");
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_stale_watermark_is_noticed() {
+        crate::planted::plant(Some(crate::planted::Bug::StaleWatermark));
+        let answers = [Told::WithoutLog, Told::WithoutLogThenLog, Told::LogLost].map(snapshot_of_a_life_before);
+        crate::planted::plant(None);
+        assert_eq!(answers, [Ok(false); 3], "the planted bug is found");
+    }
+
+    /// Whether a record that a reader has seen expired is there after a restart, the clock having been set back by an hour.
+    fn expired_is_there_again() -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
+        let mut life = Life::begin(folder.path(), DeviceKind::Ssd, &clock);
+        let expires_at = Expiry::at(clock.now().saturating_add(Duration::from_secs(60)));
+        assert_eq!(life.put_until(1, clock.now(), expires_at), Ok(Verdict::Yes));
+        assert!(life.has(clock.now()));
+        drop(life);
+        let now = clock.advance(Duration::from_secs(61));
+        assert!(!Life::begin(folder.path(), DeviceKind::Ssd, &clock).has(now));
+        clock.set(now.saturating_sub(Duration::from_secs(3600)));
+        Life::begin(folder.path(), DeviceKind::Ssd, &clock).has(clock.now())
+    }
+
+    #[test]
+    fn what_was_seen_expired_stays_expired_when_the_clock_is_set_back_over_a_restart() {
+        assert!(!expired_is_there_again());
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn expiry_that_is_forgotten_at_a_restart_is_noticed() {
+        crate::planted::plant(Some(crate::planted::Bug::ForgottenExpiry));
+        let is_there = expired_is_there_again();
+        crate::planted::plant(None);
+        assert!(is_there, "the planted bug is found");
     }
 
     #[test]

@@ -330,6 +330,10 @@ pub trait Store {
     /// The watermark; after recovery the last one that a checkpoint holds.
     fn watermark(&self) -> Timestamp;
 
+    /// At or above the timestamp of every version that any keyspace holds, fences included; zero while nothing was ever written. From the
+    /// index alone, and after a recovery as far as the device tells.
+    fn youngest(&self) -> Timestamp;
+
     /// The caller promises that no write with a version at or below `t` arrives any more (see the module); only rises.
     fn advance_settled(&mut self, t: Timestamp);
 

@@ -17,6 +17,14 @@ pub const MAX_CLIENTS: usize = 1 << 16;
 pub const MAX_KEPT_OUTCOMES: usize = 1 << 21;
 /// Participants and written keys of one transaction that are stored without an allocation of their own.
 pub const INLINE_SHARDS: usize = 8;
+/// What a session that dials again after a restart is given, beyond its pause, to be let in and to report.
+pub const RETURN_MARGIN: Duration = Duration::from_secs(1);
+/// Sessions are waited for after an outage no longer than this, and for no longer than this altogether when a server dies again and again
+/// before they can all be back: so it does not hold collection back for ever.
+pub const MAX_RESTART_HOLD: Duration = Duration::from_secs(60);
+/// A run that lasts this long has waited for every session that it waits for.
+pub const SESSIONS_SETTLED: Duration =
+    shared::SESSION_TTL.saturating_add(shared::MAX_RECONNECT_PAUSE).saturating_add(RETURN_MARGIN);
 /// How often the read bound (and the watermark with it) is written to the log.
 pub const BOUND_RENEWAL: Duration = Duration::from_millis(250);
 /// How far ahead of the clock the read bound is written. Writes wait for the clock to pass it after a restart, so it is no
@@ -45,6 +53,9 @@ const _: () = assert!(
     BOUND_RENEWAL.as_nanos() + shared::MAX_CLOCK_LEAD.as_nanos() + Duration::from_millis(250).as_nanos()
         <= BOUND_AHEAD.as_nanos()
 );
+// Several runs may begin to wait.
+const _: () = assert!(2 * SESSIONS_SETTLED.as_nanos() < MAX_RESTART_HOLD.as_nanos());
+const _: () = assert!(RETURN_MARGIN.as_nanos() >= 10 * shared::REPORT_INTERVAL.as_nanos());
 const _: () = assert!(BOUND_AHEAD.as_nanos() <= shared::READ_BOUND_AHEAD.as_nanos());
 const _: () = assert!(BOUND_AHEAD.as_nanos() < MAX_FLOOR_LEAD.as_nanos());
 // A fence's margin must pass the clock guard with room to spare.

@@ -70,6 +70,10 @@ pub struct PlantedBugs {
     pub revalidate_duplicates: bool,
     /// 13: a participant's vote counts as often as it comes.
     pub count_duplicates: bool,
+    /// After a restart, expiry is judged by the clock alone, which may have been set back.
+    pub forget_expiry: bool,
+    /// After a restart, the watermark does not wait for the sessions that were live.
+    pub forget_sessions: bool,
     /// Outcomes are kept for ever.
     pub hoard_outcomes: bool,
     /// Clients that are gone are never forgotten.

@@ -16,6 +16,9 @@ pub const MAX_TXN_AGE: Duration = Duration::from_secs(300);
 pub const MAX_CLOCK_LEAD: Duration = Duration::from_millis(500);
 /// A session that is silent for this long no longer holds the watermark back.
 pub const SESSION_TTL: Duration = Duration::from_secs(10);
+/// Longest pause before a client dials a server again that it has lost; pauses double, so that none is longer than the outage was. A shard
+/// that was restarted waits for its sessions that long.
+pub const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 /// How often a session reports the lowest timestamp that it may still use, at least.
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 /// How far the watermark trails a server's own clock, at least.

@@ -26,6 +26,9 @@ const BIRTHDAY_GRAIN_NANOS: u64 = 50_000_000;
 
 /// The first batch of a grain of time, when it was closed, and a timestamp that every write of it and of later batches lies above: the
 /// watermark of that moment, unless older writes were appended again.
+///
+/// No transaction in an earlier batch began later than [`limits::MAX_CLOCK_LEAD`] after `at`. That holds although the clock may have been
+/// set back between two lives: `at` never falls, and begins at or above the read bound of the life that wrote the recovered batches.
 #[derive(Clone, Copy, Debug)]
 struct Birthday {
     batch: BatchNumber,
@@ -134,8 +137,13 @@ impl Journal {
         if settled < watermark {
             self.retained.iter_mut().for_each(|before| before.settled = before.settled.min(settled));
         }
-        if settled < watermark || self.birthdays.back().is_none_or(|last| grain(last.at) < grain(now)) {
-            self.born(Birthday { batch, at: now, settled });
+        // A clock that stands behind the watermark was set back: what began before lies above the watermark, and is not that old.
+        let shown = now.max(watermark);
+        #[cfg(feature = "planted-bugs")]
+        let shown = if crate::planted::trusts_clock_for_age() { now } else { shown };
+        let last = self.birthdays.back().map(|last| last.at);
+        if settled < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
+            self.born(Birthday { batch, at: last.map_or(shown, |last| last.max(shown)), settled });
         }
         let first = self.open_first;
         self.open_batch = batch.next();
@@ -156,13 +164,15 @@ impl Journal {
         }
     }
 
-    /// Batches from `batch` on were found in the logs at a restart at `now`. Whatever the watermark is by now: it was lower when they were
+    /// Batches from `batch` on were found in the logs at a restart. Whatever the watermark is by now: it was lower when they were
     /// written, and every write in them may be replayed again until all of them are gone. `oldest` is the lowest timestamp of these writes.
-    pub(crate) fn recovered(&mut self, batch: BatchNumber, now: Timestamp, watermark: Timestamp, oldest: Timestamp) {
+    /// `bound` is the read bound that was recovered, or the present if that is later: nothing in these batches began above it, whatever the
+    /// clock shows now.
+    pub(crate) fn recovered(&mut self, batch: BatchNumber, bound: Timestamp, watermark: Timestamp, oldest: Timestamp) {
         let settled = watermark.min(oldest.previous());
         #[cfg(feature = "planted-bugs")]
         let settled = if crate::planted::settles_early() { watermark } else { settled };
-        self.born(Birthday { batch, at: now, settled });
+        self.born(Birthday { batch, at: bound, settled });
         self.unstable.push_back((self.open_batch, batch));
     }
 
@@ -389,6 +399,60 @@ mod tests {
         assert_eq!(journal.settled(BatchNumber::new(3)), Some(at(5).previous()));
         assert_eq!(journal.settled(BatchNumber::new(10)), Some(at(5).previous()), "a write of it may be in the tenth");
         assert_eq!(journal.settled(BatchNumber::new(11)), Some(at(55)));
+    }
+
+    /// A life with a log, then one by a clock that was set back by an hour: what began in the first one is not old.
+    fn kept_from_after_the_clock_was_set_back() -> Option<BatchNumber> {
+        const HOUR: u64 = 3_600_000;
+        let (watermark, bound) = (at(2 * HOUR), at(2 * HOUR + 2_000));
+        let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
+        #[cfg(feature = "planted-bugs")]
+        let bound = if crate::planted::trusts_clock_for_age() { at(HOUR) } else { bound };
+        journal.recovered(BatchNumber::new(3), bound, watermark, watermark);
+        for batch in 11..=20u64 {
+            journal.record(Ticket(batch), &record());
+            // The clock is behind the watermark for an hour, so that the watermark stays.
+            journal.close(at(HOUR + batch * 250), watermark, Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        let kept = next_release(&mut journal, watermark, BatchNumber::new(20), None, false);
+        // The clock passes the old bound, the watermark follows: now they may go.
+        journal.record(Ticket(21), &record());
+        let last = journal.close(at(2 * HOUR + 4_000), at(2 * HOUR + 3_000), Vec::new).unwrap().batch;
+        journal.durable(last);
+        assert!(next_release(&mut journal, at(2 * HOUR + 10_000), last, None, false) > kept.min(Some(last)));
+        kept
+    }
+
+    #[test]
+    fn what_an_earlier_life_recorded_does_not_grow_old_by_a_clock_that_was_set_back() {
+        assert_eq!(kept_from_after_the_clock_was_set_back(), Some(BatchNumber::new(3)));
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn outcomes_that_grow_old_by_a_clock_that_was_set_back_are_noticed() {
+        crate::planted::plant(Some(crate::planted::Bug::AgeByTheClock));
+        let kept = kept_from_after_the_clock_was_set_back();
+        crate::planted::plant(None);
+        assert!(kept > Some(BatchNumber::new(3)), "{kept:?}");
+    }
+
+    /// A clock that was set back by less than a server goes on by itself: time goes on a little below the last bound.
+    #[test]
+    fn what_began_just_below_the_last_bound_is_not_old_when_time_goes_on_below_it() {
+        let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
+        // A transaction began at 10 400, by a clock that led. The bound was 11 000, and time goes on at 10 000.
+        journal.recovered(BatchNumber::new(3), at(11_000), at(8_900), at(8_900));
+        for batch in 11..=20u64 {
+            journal.record(Ticket(batch), &record());
+            journal.close(at(10_000 + (batch - 11) * 50), at(8_900), Vec::new).unwrap();
+            journal.durable(BatchNumber::new(batch));
+        }
+        assert_eq!(
+            next_release(&mut journal, at(10_300), BatchNumber::new(20), None, false),
+            Some(BatchNumber::new(3))
+        );
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(crate) use order::RecordPlace;
 use payload::Payloads;
 pub(crate) use peers::{Peers, own_origin};
 use pending::Requests;
-pub(crate) use recovery::{Recovering, Replay};
+pub(crate) use recovery::{Recovering, Replay, Served};
 use replies::Replies;
 
 /// Where a shard's records go.
@@ -122,8 +122,6 @@ pub(crate) struct ShardStage {
     // From the logs of earlier runs to none.
     hand_over: HandOver,
     hand_over_at: Timestamp,
-    // No log tells up to which timestamp an earlier run served.
-    bound_is_unknown: bool,
     log_failed: bool,
     store_draining: bool,
     store_down: bool,
@@ -325,12 +323,6 @@ impl Stage<Event> for ShardStage {
 
     fn start(&mut self, ctx: &mut Context<'_, Event>) {
         self.store.begin_batch(self.journal.open_batch().get());
-        if self.bound_is_unknown && self.store.stats().keys > 0 {
-            // Nothing tells what was served before; every timestamp of then is below this one.
-            let bound = ctx.now().saturating_add(limits::MAX_CLOCK_LEAD);
-            let watermark = self.store.watermark();
-            self.step(ctx, Input::Recovered(Recovered::ReadBound { bound, watermark }), None);
-        }
         self.step(ctx, Input::RecoveryDone, None);
         self.step(ctx, Input::Tick, None);
     }

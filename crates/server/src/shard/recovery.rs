@@ -20,8 +20,10 @@ use timestone_seda::{Memory, MemoryUse, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
 use timestone_txn::limits::BOUND_AHEAD;
 use timestone_txn::participant::{self, Input, Participant, Recovered, WriteItem, WriteKind};
-use timestone_types::limits::WATERMARK_LAG;
-use timestone_types::{AbortKind, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_types::limits::{MAX_CLOCK_LEAD, WATERMARK_LAG};
+use timestone_types::{
+    AbortKind, ClientId, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+};
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
 
@@ -34,6 +36,7 @@ use super::replies::Replies;
 use super::{LogPlace, Peers, ShardStage};
 use crate::error::ServerError;
 use crate::gauges::ShardGauges;
+use crate::manifest::Past;
 
 /// How long to wait for the device before looking again.
 const DEVICE_WAIT: Duration = Duration::from_millis(10);
@@ -49,6 +52,8 @@ pub(crate) struct Replay {
     decided: HashMap<TxnId, Decided, FixedState>,
     bound: Timestamp,
     watermark: Timestamp,
+    /// The store's own one, as its last checkpoint has it.
+    store_watermark: Timestamp,
     lowest: Option<BatchNumber>,
     order: RecordOrder,
     /// The lowest timestamp of all writes in the logs.
@@ -89,13 +94,58 @@ pub(crate) struct Recovering {
     pub(crate) peers: Peers,
     pub(crate) gauges: Arc<ShardGauges>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Runs without a log served nothing at or above this, as far as the clock of now does not tell.
-    pub(crate) served_below: Timestamp,
+    /// What the logs may not tell of earlier runs.
+    pub(crate) past: Past,
+    /// Clients that are gone with earlier runs.
+    pub(crate) left: Arc<BTreeSet<ClientId>>,
     /// The present, by the clock that the stage will be given.
     pub(crate) now: Timestamp,
     pub(crate) participant: participant::Config,
     /// The process's memory for its connections.
     pub(crate) memory: Arc<Memory>,
+}
+
+/// A bound on what earlier runs did that no log tells of: they had none, or it is lost. Zero when the logs tell everything.
+///
+/// Two things follow from it, and both need it. The floor of the shard's marks begins at it, so that nothing is written below what was
+/// read. And the watermark begins [`MAX_CLOCK_LEAD`] below it, at the timestamp that it was made of: collection went by a watermark of
+/// which the checkpoints tell an early one only, so that a snapshot below this may miss versions, and would be answered as if they had
+/// never been.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Served {
+    below: Timestamp,
+}
+
+impl Served {
+    /// What was saved of it: nanoseconds, zero for none.
+    pub(crate) const fn below(below: Timestamp) -> Self {
+        Self { below }
+    }
+
+    /// By a clock that shows `now`, and a directory in which nothing is younger than `youngest`. The watermark trails the clock, and
+    /// should the clock have been set back, every version that collection may have spared a younger one lies below the youngest.
+    pub(crate) fn by(now: Timestamp, youngest: Timestamp) -> Self {
+        Self { below: now.max(youngest).saturating_add(MAX_CLOCK_LEAD) }
+    }
+
+    /// As it is saved.
+    pub(crate) const fn as_timestamp(self) -> Timestamp {
+        self.below
+    }
+
+    /// The later one of both.
+    pub(crate) fn max(self, other: Self) -> Self {
+        Self { below: self.below.max(other.below) }
+    }
+
+    /// At or above the watermark that was in force.
+    fn watermark(self) -> Timestamp {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::keeps_stale_watermark() {
+            return Timestamp::ZERO;
+        }
+        self.below.saturating_sub(MAX_CLOCK_LEAD)
+    }
 }
 
 impl Replay {
@@ -110,6 +160,7 @@ impl Replay {
             decided: HashMap::default(),
             bound: Timestamp::ZERO,
             watermark,
+            store_watermark: watermark,
             lowest: None,
             order: RecordOrder::default(),
             oldest_write: Timestamp::MAX,
@@ -126,10 +177,20 @@ impl Replay {
     }
 
     /// Where time stood at least when the shard's last life ended: its read bound was written ahead of the clock by no more than
-    /// [`BOUND_AHEAD`], and its watermark trailed the clock by [`WATERMARK_LAG`] or more.
+    /// [`BOUND_AHEAD`], the watermark of its store trailed the clock by [`WATERMARK_LAG`] or more, and what it wrote led the clock by no
+    /// more than [`MAX_CLOCK_LEAD`].
+    ///
+    /// The watermark of the log's records is left out: their bounds tell more, and one that a restart without certainty raised
+    /// ([`Served`]) does not trail the clock. Nothing here may be later than the clock of then, or time would get ahead with every restart.
     pub(crate) fn lived_until(&self) -> Timestamp {
-        let by_watermark = if self.watermark > Timestamp::ZERO { WATERMARK_LAG } else { Duration::ZERO };
-        self.bound.saturating_sub(BOUND_AHEAD).max(self.watermark.saturating_add(by_watermark))
+        let lag = if self.store_watermark > Timestamp::ZERO { WATERMARK_LAG } else { Duration::ZERO };
+        let by_bound = self.bound.saturating_sub(BOUND_AHEAD);
+        by_bound.max(self.store_watermark.saturating_add(lag)).max(self.youngest().saturating_sub(MAX_CLOCK_LEAD))
+    }
+
+    /// At or above every version that the store holds.
+    pub(crate) fn youngest(&self) -> Timestamp {
+        self.store.youngest()
     }
 
     /// Takes one record of the shard.
@@ -304,14 +365,22 @@ impl Replay {
         let Self {
             shard, mut store, payloads, promised, decided, bound, watermark, lowest, order, oldest_write, ..
         } = self;
-        let has_bound = bound > Timestamp::ZERO;
-        // Where there was no log, the clock alone tells what was served.
-        let bound = bound.max(with.now).max(with.served_below);
+        // A log that should be there and says nothing tells of nothing.
+        let is_lost = bound == Timestamp::ZERO && store.youngest() > Timestamp::ZERO;
+        let served =
+            if is_lost { Served::by(with.now, store.youngest()).max(with.past.served) } else { with.past.served };
+        let bound = bound.max(with.now).max(served.as_timestamp());
+        let in_logs = watermark;
+        let watermark = watermark.max(served.watermark());
         let seed = store.seed();
         let mut participant = Participant::new(shard, with.participant);
         let mut outputs = Vec::new();
+        let mut clients: BTreeSet<ClientId> = promised.keys().chain(decided.keys()).map(|txn| txn.client).collect();
+        clients.retain(|client| with.left.contains(client));
         let mut tell = |record: Recovered<'_>| participant.step(with.now, Input::Recovered(record), &mut outputs);
         tell(Recovered::ReadBound { bound, watermark });
+        with.past.outage.into_iter().for_each(|lasted| tell(Recovered::Outage(lasted)));
+        clients.into_iter().for_each(|client| tell(Recovered::ClientLeft(client)));
         let in_order: BTreeSet<TxnId> = promised.keys().copied().collect();
         for txn in in_order {
             let (Some(payload), Some(&Promised { commit, .. })) = (payloads.get(txn), promised.get(&txn)) else {
@@ -339,7 +408,10 @@ impl Replay {
         let hand_over = if crate::planted::skips_hand_over() { HandOver::Over } else { hand_over };
         let mut journal = Journal::new(batch, record);
         if let Some(lowest) = lowest {
-            journal.recovered(lowest, with.now, watermark, oldest_write);
+            let latest_begin = bound;
+            #[cfg(feature = "planted-bugs")]
+            let latest_begin = if crate::planted::trusts_clock_for_age() { with.now } else { latest_begin };
+            journal.recovered(lowest, latest_begin, in_logs, oldest_write);
         }
         ShardStage {
             name: format!("shard-{shard}"),
@@ -380,7 +452,6 @@ impl Replay {
             carrying: None,
             hand_over,
             hand_over_at: Timestamp::ZERO,
-            bound_is_unknown: with.log == LogPlace::Nowhere || !has_bound,
             log_failed: false,
             store_draining: false,
             store_down: false,
@@ -411,7 +482,7 @@ mod tests {
     use timestone_seda::manual::ManualDriver;
     use timestone_seda::{Context, Origin, Parcel, Stage};
     use timestone_store::{Mftl, MftlConfig};
-    use timestone_types::{ClientId, Expiry, HashSeed, KeyspaceId, Sequence};
+    use timestone_types::{Expiry, HashSeed, KeyspaceId, Sequence};
     use timestone_wal::{DecisionOrigin, Participants};
     use timestone_wire::{
         Envelope, Frame, Frames, Get, Kind, Message, Prepare, PrepareHead, PrepareWriter, ReadAt, RequestId, Value,
@@ -530,6 +601,27 @@ mod tests {
         }
     }
 
+    /// A directory without a log whose clock was set back: the stores say how far time had come.
+    #[test]
+    fn time_and_watermark_go_on_from_the_youngest_version_where_no_log_tells_of_them() {
+        let second = |n: u64| at(n * 1_000_000_000);
+        let (store, _) =
+            Mftl::open(Box::new(MemoryMedia::new(MemoryConfig::default()).open()), MftlConfig::default()).unwrap();
+        let mut replay = Replay::new(SHARD, Box::new(store));
+        assert_eq!((replay.youngest(), replay.lived_until()), (Timestamp::ZERO, Timestamp::ZERO));
+        let key = KeyRef::new(replay.store.seed(), KeyspaceId::DEFAULT, b"key");
+        replay.store.put(key, Version::new(second(100), CLIENT), &VALUE, Expiry::NEVER).unwrap();
+        replay.store.fence(KeyspaceId::new(5), Version::new(second(101), CLIENT)).unwrap();
+        assert_eq!(replay.youngest(), second(101));
+        assert_eq!(replay.lived_until(), second(101).saturating_sub(MAX_CLOCK_LEAD), "no later than the clock was");
+        for (now, watermark) in [(second(50), second(101)), (second(150), second(150))] {
+            let served = Served::by(now, replay.youngest());
+            assert_eq!(served.watermark(), watermark);
+            assert_eq!(Served::below(served.as_timestamp()), served);
+        }
+        assert_eq!(Served::default().watermark(), Timestamp::ZERO);
+    }
+
     /// Of two logs, one was emptied further than the other: it took the decision of a promise with it that the other one still holds.
     #[test]
     fn a_promise_that_outlived_its_decision_is_forgotten_wherever_the_word_of_it_stands() {
@@ -595,7 +687,8 @@ mod tests {
             peers: Peers::default(),
             gauges: Arc::new(ShardGauges::new(SHARD)),
             clock: Arc::new(ManualClock::new(at(1000))),
-            served_below: Timestamp::ZERO,
+            past: Past::default(),
+            left: Arc::default(),
             now: at(1000),
             participant: participant::Config::default(),
             memory: Arc::default(),

@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use timestone_client::blocking;
+use timestone_client::{ErrorCode, blocking};
+use timestone_clock::{Clock, SystemClock};
 use timestone_server::{ServerConfig, Tuning};
 use timestone_wal::DeviceKind;
 
@@ -107,6 +108,31 @@ fn what_was_deleted_without_a_log_stays_deleted_when_there_is_one_again() {
     drop(running);
     let running = Running::start(&small(&data, DeviceKind::Ssd));
     check(&running.inside, Some(true), "killed with a log again");
+    running.server.shutdown().unwrap();
+}
+
+/// What was overwritten is collected meanwhile. A store that was killed does not know up to when, and a log would.
+#[test]
+fn a_snapshot_from_before_a_kill_without_a_log_is_refused_and_never_answered_wrongly() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let running = Running::start(&small(&data, DeviceKind::None));
+    for number in 0..KEYS {
+        running.inside.put(&key(number), &value(number)).unwrap();
+    }
+    let then = SystemClock::new().now();
+    for number in 0..KEYS {
+        running.inside.put(&key(number), b"younger").unwrap();
+    }
+    churn(&running.inside);
+    drop(running);
+    let running = Running::start(&small(&data, DeviceKind::None));
+    for number in 0..KEYS {
+        let found = running.inside.snapshot(then).and_then(|snapshot| snapshot.get(&key(number)));
+        let told = found.map_err(|error| error.code());
+        let right = matches!(&told, Ok(Some(found)) if **found == value(number)[..]);
+        assert!(right || told == Err(ErrorCode::SnapshotTooOld), "key {number}: {told:?}");
+    }
     running.server.shutdown().unwrap();
 }
 

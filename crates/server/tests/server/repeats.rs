@@ -265,6 +265,31 @@ fn a_restart_changes_nothing_about_what_a_repeat_is_told() {
     }
 }
 
+/// Others report at once after a restart. A client that comes back later than they do is told what it would have been told before.
+#[test]
+fn whoever_comes_back_late_after_a_restart_is_told_the_first_answer_all_the_same() {
+    for graceful in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = one_shard(folder.path());
+        let running = Running::start(&config);
+        let mut socket = Socket::connect(&running, ClientId::ZERO);
+        // The watermark has risen by now, and follows the clock.
+        std::thread::sleep(Duration::from_millis(1500));
+        socket.carry_out(socket.write(1, WriteAction::Put, b"treasure"));
+        let (take, first) = socket.carry_out(socket.write(2, WriteAction::Delete, b""));
+        let late = socket.write(3, WriteAction::Put, b"sent and not arrived");
+        let client = socket.client;
+        let (running, socket) = restarted(running, &config, client, graceful);
+        drop(socket);
+        running.inside.put(b"other", b"a session that reports").unwrap();
+        std::thread::sleep(Duration::from_millis(2500));
+        let mut socket = Socket::connect(&running, client);
+        same(&first, &socket.send(&take));
+        let (_, told) = socket.carry_out(late);
+        assert_eq!(told.verdict(), Verdict::Yes, "it is carried out, for it never was");
+    }
+}
+
 /// Changes a byte wherever this text lies in the file.
 fn damage(file: &std::path::Path, text: &[u8]) -> usize {
     let mut bytes = std::fs::read(file).unwrap();

@@ -391,6 +391,11 @@ impl Store for Mftl {
         self.watermark
     }
 
+    fn youngest(&self) -> Timestamp {
+        let of_spaces = self.spaces.list.iter().map(|space| space.youngest.max(space.latest_fence()).timestamp);
+        of_spaces.max().unwrap_or_default()
+    }
+
     fn advance_settled(&mut self, t: Timestamp) {
         self.settled = self.settled.max(t);
     }

@@ -89,6 +89,10 @@ impl Clients {
         &self.all
     }
 
+    pub(super) fn all_mut(&mut self) -> &mut [Client] {
+        &mut self.all
+    }
+
     pub(super) fn get_mut(&mut self, index: usize) -> &mut Client {
         &mut self.all[index]
     }

@@ -7,6 +7,11 @@
 //!
 //! The watermark is the minimum over live sessions' reports, the oldest begin in flight, and the own clock less
 //! [`shared::WATERMARK_LAG`]; with no live session it stays where it is (time.md).
+//!
+//! A restart forgets which sessions live, so the watermark waits for them ([`Participant::wait_for_sessions`]).
+
+use core::time::Duration;
+use std::collections::BTreeSet;
 
 use timestone_types::{ClientId, Sequence, Timestamp, TxnId, limits as shared};
 
@@ -16,7 +21,7 @@ use super::table::Kept;
 use super::waiting::Timer;
 use super::{Participant, Pending};
 use crate::Refusal;
-use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL};
+use crate::limits::{BOUND_AHEAD, BOUND_RENEWAL, RETURN_MARGIN};
 
 /// The durable read bound and its renewal.
 #[derive(Clone, Copy, Debug, Default)]
@@ -115,7 +120,29 @@ impl Participant {
         self.log(LogIntent::ReadBound { bound, watermark }, Pending::Bound { bound, watermark }, out);
     }
 
+    /// After a restart no session has reported, and those that come first must not be taken for all: the watermark would pass what the
+    /// others still use. So it stays where it is until every session that was live has had the time to dial again, which takes it no
+    /// longer than the outage, nor than its longest pause. Clients with outcomes or promises above the watermark count as if they had
+    /// reported it, for as long as one that falls silent counts: they may ask for these outcomes. Not those in `left`, which are gone.
+    pub(super) fn wait_for_sessions(&mut self, now: Timestamp, outage: Duration, left: &BTreeSet<ClientId>) {
+        if self.bugs().forget_sessions {
+            return;
+        }
+        let pause = outage.min(shared::MAX_RECONNECT_PAUSE);
+        self.returning_until = now.saturating_add(pause).saturating_add(RETURN_MARGIN);
+        let watermark = self.watermark;
+        for client in self.clients.all_mut() {
+            if client.newest_begin >= watermark && !left.contains(&client.id) {
+                client.reported = Some(watermark);
+                client.heard_at = now;
+            }
+        }
+    }
+
     fn next_watermark(&self, now: Timestamp) -> Timestamp {
+        if now < self.returning_until {
+            return self.pledged_watermark;
+        }
         let mut reports = self.clients.all().iter().filter(|one| one.is_live(now)).filter_map(|one| one.reported);
         let lowest = if self.bugs().watermark_of_one { reports.next_back() } else { reports.min() };
         let Some(lowest) = lowest else { return self.pledged_watermark };

@@ -187,6 +187,10 @@ pub enum Recovered<'a> {
         /// The watermark that was in force.
         watermark: Timestamp,
     },
+    /// The last life ended so long ago, and the sessions that were live then are to be waited for. Without this, nobody is waited for.
+    Outage(Duration),
+    /// A client that is gone for good, as those of the server's own last life are: it is not waited for.
+    ClientLeft(ClientId),
 }
 
 /// What a participant answers to [`Input::Freeze`]. It never changes afterwards, but for prepared becoming decided.

@@ -139,6 +139,8 @@ pub struct Participant {
     bound: Bound,
     watermark: Timestamp,
     pledged_watermark: Timestamp,
+    /// After a restart, sessions that were live may come back until then.
+    returning_until: Timestamp,
     /// How far the physical clock leads the time that this participant is given.
     held_back: Duration,
     /// As of when expiry was judged last.
@@ -164,6 +166,7 @@ impl Participant {
             bound: Bound::default(),
             watermark: Timestamp::ZERO,
             pledged_watermark: Timestamp::ZERO,
+            returning_until: Timestamp::ZERO,
             held_back: Duration::ZERO,
             expiry_time: Timestamp::ZERO,
         }

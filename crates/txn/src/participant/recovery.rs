@@ -5,15 +5,17 @@
 //! Promises are frozen: nobody knows whom their timestamp was told. The read bound becomes the floor. Nothing is served, and
 //! above all no vote is cast, before the log was read to its end.
 
-use std::collections::BTreeMap;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
 
-use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome};
 
 use super::Participant;
 use super::input::{Recovered, WriteItem};
 use super::output::Output;
 use super::table::{Fate, Kept, Phase};
 use crate::ShardList;
+use crate::limits::BOUND_AHEAD;
 
 #[derive(Debug)]
 struct Promise {
@@ -39,6 +41,8 @@ pub(super) struct Recovery {
     decisions: BTreeMap<TxnId, Decided>,
     bound: Timestamp,
     watermark: Timestamp,
+    outage: Option<Duration>,
+    left: BTreeSet<ClientId>,
 }
 
 impl Recovery {
@@ -72,13 +76,17 @@ impl Recovery {
                 self.bound = self.bound.max(bound);
                 self.watermark = self.watermark.max(watermark);
             }
+            Recovered::Outage(lasted) => self.outage = Some(lasted),
+            Recovered::ClientLeft(client) => {
+                self.left.insert(client);
+            }
         }
     }
 }
 
 impl Participant {
     pub(super) fn recovery_done(&mut self, now: Timestamp, recovery: Recovery, out: &mut Vec<Output>) {
-        let Recovery { promises, mut decisions, bound, watermark } = recovery;
+        let Recovery { promises, mut decisions, bound, watermark, outage, left } = recovery;
         #[cfg(feature = "planted-bugs")]
         if self.bugs().forget_found {
             for decided in decisions.values_mut() {
@@ -95,6 +103,11 @@ impl Participant {
         }
         self.watermark = watermark;
         self.pledged_watermark = watermark;
+        if !self.bugs().forget_expiry {
+            // The clock may have been set back. The bound was written ahead of it by this much at most, so that nothing counts as expired
+            // before the clock has shown it.
+            self.expiry_time = bound.saturating_sub(BOUND_AHEAD);
+        }
         self.window.rotate(now, core::iter::empty());
         for (txn, promise) in promises {
             let decision = decisions.remove(&txn);
@@ -110,6 +123,9 @@ impl Participant {
             };
             self.know_client(now, txn.client, begin);
             self.keep(Kept { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX });
+        }
+        if let Some(outage) = outage {
+            self.wait_for_sessions(now, outage, &left);
         }
         self.ask_bound(now, now, out);
     }

@@ -148,6 +148,8 @@ bugs!(
     count_duplicates,
     judge_expiry_by_clients,
     forget_found,
+    forget_expiry,
+    forget_sessions,
 );
 
 #[test]

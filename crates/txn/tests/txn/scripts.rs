@@ -398,7 +398,9 @@ impl World {
             }
             "crash" => {
                 (stage.hold_log, stage.hold_apply) = (false, false);
-                let events = stage.recover(now);
+                let outage = words.value("outage").map(|millis| Duration::from_millis(millis.parse().unwrap()));
+                let left = words.value("left").map(|client| ClientId::new(client.parse().unwrap()));
+                let events = stage.recover_after(now, outage, left.as_slice());
                 return self.absorb(shard, events);
             }
             "trim" => {
@@ -409,6 +411,10 @@ impl World {
                 let verdict = stage.core.check_answer(ms(words.0[0].trim_start_matches('@')));
                 let text = verdict.map_or_else(show_refusal, |()| "answerable".into());
                 return self.print(&format!("s{shard}"), &text);
+            }
+            "judges" => {
+                let judged = stage.core.judges_expiry(now, now);
+                return self.print(&format!("s{shard}"), &format!("judges expiry as of {}", show_time(judged)));
             }
             "stats" => {
                 let stats = stage.core.stats();

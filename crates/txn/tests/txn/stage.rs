@@ -170,6 +170,11 @@ impl Stage {
     }
 
     pub fn recover(&mut self, now: Timestamp) -> Vec<Event> {
+        self.recover_after(now, None, &[])
+    }
+
+    /// As `recover`, after an outage, if sessions are to be waited for; not for these clients.
+    pub fn recover_after(&mut self, now: Timestamp, outage: Option<Duration>, left: &[ClientId]) -> Vec<Event> {
         self.core = Participant::new(self.shard, self.config);
         self.first_ticket = 1;
         self.payloads.clear();
@@ -202,6 +207,12 @@ impl Stage {
                 LogIntent::ReadBound { bound, watermark } => Recovered::ReadBound { bound, watermark },
             };
             self.core.step(now, Input::Recovered(record), &mut out);
+        }
+        if let Some(lasted) = outage {
+            self.core.step(now, Input::Recovered(Recovered::Outage(lasted)), &mut out);
+        }
+        for &client in left {
+            self.core.step(now, Input::Recovered(Recovered::ClientLeft(client)), &mut out);
         }
         self.core.step(now, Input::RecoveryDone, &mut out);
         let mut events = Vec::new();
