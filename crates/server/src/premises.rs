@@ -614,7 +614,7 @@ mod tests {
             }
             Told::LogLost => {
                 std::fs::remove_dir_all(folder.path().join("data/wal")).unwrap();
-                Life::begin_without(folder.path(), log, &clock, AcceptedLoss::All)
+                Life::begin_without(folder.path(), log, &clock, AcceptedLoss::Everything)
             }
         };
         let answer = life.get(ReadAt::Snapshot(then));

@@ -35,8 +35,8 @@ use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
 use timestone_seda::{Context, Memory, MemoryUse, Origin, Parcel, Stage, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
-use timestone_txn::participant::{Input, Output, Participant, ReadItem, Recovered, Ticket, Token, Wait, WriteItem};
-use timestone_types::{Epoch, HashSeed, ShardId, Timestamp, TxnId, limits};
+use timestone_txn::participant::{Input, Output, Participant, ReadItem, Ticket, Token, Wait, WriteItem};
+use timestone_types::{Epoch, HashSeed, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
 
