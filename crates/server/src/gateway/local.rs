@@ -65,6 +65,64 @@ const CONFIG_HELP: &[&str] = &[
     "    Print this help.",
 ];
 
+/// What CLIENT HELP answers.
+const CLIENT_HELP: &[&str] = &[
+    "CLIENT <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "GETNAME",
+    "    Return the name of the current connection.",
+    "ID",
+    "    Return the ID of the current connection.",
+    "INFO",
+    "    Return information about the current client connection.",
+    "LIST [options ...]",
+    "    Return information about client connections. Options:",
+    "    * TYPE (NORMAL|MASTER|REPLICA|PUBSUB)",
+    "      Return clients of specified type.",
+    "    * ID <client-id> [<client-id> ...]",
+    "      Return clients of the specified IDs only.",
+    "NO-EVICT (ON|OFF)",
+    "    Accepted, and without effect: no client is evicted.",
+    "NO-TOUCH (ON|OFF)",
+    "    Accepted, and without effect: no key is evicted.",
+    "SETINFO <option> <value>",
+    "    Set client meta attr. Options are:",
+    "    * LIB-NAME: the client lib name.",
+    "    * LIB-VER: the client lib version.",
+    "SETNAME <name>",
+    "    Assign the name <name> to the current connection.",
+    "HELP",
+    "    Print this help.",
+];
+
+/// What COMMAND HELP answers.
+const COMMAND_HELP: &[&str] = &[
+    "COMMAND <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+    "(no subcommand)",
+    "    Return details about all commands.",
+    "COUNT",
+    "    Return the total number of commands in this server.",
+    "DOCS [<command-name> ...]",
+    "    Return documentation details about multiple commands.",
+    "    If no command names are given, documentation details for all commands are returned.",
+    "GETKEYS <full-command>",
+    "    Return the keys from a full command.",
+    "INFO [<command-name> ...]",
+    "    Return details about multiple commands.",
+    "    If no command names are given, information about all commands is returned.",
+    "LIST",
+    "    Return a list of all commands in this server.",
+    "HELP",
+    "    Print this help.",
+];
+
+/// Answers a command's HELP.
+fn help(args: Args<'_>, name: &str, lines: &[&str], reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+    exactly(args, 2, name)?;
+    reply.array(lines.len());
+    lines.iter().for_each(|line| reply.simple(line));
+    Ok(())
+}
+
 /// Carries out a command of class `Local`.
 ///
 /// # Errors
@@ -244,6 +302,7 @@ fn client_command(
             reply.verbatim(*b"txt", &line);
         }
         b"list" => reply.verbatim(*b"txt", &filter_listing(args, &around.listing)?),
+        b"help" => help(args, "client|help", CLIENT_HELP, reply)?,
         b"no-evict" => on_or_off(args, "client|no-evict", reply)?,
         b"no-touch" => on_or_off(args, "client|no-touch", reply)?,
         _ => return Err(Failure::subcommand("CLIENT", args.get(1))),
@@ -281,10 +340,7 @@ fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
         return Ok(());
     }
     if args.is(1, b"HELP") {
-        exactly(args, 2, "config|help")?;
-        reply.array(CONFIG_HELP.len());
-        CONFIG_HELP.iter().for_each(|line| reply.simple(line));
-        return Ok(());
+        return help(args, "config|help", CONFIG_HELP, reply);
     }
     if !args.is(1, b"GET") {
         return Err(Failure::subcommand("CONFIG", args.get(1)));
@@ -405,6 +461,7 @@ fn command(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
             reply.map(specs.len());
             specs.iter().for_each(|spec| document(spec, reply));
         }
+        b"help" => help(args, "command|help", COMMAND_HELP, reply)?,
         b"list" => {
             exactly(args, 2, "command|list")?;
             reply.array(COMMANDS.len());

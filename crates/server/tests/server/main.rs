@@ -13,6 +13,9 @@ mod leaving;
 mod missing;
 mod redis;
 mod repeats;
+#[allow(dead_code, reason = "each suite uses a part of it")]
+#[path = "../../../../tests/resp.rs"]
+mod resp;
 mod running;
 mod scan;
 #[path = "../../../../tests/scores.rs"]

@@ -499,6 +499,19 @@ fn both_dialects_are_spoken() {
     );
     assert!(world.ask(client, "CONFIG GET save").starts_with("%1|$4|save|$0||"));
     assert!(world.ask(client, "CONFIG HELP").starts_with("*7|+CONFIG <subcommand>"));
+    // What an answer to an unknown subcommand tells to try, each command with subcommands has.
+    for command in ["CONFIG", "CLIENT", "COMMAND"] {
+        let unknown = world.ask(client, &format!("{command} NOPE"));
+        assert!(unknown.contains(&format!("Try {command} HELP")), "{unknown}");
+        let help = world.ask(client, &format!("{command} HELP"));
+        assert!(
+            help.contains(&format!("|+{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:|")),
+            "{help}"
+        );
+        assert!(help.ends_with("+    Print this help.|"), "{help}");
+        let more = world.ask(client, &format!("{command} HELP me"));
+        assert!(more.contains("wrong number of arguments"), "{more}");
+    }
     assert!(world.ask(client, "INFO server").starts_with('='));
     // The old answers are given in the old dialect, whenever they come.
     world.wishes.lock().unwrap().hold = true;

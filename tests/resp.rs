@@ -1,8 +1,13 @@
-//! A Redis client of a hundred lines: what the load and the bad input need, with every byte under control.
+//! A Redis client of a hundred lines: what tests of servers need, with every byte under control.
+//!
+//! Tests of several crates include this file by its path, so that no crate has to exist for it.
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,9 +36,9 @@ impl Resp {
     pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, Duration::from_secs(2))?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(15)))?;
-        stream.set_write_timeout(Some(Duration::from_secs(15)))?;
-        Ok(Self { stream: BufReader::new(stream) })
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { stream: BufReader::with_capacity(1 << 16, stream) })
     }
 
     /// Sends bytes as they are.
@@ -77,6 +82,20 @@ impl Resp {
                 length => Reply::Array((0..length).map(|_| self.reply()).collect::<io::Result<_>>()?),
             },
             _ => return Err(bad("a reply of an unknown type")),
+        })
+    }
+
+    /// Has a thread read `count` answers that are all the same, so that sending does not wait for reading.
+    pub(crate) fn split(&mut self, count: usize, answer: &'static [u8]) -> std::thread::JoinHandle<()> {
+        assert!(self.stream.buffer().is_empty(), "everything before was read");
+        let stream = self.stream.get_ref().try_clone().expect("a second handle");
+        std::thread::spawn(move || {
+            let mut bytes = vec![0; answer.len()];
+            let mut stream = BufReader::with_capacity(1 << 16, stream).take((count * answer.len()) as u64);
+            for _ in 0..count {
+                stream.read_exact(&mut bytes).expect("an answer");
+                assert_eq!(bytes, answer);
+            }
         })
     }
 
