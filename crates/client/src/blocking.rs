@@ -23,7 +23,7 @@ use timestone_types::{Expiry, KeyspaceId, Timestamp, TxnId, Version};
 
 use crate::retry::Retry;
 use crate::scan::{Entry, scanning};
-use crate::{ConnectOptions, Result, ScanOptions, TransactOptions, TransactionOptions, Value, WriteOutcome};
+use crate::{ConnectOptions, Error, Result, ScanOptions, TransactOptions, TransactionOptions, Value, WriteOutcome};
 
 /// Connects to a cluster. See [`crate::connect`].
 ///
@@ -231,6 +231,77 @@ impl Db {
                 Err(error) => {
                     transaction.abort();
                     retry.again(error)?;
+                }
+            }
+            self.0.pause(retry.attempts()).wait()?;
+        }
+    }
+}
+
+impl Db {
+    /// See [`crate::Db::transact_as`].
+    ///
+    /// ```no_run
+    /// # use timestone_client::{Error, blocking};
+    /// #[derive(Debug)]
+    /// enum Refused {
+    ///     NobodyThere,
+    ///     Store(Error),
+    /// }
+    ///
+    /// impl From<Error> for Refused {
+    ///     fn from(error: Error) -> Self {
+    ///         Self::Store(error)
+    ///     }
+    /// }
+    ///
+    /// fn rename(db: &blocking::Db) -> Result<(), Refused> {
+    ///     db.transact_as::<Refused, _>(|tx| {
+    ///         let found = tx.get(b"old")?.ok_or(Refused::NobodyThere)?;
+    ///         tx.put(b"new", &found)?;
+    ///         tx.delete(b"old")?;
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`crate::Db::transact_as`].
+    pub fn transact_as<E, T>(
+        &self,
+        body: impl FnMut(&Transaction) -> core::result::Result<T, E>,
+    ) -> core::result::Result<T, E>
+    where
+        E: From<Error>,
+    {
+        self.transact_as_with(&TransactOptions::default(), body)
+    }
+
+    /// See [`crate::Db::transact_as_with`].
+    ///
+    /// # Errors
+    /// As [`Db::transact_as`].
+    pub fn transact_as_with<E, T>(
+        &self,
+        options: &TransactOptions,
+        mut body: impl FnMut(&Transaction) -> core::result::Result<T, E>,
+    ) -> core::result::Result<T, E>
+    where
+        E: From<Error>,
+    {
+        let mut retry = Retry::new(options);
+        loop {
+            let transaction = self.begin(&options.transaction)?;
+            match body(&transaction) {
+                Ok(value) => match transaction.commit() {
+                    Ok(_) => return Ok(value),
+                    Err(error) => retry.again(error)?,
+                },
+                Err(own) => {
+                    transaction.abort();
+                    if !retry.again_after(transaction.0.met()) {
+                        return Err(own);
+                    }
                 }
             }
             self.0.pause(retry.attempts()).wait()?;

@@ -7,7 +7,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use core::time::Duration;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use timestone_cluster::{Keyspace, KeyspaceOptions};
 use timestone_session::{EngineStats, TxnStatus};
@@ -342,6 +342,78 @@ impl Db {
         }
     }
 
+    /// As [`Db::transact`], for closures with an error type of their own: it is whatever an [`Error`] can be made into, and the closure's own
+    /// errors come back as they are. Each of them aborts the transaction. It is run again when the commit met a conflict, or one of its
+    /// operations met what a new attempt may not meet, however the closure put that.
+    ///
+    /// ```no_run
+    /// # use timestone_client::{Db, Error};
+    /// #[derive(Debug)]
+    /// enum Refused {
+    ///     TooPoor { has: u64 },
+    ///     Store(Error),
+    /// }
+    ///
+    /// impl From<Error> for Refused {
+    ///     fn from(error: Error) -> Self {
+    ///         Self::Store(error)
+    ///     }
+    /// }
+    ///
+    /// async fn pay(db: &Db, price: u64) -> Result<u64, Refused> {
+    ///     db.transact_as::<Refused, _>(async |tx| {
+    ///         let has = tx.get(b"purse").await?.map_or(0, |coins| coins.len() as u64);
+    ///         let left = has.checked_sub(price).ok_or(Refused::TooPoor { has })?;
+    ///         tx.put(b"purse", &vec![b'o'; left as usize]).await?;
+    ///         Ok(left)
+    ///     })
+    ///     .await
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// What the closure returns; the last conflict when every attempt met one; `UnknownOutcome` when it may have committed.
+    pub async fn transact_as<E, T>(
+        &self,
+        body: impl AsyncFnMut(Transaction) -> core::result::Result<T, E>,
+    ) -> core::result::Result<T, E>
+    where
+        E: From<Error>,
+    {
+        self.transact_as_with(&TransactOptions::default(), body).await
+    }
+
+    /// As [`Db::transact_as`], with options.
+    ///
+    /// # Errors
+    /// As [`Db::transact_as`].
+    pub async fn transact_as_with<E, T>(
+        &self,
+        options: &TransactOptions,
+        mut body: impl AsyncFnMut(Transaction) -> core::result::Result<T, E>,
+    ) -> core::result::Result<T, E>
+    where
+        E: From<Error>,
+    {
+        let mut retry = Retry::new(options);
+        loop {
+            let transaction = self.begin(&options.transaction).await?;
+            match body(transaction.clone()).await {
+                Ok(value) => match transaction.commit().await {
+                    Ok(_) => return Ok(value),
+                    Err(error) => retry.again(error)?,
+                },
+                Err(own) => {
+                    transaction.abort();
+                    if !retry.again_after(transaction.met()) {
+                        return Err(own);
+                    }
+                }
+            }
+            self.pause(retry.attempts()).await?;
+        }
+    }
+
     pub(crate) fn pause(&self, attempt: u32) -> Pending<()> {
         self.call(move |db| async move { db.pause(attempt).await })
     }
@@ -358,6 +430,14 @@ struct Owner {
     shared: Arc<Shared>,
     id: u64,
     begin: Timestamp,
+    met: Met,
+}
+
+/// The first error of an operation that a new attempt may not meet.
+type Met = Arc<Mutex<Option<Error>>>;
+
+fn lock(met: &Met) -> MutexGuard<'_, Option<Error>> {
+    met.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for Owner {
@@ -380,7 +460,7 @@ impl fmt::Debug for Transaction {
 
 impl Transaction {
     pub(crate) fn new(db: &Db, id: u64, begin: Timestamp) -> Self {
-        let owner = Owner { shared: Arc::clone(&db.life.shared), id, begin };
+        let owner = Owner { shared: Arc::clone(&db.life.shared), id, begin, met: Met::default() };
         Self { db: db.clone(), owner: Arc::new(owner) }
     }
 
@@ -390,8 +470,24 @@ impl Transaction {
         F: FnOnce(Rc<LocalTransaction>) -> Fut + Send + 'static,
         Fut: Future<Output = Result<T>> + 'static,
     {
-        let id = self.owner.id;
-        self.db.on_loop(move |core| core.remote_txn(id).map(body))
+        let (id, met) = (self.owner.id, Arc::clone(&self.owner.met));
+        self.db.on_loop(move |core| {
+            let called = core.remote_txn(id).map(body)?;
+            Ok(async move {
+                let result = called.await;
+                if let Err(error) = &result
+                    && error.retryable()
+                {
+                    lock(&met).get_or_insert_with(|| error.clone());
+                }
+                result
+            })
+        })
+    }
+
+    /// What an operation met that a new attempt may not meet, if one did.
+    pub(crate) fn met(&self) -> Option<Error> {
+        lock(&self.owner.met).clone()
     }
 
     /// The snapshot that it reads from.

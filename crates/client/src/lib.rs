@@ -46,4 +46,4 @@ pub use timestone_cluster::{Keyspace, KeyspaceOptions};
 pub use timestone_session::{Condition, EngineConfig, EngineStats, Mutation, TxnStatus};
 pub use timestone_types::{AbortKind, ClientId, Expiry, KeyspaceId, Timestamp, TxnId, Version};
 pub use timestone_wire::ErrorCode;
-pub use value::Value;
+pub use value::{Key, Value};

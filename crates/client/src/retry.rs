@@ -92,6 +92,12 @@ impl Retry {
         if error.retryable() && self.attempts < self.most { Ok(()) } else { Err(error.after(self.attempts)) }
     }
 
+    /// An attempt ended with an error of the application's own: whether there is another one, because an operation of it had met what a new
+    /// attempt may not meet.
+    pub(crate) fn again_after(&mut self, met: Option<Error>) -> bool {
+        met.is_some_and(|met| self.again(met).is_ok())
+    }
+
     pub(crate) const fn attempts(&self) -> u32 {
         self.attempts
     }

@@ -20,10 +20,10 @@ use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Message, Newest, Ne
 use crate::event_loop::Core;
 use crate::limits::{FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
 use crate::local::{LocalDb, LocalTransaction, ask_shard};
-use crate::{Db, Error, Result, Transaction, TransactionOptions, Value};
+use crate::{Db, Error, Key, Result, Transaction, TransactionOptions, Value};
 
 /// A key and its value.
-pub type Entry = (Vec<u8>, Value);
+pub type Entry = (Key, Value);
 
 /// Where a page begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -240,7 +240,7 @@ impl LocalTransaction {
         for (read, key) in reads {
             if let Some(value) = read.await? {
                 bytes += key.len() + value.len();
-                entries.push((key.clone(), value));
+                entries.push((Key::new(key.clone()), value));
             }
         }
         Ok((entries, bytes))

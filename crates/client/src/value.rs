@@ -1,5 +1,6 @@
-//! A value that was read, with its version.
+//! What was found: a value with its version, and a key.
 
+use core::borrow::Borrow;
 use core::fmt;
 use core::ops::Deref;
 
@@ -69,8 +70,82 @@ impl From<Value> for Vec<u8> {
     }
 }
 
+/// A key that a scan found. Dereferences to its bytes; for people it is text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Key(Vec<u8>);
+
+impl Key {
+    pub(crate) const fn new(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+impl Deref for Key {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Key {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+// Equal bytes are equal keys, and keys stand in the order of their bytes: maps may be asked with bytes.
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl PartialEq<[u8]> for Key {
+    fn eq(&self, other: &[u8]) -> bool {
+        self.0 == other
+    }
+}
+
+impl<const N: usize> PartialEq<&[u8; N]> for Key {
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        self.0 == other.as_slice()
+    }
+}
+
+impl From<Key> for Vec<u8> {
+    fn from(key: Key) -> Self {
+        key.0
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\"@{}", self.bytes.escape_ascii(), self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_scan_finds_is_shown_as_text() {
+        let value = Value::new(b"caf\xc3\xa9".to_vec(), Version::ZERO, Expiry::NEVER);
+        let entry = (Key::new(b"acct/7\0".to_vec()), value);
+        let shown = format!("{entry:?}");
+        assert!(shown.starts_with(r#"("acct/7\x00", "caf\xc3\xa9"@"#), "{shown}");
     }
 }

@@ -42,7 +42,7 @@ pub enum OpResult<'a> {
 }
 
 /// One key's state at the snapshot it was read at.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ValueView<'a> {
     /// The value; `None` when the key is absent.
     pub value: Option<&'a [u8]>,
@@ -51,6 +51,15 @@ pub struct ValueView<'a> {
     pub version: Version,
     /// When the value becomes absent.
     pub expires_at: Expiry,
+}
+
+impl fmt::Debug for ValueView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.value {
+            Some(value) => write!(f, "\"{}\"@{}", value.escape_ascii(), self.version),
+            None => write!(f, "nothing@{}", self.version),
+        }
+    }
 }
 
 /// A commit.

@@ -94,6 +94,60 @@ fn conflicts_are_retried_until_they_end_and_the_last_one_is_told() {
     assert_eq!((refused.code(), refused.attempts()), (ErrorCode::Aborted, 1));
 }
 
+/// An application's own error, with the store's inside.
+#[derive(Debug)]
+enum Own {
+    Refused(u64),
+    Store(Error),
+}
+
+impl From<Error> for Own {
+    fn from(error: Error) -> Self {
+        Self::Store(error)
+    }
+}
+
+#[test]
+fn closures_may_have_an_error_type_of_their_own() {
+    let server = Server::start();
+    let db = blocking::connect(&server.url()).unwrap();
+    let mut attempts = 0;
+    let mut raise = |most: u64| {
+        db.transact_as::<Own, _>(|tx| {
+            attempts += 1;
+            let next = count(tx.get(b"n")?) + 1;
+            if next > most {
+                return Err(Own::Refused(next));
+            }
+            tx.put(b"n", &next.to_le_bytes())?;
+            Ok(next)
+        })
+    };
+    server.conflicts.store(3, Ordering::SeqCst);
+    assert_eq!(raise(9).unwrap(), 1);
+    assert!(matches!(raise(1), Err(Own::Refused(2))));
+    assert_eq!(attempts, 5, "three conflicts, a commit, and a refusal of its own that is not repeated");
+    assert_eq!(count(db.get(b"n").unwrap()), 1, "what was refused was not carried out");
+    // The last conflict comes as what the store's errors are made into.
+    server.conflicts.store(100, Ordering::SeqCst);
+    let few = TransactOptions { max_attempts: 4, ..TransactOptions::default() };
+    let put = db.transact_as_with::<Own, _>(&few, |tx| Ok(tx.put(b"n", b"x")?));
+    let Err(Own::Store(error)) = put else { panic!("{put:?}") };
+    assert_eq!((error.code(), error.attempts()), (ErrorCode::Conflict, 4));
+    server.conflicts.store(2, Ordering::SeqCst);
+    block_on(async {
+        let db = connect(&server.url()).await.unwrap();
+        let raised: Result<u64, Own> = db
+            .transact_as(async |tx| {
+                let next = count(tx.get(b"m").await?) + 1;
+                tx.put(b"m", &next.to_le_bytes()).await?;
+                Ok(next)
+            })
+            .await;
+        assert_eq!(raised.unwrap(), 1);
+    });
+}
+
 #[test]
 fn tasks_on_the_loop_share_it_with_calls_from_threads() {
     let server = Server::start();
