@@ -10,7 +10,7 @@ use std::time::Duration;
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
 use timestone_workload::history::{Event, EventKind, History, MicroOp, Process, Seen};
-use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec};
+use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, WorkloadSpec};
 
 use crate::clock::TrueTime;
 use crate::redis::{Calls, Mode};
@@ -94,7 +94,7 @@ pub(crate) struct Open {
     /// The index of its invocation: how the history calls it.
     pub(crate) index: u64,
     pub(crate) ops: Vec<MicroOp>,
-    /// What it adds to which account.
+    /// What it adds to which account, once it asked to be committed.
     adds: Vec<(KeyIndex, i64)>,
 }
 
@@ -293,10 +293,14 @@ impl Board {
             return;
         }
         for op in &mut plan.ops {
-            if let Op::Put(key) = *op {
-                *numbered += 1;
-                *op = Op::Write { key, value: *numbered };
-            }
+            let (key, millis) = match *op {
+                Op::Put(key) => (key, None),
+                Op::PutFor { key, millis } => (key, Some(millis)),
+                _ => continue,
+            };
+            *numbered += 1;
+            let value = *numbered;
+            *op = millis.map_or(Op::Write { key, value }, |millis| Op::WriteFor { key, value, millis });
         }
     }
 
@@ -420,21 +424,31 @@ impl Board {
         self.lock().touched + self.redis.as_ref().map_or(0, |calls| calls.touched())
     }
 
-    fn at(&self) -> Timestamp {
+    /// Now, counted from the run's begin.
+    pub(crate) fn at(&self) -> Timestamp {
         Timestamp::from_nanos(self.truth.now().as_nanos())
     }
 
-    /// A transaction of the slot begins, which adds so much to these accounts.
-    pub(crate) fn invoke(&self, slot: usize, ops: Vec<MicroOp>, adds: Vec<(KeyIndex, i64)>) {
+    /// A transaction of the slot begins.
+    pub(crate) fn invoke(&self, slot: usize, ops: Vec<MicroOp>) {
         let time = self.at();
         let mut state = self.lock();
         state.tally.begun += 1;
         let index = state.events.len() as u64;
         let entry = &mut state.slots[slot];
         let process = Process(entry.process);
-        entry.open = Some(Open { index, ops: ops.clone(), adds });
+        entry.open = Some(Open { index, ops: ops.clone(), adds: Vec::new() });
         self.note(&mut state, index, process, "begins", &ops);
         state.events.push(Event { kind: EventKind::Invoke, process, index, time, ops });
+    }
+
+    /// The slot's transaction asks to be committed; what it adds to which account, in a bank.
+    pub(crate) fn commits(&self, slot: usize, adds: Vec<(KeyIndex, i64)>) {
+        if self.work.spec().kind == WorkloadKind::Bank
+            && let Some(open) = &mut self.lock().slots[slot].open
+        {
+            open.adds = adds;
+        }
     }
 
     /// The slot's transaction ends. After an unknown outcome its session goes on as another process.

@@ -169,6 +169,7 @@ fn check_workload(scenario: &Scenario) -> Checked {
     within(&["workload", "ops"], part.ops, 1..=MOST_OPS)?;
     within(&["workload", "appends-per-key"], part.appends_per_key, 1..=MOST_APPENDS)?;
     within(&["workload", "deletes"], part.deletes, 0..=100)?;
+    within(&["workload", "expiring"], part.expiring, 0..=100)?;
     let spec = scenario.spec(0);
     spec.validate().map_err(|error| Wrong::new(&["workload", key_of(&error)], error.to_string()))?;
     let keys = if part.kind == Kind::Cycle { RING_KEYS } else { 1..=MOST_KEYS };
@@ -288,6 +289,7 @@ fn key_of(error: &WorkloadError) -> &'static str {
     match error {
         WorkloadError::Parameter { name: "ops-per-txn", .. } => "ops",
         WorkloadError::Parameter { name: "delete-percent", .. } => "deletes",
+        WorkloadError::Parameter { name: "expire-percent", .. } => "expiring",
         WorkloadError::Parameter { name, .. } => name,
         _ => "kind",
     }

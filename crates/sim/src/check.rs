@@ -74,7 +74,7 @@ pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &m
             }
             WorkloadKind::Bank => {
                 judge("totals", check_bank(history, spec.keys, spec.total_balance()));
-                if complete && let Err(what) = total(&found, spec.total_balance()) {
+                if complete && let Err(what) = total(&found, spec.total_balance(), spec.delete_percent > 0) {
                     findings.push(Finding::new("totals", what));
                 }
                 if complete && let Err(what) = balances(&found, spec.initial_balance, &board.accounts()) {
@@ -114,11 +114,13 @@ fn lists(found: &BTreeMap<KeyIndex, Seen>) -> BTreeMap<KeyIndex, Vec<i64>> {
     found.iter().filter_map(list).collect()
 }
 
-fn total(found: &BTreeMap<KeyIndex, Seen>, expected: i64) -> Result<(), String> {
+/// The accounts hold so much together; those that are closed, where some are, hold nothing.
+fn total(found: &BTreeMap<KeyIndex, Seen>, expected: i64, may_be_closed: bool) -> Result<(), String> {
     let mut sum = 0i64;
     for (key, seen) in found {
         match seen {
             Seen::Integer(balance) => sum = sum.saturating_add(*balance),
+            Seen::Nothing if may_be_closed => {}
             _ => return Err(format!("in the end, account {} holds no balance", key.0)),
         }
     }
@@ -141,6 +143,8 @@ fn balances(
         }
         match seen {
             Seen::Integer(balance) if possible.contains(balance) => {}
+            // Closed; whether it may be is judged with the total.
+            Seen::Nothing if possible.contains(&0) => {}
             _ => {
                 let (key, count) = (key.0, account.unknown.len());
                 return Err(format!(
@@ -186,6 +190,9 @@ mod tests {
             let said = check(wrong).unwrap_err();
             assert!(said.contains("account 1 ") && said.contains("95") && said.contains("the 3 additions"), "{said}");
         }
+        let emptied = [(KeyIndex(3), Account { acknowledged: -100, unknown: Vec::new() })].into();
+        balances(&[(KeyIndex(3), Seen::Nothing)].into(), 100, &emptied).unwrap();
+        assert!(balances(&[(KeyIndex(1), Seen::Nothing)].into(), 100, &accounts).is_err(), "it held something");
         let untouched = balances(&[(KeyIndex(2), Seen::Integer(99))].into(), 100, &accounts);
         assert!(untouched.is_err(), "nobody added anything to it");
     }

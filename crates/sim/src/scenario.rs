@@ -180,8 +180,11 @@ pub struct WorkloadPart {
     pub ops: Option<u32>,
     /// List-append: appends to a key before another takes its place.
     pub appends_per_key: Option<u32>,
-    /// Register: how many of a hundred writes are deletions.
+    /// How many of a hundred writes are deletions, or appends that delete the list, or transfers that close an account; none when it is left
+    /// out.
     pub deletes: Option<u64>,
+    /// Register and YCSB: how many of a hundred writes expire soon, in transactions; none when it is left out.
+    pub expiring: Option<u64>,
     /// Whether commits are acknowledged only when the clock's error bound has passed: `none` or `wait`. List-append and register histories
     /// are then held to real time, as long as no fault of a clock strikes. A swarm draws it when it is left out.
     #[serde(deserialize_with = "external")]
@@ -220,6 +223,7 @@ impl Default for WorkloadPart {
             ops: None,
             appends_per_key: None,
             deletes: None,
+            expiring: None,
             external: None,
             deadline: None,
             watermark_lag: None,
@@ -405,7 +409,8 @@ impl Scenario {
             zipf: part.zipf.unwrap_or(usual.zipf),
             ops_per_txn: part.ops.unwrap_or(usual.ops_per_txn),
             appends_per_key: part.appends_per_key.unwrap_or(64),
-            delete_percent: part.deletes.unwrap_or(usual.delete_percent),
+            delete_percent: part.deletes.unwrap_or(0),
+            expire_percent: part.expiring.unwrap_or(0),
             seed,
             ..usual
         }

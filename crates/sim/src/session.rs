@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_client::{Error, ErrorCode, LocalDb, LocalTransaction, Result, ScanOptions, TransactionOptions, Value};
-use timestone_types::Timestamp;
-use timestone_workload::history::{MicroOp, Seen, invocation};
+use timestone_types::{Expiry, Timestamp};
+use timestone_workload::history::{MicroOp, Seen, expiry, invocation};
 use timestone_workload::{
     KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec, integer_of, list_of, write_integer,
     write_list_element,
 };
 
 use crate::board::{Board, Fate, Work};
+use crate::clock::EPOCH;
 use crate::cost::Counter;
 use crate::single::{Change, Look, Single};
 
@@ -59,13 +60,15 @@ struct Session {
     key: Vec<u8>,
     value: Vec<u8>,
     seen: Vec<MicroOp>,
+    /// When the transaction began, counted from the run's begin: what expires does so from then on.
+    began: Timestamp,
 }
 
 /// Runs transactions in a slot until the run is over.
 pub(crate) async fn run(db: LocalDb, board: Arc<Board>, slot: usize, counter: Counter) -> Result<()> {
     let db = board.deadline.map_or_else(|| db.clone(), |span| db.with_deadline(span));
-    let mut session =
-        Session { db, board: Arc::clone(&board), slot, key: Vec::new(), value: Vec::new(), seen: Vec::new() };
+    let (key, value, seen, began) = (Vec::new(), Vec::new(), Vec::new(), Timestamp::ZERO);
+    let mut session = Session { db, board: Arc::clone(&board), slot, key, value, seen, began };
     if board.closed {
         session.run_closed(&counter).await?;
     } else {
@@ -86,23 +89,24 @@ impl Session {
             self.seen.clear();
             let ended = match &board.work {
                 Work::Plans(spec) if board.draws_scan(slot) => {
-                    board.invoke(slot, every_key(spec).map(|key| read_of(key, Seen::Nothing)).collect(), Vec::new());
+                    board.invoke(slot, every_key(spec).map(|key| read_of(key, Seen::Nothing)).collect());
                     self.scan().await
                 }
                 Work::Plans(_) => {
                     board.plan(slot, &mut plan);
                     if let Some(single) = board.single(slot, &plan) {
-                        board.invoke(slot, single.steps(Seen::Nothing, true), Vec::new());
+                        board.invoke(slot, single.steps(Seen::Nothing, true));
                         self.single(single).await
                     } else {
                         let mut ops = Vec::new();
-                        invocation(&plan, &mut ops);
-                        board.invoke(slot, ops, adds(&plan));
+                        self.began = board.at();
+                        invocation(&plan, self.began, &mut ops);
+                        board.invoke(slot, ops);
                         self.execute(&plan).await
                     }
                 }
                 Work::Ring { nodes, .. } => {
-                    board.invoke(slot, Vec::new(), Vec::new());
+                    board.invoke(slot, Vec::new());
                     self.turn_ring(*nodes).await
                 }
             };
@@ -165,6 +169,8 @@ impl Session {
         for &op in &plan.ops {
             self.step(&tx, op).await?;
         }
+        // Only from here on can it take effect.
+        self.board.commits(self.slot, moved(&self.seen));
         let at = tx.commit().await.map_err(commit_failed)?;
         if plan.ops.iter().any(|op| !matches!(op, Op::Get(_))) {
             self.board.acknowledge(at);
@@ -191,7 +197,7 @@ impl Session {
         }
         for key in every_key(board.work.spec()) {
             self.key(key);
-            let value = found.remove(&self.key);
+            let value = found.remove(&self.key[..]);
             let seen = self.read(key, value.as_deref())?;
             self.seen.push(read_of(key, seen));
         }
@@ -249,10 +255,20 @@ impl Session {
             Op::Put(_) => {
                 return Err(Ending::Broken(format!("the plan puts a filling without a number to key {}", key.0)));
             }
+            Op::PutFor { .. } => {
+                return Err(Ending::Broken(format!("the plan puts a filling without a number to key {}", key.0)));
+            }
+            Op::WriteFor { value, millis, .. } => {
+                write_value_of(&self.board, key, value, &mut self.value);
+                let until = expiry(self.began, millis);
+                self.seen.push(MicroOp::WriteUntil { key, value, until });
+                let until = Timestamp::from_nanos(EPOCH.as_nanos() + until.as_nanos());
+                tx.put_until(&self.key, &self.value, Expiry::at(until))?;
+                return Ok(());
+            }
+            Op::Close { into, .. } => return self.close(tx, key, into).await,
             Op::Add { delta, .. } => {
-                let found = self.find(tx).await?;
-                let balance = integer_of(found.as_deref().unwrap_or_default())?;
-                self.seen.push(MicroOp::Read { key, seen: Seen::Integer(balance) });
+                let balance = self.balance(tx, key).await?.unwrap_or_default();
                 let next = balance + delta;
                 if next < 0 {
                     tx.abort();
@@ -281,6 +297,39 @@ impl Session {
             }
         }
         tx.put(&self.key, &self.value)?;
+        Ok(())
+    }
+
+    /// Bank: what the account under `self.key` holds; `None` for one that is closed.
+    async fn balance(&mut self, tx: &LocalTransaction, key: KeyIndex) -> std::result::Result<Option<i64>, Ending> {
+        let found = self.find(tx).await?;
+        if found.is_none() && self.board.work.spec().delete_percent > 0 {
+            self.seen.push(read_of(key, Seen::Nothing));
+            return Ok(None);
+        }
+        let balance = integer_of(found.as_deref().unwrap_or_default())?;
+        self.seen.push(read_of(key, Seen::Integer(balance)));
+        Ok(Some(balance))
+    }
+
+    /// Bank: all that an account holds goes to another one, and the account with it.
+    async fn close(
+        &mut self,
+        tx: &LocalTransaction,
+        account: KeyIndex,
+        into: KeyIndex,
+    ) -> std::result::Result<(), Ending> {
+        let Some(moved) = self.balance(tx, account).await? else {
+            tx.abort();
+            return Err(Ending::Aborted);
+        };
+        tx.delete(&self.key)?;
+        self.key(into);
+        let next = self.balance(tx, into).await?.unwrap_or_default() + moved;
+        write_integer(next, &mut self.value);
+        tx.put(&self.key, &self.value)?;
+        self.seen.push(MicroOp::Write { key: into, value: Some(next) });
+        self.seen.push(MicroOp::Write { key: account, value: None });
         Ok(())
     }
 
@@ -359,10 +408,19 @@ const fn read_of(key: KeyIndex, seen: Seen) -> MicroOp {
     MicroOp::Read { key, seen }
 }
 
-/// What a plan adds to which account.
-fn adds(plan: &TxnPlan) -> Vec<(KeyIndex, i64)> {
-    let add = |op: &Op| if let Op::Add { key, delta } = *op { Some((key, delta)) } else { None };
-    plan.ops.iter().filter_map(add).collect()
+/// Bank: by how much which account changes; an account that is absent holds nothing.
+fn moved(seen: &[MicroOp]) -> Vec<(KeyIndex, i64)> {
+    let held = |key: KeyIndex| {
+        seen.iter().find_map(|op| match *op {
+            MicroOp::Read { key: read, seen: Seen::Integer(balance) } if read == key => Some(balance),
+            _ => None,
+        })
+    };
+    let change = |op: &MicroOp| match *op {
+        MicroOp::Write { key, value } => Some((key, value.unwrap_or_default() - held(key).unwrap_or_default())),
+        _ => None,
+    };
+    seen.iter().filter_map(change).collect()
 }
 
 /// Between the number of a filling and the filling.
@@ -426,7 +484,9 @@ fn read_value(work: &Work, key: KeyIndex, found: Option<&[u8]>) -> std::result::
     let spec = work.spec();
     match (spec.value_kind(), found) {
         (ValueKind::Opaque, Some(bytes)) => number_of(work, key, bytes),
-        (ValueKind::Opaque, None) if key.0 < spec.loaded_keys() => Err(format!("key {} has vanished", key.0)),
+        (ValueKind::Opaque, None) if key.0 < spec.loaded_keys() && !spec.removes_keys() => {
+            Err(format!("key {} has vanished", key.0))
+        }
         (_, None) => Ok(Seen::Nothing),
         (ValueKind::List, Some(bytes)) => {
             let mut list = Vec::new();

@@ -127,7 +127,7 @@ fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Optio
     let connections = u64::from(world.redis_clients * world.redis_connections);
     let prefix = if alone { String::new() } else { REDIS_PREFIX.to_owned() };
     Some(RedisWork {
-        mix: Mix { keys: part.keys, depth: part.depth, prefix, alone },
+        mix: Mix { keys: part.keys, depth: part.depth, prefix, alone, lists: true },
         interval: Duration::from_nanos((connections as f64 / part.rate * 1e9) as u64),
         connections,
     })

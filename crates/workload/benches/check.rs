@@ -35,13 +35,13 @@ fn execute(plan: &TxnPlan, state: &mut State, is_register: bool) -> Vec<MicroOp>
                 state.insert(key, vec![value]);
                 MicroOp::Write { key, value: Some(value) }
             }
-            Op::Add { .. } | Op::Put(_) | Op::Delete(_) => unreachable!("neither workload plans these"),
+            _ => unreachable!("neither workload plans these"),
         })
         .collect()
 }
 
 fn history(kind: WorkloadKind, keys: u64, stale_percent: u64) -> History {
-    let spec = WorkloadSpec { keys, ..WorkloadSpec::of(kind) };
+    let spec = WorkloadSpec { keys, delete_percent: 0, expire_percent: 0, ..WorkloadSpec::of(kind) };
     let mut generators: Vec<Generator> = (0..PROCESSES)
         .map(|process| Generator::new(&spec, process, PROCESSES).expect("the parameters are valid"))
         .collect();
@@ -63,7 +63,7 @@ fn history(kind: WorkloadKind, keys: u64, stale_percent: u64) -> History {
                 begun += 1;
                 let mut plan = TxnPlan::default();
                 generators[place].next(&mut plan);
-                invocation(&plan, &mut ops);
+                invocation(&plan, Timestamp::ZERO, &mut ops);
                 history.events.push(event(EventKind::Invoke, ops.clone()));
                 open[place] = Some((plan, None));
             }

@@ -24,8 +24,8 @@ pub const MAX_CYCLE_STEPS: usize = 1_000_000;
 /// Most states that are tried to find an order of one key's operations. A history of thousands of operations takes about as many as it
 /// has operations; what would take more is not judged, and not counted as looked at.
 pub const MAX_ORDER_STATES: usize = 400_000;
-/// Most steps of the search for an order of the calls on one key, each of which looks at a handful of calls: some seconds. Histories of the
-/// simulator need a few thousand.
+/// Most steps of the search for an order of the calls on one key, beside a few for each of them; each step looks at a handful of calls: some
+/// seconds. Histories of the simulator need a few thousand.
 pub const MAX_LINEAR_STEPS: usize = 5_000;
 /// Longest text of one transaction in a story, in bytes; the rest is left out.
 pub const MAX_STORY_OPS_BYTES: usize = 240;

@@ -32,10 +32,34 @@ pub enum Op {
     },
     /// Delete the key.
     Delete(KeyIndex),
+    /// Write a value of the specified size, which expires.
+    PutFor {
+        /// The key.
+        key: KeyIndex,
+        /// After how many milliseconds it expires.
+        millis: u32,
+    },
+    /// Write this integer, which expires.
+    WriteFor {
+        /// The key.
+        key: KeyIndex,
+        /// The integer, which no other write carries.
+        value: i64,
+        /// After how many milliseconds it expires.
+        millis: u32,
+    },
+    /// Read the integers of both keys, delete the first, and write the second back increased by what the first held; when that is absent,
+    /// abort the transaction.
+    Close {
+        /// The account that is closed.
+        key: KeyIndex,
+        /// The account that has its money then. It may be absent, which is as if it held nothing.
+        into: KeyIndex,
+    },
 }
 
 impl Op {
-    /// The key that the step touches.
+    /// The key that the step touches; of two, the first.
     #[must_use]
     pub const fn key(self) -> KeyIndex {
         match self {
@@ -44,7 +68,10 @@ impl Op {
             | Self::Delete(key)
             | Self::Add { key, .. }
             | Self::Append { key, .. }
-            | Self::Write { key, .. } => key,
+            | Self::Write { key, .. }
+            | Self::PutFor { key, .. }
+            | Self::WriteFor { key, .. }
+            | Self::Close { key, .. } => key,
         }
     }
 
@@ -57,7 +84,7 @@ impl Op {
     /// Whether the step needs what is there.
     #[must_use]
     pub const fn reads(self) -> bool {
-        matches!(self, Self::Get(_) | Self::Add { .. } | Self::Append { .. })
+        matches!(self, Self::Get(_) | Self::Add { .. } | Self::Append { .. } | Self::Close { .. })
     }
 }
 

@@ -212,6 +212,16 @@ impl Report {
     /// Sums up a run of `duration` by `clients` sessions.
     #[must_use]
     pub fn new(spec: &WorkloadSpec, clients: u32, duration: Duration, recorder: &Recorder, cpu: CpuUse) -> Self {
+        let config = match serde_json::to_value(spec) {
+            Ok(serde_json::Value::Object(config)) => config,
+            _ => unreachable!("a specification is a plain struct"),
+        };
+        Self { config, ..Self::of(spec.kind.name(), clients, duration, recorder, cpu) }
+    }
+
+    /// The same for a workload that has no specification; its parameters are noted one by one.
+    #[must_use]
+    pub fn of(workload: &str, clients: u32, duration: Duration, recorder: &Recorder, cpu: CpuUse) -> Self {
         let seconds = duration.as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let rate = |part: u64, rest: u64| if part + rest > 0 { part as f64 / (part + rest) as f64 } else { 0.0 };
@@ -220,12 +230,8 @@ impl Report {
         let per_txn = |used: Option<Duration>| {
             used.filter(|_| committed > 0).map(|used| used.as_nanos() as f64 / 1_000.0 / committed as f64)
         };
-        let config = match serde_json::to_value(spec) {
-            Ok(serde_json::Value::Object(config)) => config,
-            _ => unreachable!("a specification is a plain struct"),
-        };
         Self {
-            workload: spec.kind.name().to_owned(),
+            workload: workload.to_owned(),
             clients,
             duration_s: seconds,
             committed_per_second: per_second(committed),
@@ -240,7 +246,7 @@ impl Report {
                 abort_rate: rate(recorder.read_only_aborted, reads),
                 latency_us: LatencyUs::of(&recorder.read_only),
             },
-            config,
+            config: serde_json::Map::new(),
         }
     }
 

@@ -59,6 +59,18 @@ impl WorkloadKind {
         KINDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
 
+    /// Whether keys may be deleted: not in Retwis, which is run as it was published.
+    #[must_use]
+    pub const fn may_delete(self) -> bool {
+        !matches!(self, Self::Retwis | Self::Retwis75 | Self::RetwisTapir)
+    }
+
+    /// Whether keys may expire: not where a history must tell what became of each value.
+    #[must_use]
+    pub const fn may_expire(self) -> bool {
+        self.may_delete() && !matches!(self, Self::Bank | Self::ListAppend)
+    }
+
     /// All names, for help and completion.
     #[must_use]
     pub fn names() -> [&'static str; 11] {
@@ -100,8 +112,12 @@ pub struct WorkloadSpec {
     pub initial_balance: i64,
     /// List-append: appends to a key, over all clients, before another takes its place.
     pub appends_per_key: u32,
-    /// Register: how many of a hundred writes are deletions.
+    /// Register, YCSB: how many of a hundred writes are deletions. List-append: how many of a hundred appends delete the list instead, so that
+    /// the next one begins it anew. Bank: how many of a hundred transfers move all that an account has and close it, so that the next one to
+    /// it opens it again.
     pub delete_percent: u64,
+    /// Register, YCSB: how many of a hundred writes expire soon.
+    pub expire_percent: u64,
     /// Everything random derives from it.
     pub seed: u64,
 }
@@ -128,6 +144,7 @@ impl WorkloadSpec {
             initial_balance: 1_000,
             appends_per_key: 256,
             delete_percent: 0,
+            expire_percent: 0,
             seed: 42,
         };
         match kind {
@@ -139,8 +156,11 @@ impl WorkloadSpec {
             | WorkloadKind::YcsbC
             | WorkloadKind::YcsbD
             | WorkloadKind::YcsbF => Self { zipf: 0.99, ..usual },
-            WorkloadKind::Bank => Self { keys: 100, zipf: 0.0, ..usual },
-            WorkloadKind::ListAppend | WorkloadKind::Register => Self { keys: 16, zipf: 0.5, ops_per_txn: 4, ..usual },
+            WorkloadKind::Bank => Self { keys: 100, zipf: 0.0, delete_percent: 5, ..usual },
+            WorkloadKind::ListAppend => Self { keys: 16, zipf: 0.5, ops_per_txn: 4, delete_percent: 5, ..usual },
+            WorkloadKind::Register => {
+                Self { keys: 16, zipf: 0.5, ops_per_txn: 4, delete_percent: 10, expire_percent: 5, ..usual }
+            }
         }
     }
 
@@ -193,6 +213,24 @@ impl WorkloadSpec {
             self.delete_percent.to_string(),
             "it is a share of a hundred",
         )?;
+        demand(
+            self.delete_percent == 0 || self.kind.may_delete(),
+            "delete-percent",
+            self.delete_percent.to_string(),
+            "nothing is deleted in this workload",
+        )?;
+        demand(
+            self.expire_percent <= 100,
+            "expire-percent",
+            self.expire_percent.to_string(),
+            "it is a share of a hundred",
+        )?;
+        demand(
+            self.expire_percent == 0 || self.kind.may_expire(),
+            "expire-percent",
+            self.expire_percent.to_string(),
+            "nothing expires in this workload",
+        )?;
         demand(self.appends_per_key >= 1, "appends-per-key", self.appends_per_key.to_string(), "it is at least 1")?;
         demand(
             (0..=i64::MAX / i64::try_from(self.keys).unwrap_or(i64::MAX).max(1)).contains(&self.initial_balance),
@@ -236,6 +274,12 @@ impl WorkloadSpec {
     #[must_use]
     pub fn has_history(&self) -> bool {
         self.value_kind() != ValueKind::Opaque
+    }
+
+    /// Whether a loaded key may be absent later.
+    #[must_use]
+    pub const fn removes_keys(&self) -> bool {
+        self.delete_percent > 0 || self.expire_percent > 0
     }
 
     /// How many keys are to be loaded before the run, numbered from 0.
@@ -291,7 +335,10 @@ mod tests {
             (WorkloadSpec { zipf: f64::NAN, ..base.clone() }, "zipf"),
             (WorkloadSpec { ops_per_txn: 0, ..base.clone() }, "ops-per-txn"),
             (WorkloadSpec { appends_per_key: 0, ..base.clone() }, "appends-per-key"),
-            (WorkloadSpec { delete_percent: 101, ..base }, "delete-percent"),
+            (WorkloadSpec { delete_percent: 1, ..base.clone() }, "delete-percent"),
+            (WorkloadSpec { expire_percent: 1, ..base }, "expire-percent"),
+            (WorkloadSpec { delete_percent: 101, ..bank.clone() }, "delete-percent"),
+            (WorkloadSpec { expire_percent: 1, ..bank.clone() }, "expire-percent"),
             (WorkloadSpec { keys: 10_001, ..bank.clone() }, "keys"),
             (WorkloadSpec { initial_balance: i64::MAX, ..bank }, "initial-balance"),
         ] {

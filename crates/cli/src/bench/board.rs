@@ -23,23 +23,20 @@ pub(super) enum Phase {
     Stop = 2,
 }
 
-/// What all threads of a run share.
+/// How far a run is, whatever it runs.
 #[derive(Debug)]
-pub(super) struct Run {
-    pub(super) spec: WorkloadSpec,
-    pub(super) retry: bool,
+pub(super) struct Course {
     pub(super) begin: Instant,
-    pub(super) chronicle: Option<Chronicle>,
     phase: AtomicU8,
     /// Committed while measured, as last published; for the progress bar.
     pub(super) committed: AtomicU64,
 }
 
-impl Run {
-    /// A run that begins now.
-    pub(super) fn new(spec: WorkloadSpec, retry: bool, chronicle: Option<Chronicle>) -> Self {
+impl Course {
+    /// One that begins now.
+    pub(super) fn new() -> Self {
         let begin = Instant::now();
-        Self { spec, retry, begin, chronicle, phase: AtomicU8::new(Phase::Warmup as u8), committed: AtomicU64::new(0) }
+        Self { begin, phase: AtomicU8::new(Phase::Warmup as u8), committed: AtomicU64::new(0) }
     }
 
     /// Goes on to a later phase.
@@ -55,6 +52,22 @@ impl Run {
     /// Whether no new transactions are to begin.
     pub(super) fn is_over(&self) -> bool {
         self.phase.load(Relaxed) == Phase::Stop as u8
+    }
+}
+
+/// What all threads of a run share.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) spec: WorkloadSpec,
+    pub(super) retry: bool,
+    pub(super) chronicle: Option<Chronicle>,
+    pub(super) course: Course,
+}
+
+impl Run {
+    /// A run that begins now.
+    pub(super) fn new(spec: WorkloadSpec, retry: bool, chronicle: Option<Chronicle>) -> Self {
+        Self { spec, retry, chronicle, course: Course::new() }
     }
 }
 
@@ -134,18 +147,17 @@ impl Board {
     /// Ends the run because of `failure`.
     pub(super) fn give_up(&self, failure: Failure) {
         self.broken.borrow_mut().get_or_insert(failure);
-        self.run.enter(Phase::Stop);
+        self.run.course.enter(Phase::Stop);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use timestone_workload::WorkloadKind;
 
     #[test]
     fn phases_only_go_forward() {
-        let run = Run::new(WorkloadSpec::of(WorkloadKind::Bank), false, None);
+        let run = Course::new();
         assert!(!run.is_measured() && !run.is_over());
         run.enter(Phase::Measure);
         assert!(run.is_measured());

@@ -15,8 +15,10 @@ use timestone_cluster::ExternalMode;
 use timestone_types::Timestamp;
 use timestone_workload::check::Promise;
 use timestone_workload::history::{Fate, Head, HistoryRecorder, Judged, MicroOp, Slot};
+use timestone_workload::redis::{CallRef, RedisRecorder, Reply, Request};
 use timestone_workload::{WorkloadError, WorkloadSpec};
 
+use super::limits::REDIS_CLOCK_SLACK;
 use crate::failure::Failure;
 
 /// A history being written.
@@ -30,10 +32,7 @@ pub(super) struct Chronicle {
 impl Chronicle {
     /// Opens the file, for this many sessions, and says what is to follow.
     pub(super) fn create(path: &Path, slots: u32, head: &Head) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|error| {
-            Failure::usage(format!("could not create the history file {}: {error}", path.display()))
-        })?;
-        let mut recorder = HistoryRecorder::new(BufWriter::new(file), slots);
+        let mut recorder = HistoryRecorder::new(BufWriter::new(create(path)?), slots);
         recorder.begin(head).map_err(lost)?;
         Ok(Self { begin: Instant::now(), recorder: Mutex::new(Some(recorder)) })
     }
@@ -48,7 +47,7 @@ impl Chronicle {
     }
 
     fn elapsed(&self) -> Timestamp {
-        Timestamp::from_nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        since(self.begin)
     }
 
     /// A session's transaction is about to begin.
@@ -66,6 +65,66 @@ impl Chronicle {
         let mut guard = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
         guard.take().map_or(Ok(()), |recorder| recorder.finish(self.elapsed()).map(drop).map_err(lost))
     }
+}
+
+/// A history of Redis clients being written.
+#[derive(Debug)]
+pub(super) struct RedisChronicle {
+    begin: Instant,
+    /// `None` once it is closed.
+    recorder: Mutex<Option<RedisRecorder<BufWriter<File>>>>,
+}
+
+impl RedisChronicle {
+    /// Opens the file, and says what is to follow.
+    pub(super) fn create(path: &Path) -> Result<Self, Failure> {
+        let recorder = RedisRecorder::begin(BufWriter::new(create(path)?), REDIS_CLOCK_SLACK).map_err(lost)?;
+        Ok(Self { begin: Instant::now(), recorder: Mutex::new(Some(recorder)) })
+    }
+
+    fn write<T: Default>(
+        &self,
+        write: impl FnOnce(&mut RedisRecorder<BufWriter<File>>, Timestamp) -> Result<T, WorkloadError>,
+    ) -> Result<T, WorkloadError> {
+        let mut guard = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.as_mut().map_or_else(|| Ok(T::default()), |recorder| write(recorder, since(self.begin)))
+    }
+
+    /// The number of a new connection.
+    pub(super) fn connect(&self) -> u64 {
+        // Counting cannot fail.
+        self.write(|recorder, _| Ok(recorder.connect())).unwrap_or_default()
+    }
+
+    /// A connection is about to send these requests.
+    pub(super) fn invoke(&self, connection: u64, requests: &[Request]) -> Result<Vec<CallRef>, WorkloadError> {
+        self.write(|recorder, now| requests.iter().map(|request| recorder.invoke(now, connection, request)).collect())
+    }
+
+    /// A call was answered.
+    pub(super) fn answer(&self, call: CallRef, reply: &Reply) -> Result<(), WorkloadError> {
+        self.write(|recorder, now| recorder.answer(now, call, reply))
+    }
+
+    /// These calls will never be.
+    pub(super) fn abandon(&self, calls: &[CallRef]) -> Result<(), WorkloadError> {
+        self.write(|recorder, now| calls.iter().try_for_each(|call| recorder.abandon(now, *call)))
+    }
+
+    /// Closes the file: what is still under way is unknown, and says so.
+    pub(super) fn close(&self) -> Result<(), Failure> {
+        let mut guard = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
+        guard.take().map_or(Ok(()), |recorder| recorder.finish(since(self.begin)).map(drop).map_err(lost))
+    }
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path)
+        .map_err(|error| Failure::usage(format!("could not create the history file {}: {error}", path.display())))
+}
+
+fn since(begin: Instant) -> Timestamp {
+    Timestamp::from_nanos(u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// What a run's history says of itself; `None` for a workload that has none.

@@ -22,5 +22,19 @@ pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(20);
 pub(super) const LOAD_PAUSE: Duration = Duration::from_millis(100);
 /// How long sessions may take to end after the run: their operations end by their deadline.
 pub(super) const END_PATIENCE: Duration = Duration::from_secs(15);
+/// Most connections of Redis clients: each is a thread.
+pub(super) const MAX_CONNECTIONS: u32 = 1_000;
+/// Most requests of a pipeline: fewer than a gateway works off in one turn.
+pub(super) const MAX_DEPTH: u64 = 1_000;
+/// Most keys of each kind of Redis clients: KEYS lists them all, and a history is judged key by key.
+pub(super) const MAX_REDIS_KEYS: u64 = 100_000;
+/// How long Redis clients wait for an answer: as long as a gateway takes for one at most, and a bit.
+pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(12);
+/// How long they wait for a connection.
+pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+/// Pause before they dial again.
+pub(super) const REDIAL_PAUSE: Duration = Duration::from_millis(20);
+/// How far the server's clock may be wrong about a span of time, for keys that expire by it: as much as `timestone check` allows by default.
+pub(super) const REDIS_CLOCK_SLACK: Duration = Duration::from_millis(500);
 
 const _: () = assert!(OPERATION_DEADLINE.as_nanos() < END_PATIENCE.as_nanos());

@@ -16,7 +16,7 @@ use timestone_workload::history::Slot;
 use timestone_workload::{Arrivals, Generator, KeyIndex, Pace, Recorder, WorkloadSpec, integer_of};
 
 use super::Setup;
-use super::board::{Board, Phase, Run, Totals};
+use super::board::{Board, Course, Phase, Run, Totals};
 use super::cpu::{Reading, Used};
 use super::history::Chronicle;
 use super::host::Host;
@@ -69,11 +69,11 @@ pub(super) fn measure(
         let board = Plan { run: Arc::clone(&run), index, loops, clients: setup.clients, pace: setup.pace };
         pending.push(db.in_keyspace(keyspace).with_deadline(OPERATION_DEADLINE).spawn(move |db| drive(db, board)));
     }
-    pass(&run, "warming up", setup.warmup, interrupt);
+    pass(&run.course, "warming up", setup.warmup, interrupt);
     let (before, begin) = (Reading::take(host.servers()), Instant::now());
-    run.enter(Phase::Measure);
-    pass(&run, "measuring ", setup.duration, interrupt);
-    run.enter(Phase::Stop);
+    run.course.enter(Phase::Measure);
+    pass(&run.course, "measuring ", setup.duration, interrupt);
+    run.course.enter(Phase::Stop);
     let duration = begin.elapsed();
     let used = Reading::take(host.servers()).since(&before);
 
@@ -102,17 +102,17 @@ fn collect(pending: Vec<Pending<LoopResult>>, mut measured: Measured) -> Result<
 }
 
 /// Lets the sessions run for `span`, or until they or a signal end the run; a progress bar tells.
-fn pass(run: &Run, what: &'static str, span: Duration, interrupt: &Interrupt) {
+pub(super) fn pass(course: &Course, what: &'static str, span: Duration, interrupt: &Interrupt) {
     let begin = Instant::now();
     let bar = bar(u64::try_from(span.as_millis()).unwrap_or(u64::MAX), RUNNING).with_prefix(what);
-    let mut last = (begin, run.committed.load(Relaxed));
-    while !run.is_over() && !interrupt.has_come() {
+    let mut last = (begin, course.committed.load(Relaxed));
+    while !course.is_over() && !interrupt.has_come() {
         let elapsed = begin.elapsed();
         if elapsed >= span {
             break;
         }
         std::thread::sleep(TICK.min(span - elapsed));
-        let (now, committed) = (Instant::now(), run.committed.load(Relaxed));
+        let (now, committed) = (Instant::now(), course.committed.load(Relaxed));
         let since = now.duration_since(last.0);
         if since >= 5 * TICK {
             let rate = committed.saturating_sub(last.1) as f64 / since.as_secs_f64();
@@ -160,9 +160,9 @@ async fn drive(db: LocalDb, plan: Plan) -> timestone::Result<LoopResult> {
     while board.live.get() > 0 {
         db.sleep(TICK).await?;
         let committed = board.recorder.borrow().committed_count();
-        plan.run.committed.fetch_add(committed - published, Relaxed);
+        plan.run.course.committed.fetch_add(committed - published, Relaxed);
         published = committed;
-        if plan.run.is_over() && over_since.get_or_insert_with(Instant::now).elapsed() > END_PATIENCE {
+        if plan.run.course.is_over() && over_since.get_or_insert_with(Instant::now).elapsed() > END_PATIENCE {
             break;
         }
     }
@@ -189,6 +189,10 @@ pub(super) fn final_total(db: &Db, keyspace: KeyspaceId, spec: &WorkloadSpec) ->
     });
     let mut sum = 0;
     for balance in balances.wait()? {
+        // A closed account holds nothing.
+        if balance.is_empty() && spec.delete_percent > 0 {
+            continue;
+        }
         sum += integer_of(&balance).map_err(|error| Failure::failed(error.to_string()))?;
     }
     Ok(sum)

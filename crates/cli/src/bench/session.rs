@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use timestone::{AbortKind, Error, ErrorCode, LocalDb, LocalTransaction, TransactionOptions};
+use timestone_clock::{Clock, SystemClock};
+use timestone_types::{Expiry, Timestamp};
 use timestone_workload::history::{self, Fate, MicroOp, Seen, Slot};
 use timestone_workload::{
     Generator, KeyIndex, KeyShape, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, integer_of, list_of,
@@ -38,6 +40,8 @@ pub(super) struct Session {
     seen: Vec<MicroOp>,
     /// Bank: sum of the balances read.
     sum: i64,
+    /// When the attempt began, counted from the run's begin: what expires does so from then on.
+    began: Timestamp,
 }
 
 /// How an attempt ended, other than by a commit.
@@ -70,6 +74,11 @@ fn commit_failed(error: Error) -> Ending {
     if error.had_no_effect() { error.into() } else { Ending::Unknown }
 }
 
+/// When what is written now for so long expires, by this machine's clock.
+fn expires_after(millis: u32) -> Expiry {
+    Expiry::at(history::expiry(SystemClock::new().now(), millis))
+}
+
 impl Session {
     pub(super) fn new(db: LocalDb, board: &Rc<Board>, slot: Slot, generator: Generator) -> Self {
         let run = Arc::clone(&board.run);
@@ -87,6 +96,7 @@ impl Session {
             value: Vec::new(),
             seen: Vec::new(),
             sum: 0,
+            began: Timestamp::ZERO,
         }
     }
 
@@ -100,11 +110,11 @@ impl Session {
 
     async fn run_all(&mut self) -> Result<(), Failure> {
         let mut ready = Instant::now();
-        while !self.run.is_over() {
+        while !self.run.course.is_over() {
             if let Some(offset) = self.board.next_start() {
-                ready = self.run.begin + offset;
+                ready = self.run.course.begin + offset;
                 self.wait_until(ready).await?;
-                if self.run.is_over() {
+                if self.run.course.is_over() {
                     break;
                 }
             }
@@ -114,7 +124,7 @@ impl Session {
                 let ending = self.attempt().await?;
                 let now = Instant::now();
                 let again = self.record(ending, now.duration_since(ready), is_read_only).await?;
-                if !again || self.run.is_over() {
+                if !again || self.run.course.is_over() {
                     break;
                 }
             }
@@ -127,7 +137,7 @@ impl Session {
 
     /// Sleeps until an intended start, looking up now and then whether the run is over.
     async fn wait_until(&self, start: Instant) -> Result<(), Failure> {
-        while !self.run.is_over() {
+        while !self.run.course.is_over() {
             let left = start.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -144,7 +154,7 @@ impl Session {
         latency: std::time::Duration,
         is_read_only: bool,
     ) -> Result<bool, Failure> {
-        let is_measured = self.run.is_measured();
+        let is_measured = self.run.course.is_measured();
         let mut pause = None;
         let mut again = false;
         {
@@ -179,7 +189,9 @@ impl Session {
     async fn attempt(&mut self) -> Result<Result<(), Ending>, Failure> {
         let Some(chronicle) = &self.run.chronicle else { return Ok(self.execute().await) };
         let lost = |error: WorkloadError| Failure::failed(error.to_string());
-        history::invocation(&self.plan, &mut self.seen);
+        self.began =
+            Timestamp::from_nanos(u64::try_from(self.run.course.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        history::invocation(&self.plan, self.began, &mut self.seen);
         chronicle.invoke(self.slot, &self.seen).map_err(lost)?;
         self.seen.clear();
         let run = Arc::clone(&self.run);
@@ -227,10 +239,20 @@ impl Session {
                 return Ok(());
             }
             Op::Put(_) => self.run.spec.write_value(key, &mut self.value),
+            Op::PutFor { millis, .. } => {
+                self.run.spec.write_value(key, &mut self.value);
+                tx.put_until(&self.key, &self.value, expires_after(millis))?;
+                return Ok(());
+            }
+            Op::WriteFor { value, millis, .. } => {
+                write_integer(value, &mut self.value);
+                self.note(MicroOp::WriteUntil { key, value, until: history::expiry(self.began, millis) });
+                tx.put_until(&self.key, &self.value, expires_after(millis))?;
+                return Ok(());
+            }
+            Op::Close { into, .. } => return self.close(tx, key, into).await,
             Op::Add { delta, .. } => {
-                let found = tx.get(&self.key).await?;
-                let balance = integer_of(found.as_deref().unwrap_or_default())?;
-                self.note(MicroOp::Read { key, seen: Seen::Integer(balance) });
+                let balance = self.balance(tx, key).await?.unwrap_or_default();
                 let next = balance + delta;
                 if next < 0 {
                     tx.abort();
@@ -256,6 +278,35 @@ impl Session {
             }
         }
         tx.put(&self.key, &self.value)?;
+        Ok(())
+    }
+
+    /// Bank: what the account under `self.key` holds; `None` for one that is closed.
+    async fn balance(&mut self, tx: &LocalTransaction, key: KeyIndex) -> Result<Option<i64>, Ending> {
+        let found = tx.get(&self.key).await?;
+        if found.is_none() && self.run.spec.delete_percent > 0 {
+            self.note(MicroOp::Read { key, seen: Seen::Nothing });
+            return Ok(None);
+        }
+        let balance = integer_of(found.as_deref().unwrap_or_default())?;
+        self.note(MicroOp::Read { key, seen: Seen::Integer(balance) });
+        Ok(Some(balance))
+    }
+
+    /// Bank: all that an account holds goes to another one, and the account with it.
+    async fn close(&mut self, tx: &LocalTransaction, account: KeyIndex, into: KeyIndex) -> Result<(), Ending> {
+        let Some(moved) = self.balance(tx, account).await? else {
+            tx.abort();
+            return Err(Ending::Aborted(AbortKind::Requested));
+        };
+        tx.delete(&self.key)?;
+        self.key.clear();
+        self.shape.write(into, &mut self.key);
+        let next = self.balance(tx, into).await?.unwrap_or_default() + moved;
+        write_integer(next, &mut self.value);
+        tx.put(&self.key, &self.value)?;
+        self.note(MicroOp::Write { key: into, value: Some(next) });
+        self.note(MicroOp::Write { key: account, value: None });
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! `timestone check FILE`: judges a history that `bench --history`, the simulator or Jepsen wrote, by what its head says it is.
+//! `timestone check FILE`: judges a history that `bench --history` (of either protocol), the simulator or Jepsen wrote, by what its head says it is.
 //!
 //! ```text
 //!   FILE or - ─► history::read ─► head? lists? registers? ─► check::… ─► verdict: words, or JSON; exit code 1 when something is wrong
@@ -32,6 +32,10 @@ The promises, each with those before it:
   conflicts     and so do read-write transactions that conflict directly, as they ran in real time
   real-time     and so does everything: strict serializability, which 'external = wait' gives
 
+Histories of Redis clients ('bench --protocol resp', the simulator) are judged by what docs/redis.md promises: each
+key is linearizable, expiry included, several keys are serializable, EXEC is nil when a watched key was touched.
+Deleted lists may be begun anew, and closed accounts opened again; what is deleted must not come back.
+
 Exit codes:
   0  nothing is wrong
   1  the history has anomalies
@@ -59,11 +63,11 @@ pub(crate) struct CheckArgs {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
 enum Workload {
-    /// Appends to lists, and readings of them.
+    /// Appends to lists, deletions and readings of them.
     ListAppend,
     /// Writes of values that are written once, and readings of them.
     Register,
-    /// Transfers between accounts, and readings of all.
+    /// Transfers between accounts, some of which close one, and readings of all.
     Bank,
     /// As register, and each operation on one key besides: takes, conditions, values that expire.
     SingleKeys,
@@ -175,6 +179,9 @@ fn judge_redis(args: &CheckArgs, text: &str, format: Format) -> Result<(), Failu
         return Err(Failure::usage(format!("{name} is a history of Redis clients; leave --workload out")));
     }
     let history = redis::read(text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    if history.calls.is_empty() {
+        return Err(Failure::usage(format!("{name}: there is no call in it (no event with ':f :redis')")));
+    }
     let verdict = check_redis(&history);
     if format == Format::Json {
         write_json(&describe(args, Workload::Redis, Promise::Conflicts, &verdict))?;
@@ -215,10 +222,11 @@ fn kinds(history: &History) -> Result<BTreeSet<Workload>, String> {
     }
     let of = |op: &MicroOp| match op {
         MicroOp::Append { .. } | MicroOp::Read { seen: Seen::List(_), .. } => Some(Workload::ListAppend),
-        MicroOp::Write { .. } | MicroOp::WriteUntil { .. } | MicroOp::Read { seen: Seen::Integer(_), .. } => {
-            Some(Workload::Register)
-        }
-        MicroOp::Read { seen: Seen::Nothing, .. } => None,
+        MicroOp::Write { value: Some(_), .. }
+        | MicroOp::WriteUntil { .. }
+        | MicroOp::Read { seen: Seen::Integer(_), .. } => Some(Workload::Register),
+        // Lists are deleted as registers are.
+        MicroOp::Read { seen: Seen::Nothing, .. } | MicroOp::Write { value: None, .. } => None,
     };
     Ok(history.events.iter().flat_map(|event| &event.ops).filter_map(of).collect())
 }

@@ -19,6 +19,9 @@ mod missing;
 mod peer;
 mod random;
 mod reach;
+mod redis_clients;
+#[allow(dead_code, reason = "each suite uses a part of it")]
+#[path = "../../../../tests/resp.rs"]
 mod resp;
 mod restart;
 mod server;

@@ -340,6 +340,56 @@ log-change = "500ms"
 kill = { every = "3s", lasting = "20ms" }
 "#;
 
+/// The same device under lists that are deleted and begun anew.
+const DELETED_LISTS: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+clients = 4
+sessions = 2
+[workload]
+kind = "list-append"
+rate = 500
+keys = 1500
+zipf = 0.9
+appends-per-key = 10000
+deletes = 50
+seconds = 15
+[storage]
+block-pages = 4
+capacity-bytes = 2097152
+checkpoint-bytes = 16777216
+packing-delay = "50us"
+log-file-bytes = 65536
+log-block-bytes = 4096
+[faults]
+kill = { every = "3s", lasting = "20ms" }
+"#;
+
+/// The same under accounts that are closed and opened again.
+const CLOSED_ACCOUNTS: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+clients = 4
+sessions = 2
+[workload]
+kind = "bank"
+rate = 500
+keys = 300
+deletes = 40
+seconds = 15
+[storage]
+block-pages = 4
+capacity-bytes = 2097152
+checkpoint-bytes = 16777216
+packing-delay = "50us"
+log-file-bytes = 65536
+log-block-bytes = 4096
+[faults]
+kill = { every = "3s", lasting = "20ms" }
+"#;
+
 /// A server with many quiet shards that is killed, comes back, and loses its power before its stores had a reason to sync; its log gives up
 /// meanwhile what they call stable.
 const KILLS_AND_POWER_CUTS: &str = r#"
@@ -567,6 +617,16 @@ fn a_scan_below_what_was_acknowledged_is_found() {
 #[test]
 fn a_tombstone_collected_too_early_is_found() {
     found_within(10, Bug::EarlyTombstone, DELETIONS);
+}
+
+#[test]
+fn a_tombstone_of_a_list_collected_too_early_is_found() {
+    found_within(20, Bug::EarlyTombstone, DELETED_LISTS);
+}
+
+#[test]
+fn a_tombstone_of_an_account_collected_too_early_is_found() {
+    found_within(20, Bug::EarlyTombstone, CLOSED_ACCOUNTS);
 }
 
 #[test]

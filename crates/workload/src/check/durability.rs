@@ -1,13 +1,14 @@
 //! Durability: what was acknowledged is there in the end, what was refused is not, and all of a transaction or nothing.
 //!
-//! After the faults end, the runner reads every list once more and hands in what it found.
+//! After the faults end, the runner reads every list once more and hands in what it found. What was deleted is gone, and stays so: what
+//! somebody found and deleted must not be there, and only that, or what a deletion of unknown outcome may have found, may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::transactions::{End, Transactions};
+use super::transactions::{End, Transactions, TxnRef};
 use super::verdict::{AnomalyKind, Promise, Verdict};
 use crate::KeyIndex;
-use crate::history::{History, MicroOp};
+use crate::history::{History, MicroOp, Seen};
 
 /// Checks the appends of a history against the lists that are there at its end; a key that is missing has an empty list.
 #[must_use]
@@ -24,13 +25,24 @@ pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>)
             }
         }
     }
+    let deleted = Deleted::of(&transactions);
     for (txn, found) in transactions.iter() {
         let (mut there, mut gone) = (Vec::new(), Vec::new());
         for op in found.ops {
             if let MicroOp::Append { key, element } = *op {
                 let place = (key, element);
-                if present.remove(&place) { there.push(place) } else { gone.push(place) }
+                if present.remove(&place) {
+                    there.push(place);
+                } else if !deleted.may_have(place) {
+                    gone.push(place);
+                }
             }
+        }
+        for (place, by) in there.iter().filter_map(|place| Some((*place, *deleted.certain.get(place)?))) {
+            verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {
+                let ((key, element), by) = (place, transactions.name(by));
+                format!("{element} is in key {}, from which {by} deleted it", key.0)
+            });
         }
         verdict.transactions += usize::from(found.end == End::Committed || !there.is_empty());
         match found.end {
@@ -65,6 +77,51 @@ pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>)
     verdict
 }
 
+/// What was deleted of the lists.
+#[derive(Default)]
+struct Deleted {
+    /// By whom it certainly was.
+    certain: BTreeMap<(KeyIndex, i64), TxnRef>,
+    /// Keys of which nobody knows what was deleted.
+    vague: BTreeSet<KeyIndex>,
+}
+
+impl Deleted {
+    fn of(transactions: &Transactions<'_>) -> Self {
+        let mut deleted = Self::default();
+        for (by, txn) in transactions.iter().filter(|(_, txn)| txn.end != End::Aborted) {
+            let mut known: BTreeMap<KeyIndex, Vec<i64>> = BTreeMap::new();
+            let mut is_read: BTreeSet<KeyIndex> = BTreeSet::new();
+            for op in txn.ops {
+                match op {
+                    MicroOp::Read { key, seen } if txn.end == End::Committed => {
+                        let list = if let Seen::List(list) = seen { list.clone() } else { Vec::new() };
+                        known.insert(*key, list);
+                        is_read.insert(*key);
+                    }
+                    MicroOp::Append { key, element } => known.entry(*key).or_default().push(*element),
+                    MicroOp::Write { key, value: None } => {
+                        if !is_read.contains(key) {
+                            deleted.vague.insert(*key);
+                        }
+                        for element in known.remove(key).unwrap_or_default() {
+                            // Of a transaction of unknown outcome, its own elements are not there either way.
+                            deleted.certain.insert((*key, element), by);
+                        }
+                        is_read.insert(*key);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        deleted
+    }
+
+    fn may_have(&self, place: (KeyIndex, i64)) -> bool {
+        self.vague.contains(&place.0) || self.certain.contains_key(&place)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,5 +150,23 @@ mod tests {
         assert_eq!(check("info", &[(2, &[8])]), [AnomalyKind::LostWrite]);
         assert_eq!(check("ok", &[(1, &[7, 7]), (2, &[8])]), [AnomalyKind::Duplicate]);
         assert_eq!(check("ok", &[(1, &[7, 9]), (2, &[8])]), [AnomalyKind::Garbage]);
+    }
+
+    #[test]
+    fn what_was_deleted_may_be_gone_and_must_not_come_back() {
+        use crate::check::testing::history;
+        let check = |lines: &[&str], list: &[i64]| -> Vec<AnomalyKind> {
+            let verdict = check_durability(&history(lines), &[(KeyIndex(1), list.to_vec())].into());
+            verdict.anomalies.iter().map(|anomaly| anomaly.kind).collect()
+        };
+        let deleted = ["0 . [:append 1 7]", "1 . [:r 1 [7]] [:w 1 nil]", "2 . [:append 1 8]"];
+        assert_eq!(check(&deleted, &[8]), []);
+        assert_eq!(check(&deleted, &[]), [AnomalyKind::LostWrite], "nobody deleted 8");
+        assert_eq!(check(&deleted, &[7, 8]), [AnomalyKind::LostWrite], "7 has come back");
+        let unknown = ["0 . [:append 1 7]", "1 + [:r 1 nil] [:w 1 nil]", "1 ? [:r 1 nil] [:w 1 nil]"];
+        assert_eq!(check(&unknown, &[]), []);
+        assert_eq!(check(&unknown, &[7]), []);
+        assert_eq!(check(&["0 . [:append 1 7] [:w 1 nil] [:append 1 8]"], &[8]), []);
+        assert_eq!(check(&["0 . [:append 1 7] [:w 1 nil]"], &[7]), [AnomalyKind::LostWrite]);
     }
 }

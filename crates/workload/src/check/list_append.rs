@@ -11,6 +11,18 @@
 //!
 //! A transaction of unknown outcome took effect when an element of it was read, and then so did its other appends; else it is
 //! left out.
+//!
+//! A list that is deleted is begun anew by the next append. Elements are appended once, so each belongs to one *life* of its key, and the
+//! first of them tells lives apart:
+//!
+//! ```text
+//!   [1]  [1 4]  ── read as [1 4], and deleted ──►  nothing  ──►  [7]  [7 2]
+//!   └─ a life, and who ended it ─┘                               └─ another one; nobody ended it: the last of all
+//! ```
+//! A life goes no further than what was found by whoever deleted it, and is deleted once; of lives that nobody deleted there is one at most.
+//! In which order lives follow each other is known of the last one only. What takes inferences away: absence may be of any time then; and a
+//! deletion that does not tell what it found (one of unknown outcome, or without a reading before it) may have ended any life, and one that
+//! nobody saw.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,9 +43,13 @@ pub fn check_list_append(history: &History, promise: Promise) -> Verdict {
     for (reader, txn) in committed(&transactions) {
         collect_reads(reader, txn, &mut keys, &mut verdict);
     }
+    let keys: Lives<'_> = keys.into_iter().map(|(key, facts)| (key, facts.into_lives())).collect();
     let mut took_effect: Vec<bool> = transactions.iter().map(|(_, txn)| txn.end == End::Committed).collect();
-    for (key, facts) in &keys {
-        judge_key(*key, facts, &transactions, &mut took_effect, &mut verdict);
+    for (key, history) in &keys {
+        history.lives.iter().for_each(|life| {
+            judge_life(*key, history, life, &transactions, &mut took_effect, &mut verdict);
+        });
+        judge_lives(*key, history, &transactions, &mut verdict);
     }
     verdict.transactions = took_effect.iter().filter(|took_effect| **took_effect).count();
     let mut drawing = Drawing {
@@ -42,32 +58,88 @@ pub fn check_list_append(history: &History, promise: Promise) -> Verdict {
         graph: Graph::new(transactions.all.len()),
         contradictions: Vec::new(),
     };
-    for (key, facts) in &keys {
-        drawing.draw(*key, facts, &mut verdict);
+    for (key, history) in &keys {
+        drawing.draw(*key, history, &mut verdict);
     }
     let Drawing { graph, contradictions, .. } = drawing;
     cycles::report(&transactions, graph, &contradictions, promise, &mut verdict);
     verdict
 }
 
+/// Who read a list, and what it was.
+type Reading<'a> = (TxnRef, &'a [i64]);
+
 /// What the history says of one key.
 #[derive(Default)]
 struct Facts<'a> {
-    /// Who appended which element, and whether it is the last one of that transaction to this key.
+    /// Who appended which element.
     appends: BTreeMap<i64, Append>,
     /// Reads from outside the reader: without what it had appended itself.
-    reads: Vec<(TxnRef, &'a [i64])>,
-    /// The longest of them: the order of versions.
-    longest: &'a [i64],
+    reads: Vec<Reading<'a>>,
+    /// Who deleted it, having found what.
+    deletions: Vec<Reading<'a>>,
+    /// How many deletions there are, or may be, that do not tell what they found.
+    vague: usize,
 }
 
 #[derive(Clone, Copy)]
 struct Append {
     by: TxnRef,
+    /// Whether it is the last one of its transaction to the key.
     is_last: bool,
+    /// Whether its transaction deleted the list after it.
+    is_void: bool,
+}
+
+/// From one deletion of a key to the next.
+#[derive(Default)]
+struct Life<'a> {
+    reads: Vec<Reading<'a>>,
+    /// The longest of them: the order of versions.
+    longest: &'a [i64],
+    /// Who deleted it, having found what. One at most, if all is right.
+    ends: Vec<Reading<'a>>,
+}
+
+/// One key's facts, life by life.
+struct KeyLives<'a> {
+    appends: BTreeMap<i64, Append>,
+    lives: Vec<Life<'a>>,
+    /// Whether it was ever deleted, or may have been.
+    is_deleted: bool,
+    vague: usize,
+}
+
+impl<'a> Facts<'a> {
+    fn into_lives(self) -> KeyLives<'a> {
+        let Self { appends, reads, deletions, vague } = self;
+        let is_deleted = vague > 0 || !deletions.is_empty();
+        // Without a deletion there is one life, and absence is before its first element. With some, absence may be of any time.
+        let mut lives: BTreeMap<Option<i64>, Life<'a>> = BTreeMap::new();
+        for (reader, list) in reads {
+            let first = if is_deleted { list.first().copied() } else { None };
+            if is_deleted && first.is_none() {
+                continue;
+            }
+            let life = lives.entry(first).or_default();
+            life.reads.push((reader, list));
+            if list.len() > life.longest.len() {
+                life.longest = list;
+            }
+        }
+        for (by, found) in deletions {
+            // It was read, or else it would not be known.
+            lives.entry(found.first().copied()).or_default().ends.push((by, found));
+        }
+        if !is_deleted {
+            lives.entry(None).or_default();
+        }
+        KeyLives { appends, lives: lives.into_values().collect(), is_deleted, vague }
+    }
 }
 
 type Keys<'a> = BTreeMap<KeyIndex, Facts<'a>>;
+type Lives<'a> = BTreeMap<KeyIndex, KeyLives<'a>>;
 
 fn committed<'t, 'a>(transactions: &'t Transactions<'a>) -> impl Iterator<Item = (TxnRef, &'t Transaction<'a>)> {
     transactions.iter().filter(|(_, txn)| txn.end == End::Committed)
@@ -77,15 +149,28 @@ fn collect_appends<'a>(transactions: &Transactions<'a>, verdict: &mut Verdict) -
     let mut keys: Keys<'a> = BTreeMap::new();
     for (by, txn) in transactions.iter() {
         let mut last: BTreeMap<KeyIndex, i64> = BTreeMap::new();
+        let mut own: BTreeMap<KeyIndex, Vec<i64>> = BTreeMap::new();
         for op in txn.ops {
+            if let MicroOp::Write { key, value: None } = *op {
+                let facts = keys.entry(key).or_default();
+                facts.vague += usize::from(txn.end == End::Unknown);
+                last.remove(&key);
+                for element in own.remove(&key).into_iter().flatten() {
+                    if let Some(append) = facts.appends.get_mut(&element) {
+                        (append.is_last, append.is_void) = (false, true);
+                    }
+                }
+                continue;
+            }
             let MicroOp::Append { key, element } = *op else { continue };
+            own.entry(key).or_default().push(element);
             let facts = keys.entry(key).or_default();
             if let Some(before) = last.insert(key, element)
                 && let Some(append) = facts.appends.get_mut(&before)
             {
                 append.is_last = false;
             }
-            if let Some(other) = facts.appends.insert(element, Append { by, is_last: true }) {
+            if let Some(other) = facts.appends.insert(element, Append { by, is_last: true, is_void: false }) {
                 verdict.report(AnomalyKind::Duplicate, Promise::Serializable, || {
                     let (one, two) = (transactions.name(other.by), transactions.name(by));
                     format!("{one} and {two} both appended {element} to key {}; elements must be unique", key.0)
@@ -102,12 +187,26 @@ fn collect_reads<'a>(reader: TxnRef, txn: &Transaction<'a>, keys: &mut Keys<'a>,
     #[derive(Default)]
     struct Known<'a> {
         outside: Option<&'a [i64]>,
+        /// It deleted what was there, and with it what it had appended.
+        is_cleared: bool,
         own: Vec<i64>,
     }
     let mut known: BTreeMap<KeyIndex, Known<'a>> = BTreeMap::new();
     for op in txn.ops {
         match op {
             MicroOp::Append { key, element } => known.entry(*key).or_default().own.push(*element),
+            MicroOp::Write { key, value: None } => {
+                let known = known.entry(*key).or_default();
+                known.own.clear();
+                if !std::mem::replace(&mut known.is_cleared, true) {
+                    let facts = keys.entry(*key).or_default();
+                    match known.outside {
+                        Some([]) => {}
+                        Some(found) => facts.deletions.push((reader, found)),
+                        None => facts.vague += 1,
+                    }
+                }
+            }
             MicroOp::Write { key, .. } | MicroOp::WriteUntil { key, .. } => {
                 no_list(txn, *key, "wrote an integer to", verdict)
             }
@@ -123,20 +222,18 @@ fn collect_reads<'a>(reader: TxnRef, txn: &Transaction<'a>, keys: &mut Keys<'a>,
                 let known = known.entry(*key).or_default();
                 let outside = list.strip_suffix(known.own.as_slice());
                 match (outside, known.outside) {
-                    (Some(outside), None) => {
+                    (Some([]), _) if known.is_cleared => {}
+                    (Some(outside), None) if !known.is_cleared => {
                         known.outside = Some(outside);
-                        let facts = keys.entry(*key).or_default();
-                        facts.reads.push((reader, outside));
-                        if outside.len() > facts.longest.len() {
-                            facts.longest = outside;
-                        }
+                        keys.entry(*key).or_default().reads.push((reader, outside));
                     }
-                    (Some(outside), Some(before)) if outside == before => {}
+                    (Some(outside), Some(before)) if outside == before && !known.is_cleared => {}
                     _ => verdict.report(AnomalyKind::Internal, Promise::Serializable, || {
                         let before = known.outside.map_or_else(|| "not read before".to_owned(), |list| format!("read as {list:?}"));
                         let own = &known.own;
+                        let deleted = if known.is_cleared { "which it had deleted, and " } else { "" };
                         let (index, process, key) = (txn.index, txn.process.0, key.0);
-                        format!("T{index} (process {process}) read {list:?} from key {key}, {before}, to which it had appended {own:?}")
+                        format!("T{index} (process {process}) read {list:?} from key {key}, {before}, {deleted}to which it had appended {own:?}")
                     }),
                 }
             }
@@ -150,16 +247,17 @@ fn no_list(txn: &Transaction<'_>, key: KeyIndex, what: &str, verdict: &mut Verdi
     });
 }
 
-/// What one key's reads say without a graph.
-fn judge_key(
+/// What one life's reads say without a graph.
+fn judge_life(
     key: KeyIndex,
-    facts: &Facts<'_>,
+    facts: &KeyLives<'_>,
+    life: &Life<'_>,
     transactions: &Transactions<'_>,
     took_effect: &mut [bool],
     verdict: &mut Verdict,
 ) {
     let key = key.0;
-    let order = facts.longest;
+    let order = life.longest;
     let mut places: BTreeMap<i64, usize> = BTreeMap::new();
     for (place, element) in order.iter().enumerate() {
         if let Some(before) = places.insert(*element, place) {
@@ -168,7 +266,7 @@ fn judge_key(
             });
         }
     }
-    for (reader, list) in &facts.reads {
+    for (reader, list) in &life.reads {
         let reader = *reader;
         let is_prefix = order.starts_with(list);
         if !is_prefix {
@@ -182,7 +280,7 @@ fn judge_key(
         for element in to_judge {
             judge_element(key, reader, *element, facts, transactions, took_effect, verdict);
         }
-        let last = list.last().and_then(|element| facts.appends.get(element));
+        let last = list.last().and_then(|element| facts.appends.get(element)).filter(|append| !append.is_void);
         if let Some(append) = last.filter(|append| !append.is_last && append.by != reader) {
             verdict.report(AnomalyKind::G1b, Promise::Serializable, || {
                 let (reader, writer) = (transactions.name(reader), transactions.name(append.by));
@@ -198,11 +296,48 @@ fn judge_key(
     }
 }
 
+/// What a key's lives say of each other.
+fn judge_lives(key: KeyIndex, facts: &KeyLives<'_>, transactions: &Transactions<'_>, verdict: &mut Verdict) {
+    let (key, name) = (key.0, |txn| transactions.name(txn));
+    let mut lives: BTreeMap<i64, &[i64]> = BTreeMap::new();
+    for life in &facts.lives {
+        let order = life.longest;
+        for element in order {
+            if let Some(other) = lives.insert(*element, order).filter(|other| !std::ptr::eq(*other, order)) {
+                verdict.report(AnomalyKind::IncompatibleOrder, Promise::Serializable, || {
+                    format!("{element} stands in {other:?} and in {order:?} of key {key}, of which neither continues the other")
+                });
+                break;
+            }
+        }
+        for (by, found) in life.ends.iter().filter(|(_, found)| found.len() < order.len()) {
+            verdict.report(AnomalyKind::IncompatibleOrder, Promise::Serializable, || {
+                format!("{} deleted key {key} as {found:?}, and yet somebody read it as {order:?}", name(*by))
+            });
+        }
+        if let [(one, found), (two, _), ..] = life.ends[..] {
+            verdict.report(AnomalyKind::LostUpdate, Promise::Serializable, || {
+                format!("{} and {} both read key {key} as {found:?} and deleted it", name(one), name(two))
+            });
+        }
+    }
+    let open: Vec<&[i64]> = facts.lives.iter().filter(|life| life.ends.is_empty()).map(|life| life.longest).collect();
+    if open.len() > 1 + facts.vague {
+        verdict.report(AnomalyKind::IncompatibleOrder, Promise::Serializable, || {
+            let vague = match facts.vague {
+                0 => "nobody deleted any of them".to_owned(),
+                vague => format!("{vague} deletions at the most may have ended one each"),
+            };
+            format!("key {key} was {open:?} one after another, and {vague}")
+        });
+    }
+}
+
 fn judge_element(
     key: u64,
     reader: TxnRef,
     element: i64,
-    facts: &Facts<'_>,
+    facts: &KeyLives<'_>,
     transactions: &Transactions<'_>,
     took_effect: &mut [bool],
     verdict: &mut Verdict,
@@ -217,6 +352,10 @@ fn judge_element(
                 format!("{reader} read {element} from key {key}, which {writer} appended before it aborted")
             });
         }
+        Some(append) if append.is_void => verdict.report(AnomalyKind::G1b, Promise::Serializable, || {
+            let (reader, writer) = (transactions.name(reader), transactions.name(append.by));
+            format!("{reader} read {element} from key {key}, which {writer} deleted itself after it had appended it")
+        }),
         Some(append) => took_effect[append.by.0 as usize] = true,
     }
 }
@@ -231,8 +370,52 @@ struct Drawing<'t, 'a> {
 
 impl Drawing<'_, '_> {
     /// One key's dependencies.
-    fn draw(&mut self, key: KeyIndex, facts: &Facts<'_>, verdict: &mut Verdict) {
-        let order = facts.longest;
+    fn draw(&mut self, key: KeyIndex, facts: &KeyLives<'_>, verdict: &mut Verdict) {
+        let unseen = if facts.vague == 0 { self.unseen(facts) } else { Vec::new() };
+        let is_open = |life: &&Life<'_>| life.ends.is_empty();
+        let last =
+            if facts.lives.iter().filter(is_open).count() == 1 { facts.lives.iter().find(is_open) } else { None };
+        for life in &facts.lives {
+            // What nobody saw was not deleted either, and so it stands in the last life.
+            let is_last = last.is_some_and(|last| std::ptr::eq(last, life));
+            self.draw_life(key, facts, life, if is_last { &unseen } else { &[] }, verdict);
+        }
+        if !facts.is_deleted || facts.vague > 0 {
+            return;
+        }
+        let enders: Vec<TxnRef> = facts.lives.iter().flat_map(|life| life.ends.iter().map(|(by, _)| *by)).collect();
+        match last {
+            Some(last) => {
+                let first = last.longest.first().and_then(|first| Some((*first, facts.appends.get(first)?.by)));
+                for (from, (value, to)) in enders.iter().filter_map(|by| Some((*by, first?))) {
+                    self.graph.add(Edge { from: from.0, to: to.0, why: Why::Ww, key, value: Some(value) });
+                }
+            }
+            None if facts.lives.iter().all(|life| !life.ends.is_empty()) => {
+                let crowd = self.graph.add_helper();
+                let authors: BTreeSet<TxnRef> = unseen.iter().map(|(_, by)| *by).collect();
+                for (element, by) in &unseen {
+                    self.graph.add(Edge { from: crowd, to: by.0, why: Why::Ww, key, value: Some(*element) });
+                }
+                // Whoever deleted a life and began the last one is in the crowd itself.
+                for by in enders.iter().filter(|by| !authors.contains(by)) {
+                    self.graph.add(Edge { from: by.0, to: crowd, why: Why::Ww, key, value: None });
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// One life's dependencies; `unseen` are appends to its end that nobody saw.
+    fn draw_life(
+        &mut self,
+        key: KeyIndex,
+        facts: &KeyLives<'_>,
+        life: &Life<'_>,
+        unseen: &[(i64, TxnRef)],
+        verdict: &mut Verdict,
+    ) {
+        let order = life.longest;
         let writer = |element: &i64| facts.appends.get(element).map(|append| append.by);
         for pair in order.windows(2) {
             if let (Some(from), Some(to)) = (writer(&pair[0]), writer(&pair[1])) {
@@ -240,8 +423,8 @@ impl Drawing<'_, '_> {
             }
         }
         // By how much they saw.
-        let mut readers: Vec<(usize, TxnRef)> = Vec::with_capacity(facts.reads.len());
-        for (reader, list) in facts.reads.iter().filter(|(_, list)| order.starts_with(list)) {
+        let mut readers: Vec<(usize, TxnRef)> = Vec::with_capacity(life.reads.len());
+        for (reader, list) in life.reads.iter().filter(|(_, list)| order.starts_with(list)) {
             if let Some((last, from)) = list.last().and_then(|last| Some((*last, writer(last)?))) {
                 self.graph.add(Edge { from: from.0, to: reader.0, why: Why::Wr, key, value: Some(last) });
             }
@@ -251,19 +434,31 @@ impl Drawing<'_, '_> {
             readers.push((list.len(), *reader));
         }
         readers.sort_unstable();
-        let unseen = self.unseen(facts);
         let saw_all = &readers[readers.partition_point(|(length, _)| *length < order.len())..];
-        self.draw_end(key, order.last().and_then(writer), &unseen, saw_all, verdict);
-        self.walk(key, order.iter().map(|element| (*element, writer(element))), &unseen, &readers);
+        // Who deleted it found all of it, or else that is told already.
+        let end = match life.ends[..] {
+            [(by, found)] if found == order => Some(by),
+            _ => None,
+        };
+        if let Some(end) = end {
+            let last = order.last().and_then(writer).map(|by| (by, Why::Ww));
+            for (from, why) in last.into_iter().chain(saw_all.iter().map(|(_, reader)| (*reader, Why::Rw))) {
+                self.graph.add(Edge { from: from.0, to: end.0, why, key, value: None });
+            }
+        }
+        self.draw_end(key, order.last().and_then(writer), unseen, saw_all, verdict);
+        self.walk(key, order.iter().map(|element| (*element, writer(element))), unseen, &readers, end);
     }
 
     /// Appends that certainly happened and that nobody saw: they come after everything that was seen.
-    fn unseen(&self, facts: &Facts<'_>) -> Vec<(i64, TxnRef)> {
-        let seen: BTreeSet<i64> = facts.longest.iter().copied().collect();
+    fn unseen(&self, facts: &KeyLives<'_>) -> Vec<(i64, TxnRef)> {
+        let seen: BTreeSet<i64> = facts.lives.iter().flat_map(|life| life.longest).copied().collect();
         facts
             .appends
             .iter()
-            .filter(|(element, append)| self.took_effect[append.by.0 as usize] && !seen.contains(element))
+            .filter(|(element, append)| {
+                self.took_effect[append.by.0 as usize] && !append.is_void && !seen.contains(element)
+            })
             .map(|(element, append)| (*element, append.by))
             .collect()
     }
@@ -317,6 +512,7 @@ impl Drawing<'_, '_> {
         order: impl Iterator<Item = (i64, Option<TxnRef>)>,
         unseen: &[(i64, TxnRef)],
         readers: &[(usize, TxnRef)],
+        end: Option<TxnRef>,
     ) {
         let mut walk = Walk::new(self.transactions, key, &mut self.contradictions);
         let mut readers = readers.iter().peekable();
@@ -336,6 +532,9 @@ impl Drawing<'_, '_> {
         read_at(&mut walk, reached);
         for (element, by) in unseen {
             walk.write_unseen(*by, *element);
+        }
+        if let Some(end) = end {
+            walk.write(end, None);
         }
     }
 }
@@ -473,6 +672,77 @@ mod tests {
         ];
         assert_eq!(kinds(&history(&lines), Promise::Serializable), []);
         assert_eq!(kinds(&history(&lines), Promise::RealTime), [(AnomalyKind::GSingle, Promise::Session)]);
+    }
+
+    /// Lists that are deleted and begun anew; `none`: nothing is wrong.
+    #[test]
+    fn lives_of_a_list_are_told_apart() {
+        let none: [AnomalyKind; 0] = [];
+        let life = ["[:append 1 1]", "[:append 1 2]", "[:r 1 [1 2]] [:w 1 nil]", "[:append 1 3]", "[:r 1 [3]]"];
+        assert_eq!(serializable(&life), none);
+        let again = [&life[..], &["[:r 1 [3]] [:w 1 nil] [:append 1 4]", "[:r 1 [4]]", "[:r 1 nil]"]].concat();
+        assert_eq!(serializable(&again), none);
+        assert_eq!(serializable(&["[:append 1 1]", "[:w 1 nil]", "[:append 1 2]", "[:r 1 [2]]", "[:r 1 [1]]"]), none);
+        assert_eq!(serializable(&["[:r 1 nil] [:w 1 nil]", "[:append 1 1]", "[:r 1 [1]]"]), none);
+        assert_eq!(serializable(&["[:append 1 1] [:w 1 nil] [:r 1 []] [:append 1 2] [:r 1 [2]]", "[:r 1 [2]]"]), none);
+    }
+
+    #[test]
+    fn what_is_wrong_with_deletions_is_found() {
+        let order = AnomalyKind::IncompatibleOrder;
+        for (values, kind) in [
+            // A deleted list goes on, is deleted twice, or is gone and nobody deleted it.
+            (&["[:append 1 1]", "[:append 1 2]", "[:r 1 [1]] [:w 1 nil]", "[:r 1 [1 2]]"][..], order),
+            (&["[:append 1 1]", "[:r 1 [1]] [:w 1 nil]", "[:r 1 [1]] [:w 1 nil]"], AnomalyKind::LostUpdate),
+            (
+                &[
+                    "[:append 1 1]",
+                    "[:append 1 2]",
+                    "[:append 1 3]",
+                    "[:r 1 [1]]",
+                    "[:r 1 [2]] [:w 1 nil]",
+                    "[:r 1 [3]]",
+                ],
+                order,
+            ),
+            (&["[:append 1 1]", "[:append 1 2]", "[:w 1 nil]", "[:r 1 [1 2]]", "[:r 1 [2]]"], order),
+            // An element that its own transaction deleted is seen by nobody; a deletion is by its own transaction.
+            (&["[:append 1 1] [:w 1 nil]", "[:r 1 [1]]"], AnomalyKind::G1b),
+            (&["[:append 1 1]", "[:r 1 [1]] [:w 1 nil] [:r 1 [1]]"], AnomalyKind::Internal),
+            // A deletion and a write, each seen without the other.
+            (&["[:append 1 1]", "[:r 1 [1]] [:w 1 nil] [:append 2 2]", "[:r 1 [1]] [:r 2 [2]]"], AnomalyKind::GSingle),
+        ] {
+            let found = serializable(values);
+            assert!(found.contains(&kind), "{values:?}: {found:?}");
+        }
+        // Who deleted the list saw what the one who began it anew wrote elsewhere.
+        let found = serializable(&[
+            "[:append 1 1]",
+            "[:r 1 [1]] [:w 1 nil] [:r 2 [5]]",
+            "[:append 1 7] [:append 2 5]",
+            "[:r 1 [7]]",
+        ]);
+        assert_eq!(found, [AnomalyKind::G1c]);
+    }
+
+    #[test]
+    fn a_deletion_of_unknown_outcome_may_have_ended_any_life() {
+        let lines = [
+            "0 . [:append 1 1]",
+            "1 + [:r 1 nil] [:w 1 nil]",
+            "1 ? [:r 1 nil] [:w 1 nil]",
+            "2 . [:append 1 2]",
+            "3 . [:r 1 [2]]",
+        ];
+        assert_eq!(kinds(&history(&lines), Promise::RealTime), []);
+        let read = [&lines[..], &["0 . [:r 1 [1]]"]].concat();
+        assert_eq!(kinds(&history(&read), Promise::Serializable), []);
+        let three = [&read[..], &["4 . [:r 1 [9]]"]].concat();
+        assert!(
+            kinds(&history(&three), Promise::Serializable)
+                .iter()
+                .any(|(kind, _)| *kind == AnomalyKind::IncompatibleOrder)
+        );
     }
 
     #[test]

@@ -19,6 +19,12 @@ const PROCESSES: usize = 3;
 /// Choices, one byte each; zeros when it has ended.
 struct Tape<'t>(std::slice::Iter<'t, u8>);
 
+impl Kind {
+    const fn is_of_lists(self) -> bool {
+        matches!(self, Self::Lists | Self::DeletedLists)
+    }
+}
+
 impl Tape<'_> {
     fn below(&mut self, bound: usize) -> usize {
         usize::from(self.0.next().copied().unwrap_or(0)) % bound
@@ -32,6 +38,8 @@ impl Tape<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Lists,
+    /// Some appends delete the list instead, most of them after reading it.
+    DeletedLists,
     /// Every write follows a reading of its key.
     Registers,
     /// Some do not, and some are deletions.
@@ -60,7 +68,7 @@ fn execute(kind: Kind, ops: &mut [MicroOp], state: &mut State, fill: bool) -> bo
             MicroOp::Read { key, seen } => {
                 let list = state.get(key).map_or(&[][..], Vec::as_slice);
                 let found = match (kind, list.last()) {
-                    (Kind::Lists, _) => Seen::List(list.to_vec()),
+                    (kind, _) if kind.is_of_lists() => Seen::List(list.to_vec()),
                     (_, None) => Seen::Nothing,
                     (_, Some(value)) => Seen::Integer(*value),
                 };
@@ -87,6 +95,13 @@ fn draw(kind: Kind, tape: &mut Tape<'_>, with_last: bool) -> Vec<Txn> {
             next_value += 1;
             match (kind, tape.percent(50)) {
                 (Kind::Lists, true) => ops.push(MicroOp::Append { key, element: next_value }),
+                (Kind::DeletedLists, true) if !tape.percent(35) => {
+                    ops.push(MicroOp::Append { key, element: next_value })
+                }
+                (Kind::DeletedLists, true) => {
+                    ops.extend(tape.percent(80).then_some(read));
+                    ops.push(MicroOp::Write { key, value: None });
+                }
                 (_, false) => ops.push(read),
                 (Kind::Registers, true) => ops.extend([read, MicroOp::Write { key, value: Some(next_value) }]),
                 (Kind::BlindRegisters, true) => {
@@ -253,7 +268,7 @@ fn compare(kind: Kind, tape: &[u8], is_exact: bool) -> Result<(), TestCaseError>
     let history = history(&txns);
     for promise in Promise::ALL {
         let verdict: Verdict =
-            if kind == Kind::Lists { check_list_append(&history, promise) } else { check_register(&history, promise) };
+            if kind.is_of_lists() { check_list_append(&history, promise) } else { check_register(&history, promise) };
         let explained = is_explained(kind, &txns, promise);
         prop_assert!(
             verdict.is_valid() || !explained,
@@ -298,7 +313,7 @@ fn shares(kind: Kind, promise: Promise) -> (usize, usize) {
 
 #[test]
 fn the_drawn_histories_are_of_both_kinds() {
-    for kind in [Kind::Lists, Kind::Registers, Kind::BlindRegisters] {
+    for kind in [Kind::Lists, Kind::DeletedLists, Kind::Registers, Kind::BlindRegisters] {
         for promise in Promise::ALL {
             let (right, wrong) = shares(kind, promise);
             assert!(right >= 100 && wrong >= 100, "{kind:?} {promise:?}: {right} right, {wrong} wrong");
@@ -317,6 +332,11 @@ proptest! {
     #[test]
     fn lists_that_nobody_read_to_the_end_are_never_accused_wrongly(tape in tapes()) {
         compare(Kind::Lists, &tape, false)?;
+    }
+
+    #[test]
+    fn lists_that_are_deleted_are_never_accused_wrongly(tape in tapes()) {
+        compare(Kind::DeletedLists, &tape, false)?;
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! List-append: a transaction of one to `ops_per_txn` steps, each an append of an element that nobody else appends, or a reading.
 //! A list that was read tells every version before it, so the checker knows the order of all writes. Keys retire after
-//! `appends_per_key` appends, lest lists grow for ever; clients reckon this from their own share, and so roughly agree.
+//! `appends_per_key` appends, lest lists grow for ever; clients reckon this from their own share, and so roughly agree. Some appends delete
+//! the list instead, after reading it, so that the checker knows what was deleted; whoever appends next begins a new list.
 //!
 //! Register: integers that nobody else writes, or deletions, always after reading what they replace, so that the order of versions
 //! can be traced; else readings.
@@ -18,6 +19,7 @@ pub(super) struct ListAppend {
     clients: u64,
     appends_per_key: u64,
     ops_per_txn: u64,
+    delete_percent: u64,
 }
 
 impl ListAppend {
@@ -28,6 +30,7 @@ impl ListAppend {
             clients: u64::from(clients),
             appends_per_key: u64::from(spec.appends_per_key),
             ops_per_txn: u64::from(spec.ops_per_txn),
+            delete_percent: spec.delete_percent,
         }
     }
 
@@ -37,11 +40,14 @@ impl ListAppend {
         let retired = self.appended * self.clients / self.appends_per_key;
         for _ in 0..keys.random.between(1, self.ops_per_txn) {
             let key = KeyIndex(retired + keys.rank());
-            if keys.random.percent(50) {
+            if !keys.random.percent(50) {
+                plan.push(Op::Get(key));
+            } else if self.delete_percent > 0 && keys.random.percent(self.delete_percent) {
+                plan.push(Op::Get(key));
+                plan.push(Op::Delete(key));
+            } else {
                 self.appended += 1;
                 plan.push(Op::Append { key, element: self.numbers.take() as i64 + 1 });
-            } else {
-                plan.push(Op::Get(key));
             }
         }
     }
@@ -51,12 +57,11 @@ impl ListAppend {
 pub(super) struct Register {
     numbers: UniqueNumbers,
     ops_per_txn: u64,
-    delete_percent: u64,
 }
 
 impl Register {
     pub(super) fn new(spec: &WorkloadSpec, numbers: UniqueNumbers) -> Self {
-        Self { numbers, ops_per_txn: u64::from(spec.ops_per_txn), delete_percent: spec.delete_percent }
+        Self { numbers, ops_per_txn: u64::from(spec.ops_per_txn) }
     }
 
     pub(super) fn next(&mut self, keys: &mut Keys, plan: &mut TxnPlan) {
@@ -67,13 +72,6 @@ impl Register {
             plan.push(Op::Get(key));
             if at < writes {
                 plan.push(Op::Write { key, value: self.numbers.take() as i64 + 1 });
-            }
-        }
-        if self.delete_percent > 0 {
-            for op in &mut plan.ops {
-                if matches!(op, Op::Write { .. }) && keys.random.percent(self.delete_percent) {
-                    *op = Op::Delete(op.key());
-                }
             }
         }
     }
@@ -87,7 +85,8 @@ mod tests {
     use crate::{Generator, WorkloadKind};
 
     fn plans(kind: WorkloadKind, client: u32) -> Vec<TxnPlan> {
-        let spec = WorkloadSpec { keys: 4, appends_per_key: 20, ..WorkloadSpec::of(kind) };
+        let usual = WorkloadSpec::of(kind);
+        let spec = WorkloadSpec { keys: 4, appends_per_key: 20, delete_percent: 0, expire_percent: 0, ..usual };
         let mut generator = Generator::new(&spec, client, 2).unwrap();
         let mut plan = TxnPlan::default();
         let mut next = || {
@@ -114,8 +113,24 @@ mod tests {
     }
 
     #[test]
+    fn a_list_is_read_before_it_is_deleted() {
+        let spec = WorkloadSpec { delete_percent: 30, ..WorkloadSpec::of(WorkloadKind::ListAppend) };
+        let mut generator = Generator::new(&spec, 0, 1).unwrap();
+        let (mut plan, mut deletes) = (TxnPlan::default(), 0);
+        for _ in 0..1_000 {
+            generator.next(&mut plan);
+            for (at, op) in plan.ops.iter().enumerate().filter(|(_, op)| matches!(op, Op::Delete(_))) {
+                deletes += 1;
+                assert_eq!(plan.ops[at - 1], Op::Get(op.key()));
+            }
+        }
+        assert!(deletes > 200, "{deletes}");
+    }
+
+    #[test]
     fn registers_are_deleted_as_often_as_wanted() {
-        let spec = WorkloadSpec { keys: 4, delete_percent: 25, ..WorkloadSpec::of(WorkloadKind::Register) };
+        let spec =
+            WorkloadSpec { keys: 4, delete_percent: 25, expire_percent: 0, ..WorkloadSpec::of(WorkloadKind::Register) };
         let mut generator = Generator::new(&spec, 0, 1).unwrap();
         let (mut plan, mut writes, mut deletes) = (TxnPlan::default(), 0, 0);
         for _ in 0..2_000 {

@@ -17,7 +17,7 @@ mod keys;
 mod retwis;
 mod ycsb;
 
-use crate::{TxnPlan, WorkloadError, WorkloadKind, WorkloadSpec};
+use crate::{Op, TxnPlan, WorkloadError, WorkloadKind, WorkloadSpec};
 
 use bank::Bank;
 use history::{ListAppend, Register};
@@ -30,7 +30,13 @@ use ycsb::Ycsb;
 pub struct Generator {
     keys: Keys,
     mix: Mix,
+    /// Of a hundred writes.
+    delete_percent: u64,
+    expire_percent: u64,
 }
+
+/// Shortest and longest time to live of what expires, in milliseconds: it comes and goes within a run, however short.
+const TIME_TO_LIVE_MS: (u64, u64) = (50, 500);
 
 #[derive(Clone, Debug)]
 enum Mix {
@@ -69,7 +75,14 @@ impl Generator {
             WorkloadKind::ListAppend => Mix::ListAppend(ListAppend::new(spec, unique, clients)),
             WorkloadKind::Register => Mix::Register(Register::new(spec, unique)),
         };
-        Ok(Self { keys: Keys::new(spec, client), mix })
+        let (keys, expire_percent) = (Keys::new(spec, client), spec.expire_percent);
+        // The others have their own way to delete.
+        let delete_percent = match mix {
+            Mix::Register(_) => spec.delete_percent,
+            Mix::Ycsb(_) if spec.kind != WorkloadKind::YcsbD => spec.delete_percent,
+            _ => 0,
+        };
+        Ok(Self { keys, mix, delete_percent, expire_percent })
     }
 
     /// Replaces `plan` by this client's next transaction.
@@ -80,6 +93,38 @@ impl Generator {
             Mix::Bank(mix) => mix.next(&mut self.keys, plan),
             Mix::ListAppend(mix) => mix.next(&mut self.keys, plan),
             Mix::Register(mix) => mix.next(&mut self.keys, plan),
+        }
+        // Nothing is drawn where nothing comes of it: the plans of a seed stay what they were.
+        if self.delete_percent > 0 {
+            self.delete(plan);
+        }
+        if self.expire_percent > 0 {
+            self.expire(plan);
+        }
+    }
+
+    /// Makes deletions of some writes.
+    fn delete(&mut self, plan: &mut TxnPlan) {
+        for op in &mut plan.ops {
+            if matches!(op, Op::Write { .. } | Op::Put(_)) && self.keys.random.percent(self.delete_percent) {
+                *op = Op::Delete(op.key());
+            }
+        }
+    }
+
+    /// Has some writes expire.
+    fn expire(&mut self, plan: &mut TxnPlan) {
+        let random = &mut self.keys.random;
+        for op in &mut plan.ops {
+            let is_write = matches!(op, Op::Write { .. } | Op::Put(_));
+            if !is_write || !random.percent(self.expire_percent) {
+                continue;
+            }
+            let millis = random.between(TIME_TO_LIVE_MS.0, TIME_TO_LIVE_MS.1) as u32;
+            *op = match *op {
+                Op::Write { key, value } => Op::WriteFor { key, value, millis },
+                other => Op::PutFor { key: other.key(), millis },
+            };
         }
     }
 }
@@ -104,6 +149,37 @@ mod tests {
             assert_eq!(plans(1, 0), plans(1, 0), "{name}");
             assert_ne!(plans(1, 0), plans(1, 1), "{name}");
             assert_ne!(plans(1, 0), plans(2, 0), "{name}");
+        }
+    }
+
+    #[test]
+    fn what_is_to_be_deleted_and_to_expire_is_and_published_mixes_do_neither() {
+        for name in WorkloadKind::names() {
+            let usual = WorkloadSpec { keys: 100, ..WorkloadSpec::named(name).unwrap() };
+            let count = |spec: &WorkloadSpec| {
+                let mut generator = Generator::new(spec, 0, 1).unwrap();
+                let (mut plan, mut writes, mut deletes, mut expiries) = (TxnPlan::default(), 0, 0, 0);
+                for _ in 0..4_000 {
+                    generator.next(&mut plan);
+                    let count = |fits: fn(&&Op) -> bool| plan.ops.iter().filter(fits).count();
+                    // A transfer is two steps, and so is a deletion of a list.
+                    writes += count(|op| op.writes());
+                    deletes += count(|op| matches!(op, Op::Delete(_) | Op::Close { .. }));
+                    expiries += count(|op| matches!(op, Op::PutFor { .. } | Op::WriteFor { .. }));
+                }
+                (writes, deletes, expiries)
+            };
+            let is_published = name.starts_with("ycsb") || name.starts_with("retwis");
+            let (_, deletes, expiries) = count(&usual);
+            assert_eq!((deletes, expiries) == (0, 0), is_published, "{name}");
+            if !usual.kind.may_delete() || name == "ycsb-c" {
+                continue;
+            }
+            let expire_percent = if usual.kind.may_expire() { 30 } else { 0 };
+            let (writes, deletes, expiries) =
+                count(&WorkloadSpec { delete_percent: 40, expire_percent, ..usual.clone() });
+            assert!((writes / 5..writes / 2).contains(&deletes), "{name}: {deletes} of {writes}");
+            assert_eq!(expiries > writes / 10, usual.kind.may_expire(), "{name}: {expiries} of {writes}");
         }
     }
 

@@ -11,6 +11,9 @@
 //! A transaction's operations touch different keys. D's inserts go to keys of the client's own; what it reads as "latest" is the
 //! newest of its own inserts and, behind them, of the loaded keys, so that a read never names a key that another client has
 //! not inserted yet.
+//!
+//! None of them deletes, as published. Where deletions are asked for, they stand in the place of some updates; D deletes what it would have
+//! read instead of inserting.
 
 use crate::{KeyIndex, Op, TxnPlan, WorkloadSpec};
 
@@ -28,7 +31,7 @@ pub(super) struct Ycsb {
 enum Other {
     Update,
     Modify,
-    Insert { numbers: UniqueNumbers, inserted: u64 },
+    Insert { numbers: UniqueNumbers, inserted: u64, delete_percent: u64 },
 }
 
 impl Ycsb {
@@ -41,7 +44,7 @@ impl Ycsb {
     }
 
     pub(super) fn inserting(percent: u64, spec: &WorkloadSpec, numbers: UniqueNumbers) -> Self {
-        let other = Other::Insert { numbers, inserted: 0 };
+        let other = Other::Insert { numbers, inserted: 0, delete_percent: spec.delete_percent };
         Self { other_percent: percent, other, ops_per_txn: u64::from(spec.ops_per_txn) }
     }
 
@@ -49,11 +52,16 @@ impl Ycsb {
         plan.begin("read");
         let others = (0..self.ops_per_txn).filter(|_| keys.random.percent(self.other_percent)).count();
         let reads = self.ops_per_txn as usize - others;
-        if let Other::Insert { numbers, inserted } = &mut self.other {
+        if let Other::Insert { numbers, inserted, delete_percent } = &mut self.other {
             for _ in 0..reads {
                 plan.push(Op::Get(latest(keys, numbers, *inserted)));
             }
             for _ in 0..others {
+                if *delete_percent > 0 && keys.random.percent(*delete_percent) {
+                    plan.name = "delete";
+                    plan.push(Op::Delete(latest(keys, numbers, *inserted)));
+                    continue;
+                }
                 plan.name = "insert";
                 plan.push(Op::Put(KeyIndex(keys.count() + numbers.take())));
                 *inserted += 1;

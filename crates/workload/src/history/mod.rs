@@ -12,7 +12,8 @@
 //! ```
 //!
 //! A write of a value that expires carries when, in nanoseconds from the run's begin: `[:w 3 7 1500000000]`. Readers of Jepsen's form take
-//! the first three. An operation on one key that looks and writes at once (a take, a compare-and-set, a put that returns what was there)
+//! the first three. A deletion is `[:w 3 nil]`, also of a list, and of an account of the bank, which holds nothing then: for Jepsen's and Elle's
+//! checkers of lists, which know no deletion, run list-append without. An operation on one key that looks and writes at once (a take, a compare-and-set, a put that returns what was there)
 //! is a transaction of two steps; when its condition did not hold, the completion has the reading only.
 //!
 //! # Invariants
@@ -27,6 +28,7 @@ mod read;
 mod record;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use timestone_types::Timestamp;
 
@@ -150,13 +152,21 @@ pub struct History {
     pub successors: BTreeMap<Process, Process>,
 }
 
-/// Replaces `ops` by how a history tells a plan before it is answered: reads of nothing, writes of what is known.
-pub fn invocation(plan: &TxnPlan, ops: &mut Vec<MicroOp>) {
+/// Replaces `ops` by how a history tells a plan before it is answered: reads of nothing, writes of what is known. `now` counts from the run's
+/// begin.
+pub fn invocation(plan: &TxnPlan, now: Timestamp, ops: &mut Vec<MicroOp>) {
     ops.clear();
     for op in &plan.ops {
         match *op {
             Op::Get(key) => ops.push(MicroOp::Read { key, seen: Seen::Nothing }),
-            Op::Put(key) | Op::Delete(key) => ops.push(MicroOp::Write { key, value: None }),
+            Op::Put(key) | Op::Delete(key) | Op::PutFor { key, .. } => ops.push(MicroOp::Write { key, value: None }),
+            Op::WriteFor { key, value, millis } => {
+                ops.push(MicroOp::WriteUntil { key, value, until: expiry(now, millis) });
+            }
+            Op::Close { key, into } => {
+                ops.extend([key, into].map(|key| MicroOp::Read { key, seen: Seen::Nothing }));
+                ops.extend([into, key].map(|key| MicroOp::Write { key, value: None }));
+            }
             Op::Write { key, value } => ops.push(MicroOp::Write { key, value: Some(value) }),
             Op::Append { key, element } => ops.push(MicroOp::Append { key, element }),
             Op::Add { key, .. } => {
@@ -165,4 +175,10 @@ pub fn invocation(plan: &TxnPlan, ops: &mut Vec<MicroOp>) {
             }
         }
     }
+}
+
+/// When what is written now for so long expires.
+#[must_use]
+pub const fn expiry(now: Timestamp, millis: u32) -> Timestamp {
+    now.saturating_add(Duration::from_millis(millis as u64))
 }

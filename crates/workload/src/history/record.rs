@@ -239,7 +239,7 @@ mod tests {
         let mut recorder = HistoryRecorder::new(Vec::new(), 2);
         let plan = TxnPlan { ops: vec![Op::Get(KEY), Op::Append { key: KEY, element: 2 }], name: "append" };
         let mut ops = Vec::new();
-        super::super::invocation(&plan, &mut ops);
+        super::super::invocation(&plan, at(9), &mut ops);
         recorder.invoke(Slot(0), at(10), &ops).unwrap();
         ops[0] = MicroOp::Read { key: KEY, seen: Seen::List(vec![1, -5]) };
         recorder.complete(Slot(0), at(25), Fate::Committed(&ops)).unwrap();

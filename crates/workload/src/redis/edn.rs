@@ -1,4 +1,4 @@
-//! Histories of Redis clients as text: a head, and one EDN map a line, in the order in which things happened.
+//! Histories of Redis clients as text: a head, and one EDN map a line, in the order in which things happened. Written by `record.rs`.
 //!
 //! ```text
 //!   ; timestone history 1: {:workload :redis, :protocol :resp, :clock-slack 5000000}
@@ -10,8 +10,6 @@
 //! error as its reply; `:info` is of unknown outcome, and its process is never heard of again.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io;
 use std::time::Duration;
 
 use timestone_types::Timestamp;
@@ -20,133 +18,23 @@ use super::{Call, RedisHistory, Reply, Request};
 use crate::WorkloadError;
 use crate::history::edn::{Form, parse};
 
-/// The function that lines of such histories name.
-const FUNCTION: &str = "redis";
+/// The function that lines of such histories name, and the workload of their head.
+pub(super) const FUNCTION: &str = "redis";
+/// A head begins with this, and the number of its form.
+pub(super) const OPENING: &str = "; timestone history ";
 
-/// Whether a text is a history of Redis clients: its first event says so.
+/// Whether a text is a history of Redis clients: its head says so, or its first event.
 #[must_use]
 pub fn is_redis(text: &str) -> bool {
+    let head = text.lines().next().and_then(|line| line.strip_prefix(OPENING)).and_then(|line| line.split_once(": "));
+    if let Some((_, map)) = head
+        && let Ok(Some(form)) = parse(map)
+        && form.get("workload") == Some(&Form::Keyword(FUNCTION))
+    {
+        return true;
+    }
     let first = text.lines().find_map(|line| parse(line).ok().flatten());
     first.is_some_and(|form| form.get("f") == Some(&Form::Keyword(FUNCTION)))
-}
-
-/// Writes a history.
-///
-/// # Errors
-/// [`WorkloadError::Write`] from the writer.
-pub fn write(history: &RedisHistory, out: &mut impl io::Write) -> Result<(), WorkloadError> {
-    let slack = history.clock_slack.as_nanos();
-    writeln!(out, "; timestone history 1: {{:workload :redis, :protocol :resp, :clock-slack {slack}}}")?;
-    // Invocations and answers in real-time order; at one moment, answers stand behind invocations, for they prove no order.
-    let mut order: Vec<(Timestamp, bool, usize)> = Vec::new();
-    for (at, call) in history.calls.iter().enumerate() {
-        order.push((call.invoked, false, at));
-        order.push((call.answered.as_ref().map_or(Timestamp::MAX, |(when, _)| *when), true, at));
-    }
-    order.sort_unstable();
-    let end = order.iter().filter(|(when, _, _)| *when < Timestamp::MAX).map(|(when, _, _)| *when).max();
-    let mut line = String::new();
-    let (mut free, mut processes, mut next) = (Vec::new(), BTreeMap::new(), 0u64);
-    for (index, &(when, is_answer, at)) in order.iter().enumerate() {
-        let call = &history.calls[at];
-        let process = *processes.entry(at).or_insert_with(|| {
-            free.pop().unwrap_or_else(|| {
-                next += 1;
-                next - 1
-            })
-        });
-        let answer = if is_answer { call.answered.as_ref().map(|(_, reply)| reply) } else { None };
-        let kind = match answer {
-            _ if !is_answer => "invoke",
-            None => "info",
-            Some(reply) if reply.is_unknown() => "info",
-            Some(reply) if reply.is_refusal() => "fail",
-            Some(_) => "ok",
-        };
-        if is_answer && kind != "info" {
-            free.push(process);
-        }
-        let nanos = when.min(end.unwrap_or_default()).as_nanos();
-        line.clear();
-        // Writing to a String cannot fail.
-        let _ = write!(
-            line,
-            "{{:type :{kind}, :process {process}, :index {index}, :time {nanos}, :f :{FUNCTION}, :connection {}, :value ",
-            call.connection
-        );
-        request_text(&call.request, &mut line);
-        if let Some(reply) = answer {
-            line.push_str(", :reply ");
-            reply_text(reply, &mut line);
-        }
-        line.push_str("}\n");
-        out.write_all(line.as_bytes())?;
-    }
-    Ok(())
-}
-
-fn words_text(words: &[String], out: &mut String) {
-    out.push('[');
-    for (at, word) in words.iter().enumerate() {
-        out.push_str(if at > 0 { " \"" } else { "\"" });
-        quoted(word, out);
-        out.push('"');
-    }
-    out.push(']');
-}
-
-fn quoted(text: &str, out: &mut String) {
-    for c in text.chars() {
-        // What would end the text, or the line, is left out: only words of errors have it.
-        out.push(if matches!(c, '"' | '\\') || c.is_control() { '\'' } else { c });
-    }
-}
-
-fn request_text(request: &Request, out: &mut String) {
-    match request {
-        Request::One(words) => words_text(words, out),
-        Request::Transaction(commands) => {
-            out.push('[');
-            for (at, words) in commands.iter().enumerate() {
-                if at > 0 {
-                    out.push(' ');
-                }
-                words_text(words, out);
-            }
-            out.push(']');
-        }
-    }
-}
-
-fn reply_text(reply: &Reply, out: &mut String) {
-    match reply {
-        Reply::Status(text) => {
-            out.push(':');
-            out.push_str(text);
-        }
-        Reply::Error(text) => {
-            out.push_str("#error \"");
-            quoted(text, out);
-            out.push('"');
-        }
-        Reply::Integer(number) => out.push_str(&number.to_string()),
-        Reply::Text(text) => {
-            out.push('"');
-            quoted(text, out);
-            out.push('"');
-        }
-        Reply::Nil => out.push_str("nil"),
-        Reply::Array(replies) => {
-            out.push('[');
-            for (at, one) in replies.iter().enumerate() {
-                if at > 0 {
-                    out.push(' ');
-                }
-                reply_text(one, out);
-            }
-            out.push(']');
-        }
-    }
 }
 
 /// Reads a history.
@@ -245,6 +133,7 @@ fn reply(form: &Form<'_>) -> Result<Reply, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::write;
     use super::*;
 
     fn call(connection: u64, text: &str, invoked: u64, answered: Option<(u64, Reply)>) -> Call {
@@ -282,6 +171,8 @@ mod tests {
         assert_eq!(read(&text).unwrap(), sample());
         assert_eq!(text.lines().filter(|line| line.contains(":type :info")).count(), 2);
         assert!(!is_redis("{:type :invoke, :process 0, :index 0, :time 0, :f :txn, :value [[:r 1 nil]]}"));
+        assert!(is_redis(text.lines().next().unwrap()), "one without an event says so in its head");
+        assert!(!is_redis("; timestone history 1: {:workload :bank}"));
     }
 
     #[test]

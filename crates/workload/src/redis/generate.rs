@@ -20,6 +20,8 @@ pub struct Mix {
     pub prefix: String,
     /// Whether these clients have the keyspace for themselves, so that they may clear it and count all of it.
     pub alone: bool,
+    /// Whether they list keys: SCAN and KEYS, and what they may when they are alone.
+    pub lists: bool,
 }
 
 /// What a connection does, until all of it is answered.
@@ -94,7 +96,7 @@ impl Generator {
     pub fn draw(&mut self) -> Activity {
         match self.random.below(100) {
             0..=7 => self.watch(),
-            8..=11 => Activity::Scan(self.scan()),
+            8..=11 if self.mix.lists => Activity::Scan(self.scan()),
             _ => {
                 let length = self.random.between(1, self.mix.depth.max(1));
                 Activity::Pipeline((0..length).map(|_| self.request()).collect())
@@ -134,7 +136,7 @@ impl Generator {
         match self.random.below(100) {
             0..=7 => Request::Transaction(self.transaction()),
             8..=15 => self.many_keys(),
-            16..=18 => self.whole(),
+            16..=18 if self.mix.lists => self.whole(),
             _ => Request::One(self.single()),
         }
     }
@@ -262,7 +264,7 @@ mod tests {
     }
 
     fn mix(alone: bool) -> Mix {
-        Mix { keys: 3, depth: 5, prefix: "redis:".to_owned(), alone }
+        Mix { keys: 3, depth: 5, prefix: "redis:".to_owned(), alone, lists: true }
     }
 
     #[test]
@@ -294,5 +296,9 @@ mod tests {
         }
         let shared = names(false);
         assert!(shared.contains("KEYS") && !shared.contains("FLUSHDB") && !shared.contains("DBSIZE"));
+        let mut plain = Generator::new(Mix { lists: false, ..mix(true) }, 1, 0, 1);
+        let listing = |request: &Request| matches!(request.name(), "KEYS" | "SCAN" | "DBSIZE" | "FLUSHDB");
+        assert!(!requests(&mut plain, 3_000).iter().any(listing));
+        assert!(!(0..3_000).any(|_| matches!(plain.draw(), Activity::Scan(_))));
     }
 }

@@ -12,6 +12,7 @@
 
 mod edn;
 mod generate;
+mod record;
 mod resp;
 
 use std::fmt;
@@ -19,8 +20,9 @@ use std::time::Duration;
 
 use timestone_types::Timestamp;
 
-pub use edn::{is_redis, read, write};
+pub use edn::{is_redis, read};
 pub use generate::{Activity, Generator, Mix};
+pub use record::{CallRef, RedisRecorder, write};
 pub use resp::{encode, parse};
 
 /// A command: its name and its arguments.
@@ -40,6 +42,25 @@ impl Request {
     #[must_use]
     pub fn command(text: &str) -> Self {
         Self::One(text.split(' ').map(str::to_owned).collect())
+    }
+
+    /// The page of a scan that begins at a cursor, with these words behind it.
+    #[must_use]
+    pub fn scan(cursor: &str, words: &[String]) -> Self {
+        let head = ["SCAN".to_owned(), cursor.to_owned()].into_iter();
+        Self::One(head.chain(words.iter().cloned()).collect())
+    }
+
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        let reads = |name: &str| {
+            matches!(name, "GET" | "MGET" | "EXISTS" | "STRLEN" | "PTTL" | "KEYS" | "SCAN" | "DBSIZE" | "WATCH")
+        };
+        match self {
+            Self::One(_) => reads(self.name()),
+            Self::Transaction(commands) => commands.iter().all(|words| words.first().is_some_and(|name| reads(name))),
+        }
     }
 
     /// How many answers it has: MULTI, what it queues and EXEC have one each.
@@ -98,6 +119,16 @@ impl Reply {
     #[must_use]
     pub fn is_unknown(&self) -> bool {
         matches!(self, Self::Error(text) if text.starts_with("UNKNOWN"))
+    }
+
+    /// Of a page of a scan: the cursor of the next one, if there is one.
+    #[must_use]
+    pub fn next_cursor(&self) -> Option<&str> {
+        let Self::Array(parts) = self else { return None };
+        match parts.first() {
+            Some(Self::Text(cursor)) if cursor != "0" => Some(cursor),
+            _ => None,
+        }
     }
 
     /// Whether it says that the command was not carried out.

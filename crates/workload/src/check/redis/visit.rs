@@ -153,11 +153,6 @@ impl Visit {
         }
         left
     }
-
-    /// Whether it was over before another one began.
-    pub(super) fn precedes(&self, other: &Self) -> bool {
-        self.end < other.begin
-    }
 }
 
 /// All visits, by key, in the order in which their calls were sent.

@@ -16,12 +16,13 @@ use crate::redis::{RedisHistory, Reply};
 
 /// Judges every scan and every count.
 pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut Verdict) {
+    let proofs: ByKey<'_> = visits.of.iter().map(|(key, visits)| (key, Proofs::of(visits))).collect();
     let mut scans: BTreeMap<u64, Scan> = BTreeMap::new();
     for (at, call) in history.calls.iter().enumerate() {
         let Some((when, reply)) = &call.answered else { continue };
         match (call.request.name(), reply) {
             ("DBSIZE", Reply::Integer(count)) => {
-                judge_count(history, visits, at, (call.invoked, *when), *count, verdict);
+                judge_count(history, &proofs, at, (call.invoked, *when), *count, verdict);
             }
             ("SCAN", Reply::Error(_)) => {
                 scans.remove(&call.connection);
@@ -41,13 +42,16 @@ pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut Verdi
                 if cursor == "0"
                     && let Some(scan) = scans.remove(&call.connection)
                 {
-                    scan.judge(history, visits, at, *when, verdict);
+                    scan.judge(history, &proofs, at, *when, verdict);
                 }
             }
             _ => {}
         }
     }
 }
+
+/// What is proved of each key.
+type ByKey<'v> = BTreeMap<&'v Rc<str>, Proofs>;
 
 /// A page: the cursor behind it, and its keys.
 fn page(reply: &Reply) -> Option<(&str, Vec<Rc<str>>)> {
@@ -74,15 +78,15 @@ impl Scan {
         Self { first, pages: 0, pattern, found: BTreeSet::new() }
     }
 
-    fn judge(self, history: &RedisHistory, visits: &Visits, last: usize, end: Timestamp, verdict: &mut Verdict) {
+    fn judge(self, history: &RedisHistory, proofs: &ByKey<'_>, last: usize, end: Timestamp, verdict: &mut Verdict) {
         let begin = history.calls[self.first].invoked;
         let scan = || {
             let pages = self.pages;
             format!("a scan of {pages} pages, from {} to {}", told(history, self.first), told(history, last))
         };
-        for (key, visits) in visits.of.iter().filter(|(key, _)| fits(&self.pattern, key)) {
-            let is_found = self.found.contains(key);
-            if !is_found && let Some(proof) = is_present(visits, begin, end) {
+        for (key, proofs) in proofs.iter().filter(|(key, _)| fits(&self.pattern, key)) {
+            let is_found = self.found.contains(*key);
+            if !is_found && let Some(proof) = proofs.is_present(begin, end) {
                 verdict.report(AnomalyKind::WrongScan, Promise::Serializable, || {
                     format!(
                         "{} does not return key {key}, which was there throughout: {}",
@@ -91,7 +95,7 @@ impl Scan {
                     )
                 });
             }
-            if is_found && is_absent(visits, begin, end) {
+            if is_found && proofs.is_absent(begin, end) {
                 verdict.report(AnomalyKind::WrongScan, Promise::Serializable, || {
                     format!("{} returns key {key}, which was never there", scan())
                 });
@@ -102,15 +106,15 @@ impl Scan {
 
 fn judge_count(
     history: &RedisHistory,
-    visits: &Visits,
+    proofs: &ByKey<'_>,
     at: usize,
     (begin, end): (Timestamp, Timestamp),
     count: i64,
     verdict: &mut Verdict,
 ) {
     let certain: Vec<&Rc<str>> =
-        visits.of.iter().filter(|(_, visits)| is_present(visits, begin, end).is_some()).map(|(key, _)| key).collect();
-    let possible = visits.of.values().filter(|visits| !is_absent(visits, begin, end)).count();
+        proofs.iter().filter(|(_, proofs)| proofs.is_present(begin, end).is_some()).map(|(key, _)| *key).collect();
+    let possible = proofs.values().filter(|proofs| !proofs.is_absent(begin, end)).count();
     let counted = usize::try_from(count).unwrap_or(usize::MAX);
     if counted < certain.len() || counted > possible {
         verdict.report(AnomalyKind::WrongCount, Promise::Serializable, || {
@@ -125,28 +129,152 @@ fn judge_count(
     }
 }
 
-/// The call that proves that a key was there all the time from one moment to another.
-fn is_present(visits: &[Visit], begin: Timestamp, end: Timestamp) -> Option<usize> {
-    let never = Visits::is_lasting(visits);
-    let lasts = |made: &&Visit| {
-        let takes_away = |other: &Visit| {
-            other.call != made.call && other.may_remove() && other.begin <= end && !other.precedes(made)
-        };
-        made.end < begin && made.left(never) == Left::Present && !visits.iter().any(takes_away)
-    };
-    visits.iter().rev().find(lasts).map(|visit| visit.call)
+/// What proves that a key was there, or was not, throughout a span of time.
+struct Proofs {
+    present: Lasting,
+    absent: Lasting,
+    /// When the first visit begins that may have made it.
+    first_maker: Option<Timestamp>,
 }
 
-/// Whether a key was certainly not there at any time from one moment to another.
-fn is_absent(visits: &[Visit], begin: Timestamp, end: Timestamp) -> bool {
-    let creators = visits.iter().filter(|visit| visit.may_create() && visit.begin <= end);
-    if creators.clone().next().is_none() {
-        return true;
+impl Proofs {
+    fn of(visits: &[Visit]) -> Self {
+        let never = Visits::is_lasting(visits);
+        let is_made = |visit: &Visit| visit.left(never) == Left::Present;
+        let is_gone = |visit: &Visit| visit.left(false) == Left::Absent;
+        Self {
+            present: Lasting::of(visits, is_made, Visit::may_remove),
+            absent: Lasting::of(visits, is_gone, Visit::may_create),
+            first_maker: visits.iter().filter(|visit| visit.may_create()).map(|visit| visit.begin).min(),
+        }
     }
-    let lasts = |gone: &Visit| {
-        gone.end < begin
-            && gone.left(false) == Left::Absent
-            && creators.clone().all(|other| other.call == gone.call || other.precedes(gone))
-    };
-    visits.iter().any(lasts)
+
+    /// The call that proves that the key was there all the time from one moment to another.
+    fn is_present(&self, begin: Timestamp, end: Timestamp) -> Option<usize> {
+        self.present.proof(begin, end)
+    }
+
+    /// Whether it was certainly not there at any time from one moment to another.
+    fn is_absent(&self, begin: Timestamp, end: Timestamp) -> bool {
+        self.first_maker.is_none_or(|first| first > end) || self.absent.proof(begin, end).is_some()
+    }
+}
+
+/// Visits that leave a key so, and those that may leave it otherwise: it is so throughout a span of time when one of the former was over
+/// before, and each of the latter that begins by the end of the span was over before that one began. Looked up, not looked through: scans are
+/// many, and so are visits.
+struct Lasting {
+    /// By begin: until when one of the opponents up to here lasts.
+    opponents: Vec<(Timestamp, Timestamp)>,
+    /// By begin: which of the proofs from here on is over first.
+    proofs: Vec<(Timestamp, Timestamp, usize)>,
+    /// Proofs that are opponents of others as well: few.
+    both: Vec<(Timestamp, Timestamp, usize)>,
+    /// The opponents one by one, for those.
+    each: Vec<(Timestamp, Timestamp, usize)>,
+}
+
+impl Lasting {
+    fn of(visits: &[Visit], is_proof: impl Fn(&Visit) -> bool, opposes: impl Fn(&Visit) -> bool) -> Self {
+        let told = |visit: &Visit| (visit.begin, visit.end, visit.call);
+        let mut each: Vec<_> = visits.iter().filter(|visit| opposes(visit)).map(told).collect();
+        each.sort_unstable();
+        let mut last = Timestamp::ZERO;
+        let upto = |&(begin, end, _): &(Timestamp, Timestamp, usize)| {
+            last = last.max(end);
+            (begin, last)
+        };
+        let opponents = each.iter().map(upto).collect();
+        let (both, proofs): (Vec<&Visit>, Vec<&Visit>) =
+            visits.iter().filter(|visit| is_proof(visit)).partition(|visit| opposes(visit));
+        let mut proofs: Vec<_> = proofs.into_iter().map(told).collect();
+        proofs.sort_unstable();
+        let mut first = (Timestamp::MAX, 0);
+        for (_, end, call) in proofs.iter_mut().rev() {
+            first = first.min((*end, *call));
+            (*end, *call) = first;
+        }
+        let both = both.into_iter().map(told).collect();
+        Self { opponents, proofs, both, each }
+    }
+
+    fn proof(&self, begin: Timestamp, end: Timestamp) -> Option<usize> {
+        let opponents = self.opponents.partition_point(|(from, _)| *from <= end);
+        let from = match opponents.checked_sub(1).map(|last| self.opponents[last].1) {
+            Some(until) => self.proofs.partition_point(|(from, _, _)| *from <= until),
+            None => 0,
+        };
+        let found = self.proofs.get(from).filter(|(_, over, _)| *over < begin).map(|(_, _, call)| *call);
+        found.or_else(|| {
+            let others = |call: usize| self.each[..opponents].iter().filter(move |(_, _, other)| *other != call);
+            let proves = |(from, over, call): &&(Timestamp, Timestamp, usize)| {
+                *over < begin && others(*call).all(|(_, until, _)| until < from)
+            };
+            self.both.iter().find(proves).map(|(_, _, call)| *call)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::redis::{Call, Request};
+
+    /// What is looked up is what looking through everything finds.
+    #[test]
+    fn proofs_are_found_as_by_looking_through_everything() {
+        let mut random = crate::Random::new(7);
+        for _ in 0..200 {
+            let mut calls = Vec::new();
+            let mut now = 0;
+            for connection in 0..12 {
+                now += random.below(4);
+                let (text, reply) = match random.below(7) {
+                    0 => ("SET k v1", Reply::Status("OK".to_owned())),
+                    1 => ("SET k v2 PX 100", Reply::Status("OK".to_owned())),
+                    2 => ("DEL k", Reply::Integer(random.below(2) as i64)),
+                    3 => ("GET k", Reply::Nil),
+                    4 => ("GETDEL k", Reply::Text("v1".to_owned())),
+                    5 => ("GET k", Reply::Text("v1".to_owned())),
+                    _ => ("INCR k", Reply::Integer(1)),
+                };
+                let at = Timestamp::from_nanos;
+                let answered = (random.below(8) > 0).then(|| (at(now + random.below(6)), reply));
+                calls.push(Call { connection, request: Request::command(text), invoked: at(now), answered });
+            }
+            let history = RedisHistory { calls, ..RedisHistory::default() };
+            let visits = Visits::of(&history, &mut Verdict::default());
+            let Some(visits) = visits.of.get("k") else { continue };
+            let proofs = Proofs::of(visits);
+            for (begin, length) in (0..60).flat_map(|begin| (0..6).map(move |length| (begin, length))) {
+                let (begin, end) = (Timestamp::from_nanos(begin), Timestamp::from_nanos(begin + length));
+                assert_eq!(proofs.is_present(begin, end).is_some(), is_present(visits, begin, end));
+                assert_eq!(proofs.is_absent(begin, end), is_absent(visits, begin, end));
+            }
+        }
+    }
+
+    fn is_present(visits: &[Visit], begin: Timestamp, end: Timestamp) -> bool {
+        let never = Visits::is_lasting(visits);
+        let lasts = |made: &Visit| {
+            let takes_away = |other: &Visit| {
+                other.call != made.call && other.may_remove() && other.begin <= end && other.end >= made.begin
+            };
+            made.end < begin && made.left(never) == Left::Present && !visits.iter().any(takes_away)
+        };
+        visits.iter().any(lasts)
+    }
+
+    fn is_absent(visits: &[Visit], begin: Timestamp, end: Timestamp) -> bool {
+        let creators = visits.iter().filter(|visit| visit.may_create() && visit.begin <= end);
+        if creators.clone().next().is_none() {
+            return true;
+        }
+        let lasts = |gone: &Visit| {
+            gone.end < begin
+                && gone.left(false) == Left::Absent
+                && creators.clone().all(|other| other.call == gone.call || other.end < gone.begin)
+        };
+        visits.iter().any(lasts)
+    }
 }
