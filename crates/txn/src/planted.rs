@@ -54,6 +54,10 @@ pub struct PlantedBugs {
     pub recover_without_prepared: bool,
     /// 2: a write set that comes late is applied below the watermark.
     pub write_below_watermark: bool,
+    /// 2: a write set that comes late is applied below a watermark that is on its way to the log.
+    pub write_below_pledge: bool,
+    /// 9: a recovered promise waits for a decision although a peer says that everybody has acknowledged it.
+    pub wait_for_finished: bool,
     /// 20: the watermark spreads only what leads a client's list of kept outcomes.
     pub propagate_first_only: bool,
     /// 20: a recovered decision whose promise has left the log does not know whom to tell.

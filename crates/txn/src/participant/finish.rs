@@ -197,8 +197,7 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         let Some(token) = token else { return };
-        // The watermark never passes a promise of this shard, and nothing commits without one: below it, this is a repetition.
-        let forgotten = matches!(outcome, TxnOutcome::Committed(at) if at < self.watermark);
+        let forgotten = matches!(outcome, TxnOutcome::Committed(at) if at < self.carried_out_below());
         if forgotten || self.is_acked(txn) {
             return out.push(Output::AckDecision { token, txn });
         }

@@ -139,6 +139,13 @@ impl Participant {
         }
     }
 
+    /// Commits below this that are not known here were carried out here, and were forgotten: no watermark passes a promise of this shard,
+    /// and nothing commits without one. It is the watermark that is *asked* to be logged, not the one in force: what is written
+    /// from now on is logged behind the record that lets the higher one come into force, and must not lie below that.
+    pub(super) fn carried_out_below(&self) -> Timestamp {
+        if self.bugs().write_below_pledge { self.watermark } else { self.pledged_watermark }
+    }
+
     fn next_watermark(&self, now: Timestamp) -> Timestamp {
         if now < self.returning_until {
             return self.pledged_watermark;

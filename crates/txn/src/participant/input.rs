@@ -200,7 +200,8 @@ pub enum FrozenState {
     Prepared(Timestamp),
     /// Decided, or aborted by this very question.
     Decided(TxnOutcome),
-    /// Finished and acknowledged by everybody; nobody who is still undecided can get this answer.
+    /// Finished and acknowledged by everybody. Who is still undecided gets this answer only about a promise of its last life, of
+    /// whose decision a crash has left no record: it has acknowledged the decision, and forgets the promise.
     Finished,
 }
 

@@ -152,7 +152,8 @@ impl Participant {
         };
         let slot = self.table.insert(txn, begin, commit, Phase::Prepared { durable: true });
         self.adopt(slot, single, promise.participants.as_slice(), &promise.writes);
-        self.table.record_mut(slot).found = found;
+        let record = self.table.record_mut(slot);
+        (record.found, record.recovered) = (found, true);
         match decided {
             Some(at) => self.commit(slot, at, true, out),
             None => {

@@ -104,6 +104,8 @@ pub(super) struct Record {
     pub(super) found: PreviousFound,
     /// Its state was told to a backup coordinator: the promise no longer moves.
     pub(super) frozen: bool,
+    /// It was found in the log at the last restart.
+    pub(super) recovered: bool,
     /// Somebody asked about it and waits in `Waiting::asking`.
     pub(super) asked: bool,
     pub(super) participants: ShardList,
@@ -253,6 +255,7 @@ impl Table {
         record.single = false;
         record.found = PreviousFound::Unasked;
         record.frozen = false;
+        record.recovered = false;
         record.asked = false;
         record.live_index = live_index;
         #[cfg(feature = "planted-bugs")]
@@ -277,6 +280,7 @@ impl Table {
             single: false,
             found: PreviousFound::Unasked,
             frozen: false,
+            recovered: false,
             asked: false,
             participants: ShardList::default(),
             writes: Vec::new(),
@@ -319,6 +323,19 @@ impl Table {
         self.keep(Kept { txn, begin, fate, found, durable, asked, next: u32::MAX })
     }
 
+    /// Takes a record out without an outcome: nobody will ask for one.
+    pub(super) fn remove(&mut self, slot: Slot) {
+        let txn = self.record(slot).txn;
+        self.free(slot);
+        self.forget_id(txn);
+    }
+
+    fn forget_id(&mut self, txn: TxnId) {
+        if let Ok(found) = self.by_id.find_entry(hash_txn(txn), |one| one.txn == txn) {
+            found.remove();
+        }
+    }
+
     /// Adds an outcome.
     pub(super) fn keep(&mut self, kept: Kept) -> u32 {
         let txn = kept.txn;
@@ -346,10 +363,7 @@ impl Table {
 
     /// Forgets an outcome.
     pub(super) fn forget(&mut self, index: u32) {
-        let txn = self.kept[index as usize].txn;
-        if let Ok(found) = self.by_id.find_entry(hash_txn(txn), |one| one.txn == txn) {
-            found.remove();
-        }
+        self.forget_id(self.kept[index as usize].txn);
         self.kept[index as usize].fate = Fate::Aborted(AbortReason::of(timestone_types::AbortKind::Terminated));
         self.free_kept.push(index);
     }

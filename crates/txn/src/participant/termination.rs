@@ -139,12 +139,30 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
-        if resolution.role != Role::Collecting || state == FrozenState::Finished {
+        if resolution.role != Role::Collecting {
             return;
         }
         let Some(index) = resolution.participants.iter().position(|&one| one == from) else { return };
+        if state == FrozenState::Finished {
+            return self.forget_finished(txn, out);
+        }
         resolution.answers[index] = Some(state);
         self.judge(now, txn, out);
+    }
+
+    /// A peer knows that everybody has acknowledged the decision, this shard as well. It can have done so only before its last restart,
+    /// and the record of it is gone: the promise is a leftover, what it wrote is in the store if it was committed.
+    fn forget_finished(&mut self, txn: TxnId, out: &mut Vec<Output>) {
+        let Some(Place::Flight(slot)) = self.table.find(txn) else { return };
+        let record = self.table.record(slot);
+        if !record.recovered || record.phase != (Phase::Prepared { durable: true }) || self.bugs().wait_for_finished {
+            return;
+        }
+        self.resolutions.remove(&txn);
+        self.let_go(slot, None, out);
+        self.wake_asking_record(slot, out);
+        out.push(Output::ForgetPayload { txn });
+        self.table.remove(slot);
     }
 
     fn judge(&mut self, now: Timestamp, txn: TxnId, out: &mut Vec<Output>) {

@@ -138,6 +138,8 @@ bugs!(
     abort_on_timeout,
     recover_without_prepared,
     write_below_watermark,
+    write_below_pledge,
+    wait_for_finished,
     propagate_first_only,
     recover_without_participants,
     watermark_of_one,

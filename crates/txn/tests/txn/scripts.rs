@@ -407,6 +407,10 @@ impl World {
                 stage.trim(txn());
                 return;
             }
+            "undecide" => {
+                stage.undecide(txn());
+                return;
+            }
             "answerable" => {
                 let verdict = stage.core.check_answer(ms(words.0[0].trim_start_matches('@')));
                 let text = verdict.map_or_else(show_refusal, |()| "answerable".into());

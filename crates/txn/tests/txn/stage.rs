@@ -395,6 +395,13 @@ impl Stage {
         self.log.retain(|one| !is_promise(one));
     }
 
+    /// The decision of a transaction never came to the log: the run that carried it out had none, and found the promise in an older one.
+    pub fn undecide(&mut self, txn: TxnId) {
+        let is_decision = |one: &Logged| matches!(one.intent, LogIntent::Decision { txn: of, .. } if of == txn);
+        self.synced -= self.log[..self.synced].iter().filter(|one| is_decision(one)).count();
+        self.log.retain(|one| !is_decision(one));
+    }
+
     /// What a decision's record takes from the payload: a commit is decided while its write set is still here.
     fn payload_for(&self, txn: TxnId) -> Option<Part> {
         let part = self.payloads.get(&txn);
