@@ -138,14 +138,18 @@ impl DataDir {
         Ok(root.join(name))
     }
 
-    /// Removes the folder of a log that holds no files any more, durably.
+    /// Removes the folder of a log that holds no log files any more, durably. What else is in it is not ours: it stays, and the folder
+    /// with it. Whether it is gone.
     ///
     /// # Errors
-    /// It holds something, or cannot be removed.
-    pub(crate) fn remove_log_folder(&self, name: &str) -> Result<(), ServerError> {
+    /// It cannot be removed.
+    pub(crate) fn remove_log_folder(&self, name: &str) -> Result<bool, ServerError> {
         let (root, folder) = (self.log_root(), self.log_root().join(name));
         let removed = fs::remove_dir(&folder).and_then(|()| File::open(&root)?.sync_all());
-        removed.map_err(|source| ServerError::io("remove", &folder, source))
+        match removed {
+            Err(source) if source.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(false),
+            removed => removed.map(|()| true).map_err(|source| ServerError::io("remove", &folder, source)),
+        }
     }
 
     /// Whether a server kept anything here: who it is was durable before.

@@ -138,6 +138,17 @@ pub enum ServerError {
         /// The shard.
         shard: ShardId,
     },
+    /// The directory holds a log that it does not list.
+    #[error(
+        "data directory {path} holds a log in wal/{log} that it does not list, with records: a copy, or one from another time, and what was \
+         deleted since would come back with it. Move that folder out of the directory, or restore the whole directory from one backup"
+    )]
+    UnlistedLog {
+        /// The directory.
+        path: PathBuf,
+        /// The log's folder below `wal/`.
+        log: String,
+    },
     /// What the logs hold of a shard does not fit together.
     #[error(
         "the records of shard {shard} in the log do not fit together ({detail}); a folder of the log, or the master's state, is from another \

@@ -216,12 +216,19 @@ impl Missing {
 /// The manifest of a data directory that is in use.
 pub(crate) struct Manifest {
     premises: Arc<dyn Premises>,
-    contents: Mutex<Contents>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    contents: Contents,
+    /// The last change could not be saved, at least not durably: the disk holds the contents with it or without it.
+    is_unsure: bool,
 }
 
 impl fmt::Debug for Manifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Manifest").field("contents", &*self.lock()).finish_non_exhaustive()
+        f.debug_struct("Manifest").field("state", &*self.lock()).finish_non_exhaustive()
     }
 }
 
@@ -250,7 +257,10 @@ impl Manifest {
             None => Contents::default(),
         };
         let missing = contents.missing(&**premises)?;
-        let manifest = |contents| Arc::new(Self { premises: Arc::clone(premises), contents: Mutex::new(contents) });
+        let manifest = |contents| {
+            let state = Mutex::new(State { contents, is_unsure: false });
+            Arc::new(Self { premises: Arc::clone(premises), state })
+        };
         if missing.is_empty() {
             if *accepted != AcceptedLoss::Nothing {
                 tracing::warn!(
@@ -271,7 +281,7 @@ impl Manifest {
         );
         contents.forget(&missing);
         let manifest = manifest(contents);
-        manifest.premises.save_manifest(&manifest.lock().encode()?)?;
+        manifest.premises.save_manifest(&manifest.lock().contents.encode()?)?;
         Ok(manifest)
     }
 
@@ -280,7 +290,7 @@ impl Manifest {
     /// # Errors
     /// The master hands out another one than before; the manifest cannot be saved.
     pub(crate) fn keep_seed(&self, seed: HashSeed, master: SocketAddr) -> Result<(), ServerError> {
-        let known = self.lock().hash_seed;
+        let known = self.lock().contents.hash_seed;
         match known {
             None => self.change(|contents| contents.hash_seed.replace(seed.0) != Some(seed.0)),
             Some(known) if known == seed.0 => Ok(()),
@@ -300,7 +310,7 @@ impl Manifest {
     /// # Errors
     /// Our own mistake: there is none before the cluster was joined.
     pub(crate) fn hash_seed(&self) -> Result<HashSeed, ServerError> {
-        let seed = self.lock().hash_seed.map(HashSeed);
+        let seed = self.lock().contents.hash_seed.map(HashSeed);
         seed.ok_or_else(|| ServerError::Internal("the seed of key hashes is not known yet".to_owned()))
     }
 
@@ -336,7 +346,7 @@ impl Manifest {
 
     /// The clients that earlier runs of this server had of their own, as far as they are remembered: they are gone.
     pub(crate) fn own_clients(&self) -> BTreeSet<ClientId> {
-        self.lock().clients.iter().copied().map(ClientId::new).collect()
+        self.lock().contents.clients.iter().copied().map(ClientId::new).collect()
     }
 
     /// This run has these clients of its own. Called before they do anything.
@@ -354,9 +364,14 @@ impl Manifest {
 
     /// Files of the log that are gone, which somebody accepted.
     pub(crate) fn lost_files(&self, log: &str) -> Vec<FileName> {
-        let contents = self.lock();
-        let lost = contents.logs.get(log).into_iter().flat_map(|log| &log.lost);
+        let state = self.lock();
+        let lost = state.contents.logs.get(log).into_iter().flat_map(|log| &log.lost);
         lost.filter_map(|name| FileName::parse(name)).collect()
+    }
+
+    /// Whether the log has files, as far as the manifest knows.
+    pub(crate) fn lists_log(&self, log: &str) -> bool {
+        self.lock().contents.logs.contains_key(log)
     }
 
     /// Who is to be told of the log's files.
@@ -364,17 +379,19 @@ impl Manifest {
         Arc::new(LogRegistry { manifest: Arc::clone(self), log: log.to_owned() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Contents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the contents and saves them, if `change` says that it did. A change that cannot be saved has not happened.
+    /// Changes the contents and saves them, if `change` says that it did. A change that cannot be saved has not happened here; the disk may
+    /// hold it, until something is saved again, which is made up for at the next call.
     fn change(&self, change: impl FnOnce(&mut Contents) -> bool) -> Result<(), ServerError> {
-        let mut contents = self.lock();
-        let mut next = contents.clone();
-        if change(&mut next) {
+        let mut state = self.lock();
+        let mut next = state.contents.clone();
+        if change(&mut next) || state.is_unsure {
+            state.is_unsure = true;
             self.premises.save_manifest(&next.encode()?)?;
-            *contents = next;
+            *state = State { contents: next, is_unsure: false };
         }
         Ok(())
     }

@@ -92,7 +92,7 @@ pub trait Premises: Send + Sync {
     /// It cannot be opened.
     fn open_log(&self, name: &str, config: LogConfig) -> Result<Recovery, ServerError>;
 
-    /// Removes what is left of a log whose files are gone.
+    /// Removes what is left of a log whose files are gone. What is not the log's own stays there.
     ///
     /// # Errors
     /// It cannot be removed.
@@ -260,7 +260,13 @@ impl Premises for Local {
     }
 
     fn remove_log(&self, name: &str) -> Result<(), ServerError> {
-        self.data.remove_log_folder(name)
+        if !self.data.remove_log_folder(name)? {
+            tracing::warn!(
+                log = name,
+                "the folder of a log that holds nothing any more has other files in it, and stays"
+            );
+        }
+        Ok(())
     }
 
     fn load_master(&self) -> Result<Option<Vec<u8>>, ServerError> {
@@ -312,6 +318,7 @@ impl Premises for Local {
 mod tests {
     use std::path::Path;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
     use timestone_clock::ManualClock;
@@ -327,6 +334,7 @@ mod tests {
     use super::*;
     use crate::config::{AcceptedLoss, Tuning};
     use crate::event::Event;
+    use crate::manifest::Manifest;
     use crate::shard::own_origin;
     use crate::stages::ServerStages;
 
@@ -338,9 +346,15 @@ mod tests {
         album: Option<PathBuf>,
         clock: Arc<dyn Clock>,
         taken: Mutex<usize>,
+        // The manifest is replaced, but whether that is durable cannot be found out.
+        is_unsure: AtomicBool,
     }
 
     impl Photographed {
+        fn new(inner: Local, data: PathBuf, album: Option<PathBuf>, clock: Arc<dyn Clock>) -> Self {
+            Self { inner, data, album, clock, taken: Mutex::default(), is_unsure: AtomicBool::new(false) }
+        }
+
         fn step<T>(&self, step: impl FnOnce() -> T) -> T {
             self.take();
             let done = step();
@@ -388,7 +402,11 @@ mod tests {
             self.inner.load_manifest()
         }
         fn save_manifest(&self, bytes: &[u8]) -> Result<(), ServerError> {
-            self.step(|| self.inner.save_manifest(bytes))
+            self.step(|| self.inner.save_manifest(bytes))?;
+            match self.is_unsure.load(Ordering::Relaxed) {
+                true => Err(ServerError::Internal("the folder cannot be synced".to_owned())),
+                false => Ok(()),
+            }
         }
         fn has_flash(&self, shard: ShardId) -> bool {
             self.inner.has_flash(shard)
@@ -471,8 +489,7 @@ mod tests {
                 ..ServerConfig::embedded(data.clone())
             };
             let inner = Local::open(&config).unwrap();
-            let premises =
-                Photographed { inner, data, album: None, clock: Arc::new(clock.clone()), taken: Mutex::default() };
+            let premises = Photographed::new(inner, data, None, Arc::new(clock.clone()));
             let built = ServerStages::build(&config, Arc::new(premises)).unwrap();
             let driver = ManualDriver::new(built.stages, clock.now(), 1000);
             Self { driver, shard: built.shards[0].1, logs: built.logs, epoch: Epoch::new(1) }
@@ -671,6 +688,36 @@ mod tests {
     }
 
     #[test]
+    fn what_may_be_on_the_manifest_is_taken_off_again_before_it_goes() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = ServerConfig::embedded(folder.path().join("data"));
+        let inner = Local::open(&config).unwrap();
+        let clock = inner.clock();
+        let flaky = Arc::new(Photographed::new(inner, config.data.clone(), None, clock));
+        let premises = Arc::clone(&flaky) as Arc<dyn Premises>;
+        let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
+        let (registry, file) = (manifest.registry("thread-0"), FileName::new(Timestamp::from_nanos(7)));
+        let names_it = || String::from_utf8(flaky.load_manifest().unwrap().unwrap()).unwrap().contains("00007.log");
+        flaky.is_unsure.store(true, Ordering::Relaxed);
+        registry.created(file).unwrap_err();
+        assert!(names_it(), "the test is of a manifest that may name it");
+        registry.removing(file).unwrap_err();
+        flaky.is_unsure.store(false, Ordering::Relaxed);
+        registry.created(file).unwrap();
+        flaky.is_unsure.store(true, Ordering::Relaxed);
+        registry.removing(file).unwrap_err();
+        // It stays then, and stays to be removed.
+        flaky.is_unsure.store(false, Ordering::Relaxed);
+        registry.removing(file).unwrap();
+        assert!(!names_it());
+        flaky.is_unsure.store(true, Ordering::Relaxed);
+        registry.created(file).unwrap_err();
+        flaky.is_unsure.store(false, Ordering::Relaxed);
+        registry.removing(file).unwrap();
+        assert!(!names_it(), "it may go, for no start can miss it");
+    }
+
+    #[test]
     fn a_first_start_that_a_crash_cuts_short_anywhere_leaves_a_directory_that_starts() {
         let folder = tempfile::tempdir().unwrap();
         let (data, album) = (folder.path().join("data"), folder.path().join("album"));
@@ -687,8 +734,7 @@ mod tests {
         };
         let inner = Local::open(&config).unwrap();
         let clock = inner.clock();
-        let photographed =
-            Arc::new(Photographed { inner, data, album: Some(album.clone()), clock, taken: Mutex::default() });
+        let photographed = Arc::new(Photographed::new(inner, data, Some(album.clone()), clock));
         drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Premises>).unwrap());
         let taken = *photographed.taken.lock().unwrap();
         assert!(taken >= 20, "{taken} steps");

@@ -98,6 +98,7 @@ pub(crate) fn replay_logs(
     }
     // Logs that an earlier run wrote are replayed whatever this one is told.
     let mut names = premises.logs()?;
+    refuse_unlisted_logs(premises, manifest, tuning, &names)?;
     let own: Vec<String> =
         if config.log == DeviceKind::Ssd { (0..plan.threads).map(name_of).collect() } else { Vec::new() };
     names.extend(own.iter().cloned());
@@ -158,6 +159,23 @@ pub(crate) fn replay_logs(
         }
     }
     Ok(stages)
+}
+
+/// A log whose first file was made is on the manifest until its last file has gone. One that is not there and holds records was put there
+/// by somebody: what was deleted since these were written would come back with them. Nothing has been replayed yet.
+fn refuse_unlisted_logs(
+    premises: &dyn Premises,
+    manifest: &Manifest,
+    tuning: &Tuning,
+    names: &[String],
+) -> Result<(), ServerError> {
+    for name in names.iter().filter(|name| !manifest.lists_log(name)) {
+        let log = LogConfig { device: DeviceKind::Ssd, ..tuning.log.clone() };
+        if premises.open_log(name, log)?.next_record().map_err(ServerError::part)?.is_some() {
+            return Err(ServerError::UnlistedLog { path: premises.root(), log: name.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// Does `work` for every item, for up to `workers` of them at a time; the results come in the order of the items.

@@ -41,6 +41,7 @@ struct State {
     /// The power is off since an ordered cut, which interrupted a write of so many bytes.
     interrupted: Option<usize>,
     failing_writes: bool,
+    failing_removals: bool,
     space_bytes: Option<u64>,
     pace: Option<DiskPace>,
     pace_draws: u64,
@@ -165,6 +166,9 @@ impl State {
     fn apply(&mut self, change: Change) -> DeviceEvent {
         match change {
             Change::Prepare(name, source) => DeviceEvent::Prepared { name, result: self.make(name, source) },
+            Change::Remove(name) if self.failing_removals => {
+                DeviceEvent::Removed { name, result: Err(error("remove", name, io::ErrorKind::Other)) }
+            }
             Change::Remove(name) => {
                 self.files.remove(&name);
                 DeviceEvent::Removed { name, result: Ok(()) }
@@ -344,6 +348,11 @@ impl MemoryDisk {
     /// Lets every write fail from now on, or not.
     pub fn fail_writes(&self, failing: bool) {
         self.lock().failing_writes = failing;
+    }
+
+    /// Lets the removal of every file fail from now on, or not.
+    pub fn fail_removals(&self, failing: bool) {
+        self.lock().failing_removals = failing;
     }
 
     /// Fresh files beyond this many bytes in all fail with "no space".

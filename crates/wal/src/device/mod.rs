@@ -110,7 +110,7 @@ pub trait FileRegistry: Send + Sync + fmt::Debug {
     /// The file is there, durably. Blocks until this is recorded durably.
     ///
     /// # Errors
-    /// When it cannot be recorded; the file must not be used then.
+    /// When it cannot be recorded, at least not durably; the file must not be used then, nor go before [`Self::removing`] was told.
     fn created(&self, file: FileName) -> io::Result<()>;
 
     /// The file is about to be removed or renamed. Blocks until this is recorded durably.

@@ -241,8 +241,9 @@ impl LogFolder<'_> {
         sync_parent(&path)?;
         let file = open_synced(&path)?;
         if let Err(error) = self.created(name) {
-            // Nobody knows of a fresh file, and the next attempt makes another one. A renamed file is removed by whoever asked for it.
-            if matches!(source, FileSource::Fresh { .. }) {
+            // The next attempt makes another file. Whether this one was recorded is not certain, and what is recorded must be there. A
+            // renamed file is removed by whoever asked for it.
+            if matches!(source, FileSource::Fresh { .. }) && self.removing(name).is_ok() {
                 give_back(&path);
             }
             return Err(error);

@@ -786,3 +786,46 @@ fn a_directory_that_cannot_be_used_is_named() {
     let error = check(&folder.path().join("missing")).unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
 }
+
+/// Records files, and cannot tell whether that is durable.
+#[derive(Debug, Default)]
+struct Unsure {
+    files: std::sync::Mutex<std::collections::BTreeSet<FileName>>,
+    // Not even what is taken off again.
+    always: bool,
+}
+
+impl timestone_wal::device::FileRegistry for Unsure {
+    fn created(&self, file: FileName) -> std::io::Result<()> {
+        self.files.lock().unwrap().insert(file);
+        Err(std::io::Error::other("perhaps"))
+    }
+
+    fn removing(&self, file: FileName) -> std::io::Result<()> {
+        if self.always {
+            return Err(std::io::Error::other("perhaps"));
+        }
+        self.files.lock().unwrap().remove(&file);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_new_file_that_may_have_been_recorded_does_not_go_before_it_is_not_any_more() {
+    for always in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = std::sync::Arc::new(Unsure { always, ..Unsure::default() });
+        let config = LogConfig {
+            registry: Some(std::sync::Arc::clone(&registry) as std::sync::Arc<dyn timestone_wal::device::FileRegistry>),
+            device: DeviceKind::Ssd,
+            ..tiny()
+        };
+        Log::open(folder.path(), config).unwrap().finish(at(1)).unwrap_err();
+        let recorded = registry.files.lock().unwrap();
+        assert!(
+            recorded.iter().all(|file| folder.path().join(file.to_string()).exists()),
+            "{recorded:?} must be there"
+        );
+        assert_eq!(recorded.len(), usize::from(always));
+    }
+}
