@@ -230,8 +230,9 @@ impl Stage<Event> for LogStage {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let log = self.log.as_ref().and_then(Log::next_deadline);
-        [log, self.look_at].into_iter().flatten().min()
+        // Nothing else wakes a stage that only empties logs: not to go on with one of them when something went wrong, either.
+        let logs = self.log.iter().chain(&self.adopted).filter_map(Log::next_deadline).min();
+        [logs, self.look_at].into_iter().flatten().min()
     }
 
     fn wake_fd(&self) -> Option<std::os::fd::RawFd> {
@@ -260,9 +261,9 @@ mod tests {
     use timestone_wal::record::FIRST_OTHER_KIND;
     use timestone_wal::{BatchHead, DeviceKind, LogConfig, LogRecord, RecordNumber};
     use timestone_wire::{
-        Condition, DecideAck, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, Prepare, PrepareHead,
-        PrepareWriter, ReadAt, Report, RequestId, Value, Verdict, Write, WriteAction, WriteEntry, WriteKind, WriteSet,
-        Written,
+        Condition, Decide, DecideAck, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, Prepare,
+        PrepareHead, PrepareWriter, ReadAt, Report, RequestId, Value, Verdict, Vote, Write, WriteAction, WriteEntry,
+        WriteKind, WriteSet, Written,
     };
 
     use super::*;
@@ -352,6 +353,15 @@ mod tests {
             panic!("it does not stop");
         }
 
+        /// The machine loses its power, and what was not synced with it.
+        fn cut_power(self, media: &MemoryMedia) -> (MemoryDisk, Timestamp) {
+            let Self { disk, driver, now, .. } = self;
+            drop(driver);
+            disk.crash(7);
+            media.power_cut(7);
+            (disk, now)
+        }
+
         fn pass(&mut self, span: Duration) {
             self.now = self.now.saturating_add(span);
             self.driver.set_now(self.now);
@@ -414,6 +424,51 @@ mod tests {
             Value::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().present
         }
 
+        /// Whether a transaction that writes the key waits for its decision: until then nobody is told what is latest.
+        fn is_promised(&mut self, key: &[u8]) -> bool {
+            let answers = self.get(key);
+            ErrorReply::decode(&Frame::parse(&answers[0]).unwrap()).is_ok_and(|error| error.code == ErrorCode::Prepared)
+        }
+
+        /// As [`Self::has`], whatever is promised.
+        fn holds(&mut self, key: &[u8]) -> bool {
+            let (keyspace, at) = (KeyspaceId::DEFAULT, ReadAt::Snapshot(self.now));
+            let get = Get { keyspace, at, client: CLIENT, wait: false, key };
+            let answers = self.ask(|envelope, out| get.encode(envelope, out));
+            Value::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().present
+        }
+
+        /// Promises a transaction that another shard takes part in, and that puts a key here.
+        fn promise(&mut self, number: u64, key: &[u8]) -> (TxnId, Timestamp) {
+            let (txn, begin, commit) = (TxnId::new(CLIENT, Sequence::new(number)), self.now, self.now.next());
+            let participants = [SHARD, ShardId::new(1)];
+            let head = PrepareHead { txn, begin, commit, single: false, wait: false, participants: &participants };
+            let (keyspace, kind, expires_at) = (KeyspaceId::DEFAULT, WriteKind::Put, Expiry::NEVER);
+            let answers = self.ask(|envelope, out| {
+                let mut writer = PrepareWriter::begin(envelope, &head, out);
+                writer.write(&WriteEntry { keyspace, kind, expires_at, key, value: b"value" });
+                writer.finish();
+            });
+            let vote = Vote::decode(&Frame::parse(&answers[0]).unwrap()).unwrap();
+            assert_eq!((vote.txn, vote.verdict), (txn, Verdict::Yes));
+            (txn, commit)
+        }
+
+        /// Tells the decision, and waits for its acknowledgement.
+        fn decide(&mut self, txn: TxnId, commit: Option<Timestamp>) {
+            let mut answers = self.ask(|envelope, out| Decide::new(txn, commit).encode(envelope, out));
+            for _ in 0..200 {
+                if let [answer] = &answers[..] {
+                    assert_eq!(DecideAck::decode(&Frame::parse(answer).unwrap()).unwrap().txn, txn);
+                    return;
+                }
+                assert!(answers.is_empty());
+                self.pass(Duration::from_millis(10));
+                answers = self.answers();
+            }
+            panic!("it is never acknowledged");
+        }
+
         /// The client has no transaction that is older than now, and has had all answers.
         fn report(&mut self, acked: u64) {
             let report = Report { client: CLIENT, watermark: self.now, acked: Sequence::new(acked), closing: false };
@@ -464,6 +519,39 @@ mod tests {
         assert_eq!(second.dropped_tombstones(), 1, "the test is of tombstones that go");
         let (disk, now) = second.stop();
         Bench::on(disk, media, DeviceKind::Ssd, now).has(b"victim")
+    }
+
+    /// Whether what a promise of a life with a log puts is there after a power cut, when a life without one has acknowledged its commit.
+    fn outlives_what_was_acknowledged_without_a_log() -> bool {
+        let device = MemoryDevice::new(tiny_flash());
+        let media = device.media();
+        let mut first = Bench::new_on(media);
+        let (txn, commit) = first.promise(1, b"promised");
+        let (disk, now) = first.cut_power(media);
+        let mut second = Bench::on(disk, media, DeviceKind::None, now);
+        assert!(second.is_promised(b"promised"));
+        second.decide(txn, Some(commit));
+        assert!(second.has(b"promised"));
+        let (disk, now) = second.cut_power(media);
+        Bench::on(disk, media, DeviceKind::None, now).holds(b"promised")
+    }
+
+    /// Whether a promise of a life with a log is there in the next but one, when the log asked the one in between, which had none, to
+    /// carry it forward.
+    fn is_kept_by_a_life_that_cannot_carry_it_forward() -> bool {
+        let device = MemoryDevice::new(tiny_flash());
+        let media = device.media();
+        let mut first = Bench::new_on(media);
+        first.promise(1, b"promised");
+        let (disk, now) = first.cut_power(media);
+        let mut second = Bench::on(disk, media, DeviceKind::None, now);
+        second.driver.send(SHARD_STAGE, Event::LogCarry { below: BatchNumber::new(1000) }).unwrap();
+        for _ in 0..300 {
+            second.answers();
+            second.pass(Duration::from_millis(10));
+        }
+        let (disk, now) = second.cut_power(media);
+        Bench::on(disk, media, DeviceKind::None, now).is_promised(b"promised")
     }
 
     fn error_of(answers: &[Vec<u8>]) -> ErrorCode {
@@ -579,6 +667,136 @@ mod tests {
         let comes_back = comes_back_after_a_life_without_a_log();
         crate::planted::plant(None);
         assert!(comes_back, "the planted bug is found");
+    }
+
+    #[test]
+    fn what_is_acknowledged_without_a_log_about_a_promise_in_an_older_one_is_on_the_device() {
+        assert!(outlives_what_was_acknowledged_without_a_log());
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn an_acknowledgement_before_the_put_is_on_the_device_loses_it() {
+        crate::planted::plant(Some(crate::planted::Bug::EarlyHandOverAck));
+        let is_there = outlives_what_was_acknowledged_without_a_log();
+        crate::planted::plant(None);
+        assert!(!is_there, "the planted bug is found");
+    }
+
+    #[test]
+    fn an_abort_of_a_promise_in_an_older_log_is_acknowledged_without_one() {
+        let device = MemoryDevice::new(tiny_flash());
+        let mut first = Bench::new_on(device.media());
+        let (txn, _) = first.promise(1, b"promised");
+        let (disk, now) = first.cut_power(device.media());
+        let mut second = Bench::on(disk, device.media(), DeviceKind::None, now);
+        second.decide(txn, None);
+        assert!(!second.has(b"promised") && !second.is_promised(b"promised"));
+        second.stop();
+    }
+
+    #[test]
+    fn a_life_without_a_log_carries_nothing_forward_and_keeps_the_promises_of_the_one_before() {
+        assert!(is_kept_by_a_life_that_cannot_carry_it_forward());
+        let device = MemoryDevice::new(tiny_flash());
+        let mut first = Bench::new_on(device.media());
+        first.put(1, b"key");
+        let (disk, now) = first.cut_power(device.media());
+        let mut second = Bench::on(disk, device.media(), DeviceKind::None, now);
+        second.driver.send(SHARD_STAGE, Event::LogCarry { below: BatchNumber::new(1000) }).unwrap();
+        // Nothing waits for a log that there is not.
+        second.stop();
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_life_without_a_log_that_carries_forward_loses_promises() {
+        crate::planted::plant(Some(crate::planted::Bug::CarriesWithoutLog));
+        let is_kept = is_kept_by_a_life_that_cannot_carry_it_forward();
+        crate::planted::plant(None);
+        assert!(!is_kept, "the planted bug is found");
+    }
+
+    #[test]
+    fn a_log_that_is_only_emptied_is_looked_after_when_a_file_could_not_be_removed() {
+        let disk = MemoryDisk::new();
+        let now = Timestamp::from_nanos(1_000_000_000_000);
+        let head =
+            BatchHead { shard: SHARD, batch: BatchNumber::new(1), epoch: Epoch::default(), first: RecordNumber::FIRST };
+        let mut record = Vec::new();
+        LogRecord::KeepFrom { batch: BatchNumber::new(1) }.encode(&mut record);
+        let small = LogConfig { file_bytes: 1 << 20, ..LogConfig::default() };
+        let mut log = Log::open_on(disk.device(), small).unwrap().finish(now).unwrap();
+        log.append_batch(head, &record).unwrap();
+        log.shutdown(now, &mut Vec::new()).unwrap();
+        // A file of another size is removed, and not used again.
+        let log = Log::open_on(disk.device(), LogConfig::default()).unwrap().finish(now).unwrap();
+        let mut stage = LogStage::without_log(0, vec![(SHARD, ASKER)], Arc::new(LogGauges::default()));
+        stage.adopt(log);
+        let mut driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], now, 1000);
+        disk.fail_removals(true);
+        driver.send(StageId::new(0), Event::LogRelease { shard: SHARD, keep_from: BatchNumber::MAX }).unwrap();
+        let emptied = |driver: &mut ManualDriver<Event>| {
+            (0..100).any(|_| {
+                driver.set_now(driver.next_deadline().expect("the stage is to be called again"));
+                driver.turn();
+                disk.files().len() == 1
+            })
+        };
+        driver.turn();
+        assert!(!emptied(&mut driver));
+        disk.fail_removals(false);
+        assert!(emptied(&mut driver));
+    }
+
+    #[test]
+    fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
+        const OUTCOMES: u64 = 20_000;
+        let now = Timestamp::from_nanos(1_000_000_000_000);
+        let (store, _) =
+            Mftl::open(Box::new(MemoryDevice::new(tiny_flash()).media().open()), MftlConfig::default()).unwrap();
+        let mut replay = Replay::new(SHARD, Box::new(store));
+        let participants: Vec<ShardId> = (0..40).map(ShardId::new).collect();
+        for number in 1..=OUTCOMES {
+            let (txn, participants) =
+                (TxnId::new(CLIENT, Sequence::new(number)), timestone_wal::Participants::new(&participants));
+            let (origin, found, met) =
+                (timestone_wal::DecisionOrigin::Client, timestone_types::PreviousFound::Unasked, Timestamp::ZERO);
+            let mut record = Vec::new();
+            let decision =
+                LogRecord::Decision { txn, begin: now, commit: now, origin, abort: None, found, met, participants };
+            decision.encode(&mut record);
+            let (batch, epoch, number) = (BatchNumber::new(1), Epoch::default(), RecordNumber::new(number));
+            replay.record(now, RecordPlace { batch, epoch, number }, &record.split_off(4)).unwrap();
+        }
+        let shard = replay.finish(Recovering {
+            epoch: Epoch::default(),
+            map_version: MapVersion::default(),
+            log: LogPlace::Stage(LOG_STAGE),
+            logs: vec![LOG_STAGE],
+            peers: Peers::default(),
+            gauges: Arc::new(ShardGauges::new(SHARD)),
+            clock: Arc::new(timestone_clock::ManualClock::default()),
+            past: Default::default(),
+            left: Arc::default(),
+            now,
+            participant: timestone_txn::participant::Config::default(),
+            memory: Arc::default(),
+        });
+        let mut driver = ManualDriver::new(vec![Box::new(shard) as Box<dyn Stage<Event>>], now, 1000);
+        driver.send(SHARD_STAGE, Event::LogCarry { below: BatchNumber::new(2) }).unwrap();
+        driver.turn();
+        let (mut last, mut decisions) = (BatchNumber::new(1), 0);
+        while let Some((_, event)) = driver.take_sent() {
+            let Event::LogAppend(append) = event else { continue };
+            assert_eq!(append.head.batch, last.next());
+            last = append.head.batch;
+            assert!(append.bytes.len() <= crate::limits::LOG_BATCH_BYTES + 4096, "{} bytes", append.bytes.len());
+            let records = timestone_wal::BatchRecords::new(&append.bytes);
+            let is_decision = |record: &&[u8]| matches!(LogRecord::decode(record), Ok(LogRecord::Decision { .. }));
+            decisions += records.map(Result::unwrap).filter(is_decision).count() as u64;
+        }
+        assert_eq!(decisions, OUTCOMES);
     }
 
     #[test]

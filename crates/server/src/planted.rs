@@ -76,6 +76,10 @@ pub enum Bug {
     SettledEarly,
     /// A shard that goes on without a log takes what an earlier run logged for gone at once, and never releases it.
     NoHandOver,
+    /// A shard that goes on without a log acknowledges decisions about promises of the earlier run before their puts are on the device.
+    EarlyHandOverAck,
+    /// A shard without a log carries forward what holds up a log of an earlier run.
+    CarriesWithoutLog,
     /// A run with a log takes what its log tells of the past for all of it, although a run without a log served meanwhile.
     ForgottenUnloggedRun,
     /// A run that cannot be certain what the last one served goes on with the watermark that its store finds.
@@ -126,6 +130,8 @@ std::thread_local! {
     static IN_GATEWAYS: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
     static SETTLES_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static SKIPS_HAND_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static ACKNOWLEDGES_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static CARRIES_WITHOUT_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static FORGETS_RUNS_WITHOUT_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static KEEPS_STALE_WATERMARK: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static TRUSTS_CLOCK_FOR_AGE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -201,6 +207,16 @@ pub(crate) fn skips_hand_over() -> bool {
     SKIPS_HAND_OVER.get()
 }
 
+/// Whether decisions about promises of an earlier run are acknowledged at once.
+pub(crate) fn acknowledges_early() -> bool {
+    ACKNOWLEDGES_EARLY.get()
+}
+
+/// Whether shards without a log carry records forward.
+pub(crate) fn carries_without_log() -> bool {
+    CARRIES_WITHOUT_LOG.get()
+}
+
 /// Whether runs without a log leave no mark.
 pub(crate) fn forgets_runs_without_log() -> bool {
     FORGETS_RUNS_WITHOUT_LOG.get()
@@ -235,6 +251,8 @@ pub fn plant(bug: Option<Bug>) {
     KEEPS_MANIFEST.set(is(Bug::StaleManifest));
     REVIVES_PROMISES.set(is(Bug::RevivedPromise));
     SKIPS_HAND_OVER.set(is(Bug::NoHandOver));
+    ACKNOWLEDGES_EARLY.set(is(Bug::EarlyHandOverAck));
+    CARRIES_WITHOUT_LOG.set(is(Bug::CarriesWithoutLog));
     FORGETS_RUNS_WITHOUT_LOG.set(is(Bug::ForgottenUnloggedRun));
     KEEPS_STALE_WATERMARK.set(is(Bug::StaleWatermark));
     TRUSTS_CLOCK_FOR_AGE.set(is(Bug::AgeByTheClock));

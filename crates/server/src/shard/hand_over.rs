@@ -8,13 +8,20 @@
 //! start finds them whole, or finds a store that needs them no more. What comes meanwhile is not logged: that is what `none` means.
 //! With a log on disk there is no such state: the journal releases the logs of earlier runs like its own.
 //!
+//! A decision about a promise of the earlier run is not logged either, while the promise comes back at every start. So it is acknowledged
+//! only when what was put is on the device: the others forget the transaction on that word, and after a crash could not
+//! tell this shard any more that it was committed.
+//!
 //! Source: time.md, "Restart and release"; DTranx §3.4.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
 use timestone_seda::Context;
-use timestone_types::Timestamp;
+use timestone_txn::participant::Token;
+use timestone_types::{Timestamp, TxnId};
 use timestone_wal::BatchNumber;
+use timestone_wire::{self as wire, Message};
 
 use super::ShardStage;
 use crate::event::Event;
@@ -37,9 +44,90 @@ pub(super) enum HandOver {
     Checkpointing(u8),
 }
 
+/// How far a promise of the earlier run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Undecided, aborted, or committed with puts that are not in the store yet.
+    Promised,
+    /// Its puts are in the store, in this batch or an earlier one.
+    Put(u64),
+}
+
+/// The promises of the earlier run that were undecided when this one, which has no log, began.
+#[derive(Debug, Default)]
+pub(super) struct Inherited {
+    promises: BTreeMap<TxnId, Fate>,
+    /// Acknowledgements that have to wait.
+    withheld: Vec<(Token, TxnId)>,
+    /// What the store calls the batch of the puts of now. Without a log they have no other batches.
+    batch: u64,
+}
+
+impl Inherited {
+    pub(super) fn new(promises: impl Iterator<Item = TxnId>, open: BatchNumber) -> Self {
+        let promises = promises.map(|txn| (txn, Fate::Promised)).collect();
+        Self { promises, withheld: Vec::new(), batch: open.get() }
+    }
+}
+
 impl ShardStage {
+    /// What is put from here on belongs to a later batch, so that the store can tell when all before is stable. The number of the one before.
+    fn close_store_batch(&mut self) -> u64 {
+        let closed = self.inherited.batch;
+        self.inherited.batch += 1;
+        self.store.begin_batch(self.inherited.batch);
+        self.store.sync_soon();
+        closed
+    }
+
+    /// The writes of a transaction are in the store.
+    pub(super) fn inherited_applied(&mut self, txn: TxnId) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::acknowledges_early() {
+            return;
+        }
+        if self.inherited.promises.contains_key(&txn) {
+            let batch = self.close_store_batch();
+            self.inherited.promises.insert(txn, Fate::Put(batch));
+        }
+    }
+
+    /// Whether a crash now would take a decision from this shard that it was told, with what was put.
+    fn may_forget(&self, txn: TxnId) -> bool {
+        self.hand_over != HandOver::Over
+            && match self.inherited.promises.get(&txn) {
+                Some(Fate::Put(batch)) => self.store.stable_batch() < *batch,
+                Some(Fate::Promised) => self.unapplied.iter().any(|work| work.txn == txn),
+                None => false,
+            }
+    }
+
+    /// A decision has been carried out. The others may forget it when they hear so.
+    pub(super) fn acknowledge(&mut self, ctx: &mut Context<'_, Event>, token: Token, txn: TxnId) {
+        if self.may_forget(txn) {
+            self.inherited.withheld.push((token, txn));
+        } else {
+            self.answer(ctx, token, |envelope, out| wire::DecideAck { txn }.encode(envelope, out));
+        }
+    }
+
+    /// Sends the acknowledgements that need not wait any more.
+    fn acknowledge_withheld(&mut self, ctx: &mut Context<'_, Event>) {
+        for (token, txn) in std::mem::take(&mut self.inherited.withheld) {
+            if ctx.is_shutting_down() && self.may_forget(txn) {
+                // Whoever asks repeats it, or this shard asks.
+                self.requests.close(token);
+            } else {
+                self.acknowledge(ctx, token, txn);
+            }
+        }
+    }
+
     /// Goes on with the hand-over. Called every turn.
     pub(super) fn hand_over(&mut self, ctx: &mut Context<'_, Event>) {
+        if !self.inherited.withheld.is_empty() {
+            self.acknowledge_withheld(ctx);
+        }
         if self.hand_over == HandOver::Over || ctx.now() < self.hand_over_at {
             return;
         }
@@ -49,10 +137,7 @@ impl ShardStage {
                 let open = self.journal.open_batch();
                 let is_promised = self.payloads.oldest_batch().is_some_and(|batch| batch < open);
                 if !is_promised && !self.participant.owes_decisions(until) {
-                    // What is put from here on belongs to a later batch, so that the store can tell when all before is stable.
-                    self.store.begin_batch(open.next().get());
-                    self.hand_over = HandOver::Syncing(open.get());
-                    self.store.sync_soon();
+                    self.hand_over = HandOver::Syncing(self.close_store_batch());
                 }
             }
             HandOver::Syncing(through) if self.store.stable_batch() < through => self.store.sync_soon(),
@@ -73,6 +158,7 @@ impl ShardStage {
             return self.store.checkpoint_now();
         }
         self.hand_over = HandOver::Over;
+        self.inherited.promises.clear();
         tracing::info!(shard = %self.shard, "everything that the logs of earlier runs held is in the store: they may go");
         for index in 0..self.retained.len() {
             let (stage, _) = self.retained[index];

@@ -44,7 +44,7 @@ use crate::event::{Event, LogAppend};
 use crate::gauges::ShardGauges;
 use crate::limits::{LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL};
 use ahead::LookAhead;
-use hand_over::HandOver;
+use hand_over::{HandOver, Inherited};
 use journal::{ClosedBatch, Journal};
 pub(crate) use order::RecordPlace;
 use payload::Payloads;
@@ -122,6 +122,7 @@ pub(crate) struct ShardStage {
     // From the logs of earlier runs to none.
     hand_over: HandOver,
     hand_over_at: Timestamp,
+    inherited: Inherited,
     log_failed: bool,
     store_draining: bool,
     store_down: bool,
@@ -172,24 +173,43 @@ impl ShardStage {
 
     /// Sends the open log batch.
     fn close_batch(&mut self, ctx: &mut Context<'_, Event>) {
-        let LogPlace::Stage(stage) = self.log else { return };
+        if self.log == LogPlace::Nowhere {
+            return;
+        }
         let now = ctx.now();
         let watermark = self.participant.watermark();
         if let Some(closed) = self.journal.close(now, watermark, || ctx.take_buffer()) {
-            let ClosedBatch { batch, first, bytes } = closed;
-            if self.log_failed {
-                return ctx.give_buffer(bytes);
-            }
-            let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
-            self.send(ctx, stage, Event::LogAppend(LogAppend { head, bytes }));
             self.store.begin_batch(self.journal.open_batch().get());
+            self.append(ctx, closed);
         }
+    }
+
+    /// Hands a batch to the log.
+    fn append(&mut self, ctx: &mut Context<'_, Event>, closed: ClosedBatch) {
+        let ClosedBatch { batch, first, bytes } = closed;
+        let LogPlace::Stage(stage) = self.log else { return ctx.give_buffer(bytes) };
+        if self.log_failed {
+            return ctx.give_buffer(bytes);
+        }
+        let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
+        self.send(ctx, stage, Event::LogAppend(LogAppend { head, bytes }));
     }
 
     /// Sends the open log batch once it is large: one request more must not make it larger than a log takes.
     fn close_full_batch(&mut self, ctx: &mut Context<'_, Event>) {
         if self.journal.open_bytes() >= LOG_BATCH_BYTES {
             self.close_batch(ctx);
+        }
+    }
+
+    /// A log asks for what holds it up. Without a log to append that to, the hand-over frees it.
+    fn carry(&mut self, ctx: &mut Context<'_, Event>, below: BatchNumber) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::carries_without_log() {
+            return self.carry_forward(ctx, below);
+        }
+        if self.log != LogPlace::Nowhere {
+            self.carry_forward(ctx, below);
         }
     }
 
@@ -335,7 +355,7 @@ impl Stage<Event> for ShardStage {
                 Event::Parcel(parcel) => self.parcel(ctx, parcel),
                 Event::LogDurable { batch } => self.log_durable(ctx, batch),
                 Event::LogRetained { log, from } => self.retained(log, from),
-                Event::LogCarry { below } => self.carry_forward(ctx, below),
+                Event::LogCarry { below } => self.carry(ctx, below),
                 Event::LogFailed { log } if self.log == LogPlace::Stage(log) => self.lose_log(ctx),
                 Event::MapChanged(map) => {
                     // What is recorded already belongs to the epoch that it was recorded in.

@@ -15,6 +15,7 @@ use super::peers::own_origin;
 use super::pending::{Purpose, Repeat, token_of};
 use super::{LogPlace, ShardStage, Unapplied};
 use crate::event::Event;
+use crate::limits::LOG_BATCH_BYTES;
 
 impl ShardStage {
     /// Carries out everything that the core has put out; `current` is the request that is at hand.
@@ -70,9 +71,7 @@ impl ShardStage {
                 self.gauges.commit();
                 self.apply(ctx, Unapplied { txn, commit, done: 0 });
             }
-            Output::AckDecision { token, txn } => {
-                self.answer(ctx, token, |envelope, out| wire::DecideAck { txn }.encode(envelope, out));
-            }
+            Output::AckDecision { token, txn } => self.acknowledge(ctx, token, txn),
             Output::AskWriteSet { token, txn } => {
                 let commit = Timestamp::ZERO;
                 self.answer(ctx, token, |envelope, out| wire::FetchWriteSet { txn, commit }.encode(envelope, out));
@@ -206,6 +205,8 @@ impl ShardStage {
                 // The records of earlier rounds are worth nothing once this one is durable; until then they are kept.
                 payload.batch = Some(payload.batch.map_or(batch, |earlier: BatchNumber| earlier.min(batch)));
                 if recorded {
+                    // New writes lie above the watermark, so this says nothing. What a batch settles should not rest on that alone.
+                    self.journal.carries(commit);
                     let participants = Participants::new(&payload.participants);
                     let body = &payload.body;
                     let record = LogRecord::Prepare { txn, begin, commit, single, found, participants, body };
@@ -316,6 +317,7 @@ impl ShardStage {
             }
         }
         self.journal.applied(batch.unwrap_or_else(|| self.journal.open_batch()));
+        self.inherited_applied(txn);
         self.participant.step(ctx.now(), Input::Applied { txn }, &mut self.outputs);
         true
     }
@@ -420,13 +422,23 @@ impl ShardStage {
                 self.close_full_batch(ctx);
             }
         }
+        let (now, watermark) = (ctx.now(), self.participant.watermark());
+        let mut closed = Vec::new();
         for kept in self.participant.kept_outcomes() {
             let (txn, begin, abort, found, met) = (kept.txn, kept.begin, kept.abort, kept.found, kept.met);
             let (commit, origin) = (decision_of(kept.outcome).unwrap_or(Timestamp::ZERO), DecisionOrigin::Termination);
             let participants = Participants::new(kept.participants);
             self.journal.note(&LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants });
+            // There may be millions of them, and a log takes no batch of any size.
+            if self.journal.open_bytes() >= LOG_BATCH_BYTES {
+                closed.extend(self.journal.close(now, watermark, || ctx.take_buffer()));
+                self.store.begin_batch(self.journal.open_batch().get());
+            }
         }
-        let (bound, watermark) = (self.participant.read_bound(), self.participant.watermark());
+        for batch in closed {
+            self.append(ctx, batch);
+        }
+        let bound = self.participant.read_bound();
         self.journal.note(&LogRecord::ReadBound { bound, watermark });
         self.carrying = Some((below, self.journal.open_batch()));
         self.store.sync_soon();
@@ -615,7 +627,7 @@ const fn state_of_status(status: TxnStatus) -> TxnState {
     }
 }
 
-/// `Finished` travels as "unknown": whoever is undecided never gets it.
+/// `Finished` travels as "unknown": nobody who is undecided is told so of anything else.
 const fn state_of_frozen(state: FrozenState) -> TxnState {
     match state {
         FrozenState::Prepared(at) => TxnState::Prepared(at),

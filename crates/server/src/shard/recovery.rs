@@ -27,7 +27,7 @@ use timestone_types::{
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
 
-use super::hand_over::HandOver;
+use super::hand_over::{HandOver, Inherited};
 use super::journal::Journal;
 use super::order::{RecordOrder, RecordPlace};
 use super::payload::{Payload, Payloads};
@@ -406,6 +406,8 @@ impl Replay {
         };
         #[cfg(feature = "planted-bugs")]
         let hand_over = if crate::planted::skips_hand_over() { HandOver::Over } else { hand_over };
+        let undecided = promised.keys().copied().filter(|txn| !decided.contains_key(txn));
+        let inherited = Inherited::new(undecided.filter(|_| with.log == LogPlace::Nowhere), batch);
         let mut journal = Journal::new(batch, record);
         if let Some(lowest) = lowest {
             let latest_begin = bound;
@@ -452,6 +454,7 @@ impl Replay {
             carrying: None,
             hand_over,
             hand_over_at: Timestamp::ZERO,
+            inherited,
             log_failed: false,
             store_draining: false,
             store_down: false,
