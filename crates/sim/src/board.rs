@@ -171,6 +171,8 @@ pub(crate) struct Board {
     pub(crate) external: bool,
     /// How long sessions wait for an operation, if not as usual.
     pub(crate) deadline: Option<Duration>,
+    /// Whether every outcome must be known unless that has passed.
+    pub(crate) outcomes_known: bool,
     /// What a single operation can do is done by one.
     pub(crate) singles: bool,
     /// So many of a hundred transactions are scans.
@@ -243,6 +245,7 @@ impl Board {
             canary: false,
             external: false,
             deadline: None,
+            outcomes_known: false,
             singles: false,
             expires: None,
             large: None,
@@ -539,6 +542,21 @@ impl Board {
         if state.wrong.len() < 20 {
             state.wrong.push(format!("at {at}: {what}"));
         }
+    }
+
+    /// An operation that began at `invoked` has ended, and nobody knows how.
+    pub(crate) fn ended_unknown(&self, invoked: VirtualTime) {
+        let allowed = self.deadline.unwrap_or_else(|| timestone_client::EngineConfig::default().default_deadline);
+        let took = self.truth.now().since(invoked);
+        // A client's clock may run a little faster than true time.
+        if self.outcomes_known && took.saturating_add(took / 10) < allowed {
+            self.wrong(format!("nobody knows how an operation ended that took {took:?} of {allowed:?}"));
+        }
+    }
+
+    /// True time.
+    pub(crate) fn now(&self) -> VirtualTime {
+        self.truth.now()
     }
 
     pub(crate) fn said(&self, words: String) {

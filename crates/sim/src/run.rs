@@ -289,6 +289,7 @@ fn run_with(
     board.large = scenario.workload.large;
     board.scans = scenario.workload.scans.unwrap_or(0);
     board.deadline = scenario.workload.deadline.map(|span| span.0);
+    board.outcomes_known = scenario.workload.outcomes_known;
     // What is handed out at every look needs no bound of its own.
     let keep_lines = if options.words { usize::MAX } else { options.keep_lines };
     board.notes = keep_lines > 0;

@@ -191,6 +191,9 @@ pub struct WorkloadPart {
     pub external: Option<bool>,
     /// How long an application waits for one operation; the client's usual time when left out. What takes longer has an unknown outcome.
     pub deadline: Option<Span>,
+    /// Whether an outcome may be unknown only when its operation has taken as long as an application waits. That holds where servers are gone
+    /// for a minute at most, with logs, and no client is: sessions outlive restarts.
+    pub outcomes_known: bool,
     /// How far the watermark of a shard may trail while faults strike at other servers than its own; unbounded when left out. Prepared
     /// transactions may wait for a server that is gone, so it is for those of one shard.
     pub watermark_lag: Option<Span>,
@@ -226,6 +229,7 @@ impl Default for WorkloadPart {
             expiring: None,
             external: None,
             deadline: None,
+            outcomes_known: false,
             watermark_lag: None,
             singles: false,
             expires: None,

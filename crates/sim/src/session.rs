@@ -87,6 +87,7 @@ impl Session {
                 self.db.sleep(wait).await?;
             }
             self.seen.clear();
+            let invoked = board.now();
             let ended = match &board.work {
                 Work::Plans(spec) if board.draws_scan(slot) => {
                     board.invoke(slot, every_key(spec).map(|key| read_of(key, Seen::Nothing)).collect());
@@ -111,6 +112,9 @@ impl Session {
                 }
             };
             let (fate, pause) = self.fate(ended);
+            if fate == Fate::Unknown {
+                board.ended_unknown(invoked);
+            }
             board.complete(slot, fate, std::mem::take(&mut self.seen));
             if pause {
                 self.db.sleep(ERROR_PAUSE).await?;

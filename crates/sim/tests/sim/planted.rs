@@ -784,6 +784,32 @@ fn an_expiry_that_readers_judge_by_their_clocks_is_found() {
     found_within(5, Bug::ExpiryByClients, EXPIRING);
 }
 
+/// A server that is gone for seconds, so that its clients come back one after the other.
+const LONG_OUTAGES: &str = r#"
+[cluster]
+servers = 1
+shards = 2
+clients = 8
+sessions = 2
+[workload]
+kind = "register"
+singles = true
+external = "none"
+outcomes-known = true
+ops = 1
+keys = 12
+deletes = 15
+rate = 200
+seconds = 12
+[faults]
+kill = { every = "4s", lasting = "2s" }
+"#;
+
+#[test]
+fn a_restart_that_forgets_sessions_is_found() {
+    found_within(10, Bug::ForgottenSessions, LONG_OUTAGES);
+}
+
 #[test]
 fn a_write_of_unknown_fate_that_undoes_later_ones_is_found() {
     found_within(20, Bug::UndoneWrite, include_str!("../../../../scenarios/singles.toml"));
