@@ -116,7 +116,13 @@ fn what_was_deleted_without_a_log_stays_deleted_when_there_is_one_again() {
 fn a_snapshot_from_before_a_kill_without_a_log_is_refused_and_never_answered_wrongly() {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let running = Running::start(&small(&data, DeviceKind::None));
+    // Without a checkpoint meanwhile, which would tell of a watermark.
+    let config = |data: &Path| {
+        let mut config = small(data, DeviceKind::None);
+        config.tuning.as_mut().unwrap().checkpoint_bytes = 1 << 40;
+        config
+    };
+    let running = Running::start(&config(&data));
     for number in 0..KEYS {
         running.inside.put(&key(number), &value(number)).unwrap();
     }
@@ -126,7 +132,7 @@ fn a_snapshot_from_before_a_kill_without_a_log_is_refused_and_never_answered_wro
     }
     churn(&running.inside);
     drop(running);
-    let running = Running::start(&small(&data, DeviceKind::None));
+    let running = Running::start(&config(&data));
     for number in 0..KEYS {
         let found = running.inside.snapshot(then).and_then(|snapshot| snapshot.get(&key(number)));
         let told = found.map_err(|error| error.code());
