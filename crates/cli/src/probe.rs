@@ -10,11 +10,13 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use timestone::ClientId;
+use timestone::{ClientId, ClockOffset};
+use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::ShardMap;
 use timestone_types::ClusterId;
 use timestone_wire::{
-    Envelope, ErrorReply, Frame, Hello, Kind, Message, NodeStatus, RequestId, Role, StatusList, Welcome, frame_length,
+    ClockIs, Envelope, ErrorReply, Frame, Hello, Kind, Message, NodeStatus, RequestId, Role, StatusList, Welcome,
+    frame_length,
 };
 
 use crate::failure::Failure;
@@ -37,6 +39,8 @@ pub(crate) struct Answer {
     pub(crate) figures: Vec<(String, String)>,
     /// How long one question took.
     pub(crate) round_trip: Duration,
+    /// How far the server's clock is from this machine's.
+    pub(crate) offset: Option<ClockOffset>,
 }
 
 impl Answer {
@@ -81,14 +85,20 @@ fn exchange(address: &str) -> Result<Answer, String> {
         .map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
     NodeStatus {}.encode(&envelope(2), &mut bytes);
-    let asked = Instant::now();
-    let bytes = call(&mut stream, &bytes)?;
-    let round_trip = asked.elapsed();
+    // The process's time, as a client of this machine has it.
+    let clock = SystemClock::new();
+    let (asked, sent) = (Instant::now(), clock.now());
+    let first = call(&mut stream, &bytes)?;
+    let (round_trip, received) = (asked.elapsed(), clock.now());
+    let (offset, bytes) = match expect(&first, Kind::ClockIs, |frame| ClockIs::decode(frame)) {
+        Ok(reading) => (ClockOffset::of(sent, reading, received), receive(&mut stream)?),
+        Err(_) => (None, first),
+    };
     let figures = expect(&bytes, Kind::StatusList, |frame| {
         let list = StatusList::decode(frame)?;
         Ok(list.entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
     })?;
-    Ok(Answer { map, figures, round_trip })
+    Ok(Answer { map, figures, round_trip, offset })
 }
 
 fn envelope(request: u64) -> Envelope {
@@ -117,11 +127,20 @@ fn dial(address: &str) -> Result<TcpStream, String> {
 
 /// Sends a frame and reads the one that answers it.
 fn call(stream: &mut TcpStream, request: &[u8]) -> Result<Vec<u8>, String> {
-    let lost = |error: std::io::Error| match error.kind() {
+    stream.write_all(request).map_err(lost)?;
+    receive(stream)
+}
+
+/// What became of a connection that failed.
+fn lost(error: std::io::Error) -> String {
+    match error.kind() {
         std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => "it does not answer".to_owned(),
         _ => format!("the connection was lost: {error}"),
-    };
-    stream.write_all(request).map_err(lost)?;
+    }
+}
+
+/// Reads one frame.
+fn receive(stream: &mut TcpStream) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0; 4];
     stream.read_exact(&mut bytes).map_err(lost)?;
     let length = frame_length(&bytes).map_err(|error| error.to_string())?.unwrap_or(0);

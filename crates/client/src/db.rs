@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use timestone_cluster::{Keyspace, KeyspaceOptions};
-use timestone_session::{EngineStats, TxnStatus};
-use timestone_types::{Expiry, KeyspaceId, Timestamp, TxnId, Version};
+use timestone_session::{ClockOffset, EngineStats, TxnStatus};
+use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
 
 use crate::event_loop::Core;
 use crate::local::{LocalDb, LocalTransaction};
@@ -210,6 +210,12 @@ impl Db {
     pub fn drop_keyspace(&self, name: &str) -> Pending<()> {
         let name = name.to_owned();
         self.call(move |db| async move { db.drop_keyspace(&name).await })
+    }
+
+    /// How far the clock of each shard's server is from this machine's, as the latest answer told; shards that have answered
+    /// nothing yet are left out. Nothing rests on it: sessions go by this machine's clock.
+    pub fn clock_offsets(&self) -> Pending<Vec<(ShardId, ClockOffset)>> {
+        self.call(|db| async move { Ok(db.clock_offsets()) })
     }
 
     /// Has the session see everything of the keyspace that was acknowledged by now.

@@ -121,11 +121,12 @@ impl Error {
         self.0.retryable
     }
 
-    /// Whether the work has certainly not taken place: aborted, worth another try, or refused for want of room. The others may say so in
+    /// Whether the work has certainly not taken place: aborted, worth another try, or refused for want of room or for a late clock. The others may say so in
     /// words, or not know.
     #[must_use]
     pub fn had_no_effect(&self) -> bool {
-        self.0.kind.is_some() || self.0.retryable || self.0.code == ErrorCode::DeviceFull
+        let refused = matches!(self.0.code, ErrorCode::DeviceFull | ErrorCode::ClientClockBehind);
+        self.0.kind.is_some() || self.0.retryable || refused
     }
 
     /// For an aborted transaction: what kind of abort.

@@ -9,10 +9,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
 use timestone_session::{Engine, OpId, OpResult, SessionId, Ticket};
 use timestone_types::{KeyspaceId, Timestamp};
@@ -29,6 +30,8 @@ pub(crate) struct Core {
     pub(crate) ops: RefCell<OpTable>,
     pub(crate) tasks: Executor,
     pub(crate) shared: Arc<Shared>,
+    /// Read when an answer's arrival is to be told; time comes with every turn.
+    pub(crate) clock: Arc<dyn Clock>,
     now: Cell<Timestamp>,
     timers: RefCell<BinaryHeap<Reverse<(Timestamp, OpId)>>>,
     /// Frames for any server: the master's business. Each carries its operation's name as request number.
@@ -39,19 +42,21 @@ pub(crate) struct Core {
     pub(crate) remote: RefCell<BTreeMap<u64, Rc<LocalTransaction>>>,
     pub(crate) next_remote: Cell<u64>,
     pub(crate) keyspaces: RefCell<BTreeMap<String, KeyspaceId>>,
-    /// Keyspaces whose commits are acknowledged only when the clock's error bound has passed (`external = wait`).
-    pub(crate) waiting_keyspaces: RefCell<BTreeSet<KeyspaceId>>,
+    /// Of the keyspaces that this client has heard of: whether commits are acknowledged only when the clock's error bound has passed
+    /// (`external = wait`). The default one never waits.
+    pub(crate) external_waits: RefCell<BTreeMap<KeyspaceId, bool>>,
     /// A shard map that was fetched and that the transport has not looked at.
     pub(crate) newer_map: RefCell<Option<ShardMap>>,
 }
 
 impl Core {
-    pub(crate) fn new(engine: Engine, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(engine: Engine, shared: Arc<Shared>, clock: Arc<dyn Clock>) -> Self {
         Self {
             engine: RefCell::new(engine),
             ops: RefCell::default(),
             tasks: Executor::new(Arc::clone(&shared)),
             shared,
+            clock,
             now: Cell::new(Timestamp::ZERO),
             timers: RefCell::default(),
             to_server: RefCell::default(),
@@ -59,7 +64,7 @@ impl Core {
             remote: RefCell::default(),
             next_remote: Cell::new(1),
             keyspaces: RefCell::default(),
-            waiting_keyspaces: RefCell::default(),
+            external_waits: RefCell::new(BTreeMap::from([(KeyspaceId::DEFAULT, false)])),
             newer_map: RefCell::new(None),
         }
     }

@@ -4,6 +4,7 @@
 //! waited for by awaiting, so `let a = tx.get(b"a"); let b = tx.get(b"b"); (a.await?, b.await?)` asks for both at once.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -14,13 +15,15 @@ use std::time::Duration;
 use timestone_cluster::{ExternalMode, Keyspace, KeyspaceName, KeyspaceOptions, MasterAnswer, MasterCommand};
 use timestone_session::limits::DEFAULT_DEADLINE;
 use timestone_session::{
-    Condition, Mutation, OpId, RequestOptions, SessionError, SessionId, Step, Ticket, TxnHandle, TxnStatus, ValueView,
+    ClockOffset, Condition, Mutation, OpId, RequestOptions, SessionError, SessionId, Step, Ticket, TxnHandle,
+    TxnStatus, ValueView,
 };
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Kind, MasterAsk, MasterReply, Message, RequestId};
 
 use crate::event_loop::Core;
 use crate::ops::{Output, Wake, owned, unexpected};
+use crate::owned::{OwnedCondition, OwnedMutation};
 use crate::retry::Retry;
 use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
 
@@ -35,6 +38,8 @@ pub struct Operation<T> {
 
 enum OperationState<T> {
     Waiting(OpId, Option<Ticket>),
+    /// Something has to be found out first.
+    Later(Pin<Box<dyn Future<Output = Result<T>>>>),
     Ready(Result<T>),
     Over,
 }
@@ -72,6 +77,12 @@ impl<T> Operation<T> {
         Self { core: Rc::clone(core), state: OperationState::Ready(result), convert: unexpected, view: None }
     }
 
+    /// One that begins when it is first waited for.
+    fn later(core: &Rc<Core>, future: impl Future<Output = Result<T>> + 'static) -> Self {
+        let state = OperationState::Later(Box::pin(future));
+        Self { core: Rc::clone(core), state, convert: unexpected, view: None }
+    }
+
     /// The result of an operation from what came of it.
     fn finish(&self, output: Output, ticket: Option<Ticket>) -> Result<T> {
         match (output, self.view, ticket) {
@@ -104,6 +115,13 @@ impl<T> Future for Operation<T> {
                         Poll::Pending
                     }
                 }
+            }
+            OperationState::Later(mut future) => {
+                let polled = future.as_mut().poll(context);
+                if polled.is_pending() {
+                    self.state = OperationState::Later(future);
+                }
+                polled
             }
             OperationState::Over => Poll::Ready(Err(Error::closed())),
         }
@@ -253,21 +271,37 @@ impl LocalDb {
     fn request_options(&self) -> RequestOptions {
         RequestOptions {
             deadline: self.deadline.map(|span| self.now().saturating_add(span)),
-            external_wait: self.waits_for_clocks(),
+            external_wait: self.external_wait_of(self.keyspace) == Some(true),
             ..RequestOptions::default()
         }
     }
 
     /// Remembers what the options of a keyspace mean for handles on it.
     fn note_options(&self, keyspace: &Keyspace) {
-        if keyspace.options.external == ExternalMode::Wait {
-            self.core.waiting_keyspaces.borrow_mut().insert(keyspace.id);
-        }
+        let waits = keyspace.options.external == ExternalMode::Wait;
+        self.core.external_waits.borrow_mut().insert(keyspace.id, waits);
     }
 
-    /// Whether this keyspace was created with `external = wait`, as far as it was created, listed or looked up by this client.
-    fn waits_for_clocks(&self) -> bool {
-        self.core.waiting_keyspaces.borrow().contains(&self.keyspace)
+    /// Whether a keyspace was created with `external = wait`; `None` while this client has neither created nor listed nor looked it up.
+    fn external_wait_of(&self, keyspace: KeyspaceId) -> Option<bool> {
+        self.core.external_waits.borrow().get(&keyspace).copied()
+    }
+
+    /// Finds it out, for a handle that was made with an id alone.
+    async fn learn_external_wait(&self, keyspace: KeyspaceId) -> Result<bool> {
+        if let Some(known) = self.external_wait_of(keyspace) {
+            return Ok(known);
+        }
+        self.keyspaces().await?;
+        // One that does not exist makes no promise.
+        Ok(*self.core.external_waits.borrow_mut().entry(keyspace).or_insert(false))
+    }
+
+    /// How far the clock of each shard's server is from this machine's, as the latest answer told; shards that have answered
+    /// nothing yet are left out. Nothing rests on it: sessions go by this machine's clock.
+    #[must_use]
+    pub fn clock_offsets(&self) -> Vec<(ShardId, ClockOffset)> {
+        self.core.engine.borrow().clock_offsets().collect()
     }
 
     /// Runs another task on this loop.
@@ -301,6 +335,14 @@ impl LocalDb {
         condition: Condition<'_>,
         return_previous: bool,
     ) -> Operation<WriteOutcome> {
+        if self.external_wait_of(self.keyspace).is_none() {
+            let (db, key) = (self.clone(), key.to_vec());
+            let (mutation, condition) = (OwnedMutation::from(mutation), OwnedCondition::from(condition));
+            return Operation::later(&self.core, async move {
+                db.learn_external_wait(db.keyspace).await?;
+                db.write(&key, mutation.borrow(), condition.borrow(), return_previous).await
+            });
+        }
         let ticket = Cell::new(None);
         let start = |op| {
             let options = RequestOptions { return_previous, ..self.request_options() };
@@ -364,14 +406,16 @@ impl LocalDb {
     /// A snapshot in the future, or too many transactions.
     pub fn begin(&self, options: &TransactionOptions) -> Result<LocalTransaction> {
         let mut options = options.for_engine(self.now(), self.deadline);
-        options.external_wait |= self.waits_for_clocks();
+        options.external_wait |= self.external_wait_of(self.keyspace) == Some(true);
         let handle = self.core.engine.borrow_mut().begin(self.now(), self.session.id, options)?;
         Ok(LocalTransaction {
             core: Rc::clone(&self.core),
             session: Rc::clone(&self.session),
             handle,
             keyspace: self.keyspace,
+            others: RefCell::default(),
             spoiled: RefCell::new(None),
+            handed_over: Cell::new(false),
         })
     }
 
@@ -576,8 +620,12 @@ pub struct LocalTransaction {
     session: Rc<Session>,
     handle: TxnHandle,
     keyspace: KeyspaceId,
+    /// Further keyspaces that it is about.
+    others: RefCell<BTreeSet<KeyspaceId>>,
     /// A write that was refused: the transaction must not commit without it.
     spoiled: RefCell<Option<Error>>,
+    /// Its commit goes on without this handle.
+    handed_over: Cell<bool>,
 }
 
 impl fmt::Debug for LocalTransaction {
@@ -634,6 +682,7 @@ impl LocalTransaction {
         convert: fn(Output) -> Result<T>,
         view: fn(ValueView<'_>) -> T,
     ) -> Operation<T> {
+        self.touch(keyspace);
         let ticket = Cell::new(None);
         let start = |op| {
             let mut engine = self.core.engine.borrow_mut();
@@ -677,6 +726,7 @@ impl LocalTransaction {
     /// # Errors
     /// As [`LocalTransaction::put`].
     pub fn put_in(&self, keyspace: KeyspaceId, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<()> {
+        self.touch(keyspace);
         let now = self.core.now();
         self.note(self.core.engine.borrow_mut().put(now, self.handle, keyspace, key, value, expires_at))
     }
@@ -694,6 +744,7 @@ impl LocalTransaction {
     /// # Errors
     /// As [`LocalTransaction::put`].
     pub fn delete_in(&self, keyspace: KeyspaceId, key: &[u8]) -> Result<()> {
+        self.touch(keyspace);
         self.note(self.core.engine.borrow_mut().delete(self.core.now(), self.handle, keyspace, key))
     }
 
@@ -702,7 +753,36 @@ impl LocalTransaction {
     /// # Errors
     /// As [`LocalTransaction::put`].
     pub fn clear_keyspace(&self, keyspace: KeyspaceId) -> Result<()> {
+        self.touch(keyspace);
         self.note(self.core.engine.borrow_mut().fence(self.core.now(), self.handle, keyspace))
+    }
+
+    /// It is about this keyspace, too.
+    fn touch(&self, keyspace: KeyspaceId) {
+        if keyspace != self.keyspace {
+            self.others.borrow_mut().insert(keyspace);
+        }
+    }
+
+    /// Whether any keyspace that it is about has commits wait for the clocks; `None` while that is not known of all.
+    fn external_wait(&self) -> Option<bool> {
+        let waits = self.core.external_waits.borrow();
+        let others = self.others.borrow();
+        let mut any = false;
+        for keyspace in others.iter().chain([&self.keyspace]) {
+            any |= *waits.get(keyspace)?;
+        }
+        Some(any)
+    }
+
+    /// Finds out what has to be known of its keyspaces before it may be acknowledged.
+    async fn learn_external_wait(core: &Rc<Core>, keyspaces: BTreeSet<KeyspaceId>) -> Result<bool> {
+        let db = LocalDb::shared(core)?;
+        let mut any = false;
+        for keyspace in keyspaces {
+            any |= db.learn_external_wait(keyspace).await?;
+        }
+        Ok(any)
     }
 
     /// A refused write must not be left out silently: the commit will be refused with the same error.
@@ -720,19 +800,20 @@ impl LocalTransaction {
             self.abort();
             return Operation::ready(&self.core, Err(error));
         }
-        let ticket = Cell::new(None);
-        let start = |op| {
-            let mut engine = self.core.engine.borrow_mut();
-            Ok(match engine.commit(self.core.now(), self.handle, op)? {
-                Step::Committed(at) => Some(Ok(at)),
-                Step::Pending(own) => {
-                    ticket.set(Some(own));
-                    None
-                }
-                Step::Value(_) => None,
-            })
-        };
-        Operation::begin(&self.core, to_timestamp, None, start, || ticket.take())
+        match self.external_wait() {
+            Some(waits) => commit(&self.core, self.handle, waits),
+            None => {
+                // It is committed from there; this handle must not abort it meanwhile.
+                let committing = Committing { core: Rc::clone(&self.core), handle: self.handle };
+                let mut keyspaces = self.others.borrow().clone();
+                keyspaces.insert(self.keyspace);
+                self.handed_over.set(true);
+                Operation::later(&self.core, async move {
+                    let waits = Self::learn_external_wait(&committing.core, keyspaces).await?;
+                    commit(&committing.core, committing.handle, waits).await
+                })
+            }
+        }
     }
 
     /// Forgets the transaction. Without effect when it is over.
@@ -743,6 +824,39 @@ impl LocalTransaction {
 
 impl Drop for LocalTransaction {
     fn drop(&mut self) {
-        self.abort();
+        if !self.handed_over.get() {
+            self.abort();
+        }
     }
+}
+
+/// A transaction that will be committed when something is found out. Dropped before, it is aborted.
+struct Committing {
+    core: Rc<Core>,
+    handle: TxnHandle,
+}
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        self.core.engine.borrow_mut().abort(self.handle);
+    }
+}
+
+fn commit(core: &Rc<Core>, handle: TxnHandle, external_wait: bool) -> Operation<Timestamp> {
+    let ticket = Cell::new(None);
+    let start = |op| {
+        let mut engine = core.engine.borrow_mut();
+        if external_wait {
+            engine.wait_for_clocks(handle);
+        }
+        Ok(match engine.commit(core.now(), handle, op)? {
+            Step::Committed(at) => Some(Ok(at)),
+            Step::Pending(own) => {
+                ticket.set(Some(own));
+                None
+            }
+            Step::Value(_) => None,
+        })
+    };
+    Operation::begin(core, to_timestamp, None, start, || ticket.take())
 }

@@ -151,7 +151,7 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
 
     fn start(&mut self, context: &mut Context<'_, E>) {
         let Some(engine) = self.engine.take() else { return };
-        let core = Rc::new(Core::new(engine, Arc::clone(&self.shared)));
+        let core = Rc::new(Core::new(engine, Arc::clone(&self.shared), Arc::clone(&self.clock)));
         core.set_now(context.now());
         self.transport.start(context, &core);
         LOOPS.with_borrow_mut(|loops| loops.push((self.number, core)));
@@ -242,21 +242,24 @@ mod tests {
     use crate::db::Lifeline;
     use crate::event::ClientStageEvent;
     use crate::inproc::{InProcess, Lanes};
-    use crate::{Db, Pending};
+    use crate::{ClockOffset, Db, Pending};
 
     const CLIENT: StageId = StageId::new(0);
     const SHARD: StageId = StageId::new(1);
     const SERVER: StageId = StageId::new(2);
     const BOUND: Duration = Duration::from_millis(7);
+    /// How far the server's clock is ahead, and how long its answers take.
+    const AHEAD: Duration = Duration::from_millis(3);
+    const WAY: Duration = Duration::from_millis(2);
     const ORDERS: KeyspaceId = KeyspaceId::new(5);
 
     /// A clock that is off by [`BOUND`] at most.
     #[derive(Debug)]
-    struct Bounded;
+    struct Bounded(timestone_clock::ManualClock);
 
     impl Clock for Bounded {
         fn now(&self) -> Timestamp {
-            Timestamp::from_nanos(1)
+            self.0.now()
         }
 
         fn error_bound(&self) -> ErrorBound {
@@ -271,25 +274,29 @@ mod tests {
     /// A client stage stepped by hand; the test is the shard and the master.
     struct Bench {
         driver: ManualDriver<ClientStageEvent>,
+        clock: Arc<Bounded>,
         now: Timestamp,
     }
 
     impl Bench {
         fn new() -> (Self, Db) {
             let now = Timestamp::from_nanos(1_000_000_000);
+            let clock = Arc::new(Bounded(timestone_clock::ManualClock::new(now)));
             let routes = Routes::new(1, vec![(ShardId::new(0), Epoch::new(1))], |_| Some(ShardId::new(0)));
             let engine = Engine::new(EngineConfig::default(), ClientId::new(3), routes, 1);
             let shared = Arc::new(Shared::new());
             let wiring = InProcess { shards: vec![(ShardId::new(0), SHARD)], server: SERVER };
             let lanes = Lanes::<ClientStageEvent>::new(wiring);
-            let stage = ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), lanes, Arc::new(Bounded));
+            let stage =
+                ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), lanes, Arc::clone(&clock) as _);
             let driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<ClientStageEvent>>], now, 100);
-            (Self { driver, now }, Db::new(Lifeline { shared, end: None }))
+            (Self { driver, clock, now }, Db::new(Lifeline { shared, end: None }))
         }
 
         fn pass(&mut self, span: Duration) {
             self.now = self.now.saturating_add(span);
             self.driver.set_now(self.now);
+            self.clock.0.set(self.now);
             self.driver.send(CLIENT, ClientStageEvent::Wake).unwrap();
             self.driver.turn();
         }
@@ -300,6 +307,10 @@ mod tests {
             while let Some((_, event)) = self.driver.take_sent() {
                 let ClientStageEvent::Net(NetEvent::Parcel(parcel)) = event else { panic!("unexpected: {event:?}") };
                 let mut out = Vec::new();
+                let reading = wire::ClockIs::new(self.now.saturating_add(AHEAD), Some(BOUND));
+                reading.encode(&wire::Envelope::default(), &mut out);
+                // The way takes as long.
+                self.clock.0.set(self.now.saturating_add(WAY));
                 Frames::new(&parcel.bytes).for_each(|frame| answer(&frame.unwrap(), &mut out));
                 self.driver
                     .send(CLIENT, ClientStageEvent::Net(NetEvent::Parcel(Parcel::new(parcel.origin, out))))
@@ -392,6 +403,48 @@ mod tests {
         bench.wait(db.put(b"k", b"v"));
         let plain = db.in_keyspace(bench.wait(db.keyspace_id("plain")));
         bench.wait(plain.put(b"k", b"v"));
+    }
+
+    #[test]
+    fn whoever_knows_the_id_of_a_keyspace_with_external_wait_alone_waits_too() {
+        let (mut bench, db) = Bench::new();
+        bench.expect_wait(db.in_keyspace(ORDERS).put(b"k", b"v"));
+        // A transaction that begins before it is known, and one that writes there beside its own keyspace.
+        let (mut bench, db) = Bench::new();
+        let orders = db.in_keyspace(ORDERS);
+        let (txn, begin) = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));
+        let transaction = crate::Transaction::new(&orders, txn, begin);
+        bench.wait(transaction.put(b"k", b"w"));
+        bench.expect_wait(transaction.commit());
+        let (mut bench, db) = Bench::new();
+        bench.expect_wait(db.spawn(|db| async move {
+            let transaction = db.begin(&crate::TransactionOptions::default())?;
+            transaction.put_in(ORDERS, b"k", b"x", Expiry::NEVER)?;
+            transaction.commit().await
+        }));
+        // Others do not wait, nor does one that does not exist.
+        let (mut bench, db) = Bench::new();
+        for id in [6, 7, 0] {
+            bench.wait(db.in_keyspace(KeyspaceId::new(id)).put(b"k", b"v"));
+        }
+    }
+
+    #[test]
+    fn an_answer_tells_how_far_the_clock_of_its_server_is_away() {
+        let (mut bench, db) = Bench::new();
+        assert_eq!(bench.wait(db.clock_offsets()), []);
+        bench.wait(db.put(b"k", b"v"));
+        let offsets = bench.wait(db.clock_offsets());
+        let &[(shard, offset)] = &offsets[..] else { panic!("{offsets:?}") };
+        let (ahead, way) = (AHEAD.as_nanos() as i64, WAY.as_nanos() as i64);
+        // The clock was read when the answer had arrived, although the turn began before.
+        let expected = ClockOffset {
+            least_ns: ahead - way,
+            most_ns: ahead,
+            error: Some(BOUND),
+            at: bench.now.saturating_add(WAY),
+        };
+        assert_eq!((shard, offset), (ShardId::new(0), expected));
     }
 
     #[test]

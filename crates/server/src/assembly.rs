@@ -325,6 +325,7 @@ pub(crate) fn assemble_on(
         figures,
         shared_map,
         stopping,
+        clock: Arc::clone(&clock),
     })));
 
     let used: Vec<bool> = stages.iter().map(Option::is_some).collect();

@@ -16,6 +16,7 @@
 //! that is replaced is written aside, synced and renamed; every folder is durable in its parent before anything is put into it. A small file
 //! that is damaged, or missing where there is data, is refused by name: without it the data would be another server's, or another cluster's.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,13 @@ const SHARD_PREFIX: &str = "shard-";
 const FLASH_FILE: &str = "flash";
 /// Begins the last line of `FORMAT`: the CRC-32C of the lines before it.
 const CHECKSUM_KEY: &str = "checksum = ";
+
+/// The files of a data directory's logs that are gone and whose loss was accepted at a start, by the folder of their log. For whoever
+/// explains a log without a server.
+#[must_use]
+pub fn accepted_losses(directory: &Path) -> BTreeMap<String, Vec<FileName>> {
+    fs::read(directory.join(MANIFEST_FILE)).map_or_else(|_| BTreeMap::new(), |bytes| Manifest::accepted_losses(&bytes))
+}
 
 /// What `FORMAT` says about the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -156,11 +156,12 @@ pub(crate) const TABLE_FIGURES: [(&str, &str); 6] = [
 ];
 
 /// The figures of a store: names with units last, and what they mean.
-pub(crate) const STORE_FIGURES: [(&str, &str); 19] = [
+pub(crate) const STORE_FIGURES: [(&str, &str); 20] = [
     ("keys", "Keys with a version in the index, deleted ones included until they are collected."),
     ("versions", "Versions in the index, of all keys."),
     ("index_bytes", "Memory of the index."),
     ("cache_bytes", "Memory of the record cache."),
+    ("buffer_bytes", "Memory of pages and large values on their way to the device and from it."),
     ("cache_hits_total", "Reads answered from the record cache."),
     ("page_hits_total", "Reads answered from a page that was in memory."),
     ("device_gets_total", "Reads that had to wait for the device."),
@@ -185,6 +186,7 @@ pub(crate) fn store_figures(stats: &StoreStats) -> impl Iterator<Item = (&'stati
         stats.versions,
         stats.index_bytes,
         stats.cache_bytes,
+        stats.buffer_bytes,
         stats.cache_hits,
         stats.page_hits,
         stats.device_gets,

@@ -63,6 +63,7 @@ mod strangers;
 
 pub use assembly::{Guest, GuestSeat};
 pub use config::{AcceptedLoss, InForce, MasterPlace, ServerConfig, StageLayout, Tuning};
+pub use datadir::accepted_losses;
 pub use error::ServerError;
 pub use event::{Event, LogAppend};
 pub use node::{JoinStep, Joining, Registration};

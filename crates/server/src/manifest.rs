@@ -241,6 +241,14 @@ impl Manifest {
         Contents::default().encode()
     }
 
+    /// The files that are gone and whose loss was accepted, by the folder of their log; none when the bytes cannot be read, as a start
+    /// would say.
+    pub(crate) fn accepted_losses(bytes: &[u8]) -> BTreeMap<String, Vec<FileName>> {
+        let Ok(contents) = Contents::decode(bytes) else { return BTreeMap::new() };
+        let of_log = |log: &LogContents| log.lost.iter().filter_map(|name| FileName::parse(name)).collect();
+        contents.logs.iter().map(|(name, log)| (name.clone(), of_log(log))).collect()
+    }
+
     /// Whether the bytes name anything that must be there. Bytes that cannot be read may.
     pub(crate) fn names_anything(bytes: &[u8]) -> bool {
         Contents::decode(bytes).map_or(true, |contents| contents != Contents::default())

@@ -120,6 +120,8 @@ pub enum Bug {
     BoundlessOutput,
     /// Clients that say goodbye are waited for like those that fall silent.
     DeafToFarewells,
+    /// What answers tell of the server's clock was read a while before the requests came that they answer.
+    StaleReading,
 }
 
 std::thread_local! {
@@ -138,6 +140,7 @@ std::thread_local! {
     static FOLLOWS_STEPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static OWES_WITHOUT_BOUND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
+    static READS_CLOCK_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static SCAN_PAGE_BYTES: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
 }
 
@@ -242,6 +245,11 @@ pub(crate) fn owes_without_bound() -> bool {
     OWES_WITHOUT_BOUND.get()
 }
 
+/// What is told of a clock that shows `now`.
+pub(crate) fn read_clock(now: timestone_types::Timestamp) -> timestone_types::Timestamp {
+    if READS_CLOCK_EARLY.get() { now.saturating_sub(core::time::Duration::from_millis(5)) } else { now }
+}
+
 /// Plants a bug on this thread, instead of the one that is planted there; `None` ends that.
 pub fn plant(bug: Option<Bug>) {
     let is = |one| bug == Some(one);
@@ -258,6 +266,7 @@ pub fn plant(bug: Option<Bug>) {
     TRUSTS_CLOCK_FOR_AGE.set(is(Bug::AgeByTheClock));
     SETTLES_EARLY.set(is(Bug::SettledEarly));
     LOOKS_UP_REPEATS_AFRESH.set(is(Bug::RepeatLooksAfresh));
+    READS_CLOCK_EARLY.set(is(Bug::StaleReading));
     OWES_WITHOUT_BOUND.set(is(Bug::BoundlessOutput));
     timestone_txn::plant(bug.map(|_| timestone_txn::PlantedBugs {
         skip_step_3: is(Bug::NoStep3),

@@ -511,7 +511,7 @@ mod tests {
                     if let Event::Parcel(parcel) = event
                         && to == asker
                     {
-                        return parcel.bytes.to_vec();
+                        return timestone_wire::without_clock(&parcel.bytes).to_vec();
                     }
                 }
                 std::thread::sleep(Duration::from_millis(1));

@@ -7,10 +7,10 @@ use timestone_txn::coordinator::Input;
 use timestone_txn::participant::Vote;
 use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnOutcome};
 
-use timestone_wire::{ErrorCode, Frame, Frames, WireError};
+use timestone_wire::{self as wire, ClockIs, ErrorCode, Frame, Frames, Message as _, WireError};
 
 use crate::{
-    Engine, SessionError,
+    ClockOffset, Engine, SessionError,
     engine::EndedWhat,
     frames::{self, Fault, Reply},
     keys::{Answer, Read},
@@ -49,6 +49,15 @@ impl Engine {
         let number = Number::unpack(frame.envelope().request.get());
         let taken = self.shards.place_of(shard).and_then(|place| {
             self.shards.heard(place);
+            if frame.kind() == wire::Kind::ClockIs {
+                let reading = ClockIs::decode(frame).ok()?;
+                self.lag = reading.now.since(now);
+                self.shards.at_mut(place).offset.read(reading);
+                return Some(());
+            }
+            if self.shards.at_mut(place).offset.answered(frame.envelope().request.get()) {
+                self.wants_arrival = Some(place);
+            }
             match number.kind {
                 Kind::Read => self.deliver_read(now, place, number, frame),
                 Kind::Commit => self.deliver_commit(now, shard, number, frame),
@@ -56,9 +65,36 @@ impl Engine {
                 Kind::None => self.deliver_to_nobody(frame),
             }
         });
-        if taken.is_none() {
+        // What a server says of itself, and of no shard, concerns nobody here.
+        if taken.is_none() && shard != wire::SERVER_ITSELF {
             self.stats.ignored_replies += 1;
         }
+    }
+
+    /// Whether an answer was delivered whose arrival tells something of its server's clock: the host reads its own clock and says
+    /// so with [`Engine::arrived`]. The time of its turn would not do, for the turn may have begun before the answer arrived.
+    #[must_use]
+    pub const fn wants_arrival(&self) -> bool {
+        self.wants_arrival.is_some()
+    }
+
+    /// What was delivered had arrived at `at`, by a clock that was read afterwards.
+    pub fn arrived(&mut self, at: Timestamp) {
+        if let Some(place) = self.wants_arrival.take() {
+            self.shards.at_mut(place).offset.arrived(at);
+        }
+    }
+
+    /// How far the clock of a shard's server is from this process's, as the latest exchange told; `None` before the first.
+    #[must_use]
+    pub fn clock_offset(&self, shard: ShardId) -> Option<ClockOffset> {
+        self.shards.at(self.shards.place_of(shard)?).offset.latest()
+    }
+
+    /// The same for every shard of the map.
+    pub fn clock_offsets(&self) -> impl Iterator<Item = (ShardId, ClockOffset)> + '_ {
+        let known = self.shards.known().map(|place| self.shards.at(place));
+        known.filter_map(|shard| Some((shard.id, shard.offset.latest()?)))
     }
 
     /// An answer to a transaction's read.

@@ -74,6 +74,8 @@ pub struct Engine {
     /// The latest `now` that was seen: time does not run backwards here.
     pub(crate) clock: Timestamp,
     pub(crate) clock_error: Duration,
+    /// How far behind the latest reading of a server's clock this one was when that came, at least.
+    pub(crate) lag: Duration,
     pub(crate) next_due: Timestamp,
     pub(crate) next_report: Timestamp,
     pub(crate) jitter: Jitter,
@@ -81,6 +83,8 @@ pub struct Engine {
     pub(crate) stats: EngineStats,
     pub(crate) wants_routes: bool,
     pub(crate) wants_client: bool,
+    /// An answer from there is to be told when it arrived.
+    pub(crate) wants_arrival: Option<Place>,
     /// Transactions reported `Unknown`, with what was learned since, oldest first: they hold the acknowledged bound back for a
     /// while, so that the participants can still tell.
     pub(crate) lingering: VecDeque<Lingering>,
@@ -164,6 +168,7 @@ impl Engine {
             outputs: Vec::new(),
             clock: Timestamp::ZERO,
             clock_error: Duration::ZERO,
+            lag: Duration::ZERO,
             next_due: Timestamp::MAX,
             next_report: Timestamp::ZERO,
             jitter: Jitter::new(seed),
@@ -171,6 +176,7 @@ impl Engine {
             stats: EngineStats::default(),
             wants_routes: false,
             wants_client: false,
+            wants_arrival: None,
             lingering: VecDeque::new(),
         }
     }

@@ -75,6 +75,15 @@ pub enum SessionError {
         /// How far ahead.
         lead: Duration,
     },
+    /// This client's clock is so far behind the servers' that what it begins is too old for them. Never retried silently.
+    #[error(
+        "this machine's clock is at least {} behind the server's, and servers wait for clocks that are up to {} behind; set the clock right",
+        Span(*lag), Span(limits::MAX_CLOCK_LAG)
+    )]
+    ClockBehind {
+        /// How far behind, at least.
+        lag: Duration,
+    },
     /// The deadline passed before an answer came.
     #[error("no answer came before the deadline; the request had no effect, so it may be asked again")]
     DeadlineExceeded,
@@ -137,6 +146,7 @@ impl SessionError {
             Self::Limit(LimitError::TooManyKeys) => ErrorCode::TxnTooManyKeys,
             Self::Busy { .. } => ErrorCode::Busy,
             Self::ClockAhead { .. } => ErrorCode::ClockAhead,
+            Self::ClockBehind { .. } => ErrorCode::ClientClockBehind,
             Self::DeadlineExceeded | Self::Silent { .. } => ErrorCode::Timeout,
             Self::Elsewhere { .. } => ErrorCode::Unavailable,
             Self::TooLong { .. } => ErrorCode::TxnTooLong,
@@ -161,6 +171,13 @@ impl SessionError {
     /// Whether a transaction in which it occurs is over.
     #[must_use]
     pub const fn ends_transaction(&self) -> bool {
-        matches!(self, Self::NoTransaction | Self::ClockAhead { .. } | Self::TooLong { .. } | Self::SessionEnded)
+        matches!(
+            self,
+            Self::NoTransaction
+                | Self::ClockAhead { .. }
+                | Self::ClockBehind { .. }
+                | Self::TooLong { .. }
+                | Self::SessionEnded
+        )
     }
 }

@@ -172,12 +172,12 @@ pub(crate) fn status(route: Route, txn: TxnId, out: &mut Vec<u8>) {
 pub(crate) fn report(
     route: Route,
     client: ClientId,
-    watermark: Timestamp,
+    (watermark, now): (Timestamp, Timestamp),
     acked: Sequence,
     closing: bool,
     out: &mut Vec<u8>,
 ) {
-    Report { client, watermark, acked, closing }.encode(&route.into(), out);
+    Report { client, watermark, acked, now, closing }.encode(&route.into(), out);
 }
 
 /// A reply, as far as the engine cares.

@@ -88,6 +88,8 @@ pub(crate) struct Answer<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct KeySet {
     arena: Vec<u8>,
+    /// Bytes of the arena that nobody points at any more.
+    dead: usize,
     entries: Vec<Entry>,
     index: HashTable<u32>,
     charged: usize,
@@ -108,6 +110,7 @@ impl KeySet {
         self.entries.clear();
         self.index.clear();
         self.arena.clear();
+        self.dead = 0;
         self.close();
         if self.entries.capacity() > limits::KEPT_ENTRIES {
             self.entries.shrink_to(limits::KEPT_ENTRIES);
@@ -346,6 +349,13 @@ impl KeySet {
             Span { start: old.start, length: bytes.len() as u32 }
         } else {
             self.entry_mut(at).value_written = Span::default();
+            let end = old.start as usize + old.bytes();
+            if old.bytes() > 0 && end == self.arena.len() {
+                // The last one in the arena grows where it is.
+                self.arena.truncate(old.start as usize);
+            } else {
+                self.dead += old.bytes();
+            }
             self.store(bytes)
         };
         let entry = self.entry_mut(at);
@@ -368,8 +378,11 @@ impl KeySet {
     }
 
     fn store(&mut self, bytes: &[u8]) -> Span {
-        if self.arena.len() + bytes.len() > 2 * shared::MAX_TXN_BYTES + shared::MAX_VALUE_BYTES {
-            self.squeeze();
+        let is_full = self.arena.len() + bytes.len() > 2 * shared::MAX_TXN_BYTES + shared::MAX_VALUE_BYTES;
+        // Half of it dead: to go through the rest costs no more than to have written the dead.
+        let is_mostly_dead = self.dead > limits::DEAD_ARENA_BYTES && self.dead > self.arena.len() / 2;
+        if is_full || is_mostly_dead {
+            self.squeeze(bytes.len());
         }
         let start = self.arena.len() as u32;
         self.arena.extend_from_slice(bytes);
@@ -377,8 +390,8 @@ impl KeySet {
     }
 
     /// Drops the bytes that nobody points at any more: values that larger ones replaced.
-    fn squeeze(&mut self) {
-        let mut fresh = Vec::with_capacity(self.charged);
+    fn squeeze(&mut self, more: usize) {
+        let mut fresh = Vec::with_capacity(self.charged + more);
         for entry in &mut self.entries {
             for span in [&mut entry.key, &mut entry.value_read, &mut entry.value_written] {
                 let start = fresh.len() as u32;
@@ -387,6 +400,7 @@ impl KeySet {
             }
         }
         self.arena = fresh;
+        self.dead = 0;
     }
 }
 
@@ -472,5 +486,27 @@ mod tests {
         assert!(set.arena.len() <= 2 * shared::MAX_TXN_BYTES + shared::MAX_VALUE_BYTES);
         assert_eq!(set.view(at).unwrap().value.unwrap().len(), shared::MAX_VALUE_BYTES - 1);
         assert_eq!(set.key(at).key, b"a");
+    }
+
+    #[test]
+    fn values_that_grow_in_turns_leave_less_dead_than_there_is_alive() {
+        let mut set = KeySet::default();
+        let keys = [insert(&mut set, b"a"), insert(&mut set, b"b")];
+        let value: Vec<u8> = (0..400_000u32).map(|n| n as u8).collect();
+        for length in (1000..=value.len()).step_by(1000) {
+            for at in keys {
+                set.write(at, Some(&value[..length]), Expiry::NEVER).unwrap();
+                assert!(set.view(at).unwrap().value == Some(&value[..length]));
+            }
+            let most = 2 * (2 * length + limits::DEAD_ARENA_BYTES);
+            assert!(set.arena.len() <= most, "{} of {most} bytes", set.arena.len());
+        }
+        // One alone grows where it is.
+        let mut set = KeySet::default();
+        let at = insert(&mut set, b"a");
+        (1..=value.len())
+            .step_by(1000)
+            .for_each(|length| set.write(at, Some(&value[..length]), Expiry::NEVER).unwrap());
+        assert!(set.arena.len() <= value.len() + 1 && set.dead == 0);
     }
 }

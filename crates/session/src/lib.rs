@@ -24,6 +24,7 @@ mod jitter;
 mod keys;
 pub mod limits;
 mod number;
+mod offset;
 mod options;
 mod patience;
 #[cfg(feature = "planted-bugs")]
@@ -41,6 +42,7 @@ pub use done::{Abort, Committed, Done, KeyName, OpResult, TxnStatus, ValueView, 
 pub use engine::{Engine, EngineStats};
 pub use error::{LimitError, SessionError};
 pub use handle::{OpId, SessionId, Ticket, TxnHandle};
+pub use offset::ClockOffset;
 pub use options::{Condition, Mutation, RequestOptions, Step, TxnOptions};
 pub use patience::Patience;
 pub use routes::Routes;

@@ -36,8 +36,13 @@ pub const MIN_BACKOFF: Duration = Duration::from_micros(50);
 pub const MAX_BACKOFF: Duration = Duration::from_millis(100);
 /// Buffers of a finished transaction larger than this are given back to the allocator, so that one giant does not stay for ever.
 pub const KEPT_ARENA_BYTES: usize = 64 * 1024;
+/// Bytes of values that were replaced that a transaction keeps at most before it looks whether they are the greater part of its memory.
+pub const DEAD_ARENA_BYTES: usize = 1024 * 1024;
 /// With more keys than this, a transaction's keys are found by a hash table instead of by comparison.
 pub const LINEAR_KEYS: usize = 12;
+
+/// A request whose answer is to tell of its server's clock is given up after this long for the next one.
+pub const OFFSET_PATIENCE: Duration = REQUEST_TIMEOUT;
 
 const _: () = assert!(SWEEP_INTERVAL.as_nanos() * 100 <= REQUEST_TIMEOUT.as_nanos());
 const _: () = assert!(SILENCE_LIMIT.as_nanos() >= 5 * REQUEST_TIMEOUT.as_nanos());

@@ -55,6 +55,8 @@ pub(crate) enum Verdict {
 pub(crate) enum Ending {
     /// The clock is too far ahead.
     ClockAhead { lead: Duration },
+    /// The clock is too far behind.
+    ClockBehind { lag: Duration },
     /// The server does not serve at the moment.
     Busy { retry_after: Duration },
     /// The client's session is over.
@@ -65,6 +67,7 @@ impl From<Ending> for SessionError {
     fn from(ending: Ending) -> Self {
         match ending {
             Ending::ClockAhead { lead } => Self::ClockAhead { lead },
+            Ending::ClockBehind { lag } => Self::ClockBehind { lag },
             Ending::Busy { retry_after } => Self::Busy { retry_after },
             Ending::SessionEnded => Self::SessionEnded,
         }

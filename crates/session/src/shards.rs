@@ -5,6 +5,7 @@
 
 use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
 
+use crate::offset::OffsetProbe;
 use crate::{Routes, SessionError, limits};
 
 /// A shard's place in the table.
@@ -32,6 +33,8 @@ pub(crate) struct Shard {
     pub(crate) outbox: Vec<u8>,
     /// When the first request was sent since a frame came from there.
     pub(crate) asked: Option<Timestamp>,
+    /// What answers tell of the clock of its server.
+    pub(crate) offset: OffsetProbe,
     dirty: bool,
 }
 
@@ -119,6 +122,7 @@ impl Shards {
             elsewhere,
             outbox: Vec::new(),
             asked: None,
+            offset: OffsetProbe::default(),
             dirty: false,
         });
         let raw = usize::from(id.get());
@@ -220,6 +224,7 @@ impl Shards {
         shard.up = false;
         shard.outbox.clear();
         shard.asked = None;
+        shard.offset.lost();
     }
 }
 

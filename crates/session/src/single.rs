@@ -21,6 +21,7 @@ use crate::{
     record::{Outcome, Want},
     shards::Place,
     slab::Name,
+    transact::lag_behind,
 };
 
 /// Whether a write that was reported as unknown goes on as if it had not been.
@@ -241,6 +242,9 @@ impl Engine {
                 return false;
             }
             let route = Self::route(shards, place, Kind::Single, name, item);
+            if single.attempts == 0 {
+                shards.at_mut(place).offset.sent(route.request, now, limits::OFFSET_PATIENCE);
+            }
             let out = shards.ask(now, place);
             match single.want {
                 Want::Get => frames::latest_read(route, self.client, single, self.config.wait, out),
@@ -280,6 +284,7 @@ impl Engine {
     /// Ends a request with an outcome; its operation is told, when anybody still waits.
     pub(crate) fn end_single(&mut self, now: Timestamp, index: u32, outcome: Outcome) {
         let Some(name) = self.singles.name(index) else { return };
+        let lag = if let Outcome::Aborted(reason) = &outcome { lag_behind(self.lag, reason) } else { None };
         let single = self.singles.at_mut(index);
         let learned = match &outcome {
             Outcome::Committed(at) => {
@@ -306,7 +311,10 @@ impl Engine {
             };
             self.learn_lingering(self.singles.at(index).id, outcome);
         } else {
-            single.outcome = Some(outcome);
+            single.outcome = Some(match lag {
+                Some(lag) => Outcome::Failed(SessionError::ClockBehind { lag }),
+                None => outcome,
+            });
             if let Some(op) = single.op {
                 self.finish(op, EndedWhat::Single(name));
             }
@@ -337,6 +345,16 @@ impl Engine {
             self.finish(op, EndedWhat::Single(name));
         }
         self.trim_lingering(now);
+    }
+
+    /// The deadline of a write passed that took place and waits for the clocks: that none is behind it any more is not known in time. Whoever
+    /// asks is told that it took place.
+    pub(crate) fn end_before_the_clocks(&mut self, now: Timestamp, index: u32) {
+        let single = self.singles.at(index);
+        let (txn, outcome, place) = (single.id, TxnOutcome::Committed(single.commit), single.place);
+        let (until, at) = (now.saturating_add(limits::LINGER), [self.shards.at(place).id].into());
+        self.lingering.push_back(Lingering { until, txn, at, outcome: Some(outcome) });
+        self.end_single(now, index, Outcome::Unknown);
     }
 
     /// The fate of a transaction that was reported `Unknown` is known now.

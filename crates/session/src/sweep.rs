@@ -122,11 +122,14 @@ impl Engine {
         let single = self.singles.at(index);
         let (due, deadline) = (single.due, single.deadline);
         if single.settled {
+            // It took place, and waits for the clocks.
             if single.outcome.is_none() && due <= now {
                 let at = single.commit;
                 self.end_single(now, index, Outcome::Committed(at));
+            } else if single.outcome.is_none() && deadline <= now {
+                self.end_before_the_clocks(now, index);
             } else if single.outcome.is_none() {
-                self.note_due(due);
+                self.note_due(due.min(deadline));
             }
         } else if deadline <= now {
             if single.begins_anew() {
@@ -326,6 +329,6 @@ impl Engine {
             map_version: self.shards.map_version(),
             request: number::NOBODY,
         };
-        frames::report(route, self.client, watermark, acked, closing, self.shards.outbox(place));
+        frames::report(route, self.client, (watermark, self.clock), acked, closing, self.shards.outbox(place));
     }
 }

@@ -12,9 +12,10 @@
 //! Source: MILANA §4.2–4.3; `transactions.md`.
 
 use core::mem;
+use core::time::Duration;
 
 use timestone_txn::coordinator::{CommitKind, CommitResult, Input, Output};
-use timestone_types::{AbortKind, AbortReason, Expiry, KeyspaceId, ShardId, Timestamp, TxnOutcome};
+use timestone_types::{AbortKind, AbortReason, Expiry, KeyspaceId, ShardId, Timestamp, TxnOutcome, limits as shared};
 
 use crate::{
     Engine, OpId, SessionError, SessionId, Step, Ticket, TxnHandle, TxnOptions, ValueView,
@@ -23,7 +24,7 @@ use crate::{
     handle::TicketKind,
     keys::{Read, Write},
     limits,
-    number::Kind,
+    number::{Kind, Number},
     record::{Ending, Phase, Verdict},
     shards::Place,
     slab::Name,
@@ -125,6 +126,7 @@ impl Engine {
                 entry.attempts = 0;
                 txn.asked += 1;
                 self.send_read(now, name, at);
+                self.watch_clock(now, name, at);
             }
         }
         self.note_due(deadline);
@@ -225,6 +227,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Its commit is acknowledged only when the clock's error bound has passed it, whatever was said at its begin.
+    pub fn wait_for_clocks(&mut self, txn: TxnHandle) {
+        let name = Name { index: txn.index, generation: txn.generation };
+        if let Some(txn) = self.txns.get_mut(name).filter(|txn| txn.phase == Phase::Open) {
+            txn.options.external_wait = true;
+        }
+    }
+
     /// Forgets a transaction. Nothing was sent that would have to be taken back. Without effect when it has finished.
     pub fn abort(&mut self, txn: TxnHandle) {
         let name = Name { index: txn.index, generation: txn.generation };
@@ -265,6 +275,16 @@ impl Engine {
         }
         self.start_commit(now, name, kind);
         Ok(Step::Pending(ticket))
+    }
+
+    /// The answer to a read that was just sent for the first time tells how far its server's clock is away.
+    fn watch_clock(&mut self, now: Timestamp, name: Name, at: u32) {
+        let place = self.txns.at(name.index).keys.entry(at).place;
+        let shard = self.shards.at_mut(place);
+        if shard.up {
+            let request = Number::new(Kind::Read, name, at).pack();
+            shard.offset.sent(request, now, limits::OFFSET_PATIENCE);
+        }
     }
 
     fn start_commit(&mut self, now: Timestamp, name: Name, kind: CommitKind) {
@@ -391,9 +411,13 @@ impl Engine {
             CommitResult::Aborted { reason, by } => {
                 self.stats.aborted += 1;
                 learned = reason.at.next();
+                let lag = lag_behind(self.lag, &reason);
                 let place = by.and_then(|shard| self.shards.place_of(shard));
                 let entry = place.zip(reason.item).and_then(|(place, item)| txn.keys.item(place, item));
-                Verdict::Aborted { reason, entry }
+                match lag {
+                    Some(lag) => Verdict::Failed(Ending::ClockBehind { lag }),
+                    None => Verdict::Aborted { reason, entry },
+                }
             }
             CommitResult::Refused { refusal, .. } => {
                 self.stats.aborted += 1;
@@ -401,7 +425,10 @@ impl Engine {
                     Ok(ending) => Verdict::Failed(ending),
                     Err(reason) => {
                         learned = reason.at.next();
-                        Verdict::Aborted { reason, entry: None }
+                        match lag_behind(self.lag, &reason) {
+                            Some(lag) => Verdict::Failed(Ending::ClockBehind { lag }),
+                            None => Verdict::Aborted { reason, entry: None },
+                        }
                     }
                 }
             }
@@ -463,7 +490,11 @@ impl Engine {
             session.clock.learned(watermark.next());
         }
         let reason = AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) };
-        self.close(index, Some(Verdict::Aborted { reason, entry }));
+        let verdict = match lag_behind(self.lag, &reason) {
+            Some(lag) => Verdict::Failed(Ending::ClockBehind { lag }),
+            None => Verdict::Aborted { reason, entry },
+        };
+        self.close(index, Some(verdict));
     }
 
     /// Fails every read under way: the transaction is over for them.
@@ -513,4 +544,10 @@ impl Engine {
             }
         }
     }
+}
+
+/// How far this process's clock is behind the servers' by their latest reading, if that is why something was too old for them: who is
+/// further behind than they wait for holds nothing back.
+pub(crate) fn lag_behind(lag: Duration, reason: &AbortReason) -> Option<Duration> {
+    (reason.kind == AbortKind::TooOld && lag > shared::MAX_CLOCK_LAG).then_some(lag)
 }

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use timestone_client::ClockOffset;
 use timestone_seda::simulated::VirtualTime;
-use timestone_types::Timestamp;
+use timestone_types::{ShardId, Timestamp};
 use timestone_workload::history::{Event, EventKind, History, MicroOp, Process, Seen};
 use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, WorkloadSpec};
 
@@ -169,6 +170,8 @@ pub(crate) struct Board {
     pub(crate) canary: bool,
     /// Commits are acknowledged when the clock's error bound has passed.
     pub(crate) external: bool,
+    /// All clocks show the same, always: what answers tell of servers' clocks can be judged.
+    pub(crate) clocks_agree: bool,
     /// How long sessions wait for an operation, if not as usual.
     pub(crate) deadline: Option<Duration>,
     /// Whether every outcome must be known unless that has passed.
@@ -244,6 +247,7 @@ impl Board {
             closed: false,
             canary: false,
             external: false,
+            clocks_agree: false,
             deadline: None,
             outcomes_known: false,
             singles: false,
@@ -532,6 +536,18 @@ impl Board {
             self.end(&mut state, slot, Fate::Unknown, Vec::new());
             state.rename(slot);
             state.slots[slot].running = false;
+        }
+    }
+
+    /// Judges what a client has learned of the clocks of servers.
+    pub(crate) fn judge_clocks(&self, offsets: &[(ShardId, ClockOffset)]) {
+        for (shard, offset) in offsets.iter().filter(|_| self.clocks_agree) {
+            if offset.least_ns > 0 || offset.most_ns < 0 {
+                let (least, most) = (offset.least_ns, offset.most_ns);
+                self.wrong(format!(
+                    "the clock of shard {shard}'s server is said to be {least} to {most} ns ahead, and is not"
+                ));
+            }
         }
     }
 

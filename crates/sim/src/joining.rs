@@ -19,6 +19,7 @@ use timestone_seda::{
 };
 use timestone_server::{JoinStep, Joining, Registration};
 use timestone_types::Timestamp;
+use timestone_wire::without_clock;
 
 const NET: StageId = StageId::new(0);
 const JOIN: StageId = StageId::new(1);
@@ -72,7 +73,11 @@ impl Stage<ClientStageEvent> for JoinStage {
                 }
                 ClientStageEvent::Net(NetEvent::Parcel(parcel)) if Some(parcel.origin) == self.origin => {
                     let Some(attempt) = &mut self.attempt else { continue };
-                    let done = match attempt.answered(&parcel.bytes) {
+                    let answer = without_clock(&parcel.bytes);
+                    if answer.is_empty() {
+                        continue;
+                    }
+                    let done = match attempt.answered(answer) {
                         Ok(JoinStep::Send(bytes)) => {
                             self.send(ctx, parcel.origin, bytes);
                             continue;

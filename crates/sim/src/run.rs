@@ -14,6 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use timestone_clock::SkewModel;
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
 use timestone_workload::WorkloadKind;
@@ -283,6 +284,7 @@ fn run_with(
     board.redis = redis.map(|work| Arc::new(Calls::new(truth.clone(), work)));
     board.canary = scenario.workload.canary;
     board.external = external;
+    board.clocks_agree = world.skew == SkewModel::Perfect && faults.is_empty();
     board.closed = scenario.workload.closed;
     board.singles = scenario.workload.singles;
     board.expires = scenario.workload.expires.map(|span| span.0);

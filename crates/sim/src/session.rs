@@ -115,6 +115,9 @@ impl Session {
             if fate == Fate::Unknown {
                 board.ended_unknown(invoked);
             }
+            if board.clocks_agree {
+                board.judge_clocks(&self.db.clock_offsets());
+            }
             board.complete(slot, fate, std::mem::take(&mut self.seen));
             if pause {
                 self.db.sleep(ERROR_PAUSE).await?;

@@ -239,6 +239,8 @@ pub struct StoreStats {
     pub free_blocks: u32,
     /// Bytes of a block.
     pub block_bytes: u64,
+    /// Memory of the pages and large values on their way to the device and from it, buffers that wait for the next ones included.
+    pub buffer_bytes: u64,
     /// Corrupt records and pages met since opening.
     pub corrupt: u64,
     /// Checkpoints completed.

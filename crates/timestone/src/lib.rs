@@ -30,7 +30,8 @@ pub use timestone_client::*;
 pub mod server {
     pub use timestone_server::{
         AcceptedLoss, Addresses, DeviceKind, InForce, MasterPlace, Server, ServerConfig, ServerError, StageLayout,
-        limits,
+        accepted_losses, limits,
     };
+    pub use timestone_wal::device::FileName;
     pub use timestone_wal::{CheckReport, WalError, check as check_log};
 }

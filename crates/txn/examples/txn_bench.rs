@@ -71,7 +71,7 @@ impl Bench {
         self.now = self.now.saturating_add(Duration::from_micros(2));
         if operations.is_multiple_of(2000) {
             let (client, acked) = (ClientId::new(1), Sequence::new(self.sequence));
-            let report = Input::Report { client, watermark: self.now, acked, closing: false };
+            let report = Input::Report { client, watermark: self.now, acked, clock: self.now, closing: false };
             self.core.step(self.now, report, &mut self.out);
             self.core.step(self.now, Input::Tick, &mut self.out);
             self.log_is_durable();

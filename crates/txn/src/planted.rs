@@ -64,6 +64,8 @@ pub struct PlantedBugs {
     pub recover_without_participants: bool,
     /// 21: the watermark looks at one session only.
     pub watermark_of_one: bool,
+    /// 21: a client whose clock is far behind holds the watermark where its clock stands.
+    pub believe_late_clocks: bool,
     /// 21: a commit may equal the mark of a read.
     pub equal_is_enough: bool,
     /// A key is free before its put can be read.
@@ -88,6 +90,8 @@ pub struct PlantedBugs {
     pub judge_expiry_by_clients: bool,
     /// After a restart, nobody knows what single-key writes found, nor why one was refused.
     pub forget_found: bool,
+    /// Who waits for the clocks waits beyond its deadline.
+    pub outwait_deadlines: bool,
     /// A commit is acknowledged at once, although it should wait for the clocks.
     pub skip_external_wait: bool,
 }

@@ -16,6 +16,9 @@ pub const MAX_TXN_AGE: Duration = Duration::from_secs(300);
 pub const MAX_CLOCK_LEAD: Duration = Duration::from_millis(500);
 /// A session that is silent for this long no longer holds the watermark back.
 pub const SESSION_TTL: Duration = Duration::from_secs(10);
+/// How far behind a server's clock a client's may be and still hold the watermark back as far as it says: one that is further behind
+/// is like one that has been silent for as long.
+pub const MAX_CLOCK_LAG: Duration = SESSION_TTL;
 /// Longest pause before a client dials a server again that it has lost; pauses double, so that none is longer than the outage was. A shard
 /// that was restarted waits for its sessions that long.
 pub const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);

@@ -59,6 +59,8 @@ pub struct CheckReport {
     pub files: Vec<FileReport>,
     /// Everything that is wrong; empty when recovery will succeed.
     pub findings: Vec<Finding>,
+    /// Files that are gone, where somebody accepted that: no damage, and what they held is lost.
+    pub accepted: Vec<FileName>,
     /// Batches without an end, cut short by a crash and never acknowledged: no damage.
     pub incomplete_batches: u64,
 }
@@ -90,6 +92,12 @@ impl fmt::Display for CheckReport {
                 self.incomplete_batches
             )?;
         }
+        for file in &self.accepted {
+            writeln!(
+                f,
+                "LOST, and that was accepted: {file}; what only it held is gone, and recovery goes on behind it"
+            )?;
+        }
         for finding in &self.findings {
             writeln!(f, "DAMAGED: {} at offset {}: {}", finding.file, finding.offset, finding.detail)?;
         }
@@ -99,7 +107,8 @@ impl fmt::Display for CheckReport {
                 let blocks: u64 = self.files.iter().map(|file| file.blocks).sum();
                 let records: u64 = self.files.iter().map(|file| file.records).sum();
                 let files = self.files.len();
-                write!(f, "the log is sound: {records} records in {blocks} blocks of {files} files were read")
+                let but = if self.accepted.is_empty() { "" } else { ", but for the accepted loss" };
+                write!(f, "the log is sound{but}: {records} records in {blocks} blocks of {files} files were read")
             }
             _ => write!(f, "the log is damaged: recovery refuses it; restore it from a backup or a replica"),
         }
@@ -107,19 +116,20 @@ impl fmt::Display for CheckReport {
 }
 
 /// Reads all log files in the directory. Changes nothing, also when a server appends to it (its last group may look cut short then).
+/// `lost` are the files that are gone and whose loss was accepted.
 ///
 /// # Errors
 /// When the directory or a file cannot be read, or has another format version. Damage is no error: it is reported.
-pub fn check(directory: &Path) -> Result<CheckReport, WalError> {
-    check_device(Box::new(SsdDevice::open_read_only(directory)?))
+pub fn check(directory: &Path, lost: &[FileName]) -> Result<CheckReport, WalError> {
+    check_device(Box::new(SsdDevice::open_read_only(directory)?), lost)
 }
 
 /// As [`check`], for files on any device.
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_device(device: Box<dyn LogDevice>) -> Result<CheckReport, WalError> {
-    let mut walker = Walker::open(device, &[])?;
+pub fn check_device(device: Box<dyn LogDevice>, lost: &[FileName]) -> Result<CheckReport, WalError> {
+    let mut walker = Walker::open(device, lost)?;
     let (mut assembler, mut order) = (Assembler::default(), BatchOrder::default());
     let mut report = CheckReport::default();
     report.files.extend(walker.files().iter().map(|file| FileReport {
@@ -134,6 +144,9 @@ pub fn check_device(device: Box<dyn LogDevice>) -> Result<CheckReport, WalError>
     loop {
         match walker.next_block() {
             Ok(Some((place, header))) => {
+                if walker.passed_lost_file() {
+                    report.incomplete_batches += u64::from(assembler.reset());
+                }
                 let file = &mut report.files[place.index];
                 file.first.get_or_insert(header.sequence);
                 file.blocks += 1;
@@ -163,6 +176,8 @@ pub fn check_device(device: Box<dyn LogDevice>) -> Result<CheckReport, WalError>
         }
     }
     report.incomplete_batches += u64::from(assembler.is_open());
+    let is_there = |name: &FileName| report.files.iter().any(|file| file.file.name == *name);
+    report.accepted = lost.iter().copied().filter(|name| !is_there(name)).collect();
     Ok(report)
 }
 

@@ -107,6 +107,9 @@ codes! {
     /// The server's clock was set far back: nothing is written until it has passed what was served before. Detail: the time left, in
     /// nanoseconds.
     ClockBehind = 1036 "CLOCK_BEHIND" false,
+    /// The client's clock is so far behind that what it begins lies below the watermark: mend it. Clients find it out by themselves, from
+    /// `SNAPSHOT_TOO_OLD` and the reading of the server's clock before it. Detail: how far it is behind at least, in nanoseconds.
+    ClientClockBehind = 1037 "CLIENT_CLOCK_BEHIND" false,
     /// No keyspace of that name or id.
     KeyspaceUnknown = 1040 "KEYSPACE_UNKNOWN" false,
     /// A keyspace of that name exists.

@@ -19,6 +19,9 @@ use crate::WireError;
 use crate::layout::{Fixed, fixed_newtype};
 use crate::limits::MAX_FRAME_BYTES;
 
+/// In place of a shard's number: the server as a whole says this, not one of its shards. No shard has it.
+pub const SERVER_ITSELF: ShardId = ShardId::new(u16::MAX);
+
 /// Size of a frame's header.
 pub const HEADER_BYTES: usize = 24;
 
@@ -126,6 +129,15 @@ pub fn count_frames(mut bytes: &[u8]) -> u32 {
         frames += 1;
     }
     frames
+}
+
+/// A batch of replies behind the reading of the clock at its front, if there is one.
+#[must_use]
+pub fn without_clock(batch: &[u8]) -> &[u8] {
+    match Frame::split(batch) {
+        Ok(Some((frame, rest))) if frame.kind() == Kind::ClockIs => rest,
+        _ => batch,
+    }
 }
 
 impl<'a> Frame<'a> {
@@ -414,4 +426,6 @@ kinds! {
     ErrorReply = 142,
     /// [`crate::NewestIs`].
     NewestIs = 143,
+    /// [`crate::ClockIs`].
+    ClockIs = 144,
 }

@@ -32,15 +32,15 @@ mod value;
 pub use code::ErrorCode;
 pub use error::WireError;
 pub use frame::{
-    Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, check, count_frames, frame_length,
-    recode,
+    Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, SERVER_ITSELF, check, count_frames,
+    frame_length, recode, without_clock,
 };
 pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, Role, Welcome};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
 pub use prepare::{PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry};
 pub use reply::{
-    Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, NewestIs, ScanPage, StatusIs, StatusList,
-    Value, Vote, WriteSet, Written,
+    ClockIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, NewestIs, ScanPage, StatusIs,
+    StatusList, Value, Vote, WriteSet, Written,
 };
 pub use request::{
     Count, Decide, FetchWriteSet, Forget, Freeze, Get, MapPull, MapPush, MasterAsk, Newest, NodeStatus, Ping, Prepare,

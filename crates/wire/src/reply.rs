@@ -6,10 +6,11 @@ use timestone_cluster::{ClusterError, MasterAnswer, ShardMap};
 use timestone_types::{AbortReason, Expiry, Timestamp, TxnId, Version};
 
 use crate::code::ErrorCode;
-use crate::layout::{ClusterBytes, ErrorText, ValueBytes, message};
+use crate::layout::{ClusterBytes, ErrorText, Fixed as _, ValueBytes, message};
 use crate::list::{ScanCodec, ScanEntries, StatusCodec, StatusEntries};
 use crate::prepare::{BodyCodec, PrepareBody};
 use crate::value::{TxnState, Verdict};
+use crate::{Envelope, HEADER_BYTES, Message as _};
 
 message! {
     /// Answers [`crate::Get`].
@@ -154,6 +155,54 @@ message! {
             /// At or above every write that was acknowledged, zero when there is none.
             at: Timestamp,
         }
+    }
+}
+
+message! {
+    /// Stands in front of every batch of replies, under no request number: a reading of the server's clock, taken after the requests
+    /// were read that the batch answers. See [`ClockIs::fill`].
+    ClockIs {
+        fixed {
+            /// What the server's clock showed.
+            now: Timestamp,
+            /// How far that may be from true time, in nanoseconds; [`ClockIs::UNSYNCHRONISED`] when nothing vouches for it.
+            error_ns: u64,
+        }
+    }
+}
+
+impl ClockIs {
+    /// The error of a clock that nothing disciplines.
+    pub const UNSYNCHRONISED: u64 = u64::MAX;
+
+    /// A reading; `None`: nothing vouches for the clock.
+    #[must_use]
+    pub fn new(now: Timestamp, error: Option<Duration>) -> Self {
+        let error_ns =
+            error.map_or(Self::UNSYNCHRONISED, |error| u64::try_from(error.as_nanos()).unwrap_or(Self::UNSYNCHRONISED));
+        Self { now, error_ns }
+    }
+
+    /// How far the reading may be from true time; `None` when nothing vouches for it.
+    #[must_use]
+    pub const fn error(&self) -> Option<Duration> {
+        if self.error_ns == Self::UNSYNCHRONISED { None } else { Some(Duration::from_nanos(self.error_ns)) }
+    }
+
+    /// Begins a batch with the frame of a reading that is not taken yet: [`ClockIs::fill`] puts it in when the batch leaves, so that
+    /// it is younger than everything that the batch answers.
+    #[inline]
+    pub fn begin(envelope: &Envelope, out: &mut Vec<u8>) {
+        debug_assert!(out.is_empty(), "the reading stands at the front of a batch");
+        Self { now: Timestamp::ZERO, error_ns: Self::UNSYNCHRONISED }.encode(envelope, out);
+    }
+
+    /// Puts the reading into a batch that [`ClockIs::begin`] began.
+    #[inline]
+    pub fn fill(&self, batch: &mut [u8]) {
+        let body = &mut batch[HEADER_BYTES..Self::FIXED_BYTES];
+        self.now.store(&mut body[..8]);
+        self.error_ns.store(&mut body[8..]);
     }
 }
 

@@ -185,6 +185,8 @@ message! {
             watermark: Timestamp,
             /// Every request of it up to this one has been answered and need not be remembered.
             acked: Sequence,
+            /// What the client's clock shows: one that is far behind holds nothing back.
+            now: Timestamp,
             /// The client ends: it holds the watermark back no longer, and will not ask again.
             closing: bool,
         }

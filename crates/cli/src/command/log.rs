@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use timestone::server::{CheckReport, check_log};
+use timestone::server::{CheckReport, FileName, accepted_losses, check_log};
 
 use crate::failure::Failure;
 use crate::output::{Format, write_json, write_line};
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &LogArgs, format: Format) -> Result<(), Failure> {
     let LogCommand::Check { directory } = &args.command;
     let mut reports: Vec<(PathBuf, CheckReport)> = Vec::new();
     for folder in log_folders(directory)? {
-        let report = check_log(&folder)
+        let report = check_log(&folder, &accepted(&folder))
             .map_err(|error| Failure::failed(format!("could not check the log in {}: {error}", folder.display())))?;
         reports.push((folder, report));
     }
@@ -50,6 +50,14 @@ pub(crate) fn run(args: &LogArgs, format: Format) -> Result<(), Failure> {
     }
     let damaged = reports.iter().filter(|(_, report)| !report.is_sound()).count();
     if damaged == 0 { Ok(()) } else { Err(Failure::failed(format!("{damaged} of {} logs are damaged", reports.len()))) }
+}
+
+/// The files of a log whose loss was accepted: the data directory that it lies in says so.
+fn accepted(folder: &Path) -> Vec<FileName> {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let data = folder.parent().and_then(Path::parent);
+    data.and_then(|data| accepted_losses(data).remove(name)).unwrap_or_default()
 }
 
 /// The folders of a data directory's logs (`wal/thread-N`), or the directory itself when it is one.
@@ -92,6 +100,7 @@ fn describe(folder: &Path, report: &CheckReport) -> serde_json::Value {
     json!({
         "directory": folder.display().to_string(),
         "sound": report.is_sound(),
+        "accepted_losses": report.accepted.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "incomplete_batches": report.incomplete_batches,
         "files": files.collect::<Vec<_>>(),
         "findings": findings.collect::<Vec<_>>(),

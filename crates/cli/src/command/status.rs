@@ -1,10 +1,13 @@
 //! `timestone status`: the cluster's servers and shards, as each server that can be reached tells it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
+use timestone::ClockOffset;
 use timestone_cluster::{ServerInfo, ShardEntry, ShardMap};
+use timestone_types::Span;
 
 use crate::failure::Failure;
 use crate::link::Target;
@@ -79,6 +82,23 @@ fn slots(shard: &ShardEntry) -> usize {
     shard.ranges.iter().map(|range| usize::from(range.last().get() - range.first().get()) + 1).sum()
 }
 
+/// How far a server's clock is ahead of this machine's (negative: behind), in microseconds: the middle of what the answer allows.
+fn offset_us(offset: ClockOffset) -> f64 {
+    offset.middle_ns() as f64 / 1_000.0
+}
+
+/// How far that may be off, either way: half of what the answer took.
+fn offset_error_us(offset: ClockOffset) -> f64 {
+    offset.half_width().as_nanos() as f64 / 1_000.0
+}
+
+/// The same for people.
+fn offset_in_words(offset: ClockOffset) -> String {
+    let sign = if offset.middle_ns() < 0 { '-' } else { '+' };
+    let middle = Span(Duration::from_nanos(offset.middle_ns().unsigned_abs()));
+    format!("{sign}{middle} ±{}", Span(offset.half_width()))
+}
+
 /// How far a shard's watermark trails its server's clock, in milliseconds.
 fn watermark_lag<'a>(shard: &ShardEntry, servers: &'a [Seen]) -> Option<&'a str> {
     let server = servers.iter().find(|server| server.id == shard.primary.get())?;
@@ -105,6 +125,8 @@ fn describe(map: &ShardMap, servers: &[Seen]) -> Value {
         match &server.answer {
             Ok(answer) => {
                 object.insert("round_trip_us".to_owned(), (answer.round_trip.as_nanos() as f64 / 1_000.0).into());
+                object.insert("clock_offset_us".to_owned(), answer.offset.map(offset_us).into());
+                object.insert("clock_offset_error_us".to_owned(), answer.offset.map(offset_error_us).into());
                 let figures = answer.figures.iter().map(|(name, value)| (name.clone(), value_of(value)));
                 object.insert("figures".to_owned(), figures.collect::<Map<_, _>>().into());
             }
@@ -140,6 +162,10 @@ fn print_text(map: &ShardMap, servers: &[Seen]) -> Result<(), Failure> {
             Ok(answer) => {
                 for (name, value) in &answer.figures {
                     write_line(&format!("server {} {name} {value}", server.id))?;
+                }
+                if let Some(offset) = answer.offset {
+                    write_line(&format!("server {} clock_offset_us {}", server.id, offset_us(offset)))?;
+                    write_line(&format!("server {} clock_offset_error_us {}", server.id, offset_error_us(offset)))?;
                 }
             }
             Err(failure) => write_line(&format!("server {} unreachable {failure}", server.id))?,
@@ -188,6 +214,13 @@ fn print_tables(map: &ShardMap, servers: &[Seen]) -> Result<(), Failure> {
             }
         }
     }
+    let offsets: Vec<String> = servers
+        .iter()
+        .map(|server| server.answer.as_ref().ok().and_then(|answer| answer.offset))
+        .map(|offset| offset.map_or_else(|| "–".to_owned(), offset_in_words))
+        .collect();
+    rows.insert(names.len(), offsets);
+    names.push("clock offset to this machine");
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut figures = table(&header);
     for (row, cells) in rows {

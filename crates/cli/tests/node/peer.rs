@@ -66,7 +66,18 @@ impl Raw {
         self.0.write_all(bytes)
     }
 
+    /// The next frame that answers something: readings of the server's clock are left out.
     pub(crate) fn receive(&mut self) -> io::Result<Received> {
+        loop {
+            let received = self.receive_any()?;
+            if received.frame().kind() != Kind::ClockIs {
+                return Ok(received);
+            }
+        }
+    }
+
+    /// The next frame, whatever it is.
+    pub(crate) fn receive_any(&mut self) -> io::Result<Received> {
         let mut bytes = vec![0; 4];
         self.0.read_exact(&mut bytes)?;
         let length = frame_length(&bytes)

@@ -255,6 +255,14 @@ impl Spec {
         (first..end).step_by(usize::from(step.unsigned_abs()).max(1)).take(if none { 0 } else { usize::MAX })
     }
 
+    /// The place of its key number `nth` among `words` words. [`Spec::key_places`] has the same, but walks there.
+    pub(super) fn key_place(&self, words: usize, nth: usize) -> Option<usize> {
+        let KeyPlaces { first, last, step } = self.keys;
+        let at = usize::from(first.unsigned_abs()) + nth * usize::from(step.unsigned_abs()).max(1);
+        let end = if last < 0 { words.saturating_sub(usize::from(last.unsigned_abs()) - 1) } else { last as usize + 1 };
+        (at < end && self.keys != NO_KEYS).then_some(at)
+    }
+
     /// Its keys.
     pub(super) fn keys<'a>(&self, args: Args<'a>) -> impl Iterator<Item = &'a [u8]> + Clone + 'a {
         self.key_places(args.len()).map(move |at| args.get(at))
@@ -300,6 +308,11 @@ mod tests {
             let spec = find(words.word(0)).unwrap();
             spec.keys(words.all()).map(|key| String::from_utf8(key.to_vec()).unwrap()).collect::<Vec<_>>()
         };
+        for (spec, words) in COMMANDS.iter().flat_map(|spec| (1..12).map(move |words| (spec, words))) {
+            let all: Vec<usize> = spec.key_places(words).collect();
+            let one_by_one: Vec<usize> = (0..).map_while(|nth| spec.key_place(words, nth)).collect();
+            assert_eq!(all, one_by_one, "{} of {words} words", spec.name);
+        }
         assert_eq!(keys("GET a"), ["a"]);
         assert_eq!(keys("MGET a b c"), ["a", "b", "c"]);
         assert_eq!(keys("MSET a 1 b 2"), ["a", "b"]);

@@ -22,6 +22,22 @@ use super::replies::{Asked, Replies, SlotId};
 use super::words::Words;
 use timestone_session::ValueView;
 
+/// Bytes of answers that a connection is owed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owed {
+    /// Those that can leave, or are on their way.
+    leaving: usize,
+    all: usize,
+}
+
+impl Owed {
+    /// Whether an answer of this length may be kept. The oldest command's is, as long as what can leave is within the bound: nothing else
+    /// gets rid of those that wait behind it.
+    pub(super) const fn has_room(self, first: bool, length: usize, bound: usize) -> bool {
+        if first { self.leaving <= bound } else { self.all + length <= bound }
+    }
+}
+
 /// Names a connection of this gateway while it has unanswered commands or is open.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct ConnectionIndex(pub(super) u32);
@@ -86,6 +102,8 @@ pub(super) struct Connection {
     pub(super) multi: Option<Box<Multi>>,
     /// By key: what is watched already stays as it was found first.
     pub(super) watched: BTreeMap<Box<[u8]>, Watched>,
+    /// Their memory.
+    pub(super) watched_charge: Option<Charge>,
     /// What is admitted to the stage and still counted: requests and bytes.
     pub(super) admitted: (u64, u64),
     /// Bytes sent to the net stage of which it has not said that they are written.
@@ -127,6 +145,7 @@ impl Connection {
             barrier: None,
             multi: None,
             watched: BTreeMap::new(),
+            watched_charge: None,
             admitted: (0, 0),
             unwritten: 0,
             reservation: None,
@@ -159,10 +178,9 @@ impl Connection {
         self.unwritten + self.replies.waiting_bytes()
     }
 
-    /// Whether an answer of this length may be kept. The oldest command's is, as long as what can leave is within the bound: nothing else
-    /// gets rid of those that wait behind it.
-    pub(super) fn has_room(&self, first: bool, length: usize, bound: usize) -> bool {
-        if first { self.unwritten + self.replies.ready_bytes() <= bound } else { self.owed_bytes() + length <= bound }
+    /// What it is owed at this moment, for whoever asks whether more fits.
+    pub(super) fn owed(&self) -> Owed {
+        Owed { leaving: self.unwritten + self.replies.ready_bytes(), all: self.owed_bytes() }
     }
 
     /// Answers a command under way, and lets what waited for it go on. Tells which command it was, if it was one on keys.
@@ -196,6 +214,7 @@ impl Connection {
     /// Forgets what is watched.
     pub(super) fn unwatch(&mut self) {
         self.watched.clear();
+        self.watched_charge = None;
         self.client.watched = 0;
     }
 

@@ -468,7 +468,7 @@ fn answer_fast(
     let Some(&expected) = connection.replies.slot(slot) else { return After::Nothing };
     if let OpResult::Value(view) = result
         && let Some(length) = view.value.map(<[u8]>::len).filter(|&length| length >= SHED_FROM_BYTES)
-        && !connection.has_room(connection.replies.is_first(slot), length, bound)
+        && !connection.owed().has_room(connection.replies.is_first(slot), length, bound)
         && !super::memory::ignores_bound()
     {
         connection.replies.shed(slot, length);

@@ -127,7 +127,8 @@ impl Core {
             commands: self.commands,
             shards: self.engine.routes().shards().len(),
             per_second: self.rate.per_second(),
-            memory_bytes: self.gauges.memory_bytes(),
+            dataset_bytes: self.gauges.dataset_bytes(),
+            memory_bytes: self.memory_bytes(),
             keys: self.gauges.keys(),
             listing: lines,
         }
@@ -248,6 +249,7 @@ impl Core {
             return Flow::Wait;
         };
         let watched = core::mem::take(&mut connection.watched);
+        let watched_charge = connection.watched_charge.take();
         connection.client.watched = 0;
         let asker = self.expect(now, index, position, Cmd::Exec, marks);
         let id = self.jobs.open(Work::Exec, now);
@@ -257,6 +259,7 @@ impl Core {
             job.queued_charge = charge;
             job.exec = Some(asker);
             job.watched = watched.into_iter().collect();
+            job.watched_charge = watched_charge;
             job.items.extend(commands.into_iter().map(|Queued { spec, words }| Item {
                 asker,
                 spec,

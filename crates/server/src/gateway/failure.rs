@@ -61,6 +61,9 @@ impl Failure {
     pub(super) const NO_MEMORY_FOR_QUEUE: Self = fixed(
         "TRYAGAIN the memory for commands queued by MULTI is used up; the transaction is discarded, try it again later",
     );
+    pub(super) const NO_MEMORY_FOR_WATCH: Self = fixed(
+        "TRYAGAIN the memory for what clients have sent is used up; none of these keys is watched, try it again later",
+    );
     pub(super) const NO_MEMORY_FOR_COMMAND: Self = fixed(
         "TRYAGAIN no memory was free for this command for some seconds; nothing was done, the connection is closed",
     );

@@ -56,9 +56,14 @@ impl GatewayGauges {
         figures.filter(|(name, _)| names.contains(name)).map(|(_, value)| value).sum()
     }
 
-    /// Memory of the indexes and caches.
-    pub(super) fn memory_bytes(&self) -> u64 {
+    /// Memory of the indexes and caches: what the data takes.
+    pub(super) fn dataset_bytes(&self) -> u64 {
         self.sum(&["index_bytes", "cache_bytes"])
+    }
+
+    /// Bytes of pages that the stores hold in memory on their way to their devices.
+    pub(super) fn buffer_bytes(&self) -> u64 {
+        self.sum(&["buffer_bytes"])
     }
 
     /// Keys in the indexes.

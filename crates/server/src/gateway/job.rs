@@ -75,6 +75,7 @@ pub(super) struct Job {
     /// EXEC: whom to answer, and what must be as it was.
     pub(super) exec: Option<Asker>,
     pub(super) watched: Vec<(Box<[u8]>, Watched)>,
+    pub(super) watched_charge: Option<Charge>,
 
     pub(super) txn: Option<TxnHandle>,
     pub(super) committing: bool,
@@ -123,6 +124,7 @@ impl Job {
         self.words.clear();
         self.exec = None;
         self.watched = Vec::new();
+        self.watched_charge = None;
         self.txn = None;
         self.committing = false;
         self.failure = None;

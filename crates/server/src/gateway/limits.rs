@@ -20,6 +20,8 @@ pub(super) const EXEC_BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
 pub(super) const COMMAND_BYTES: usize = 1024;
 /// Keys that a connection may watch: no transaction could compare more.
 pub(super) const MAX_WATCHED_KEYS: usize = timestone_types::limits::MAX_TXN_KEYS;
+/// What each watched key costs beside its bytes.
+pub(super) const WATCHED_KEY_BYTES: usize = 96;
 /// Longest pattern of KEYS and SCAN: to match takes time in proportion to pattern and key.
 pub(super) const MAX_PATTERN_BYTES: usize = 1024;
 /// Answers that one connection may be owed, written to its socket or not yet, before its commands wait. While the process's memory for

@@ -33,8 +33,10 @@ pub(super) struct Surroundings {
     pub(super) shards: usize,
     /// Commands that the gateway carried out in the last second.
     pub(super) per_second: u64,
-    /// Memory of the indexes and caches of this server's shards.
+    /// What this process uses of its memory, as far as it is counted.
     pub(super) memory_bytes: u64,
+    /// What the data of its shards takes of it: indexes and caches.
+    pub(super) dataset_bytes: u64,
     /// Keys of this server's shards, as last counted.
     pub(super) keys: u64,
     /// CLIENT LIST's answer, filled only for that.
@@ -401,12 +403,11 @@ fn info(args: Args<'_>, around: &Surroundings) -> String {
         ],
     );
     section("clients", &[("connected_clients", around.clients.to_string()), ("blocked_clients", "0".to_owned())]);
-    let memory = around.memory_bytes.to_string();
     section(
         "memory",
         &[
-            ("used_memory", memory.clone()),
-            ("used_memory_dataset", memory),
+            ("used_memory", around.memory_bytes.to_string()),
+            ("used_memory_dataset", around.dataset_bytes.to_string()),
             ("maxmemory", "0".to_owned()),
             ("maxmemory_policy", "noeviction".to_owned()),
         ],

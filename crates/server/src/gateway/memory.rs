@@ -24,6 +24,13 @@ use super::view::KEYSPACE;
 use super::words::Words;
 
 impl Core {
+    /// What the process uses of its memory, as far as it is counted: data, pages on their way, and what connections cause.
+    pub(super) fn memory_bytes(&self) -> u64 {
+        let uses = [MemoryUse::Input, MemoryUse::Writes, MemoryUse::Output];
+        let connections: u64 = uses.into_iter().map(|of| self.memory.used(of)).sum();
+        self.gauges.dataset_bytes() + self.gauges.buffer_bytes() + connections
+    }
+
     /// Bytes of answers that one connection may be owed.
     pub(super) fn output_bound(&self) -> usize {
         if self.memory.is_scarce(MemoryUse::Output) { SCARCE_OUTPUT_BOUND } else { OUTPUT_BOUND_BYTES }
@@ -52,8 +59,8 @@ impl Core {
             }
             return;
         }
-        let (owed, leaving) = (connection.owed_bytes(), connection.unwritten + connection.replies.ready_bytes());
-        let fits = |first: bool, length: usize| if first { leaving <= bound } else { owed + length <= bound };
+        let owed = connection.owed();
+        let fits = |first: bool, length: usize| owed.has_room(first, length, bound);
         let Some((slot, position)) = connection.replies.ask_again(fits) else { return };
         let mut words = Words::default();
         let asked = match connection.inbox.read_again(position, &mut words) {
@@ -78,7 +85,7 @@ impl Core {
         let connection = self.connections.get(asker.connection.0 as usize).and_then(Option::as_deref);
         connection.is_none_or(|connection| {
             let first = connection.replies.is_first(asker.slot) && !lets_oldest_wait();
-            connection.gone || connection.has_room(first, length, self.output_bound().max(length))
+            connection.gone || connection.owed().has_room(first, length, self.output_bound().max(length))
         })
     }
 

@@ -53,7 +53,9 @@ use timestone_cluster::{MasterAnswer, MasterCommand};
 use timestone_seda::{ConnectionId, Context, Generation, Memory, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
 use timestone_session::Routes;
 use timestone_types::{ShardId, Timestamp};
-use timestone_wire::{Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId, count_frames};
+use timestone_wire::{
+    Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId, count_frames, without_clock,
+};
 
 use self::connection::{Connection, ConnectionIndex};
 use self::core::Core;
@@ -130,7 +132,8 @@ impl GatewayStage {
 
     /// Takes reply frames of shards, or of the node.
     fn replies(&mut self, now: Timestamp, bytes: &[u8]) {
-        let node = Frame::parse(first_frame(bytes)).ok().filter(|frame| frame.envelope().request == NODE_REQUEST);
+        let answer = first_frame(without_clock(bytes));
+        let node = Frame::parse(answer).ok().filter(|frame| frame.envelope().request == NODE_REQUEST);
         match node {
             Some(frame) => self.node_replied(now, &frame),
             None => {

@@ -75,6 +75,10 @@ pub(super) struct Replies {
     /// Slots that are shed, and about how long the longest answers of late are, in bytes.
     shed: u32,
     longest: usize,
+    /// Writes under way that return what was there, and about how long the longest of those answers are: they cannot be read again, so that
+    /// short answers to other commands say nothing about them.
+    returning: u32,
+    longest_returned: usize,
 }
 
 impl Replies {
@@ -87,6 +91,8 @@ impl Replies {
             out: Vec::new(),
             shed: 0,
             longest: FIRST_ANSWER_BYTES,
+            returning: 0,
+            longest_returned: FIRST_ANSWER_BYTES,
         }
     }
 
@@ -113,6 +119,7 @@ impl Replies {
     #[inline]
     pub(super) fn expect(&mut self, want: Want, protocol: Protocol, position: Position) -> SlotId {
         let id = SlotId(self.first.wrapping_add(self.slots.len() as u32));
+        self.returning += u32::from(want == Want::Previous);
         self.slots.push_back(Slot {
             state: State::Waiting,
             want,
@@ -178,7 +185,7 @@ impl Replies {
         if place == 0 {
             let before = self.out.len();
             write(&mut self.out);
-            self.note_length(self.out.len() - before);
+            self.note_answer(place, self.out.len() - before);
             self.slots.pop_front();
             self.first = self.first.wrapping_add(1);
             if self.ready > 0 {
@@ -189,10 +196,20 @@ impl Replies {
         let start = self.late.len();
         write(&mut self.late);
         let length = self.late.len() - start;
-        self.note_length(length);
+        self.note_answer(place, length);
         if let Some(slot) = self.slots.get_mut(place) {
             slot.state = State::Ready { start, length };
             self.ready += 1;
+        }
+    }
+
+    /// A command under way was answered with so many bytes.
+    #[inline]
+    fn note_answer(&mut self, place: usize, length: usize) {
+        self.note_length(length);
+        if self.returning > 0 && self.slots.get(place).is_some_and(|slot| slot.want == Want::Previous) {
+            self.returning -= 1;
+            self.longest_returned = length.max(self.longest_returned - self.longest_returned / 16);
         }
     }
 
@@ -204,7 +221,8 @@ impl Replies {
 
     /// What the commands under way will about add to what waits.
     pub(super) fn expected_bytes(&self) -> usize {
-        self.slots.len().saturating_mul(self.longest)
+        let returned = (self.returning as usize).saturating_mul(self.longest_returned);
+        self.slots.len().saturating_mul(self.longest).saturating_add(returned)
     }
 
     /// Bytes that can leave.

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use timestone_seda::{Memory, MemoryUse};
+use timestone_seda::{Charge, Memory, MemoryUse};
 use timestone_session::{OpId, OpResult, RequestOptions, SessionError, Step, TxnOptions};
 use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
@@ -22,7 +22,7 @@ use super::job::{Item, Job, JobId, Operation, Work};
 use super::keys;
 use super::limits::{
     CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE, MAX_WATCHED_KEYS, RETRY_FOR, SHED_FROM_BYTES,
-    UNREAD_PAUSE,
+    UNREAD_PAUSE, WATCHED_KEY_BYTES,
 };
 use super::local;
 use super::view::{KEYSPACE, OneKeyView, TransactionView};
@@ -203,7 +203,7 @@ impl Core {
             let next = match items.get(*item) {
                 Some(next) => {
                     let args = words.args(next.words.clone());
-                    let at = next.spec.key_places(args.len()).nth(*key).filter(|_| next.spec.reads(args));
+                    let at = next.spec.key_place(args.len(), *key).filter(|_| next.spec.reads(args));
                     let next = at.map(|at| args.get(at));
                     *key += 1;
                     if next.is_none() {
@@ -309,11 +309,15 @@ impl Core {
 
     fn watch(&mut self, id: JobId, mut job: Box<Job>) {
         answer_ok(&mut job);
+        let memory = Arc::clone(&self.memory);
         let mut failure = None;
         if let Some(connection) = job.items.first().and_then(|item| self.connection(item.asker.connection)) {
-            let new = job.watched.iter().filter(|(key, _)| !connection.watched.contains_key(key)).count();
-            if connection.watched.len() + new > MAX_WATCHED_KEYS {
+            job.watched.retain(|(key, _)| !connection.watched.contains_key(key));
+            let bytes: usize = job.watched.iter().map(|(key, _)| key.len() + WATCHED_KEY_BYTES).sum();
+            if connection.watched.len() + job.watched.len() > MAX_WATCHED_KEYS {
                 failure = Some(Failure::TOO_MANY_WATCHED);
+            } else if !grow(&mut connection.watched_charge, &memory, bytes as u64) {
+                failure = Some(Failure::NO_MEMORY_FOR_WATCH);
             } else {
                 for (key, found) in job.watched.drain(..) {
                     connection.watched.entry(key).or_insert(found);
@@ -505,6 +509,17 @@ impl Core {
             }
         }
         self.jobs.close(id, job);
+    }
+}
+
+/// Counts so many bytes of input more, if they fit.
+fn grow(charge: &mut Option<Charge>, memory: &Arc<Memory>, bytes: u64) -> bool {
+    match charge {
+        Some(charge) => charge.try_grow(bytes),
+        none => {
+            *none = memory.try_charge(MemoryUse::Input, bytes);
+            none.is_some()
+        }
     }
 }
 

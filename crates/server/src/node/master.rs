@@ -216,14 +216,19 @@ fn try_register(address: SocketAddr, mut joining: Joining) -> Result<Registratio
 
 fn ask(stream: &mut TcpStream, frame: &[u8]) -> Result<Vec<u8>, Attempt> {
     stream.write_all(frame)?;
-    let mut head = [0u8; 4];
-    stream.read_exact(&mut head)?;
-    let length = timestone_wire::frame_length(&head)
-        .ok()
-        .flatten()
-        .ok_or_else(|| Attempt::Refused("it does not speak the native protocol".to_owned()))?;
-    let mut bytes = vec![0; length];
-    bytes[..4].copy_from_slice(&head);
-    stream.read_exact(&mut bytes[4..])?;
-    Ok(bytes)
+    loop {
+        let mut head = [0u8; 4];
+        stream.read_exact(&mut head)?;
+        let length = timestone_wire::frame_length(&head)
+            .ok()
+            .flatten()
+            .ok_or_else(|| Attempt::Refused("it does not speak the native protocol".to_owned()))?;
+        let mut bytes = vec![0; length];
+        bytes[..4].copy_from_slice(&head);
+        stream.read_exact(&mut bytes[4..])?;
+        // The master's clock is of no use here.
+        if !timestone_wire::without_clock(&bytes).is_empty() {
+            return Ok(bytes);
+        }
+    }
 }

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use timestone_clock::Clock;
 use timestone_cluster::{MasterAnswer, MasterCommand, ServerId, ShardMap};
 use timestone_seda::{Context, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
 use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp};
@@ -50,6 +51,8 @@ pub(crate) struct NodeStage {
     figures: Arc<dyn Fn() -> Vec<(String, String)> + Send + Sync>,
     shared_map: Arc<std::sync::RwLock<Arc<ShardMap>>>,
     stopping: Arc<AtomicBool>,
+    // Read for answers only; time comes with every turn.
+    clock: Arc<dyn Clock>,
 }
 
 /// What a node stage is made of.
@@ -70,6 +73,8 @@ pub(crate) struct NodeParts {
     pub(crate) shared_map: Arc<std::sync::RwLock<Arc<ShardMap>>>,
     /// Set when the process is about to stop: readiness says no.
     pub(crate) stopping: Arc<AtomicBool>,
+    /// The process's clock, of which answers carry a reading.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 impl NodeStage {
@@ -87,6 +92,7 @@ impl NodeStage {
             figures: parts.figures,
             shared_map: parts.shared_map,
             stopping: parts.stopping,
+            clock: parts.clock,
         }
     }
 
@@ -312,8 +318,10 @@ impl NodeStage {
         let number = frame.envelope().request;
         if let Some((origin, request)) = self.master.relayed(number) {
             let mut out = ctx.take_buffer();
+            self.tell_clock(&mut out);
+            let begun = out.len();
             out.extend_from_slice(frame.bytes());
-            out[12..20].copy_from_slice(&request.get().to_le_bytes());
+            out[begun + 12..begun + 20].copy_from_slice(&request.get().to_le_bytes());
             return self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, out)));
         }
         let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
@@ -375,8 +383,17 @@ impl NodeStage {
     ) {
         let envelope = frame.reply_envelope(Epoch::ZERO, self.map.version());
         let mut bytes = ctx.take_buffer();
+        if frame.kind() != Kind::Hello {
+            self.tell_clock(&mut bytes);
+        }
         write(&envelope, &mut bytes);
         self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
+    }
+
+    /// Begins a batch of answers with a reading of the clock. Not before a `Welcome`, which is the first thing that a peer hears.
+    fn tell_clock(&self, bytes: &mut Vec<u8>) {
+        let envelope = Envelope { shard: wire::SERVER_ITSELF, map_version: self.map.version(), ..Envelope::default() };
+        crate::shard::reading(&*self.clock).encode(&envelope, bytes);
     }
 
     fn send_all(&mut self, ctx: &mut Context<'_, Event>, stage: Option<StageId>, events: Vec<Event>) {
@@ -478,6 +495,7 @@ mod tests {
             figures: Arc::new(Vec::new),
             shared_map: Arc::new(std::sync::RwLock::new(before)),
             stopping: Arc::default(),
+            clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
         };
         let now = Timestamp::from_nanos(1);
         let mut driver = ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);

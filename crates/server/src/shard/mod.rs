@@ -52,6 +52,7 @@ pub(crate) use peers::{Peers, own_origin};
 use pending::Requests;
 pub(crate) use recovery::{Recovering, Replay, Served};
 use replies::Replies;
+pub(crate) use replies::reading;
 
 /// Where a shard's records go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +91,7 @@ pub(crate) struct ShardStage {
     // Bytes of the payloads, as far as others know.
     promised: Tally,
     gauges: Arc<ShardGauges>,
-    // Asked only how far it is held back, for the time comes with every turn.
+    // Asked only how far it is held back, and for what answers tell of it: the time comes with every turn.
     clock: Arc<dyn Clock>,
     held_back: Duration,
 

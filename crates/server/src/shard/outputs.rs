@@ -590,6 +590,8 @@ impl ShardStage {
                 self.epoch = shard.epoch;
             }
         }
+        let (shard, epoch, map_version) = (self.shard, self.epoch, self.map_version);
+        self.replies.set_envelope(Envelope { shard, epoch, map_version, ..Envelope::default() });
     }
 }
 

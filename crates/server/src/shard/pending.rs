@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use timestone_seda::Origin;
+use timestone_seda::{Charge, Memory, MemoryUse, Origin};
 use timestone_store::ReadToken;
 use timestone_txn::participant::Token;
 use timestone_types::{Expiry, Timestamp, TxnId, Version};
 use timestone_wire::{Envelope, Verdict};
 
 use crate::gauges::{RequestLatencies, Timed};
+use crate::limits::CHARGED_VALUE_BYTES;
 
 /// What a request is, as far as its answer goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -79,12 +80,52 @@ pub(crate) struct Request {
     pub(crate) repeat: Option<Repeat>,
     /// The previous value, for writes that return it or compare with it.
     pub(crate) value: Vec<u8>,
+    /// Its memory, if it is large.
+    charge: Option<Charge>,
     /// The write has no condition of its own.
     pub(crate) unconditional: bool,
     /// The write's answer carries the previous value.
     pub(crate) returns_previous: bool,
     uses: u32,
     live: bool,
+}
+
+impl Request {
+    /// Keeps what a write that has not taken place yet found, if there is memory for it: it is kept until the write is durable, and then is
+    /// part of an answer.
+    pub(crate) fn keep_found(&mut self, memory: &Arc<Memory>, value: &[u8]) -> bool {
+        self.charge = None;
+        if value.len() >= CHARGED_VALUE_BYTES && !ignores_bound() {
+            self.charge = memory.try_charge(MemoryUse::Output, value.len() as u64);
+            if self.charge.is_none() {
+                return false;
+            }
+        }
+        self.value.clear();
+        self.value.extend_from_slice(value);
+        true
+    }
+
+    /// Keeps what a write had found that took place before: whoever repeats it must be told.
+    pub(crate) fn keep_told(&mut self, memory: &Arc<Memory>, value: &[u8]) {
+        if value.len() >= CHARGED_VALUE_BYTES {
+            self.charge = Some(memory.charge(MemoryUse::Output, value.len() as u64));
+        }
+        self.value.extend_from_slice(value);
+    }
+
+    /// The memory of what is about to be answered.
+    pub(crate) const fn take_charge(&mut self) -> Option<Charge> {
+        self.charge.take()
+    }
+}
+
+/// Whether answers are owed without bound.
+fn ignores_bound() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::owes_without_bound();
+    #[cfg(not(feature = "planted-bugs"))]
+    false
 }
 
 /// All requests of one shard that are under way.
@@ -124,6 +165,7 @@ impl Requests {
                     previous: Previous::default(),
                     repeat: None,
                     value: Vec::new(),
+                    charge: None,
                     unconditional: false,
                     returns_previous: false,
                     uses: 0,
@@ -160,6 +202,7 @@ impl Requests {
             let (asked, timed) = (slot.asked, slot.timed);
             slot.frame.clear();
             slot.value.clear();
+            slot.charge = None;
             slot.previous = Previous::default();
             slot.repeat = None;
             if slot.frame.capacity() > KEEP_BYTES {

@@ -25,7 +25,7 @@ use timestone_types::{
     AbortKind, ClientId, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome, Version,
 };
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
-use timestone_wire::{PrepareBody, WriteKind as WireWriteKind};
+use timestone_wire::{Envelope, PrepareBody, WriteKind as WireWriteKind};
 
 use super::hand_over::{HandOver, Inherited};
 use super::journal::Journal;
@@ -428,7 +428,11 @@ impl Replay {
             journal,
             payloads,
             requests: Requests::new(Arc::clone(&with.gauges.latencies)),
-            replies: Replies::new(Arc::clone(&with.memory)),
+            replies: Replies::new(
+                Arc::clone(&with.memory),
+                Arc::clone(&with.clock),
+                Envelope { shard, epoch: with.epoch, map_version: with.map_version, ..Envelope::default() },
+            ),
             promised: Tally::new(&with.memory, MemoryUse::Writes),
             memory: with.memory,
             gauges: with.gauges,
@@ -567,7 +571,7 @@ mod tests {
         while let Some((to, event)) = driver.take_sent() {
             let Event::Parcel(parcel) = event else { panic!("{event:?}") };
             assert_eq!(to, ASKER);
-            for frame in Frames::new(&parcel.bytes) {
+            for frame in Frames::new(timestone_wire::without_clock(&parcel.bytes)) {
                 let frame = frame.unwrap();
                 let value = (frame.kind() == Kind::Value).then(|| Value::decode(&frame).unwrap());
                 assert!(value.is_none_or(|value| !value.present || value.value == VALUE));

@@ -2,11 +2,17 @@
 //!
 //! Everything that a shard says to one connection in one turn leaves as one parcel, so that the net stage writes it at once.
 //! A parcel that has grown to [`REPLY_PARCEL_BYTES`] leaves early. Large ones count in the process's memory for answers until they arrive.
+//!
+//! Each begins with a reading of the server's clock (time.md, "Sessions that follow the servers' time"). It is taken when the parcel leaves: the
+//! turn's time would not do, for a request that was sent after the turn began may be answered in it. One reading serves all parcels that
+//! leave together; it goes into a frame that has its place from the start, so that nothing is allocated or moved for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use timestone_clock::Clock;
 use timestone_seda::{Charge, Context, Memory, MemoryUse, Origin, Parcel};
+use timestone_wire::{ClockIs, Envelope};
 
 use crate::event::Event;
 use crate::limits::{CHARGED_VALUE_BYTES, REPLY_PARCEL_BYTES};
@@ -15,14 +21,23 @@ use crate::limits::{CHARGED_VALUE_BYTES, REPLY_PARCEL_BYTES};
 pub(crate) struct Replies {
     open: Vec<(Origin, Vec<u8>, Option<Charge>)>,
     memory: Arc<Memory>,
+    clock: Arc<dyn Clock>,
+    // Of the frame at the front of every parcel.
+    envelope: Envelope,
     // Origins come in runs: most lookups are answered by the last one used.
     last: usize,
     unsent: VecDeque<Parcel>,
 }
 
 impl Replies {
-    pub(crate) const fn new(memory: Arc<Memory>) -> Self {
-        Self { open: Vec::new(), memory, last: 0, unsent: VecDeque::new() }
+    /// Of the shard that `envelope` names, by `clock`.
+    pub(crate) const fn new(memory: Arc<Memory>, clock: Arc<dyn Clock>, envelope: Envelope) -> Self {
+        Self { open: Vec::new(), memory, clock, envelope, last: 0, unsent: VecDeque::new() }
+    }
+
+    /// Another epoch or map is told from now on.
+    pub(crate) const fn set_envelope(&mut self, envelope: Envelope) {
+        self.envelope = envelope;
     }
 
     /// Whether a value of this length may be answered now; counts it, if it is large, until the answer has arrived. Short ones are bounded by the
@@ -55,18 +70,30 @@ impl Replies {
         self.last = match found {
             Some(index) => {
                 if self.open[index].1.len() >= REPLY_PARCEL_BYTES {
-                    let full = std::mem::replace(&mut self.open[index].1, ctx.take_buffer());
+                    let next = self.begin(ctx);
+                    let mut full = std::mem::replace(&mut self.open[index].1, next);
                     let charge = self.open[index].2.take();
+                    reading(&*self.clock).fill(&mut full);
                     self.ship(ctx, Parcel { charge, ..Parcel::new(origin, full) });
                 }
                 index
             }
             None => {
-                self.open.push((origin, ctx.take_buffer(), None));
+                let first = self.begin(ctx);
+                self.open.push((origin, first, None));
                 self.open.len() - 1
             }
         };
         &mut self.open[self.last].1
+    }
+
+    /// What was written last was counted by whoever had it: the parcel counts it from now on, until it has arrived.
+    pub(crate) fn carry(&mut self, charge: Option<Charge>) {
+        let (Some(charge), Some((.., own))) = (charge, self.open.get_mut(self.last)) else { return };
+        match own {
+            Some(own) => own.set(own.bytes() + charge.bytes()),
+            none => *none = Some(charge),
+        }
     }
 
     /// Sends every open parcel.
@@ -78,10 +105,12 @@ impl Replies {
             }
         }
         let mut open = std::mem::take(&mut self.open);
-        for (origin, bytes, charge) in open.drain(..) {
-            if bytes.is_empty() {
+        let reading = (!open.is_empty()).then(|| reading(&*self.clock));
+        for (origin, mut bytes, charge) in open.drain(..) {
+            if bytes.len() <= ClockIs::FIXED_BYTES {
                 ctx.give_buffer(bytes);
             } else {
+                reading.iter().for_each(|reading| reading.fill(&mut bytes));
                 self.ship(ctx, Parcel { charge, ..Parcel::new(origin, bytes) });
             }
         }
@@ -97,6 +126,13 @@ impl Replies {
         self.open.is_empty() && self.unsent.is_empty()
     }
 
+    /// The buffer of another parcel.
+    fn begin(&self, ctx: &mut Context<'_, Event>) -> Vec<u8> {
+        let mut bytes = ctx.take_buffer();
+        ClockIs::begin(&self.envelope, &mut bytes);
+        bytes
+    }
+
     fn ship(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
         if !self.unsent.is_empty() {
             self.unsent.push_back(parcel);
@@ -105,6 +141,15 @@ impl Replies {
             ctx.want_turn();
         }
     }
+}
+
+/// What a batch of replies that leaves now is told of the clock.
+pub(crate) fn reading(clock: &dyn Clock) -> ClockIs {
+    let error = clock.error_bound();
+    let now = clock.now();
+    #[cfg(feature = "planted-bugs")]
+    let now = crate::planted::read_clock(now);
+    ClockIs::new(now, error.synchronised.then_some(error.bound))
 }
 
 fn send(ctx: &mut Context<'_, Event>, parcel: Parcel) -> Result<(), Parcel> {

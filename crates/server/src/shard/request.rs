@@ -191,7 +191,7 @@ impl ShardStage {
         }
     }
 
-    /// The memory for answers is used up: a read changes nothing, so it may be asked again.
+    /// The memory for answers is used up: a read changes nothing, and a write has not taken place yet, so it may be asked again.
     pub(super) fn refuse_unread(&mut self, ctx: &mut Context<'_, Event>, token: Token) {
         let words = "the server's memory for answers is used up; try again";
         let error = ErrorReply::new(ErrorCode::Busy, words).with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
@@ -307,8 +307,8 @@ impl ShardStage {
     fn plain(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
         let taken = match frame.kind() {
             Kind::Report => wire::Report::decode(frame).map(|report| {
-                let wire::Report { client, watermark, acked, closing, .. } = report;
-                self.step(ctx, Input::Report { client, watermark, acked, closing }, None);
+                let wire::Report { client, watermark, acked, now: clock, closing } = report;
+                self.step(ctx, Input::Report { client, watermark, acked, clock, closing }, None);
             }),
             Kind::FreezeAnswer => wire::FreezeAnswer::decode(frame).map(|answer| {
                 let state = match answer.state {

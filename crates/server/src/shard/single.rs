@@ -104,10 +104,12 @@ impl ShardStage {
         }
         match self.store.get_as_of(key, at, judged, read_token(token)) {
             Ok(Lookup::Present { version, expires_at, value }) => {
-                request.previous = Previous { known: true, present: true, version, expires_at };
-                request.value.clear();
-                request.value.extend_from_slice(value);
-                true
+                let kept = request.keep_found(&self.memory, value);
+                request.previous = Previous { known: kept, present: true, version, expires_at };
+                if !kept {
+                    self.refuse_unread(ctx, token);
+                }
+                kept
             }
             Ok(Lookup::Absent { version, expires_at }) => {
                 request.previous = Previous { known: true, present: false, version, expires_at };
@@ -135,10 +137,12 @@ impl ShardStage {
         }
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
-                request.previous = Previous { known: true, present: true, version, expires_at };
-                request.value.clear();
-                request.value.extend_from_slice(&value);
+                let kept = request.keep_found(&self.memory, &value);
+                request.previous = Previous { known: kept, present: true, version, expires_at };
                 self.store.recycle(value);
+                if !kept {
+                    return self.refuse_unread(ctx, token);
+                }
             }
             ReadOutcome::Absent { version, expires_at } => {
                 request.previous = Previous { known: true, present: false, version, expires_at };
@@ -191,7 +195,7 @@ impl ShardStage {
             Ok(Lookup::Pending) => return,
             Ok(Lookup::Present { version, expires_at, value }) => {
                 let Some(request) = self.requests.get_mut(token) else { return };
-                request.value.extend_from_slice(value);
+                request.keep_told(&self.memory, value);
                 Some((version, expires_at, true))
             }
             Ok(Lookup::Absent { version, expires_at }) => Some((version, expires_at, false)),
@@ -204,7 +208,7 @@ impl ShardStage {
         let found = match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 if let Some(request) = self.requests.get_mut(token) {
-                    request.value.extend_from_slice(&value);
+                    request.keep_told(&self.memory, &value);
                 }
                 self.store.recycle(value);
                 Some((version, expires_at, true))
@@ -319,6 +323,7 @@ impl ShardStage {
             Verdict::No(reason) if reason.kind == AbortKind::Condition && request.unconditional => Verdict::Yes,
             other => other,
         };
+        let charge = request.take_charge();
         let out = self.replies.buffer(ctx, origin);
         wire::Written {
             txn,
@@ -330,6 +335,7 @@ impl ShardStage {
             previous_value: if request.returns_previous { &request.value } else { &[] },
         }
         .encode(&envelope, out);
+        self.replies.carry(charge);
         self.requests.close(token);
     }
 }

@@ -81,7 +81,7 @@ impl Socket {
         self.tell(message);
         let mut chunk = [0; 65536];
         loop {
-            if let Some((frame, rest)) = Frame::split(&self.received).unwrap() {
+            if let Some((frame, rest)) = Frame::split(wire::without_clock(&self.received)).unwrap() {
                 let (answer, left) = (read(&frame), rest.to_vec());
                 self.received = left;
                 return answer;
@@ -147,7 +147,7 @@ impl Socket {
 
     fn report(&mut self, acked: u64) {
         let (client, acked) = (self.client, Sequence::new(acked));
-        self.tell(&wire::Report { client, watermark: now(), acked, closing: false });
+        self.tell(&wire::Report { client, watermark: now(), acked, now: now(), closing: false });
     }
 }
 

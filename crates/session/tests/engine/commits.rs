@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use timestone_session::{LimitError, SessionError, Step, TxnOptions};
+use timestone_session::{Condition, LimitError, RequestOptions, SessionError, Step, TxnOptions, TxnStatus};
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, Timestamp, TxnId, Version, limits};
 use timestone_wire::Kind;
 
-use crate::world::{BEGIN, Outcome, SPACE, World};
+use crate::world::{BEGIN, Outcome, SPACE, World, pending};
 
 const OTHER: ClientId = ClientId::new(99);
 
@@ -294,4 +294,60 @@ fn a_fence_empties_a_keyspace_on_every_shard_at_one_timestamp() {
     world.pass(Duration::from_millis(5));
     let stamps: Vec<_> = world.shards.iter().map(|shard| shard.latest_version(b"")).collect();
     assert!(stamps[0] != Version::ZERO && stamps.iter().all(|stamp| *stamp == stamps[0]), "{stamps:?}");
+}
+
+#[test]
+fn who_waits_for_the_clocks_is_told_at_its_deadline() {
+    let mut world = World::new(2);
+    world.engine.set_clock_error(Duration::from_secs(32));
+    let session = world.session();
+    let deadline = Some(world.now.saturating_add(Duration::from_secs(2)));
+    let txn = world.begin_with(session, TxnOptions { external_wait: true, deadline, ..TxnOptions::default() });
+    world.put(txn, b"k", b"v");
+    let begun = world.now;
+    let Outcome::Unknown(id) = world.commit(txn) else { panic!("told before the clocks have passed it") };
+    let waited = world.now.since(begun);
+    assert!(waited >= Duration::from_millis(1_990) && waited < Duration::from_millis(2_100), "{waited:?}");
+    let op = world.op();
+    let begun = pending(world.engine.status(world.now, id, RequestOptions::default(), op));
+    let told = match begun {
+        Ok(true) => world.wait(op),
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(told, Outcome::Status(TxnStatus::Committed(_))), "{told:?}");
+    // A write of one key alike.
+    let deadline = Some(world.now.saturating_add(Duration::from_secs(2)));
+    let options = RequestOptions { external_wait: true, deadline, ..RequestOptions::default() };
+    let begun = world.now;
+    let Outcome::Unknown(id) = world.write(session, b"k", b"w", Condition::Always, options) else {
+        panic!("told before the clocks have passed it")
+    };
+    let waited = world.now.since(begun);
+    assert!(waited >= Duration::from_millis(1_990) && waited < Duration::from_millis(2_100), "{waited:?}");
+    let op = world.op();
+    assert_eq!(pending(world.engine.status(world.now, id, RequestOptions::default(), op)), Ok(true));
+    assert!(matches!(world.wait(op), Outcome::Status(TxnStatus::Committed(_))));
+}
+
+#[test]
+fn an_answer_tells_how_far_the_clock_of_its_server_is_away() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let shard = timestone_types::ShardId::new(0);
+    let ahead = Duration::from_millis(40);
+    world.shards[0].clock_ahead = Some(ahead);
+    assert_eq!(world.engine.clock_offset(shard), None);
+    let txn = world.begin(session);
+    world.get(txn, b"k");
+    let offset = world.engine.clock_offset(shard).expect("the answer had a reading");
+    let truth = ahead.as_nanos() as i64;
+    assert!(offset.least_ns <= truth && truth <= offset.most_ns, "{offset:?}");
+    assert_eq!(offset.at, world.now);
+    // Requests that are asked twice tell nothing wrong: whichever copy is answered, the first was sent before it was read.
+    world.weather.doubled = 1000;
+    for n in 0..50u8 {
+        world.read_latest(session, &[n], RequestOptions::default());
+        let offset = world.engine.clock_offset(shard).unwrap();
+        assert!(offset.least_ns <= truth && truth <= offset.most_ns, "{offset:?}");
+    }
 }

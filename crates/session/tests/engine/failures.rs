@@ -516,3 +516,38 @@ fn garbage_is_counted_and_changes_nothing() {
     assert!(world.engine.stats().ignored_replies >= 2 * reply.len() as u64);
     assert!(matches!(world.wait(op), Outcome::Value(None, _)));
 }
+
+#[test]
+fn a_clock_far_behind_is_told_by_its_name_and_never_retried() {
+    let lag = Duration::from_secs(12);
+    let mut world = World::new(1);
+    world.shards[0].clock_ahead = Some(lag);
+    let session = world.session();
+    let too_old = |world: &World| {
+        let watermark = world.now.saturating_add(Duration::from_secs(2));
+        refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1)
+    };
+    let is_behind = |outcome: &Outcome| {
+        let Outcome::Failed(SessionError::ClockBehind { lag: told }) = outcome else { panic!("told {outcome:?}") };
+        // The answer takes a moment, in which this clock goes on.
+        *told <= lag && *told + Duration::from_millis(1) > lag
+    };
+    world.shards[0].refuse = too_old(&world);
+    let txn = world.begin(session);
+    assert!(is_behind(&world.get(txn, b"k")));
+    assert_eq!(world.get(txn, b"k"), Outcome::Failed(SessionError::NoTransaction), "the transaction is over");
+    world.shards[0].refuse = too_old(&world);
+    assert!(is_behind(&world.write(session, b"k", b"v", Condition::Always, RequestOptions::default())));
+    world.shards[0].refuse = too_old(&world);
+    let txn = world.begin(session);
+    world.put(txn, b"k", b"v");
+    assert!(is_behind(&world.commit(txn)));
+    // A snapshot that is too old under a clock that is nearly right is told as what it is.
+    world.shards[0].clock_ahead = Some(Duration::from_secs(9));
+    let watermark = world.now.saturating_sub(Duration::from_millis(1));
+    world.shards[0].refuse = refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1);
+    let session = world.session();
+    let txn = world.begin(session);
+    assert!(matches!(world.get(txn, b"k"), Outcome::Aborted { .. }));
+    assert_eq!(SessionError::ClockBehind { lag }.code(), Some(ErrorCode::ClientClockBehind));
+}

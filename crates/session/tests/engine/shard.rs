@@ -66,6 +66,8 @@ pub(crate) struct Shard {
     /// Frames that wait for a decision, and until when.
     parked: Vec<(Timestamp, Vec<u8>)>,
     pub(crate) refuse: Option<Refuse>,
+    /// How far its clock is ahead; its answers carry a reading of it then.
+    pub(crate) clock_ahead: Option<Duration>,
     /// Reads of the latest are answered around a prepared write, as a shard may whose writes are decided and not applied in time.
     pub(crate) reads_around: bool,
     pub(crate) reports: Vec<(Timestamp, ClientId, Timestamp, Sequence)>,
@@ -82,6 +84,7 @@ impl Shard {
             fates: BTreeMap::new(),
             parked: Vec::new(),
             refuse: None,
+            clock_ahead: None,
             reads_around: false,
             reports: Vec::new(),
             executed: BTreeMap::new(),

@@ -7,7 +7,7 @@ use timestone_session::{
     Abort, Engine, EngineConfig, OpId, OpResult, Routes, SessionError, SessionId, Step, TxnStatus,
 };
 use timestone_types::{AbortReason, ClientId, Epoch, KeyspaceId, ShardId, Timestamp, TxnId, Version, slot_of};
-use timestone_wire::{Frame, Frames, Kind, Message, StatusIs, Terminate, TxnState};
+use timestone_wire::{ClockIs, Envelope, Frame, Frames, Kind, Message, StatusIs, Terminate, TxnState};
 
 use crate::shard::Shard;
 
@@ -72,7 +72,7 @@ impl Weather {
 
 enum To {
     Shard(usize),
-    Engine(usize),
+    Engine,
 }
 
 pub(crate) struct World {
@@ -181,10 +181,16 @@ impl World {
         }
     }
 
+    /// Each answer travels alone, with a reading of the shard's clock in front of it, where it has one.
     fn reply(&mut self, shard: usize, bytes: &[u8]) {
+        let reading = self.shards[shard].clock_ahead.map(|ahead| ClockIs::new(self.now.saturating_add(ahead), None));
         for frame in Frames::new(bytes) {
             if !self.cut[shard] {
-                self.fly(|| To::Engine(shard), frame.unwrap().bytes());
+                let mut batch = Vec::new();
+                let envelope = Envelope { shard: ShardId::new(shard as u16), ..Envelope::default() };
+                reading.iter().for_each(|reading| reading.encode(&envelope, &mut batch));
+                batch.extend_from_slice(frame.unwrap().bytes());
+                self.fly(|| To::Engine, &batch);
             }
         }
     }
@@ -225,7 +231,12 @@ impl World {
             let (to, frame) = entry.remove();
             let mut out = Vec::new();
             match to {
-                To::Engine(shard) => self.engine.deliver(self.now, ShardId::new(shard as u16), &frame),
+                To::Engine => {
+                    self.engine.deliver_parcel(self.now, &frame).unwrap();
+                    if self.engine.wants_arrival() {
+                        self.engine.arrived(self.now);
+                    }
+                }
                 To::Shard(shard) => {
                     let parsed = Frame::parse(&frame).unwrap();
                     if parsed.kind() == Kind::Terminate {

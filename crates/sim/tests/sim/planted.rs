@@ -814,3 +814,12 @@ fn a_restart_that_forgets_sessions_is_found() {
 fn a_write_of_unknown_fate_that_undoes_later_ones_is_found() {
     found_within(20, Bug::UndoneWrite, include_str!("../../../../scenarios/singles.toml"));
 }
+
+#[test]
+fn a_reading_of_a_servers_clock_that_was_taken_too_early_is_found() {
+    found_within(
+        5,
+        Bug::StaleReading,
+        "[cluster]\nclocks = \"perfect\"\n[workload]\nkind = \"list-append\"\nrate = 100\nkeys = 8\nseconds = 1\n",
+    );
+}

@@ -544,6 +544,7 @@ impl Store for Mftl {
             blocks: self.blocks.count(),
             free_blocks: self.blocks.free_count(),
             block_bytes: u64::from(self.blocks.geometry.pages_per_block) * timestone_flash::PAGE_BYTES as u64,
+            buffer_bytes: self.writer.memory_bytes() + self.port.memory_bytes() + self.staging.bytes(),
             full: self.collector.stuck && !self.growing && self.blocks.free_count() <= self.blocks.floor(),
             ..self.stats
         }

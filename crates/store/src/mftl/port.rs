@@ -95,6 +95,14 @@ impl Port {
         buffer
     }
 
+    /// Bytes of the buffers that are kept, and of those that wait to be written.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let waiting =
+            self.writes.iter().map(|op| if let FlashOp::Program { buffer, .. } = op { buffer.capacity() } else { 0 });
+        let kept = self.pages.iter().chain(&self.groups).map(AlignedBuffer::capacity);
+        waiting.chain(kept).map(|bytes| bytes as u64).sum()
+    }
+
     /// Takes a buffer back.
     pub(crate) fn give(&mut self, buffer: AlignedBuffer) {
         let pool = match buffer.capacity() / PAGE_BYTES {

@@ -96,6 +96,11 @@ impl Staging {
         Self { slots: Vec::new(), order: VecDeque::new(), bytes: 0, most_bytes }
     }
 
+    /// Bytes of the values that are staged.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether puts of large values must wait.
     pub(super) fn is_full(&self) -> bool {
         self.bytes >= self.most_bytes

@@ -146,6 +146,11 @@ impl Writer {
         self.groups.len() >= MAX_GROUPS
     }
 
+    /// Bytes of the groups' pages.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        (self.groups.len() + self.spare.len()) as u64 * (GROUP_PAGES as usize * PAGE_BYTES) as u64
+    }
+
     /// Whether a record would fit without a new block.
     pub(crate) fn has_room(&self, stream: StreamId, bytes: usize, blocks: &Blocks) -> bool {
         let state = &self.streams[stream as usize];

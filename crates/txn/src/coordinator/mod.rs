@@ -157,7 +157,7 @@ impl Coordinator {
         }
         if !self.told {
             next = next.min(match self.outcome {
-                Some(TxnOutcome::Committed(at)) => at.next().saturating_add(self.error_bound),
+                Some(TxnOutcome::Committed(at)) => at.next().saturating_add(self.error_bound).min(self.deadline),
                 Some(TxnOutcome::Aborted) | None => self.deadline,
             });
         }
@@ -437,6 +437,10 @@ impl Coordinator {
         }
         if matches!(self.outcome, Some(TxnOutcome::Committed(_))) {
             self.tell_committed(now, out);
+            if now >= self.deadline && !self.told && !self.bugs().outwait_deadlines {
+                // It has committed, and others may see it; that no clock is behind it any more is not known in time.
+                self.tell(CommitResult::Unknown, out);
+            }
             self.close(out);
         } else if now >= self.deadline && !self.told {
             if self.phase == Phase::Preparing {

@@ -23,7 +23,7 @@ pub enum CommitResult {
         /// Who refused.
         by: ShardId,
     },
-    /// Not known before the deadline. It is being resolved; `txn status` answers later.
+    /// Not known before the deadline, or, with `external_wait`, not yet behind every clock. `txn status` answers later.
     Unknown,
 }
 

@@ -20,6 +20,8 @@ pub(super) struct Client {
     /// The lowest timestamp that it may still use; `None` before its first report.
     pub(super) reported: Option<Timestamp>,
     pub(super) heard_at: Timestamp,
+    /// Its clock is further behind than [`shared::MAX_CLOCK_LAG`].
+    pub(super) lags: bool,
     /// It has said goodbye. Reports that it sent before and that come later change nothing about that.
     pub(super) left: bool,
     /// Every transaction below is finished and acknowledged.
@@ -36,6 +38,13 @@ impl Client {
     /// Whether it still counts for the watermark.
     pub(super) fn is_live(&self, now: Timestamp) -> bool {
         !self.left && now < self.heard_at.saturating_add(shared::SESSION_TTL)
+    }
+
+    /// Down to where it holds the watermark back. A clock that is far behind would hold it back by as much for as long as its client
+    /// lives; an old snapshot under a right clock may.
+    pub(super) fn holds(&self, now: Timestamp) -> Option<Timestamp> {
+        let least = if self.lags { now.saturating_sub(shared::MAX_CLOCK_LAG) } else { Timestamp::ZERO };
+        self.reported.map(|reported| reported.max(least))
     }
 }
 
@@ -73,6 +82,7 @@ impl Clients {
                     id,
                     reported: None,
                     heard_at: now,
+                    lags: false,
                     left: false,
                     acked: Sequence::ZERO,
                     newest_begin: Timestamp::ZERO,

@@ -6,7 +6,8 @@
 //! back. From the moment it is *asked* to be logged, nothing below it is let in any more.
 //!
 //! The watermark is the minimum over live sessions' reports, the oldest begin in flight, and the own clock less
-//! [`shared::WATERMARK_LAG`]; with no live session it stays where it is (time.md).
+//! [`shared::WATERMARK_LAG`]; with no live session it stays where it is (time.md). A session whose clock is further behind than
+//! [`shared::MAX_CLOCK_LAG`] holds it back by that and no more.
 //!
 //! A restart forgets which sessions live, so the watermark waits for them ([`Participant::wait_for_sessions`]).
 
@@ -150,7 +151,7 @@ impl Participant {
         if now < self.returning_until {
             return self.pledged_watermark;
         }
-        let mut reports = self.clients.all().iter().filter(|one| one.is_live(now)).filter_map(|one| one.reported);
+        let mut reports = self.clients.all().iter().filter(|one| one.is_live(now)).filter_map(|one| one.holds(now));
         let lowest = if self.bugs().watermark_of_one { reports.next_back() } else { reports.min() };
         let Some(lowest) = lowest else { return self.pledged_watermark };
         let in_flight = self.table.live().map(|(_, record)| record.begin).min().unwrap_or(Timestamp::MAX);
@@ -180,14 +181,15 @@ impl Participant {
         &mut self,
         now: Timestamp,
         id: ClientId,
-        watermark: Timestamp,
-        acked: Sequence,
+        (watermark, acked, clock): (Timestamp, Sequence, Timestamp),
         closing: bool,
     ) {
+        let lags = now.since(clock) > shared::MAX_CLOCK_LAG && !self.bugs().believe_late_clocks;
         let closing = closing && !self.bugs().deaf_to_farewells;
         let Some(client) = self.clients.entry(id, now) else { return };
         client.left |= closing;
         client.heard_at = client.heard_at.max(now);
+        client.lags = lags;
         client.reported = Some(client.reported.unwrap_or(Timestamp::ZERO).max(watermark));
         client.acked = client.acked.max(acked);
         let (acked, mut first) = (client.acked, client.first_kept);

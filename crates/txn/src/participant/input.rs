@@ -272,6 +272,8 @@ pub enum Input<'a> {
         watermark: Timestamp,
         /// Every transaction with a sequence *below* this is finished, acknowledged by all its participants.
         acked: Sequence,
+        /// What its clock showed.
+        clock: Timestamp,
         /// It ends: it begins nothing more, and holds the watermark back no longer.
         closing: bool,
     },

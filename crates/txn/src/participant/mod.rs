@@ -198,7 +198,9 @@ impl Participant {
             Input::DecidedWriteSet { prepare } => self.decided_write_set(now, &prepare, out),
             Input::Durable { through } => self.durable(now, through, out),
             Input::Applied { txn } => self.applied(txn, out),
-            Input::Report { client, watermark, acked, closing } => self.report(now, client, watermark, acked, closing),
+            Input::Report { client, watermark, acked, clock, closing } => {
+                self.report(now, client, (watermark, acked, clock), closing)
+            }
             Input::Tick => self.tick(now, out),
             Input::Status { token, txn } => {
                 let status = match self.status_of(txn) {

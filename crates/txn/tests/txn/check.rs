@@ -143,6 +143,8 @@ bugs!(
     propagate_first_only,
     recover_without_participants,
     watermark_of_one,
+    believe_late_clocks,
+    outwait_deadlines,
     equal_is_enough,
     free_before_applied,
     lower_floor,

@@ -418,7 +418,7 @@ impl World {
         let one = &self.clients[client];
         let watermark = if one.open.is_some() { one.begin } else { one.seen };
         let acked = Sequence::new(one.sequence + u64::from(one.open.is_none()));
-        let report = Request::Report { client: one.id, watermark, acked, closing };
+        let report = Request::Report { client: one.id, watermark, acked, clock: self.now, closing };
         for shard in 0..self.stages.len() {
             self.send(Address::Client(client), Address::Shard(shard), Body::Ask(report.clone()));
         }

@@ -448,6 +448,7 @@ impl World {
                 client: ClientId::new(words.0[0].trim_start_matches('c').parse().unwrap()),
                 watermark: words.time("watermark"),
                 acked: Sequence::new(words.value("acked").unwrap_or("0").parse().unwrap()),
+                clock: words.value("clock").map_or(self.now, ms),
                 closing: words.0.contains(&"closing"),
             },
             "status" => Request::Status { txn: txn() },

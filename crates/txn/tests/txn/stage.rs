@@ -52,7 +52,7 @@ pub enum Request {
     Prepare(Part),
     WriteSet(Part),
     Decide { txn: TxnId, outcome: TxnOutcome },
-    Report { client: ClientId, watermark: Timestamp, acked: Sequence, closing: bool },
+    Report { client: ClientId, watermark: Timestamp, acked: Sequence, clock: Timestamp, closing: bool },
     Status { txn: TxnId },
     Terminate { txn: TxnId, begin: Timestamp, participants: Vec<ShardId> },
     Freeze { txn: TxnId, begin: Timestamp },
@@ -362,8 +362,8 @@ impl Stage {
                 let input = Input::Decide { token, txn, outcome, origin: DecisionOrigin::Client };
                 self.core.step(now, input, &mut out);
             }
-            Request::Report { client, watermark, acked, closing } => {
-                self.core.step(now, Input::Report { client, watermark, acked, closing }, &mut out);
+            Request::Report { client, watermark, acked, clock, closing } => {
+                self.core.step(now, Input::Report { client, watermark, acked, clock, closing }, &mut out);
             }
             Request::Status { txn } => self.core.step(now, Input::Status { token, txn }, &mut out),
             Request::Terminate { txn, begin, ref participants } => {

@@ -154,7 +154,7 @@ fn batches_of_all_sizes_and_shards_come_back_in_order_over_blocks_and_files() {
     let (found, report) = read_all(&disk, &config).unwrap();
     assert_eq!(found, all);
     assert_eq!((report.batches, report.records, report.incomplete_batches), (27, 54, 0));
-    assert!(check_device(disk.device()).unwrap().is_sound());
+    assert!(check_device(disk.device(), &[]).unwrap().is_sound());
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn damage_in_the_middle_is_refused_changes_nothing_and_is_explained() {
     assert_eq!((*named, *offset), (file, 8192));
     assert_eq!(disk.files(), files);
     assert!(files.iter().zip(images).all(|(&file, image)| disk.content(file) == image), "nothing was changed");
-    let report = check_device(disk.device()).unwrap();
+    let report = check_device(disk.device(), &[]).unwrap();
     assert_eq!(report.findings.len(), 1);
     assert_eq!((report.findings[0].file, report.findings[0].offset), (file, 8192));
     assert_eq!(report.files.iter().map(|file| file.batches).sum::<u64>(), 39, "all other batches are readable");
@@ -676,7 +676,7 @@ fn a_crash_at_every_operation_loses_nothing_acknowledged_even_when_it_crashes_ag
             }
             disk.crash(seed);
             model.compare(read_all(&disk, &config).unwrap().0);
-            assert!(check_device(disk.device()).unwrap().is_sound());
+            assert!(check_device(disk.device(), &[]).unwrap().is_sound());
         }
     }
 }
@@ -765,7 +765,7 @@ fn real_files_rotate_are_reused_and_come_back_after_a_drop_without_shutdown() {
     }
     std::fs::write(directory.join("00000000000000000099.log.new"), b"half").unwrap();
     std::fs::write(directory.join("README"), b"not ours").unwrap();
-    let report = check(&directory).unwrap();
+    let report = check(&directory, &[]).unwrap();
     assert!(report.is_sound(), "{report}");
     let mut log = Log::open(&directory, config).unwrap().finish(at(9)).unwrap();
     assert!(directory.join("README").exists() && !directory.join("00000000000000000099.log.new").exists());
@@ -783,7 +783,7 @@ fn a_directory_that_cannot_be_used_is_named() {
     let config = LogConfig::default();
     let error = Log::open(&path, config).unwrap_err();
     assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
-    let error = check(&folder.path().join("missing")).unwrap_err();
+    let error = check(&folder.path().join("missing"), &[]).unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
 }
 
@@ -828,4 +828,38 @@ fn a_new_file_that_may_have_been_recorded_does_not_go_before_it_is_not_any_more(
         );
         assert_eq!(recorded.len(), usize::from(always));
     }
+}
+
+#[test]
+fn a_file_that_is_gone_is_damage_unless_its_loss_was_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path();
+    let config = LogConfig { device: DeviceKind::Ssd, ..tiny() };
+    let mut log = Log::open(directory, config.clone()).unwrap().finish(at(0)).unwrap();
+    let mut events = Vec::new();
+    for batch in 1..=100 {
+        append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        settle_waiting(&mut log, &mut events);
+    }
+    log.shutdown(at(1), &mut events).unwrap();
+    let files: Vec<_> = check(directory, &[]).unwrap().files.iter().map(|file| file.file.name).collect();
+    assert!(files.len() > 3, "{files:?}");
+    let gone = files[1];
+    std::fs::remove_file(directory.join(gone.to_string())).unwrap();
+    let report = check(directory, &[]).unwrap();
+    assert!(!report.is_sound() && report.to_string().contains("DAMAGED"), "{report}");
+    // As recovery does, it goes on behind a loss that was accepted, and says what is missing.
+    let report = check(directory, &[gone]).unwrap();
+    assert!(report.is_sound(), "{report}");
+    assert_eq!(report.accepted, [gone]);
+    let text = report.to_string();
+    assert!(
+        text.contains(&format!("LOST, and that was accepted: {gone}")) && text.contains("sound, but for"),
+        "{text}"
+    );
+    let config = LogConfig { lost: vec![gone], ..config };
+    let mut recovery = Log::open(directory, config).unwrap();
+    while recovery.next_record().unwrap().is_some() {}
+    // The loss of another one was not.
+    assert!(!check(directory, &[files[2]]).unwrap().is_sound());
 }

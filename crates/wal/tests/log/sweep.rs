@@ -81,7 +81,7 @@ fn every_cut(
 fn recovered(disk: &MemoryDisk, config: &LogConfig, model: &Model) -> Model {
     let mut model = model.clone();
     model.compare(read_all(disk, config).expect("a crash is no damage").0);
-    assert!(check_device(disk.device()).unwrap().is_sound());
+    assert!(check_device(disk.device(), &[]).unwrap().is_sound());
     model
 }
 

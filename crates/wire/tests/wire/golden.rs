@@ -155,8 +155,9 @@ fn decisions_reports_and_states() {
     assert_bytes(&out, "0500", &format!("{TXN_HEX} 0000000000000000"));
     assert_eq!(Decide::decode(&Frame::parse(&out).unwrap()).map(|decide| decide.decision()), Ok(None));
     out.clear();
-    Report { client: ClientId::new(1), watermark: at(2), acked: Sequence::new(3), closing: true }.encode(&TO, &mut out);
-    assert_bytes(&out, "0b00", "01000000 0200000000000000 0300000000000000 01");
+    let (client, acked) = (ClientId::new(1), Sequence::new(3));
+    Report { client, watermark: at(2), acked, now: at(4), closing: true }.encode(&TO, &mut out);
+    assert_bytes(&out, "0b00", "01000000 0200000000000000 0300000000000000 0400000000000000 01");
     for (state, hex) in [
         (TxnState::Unknown, "00 0000000000000000"),
         (TxnState::Prepared(at(1)), "01 0100000000000000"),
@@ -178,6 +179,25 @@ fn hello_and_error() {
     let error = ErrorReply { code: ErrorCode::Conflict, retry_after_ns: 5, detail: 6, other: Some(TXN), message: "no" };
     error.encode(&TO, &mut out);
     assert_bytes(&out, "8e00", &format!("fc03 0500000000000000 0600000000000000 {TXN_HEX} 02000000 6e6f"));
+}
+
+#[test]
+fn a_reading_of_the_clock() {
+    let mut out = Vec::new();
+    ClockIs::begin(&TO, &mut out);
+    assert_bytes(&out, "9000", "0000000000000000 ffffffffffffffff");
+    let length = out.len();
+    assert_eq!(ClockIs::decode(&Frame::parse(&out).unwrap()).unwrap().error(), None);
+    // What follows stays as it is when the reading is put in.
+    Ping {}.encode(&TO, &mut out);
+    let reading = ClockIs::new(at(0x0807_0605_0403_0201), Some(core::time::Duration::from_nanos(0x0a09)));
+    reading.fill(&mut out);
+    assert_bytes(&out[..length], "9000", "0102030405060708 090a000000000000");
+    let frames: Vec<_> = Frames::new(&out).map(Result::unwrap).collect();
+    assert_eq!((frames[0].kind(), frames[1].kind(), frames.len()), (Kind::ClockIs, Kind::Ping, 2));
+    assert_eq!(ClockIs::decode(&frames[0]).unwrap(), reading);
+    assert_eq!(reading.error(), Some(core::time::Duration::from_nanos(0x0a09)));
+    assert_eq!(ClockIs::new(at(1), Some(core::time::Duration::MAX)).error(), None);
 }
 
 #[test]

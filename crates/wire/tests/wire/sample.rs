@@ -220,7 +220,8 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
         Kind::FetchWriteSet => FetchWriteSet { txn, commit: at }.encode(to, out),
         Kind::Forget => Forget { txn }.encode(to, out),
         Kind::Report => {
-            Report { client, watermark: at, acked: Sequence::new(source.next()), closing: flag }.encode(to, out);
+            let acked = Sequence::new(source.next());
+            Report { client, watermark: at, acked, now: source.time(), closing: flag }.encode(to, out);
         }
         Kind::Scan => {
             Scan { keyspace, cursor: source.next(), limit: 10, at, client, with_values: flag }.encode(to, out);
@@ -276,6 +277,7 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
         }
         Kind::Counted => Counted { keys: source.next() }.encode(to, out),
         Kind::NewestIs => NewestIs { at }.encode(to, out),
+        Kind::ClockIs => ClockIs { now: at, error_ns: source.next() }.encode(to, out),
         Kind::StatusList => {
             let mut list = StatusListWriter::begin(to, out);
             for _ in 0..source.below(5) {

@@ -193,3 +193,88 @@ fn no_redis_client_is_sent_away_and_nothing_that_follows_is_carried_out() {
     world.pass(Duration::from_millis(100));
     assert_eq!(world.ask(one, "GET k"), "$1|v|");
 }
+
+/// A client whose pipeline is expected to have short answers, that then asks writes to return long values, and reads nothing; what it is owed.
+fn returned(command: impl Fn(&str) -> Vec<u8>) -> usize {
+    let mut world = World::new();
+    let (deaf, other) = (world.connect(), world.connect());
+    let value = vec![b'x'; VALUE];
+    for n in 0..ASKED {
+        world.post(other, &encode(&[&b"SET"[..], format!("k{n}").as_bytes(), &value]));
+        assert_eq!(world.wait(other), "+OK|");
+    }
+    world.stop_reading(deaf);
+    world.post(deaf, &encode(&["SET", "short", "v"]).repeat(200));
+    world.pass(Duration::from_millis(10));
+    world.read(deaf);
+    world.post(deaf, &(0..ASKED).flat_map(|n| command(&format!("k{n}"))).collect::<Vec<u8>>());
+    world.pass(Duration::from_millis(100));
+    let most = world.unread(deaf);
+    // It gets everything in the end.
+    let mut read = 0;
+    for _ in 0..4 * ASKED {
+        read += world.read(deaf).len();
+        world.pass(Duration::from_millis(5));
+    }
+    assert_eq!(read, ASKED * (VALUE + b"$1048576\r\n\r\n".len()));
+    most
+}
+
+#[test]
+fn writes_that_return_long_values_wait_for_their_reader() {
+    let bound = OUTPUT_BOUND_BYTES + 2 * VALUE;
+    let commands: [fn(&str) -> Vec<u8>; 3] =
+        [|key| encode(&["GETSET", key, "v"]), |key| encode(&["SET", key, "v", "GET"]), |key| encode(&["GETDEL", key])];
+    for command in commands {
+        let owed = returned(command);
+        assert!((VALUE..=bound).contains(&owed), "{owed} of {bound} bytes for {}", command("k").escape_ascii());
+    }
+}
+
+#[test]
+fn watched_keys_count_in_the_memory_for_input() {
+    let mut world = World::with(SHARDS, scarce());
+    let (first, second) = (world.connect(), world.connect());
+    let watch = |n: usize| encode(&[&b"WATCH"[..], &[&vec![b'k'; 60_000][..], &n.to_be_bytes()].concat()]);
+    let mut watched = 0;
+    let refusal = loop {
+        world.post(first, &watch(watched));
+        let answer = world.wait(first);
+        if answer != "+OK|" {
+            break answer;
+        }
+        watched += 1;
+        assert!(watched < 100, "WATCH takes memory without bound");
+    };
+    assert!(refusal.starts_with("-TRYAGAIN the memory for what clients have sent"), "{refusal}");
+    assert!((VALUE..=2 * VALUE).contains(&(watched * 60_000)), "{watched} keys");
+    // What was watched already stays so; what is watched again costs nothing.
+    world.post(first, &watch(0));
+    assert_eq!(world.wait(first), "+OK|");
+    world.post(second, &encode(&[&b"SET"[..], &[&vec![b'k'; 60_000][..], &0usize.to_be_bytes()].concat(), b"v"]));
+    assert_eq!(world.wait(second), "+OK|");
+    assert_eq!(world.ask(first, "MULTI; SET a 1; EXEC"), "+OK|+QUEUED|*-1|");
+    world.pass(Duration::from_millis(10));
+    world.post(second, &watch(1));
+    assert_eq!(world.wait(second), "+OK|", "EXEC has given it back");
+    world.disconnect(first);
+    world.disconnect(second);
+    world.pass(Duration::from_millis(10));
+    assert_eq!(world.memory.used(MemoryUse::Input), 0);
+}
+
+#[test]
+fn info_tells_what_connections_take_as_well() {
+    let mut world = World::with(SHARDS, scarce());
+    let (first, second) = (world.connect(), world.connect());
+    let used = |world: &mut World| {
+        let info = world.ask(second, "INFO memory");
+        let (_, rest) = info.split_once("used_memory:").expect("it has the figure");
+        rest.split(['\r', '|', '\n']).next().and_then(|digits| digits.parse::<u64>().ok()).expect("a number")
+    };
+    let before = used(&mut world);
+    assert_eq!(world.ask(first, "MULTI"), "+OK|");
+    world.post(first, &encode(&[&b"SET"[..], b"k", &vec![b'x'; 200_000]]));
+    assert_eq!(world.wait(first), "+QUEUED|");
+    assert!(used(&mut world) >= before + 200_000);
+}
