@@ -90,9 +90,10 @@ fn exchange(address: &str) -> Result<Answer, String> {
     let (asked, sent) = (Instant::now(), clock.now());
     let first = call(&mut stream, &bytes)?;
     let (round_trip, received) = (asked.elapsed(), clock.now());
-    let (offset, bytes) = match expect(&first, Kind::ClockIs, |frame| ClockIs::decode(frame)) {
-        Ok(reading) => (ClockOffset::of(sent, reading, received), receive(&mut stream)?),
-        Err(_) => (None, first),
+    let reading = Frame::parse(&first).ok().and_then(|frame| ClockIs::decode(&frame).ok());
+    let (offset, bytes) = match reading {
+        Some(reading) => (ClockOffset::of(sent, reading, received), receive(&mut stream)?),
+        None => (None, first),
     };
     let figures = expect(&bytes, Kind::StatusList, |frame| {
         let list = StatusList::decode(frame)?;
