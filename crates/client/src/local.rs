@@ -9,138 +9,24 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use timestone_cluster::{ExternalMode, Keyspace, KeyspaceName, KeyspaceOptions, MasterAnswer, MasterCommand};
 use timestone_session::limits::DEFAULT_DEADLINE;
 use timestone_session::{
-    ClockOffset, Condition, Mutation, OpId, RequestOptions, SessionError, SessionId, Step, Ticket, TxnHandle,
-    TxnStatus, ValueView,
+    ClockOffset, Condition, Mutation, RequestOptions, SessionError, SessionId, Step, Ticket, TxnHandle, TxnStatus,
+    ValueView,
 };
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Kind, MasterAsk, MasterReply, Message, RequestId};
 
 use crate::event_loop::Core;
-use crate::ops::{Output, Wake, owned, unexpected};
+use crate::operation::Operation;
+use crate::ops::{Output, owned, unexpected};
 use crate::owned::{OwnedCondition, OwnedMutation};
 use crate::retry::Retry;
 use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
-
-/// An operation under way. Dropping it gives the operation up; a write under way may still take place.
-pub struct Operation<T> {
-    core: Rc<Core>,
-    state: OperationState<T>,
-    convert: fn(Output) -> Result<T>,
-    /// For a transaction's read: what to make of the value where it is.
-    view: Option<fn(ValueView<'_>) -> T>,
-}
-
-enum OperationState<T> {
-    Waiting(OpId, Option<Ticket>),
-    /// Something has to be found out first.
-    Later(Pin<Box<dyn Future<Output = Result<T>>>>),
-    Ready(Result<T>),
-    Over,
-}
-
-impl<T> Unpin for Operation<T> {}
-
-impl<T> Operation<T> {
-    fn begin(
-        core: &Rc<Core>,
-        convert: fn(Output) -> Result<T>,
-        view: Option<fn(ValueView<'_>) -> T>,
-        start: impl FnOnce(OpId) -> Result<Option<Result<T>>, SessionError>,
-        ticket: impl FnOnce() -> Option<Ticket>,
-    ) -> Self {
-        let op = core.ops.borrow_mut().open_as(view.is_some());
-        let state = match start(op) {
-            Ok(None) => OperationState::Waiting(op, ticket()),
-            Ok(Some(ready)) => {
-                core.ops.borrow_mut().forget(op);
-                OperationState::Ready(ready)
-            }
-            Err(error) => {
-                core.ops.borrow_mut().forget(op);
-                OperationState::Ready(Err(error.into()))
-            }
-        };
-        Self { core: Rc::clone(core), state, convert, view }
-    }
-
-    fn waiting(core: &Rc<Core>, op: OpId, convert: fn(Output) -> Result<T>) -> Self {
-        Self { core: Rc::clone(core), state: OperationState::Waiting(op, None), convert, view: None }
-    }
-
-    fn ready(core: &Rc<Core>, result: Result<T>) -> Self {
-        Self { core: Rc::clone(core), state: OperationState::Ready(result), convert: unexpected, view: None }
-    }
-
-    /// One that begins when it is first waited for.
-    fn later(core: &Rc<Core>, future: impl Future<Output = Result<T>> + 'static) -> Self {
-        let state = OperationState::Later(Box::pin(future));
-        Self { core: Rc::clone(core), state, convert: unexpected, view: None }
-    }
-
-    /// The result of an operation from what came of it.
-    fn finish(&self, output: Output, ticket: Option<Ticket>) -> Result<T> {
-        match (output, self.view, ticket) {
-            (Output::InPlace, Some(view), Some(ticket)) => {
-                let engine = self.core.engine.borrow();
-                let found = engine.read_result(ticket).ok_or(SessionError::NoTransaction)?;
-                Ok(view(found))
-            }
-            (output, ..) => (self.convert)(output),
-        }
-    }
-}
-
-impl<T> Future for Operation<T> {
-    type Output = Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
-        match core::mem::replace(&mut self.state, OperationState::Over) {
-            OperationState::Ready(result) => Poll::Ready(result),
-            OperationState::Waiting(op, ticket) => {
-                let wake = || match self.core.tasks.current(context.waker()) {
-                    Some(task) => Wake::Task(task),
-                    None => Wake::Waker(context.waker().clone()),
-                };
-                let taken = self.core.ops.borrow_mut().take(op, wake);
-                match taken {
-                    Some(output) => Poll::Ready(self.finish(output, ticket)),
-                    None => {
-                        self.state = OperationState::Waiting(op, ticket);
-                        Poll::Pending
-                    }
-                }
-            }
-            OperationState::Later(mut future) => {
-                let polled = future.as_mut().poll(context);
-                if polled.is_pending() {
-                    self.state = OperationState::Later(future);
-                }
-                polled
-            }
-            OperationState::Over => Poll::Ready(Err(Error::closed())),
-        }
-    }
-}
-
-impl<T> Drop for Operation<T> {
-    fn drop(&mut self) {
-        if let OperationState::Waiting(op, ticket) = self.state {
-            self.core.give_up(op, ticket);
-        }
-    }
-}
-
-impl<T> fmt::Debug for Operation<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operation").finish_non_exhaustive()
-    }
-}
 
 fn to_value(output: Output) -> Result<Option<Value>> {
     if let Output::Value(value) = output { Ok(value) } else { unexpected(output) }
