@@ -138,6 +138,8 @@ pub(crate) struct ShardGauges {
     pub(crate) full: AtomicBool,
     /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes otherwise.
     pub(crate) cache_wish: AtomicU64,
+    /// Gateways of this process that may still send the shard something.
+    pub(crate) gateways: AtomicU64,
     tables: [AtomicU64; TABLE_FIGURES.len()],
     store: [AtomicU64; STORE_FIGURES.len()],
 }
@@ -228,6 +230,7 @@ impl ShardGauges {
             floor: AtomicU64::default(),
             full: AtomicBool::default(),
             cache_wish: AtomicU64::new(AS_CONFIGURED),
+            gateways: AtomicU64::new(0),
             tables: Default::default(),
             store: Default::default(),
         }

@@ -42,6 +42,10 @@ pub const CHARGED_VALUE_BYTES: usize = 16 * 1024;
 pub const LOG_BATCH_BYTES: usize = 1024 * 1024;
 /// How often a shard tries again to apply what its store had no room for, when nothing else makes it.
 pub const APPLY_INTERVAL: Duration = Duration::from_millis(1);
+/// How often a shard that ends looks whether anybody may still send it something.
+pub const CLOSE_INTERVAL: Duration = Duration::from_millis(5);
+/// How long a shard that ends waits for the decisions about what it has promised: a client that lives sends them at once.
+pub const LAST_DECISIONS: Duration = Duration::from_secs(2);
 /// How long a refused request should wait before it is sent again.
 pub const BUSY_RETRY_AFTER: Duration = Duration::from_millis(5);
 /// What a request that leads because the clock is held is told to wait, at most: a held clock needs seconds.

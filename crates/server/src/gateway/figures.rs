@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use timestone_types::Timestamp;
 
@@ -43,6 +44,16 @@ pub(crate) struct GatewayGauges {
 }
 
 impl GatewayGauges {
+    /// A gateway begins: the shards wait for it when the process ends.
+    pub(super) fn begin(&self) {
+        self.shards.iter().for_each(|shard| _ = shard.gateways.fetch_add(1, Ordering::AcqRel));
+    }
+
+    /// It has sent its last frame.
+    pub(super) fn end(&self) {
+        self.shards.iter().for_each(|shard| _ = shard.gateways.fetch_sub(1, Ordering::AcqRel));
+    }
+
     /// A command was answered.
     #[inline]
     pub(super) fn answered(&self, asked: Option<Asked>, now: Timestamp) {

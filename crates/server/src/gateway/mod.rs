@@ -80,6 +80,8 @@ pub(crate) struct GatewayStage {
     next_ask: Timestamp,
     now: Timestamp,
     said_goodbye: bool,
+    /// The shards know that nothing comes any more.
+    has_ended: bool,
 }
 
 impl GatewayStage {
@@ -103,6 +105,7 @@ impl GatewayStage {
             next_ask: Timestamp::ZERO,
             now: Timestamp::ZERO,
             said_goodbye: false,
+            has_ended: false,
         }
     }
 
@@ -335,6 +338,7 @@ impl Stage<Event> for GatewayStage {
 
     fn start(&mut self, ctx: &mut Context<'_, Event>) {
         self.core.started = ctx.now();
+        self.core.gauges.begin();
     }
 
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
@@ -370,6 +374,10 @@ impl Stage<Event> for GatewayStage {
         }
         self.ship(ctx);
         self.look_after_connections(ctx);
+        if !self.has_ended && self.drained() {
+            self.has_ended = true;
+            self.core.gauges.end();
+        }
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {

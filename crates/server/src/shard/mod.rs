@@ -42,7 +42,7 @@ use timestone_wire::{Frame, Frames};
 
 use crate::event::{Event, LogAppend};
 use crate::gauges::ShardGauges;
-use crate::limits::{LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL};
+use crate::limits::{CLOSE_INTERVAL, LAST_DECISIONS, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL};
 use ahead::LookAhead;
 use hand_over::{HandOver, Inherited};
 use journal::{ClosedBatch, Journal};
@@ -125,6 +125,10 @@ pub(crate) struct ShardStage {
     hand_over_at: Timestamp,
     inherited: Inherited,
     log_failed: bool,
+    // Since when nothing is under way here, at the end.
+    quiet_since: Option<Timestamp>,
+    // When to look again whether the store may be closed.
+    close_again_at: Option<Timestamp>,
     store_draining: bool,
     store_down: bool,
 }
@@ -337,6 +341,20 @@ impl ShardStage {
     }
 }
 
+impl ShardStage {
+    /// Whether the store may be closed at the end. It takes no writes from then on, so nobody may be about to send one: no gateway of this
+    /// process, which finish what they have begun, step by step and shard by shard; nor whoever decides about what was promised here, unless
+    /// that one stays silent.
+    fn may_close(&mut self, now: Timestamp) -> bool {
+        if !self.is_quiet() || self.gauges.gateways.load(core::sync::atomic::Ordering::Acquire) > 0 {
+            self.quiet_since = None;
+            return false;
+        }
+        let since = *self.quiet_since.get_or_insert(now);
+        self.payloads.len() == 0 || now.since(since) >= LAST_DECISIONS
+    }
+}
+
 impl Stage<Event> for ShardStage {
     fn name(&self) -> &str {
         &self.name
@@ -379,10 +397,14 @@ impl Stage<Event> for ShardStage {
             self.step(ctx, Input::Tick, None);
         }
         self.close_batch(ctx);
-        if ctx.is_shutting_down() && self.is_quiet() && !self.store_draining {
-            self.store_draining = true;
-            self.store.shutdown();
-            self.pump_store(ctx);
+        if ctx.is_shutting_down() && !self.store_draining {
+            self.store_draining = self.may_close(ctx.now());
+            // Nobody tells when the last gateway has ended.
+            self.close_again_at = Some(ctx.now().saturating_add(CLOSE_INTERVAL)).filter(|_| !self.store_draining);
+            if self.store_draining {
+                self.store.shutdown();
+                self.pump_store(ctx);
+            }
         }
         self.replies.flush(ctx);
         self.promised.change(self.promised.bytes(), self.payloads.bytes());
@@ -395,8 +417,13 @@ impl Stage<Event> for ShardStage {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let apply = (!self.unapplied.is_empty()).then_some(self.apply_again_at);
-        let deadlines =
-            [self.participant.next_deadline(), self.store.next_deadline(), apply, self.hand_over_deadline()];
+        let deadlines = [
+            self.participant.next_deadline(),
+            self.store.next_deadline(),
+            apply,
+            self.hand_over_deadline(),
+            self.close_again_at,
+        ];
         deadlines.into_iter().flatten().min()
     }
 

@@ -308,6 +308,18 @@ impl ShardStage {
                 wire::WriteKind::Fence => self.store.fence(write.keyspace, version),
             };
             if let Err(error) = put {
+                if matches!(error, StoreError::ShuttingDown) {
+                    // Who decided was silent for too long. The next start finds promise and decision in the log, if there is one.
+                    match self.log {
+                        LogPlace::Stage(_) => {
+                            tracing::warn!(shard = %self.shard, %txn, "a commit was decided after the store was closed: the next start carries it out")
+                        }
+                        LogPlace::Nowhere => {
+                            tracing::error!(shard = %self.shard, %txn, "a commit was decided after the store was closed: it is lost, as there is no log")
+                        }
+                    }
+                    return true;
+                }
                 if !error.retryable() {
                     tracing::error!(shard = %self.shard, %txn, %error, "a committed write cannot be stored; it stays in the log");
                 }

@@ -460,6 +460,8 @@ impl Replay {
             hand_over_at: Timestamp::ZERO,
             inherited,
             log_failed: false,
+            quiet_since: None,
+            close_again_at: None,
             store_draining: false,
             store_down: false,
         }
