@@ -158,7 +158,7 @@ pub(crate) const TABLE_FIGURES: [(&str, &str); 6] = [
 ];
 
 /// The figures of a store: names with units last, and what they mean.
-pub(crate) const STORE_FIGURES: [(&str, &str); 20] = [
+pub(crate) const STORE_FIGURES: [(&str, &str); 21] = [
     ("keys", "Keys with a version in the index, deleted ones included until they are collected."),
     ("versions", "Versions in the index, of all keys."),
     ("index_bytes", "Memory of the index."),
@@ -176,6 +176,7 @@ pub(crate) const STORE_FIGURES: [(&str, &str); 20] = [
     ("blocks", "Blocks that the device has room for."),
     ("free_blocks", "Blocks that hold nothing."),
     ("capacity_bytes", "Bytes that the blocks of the device have room for."),
+    ("limit_bytes", "Bytes that the device may grow to."),
     ("free_bytes", "Bytes of blocks that hold nothing."),
     ("corrupt_total", "Pages and records that did not match their checksum."),
     ("checkpoints_total", "Checkpoints of the index written."),
@@ -201,6 +202,7 @@ pub(crate) fn store_figures(stats: &StoreStats) -> impl Iterator<Item = (&'stati
         u64::from(stats.blocks),
         u64::from(stats.free_blocks),
         u64::from(stats.blocks) * stats.block_bytes,
+        u64::from(stats.most_blocks) * stats.block_bytes,
         u64::from(stats.free_blocks) * stats.block_bytes,
         stats.corrupt,
         stats.checkpoints,

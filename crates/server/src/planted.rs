@@ -106,8 +106,20 @@ pub enum Bug {
     OvertakenTransactions,
     /// A read may be answered from before an earlier read of its key in the pipeline, which was refused and is sent again.
     OvertakenReads,
+    /// A read may be answered with less than an earlier read of its key in the pipeline, which was refused and has been sent again.
+    OutdatedReads,
+    /// Snapshots judge expiry as of their own time, which may lie ahead of the server's.
+    SnapshotsExpireAhead,
     /// The answer to a connection's oldest command waits for room like those behind it.
     OldestAnswerWaits,
+    /// What is found on devices is served whether its checksums are right or not.
+    UncheckedBytes,
+    /// A gateway loses an answer now and then.
+    LostAnswers,
+    /// A store may never take more than it could at its first start.
+    ForgottenCapacity,
+    /// The record cache has the size of the default, whatever is said.
+    ForgottenCache,
     /// EXEC does not look whether a watched key was touched.
     IgnoredWatch,
     /// A transaction that has committed is now and then begun again, as one is that met a conflict.
@@ -129,7 +141,7 @@ std::thread_local! {
     static KEEPS_MANIFEST: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static REVIVES_PROMISES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static LOOKS_UP_REPEATS_AFRESH: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static IN_GATEWAYS: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
     static SETTLES_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static SKIPS_HAND_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static ACKNOWLEDGES_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -139,6 +151,7 @@ std::thread_local! {
     static TRUSTS_CLOCK_FOR_AGE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static FOLLOWS_STEPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static OWES_WITHOUT_BOUND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static ANSWERS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
     static READS_CLOCK_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static SCAN_PAGE_BYTES: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
@@ -177,7 +190,18 @@ pub(crate) fn scan_page_bytes() -> Option<usize> {
 
 /// Whether this one is planted, in gateways.
 pub(crate) fn in_gateways(bug: Bug) -> bool {
-    IN_GATEWAYS.get() == Some(bug)
+    PLANTED.get() == Some(bug)
+}
+
+/// Whether the answer that is due is lost: one in some hundred is.
+pub(crate) fn loses_answer() -> bool {
+    ANSWERS.set(ANSWERS.get().wrapping_add(1));
+    in_gateways(Bug::LostAnswers) && ANSWERS.get().is_multiple_of(256)
+}
+
+/// Whether this one is planted, where stores are opened.
+pub(crate) fn in_stores(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
 }
 
 /// Whether shards never release what their log holds.
@@ -253,7 +277,7 @@ pub(crate) fn read_clock(now: timestone_types::Timestamp) -> timestone_types::Ti
 /// Plants a bug on this thread, instead of the one that is planted there; `None` ends that.
 pub fn plant(bug: Option<Bug>) {
     let is = |one| bug == Some(one);
-    IN_GATEWAYS.set(bug);
+    PLANTED.set(bug);
     HOARDS_LOG.set(is(Bug::HoardedLog));
     FOLLOWS_STEPS.set(is(Bug::FollowedStep));
     KEEPS_MANIFEST.set(is(Bug::StaleManifest));
@@ -297,12 +321,14 @@ pub fn plant(bug: Option<Bug>) {
     timestone_wal::planted::plant(timestone_wal::planted::PlantedBugs {
         acknowledge_before_sync: is(Bug::EarlyAcknowledgement),
         skip_last_block: is(Bug::SkippedBlock),
+        believe_everything: is(Bug::UncheckedBytes),
     });
     timestone_store::planted::plant(timestone_store::planted::PlantedBugs {
         drop_tombstones_early: is(Bug::EarlyTombstone),
         trust_unsynced_pages: is(Bug::UnsyncedIsStable),
         keep_dead_versions: is(Bug::DeadVersions),
         drop_what_a_page_cannot_hold: is(Bug::ScanSkips),
+        believe_everything: is(Bug::UncheckedBytes),
     });
     timestone_seda::planted::plant(timestone_seda::planted::PlantedBugs {
         ignores_output_limit: is(Bug::BoundlessOutput),

@@ -44,14 +44,22 @@ pub(crate) fn open_stores(
         None => premises.capacity_bytes()?,
     };
     let blocks = u32::try_from(capacity / count / tuning.block_bytes).unwrap_or(u32::MAX).max(limits::MIN_BLOCKS);
+    let cache_bytes = config.cache_bytes / count;
+    #[cfg(feature = "planted-bugs")]
+    let (known, cache_bytes) = (
+        crate::planted::in_stores(crate::planted::Bug::ForgottenCapacity),
+        if crate::planted::in_stores(crate::planted::Bug::ForgottenCache) { 8 << 20 } else { cache_bytes },
+    );
     side_by_side(premises.parallelism(), shards, |&shard| {
         let started = std::time::Instant::now();
+        #[cfg(feature = "planted-bugs")]
+        let blocks = if known && premises.has_flash(shard) { limits::MIN_BLOCKS } else { blocks };
         let device = premises.open_flash(shard, blocks)?;
         manifest.flash_created(shard)?;
         let mftl = MftlConfig {
             store_id: cluster.get().rotate_left(16) ^ u64::from(shard.get()),
             seed: manifest.hash_seed()?,
-            cache_bytes: config.cache_bytes / count,
+            cache_bytes,
             staged_bytes: (budget.writes / count).min(timestone_store::limits::MAX_STAGED_BYTES),
             assembled_bytes: (budget.output / 4 / count).min(timestone_store::limits::MAX_ASSEMBLED_BYTES),
             packing_delay: tuning.packing_delay,

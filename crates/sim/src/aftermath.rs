@@ -10,11 +10,12 @@
 
 use std::time::Duration;
 
-use timestone_server::ShardFigures;
+use timestone_server::{ServerConfig, ShardFigures};
 use timestone_types::{Timestamp, limits as shared};
 use timestone_workload::check::{Quantity, Verdict, check_bounds, check_left_over};
 
 use crate::clock::EPOCH;
+use crate::process::Role;
 use crate::world::World;
 
 /// For this long everything must have been as it should before a world counts as settled: figures are published now and then.
@@ -23,11 +24,13 @@ pub(crate) const CALM: Duration = Duration::from_millis(500);
 const SPARE_LOG_FILES: u64 = 4;
 
 /// Whose figures they are.
-fn shards(world: &World) -> impl Iterator<Item = (String, ShardFigures)> + '_ {
+fn shards(world: &World) -> impl Iterator<Item = (String, &ServerConfig, ShardFigures)> + '_ {
     let named = |(id, figures): (crate::network::ProcessId, ShardFigures)| {
-        (format!("shard {} of {}", figures.shard, world.processes[id.0 as usize].name), figures)
+        let process = &world.processes[id.0 as usize];
+        let Role::Server(server) = &process.role else { return None };
+        Some((format!("shard {} of {}", figures.shard, process.name), &server.config, figures))
     };
-    world.figures().into_iter().map(named)
+    world.figures().into_iter().filter_map(named)
 }
 
 fn named(figures: &[(&'static str, u64)], name: &str) -> u64 {
@@ -51,7 +54,7 @@ pub(crate) const fn ahead(jump: Duration) -> Duration {
 fn left_over(world: &World, ended: Timestamp, jump: Duration) -> Vec<Quantity> {
     let passed = Timestamp::from_nanos(EPOCH.as_nanos() + ended.as_nanos()).saturating_add(ahead(jump));
     let mut all = Vec::new();
-    for (whose, figures) in shards(world) {
+    for (whose, _, figures) in shards(world) {
         let behind = u64::try_from(passed.since(figures.watermark).as_millis()).unwrap_or(u64::MAX);
         let tables = |name| named(&figures.tables, name);
         let counts = [
@@ -75,14 +78,22 @@ fn bounded(world: &World) -> Vec<Quantity> {
     // One id for each client that lives; those of the dead leave after the session's time to live. Servers have a client for each
     // thread's gateway.
     let clients = u64::from(config.clients) + u64::from(config.servers) * config.threads as u64;
-    let cache = config.cache_bytes / u64::from(config.shards_per_server.max(1));
+    let block = config.tuning.block_bytes;
+    let shards_each = u64::from(config.shards_per_server.max(1));
     let mut all = Vec::new();
-    for (whose, figures) in shards(world) {
+    for (whose, server, figures) in shards(world) {
+        let cache = server.cache_bytes / shards_each;
+        let capacity = server.capacity_bytes.unwrap_or_default() / shards_each / block * block;
         let limits = [
             // The window has turned twice since a key was used last.
             ("marks of keys in use", named(&figures.tables, "marks"), 0),
             ("clients that it knows", named(&figures.tables, "known_clients"), clients),
             ("bytes of record cache", named(&figures.store, "cache_bytes"), cache),
+            (
+                "bytes of capacity that it may not grow to",
+                capacity.saturating_sub(named(&figures.store, "limit_bytes")),
+                0,
+            ),
         ];
         all.extend(limits.map(|(what, held, bound)| Quantity { whose: whose.clone(), what, held, bound }));
     }
@@ -101,7 +112,7 @@ fn bounded(world: &World) -> Vec<Quantity> {
 /// each key, what was written since and the youngest version at or below the watermark may be kept, and nothing else.
 pub(crate) fn versions(world: &World, touched: u64) -> Verdict {
     let (mut keys, mut versions) = (0, 0);
-    for (_, figures) in shards(world) {
+    for (_, _, figures) in shards(world) {
         keys += named(&figures.store, "keys");
         versions += named(&figures.store, "versions");
     }

@@ -317,11 +317,15 @@ impl Board {
             return None;
         }
         let way = self.roll(slot, WAYS);
-        let until = self.expires.map(|span| {
+        Single::of(plan, way, self.until(slot))
+    }
+
+    /// When a value that is written now expires, if any does.
+    fn until(&self, slot: usize) -> Option<Timestamp> {
+        self.expires.map(|span| {
             let span = span.as_nanos() as u64;
             self.at().saturating_add(Duration::from_nanos(span / 2 + self.roll(slot, span)))
-        });
-        Single::of(plan, way, until)
+        })
     }
 
     pub(crate) fn roll(&self, slot: usize, bound: u64) -> u64 {

@@ -255,7 +255,10 @@ fn check_storage(scenario: &Scenario) -> Checked {
     let shards = scenario.cluster.shards.unwrap_or(SHARDS);
     let least = u64::from(MIN_BLOCKS) * block * u64::from(shards);
     within(&["storage", "capacity-bytes"], part.capacity_bytes, least..=MOST_BYTES)?;
+    let least = part.capacity_bytes.unwrap_or(usual.capacity_bytes);
+    within(&["storage", "vary-capacity"], part.vary_capacity, least..=MOST_BYTES)?;
     within(&["storage", "cache-bytes"], part.cache_bytes, 0..=MOST_CACHE_BYTES)?;
+    within(&["storage", "vary-cache"], part.vary_cache, 0..=MOST_CACHE_BYTES)?;
     within(&["storage", "checkpoint-bytes"], part.checkpoint_bytes, 4096..=MOST_BYTES)?;
     within(&["storage", "log-block-bytes"], part.log_block_bytes, SECTOR_BYTES..=MAX_BLOCK_BYTES)?;
     // Two blocks fit a file. A seed draws blocks that do in any case.
@@ -302,7 +305,7 @@ mod tests {
     /// A table, a key, a value that is too small, the ends of what is allowed, and a value that is too large. No word where nothing is.
     type Range = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
-    const RANGES: [Range; 37] = [
+    const RANGES: [Range; 39] = [
         ("cluster", "servers", "0", "1", "64", "65"),
         ("cluster", "shards", "0", "1", "64", "65"),
         ("cluster", "threads", "0", "1", "16", "17"),
@@ -325,6 +328,8 @@ mod tests {
         ("storage", "block-pages", "1", "2", "4096", "4097"),
         ("storage", "capacity-bytes", "1048575", "1048576", "68719476736", "9223372036854775807"),
         ("storage", "cache-bytes", "", "0", "8589934592", "9223372036854775807"),
+        ("storage", "vary-cache", "", "0", "8589934592", "9223372036854775807"),
+        ("storage", "vary-capacity", "33554431", "33554432", "68719476736", "9223372036854775807"),
         ("storage", "checkpoint-bytes", "0", "4096", "68719476736", "9223372036854775807"),
         ("storage", "packing-delay", "'0ns'", "'1µs'", "'1s'", "'9000000s'"),
         ("storage", "sync-interval", "'0ns'", "'1ms'", "'5s'", "'6s'"),
@@ -379,6 +384,7 @@ mod tests {
             ("[cluster]\nregions = 3\n[workload]\nkind = \"retwis\"\nkeys = 2000", 5, "796 are read in the 40s"),
             ("[swarm]\ndraw = true\n[workload]\nkind = \"retwis\"", 3, "are read in the 40s"),
             ("[workload]\nkind = \"register\"\nexpires = '1s'", 3, "is for scenarios with singles = true"),
+            ("[storage]\ncapacity-bytes = 9000000\nvary-capacity = 8999999", 3, "it lies between 9000000 and"),
             ("[workload]\nkind = \"register\"\nlarge = 9", 3, "is for scenarios with singles = true"),
             ("[workload]\nkind = \"register\"\nsingles = true", 3, "is for kind = \"register\" with ops = 1 and"),
             ("[faults.kill]\nevery = \"1s\"\nlasting = \"31s\"", 3, "is 31s; it lies between 0ns and 30s"),

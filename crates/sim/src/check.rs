@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use timestone_workload::check::{
-    AnomalyKind, Promise, Verdict, check_bank, check_durability, check_last_values, check_list_append, check_redis,
-    check_register, check_single_keys,
+    AnomalyKind, Kept, Loss, Promise, Verdict, check_bank, check_durability, check_last_values, check_list_append,
+    check_redis, check_register, check_single_keys, history_until,
 };
 use timestone_workload::history::{History, Seen};
 use timestone_workload::redis::RedisHistory;
 use timestone_workload::{KeyIndex, WorkloadKind};
 
 use crate::board::{Account, Board, Work};
+use crate::session::VANISHED;
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,37 +30,86 @@ impl Finding {
     }
 }
 
+/// How far what was acknowledged can be relied on, by what went wrong.
+#[derive(Clone, Debug)]
+pub(crate) enum Trust {
+    /// In all but what servers without a log may have lost.
+    Except(Vec<Loss>),
+    /// A disk lied about syncs, and lost power: anything may be gone, but nothing is made up, and nothing that aborted is there.
+    LiedTo,
+    /// What was stored was destroyed: nothing is made up.
+    Damaged,
+}
+
+impl Trust {
+    /// Whether nothing may be lost.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self, Self::Except(losses) if losses.is_empty())
+    }
+
+    fn losses(&self) -> &[Loss] {
+        if let Self::Except(losses) = self { losses } else { &[] }
+    }
+
+    /// Whether an anomaly must not be, whatever was lost.
+    const fn holds(&self, kind: AnomalyKind) -> bool {
+        match self {
+            Self::Except(_) => true,
+            Self::LiedTo => {
+                matches!(kind, AnomalyKind::Garbage | AnomalyKind::Malformed | AnomalyKind::G1a | AnomalyKind::G1b)
+            }
+            Self::Damaged => matches!(kind, AnomalyKind::Garbage | AnomalyKind::Malformed),
+        }
+    }
+}
+
 /// What a run can be held to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Checks {
     /// What is promised about the order of transactions.
     pub(crate) promise: Promise,
     /// Whether everything was read back in the end.
     pub(crate) complete: bool,
-    /// Whether acknowledged data was destroyed: then only that nothing was made up.
-    pub(crate) damaged: bool,
+    /// How far what was acknowledged can be relied on.
+    pub(crate) trust: Trust,
     /// How far the clocks that judge expiry may have been wrong.
     pub(crate) clock_slack: Duration,
 }
 
 /// Checks everything that the history and the end of the data tell. How many transactions were looked at.
-pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &mut Vec<Finding>) -> u64 {
-    let Checks { promise, complete, damaged, clock_slack } = checks;
-    for what in board.all_wrong().into_iter().filter(|_| !damaged) {
-        findings.push(Finding::new("answers", what));
+pub(crate) fn all(board: &Board, history: &History, checks: &Checks, findings: &mut Vec<Finding>) -> u64 {
+    let Checks { promise, complete, clock_slack, ref trust } = *checks;
+    let (losses, is_whole) = (trust.losses(), trust.is_whole());
+    // What looks at many keys at once, or takes whatever it finds for the last, can be judged until the first loss only.
+    let until = losses.iter().map(|loss| loss.to).min();
+    let before = until.map(|at| history_until(history, at));
+    let before = before.as_ref().unwrap_or(history);
+    for what in board.all_wrong() {
+        let is_lost = what.contains(VANISHED) || matches!(board.work, Work::Ring { .. });
+        if !matches!(trust, Trust::Damaged) && (is_whole || !is_lost) {
+            findings.push(Finding::new("answers", what));
+        }
     }
     let mut checked = 0;
     let mut judge = |property, verdict: Verdict| {
         checked += verdict.transactions as u64;
-        let made_up = |kind| matches!(kind, AnomalyKind::Garbage | AnomalyKind::Malformed);
-        for anomaly in verdict.anomalies.iter().filter(|anomaly| !damaged || made_up(anomaly.kind)) {
+        for anomaly in verdict.anomalies.iter().filter(|anomaly| trust.holds(anomaly.kind)) {
             findings.push(Finding::new(property, anomaly.to_string()));
         }
+    };
+    let made_up = |verdict: Verdict| {
+        let is_made_up = |kind| Trust::LiedTo.holds(kind);
+        let anomalies = verdict.anomalies.into_iter().filter(|anomaly| is_made_up(anomaly.kind)).collect();
+        // They are looked at once more, without what may be lost.
+        Verdict { transactions: 0, anomalies, ..verdict }
     };
     let found = board.all_found();
     match &board.work {
         Work::Ring { nodes, .. } => {
-            if complete && let Err(what) = ring(&found, *nodes) {
+            if complete
+                && is_whole
+                && let Err(what) = ring(&found, *nodes)
+            {
                 findings.push(Finding::new("ring", what));
             }
             // Transactions that turn a part of the ring are seen by those that walk all of it.
@@ -67,13 +117,21 @@ pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &m
         }
         Work::Plans(spec) => match spec.kind {
             WorkloadKind::ListAppend => {
-                judge("serializability", check_list_append(history, promise));
+                let kept = (!losses.is_empty()).then(|| Kept::of(history, losses));
+                let (told, end) =
+                    kept.as_ref().map_or_else(|| (history, found.clone()), |kept| (&kept.history, kept.end(&found)));
+                if !is_whole {
+                    judge("serializability", made_up(check_list_append(history, promise)));
+                }
+                judge("serializability", check_list_append(told, promise));
                 if complete {
-                    judge("durability and atomicity", check_durability(history, &lists(&found)));
+                    judge("durability and atomicity", check_durability(told, &lists(&end)));
                 }
             }
+            WorkloadKind::Bank if matches!(trust, Trust::LiedTo) => {}
             WorkloadKind::Bank => {
-                judge("totals", check_bank(history, spec.keys, spec.total_balance()));
+                judge("totals", check_bank(before, spec.keys, spec.total_balance()));
+                let complete = complete && is_whole;
                 if complete && let Err(what) = total(&found, spec.total_balance(), spec.delete_percent > 0) {
                     findings.push(Finding::new("totals", what));
                 }
@@ -83,15 +141,21 @@ pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &m
             }
             // Registers, and fillings that are numbered as registers are.
             _ => {
-                judge("serializability", check_register(history, promise));
-                if board.singles {
-                    let end = if complete { found.clone() } else { BTreeMap::new() };
-                    let verdict = check_single_keys(history, &end, clock_slack);
+                let kept = (!losses.is_empty()).then(|| Kept::of(history, losses));
+                let (told, end) =
+                    kept.as_ref().map_or_else(|| (history, found.clone()), |kept| (&kept.history, kept.end(&found)));
+                if !is_whole {
+                    judge("serializability", made_up(check_register(history, promise)));
+                }
+                judge("serializability", check_register(told, promise));
+                if board.singles && !matches!(trust, Trust::LiedTo) {
+                    let end = if complete && is_whole { found.clone() } else { BTreeMap::new() };
+                    let verdict = check_single_keys(before, &end, clock_slack);
                     // They are the same ones.
                     judge("order of each key", Verdict { transactions: 0, ..verdict });
                 }
                 if complete {
-                    judge("durability", check_last_values(history, &found));
+                    judge("durability", check_last_values(told, &end));
                 }
             }
         },
@@ -100,8 +164,11 @@ pub(crate) fn all(board: &Board, history: &History, checks: Checks, findings: &m
 }
 
 /// Checks what Redis clients were answered. How many calls were looked at.
-pub(crate) fn redis(history: &RedisHistory, findings: &mut Vec<Finding>) -> u64 {
-    let verdict = check_redis(history);
+/// What may be lost takes its part with it: of a history with losses, what was answered before the first one is judged.
+pub(crate) fn redis(history: &RedisHistory, trust: &Trust, findings: &mut Vec<Finding>) -> u64 {
+    let Trust::Except(losses) = trust else { return 0 };
+    let cut = losses.iter().map(|loss| loss.to).min().map(|at| history.until(at));
+    let verdict = check_redis(cut.as_ref().unwrap_or(history));
     findings.extend(verdict.anomalies.iter().map(|anomaly| Finding::new("redis", anomaly.to_string())));
     verdict.transactions as u64
 }

@@ -28,6 +28,11 @@ const UPTIME: u64 = 1_000_000_000_000_000;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TrueTime(Arc<std::sync::atomic::AtomicU64>);
 
+/// A moment as histories have it: counted from the run's begin.
+pub(crate) const fn moment(at: VirtualTime) -> Timestamp {
+    Timestamp::from_nanos(at.as_nanos())
+}
+
 impl TrueTime {
     pub(crate) fn now(&self) -> VirtualTime {
         VirtualTime::from_nanos(self.0.load(std::sync::atomic::Ordering::Relaxed))

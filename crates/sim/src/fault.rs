@@ -75,10 +75,15 @@ pub enum FaultKind {
     TornWrite,
     /// A flash device writes nothing, and says that all is well.
     LostWrite,
+    /// A server is stopped as an operator stops it, and comes back: whatever its log, nothing is lost.
+    Stop,
+    /// A server's devices acknowledge syncs that they have not done. Half of the time they do them in the end, half of the time the power goes
+    /// before.
+    LyingSync,
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 29] = [
+const KINDS: [(FaultKind, &str); 31] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -108,6 +113,8 @@ const KINDS: [(FaultKind, &str); 29] = [
     (FaultKind::BlackHole, "black-hole"),
     (FaultKind::MemoryPressure, "memory-pressure"),
     (FaultKind::ClockGlitch, "clock-glitch"),
+    (FaultKind::Stop, "stop"),
+    (FaultKind::LyingSync, "lying-sync"),
 ];
 
 impl FaultKind {
@@ -129,6 +136,30 @@ impl FaultKind {
         matches!(self, Self::Rot | Self::Misdirected | Self::TornWrite | Self::LostWrite)
     }
 
+    /// Whether it may keep a decision from those who wait for it for long.
+    #[must_use]
+    pub(crate) const fn delays_messages(self) -> bool {
+        matches!(
+            self,
+            Self::Pause
+                | Self::ClientPause
+                | Self::Cut
+                | Self::CutOneWay
+                | Self::Isolate
+                | Self::MasterCut
+                | Self::BlackHole
+                | Self::Loss
+                | Self::SlowNetwork
+                | Self::MemoryPressure
+        )
+    }
+
+    /// Whether nobody has to wait for anybody because of it.
+    #[must_use]
+    pub(crate) const fn is_orderly(self) -> bool {
+        matches!(self, Self::ClientLeave | Self::Stop | Self::Break)
+    }
+
     /// Whether it takes a clock out of the bound that everybody relies on.
     #[must_use]
     pub const fn is_of_clocks(self) -> bool {
@@ -143,6 +174,7 @@ impl FaultKind {
             | Self::PowerCut
             | Self::ClientKill
             | Self::ClientLeave
+            | Self::Stop
             | Self::LogFailure
             | Self::FlashFailure => Duration::from_millis(300),
             Self::ClockGlitch => Duration::from_millis(1_500),
@@ -193,6 +225,10 @@ enum Undo {
     Reboot(ProcessId),
     Room(ProcessId),
     Memory(ProcessId),
+    /// The supervisor of a server that was told to stop waits no longer. It is that life's.
+    Patience(ProcessId, u64),
+    /// Its disks no longer lie. With a seed, they lose power before that.
+    Truth(ProcessId, Option<Seed>),
 }
 
 /// Injects faults into a world.
@@ -204,7 +240,12 @@ pub(crate) struct Injector {
     fired: BTreeMap<FaultKind, u64>,
     jump: Duration,
     strikes: u64,
+    /// Servers that did not come to their end although nothing was in their way.
+    pub(crate) slow_stops: Vec<String>,
 }
+
+/// A server that was told to stop is killed after this long (docs/operating.md).
+const STOP_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The furthest that a glitch sets a server's clock.
 const GLITCH: Duration = Duration::from_secs(300);
@@ -227,11 +268,19 @@ const UNDO_TOKENS: u64 = 1 << 33;
 impl Injector {
     pub(crate) fn new(plans: &BTreeMap<FaultKind, FaultPlan>, jump: Duration, seed: Seed) -> Self {
         let plans = plans.iter().map(|(kind, plan)| (*kind, *plan, seed.derive(kind.name(), 0).dice())).collect();
-        Self { plans, seed, undos: Vec::new(), fired: BTreeMap::new(), jump, strikes: 0 }
+        Self { plans, seed, undos: Vec::new(), fired: BTreeMap::new(), jump, strikes: 0, slow_stops: Vec::new() }
     }
 
     pub(crate) const fn fired(&self) -> &BTreeMap<FaultKind, u64> {
         &self.fired
+    }
+
+    /// Whether no fault is under way.
+    pub(crate) fn is_calm(&self, world: &World) -> bool {
+        let is_left = |undo: &Undo| !matches!(undo, Undo::Patience(..));
+        let is_well = |process: &Process| process.is_up() && !process.paused && process.doomed.is_none();
+        !self.undos.iter().flatten().any(is_left)
+            && world.processes.iter().all(|process| is_well(process) && process.leaving.is_none())
     }
 
     /// Plans the first fault of each kind.
@@ -265,6 +314,7 @@ impl Injector {
         let length = Duration::from_nanos(length / 2 + dice.below(length + 1));
         let struck = self.strike(world, kind, length, &mut dice);
         if struck {
+            world.may_be_late |= kind.delays_messages();
             *self.fired.entry(kind).or_default() += 1;
         }
         self.plans[index].2 = dice;
@@ -274,7 +324,10 @@ impl Injector {
     /// Ends all faults at once.
     pub(crate) fn end_all(&mut self, world: &mut World) {
         for undo in std::mem::take(&mut self.undos).into_iter().flatten() {
-            self.undo(world, undo);
+            // Who is told to stop comes to its end by itself from here on.
+            if !matches!(undo, Undo::Patience(..)) {
+                self.undo(world, undo);
+            }
         }
         world.heal(None);
         world.fabric.set_quality(LinkQuality::default());
@@ -304,7 +357,10 @@ impl Injector {
                 }
             }
             Undo::Network => world.fabric.set_quality(LinkQuality::default()),
-            Undo::Disk(id) => set_slowness(world, id, 1),
+            Undo::Disk(id) => {
+                set_slowness(world, id, 1);
+                world.hinder(id, false);
+            }
             Undo::Clock(id) => world.processes[id.0 as usize].clock.repair(),
             Undo::ClockAndReboot(id) => {
                 world.processes[id.0 as usize].clock.repair();
@@ -313,11 +369,32 @@ impl Injector {
             Undo::Reboot(id) => {
                 world.disks(id).iter().for_each(|disk| disk.fail_writes(false));
                 world.media(id).iter().for_each(|(_, medium)| medium.clear_faults());
+                world.hinder(id, false);
                 self.reboot(world, id);
+            }
+            Undo::Patience(id, life) => self.lose_patience(world, id, life),
+            Undo::Truth(id, cut) => {
+                if let Some(seed) = cut {
+                    world.kill(id, true, seed);
+                    world.start_at(id, world.now().after(Duration::from_millis(10)));
+                }
+                set_lying(world, id, false);
             }
             Undo::Room(id) => set_full(world, id, false),
             Undo::Memory(id) => world.press_memory(id, None),
         }
+    }
+
+    /// A server does not come to its end.
+    fn lose_patience(&mut self, world: &mut World, id: ProcessId, life: u64) {
+        let process = &world.processes[id.0 as usize];
+        if process.lives != life || process.leaving.is_none() {
+            return;
+        }
+        if self.fired.keys().all(|kind| kind.is_orderly()) {
+            self.slow_stops.push(process.name.clone());
+        }
+        self.reboot(world, id);
     }
 
     fn reboot(&mut self, world: &mut World, id: ProcessId) {
@@ -386,6 +463,17 @@ impl Injector {
                 }
             }
             FaultKind::ClientLeave => return world.leave(id, until),
+            FaultKind::Stop => {
+                let life = world.processes[id.0 as usize].lives;
+                self.undo_at(world, STOP_PATIENCE, Undo::Patience(id, life));
+                return world.leave(id, until);
+            }
+            FaultKind::LyingSync => {
+                world.trace.note(world.now(), id, "has disks that lie about syncs");
+                set_lying(world, id, true);
+                let cut = dice.chance(0.5).then(|| seed.derive("lie", 0));
+                self.undo_at(world, length, Undo::Truth(id, cut));
+            }
             FaultKind::RegionLoss => return self.lose_region(world, until, seed, dice),
             FaultKind::Pause | FaultKind::ClientPause => world.pause(id, until),
             FaultKind::Cut | FaultKind::CutOneWay => {
@@ -406,6 +494,9 @@ impl Injector {
             FaultKind::Break => return world.break_connection(dice),
             FaultKind::BlackHole => {
                 let Some((from, to)) = world.fabric.forget_one(dice) else { return false };
+                if let Some(calls) = &world.board.redis {
+                    calls.forget_one();
+                }
                 world.trace.note(world.now(), from, &format!("its connection to process {} is a black hole", to.0));
             }
             FaultKind::Loss | FaultKind::SlowNetwork => {
@@ -420,11 +511,13 @@ impl Injector {
             }
             FaultKind::SlowDisk => {
                 world.trace.note(world.now(), id, "has slow disks");
+                world.hinder(id, true);
                 set_slowness(world, id, dice.between(5, 200) as u32);
                 self.undo_at(world, length, Undo::Disk(id));
             }
             FaultKind::LogFailure => {
                 world.trace.note(world.now(), id, "cannot write its log");
+                world.hinder(id, true);
                 world.disks(id).iter().for_each(|disk| disk.fail_writes(true));
                 self.undo_at(world, length, Undo::Reboot(id));
             }
@@ -513,6 +606,7 @@ impl Injector {
         let failing = [OpKind::Sync, OpKind::Program, OpKind::Erase];
         let Some(&failing) = dice.pick(&failing) else { return false };
         world.trace.note(world.now(), id, &format!("will fail a flash operation: {failing:?}"));
+        world.hinder(id, true);
         medium.inject(FlashFault::Fail { kind: failing, nth: 1 });
         self.undo_at(world, length, Undo::Reboot(id));
         true
@@ -548,7 +642,14 @@ fn set_slowness(world: &World, id: ProcessId, times: u32) {
     }
 }
 
-fn set_full(world: &World, id: ProcessId, full: bool) {
+fn set_lying(world: &World, id: ProcessId, lying: bool) {
+    if let Role::Server(server) = &world.processes[id.0 as usize].role {
+        server.premises.set_lying(lying);
+    }
+}
+
+fn set_full(world: &mut World, id: ProcessId, full: bool) {
+    world.hinder(id, full);
     for (_, medium) in world.media(id) {
         medium.set_full(full);
     }

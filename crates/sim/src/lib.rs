@@ -30,6 +30,7 @@ mod network;
 mod premises;
 mod process;
 mod redis;
+mod restarts;
 mod run;
 mod scenario;
 mod seed;
@@ -46,6 +47,7 @@ pub use cost::{CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKi
 pub use error::SimError;
 pub use fault::{FaultKind, FaultPlan};
 pub use network::{LinkModel, LinkQuality, ProcessId};
+pub use restarts::Change;
 pub use run::{Judge, Pace, RunOptions, RunReport, Watch, measure, run, watch};
 pub use scenario::{
     ClusterPart, FaultPart, Kind, NetworkPart, RedisPart, Scenario, Span, StoragePart, SwarmPart, WorkloadPart,

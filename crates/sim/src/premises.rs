@@ -44,6 +44,9 @@ struct Kept {
     network: Option<Arc<dyn Network>>,
     registration: Option<Registration>,
     draws: u64,
+    /// Its devices lie about syncs, and once the power went while they did.
+    lies: bool,
+    was_lied_to: bool,
 }
 
 /// The premises of one simulated server; clones are the same premises.
@@ -108,7 +111,8 @@ impl SimPremises {
     /// is there and may still be lost by a later cut. `before`: the log disks' operations before the turn in which the process died; a part
     /// of those since, from the front, was handed in.
     pub(crate) fn end_after(&self, before: Option<&[u64]>, silent: bool, seed: Seed) {
-        let kept = self.kept();
+        let mut kept = self.kept();
+        kept.was_lied_to |= silent && kept.lies;
         for (index, media) in (0u64..).zip(kept.media.values()) {
             let seed = seed.derive("flash", index).0;
             if silent { media.power_cut(seed) } else { media.kill(seed) }
@@ -121,6 +125,19 @@ impl SimPremises {
             });
             if silent { disk.crash_after(last, crash) } else { disk.kill_after(last, crash) }
         }
+    }
+
+    /// Makes all devices lie about syncs, or do what they have claimed.
+    pub(crate) fn set_lying(&self, lying: bool) {
+        let mut kept = self.kept();
+        kept.lies = lying;
+        kept.media.values().for_each(|media| media.set_lying(lying));
+        kept.disks.values().for_each(|disk| disk.set_lying(lying));
+    }
+
+    /// Whether the power ever went while devices held what they had acknowledged as synced.
+    pub(crate) fn was_lied_to(&self) -> bool {
+        self.kept().was_lied_to
     }
 
     /// Tells the devices what time it is.
@@ -213,6 +230,7 @@ impl Premises for SimPremises {
         let shape = self.shape;
         let shuffle = shape.shuffle.then(|| self.seed.derive("flash-order", index).0);
         let mut kept = self.kept();
+        let lies = kept.lies;
         let media = kept.media.entry(shard).or_insert_with(|| {
             let media = MemoryMedia::new(MemoryConfig {
                 pages_per_block: shape.pages_per_block,
@@ -222,8 +240,10 @@ impl Premises for SimPremises {
                 ..MemoryConfig::default()
             });
             media.set_pace(Some(pace));
+            media.set_lying(lies);
             media
         });
+        *media = media.with_room(blocks);
         Ok(Box::new(media.open()))
     }
 
@@ -239,9 +259,11 @@ impl Premises for SimPremises {
         let index = self.kept().disks.len() as u64;
         let pace = self.disk_pace(index, 1);
         let mut kept = self.kept();
+        let lies = kept.lies;
         let disk = kept.disks.entry(name.to_owned()).or_insert_with(|| {
             let disk = MemoryDisk::new();
             disk.set_pace(Some(pace));
+            disk.set_lying(lies);
             disk
         });
         Log::open_on(disk.device(), config).map_err(|error| ServerError::Part(Box::new(error)))

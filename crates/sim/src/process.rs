@@ -21,12 +21,17 @@ use crate::cost::{Counter, DeviceCosts};
 use crate::joining::Outcome;
 use crate::network::{ProcessId, Sleepers};
 use crate::premises::SimPremises;
+use crate::restarts::Unlogged;
 use crate::seed::Seed;
 
 /// What a server is, in all its lives.
 pub(crate) struct ServerRole {
     pub(crate) config: ServerConfig,
     pub(crate) premises: SimPremises,
+    /// What it acknowledges that no log has.
+    pub(crate) unlogged: Unlogged,
+    /// How often it has started.
+    pub(crate) starts: u64,
 }
 
 /// What a client is, in all its lives.

@@ -24,14 +24,15 @@ use timestone_workload::redis::RedisHistory;
 
 use crate::aftermath;
 use crate::board::{Board, Tally, Work};
-use crate::check::{self, Finding};
+use crate::check::{self, Finding, Trust};
 use crate::clock::{EPOCH, TrueTime};
 use crate::cost::Stopwatch;
 use crate::error::SimError;
 use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
 use crate::network::ProcessId;
-use crate::process::Life;
+use crate::process::{Life, Role};
 use crate::redis::{Calls, Mode};
+use crate::restarts::Change;
 use crate::scenario::Scenario;
 use crate::seed::Seed;
 use crate::swarm::{Drawn, draw};
@@ -110,16 +111,16 @@ pub enum Judge {
 }
 
 impl Judge {
-    fn of(board: &Board, promise: Promise, damaged: bool) -> Result<Self, &'static str> {
-        if board.redis.as_ref().is_some_and(|calls| calls.work.mix.alone) && !damaged {
+    fn of(board: &Board, promise: Promise, is_whole: bool) -> Result<Self, &'static str> {
+        if board.redis.as_ref().is_some_and(|calls| calls.work.mix.alone) && is_whole {
             return Ok(Self::Redis);
         }
         let Work::Plans(spec) = &board.work else { return Err("no checker knows this workload's histories") };
         if board.closed {
             return Err("there is nothing in it to judge, for closed sessions write nothing down");
         }
-        if damaged {
-            return Err("it proves nothing, for faults destroyed what had been acknowledged");
+        if !is_whole {
+            return Err("it proves nothing, for what had been acknowledged was lost, as it may be");
         }
         Ok(match spec.kind {
             WorkloadKind::ListAppend => Self::ListAppend(promise),
@@ -175,6 +176,8 @@ pub struct RunReport {
     pub tally: Tally,
     /// Faults that struck, by kind.
     pub faults: BTreeMap<FaultKind, u64>,
+    /// What restarts changed, and how often.
+    pub changes: BTreeMap<Change, u64>,
     /// How it ran until the sessions were told to end.
     pub pace: Pace,
     /// Transactions that checkers looked at.
@@ -416,6 +419,12 @@ impl Run {
         self.injector.fired().keys().any(|kind| kind.is_damage())
     }
 
+    /// Whether the power went while devices held what they had acknowledged as synced: nothing is promised to be there then.
+    fn was_lied_to(&self) -> bool {
+        let mut servers = self.world.processes.iter();
+        servers.any(|process| matches!(&process.role, Role::Server(server) if server.premises.was_lied_to()))
+    }
+
     /// How long it may take until nothing is left over.
     fn settle_patience(&self) -> Duration {
         let quiet = self.injector.fired().keys().all(|kind| *kind == FaultKind::ClientLeave);
@@ -482,6 +491,17 @@ impl Run {
     fn look(&mut self) -> bool {
         let restless = self.watch_rest();
         self.findings.extend(restless);
+        if let Some(calls) = &self.board.redis {
+            calls.set_calm(self.phase != Phase::SettingUp && self.injector.is_calm(&self.world) && !self.clocks_lag());
+        }
+        for name in std::mem::take(&mut self.injector.slow_stops) {
+            let words = format!("{name} was told to stop, nothing was in its way, and it did not come to its end");
+            self.findings.push(Finding::new("liveness", words));
+        }
+        if self.world.refused.is_some() {
+            // A server names what a disk that lied has lost, and does not start: that is all that can be asked for.
+            return true;
+        }
         if !self.findings.is_empty() {
             return true;
         }
@@ -549,7 +569,11 @@ impl Run {
                 }
             }
             Phase::Resting => {
-                if self.board.live() == 0 {
+                if self.board.live() == 0 && self.was_lied_to() {
+                    // Somebody may wait for ever for a decision that is gone: what can be read is what is left to judge.
+                    self.begin_audit();
+                    self.enter(Phase::Auditing);
+                } else if self.board.live() == 0 {
                     self.ended = self.moment();
                     self.enter(Phase::Settling);
                 } else if self.waited() > CALM_PATIENCE {
@@ -657,6 +681,9 @@ impl Run {
     }
 
     fn stuck(&mut self, what: &str, which: Vec<String>) -> bool {
+        if self.was_lied_to() {
+            return true;
+        }
         let mut words = format!("{what} within {:?}", self.waited());
         for one in which.iter().take(8) {
             words.push_str("\n  ");
@@ -727,22 +754,29 @@ impl Run {
     fn report(mut self, seed: Seed, options: RunOptions) -> RunReport {
         let mut history = self.board.take_history();
         let redis = self.board.redis.as_ref().map(|calls| calls.take_history(self.clock_slack()));
-        let over = self.phase == Phase::Auditing;
+        let over = self.phase == Phase::Auditing && self.board.live() == 0;
         let complete = over && self.findings.is_empty();
         let damaged = self.is_damaged();
-        if let Some(since) = self.worked_since {
+        if let Some(since) = self.worked_since.filter(|_| !self.was_lied_to()) {
             let calm = Calm { since, patience: CALM_PATIENCE, until: self.moment() };
             let stuck = check_liveness(&history, calm).anomalies.into_iter();
             let stuck = stuck.filter(|anomaly| anomaly.kind == AnomalyKind::Stuck);
             self.findings.extend(stuck.map(|anomaly| Finding::new("liveness", anomaly.to_string())));
         }
         let promise = self.promise();
-        let checks = check::Checks { promise, complete, damaged, clock_slack: self.clock_slack() };
-        let mut checked = check::all(&self.board, &history, checks, &mut self.findings);
-        if let Some(redis) = redis.as_ref().filter(|_| !damaged) {
-            checked += check::redis(redis, &mut self.findings);
+        let trust = if damaged {
+            Trust::Damaged
+        } else if self.was_lied_to() {
+            Trust::LiedTo
+        } else {
+            Trust::Except(std::mem::take(&mut self.world.losses))
+        };
+        let checks = check::Checks { promise, complete, clock_slack: self.clock_slack(), trust };
+        let mut checked = check::all(&self.board, &history, &checks, &mut self.findings);
+        if let Some(redis) = &redis {
+            checked += check::redis(redis, &checks.trust, &mut self.findings);
         }
-        let judge = Judge::of(&self.board, promise, damaged);
+        let judge = Judge::of(&self.board, promise, checks.trust.is_whole());
         history.head = Some(head_of(&self.board, promise, judge));
         RunReport {
             seed,
@@ -753,6 +787,7 @@ impl Run {
             busy: self.world.busy(),
             tally: self.board.tally(),
             faults: self.injector.fired().clone(),
+            changes: self.world.changes.clone(),
             pace: self.pace.unwrap_or_default(),
             checked,
             findings: self.findings,

@@ -109,6 +109,8 @@ pub struct ClusterPart {
     /// Whether a server draws at every start how many of those threads it has, at least one. Each has a log of its own, so that a
     /// shard's records spread over several.
     pub vary_threads: Option<bool>,
+    /// Whether it draws at every later start which stages run on which thread. How many shards a thread has follows from both.
+    pub vary_layout: Option<bool>,
     /// Which stages run on which thread: `fused` or `staged`.
     #[serde(deserialize_with = "layout")]
     pub layout: Option<StageLayout>,
@@ -300,6 +302,12 @@ pub struct StoragePart {
     /// The log's device: `ssd`, or `none`.
     #[serde(deserialize_with = "log_device")]
     pub log: Option<DeviceKind>,
+    /// Whether a server draws at every start but its first whether it has a log.
+    pub vary_log: Option<bool>,
+    /// At every start but its first, a server's cache has between none and so many bytes.
+    pub vary_cache: Option<u64>,
+    /// With every start, a server's devices may take more bytes, up to so many.
+    pub vary_capacity: Option<u64>,
     /// Pages of 4 KiB in an erase block.
     pub block_pages: Option<u32>,
     /// Bytes that all flash devices of a server may take.

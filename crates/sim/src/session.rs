@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use timestone_client::{Error, ErrorCode, LocalDb, LocalTransaction, Result, ScanOptions, TransactionOptions, Value};
-use timestone_types::{Expiry, Timestamp};
+use timestone_types::Timestamp;
 use timestone_workload::history::{MicroOp, Seen, expiry, invocation};
 use timestone_workload::{
     KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec, integer_of, list_of, write_integer,
@@ -15,9 +15,8 @@ use timestone_workload::{
 };
 
 use crate::board::{Board, Fate, Work};
-use crate::clock::EPOCH;
 use crate::cost::Counter;
-use crate::single::{Change, Look, Single};
+use crate::single::{Change, Look, Single, expiry_at};
 
 /// After an error that is no conflict, a session rests for this long.
 const ERROR_PAUSE: Duration = Duration::from_millis(20);
@@ -269,8 +268,7 @@ impl Session {
                 write_value_of(&self.board, key, value, &mut self.value);
                 let until = expiry(self.began, millis);
                 self.seen.push(MicroOp::WriteUntil { key, value, until });
-                let until = Timestamp::from_nanos(EPOCH.as_nanos() + until.as_nanos());
-                tx.put_until(&self.key, &self.value, Expiry::at(until))?;
+                tx.put_until(&self.key, &self.value, expiry_at(until))?;
                 return Ok(());
             }
             Op::Close { into, .. } => return self.close(tx, key, into).await,
@@ -432,6 +430,8 @@ fn moved(seen: &[MicroOp]) -> Vec<(KeyIndex, i64)> {
 
 /// Between the number of a filling and the filling.
 const SEPARATOR: u8 = b'|';
+/// What is said of a key that was loaded and is not there.
+pub(crate) const VANISHED: &str = "has vanished";
 /// The number of what was loaded: a history knows it as the version before all.
 const LOADED: i64 = 0;
 
@@ -492,7 +492,7 @@ fn read_value(work: &Work, key: KeyIndex, found: Option<&[u8]>) -> std::result::
     match (spec.value_kind(), found) {
         (ValueKind::Opaque, Some(bytes)) => number_of(work, key, bytes),
         (ValueKind::Opaque, None) if key.0 < spec.loaded_keys() && !spec.removes_keys() => {
-            Err(format!("key {} has vanished", key.0))
+            Err(format!("key {} {VANISHED}", key.0))
         }
         (_, None) => Ok(Seen::Nothing),
         (ValueKind::List, Some(bytes)) => {

@@ -51,6 +51,11 @@ pub(crate) struct Single {
     pub(crate) look: Look,
 }
 
+/// The expiry of a value that is there until a moment of the run.
+pub(crate) fn expiry_at(until: Timestamp) -> Expiry {
+    Expiry::at(Timestamp::from_nanos(EPOCH.as_nanos() + until.as_nanos()))
+}
+
 /// Ways to carry a writing plan out, and one of them expires if anything does.
 pub(crate) const WAYS: u64 = 12;
 
@@ -99,10 +104,7 @@ impl Single {
     pub(crate) fn mutation<'a>(&self, value: &'a [u8]) -> Mutation<'a> {
         match self.change {
             Change::Delete | Change::Nothing => Mutation::Delete,
-            Change::Put { until, .. } => {
-                let at = |until: Timestamp| Expiry::at(Timestamp::from_nanos(EPOCH.as_nanos() + until.as_nanos()));
-                Mutation::Put { value, expires_at: until.map_or(Expiry::NEVER, at) }
-            }
+            Change::Put { until, .. } => Mutation::Put { value, expires_at: until.map_or(Expiry::NEVER, expiry_at) },
         }
     }
 

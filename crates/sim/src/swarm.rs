@@ -24,6 +24,7 @@ use crate::fault::{FaultKind, FaultPlan};
 use crate::network::LinkModel;
 use crate::premises::{DevicePace, FlashShape};
 use crate::redis::RedisWork;
+use crate::restarts::Vary;
 use crate::scenario::{Kind, Scenario, StoragePart};
 use crate::seed::{Dice, Seed};
 use crate::world::WorldConfig;
@@ -50,6 +51,9 @@ pub(crate) const SERVERS: u32 = 3;
 pub(crate) const SHARDS: u16 = 2;
 /// The furthest that a clock is set, when nothing is said: less than servers accept as a lead.
 const JUMP: Duration = Duration::from_millis(400);
+/// Bytes of a cache that a swarm varies, at most, and of a capacity.
+const VARIED_CACHE: u64 = 4 * 1024 * 1024;
+const VARIED_CAPACITY: u64 = 128 * 1024 * 1024;
 /// Request timeouts until a connection is given up: as many as by default, so that this happens often.
 const SILENT_TIMEOUTS: u32 = 5;
 
@@ -69,7 +73,7 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
         draw_cluster(&mut world, &mut dice);
         let staged = seed.derive("layout", 0).dice().chance(0.3);
         world.layout = if staged { StageLayout::Staged } else { StageLayout::Fused };
-        world.vary_threads = seed.derive("vary-threads", 0).dice().chance(0.5);
+        world.vary = draw_vary(seed);
         draw_storage(&mut world, &mut dice);
         draw_faults(&mut faults, &mut dice, scenario);
     }
@@ -142,7 +146,7 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
         servers: SERVERS,
         shards_per_server: SHARDS,
         threads: 1,
-        vary_threads: false,
+        vary: Vary::default(),
         layout: StageLayout::Fused,
         cores: 2,
         together,
@@ -251,7 +255,8 @@ fn say_cluster(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.servers, part.servers);
     say(&mut world.shards_per_server, part.shards);
     say(&mut world.threads, part.threads);
-    say(&mut world.vary_threads, part.vary_threads);
+    say(&mut world.vary.threads, part.vary_threads);
+    say(&mut world.vary.layout, part.vary_layout);
     say(&mut world.layout, part.layout);
     say(&mut world.cores, part.cores);
     say(&mut world.clients, part.clients);
@@ -273,6 +278,13 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut world.flash.shuffle, part.shuffle);
     say(&mut world.capacity_bytes, part.capacity_bytes);
     say(&mut world.cache_bytes, part.cache_bytes);
+    say(&mut world.vary.log, part.vary_log);
+    if part.vary_cache.is_some() {
+        world.vary.cache_bytes = part.vary_cache;
+    }
+    if part.vary_capacity.is_some() {
+        world.vary.capacity_bytes = part.vary_capacity;
+    }
     say(&mut world.pace.flash.read, part.read);
     say(&mut world.pace.disk.write, part.log_write);
     say(&mut world.pace.disk.change, part.log_change);
@@ -312,6 +324,18 @@ fn draw_cluster(world: &mut WorldConfig, dice: &mut Dice) {
     world.costs.scale = dice.between(1, 20) as f64 / 2.0;
 }
 
+/// What a swarm's servers change from start to start: each in a quarter of the worlds, threads in half of them.
+fn draw_vary(seed: Seed) -> Vary {
+    let one_in_four = |name| seed.derive(name, 0).dice().chance(0.25);
+    Vary {
+        threads: seed.derive("vary-threads", 0).dice().chance(0.5),
+        layout: one_in_four("vary-layout"),
+        log: one_in_four("vary-log"),
+        cache_bytes: one_in_four("vary-cache").then_some(VARIED_CACHE),
+        capacity_bytes: one_in_four("vary-capacity").then_some(VARIED_CAPACITY),
+    }
+}
+
 fn draw_storage(world: &mut WorldConfig, dice: &mut Dice) {
     let tuning = &mut world.tuning;
     world.flash.pages_per_block = 1 << dice.between(2, 6);
@@ -333,6 +357,8 @@ fn draw_storage(world: &mut WorldConfig, dice: &mut Dice) {
 fn draw_faults(faults: &mut BTreeMap<FaultKind, FaultPlan>, dice: &mut Dice, scenario: &Scenario) {
     for kind in FaultKind::all().filter(|kind| !kind.is_damage()) {
         let (on, every, lasting) = (dice.chance(0.4), dice.between(300, 6_000), dice.between(20, 2_000));
+        // A disk that lies takes all that is promised of durability away, so that it is on in one of ten.
+        let on = on && (kind != FaultKind::LyingSync || dice.chance(0.25));
         if scenario.faults.contains_key(&kind) || !on {
             continue;
         }
@@ -360,12 +386,18 @@ mod tests {
     /// A table, a line of it, and what it decides, which a seed draws unless it is said.
     type Said = (&'static str, &'static str, fn(&Drawn) -> String, &'static str);
 
-    const SAID: [Said; 29] = [
+    const SAID: [Said; 35] = [
         ("cluster", "servers = 7", |drawn| shown(drawn.world.servers), "7"),
         ("cluster", "shards = 7", |drawn| shown(drawn.world.shards_per_server), "7"),
         ("cluster", "threads = 5", |drawn| shown(drawn.world.threads), "5"),
-        ("cluster", "vary-threads = false", |drawn| shown(drawn.world.vary_threads), "false"),
-        ("cluster", "vary-threads = true", |drawn| shown(drawn.world.vary_threads), "true"),
+        ("cluster", "vary-threads = false", |drawn| shown(drawn.world.vary.threads), "false"),
+        ("cluster", "vary-threads = true", |drawn| shown(drawn.world.vary.threads), "true"),
+        ("cluster", "vary-layout = true", |drawn| shown(drawn.world.vary.layout), "true"),
+        ("storage", "vary-log = false", |drawn| shown(drawn.world.vary.log), "false"),
+        ("storage", "vary-log = true", |drawn| shown(drawn.world.vary.log), "true"),
+        ("storage", "vary-cache = 7", |drawn| shown(drawn.world.vary.cache_bytes), "Some(7)"),
+        ("storage", "vary-cache = 0", |drawn| shown(drawn.world.vary.cache_bytes), "Some(0)"),
+        ("storage", "vary-capacity = 50000000", |drawn| shown(drawn.world.vary.capacity_bytes), "Some(50000000)"),
         ("cluster", "layout = \"fused\"", |drawn| shown(drawn.world.layout), "Fused"),
         ("cluster", "layout = \"staged\"", |drawn| shown(drawn.world.layout), "Staged"),
         ("cluster", "cores = 9", |drawn| shown(drawn.world.cores), "9"),

@@ -8,7 +8,7 @@
 //! Invariants: what happens at one moment happens in the order in which it was planned, turns last; nothing reads a real clock; a process of a
 //! past life gets nothing.
 
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -16,8 +16,11 @@ use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
 use timestone_seda::simulated::{Claim, Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Readiness, Seat, Spin};
-use timestone_server::{MasterPlace, ServerConfig, ServerError, ServerStages, StageLayout, Tuning, joining};
+use timestone_server::{
+    AcceptedLoss, MasterPlace, ServerConfig, ServerError, ServerStages, StageLayout, Tuning, joining,
+};
 use timestone_wal::{DeviceKind, WalError};
+use timestone_workload::check::Loss;
 
 use crate::board::Board;
 use crate::clock::{SimClock, TrueTime};
@@ -26,6 +29,7 @@ use crate::error::SimError;
 use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
 use crate::premises::{DevicePace, FlashShape, SimPremises};
 use crate::process::{ClientRole, Doom, Life, Process, RedisRole, Role, ServerRole, Serving, SharedNetwork, devices};
+use crate::restarts::{Change, Unlogged, Vary};
 use crate::seed::{Dice, Seed};
 use crate::trace::Trace;
 
@@ -46,8 +50,8 @@ pub(crate) struct WorldConfig {
     pub(crate) servers: u32,
     pub(crate) shards_per_server: u16,
     pub(crate) threads: usize,
-    /// Whether a server draws at every start how many of them it has.
-    pub(crate) vary_threads: bool,
+    /// What a server draws at every start.
+    pub(crate) vary: Vary,
     pub(crate) layout: StageLayout,
     pub(crate) cores: usize,
     /// Whether all processes are on one machine.
@@ -158,6 +162,14 @@ pub(crate) struct World {
     seed: Seed,
     /// Servers that could not start.
     pub(crate) failed_starts: Vec<String>,
+    /// Why a server will never start again: it found what a disk that lied had lost, and says so.
+    pub(crate) refused: Option<String>,
+    /// What restarts changed, and how often.
+    pub(crate) changes: BTreeMap<Change, u64>,
+    /// When servers without a log may have lost what they had acknowledged.
+    pub(crate) losses: Vec<Loss>,
+    /// Whether acknowledgements may travel for long, so that what a server without a log holds may be old.
+    pub(crate) may_be_late: bool,
     pub(crate) turns: u64,
 }
 
@@ -192,6 +204,10 @@ impl World {
             dice: seed.derive("interruptions", 0).dice(),
             seed,
             failed_starts: Vec::new(),
+            refused: None,
+            changes: BTreeMap::new(),
+            losses: Vec::new(),
+            may_be_late: false,
             turns: 0,
             config,
         };
@@ -270,7 +286,8 @@ impl World {
         let clock = self.clock(id.0);
         let seed = self.seed.derive("server", u64::from(number));
         let premises = SimPremises::new(seed, config.shards_per_server, clock.clone(), config.flash, config.pace);
-        let role = Role::Server(Box::new(ServerRole { config: server, premises }));
+        let unlogged = Unlogged::default();
+        let role = Role::Server(Box::new(ServerRole { config: server, premises, unlogged, starts: 0 }));
         self.add_process(format!("server-{number}"), role, clock);
     }
 
@@ -529,9 +546,9 @@ impl World {
         let process = &mut self.processes[id.0 as usize];
         let lives = process.lives;
         let Role::Server(server) = &mut process.role else { return Ok(()) };
-        if self.config.vary_threads {
-            let mut dice = self.seed.derive("threads", u64::from(id.0) << 32 | lives).dice();
-            server.config.threads = Some(dice.between(1, self.config.threads as u64) as usize);
+        let drawn = self.seed.derive("restart", u64::from(id.0) << 32 | lives);
+        for change in self.config.vary.draw(&self.config, &mut server.config, server.starts == 0, drawn) {
+            *self.changes.entry(change).or_default() += 1;
         }
         server.premises.set_now(now);
         let built = match ServerStages::build(&server.config, Arc::new(server.premises.clone())) {
@@ -541,11 +558,21 @@ impl World {
                 if is_of_configuration(&error) {
                     return Err(SimError::world(words));
                 }
+                if server.premises.was_lied_to() {
+                    match &error {
+                        // What an operator says who has no backup.
+                        ServerError::Missing { .. } => server.config.accept_loss = AcceptedLoss::Everything,
+                        _ => self.refused = Some(words.clone()),
+                    }
+                }
                 process.life = Life::Down;
                 self.fail_start(id, words);
                 return Ok(());
             }
         };
+        server.starts += 1;
+        server.config.accept_loss = AcceptedLoss::Nothing;
+        server.unlogged.begins(server.config.log, now);
         let (figures, caches) = (Box::new(built.figures()), built.caches());
         let devices = devices(&server.premises, &built.shards, &built.logs);
         let ServerStages { stages, layout, admission, .. } = built;
@@ -583,6 +610,7 @@ impl World {
     pub(crate) fn kill(&mut self, id: ProcessId, silent: bool, seed: Seed) {
         let now = self.truth.now();
         self.trace.note(now, id, if silent { "its machine loses power" } else { "is killed" });
+        self.note_loss(id);
         let life = self.bury(id, silent, now);
         if let Role::Server(server) = &self.processes[id.0 as usize].role {
             server.premises.end(silent, seed);
@@ -591,26 +619,35 @@ impl World {
     }
 
     /// Lets a client end as one that is dropped does: what is open is aborted, what was committed is brought to its participants, goodbye is said.
-    /// Another one takes its place at `until`, or when it is gone. Whether it was not leaving yet.
+    /// A server is stopped as by SIGTERM: what was begun is finished, checkpoints are written and synced. Another one takes its place at `until`,
+    /// or when it is gone. Whether it was not leaving yet.
     pub(crate) fn leave(&mut self, id: ProcessId, until: VirtualTime) -> bool {
         let now = self.truth.now();
         let process = &mut self.processes[id.0 as usize];
-        let Life::Client { runtime, .. } = &mut process.life else { return false };
         if process.leaving.is_some() {
             return false;
         }
+        match &mut process.life {
+            Life::Client { runtime, .. } => runtime.begin_shutdown(now),
+            Life::Serving(serving) => serving.runtime.begin_shutdown(now),
+            Life::Down | Life::Joining { .. } | Life::Redis { .. } => return false,
+        }
         process.leaving = Some(until);
-        runtime.begin_shutdown(now);
-        self.trace.note(now, id, "leaves");
+        self.trace.note(now, id, if process.is_server() { "is stopped" } else { "leaves" });
         self.schedule(id);
         true
     }
 
     fn look_at_leaving(&mut self, id: ProcessId) {
         let now = self.truth.now();
-        let process = &self.processes[id.0 as usize];
-        let (Life::Client { runtime, .. }, Some(until)) = (&process.life, process.leaving) else { return };
-        if !runtime.is_drained() {
+        let process = &mut self.processes[id.0 as usize];
+        let Some(until) = process.leaving else { return };
+        let is_drained = match &process.life {
+            Life::Client { runtime, .. } => runtime.is_drained(),
+            Life::Serving(serving) => serving.runtime.is_drained(),
+            Life::Down | Life::Joining { .. } | Life::Redis { .. } => false,
+        };
+        if !is_drained {
             return;
         }
         // Its sockets are closed, and what was written to them arrives.
@@ -618,6 +655,12 @@ impl World {
         self.trace.note(now, id, "has left");
         let queue = &mut self.queue;
         self.fabric.flush(now, now, |when, packet| queue.plan(when, What::Packet(packet)));
+        if let Role::Server(server) = &mut self.processes[id.0 as usize].role {
+            server.unlogged.stops(now);
+            let seed = self.seed.derive("stop", u64::from(id.0) << 32 | server.starts);
+            server.premises.end(false, seed);
+            self.fabric.end_process(id, false, now, |when, packet| queue.plan(when, What::Packet(packet)));
+        }
         self.queue.plan(until.max(now), What::Start(id));
     }
 
@@ -639,6 +682,7 @@ impl World {
         if let Role::Server(server) = &self.processes[id.0 as usize].role {
             server.premises.cut_submissions(seed);
         }
+        self.note_loss(id);
         // Its devices see what was handed in when they are dropped.
         drop(self.bury(id, silent, told));
         if let Role::Server(server) = &self.processes[id.0 as usize].role {
@@ -669,8 +713,9 @@ impl World {
     /// Makes memory scarce on a server: its caches get `cache_bytes` together, and no stage takes on more than `admission`. `None`: it is
     /// as plentiful as at the start again.
     pub(crate) fn press_memory(&mut self, id: ProcessId, scarce: Option<(u64, AdmissionLimit)>) {
-        let Life::Serving(serving) = &self.processes[id.0 as usize].life else { return };
-        let usual = self.config.cache_bytes;
+        let process = &self.processes[id.0 as usize];
+        let (Life::Serving(serving), Role::Server(server)) = (&process.life, &process.role) else { return };
+        let usual = server.config.cache_bytes;
         serving.caches.resize(scarce.map_or(usual, |(cache_bytes, _)| cache_bytes));
         for &(stage, limit) in &serving.admission {
             serving.runtime.set_admission(stage, scarce.map_or(limit, |(_, admission)| admission));

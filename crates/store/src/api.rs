@@ -235,6 +235,8 @@ pub struct StoreStats {
     pub dropped_tombstones: u64,
     /// Blocks of the device now.
     pub blocks: u32,
+    /// Blocks that it may grow to.
+    pub most_blocks: u32,
     /// Blocks that are erased and free.
     pub free_blocks: u32,
     /// Bytes of a block.

@@ -14,6 +14,8 @@ pub struct PlantedBugs {
     pub keep_dead_versions: bool,
     /// A scan found more keys than its limit allows: its cursor lies behind those that were left out.
     pub drop_what_a_page_cannot_hold: bool,
+    /// Checksums of pages and records count for nothing.
+    pub believe_everything: bool,
 }
 
 std::thread_local! {
@@ -23,6 +25,7 @@ std::thread_local! {
             trust_unsynced_pages: false,
             keep_dead_versions: false,
             drop_what_a_page_cannot_hold: false,
+            believe_everything: false,
         })
     };
 }

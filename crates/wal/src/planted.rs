@@ -10,10 +10,14 @@ pub struct PlantedBugs {
     pub acknowledge_before_sync: bool,
     /// Recovery takes the last block of the log for torn.
     pub skip_last_block: bool,
+    /// Checksums of blocks' payloads count for nothing.
+    pub believe_everything: bool,
 }
 
 std::thread_local! {
-    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { acknowledge_before_sync: false, skip_last_block: false }) };
+    static PLANTED: Cell<PlantedBugs> = const {
+        Cell::new(PlantedBugs { acknowledge_before_sync: false, skip_last_block: false, believe_everything: false })
+    };
 }
 
 /// Plants bugs in every log of this thread; the default ends that.

@@ -175,6 +175,8 @@ impl Walker {
             return Ok(Some("the file ends inside the block"));
         }
         let right = crc32c::crc32c(&self.payload) == header.payload_crc;
+        #[cfg(feature = "planted-bugs")]
+        let right = right || crate::planted::bugs().believe_everything;
         Ok(if right { None } else { Some("the block's payload does not match its CRC") })
     }
 

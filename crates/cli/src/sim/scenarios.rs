@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 18] = [
+const KNOWN: [(&str, &str); 20] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
     ("clocks", include_str!("../../../../scenarios/clocks.toml")),
@@ -23,7 +23,9 @@ const KNOWN: [(&str, &str); 18] = [
     ("large", include_str!("../../../../scenarios/large.toml")),
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),
+    ("lying-disk", include_str!("../../../../scenarios/lying-disk.toml")),
     ("register", include_str!("../../../../scenarios/register.toml")),
+    ("restarts", include_str!("../../../../scenarios/restarts.toml")),
     ("retwis", include_str!("../../../../scenarios/retwis.toml")),
     ("scans", include_str!("../../../../scenarios/scans.toml")),
     ("singles", include_str!("../../../../scenarios/singles.toml")),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::HumanDuration;
 use serde_json::{Value, json};
-use timestone_sim::{FaultKind, Pace, RunReport, Tally};
+use timestone_sim::{Pace, RunReport, Tally};
 
 use super::seeds_of;
 use crate::output::table;
@@ -30,8 +30,8 @@ pub(super) struct Sums {
     run_time: Duration,
     tally: Tally,
     checked: u64,
-    /// By kind: how often, and in how many seeds.
-    faults: BTreeMap<FaultKind, (u64, u64)>,
+    /// By kind of fault or of change at a restart: how often, and in how many seeds.
+    faults: BTreeMap<&'static str, (u64, u64)>,
     /// Seeds, and what does not hold in them: property and detail.
     pub(super) failed: Vec<(u64, Vec<(String, String)>)>,
     last_hash: u64,
@@ -67,8 +67,10 @@ impl Sums {
         self.tally.aborted += report.tally.aborted;
         self.tally.unknown += report.tally.unknown;
         self.tally.errors += report.tally.errors;
-        for (kind, count) in &report.faults {
-            let entry = self.faults.entry(*kind).or_default();
+        let faults = report.faults.iter().map(|(kind, count)| (kind.name(), count));
+        let changes = report.changes.iter().map(|(change, count)| (change.name(), count));
+        for (name, count) in faults.chain(changes) {
+            let entry = self.faults.entry(name).or_default();
             entry.0 += count;
             entry.1 += 1;
         }
@@ -120,7 +122,7 @@ impl Sums {
     pub(super) fn table(&self) -> String {
         let mut shown = table(&["FAULT", "STRUCK", "SEEDS"]);
         for (kind, (count, seeds)) in &self.faults {
-            shown.add_row([kind.name().to_owned(), count.to_string(), seeds.to_string()]);
+            shown.add_row([(*kind).to_owned(), count.to_string(), seeds.to_string()]);
         }
         let Tally { begun, committed, aborted, unknown, errors } = self.tally;
         let mut text = if self.faults.is_empty() { String::new() } else { format!("{shown}\n") };
@@ -154,7 +156,7 @@ impl Sums {
         let faults: BTreeMap<&str, Value> = self
             .faults
             .iter()
-            .map(|(kind, (count, seeds))| (kind.name(), json!({"struck": count, "seeds": seeds})))
+            .map(|(kind, (count, seeds))| (*kind, json!({"struck": count, "seeds": seeds})))
             .collect();
         let failed: Vec<Value> = self
             .failed

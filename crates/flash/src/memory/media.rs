@@ -172,6 +172,19 @@ impl MemoryMedia {
         MemoryDevice::open(self.clone(), self.config)
     }
 
+    /// The same medium, which may grow to so many blocks, or to as many as before where that is more.
+    #[must_use]
+    pub fn with_room(&self, max_blocks: u32) -> Self {
+        let max_blocks = self.config.max_blocks.max(max_blocks);
+        Self { shared: Arc::clone(&self.shared), config: MemoryConfig { max_blocks, ..self.config } }
+    }
+
+    /// From now on the device lies: syncs are acknowledged, and what they cover stays in a cache that a cut of the power takes. When it no
+    /// longer lies, all that it has acknowledged is synced at once.
+    pub fn set_lying(&self, lying: bool) {
+        self.lock().set_lying(lying);
+    }
+
     /// Sets how long operations take that are submitted from now on; `None`: each poll completes them. With a pace, an operation
     /// completes at the first poll at which the medium's clock has come so far, or when somebody blocks on the device.
     pub fn set_pace(&self, pace: Option<FlashPace>) {
@@ -321,6 +334,8 @@ pub(crate) struct Media {
     pub(crate) generations: Vec<Generation>,
     pages: Vec<Option<PageBytes>>,
     unsynced: Vec<Unsynced>,
+    /// It lies about syncs, and this is the latest moment that it says one has covered.
+    lying: Option<u64>,
     /// Erases that were started and have not completed.
     erasing: Vec<BlockId>,
     faults: Vec<Fault>,
@@ -438,7 +453,20 @@ impl Media {
 
     /// A sync of that moment has completed.
     pub(crate) fn sync_completed(&mut self, moment: u64) {
+        if let Some(claimed) = &mut self.lying {
+            *claimed = moment.max(*claimed);
+            return;
+        }
         self.unsynced.retain(|entry| entry.completed_at.is_none_or(|completed| completed > moment));
+    }
+
+    fn set_lying(&mut self, lying: bool) {
+        let claimed = self.lying.take();
+        if lying {
+            self.lying = Some(claimed.unwrap_or(0));
+        } else if let Some(claimed) = claimed {
+            self.sync_completed(claimed);
+        }
     }
 
     /// An erase has started: a power cut may find it done.
@@ -527,6 +555,7 @@ impl Media {
         let mut rng = SplitMix::new(seed);
         self.session += 1;
         self.next_due = None;
+        self.lying = self.lying.map(|_| 0);
         let mut settled = std::collections::BTreeSet::new();
         for entry in std::mem::take(&mut self.unsynced).into_iter().rev() {
             if settled.contains(&entry.page) {

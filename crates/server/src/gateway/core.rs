@@ -28,6 +28,7 @@ use super::hot::{Busy, HotKeys};
 use super::inbox::Position;
 use super::job::{JobId, Jobs, Operation};
 use super::limits::{COMMANDS_AT_ONCE, MAX_BACKLOG_BYTES, SHED_FROM_BYTES};
+use super::marks::Read;
 use super::replies::{SlotId, Want};
 use super::view::KEYSPACE;
 use super::words::Words;
@@ -478,6 +479,14 @@ fn answer_fast(
         // Older than what the earlier read will find, perhaps. It is asked for again when that one is answered.
         connection.replies.drop_answer(slot);
         return After::Nothing;
+    }
+    if let OpResult::Value(view) = result {
+        let found = Read { version: view.version, present: view.value.is_some() };
+        if connection.marks.is_outdated(slot, found) {
+            connection.replies.drop_answer(slot);
+            return After::Answered(index);
+        }
+        connection.marks.answers(slot, found);
     }
     let again = match result {
         OpResult::Failed(error) => {

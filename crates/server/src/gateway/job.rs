@@ -21,6 +21,7 @@ use timestone_wire::resp::Protocol;
 use super::command::Spec;
 use super::connection::{ConnectionIndex, Watched};
 use super::failure::Failure;
+use super::marks::Read;
 use super::replies::SlotId;
 use super::whole::Whole;
 use super::words::Words;
@@ -100,6 +101,8 @@ pub(super) struct Job {
     pub(super) paused_until: Timestamp,
     /// Its answer found its connection's answers unread.
     pub(super) unread: bool,
+    /// What a read of one key has found.
+    pub(super) found: Option<Read>,
 
     /// The key whose queue it is in, and the job behind it there.
     pub(super) queue: Option<u64>,
@@ -130,6 +133,7 @@ impl Job {
         self.failure = None;
         self.again = false;
         self.unread = false;
+        self.found = None;
         self.attempts = 0;
         self.queue = None;
         self.next = None;

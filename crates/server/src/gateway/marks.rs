@@ -3,8 +3,27 @@
 //! A mark is 62 bits of a key's hash and two of what is done to it; two keys with one hash wait for each other, which costs time
 //! and nothing else. There are few marks per connection, so they are compared one by one, which the processor does several at once.
 
+use timestone_types::Version;
+
 use super::limits::MAX_MARKS;
 use super::replies::SlotId;
+
+/// What a single-key read found: a version of its key, and whether that is a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Read {
+    pub(super) version: Version,
+    pub(super) present: bool,
+}
+
+impl Read {
+    /// Older than anything.
+    const NONE: Self = Self { version: Version::ZERO, present: true };
+
+    /// Whether the other one tells of a later state of the key: a younger version, or the same one that has expired.
+    fn is_before(self, other: Self) -> bool {
+        self.version < other.version || self.version == other.version && self.present && !other.present
+    }
+}
 
 /// What a command does to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +75,8 @@ const fn is_before(one: u32, other: u32) -> bool {
 pub(super) struct Marks {
     marks: Vec<Mark>,
     owners: Vec<u32>,
+    /// What an earlier read of the key was answered while this command was under way.
+    answered: Vec<Read>,
 }
 
 impl Marks {
@@ -84,6 +105,37 @@ impl Marks {
             .any(|(other, &candidate)| other.has_key_of(mark) && is_before(candidate, owner.0))
     }
 
+    /// A single-key read is about to be answered with this: later reads of its key that are under way must not find less. They may have been
+    /// read before, for a read that is refused is sent again.
+    pub(super) fn answers(&mut self, owner: SlotId, found: Read) {
+        if self.owners.len() < 2 {
+            return;
+        }
+        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else { return };
+        let mark = self.marks[own];
+        for at in 0..self.marks.len() {
+            let is_later = self.marks[at].has_key_of(mark) && is_before(owner.0, self.owners[at]);
+            if is_later && self.answered[at].is_before(found) {
+                self.answered[at] = found;
+            }
+        }
+    }
+
+    /// Whether an earlier read of the same key was answered with a later state than this one has found. It is to be asked for again then, and
+    /// whatever it finds is right.
+    pub(super) fn is_outdated(&mut self, owner: SlotId, found: Read) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::in_gateways(crate::planted::Bug::OutdatedReads) {
+            return false;
+        }
+        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else { return false };
+        let is_outdated = found.is_before(self.answered[own]);
+        if is_outdated {
+            self.answered[own] = Read::NONE;
+        }
+        is_outdated
+    }
+
     /// Whether there is room for the marks of a command with so many keys.
     pub(super) fn has_room(&self, keys: usize) -> bool {
         self.marks.len() + keys <= MAX_MARKS
@@ -93,6 +145,7 @@ impl Marks {
     pub(super) fn add(&mut self, mark: Mark, owner: SlotId) {
         self.marks.push(mark);
         self.owners.push(owner.0);
+        self.answered.push(Read::NONE);
     }
 
     /// Removes the marks of a command that is done.
@@ -103,6 +156,7 @@ impl Marks {
             at += found;
             self.owners.swap_remove(at);
             self.marks.swap_remove(at);
+            self.answered.swap_remove(at);
         }
     }
 }
@@ -123,6 +177,27 @@ mod tests {
         marks.remove(first);
         assert!(!marks.overtakes(third));
         assert!(!marks.overtakes(first), "it is done");
+    }
+
+    #[test]
+    fn a_read_is_outdated_when_an_earlier_one_was_answered_with_more() {
+        let read = |at, present| Read {
+            version: Version::new(timestone_types::Timestamp::from_nanos(at), timestone_types::ClientId::new(1)),
+            present,
+        };
+        let mut marks = Marks::default();
+        let (first, second, other) = (SlotId(u32::MAX), SlotId(0), SlotId(1));
+        marks.add(Mark::new(0x40, Touch::Read), second);
+        marks.add(Mark::new(0x40, Touch::Read), first);
+        marks.add(Mark::new(0x80, Touch::Read), other);
+        marks.answers(first, read(7, true));
+        assert!(!marks.is_outdated(other, read(3, true)), "another key's");
+        assert!(!marks.is_outdated(second, read(7, true)) && !marks.is_outdated(second, read(8, true)));
+        marks.answers(first, read(7, false));
+        assert!(marks.is_outdated(second, read(7, true)), "it has expired since");
+        assert!(!marks.is_outdated(second, read(0, false)), "asked again, it finds that the record was cleared away");
+        marks.answers(second, read(9, true));
+        assert!(!marks.is_outdated(first, read(3, true)), "an earlier read may find less");
     }
 
     #[test]

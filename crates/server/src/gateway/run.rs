@@ -25,6 +25,7 @@ use super::limits::{
     UNREAD_PAUSE, WATCHED_KEY_BYTES,
 };
 use super::local;
+use super::marks::Read;
 use super::view::{KEYSPACE, OneKeyView, TransactionView};
 
 /// What executing a job's commands came to.
@@ -65,6 +66,7 @@ impl Job {
                 self.failure = Some(Failure::unknown(*txn));
             }
             (Work::OneRead, OpResult::Value(found)) => {
+                self.found = Some(Read { version: found.version, present: found.value.is_some() });
                 let view = &mut OneKeyView { found: *found };
                 let Some(item) = self.items.first_mut() else { return Some(id) };
                 let args = self.words.args(item.words.clone());
@@ -123,6 +125,7 @@ impl Core {
         job.attempts += 1;
         job.committing = false;
         job.failure = None;
+        job.found = None;
         job.again = false;
         (job.asked, job.asks_more, job.executed) = (0, false, 0);
         job.asks_from = (0, 0, 0);
@@ -270,8 +273,11 @@ impl Core {
             Work::OneRead if job.reply.len() >= SHED_FROM_BYTES && !self.has_reader(&job, job.reply.len()) => {
                 self.wait_for_reader(now, id, job);
             }
-            Work::OneRead if self.overtakes(&job) => self.wait_for_reader(now, id, job),
-            Work::OneRead => self.finish(id, job, None),
+            Work::OneRead if self.overtakes(&job) || self.is_outdated(&job) => self.wait_for_reader(now, id, job),
+            Work::OneRead => {
+                self.note_read(&job);
+                self.finish(id, job, None);
+            }
             Work::Transaction | Work::Exec | Work::Flush if committed => self.finish(id, job, None),
             Work::Transaction | Work::Exec => self.execute(now, id, job),
             Work::Flush => {
@@ -293,6 +299,20 @@ impl Core {
         let asker = job.items.first().map(|item| item.asker).filter(|_| matches!(job.work, Work::OneRead));
         let connection = asker.and_then(|asker| self.connections.get(asker.connection.0 as usize)?.as_deref());
         connection.zip(asker).is_some_and(|(connection, asker)| connection.overtakes(asker.slot))
+    }
+
+    /// Whether an earlier read of its connection was answered with a later state of the key than this read has found.
+    fn is_outdated(&mut self, job: &Job) -> bool {
+        let Some((asker, found)) = job.items.first().map(|item| item.asker).zip(job.found) else { return false };
+        self.connection(asker.connection).is_some_and(|connection| connection.marks.is_outdated(asker.slot, found))
+    }
+
+    /// A read of one key is about to be answered.
+    fn note_read(&mut self, job: &Job) {
+        let Some((asker, found)) = job.items.first().map(|item| item.asker).zip(job.found) else { return };
+        if let Some(connection) = self.connection(asker.connection) {
+            connection.marks.answers(asker.slot, found);
+        }
     }
 
     /// A read whose answer found no room, or has overtaken an earlier one, starts again when it may be answered: what it has read is given back meanwhile.

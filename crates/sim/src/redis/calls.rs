@@ -11,7 +11,7 @@ use timestone_types::Timestamp;
 use timestone_workload::redis::{Call, Mix, RedisHistory, Reply, Request};
 
 use crate::board::Tally;
-use crate::clock::TrueTime;
+use crate::clock::{TrueTime, moment};
 
 /// What connections do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,6 +54,10 @@ struct State {
     last_error: Option<String>,
     /// Numbers of the values that keys are written once more with.
     touched: u64,
+    /// Since when nothing is in anybody's way.
+    calm_since: Option<Timestamp>,
+    /// When a connection was forgotten on its way last: nobody tells its ends.
+    forgotten: Option<Timestamp>,
 }
 
 /// See the module.
@@ -76,6 +80,8 @@ impl Calls {
             wrong: Vec::new(),
             last_error: None,
             touched: 0,
+            calm_since: None,
+            forgotten: None,
         };
         Self { truth, work, state: Mutex::new(state) }
     }
@@ -84,8 +90,29 @@ impl Calls {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Timestamp {
-        Timestamp::from_nanos(self.truth.now().as_nanos())
+    /// Now, by true time.
+    pub(crate) fn now(&self) -> Timestamp {
+        moment(self.truth.now())
+    }
+
+    /// Whether something is in somebody's way now.
+    pub(crate) fn set_calm(&self, calm: bool) {
+        let now = self.now();
+        let mut state = self.lock();
+        state.calm_since = calm.then(|| state.calm_since.unwrap_or(now));
+    }
+
+    /// Something on its way has just forgotten a connection.
+    pub(crate) fn forget_one(&self) {
+        let now = self.now();
+        self.lock().forgotten = Some(now);
+    }
+
+    /// Whether an answer should have come to what was asked at `asked` on a connection that was made at `made`: nothing has been in its way.
+    pub(crate) fn is_owed(&self, made: Timestamp, asked: Timestamp) -> bool {
+        let state = self.lock();
+        let is_calm = state.calm_since.is_some_and(|since| since <= asked);
+        is_calm && state.forgotten.is_none_or(|forgotten| forgotten < made)
     }
 
     /// What connections do from now on. Those that touch or audit are busy until they have ended their round.

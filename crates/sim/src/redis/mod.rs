@@ -62,6 +62,8 @@ struct Open {
     call: CallId,
     request: Request,
     sent: Timestamp,
+    /// The same by true time.
+    asked: Timestamp,
     /// Answers that are still to come, this request's own last.
     left: usize,
 }
@@ -90,6 +92,8 @@ struct Connection {
     generator: Generator,
     dice: Dice,
     origin: Option<Origin>,
+    /// When the present connection was made, by true time.
+    made: Timestamp,
     /// The attempt to connect that is under way.
     dial: Option<(DialId, Timestamp)>,
     again_at: Timestamp,
@@ -204,7 +208,8 @@ impl RedisStage {
         for request in requests {
             encode(&request, &mut self.out);
             let call = self.calls.invoke(connection.number, request.clone());
-            connection.open.push_back(Open { call, left: request.answers(), request, sent: ctx.now() });
+            let (sent, asked) = (ctx.now(), self.calls.now());
+            connection.open.push_back(Open { call, left: request.answers(), request, sent, asked });
         }
         let parcel = Parcel::new(origin, self.out.clone());
         if !Self::command(ctx, NetCommand::Send(parcel)) {
@@ -217,7 +222,14 @@ impl RedisStage {
         let (now, (mode, round)) = (ctx.now(), self.calls.mode());
         let connection = &mut self.connections[at];
         let is_late = |since: Timestamp, patience| now.since(since) > patience;
-        let silent = connection.open.front().is_some_and(|open| is_late(open.sent, PATIENCE));
+        let silent = connection.open.front().filter(|open| is_late(open.sent, PATIENCE));
+        if let Some(open) = silent.filter(|open| self.calls.is_owed(connection.made, open.asked)) {
+            self.calls.wrong(format!(
+                "connection {} has had no answer to {} for {PATIENCE:?}, and nothing was in its way",
+                connection.number, open.request
+            ));
+        }
+        let silent = silent.is_some();
         if silent || connection.dial.is_some_and(|(_, since)| is_late(since, DIAL_PATIENCE)) {
             self.broken(ctx, at);
         }
@@ -325,6 +337,7 @@ impl Stage<ClientStageEvent> for RedisStage {
                     };
                     let number = self.calls.connect();
                     let connection = &mut self.connections[at];
+                    connection.made = self.calls.now();
                     (connection.origin, connection.dial, connection.number) = (Some(view.origin), None, number);
                 }
                 NetEvent::Parcel(parcel) => {
@@ -378,6 +391,7 @@ pub(crate) fn stages(
         generator: Generator::new(work.mix.clone(), seed.0, calls.connect(), VALUES_APART),
         dice: seed.derive("connection", place as u64).dice(),
         origin: None,
+        made: Timestamp::ZERO,
         dial: None,
         again_at: Timestamp::ZERO,
         next_start: Timestamp::ZERO,

@@ -731,6 +731,104 @@ fn a_recovery_that_revives_decided_promises_is_found() {
     found_within(10, Bug::RevivedPromise, include_str!("../../../../scenarios/threads.toml"));
 }
 
+/// A server that comes back with another cache and more room each time.
+const RESIZED: &str = r#"
+[cluster]
+servers = 1
+clients = 4
+[workload]
+kind = "list-append"
+rate = 100
+keys = 8
+seconds = 4
+[storage]
+vary-cache = 65536
+capacity-bytes = 4194304
+vary-capacity = 33554432
+[faults]
+kill = { every = "700ms", lasting = "20ms" }
+"#;
+
+#[test]
+fn a_change_of_capacity_that_is_forgotten_is_found() {
+    found_within(5, Bug::ForgottenCapacity, RESIZED);
+}
+
+#[test]
+fn a_change_of_the_cache_that_is_forgotten_is_found() {
+    found_within(5, Bug::ForgottenCache, RESIZED);
+}
+
+/// A server that has a log in one life and none in the next, ended in every way.
+const WITH_AND_WITHOUT_LOG: &str = r#"
+[cluster]
+servers = 1
+shards = 3
+threads = 2
+vary-threads = true
+clients = 4
+sessions = 2
+[workload]
+kind = "list-append"
+rate = 200
+keys = 12
+seconds = 15
+[storage]
+vary-log = true
+log-file-bytes = 65536
+log-block-bytes = 4096
+[faults]
+stop = { every = "1500ms", lasting = "20ms" }
+kill = { every = "2s", lasting = "20ms" }
+power-cut = { every = "5s", lasting = "20ms" }
+"#;
+
+#[test]
+fn a_change_to_no_log_without_a_hand_over_is_found() {
+    found_within(20, Bug::NoHandOver, WITH_AND_WITHOUT_LOG);
+}
+
+#[test]
+fn a_run_without_a_log_that_leaves_no_mark_is_found() {
+    found_within(60, Bug::ForgottenUnloggedRun, WITH_AND_WITHOUT_LOG);
+}
+
+/// Disks that lie about syncs and lose power, with values larger than a page, read from flash.
+const LIES: &str = r#"
+[cluster]
+servers = 1
+clients = 4
+[workload]
+kind = "register"
+singles = true
+external = "none"
+ops = 1
+keys = 12
+large = 10000
+rate = 200
+seconds = 6
+[storage]
+cache-bytes = 0
+log-file-bytes = 65536
+[faults]
+lying-sync = { every = "400ms", lasting = "300ms" }
+"#;
+
+#[test]
+fn bytes_that_nobody_checks_are_found_where_disks_lie() {
+    found_within(20, Bug::UncheckedBytes, LIES);
+}
+
+#[test]
+fn an_answer_that_a_gateway_loses_is_found() {
+    found_within(5, Bug::LostAnswers, PIPELINES);
+}
+
+#[test]
+fn a_recovered_write_that_counts_as_settled_is_found_by_threads() {
+    found_within(30, Bug::SettledEarly, include_str!("../../../../scenarios/threads.toml"));
+}
+
 /// Takes, puts that return what was there and conditions, whose answers get lost.
 const LOST_ANSWERS: &str = r#"
 [cluster]

@@ -64,7 +64,11 @@ impl PageHeader {
         if u32_at(page, 0) != MAGIC {
             return None;
         }
-        if u32_at(page, 8) != checksum(page)? {
+        #[cfg(feature = "planted-bugs")]
+        let believed = crate::planted::bugs().believe_everything;
+        #[cfg(not(feature = "planted-bugs"))]
+        let believed = false;
+        if u32_at(page, 8) != checksum(page)? && !believed {
             return None;
         }
         let format = u16_at(page, 4);

@@ -155,6 +155,10 @@ impl<'a> Record<'a> {
         let record = Self::read(bytes)?;
         let flagged = bytes[4] & EXPIRES != 0;
         let end = Self::bytes_for(record.key.len(), record.value.len(), flagged);
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::bugs().believe_everything {
+            return Some(record);
+        }
         (crc32c::crc32c(&bytes[4..end]) == u32_at(bytes, 0)).then_some(record)
     }
 }

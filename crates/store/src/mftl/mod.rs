@@ -542,6 +542,7 @@ impl Store for Mftl {
             index_bytes: sum(|space| space.index.bytes()),
             cache_bytes: self.cache.bytes(),
             blocks: self.blocks.count(),
+            most_blocks: self.blocks.geometry.max_blocks,
             free_blocks: self.blocks.free_count(),
             block_bytes: u64::from(self.blocks.geometry.pages_per_block) * timestone_flash::PAGE_BYTES as u64,
             buffer_bytes: self.writer.memory_bytes() + self.port.memory_bytes() + self.staging.bytes(),

@@ -42,6 +42,10 @@ struct State {
     interrupted: Option<usize>,
     failing_writes: bool,
     failing_removals: bool,
+    /// Syncs are acknowledged and not done.
+    lying: bool,
+    /// What was written since then, oldest first.
+    unsynced: Vec<Unsynced>,
     space_bytes: Option<u64>,
     pace: Option<DiskPace>,
     pace_draws: u64,
@@ -86,6 +90,14 @@ struct Writing {
     due: u64,
     /// Its number among the operations.
     number: u64,
+}
+
+/// A sector that was written and not synced, and what stood there before.
+#[derive(Debug)]
+struct Unsynced {
+    file: FileName,
+    offset: u64,
+    before: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +182,7 @@ impl State {
                 DeviceEvent::Removed { name, result: Err(error("remove", name, io::ErrorKind::Other)) }
             }
             Change::Remove(name) => {
+                self.unsynced.retain(|sector| sector.file != name);
                 self.files.remove(&name);
                 DeviceEvent::Removed { name, result: Ok(()) }
             }
@@ -183,6 +196,7 @@ impl State {
             }
             FileSource::Fresh { bytes } => vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)],
             FileSource::Reused(old) => {
+                self.unsynced.iter_mut().filter(|sector| sector.file == old).for_each(|sector| sector.file = name);
                 self.files.remove(&old).ok_or_else(|| error("rename", old, io::ErrorKind::NotFound))?
             }
         };
@@ -190,11 +204,44 @@ impl State {
         Ok(())
     }
 
+    /// The power goes, and with it what was acknowledged and not synced: half of the time the end of it, half of the time any of its sectors.
+    fn lose_unsynced(&mut self, seed: &mut u64) {
+        let unsynced = std::mem::take(&mut self.unsynced);
+        if unsynced.is_empty() {
+            return;
+        }
+        let lying = std::mem::take(&mut self.lying);
+        let whole = usize::try_from(draw(seed)).unwrap_or(0) % (unsynced.len() + 1);
+        let is_suffix = draw(seed).is_multiple_of(2);
+        for (at, Unsynced { file, offset, mut before }) in unsynced.into_iter().enumerate().rev() {
+            let is_lost = if is_suffix { at >= whole } else { draw(seed).is_multiple_of(4) };
+            if !is_lost {
+                continue;
+            }
+            // Some of it arrived, from the front.
+            if at == whole
+                && let Some(content) = self.files.get(&file)
+            {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
+                let arrived =
+                    (usize::try_from(draw(seed)).unwrap_or(0) % before.len().max(1)).min(content.len() - start);
+                before[..arrived].copy_from_slice(&content[start..start + arrived]);
+            }
+            self.store(file, offset, &before);
+        }
+        self.lying = lying;
+    }
+
     /// Copies `bytes` to the file; what reaches beyond its end is lost, as the manager never asks for it.
     fn store(&mut self, file: FileName, offset: u64, bytes: &[u8]) {
         let Some(content) = self.files.get_mut(&file) else { return };
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
         let end = (start + bytes.len()).min(content.len());
+        if self.lying {
+            for (at, before) in (offset..).step_by(SECTOR_BYTES).zip(content[start..end].chunks(SECTOR_BYTES)) {
+                self.unsynced.push(Unsynced { file, offset: at, before: before.to_vec() });
+            }
+        }
         content[start..end].copy_from_slice(&bytes[..end - start]);
     }
 }
@@ -242,6 +289,7 @@ impl MemoryDisk {
     pub fn crash_after(&self, last: u64, mut seed: u64) {
         let mut state = self.lock();
         state.forget_after(last);
+        state.lose_unsynced(&mut seed);
         if let Some(Writing { file, offset, buffers, .. }) = state.writing.take() {
             let mut at = offset;
             for buffer in &buffers {
@@ -261,6 +309,7 @@ impl MemoryDisk {
         {
             state.apply(change);
         }
+        state.unsynced.clear();
         state.restart();
     }
 
@@ -353,6 +402,22 @@ impl MemoryDisk {
     /// Lets the removal of every file fail from now on, or not.
     pub fn fail_removals(&self, failing: bool) {
         self.lock().failing_removals = failing;
+    }
+
+    /// From now on the disk lies: writes are acknowledged as synced, and a cut of the power takes some of them. When it no longer lies, all
+    /// of them are synced at once. Files are made, renamed and removed durably in any case.
+    pub fn set_lying(&self, lying: bool) {
+        let mut state = self.lock();
+        state.lying = lying;
+        if !lying {
+            state.unsynced.clear();
+        }
+    }
+
+    /// How many sectors a cut of the power would put at risk that were acknowledged as synced.
+    #[must_use]
+    pub fn unsynced_sectors(&self) -> usize {
+        self.lock().unsynced.len()
     }
 
     /// Fresh files beyond this many bytes in all fail with "no space".

@@ -7,6 +7,7 @@
 //!                            ├─► bank        ─► totals                                  ├─► Verdict
 //!                            ├─► durability, last ─► against what is there in the end  ─┤
 //!                            └─► aftermath   ─► liveness, bounds                       ─┘
+//!            └─► losses ─► the history without what a server without a log may lose ─► the same
 //! ```
 //! The dependency graph and the names of its cycles are Adya's (1999), their inference from histories is Elle's (Kingsbury,
 //! Alvaro 2020). Everything takes time linear in the history, and more only where something is wrong.
@@ -24,6 +25,7 @@ mod graph;
 mod last;
 mod linear;
 mod list_append;
+mod losses;
 mod orders;
 mod redis;
 mod register;
@@ -37,6 +39,7 @@ pub use durability::check_durability;
 pub use last::check_last_values;
 pub use linear::check_single_keys;
 pub use list_append::check_list_append;
+pub use losses::{Kept, Loss, history_until};
 pub use redis::check_redis;
 pub use register::check_register;
 pub use verdict::{Anomaly, AnomalyKind, Promise, Verdict};

@@ -4,7 +4,8 @@
 //!   keys   r0 …  texts that are unique, and never expire         e0 …  the same, with times to live
 //!          n0 …  counters                                        l0 …  lists: texts that are appended to
 //! ```
-//! Values are unique: `v17` is written by one command only, and so is what is appended. What is read therefore tells who wrote it.
+//! Values are unique: `v17` is written by one command only, and so is what is appended. What is read therefore tells who wrote it. One in
+//! twelve is larger than a page: `v17___…`.
 
 use super::{Request, Words};
 use crate::Random;
@@ -50,6 +51,9 @@ pub struct Generator {
     step: u64,
 }
 
+/// One of so many texts is large, with so many bytes: from a page of the store on.
+const LARGE_ONE_IN: u64 = 12;
+const LARGE_BYTES: (u64, u64) = (4096, 20_000);
 /// Shortest and longest time to live that is asked for, in milliseconds.
 const TIME_TO_LIVE_MS: (u64, u64) = (30, 600);
 
@@ -75,6 +79,16 @@ impl Generator {
     fn value(&mut self) -> String {
         let value = format!("v{}", self.next_value);
         self.next_value += self.step;
+        value
+    }
+
+    /// A value that stands for itself, which now and then is larger than a page.
+    fn text(&mut self) -> String {
+        let mut value = self.value();
+        if self.random.below(LARGE_ONE_IN) == 0 {
+            let bytes = self.random.between(LARGE_BYTES.0, LARGE_BYTES.1) as usize;
+            value.extend(std::iter::repeat_n('_', bytes));
+        }
         value
     }
 
@@ -165,7 +179,7 @@ impl Generator {
         for key in keys {
             words.push(key);
             if name.starts_with("MSET") {
-                words.push(self.value());
+                words.push(self.text());
             }
         }
         Request::One(words)
@@ -196,10 +210,10 @@ impl Generator {
         let key = self.key(kind);
         match self.random.below(20) {
             0..=7 => format!("GET {key}"),
-            8..=12 => format!("SET {key} {}", self.value()),
-            13 => format!("SET {key} {} NX", self.value()),
-            14 => format!("SET {key} {} XX", self.value()),
-            15 => format!("SET {key} {} GET", self.value()),
+            8..=12 => format!("SET {key} {}", self.text()),
+            13 => format!("SET {key} {} NX", self.text()),
+            14 => format!("SET {key} {} XX", self.text()),
+            15 => format!("SET {key} {} GET", self.text()),
             16 => format!("GETDEL {key}"),
             17 => format!("DEL {key}"),
             18 => format!("EXISTS {key}"),
@@ -211,12 +225,12 @@ impl Generator {
         let key = self.key("e");
         match self.random.below(20) {
             0..=6 => format!("GET {key}"),
-            7..=11 => format!("SET {key} {} PX {}", self.value(), self.time_to_live()),
+            7..=11 => format!("SET {key} {} PX {}", self.text(), self.time_to_live()),
             12 => format!("PEXPIRE {key} {}", self.time_to_live()),
             13 => format!("PERSIST {key}"),
             14 => format!("PTTL {key}"),
             15 => format!("GETEX {key} PX {}", self.time_to_live()),
-            16 => format!("SET {key} {} KEEPTTL", self.value()),
+            16 => format!("SET {key} {} KEEPTTL", self.text()),
             _ => self.of_text("e"),
         }
     }
@@ -282,6 +296,15 @@ mod tests {
             }
         }
         assert!(written.len() > 2_000);
+    }
+
+    #[test]
+    fn some_values_are_larger_than_a_page() {
+        let large =
+            |request: &Request| matches!(request, Request::One(words) if words.iter().any(|word| word.len() > 4096));
+        let drawn = requests(&mut Generator::new(mix(true), 1, 0, 1), 2_000);
+        let share = drawn.iter().filter(|request| large(request)).count();
+        assert!((20..200).contains(&share), "{share} of {}", drawn.len());
     }
 
     #[test]

@@ -28,6 +28,24 @@ pub use resp::{encode, parse};
 /// A command: its name and its arguments.
 pub type Words = Vec<String>;
 
+/// Longest text that is told in words as it is.
+const TOLD: usize = 64;
+
+/// A text for people: of a large one the beginning, and how much more there is.
+fn told(text: &str) -> std::borrow::Cow<'_, str> {
+    match text.get(..TOLD / 4).filter(|_| text.len() > TOLD) {
+        Some(begin) => format!("{begin}…+{}", text.len() - begin.len()).into(),
+        None => text.into(),
+    }
+}
+
+fn told_words(words: &[String], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (at, word) in words.iter().enumerate() {
+        write!(f, "{}{}", if at > 0 { " " } else { "" }, told(word))?;
+    }
+    Ok(())
+}
+
 /// What a connection asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
@@ -85,11 +103,12 @@ impl Request {
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::One(words) => f.write_str(&words.join(" ")),
+            Self::One(words) => told_words(words, f),
             Self::Transaction(commands) => {
                 f.write_str("MULTI")?;
                 for words in commands {
-                    write!(f, "; {}", words.join(" "))?;
+                    f.write_str("; ")?;
+                    told_words(words, f)?;
                 }
                 f.write_str("; EXEC")
             }
@@ -143,7 +162,7 @@ impl fmt::Display for Reply {
         match self {
             Self::Status(text) | Self::Error(text) => f.write_str(text),
             Self::Integer(number) => write!(f, "{number}"),
-            Self::Text(text) => write!(f, "\"{text}\""),
+            Self::Text(text) => write!(f, "\"{}\"", told(text)),
             Self::Nil => f.write_str("nil"),
             Self::Array(replies) => {
                 f.write_str("[")?;
@@ -176,4 +195,17 @@ pub struct RedisHistory {
     pub clock_slack: Duration,
     /// The calls.
     pub calls: Vec<Call>,
+}
+
+impl RedisHistory {
+    /// What was asked and answered up to a moment; what came later was never asked, or never answered.
+    #[must_use]
+    pub fn until(&self, at: Timestamp) -> Self {
+        let cut = |call: &Call| Call {
+            answered: call.answered.clone().filter(|(answered, _)| *answered <= at),
+            ..call.clone()
+        };
+        let calls = self.calls.iter().filter(|call| call.invoked <= at).map(cut).collect();
+        Self { clock_slack: self.clock_slack, calls }
+    }
 }

@@ -106,6 +106,44 @@ fn a_planted_read_that_overtakes_one_of_its_key_is_seen() {
     assert_eq!(answers, "$3|new|$3|old|$3|old|$1|x|", "the second answer is older than the first");
 }
 
+/// Of two reads of a key, the first is refused and sent again, and finds what was written meanwhile; the second has found what was there
+/// before, in a page that takes long to be read. `longer`: the second one is no plain GET.
+fn outdated_reads(longer: bool) -> String {
+    let mut world = World::new();
+    let (reader, writer) = (world.connect(), world.connect());
+    assert_eq!(world.ask(writer, "SET k old"), "+OK|");
+    {
+        let mut wishes = world.wishes.lock().unwrap();
+        (wishes.prepared_reads, wishes.slow_reads) = (1, 1);
+    }
+    world.post(reader, if longer { b"GET k\r\nSTRLEN k\r\n" } else { b"GET k\r\nGET k\r\n" });
+    world.settle();
+    world.post(writer, &encode(&["SET", "k", "newer"]));
+    world.settle();
+    assert_eq!(world.text(writer), "+OK|");
+    let first = world.wait(reader);
+    world.wishes.lock().unwrap().slow_reads = 0;
+    world.pass(Duration::from_millis(500));
+    let answers = first + &world.text(reader);
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+    answers
+}
+
+#[test]
+fn a_read_that_has_found_less_than_an_earlier_one_was_answered_is_repeated() {
+    assert_eq!(outdated_reads(false), "$5|newer|$5|newer|");
+    assert_eq!(outdated_reads(true), "$5|newer|:5|");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_planted_read_that_has_found_less_than_an_earlier_one_is_seen() {
+    crate::planted::plant(Some(crate::planted::Bug::OutdatedReads));
+    let (plain, longer) = (outdated_reads(false), outdated_reads(true));
+    crate::planted::plant(None);
+    assert_eq!((plain.as_str(), longer.as_str()), ("$5|newer|$3|old|", "$5|newer|:3|"));
+}
+
 /// A client that is gone reads nothing of what was to be repeated.
 #[test]
 fn a_read_that_waits_to_be_repeated_does_not_keep_a_connection_that_is_gone() {

@@ -38,6 +38,8 @@ pub(super) struct Wishes {
     pub(super) broken: Option<ErrorCode>,
     /// So many reads, the first ones that come, are told that their key is prepared.
     pub(super) prepared_reads: u32,
+    /// The answers to so many reads that are not refused are found at once, and given only when this is zero again.
+    pub(super) slow_reads: u32,
     /// Frames seen, by kind.
     pub(super) seen: BTreeMap<&'static str, u32>,
 }
@@ -51,6 +53,8 @@ pub(super) struct TestShard {
     bodies: BTreeMap<TxnId, Vec<Body>>,
     outcomes: BTreeMap<TxnId, Timestamp>,
     waiting: VecDeque<(Origin, Vec<u8>)>,
+    /// Answers that were found and are not given yet.
+    slow: Vec<(Origin, Vec<u8>)>,
     fence: Timestamp,
 }
 
@@ -64,6 +68,7 @@ impl TestShard {
             bodies: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             waiting: VecDeque::new(),
+            slow: Vec::new(),
             fence: Timestamp::ZERO,
         }
     }
@@ -340,6 +345,11 @@ impl Stage<Event> for TestShard {
         if hold {
             return ctx.want_turn();
         }
+        if self.wishes.lock().unwrap().slow_reads == 0 {
+            for (origin, out) in self.slow.drain(..) {
+                assert!(ctx.send(origin.stage, Event::Parcel(Parcel::new(origin, out))).is_ok());
+            }
+        }
         let mut again = true;
         while std::mem::take(&mut again) {
             for _ in 0..self.waiting.len() {
@@ -358,6 +368,13 @@ impl Stage<Event> for TestShard {
                     continue;
                 }
                 again |= changes;
+                if frame.kind() == Kind::Get && self.slow.len() < self.wishes.lock().unwrap().slow_reads as usize {
+                    let frame = Frame::parse(&out).unwrap();
+                    if frame.kind() == Kind::Value {
+                        self.slow.push((origin, out));
+                        continue;
+                    }
+                }
                 if !self.wishes.lock().unwrap().lose_answers && !out.is_empty() {
                     assert!(ctx.send(origin.stage, Event::Parcel(Parcel::new(origin, out))).is_ok());
                 }
