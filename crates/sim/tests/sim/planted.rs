@@ -354,7 +354,7 @@ keys = 1500
 zipf = 0.9
 appends-per-key = 10000
 deletes = 50
-seconds = 15
+seconds = 25
 [storage]
 block-pages = 4
 capacity-bytes = 2097152
@@ -363,7 +363,7 @@ packing-delay = "50us"
 log-file-bytes = 65536
 log-block-bytes = 4096
 [faults]
-kill = { every = "3s", lasting = "20ms" }
+kill = { every = "5s", lasting = "20ms" }
 "#;
 
 /// The same under accounts that are closed and opened again.
