@@ -9,6 +9,7 @@
 mod bad_input;
 mod churn;
 mod cluster;
+mod doors;
 mod dump;
 mod history;
 mod journal;
