@@ -56,6 +56,8 @@ pub struct PlantedBugs {
     pub write_below_watermark: bool,
     /// 2: a write set that comes late is applied below a watermark that is on its way to the log.
     pub write_below_pledge: bool,
+    /// 2: what lies below a watermark that a restart has raised counts as carried out, although promises may be lost.
+    pub trust_raised_watermark: bool,
     /// 9: a recovered promise waits for a decision although a peer says that everybody has acknowledged it.
     pub wait_for_finished: bool,
     /// 20: the watermark spreads only what leads a client's list of kept outcomes.

@@ -379,6 +379,9 @@ impl Replay {
         clients.retain(|client| with.left.contains(client));
         let mut tell = |record: Recovered<'_>| participant.step(with.now, Input::Recovered(record), &mut outputs);
         tell(Recovered::ReadBound { bound, watermark });
+        if watermark > in_logs {
+            tell(Recovered::CertainWatermark(in_logs));
+        }
         with.past.outage.into_iter().for_each(|lasted| tell(Recovered::Outage(lasted)));
         clients.into_iter().for_each(|client| tell(Recovered::ClientLeft(client)));
         let in_order: BTreeSet<TxnId> = promised.keys().copied().collect();

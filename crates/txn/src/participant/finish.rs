@@ -197,7 +197,7 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         let Some(token) = token else { return };
-        let forgotten = matches!(outcome, TxnOutcome::Committed(at) if at < self.carried_out_below());
+        let forgotten = matches!(outcome, TxnOutcome::Committed(at) if self.was_carried_out(at));
         if forgotten || self.is_acked(txn) {
             return out.push(Output::AckDecision { token, txn });
         }

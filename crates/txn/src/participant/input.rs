@@ -191,6 +191,9 @@ pub enum Recovered<'a> {
     Outage(Duration),
     /// A client that is gone for good, as those of the server's own last life are: it is not waited for.
     ClientLeft(ClientId),
+    /// The recovered watermark is above every one that was in force: what is certain is only that this one was. Promises of the last run above
+    /// it may be lost.
+    CertainWatermark(Timestamp),
 }
 
 /// What a participant answers to [`Input::Freeze`]. It never changes afterwards, but for prepared becoming decided.

@@ -139,6 +139,8 @@ pub struct Participant {
     bound: Bound,
     watermark: Timestamp,
     pledged_watermark: Timestamp,
+    /// Commits of the last run in here may have been carried out or not, whatever the watermark: their promises may be lost.
+    uncertain: core::ops::Range<Timestamp>,
     /// After a restart, sessions that were live may come back until then.
     returning_until: Timestamp,
     /// How far the physical clock leads the time that this participant is given.
@@ -166,6 +168,7 @@ impl Participant {
             bound: Bound::default(),
             watermark: Timestamp::ZERO,
             pledged_watermark: Timestamp::ZERO,
+            uncertain: Timestamp::ZERO..Timestamp::ZERO,
             returning_until: Timestamp::ZERO,
             held_back: Duration::ZERO,
             expiry_time: Timestamp::ZERO,

@@ -516,7 +516,7 @@ impl Participant {
         }
         // As for a decision alone: below the watermark this repeats what was carried out. Nothing may be written there any more, or
         // what was deleted since would come back.
-        if prepare.commit < self.carried_out_below() && !self.bugs().write_below_watermark {
+        if self.was_carried_out(prepare.commit) && !self.bugs().write_below_watermark {
             return out.push(Output::AckDecision { token: prepare.token, txn: prepare.txn });
         }
         if !self.know_client(now, prepare.txn.client, prepare.begin) {

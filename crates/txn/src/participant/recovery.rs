@@ -43,6 +43,7 @@ pub(super) struct Recovery {
     watermark: Timestamp,
     outage: Option<Duration>,
     left: BTreeSet<ClientId>,
+    certain: Option<Timestamp>,
 }
 
 impl Recovery {
@@ -77,6 +78,7 @@ impl Recovery {
                 self.watermark = self.watermark.max(watermark);
             }
             Recovered::Outage(lasted) => self.outage = Some(lasted),
+            Recovered::CertainWatermark(at) => self.certain = Some(at),
             Recovered::ClientLeft(client) => {
                 self.left.insert(client);
             }
@@ -86,7 +88,7 @@ impl Recovery {
 
 impl Participant {
     pub(super) fn recovery_done(&mut self, now: Timestamp, recovery: Recovery, out: &mut Vec<Output>) {
-        let Recovery { promises, mut decisions, bound, watermark, outage, left } = recovery;
+        let Recovery { promises, mut decisions, bound, watermark, outage, left, certain } = recovery;
         #[cfg(feature = "planted-bugs")]
         if self.bugs().forget_found {
             for decided in decisions.values_mut() {
@@ -103,6 +105,7 @@ impl Participant {
         }
         self.watermark = watermark;
         self.pledged_watermark = watermark;
+        self.uncertain = certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain..bound);
         if !self.bugs().forget_expiry {
             // The clock may have been set back. The bound was written ahead of it by this much at most, so that nothing counts as expired
             // before the clock has shown it.

@@ -140,6 +140,7 @@ bugs!(
     write_below_watermark,
     write_below_pledge,
     wait_for_finished,
+    trust_raised_watermark,
     propagate_first_only,
     recover_without_participants,
     watermark_of_one,

@@ -400,6 +400,7 @@ impl World {
                 (stage.hold_log, stage.hold_apply) = (false, false);
                 let outage = words.value("outage").map(|millis| Duration::from_millis(millis.parse().unwrap()));
                 let left = words.value("left").map(|client| ClientId::new(client.parse().unwrap()));
+                stage.raised = words.value("raised").map(ms);
                 let events = stage.recover_after(now, outage, left.as_slice());
                 return self.absorb(shard, events);
             }

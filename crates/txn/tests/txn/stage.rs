@@ -100,6 +100,8 @@ pub struct Stage {
     commits: Vec<(TxnId, Timestamp)>,
     pub hold_log: bool,
     pub hold_apply: bool,
+    /// At the next recovery, the watermark is put here, as after a run without a log.
+    pub raised: Option<Timestamp>,
 }
 
 pub fn hash(key: &Key) -> KeyHash {
@@ -123,6 +125,7 @@ impl Stage {
             commits: Vec::new(),
             hold_log: false,
             hold_apply: false,
+            raised: None,
         }
     }
 
@@ -182,6 +185,13 @@ impl Stage {
         self.to_apply.clear();
         self.log.truncate(self.synced);
         let mut out = Vec::new();
+        if let Some(at) = self.raised.take() {
+            for record in
+                [Recovered::ReadBound { bound: at, watermark: at }, Recovered::CertainWatermark(Timestamp::ZERO)]
+            {
+                self.core.step(now, Input::Recovered(record), &mut out);
+            }
+        }
         // In any order: backwards is as good as forwards.
         for logged in self.log.clone().iter().rev() {
             let prepared = logged.part.iter().filter(|_| matches!(logged.intent, LogIntent::Prepare { .. }));
