@@ -316,6 +316,8 @@ pub fn plant(bug: Option<Bug>) {
         hoard_outcomes: is(Bug::HoardedOutcomes),
         hoard_clients: is(Bug::HoardedClients),
         deaf_to_farewells: is(Bug::DeafToFarewells),
+        // A revived promise that a peer calls finished would be forgotten at once.
+        wait_for_finished: is(Bug::RevivedPromise),
         ..timestone_txn::PlantedBugs::default()
     }));
     timestone_wal::planted::plant(timestone_wal::planted::PlantedBugs {
