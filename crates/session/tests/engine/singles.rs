@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use timestone_session::{
-    Condition, LimitError, Mutation, OpResult, RequestOptions, SessionError, SessionId, TxnStatus,
+    Condition, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError, SessionId, TxnStatus,
 };
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, RequestId};
@@ -228,13 +228,14 @@ fn any_other_request_is_carried_and_its_reply_handed_out() {
     assert_eq!(Counted::decode(&Frame::parse(&bytes).unwrap()).unwrap().keys, 0);
 }
 
-/// What a full store frees waits for the watermark, which waits for whoever has something under way.
-#[test]
-fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_out() {
-    let full = |times| Refuse { code: ErrorCode::Busy, detail: 0, retry_after: Duration::from_millis(5), times };
-    let mut world = World::new(1);
-    let session = world.session();
-    world.shards[0].refuse = Some(full(u32::MAX));
+fn no_room(times: u32) -> Refuse {
+    Refuse { code: ErrorCode::Busy, detail: 0, retry_after: Duration::from_millis(5), times }
+}
+
+/// A write that its shard refuses for want of room, again and again, is under way for two seconds. How far above its begin the watermark was
+/// reported meanwhile; with the write.
+fn refused_again_and_again(world: &mut World, session: SessionId) -> (Duration, OpId, Result<bool, SessionError>) {
+    world.shards[0].refuse = Some(no_room(u32::MAX));
     let (op, began) = (world.op(), world.now);
     let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
     let deadline = Some(world.now.saturating_add(Duration::from_secs(3)));
@@ -244,13 +245,23 @@ fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_o
     world.shards[0].reports.clear();
     world.pass(Duration::from_secs(2));
     let reported = world.shards[0].reports.iter().map(|&(_, _, watermark, _)| watermark).max().unwrap();
-    assert!(reported > began.saturating_add(Duration::from_secs(1)), "the watermark stays at {reported}");
+    (reported.since(began), op, begun)
+}
+
+/// What a full store frees waits for the watermark, which waits for whoever has something under way.
+#[test]
+fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_out() {
+    let mut world = World::new(1);
+    let session = world.session();
+    let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
+    let (risen, op, begun) = refused_again_and_again(&mut world, session);
+    assert!(risen > Duration::from_secs(1), "the watermark rises by {risen:?} only");
     let outcome = world.outcome(op, begun);
     assert!(matches!(outcome, Outcome::Failed(SessionError::Busy { .. })), "{outcome:?}");
     assert_eq!(world.engine.unresolved(), 0);
 
     // When there is room, it takes place above what its session has seen meanwhile.
-    world.shards[0].refuse = Some(full(4));
+    world.shards[0].refuse = Some(no_room(4));
     let seen = world.now.saturating_add(Duration::from_millis(300));
     let op = world.op();
     let begun =
@@ -259,6 +270,19 @@ fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_o
     let Outcome::Written(at, ..) = world.outcome(op, begun) else { panic!("not written") };
     assert!(at > seen);
     assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]));
+}
+
+/// The test above can fail: with the bug, the write that waits for room keeps the watermark, and with it the room, where it is.
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_refused_write_that_holds_the_watermark_is_found() {
+    use timestone_session::planted::{PlantedBugs, plant};
+    plant(PlantedBugs { keeps_refused_writes: true, ..PlantedBugs::default() });
+    let mut world = World::new(1);
+    let session = world.session();
+    let (risen, ..) = refused_again_and_again(&mut world, session);
+    plant(PlantedBugs::default());
+    assert!(risen <= Duration::from_secs(1), "the planted bug is found: {risen:?}");
 }
 
 /// An earlier copy of it may still come: that is all that nobody knows, and asking on keeps the room from becoming free.
