@@ -155,6 +155,13 @@ pub fn open_direct(path: &Path, access: Access) -> Result<IoFile, IoError> {
     }
 }
 
+/// Bytes that may still be taken on the file system of an open file; `None` when it does not tell.
+#[must_use]
+pub fn free_bytes(file: &IoFile) -> Option<u64> {
+    let told = rustix::fs::fstatvfs(file.file()).ok()?;
+    Some(told.f_bavail.saturating_mul(told.f_frsize))
+}
+
 /// Makes the entry of `path` in its folder durable (after a create, rename or remove); blocks.
 ///
 /// # Errors

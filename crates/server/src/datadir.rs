@@ -7,6 +7,7 @@
 //!   MANIFEST      what must be here, and the seed of the cluster's key hashes; replaced atomically (manifest)
 //!   master        the embedded master's state (cluster)
 //!   cluster       the id of the cluster, where the master is elsewhere
+//!   RESERVE       zeros: room for the files above on a file system that is full
 //!   cluster-name  the cluster's name, once it was given one
 //!   shard-0000/   flash (store's device)            one folder a shard
 //!   wal/thread-0/ the log files of one reactor thread
@@ -43,6 +44,9 @@ const CLUSTER_NAME_FILE: &str = "cluster-name";
 const CLUSTER_DIGITS: usize = 16;
 /// What is wrong with a file that says whose the data is, and is not there.
 const MISSING: &str = "it is missing, and the directory holds data";
+const RESERVE_FILE: &str = "RESERVE";
+/// What the largest of the small files may take twice by far, but for a master of very many servers and keyspaces.
+const RESERVE_BYTES: usize = 64 * 1024;
 const LOG_FOLDER: &str = "wal";
 const SHARD_PREFIX: &str = "shard-";
 const FLASH_FILE: &str = "flash";
@@ -462,6 +466,7 @@ fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
         MANIFEST_FILE.to_owned(),
         unfinished(MANIFEST_FILE),
         unfinished(FORMAT_FILE),
+        RESERVE_FILE.to_owned(),
         "lost+found".to_owned(),
     ];
     for entry in entries {
@@ -491,20 +496,37 @@ fn create_folder(path: &Path) -> std::io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// Writes `bytes` beside `path`, syncs, renames over it and syncs the folder.
+/// Replaces the file, also on a file system that is full: the log can reuse its files only when the manifest can be saved. What that
+/// takes is given by a file of zeros, which is put up again as soon as there is room.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
-    let aside = path.with_extension("new");
-    let write = || -> std::io::Result<()> {
-        let mut file = File::create(&aside)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&aside, path)?;
-        if let Some(folder) = path.parent() {
-            File::open(folder)?.sync_all()?;
-        }
-        Ok(())
+    let reserve = path.with_file_name(RESERVE_FILE);
+    let is_full = |source: &std::io::Error| {
+        matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
     };
-    write().map_err(|source| ServerError::io("write", path, source))
+    match write_aside(path, bytes) {
+        Err(source) if is_full(&source) && fs::remove_file(&reserve).is_ok() => write_aside(path, bytes),
+        written => written,
+    }
+    .map_err(|source| ServerError::io("write", path, source))?;
+    // Half of it, and none, are tried again at the next change; nothing depends on it before.
+    let is_whole = fs::metadata(&reserve).is_ok_and(|metadata| metadata.len() == RESERVE_BYTES as u64);
+    if !is_whole && fs::write(&reserve, [0; RESERVE_BYTES]).is_err() {
+        let _ = fs::remove_file(&reserve);
+    }
+    Ok(())
+}
+
+/// Writes `bytes` beside `path`, syncs, renames over it and syncs the folder.
+fn write_aside(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let aside = path.with_extension("new");
+    let mut file = File::create(&aside)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&aside, path)?;
+    if let Some(folder) = path.parent() {
+        File::open(folder)?.sync_all()?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

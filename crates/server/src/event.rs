@@ -43,6 +43,13 @@ pub enum Event {
         /// The first batch that is not meant.
         below: BatchNumber,
     },
+    /// How much the receiving shards may still let in while a log cannot make its next file; `None`: it can again.
+    LogRoom {
+        /// The log stage.
+        log: StageId,
+        /// What it lacks.
+        shortage: Option<LogShortage>,
+    },
     /// A log failed for good: a shard whose log it is acknowledges no write any more.
     LogFailed {
         /// The log stage.
@@ -52,6 +59,15 @@ pub enum Event {
     MapChanged(Arc<ShardMap>),
     /// An embedded client shall look into the queues that other threads fill.
     Wake,
+}
+
+/// A log that cannot make its next file.
+#[derive(Clone, Debug)]
+pub struct LogShortage {
+    /// Bytes of new writes that it may still take.
+    pub room_bytes: u64,
+    /// What is wrong and what to do, for whoever is refused.
+    pub words: Arc<str>,
 }
 
 /// A shard's records of one turn.

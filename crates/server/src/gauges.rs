@@ -3,7 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use timestone_store::StoreStats;
 use timestone_txn::Refusal;
@@ -14,6 +14,25 @@ use timestone_wal::LogStats;
 use timestone_wire::Kind;
 
 use crate::latencies::Latencies;
+
+/// Words that a stage changes seldom and others look at.
+#[derive(Debug, Default)]
+pub(crate) struct Words(Mutex<Option<Arc<str>>>);
+
+impl Words {
+    /// Says this from now on, or nothing.
+    pub(crate) fn set(&self, words: Option<&str>) {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if said.as_deref() != words {
+            *said = words.map(Arc::from);
+        }
+    }
+
+    /// What is said.
+    pub(crate) fn get(&self) -> Option<Arc<str>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
 
 /// What a log stage publishes.
 #[derive(Debug, Default)]
@@ -27,6 +46,8 @@ pub(crate) struct LogGauges {
     pub(crate) space_bytes: AtomicU64,
     pub(crate) queued_bytes: AtomicU64,
     failure: OnceLock<String>,
+    /// Why writes are refused, while the log has no room for another file and little in the one that it has.
+    pub(crate) shortage: Words,
 }
 
 impl LogGauges {
@@ -136,6 +157,8 @@ pub(crate) struct ShardGauges {
     floor: AtomicU64,
     /// The store refuses puts, and will until something is deleted or its device can grow.
     pub(crate) full: AtomicBool,
+    /// Why its device cannot grow, when that is why it is full.
+    pub(crate) full_for: Words,
     /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes otherwise.
     pub(crate) cache_wish: AtomicU64,
     /// Gateways of this process that may still send the shard something.
@@ -231,6 +254,7 @@ impl ShardGauges {
             clock_held: AtomicU64::default(),
             floor: AtomicU64::default(),
             full: AtomicBool::default(),
+            full_for: Words::default(),
             cache_wish: AtomicU64::new(AS_CONFIGURED),
             gateways: AtomicU64::new(0),
             tables: Default::default(),

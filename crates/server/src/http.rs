@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,6 +26,7 @@ use tokio::sync::oneshot;
 use crate::assembly::Observed;
 use crate::error::ServerError;
 use crate::event::Event;
+use crate::gauges::ShardGauges;
 use crate::http_listener::BoundedListener;
 
 /// The HTTP server: bound first, so that a port in use is noticed before anything runs.
@@ -113,35 +115,47 @@ type Check = (&'static str, Result<(), String>);
 fn checks(observed: &Observed) -> [Check; 6] {
     let unowned = observed.map().shards().iter().filter(|shard| shard.primary.is_none()).count();
     let holds = |holds: bool, reason: &str| if holds { Ok(()) } else { Err(reason.to_owned()) };
-    let full: Vec<String> =
-        observed.shards.iter().filter(|shard| shard.full.load(Relaxed)).map(|shard| shard.shard.to_string()).collect();
     let failure = observed.logs.iter().find_map(|log| log.failure());
+    let shortage = observed.logs.iter().find_map(|log| log.shortage.get());
     [
         ("recovered", holds(observed.ready.load(Relaxed), "the data directory is still being recovered")),
         ("not-stopping", holds(!observed.stopping.load(Relaxed), "the server is shutting down")),
         ("shards-owned", holds(unowned == 0, "some shards of the cluster have no server yet")),
-        (
-            "room",
-            if full.is_empty() {
-                Ok(())
-            } else {
-                Err(format!(
-                    "no room for writes in shard {}: reads and deletes go on; delete something, free space on the disk or raise the capacity",
-                    full.join(", ")
-                ))
-            },
-        ),
-        (
-            "log",
-            failure.map_or(Ok(()), |cause| {
-                Err(format!(
-                    "the log failed ({cause}): what is latest can be read, writes and later snapshots are refused; remove the cause, then \
-                     restart the server"
-                ))
-            }),
-        ),
+        ("room", room(&observed.shards, &observed.directory)),
+        ("log", log_works(failure, shortage.as_deref())),
         ("clock", writes_wait(observed.clock_behind(observed.clock.now()))),
     ]
+}
+
+/// Whether every shard has room for writes; which have none, where, and why.
+fn room(shards: &[Arc<ShardGauges>], directory: &Path) -> Result<(), String> {
+    let full: Vec<String> = shards
+        .iter()
+        .filter(|shard| shard.full.load(Relaxed))
+        .map(|shard| match shard.full_for.get() {
+            Some(cause) => format!("{} ({cause})", shard.shard),
+            None => shard.shard.to_string(),
+        })
+        .collect();
+    if full.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "no room for writes in {}, shard {}: reads and deletes go on; delete something, free space on the disk or raise the capacity",
+        directory.display(),
+        full.join(", ")
+    ))
+}
+
+/// Whether all logs take what is written.
+fn log_works(failure: Option<&str>, shortage: Option<&str>) -> Result<(), String> {
+    if let Some(cause) = failure {
+        return Err(format!(
+            "the log failed ({cause}): what is latest can be read, writes and later snapshots are refused; remove the cause, then \
+             restart the server"
+        ));
+    }
+    shortage.map_or(Ok(()), |words| Err(format!("writes are refused, reads and deletes go on: {words}")))
 }
 
 /// A clock that stands far behind what was served before the restart keeps writes out.

@@ -40,6 +40,12 @@ pub const REPLY_PARCEL_BYTES: usize = 256 * 1024;
 pub const CHARGED_VALUE_BYTES: usize = 16 * 1024;
 /// Bytes of records after which an open log batch leaves before the end of the turn.
 pub const LOG_BATCH_BYTES: usize = 1024 * 1024;
+/// A log that cannot make its next file tells its shards what may still be let in, in steps of so many bytes.
+pub const LOG_ROOM_STEP_BYTES: u64 = 64 * 1024;
+/// How long a shutdown waits for a log that has no room for what waits: shards that sync their stores may let go of a file meanwhile.
+pub const BLOCKED_LOG_PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes that the flash files leave free on the file system beside a file for each log: for the small files of the directory.
+pub const FREE_BYTES: u64 = 4 * 1024 * 1024;
 /// How often a shard tries again to apply what its store had no room for, when nothing else makes it.
 pub const APPLY_INTERVAL: Duration = Duration::from_millis(1);
 /// How often a shard that ends looks whether anybody may still send it something.

@@ -5,7 +5,9 @@
 //!   shard ◄─ LogDurable{batch} ──────────────┘      (everything queued during one sync is the next group)
 //!   shard ── LogRelease{shard, keep_from} ───► whole old files go      LogCarry{below} ──► shard
 //! ```
-//! Invariants: a batch is acknowledged only when the log says durable; after a failure nothing is ever acknowledged again.
+//! Invariants: a batch is acknowledged only when the log says durable; after a failure nothing is ever acknowledged again. Shards are
+//! told when the log cannot make its next file, long before it has no room: they let in only what it can take, and what they have
+//! let in can be finished. A log that has no room even for that counts as failed at a shutdown.
 //! What it deliberately does not do: look into records. Source: DTranx §3.3, §3.4.
 
 use std::collections::VecDeque;
@@ -14,8 +16,8 @@ use timestone_seda::{Context, Stage, StageId};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchNumber, Log, LogEvent, WalError};
 
-use crate::event::{Event, LogAppend};
-use crate::limits::EMPTYING_POLL;
+use crate::event::{Event, LogAppend, LogShortage};
+use crate::limits::{BLOCKED_LOG_PATIENCE, EMPTYING_POLL, LOG_ROOM_STEP_BYTES};
 
 /// Owns one log and answers the shards of its thread.
 pub(crate) struct LogStage {
@@ -32,6 +34,12 @@ pub(crate) struct LogStage {
     adopted: Vec<Log>,
     // Files reclaimed when the shards were last told what is retained.
     told: Option<u64>,
+    // What the shards were told of the log's room: how much there is, and why no more.
+    short: Option<(u64, String)>,
+    // Since when nothing has become durable of what waits, while the log cannot make its next file.
+    stuck_since: Option<Timestamp>,
+    // When such a log is given up, at a shutdown.
+    give_up_at: Option<Timestamp>,
     // When to look again at a log that is being emptied.
     look_at: Option<Timestamp>,
     failed: bool,
@@ -69,6 +77,9 @@ impl LogStage {
             unsent: VecDeque::new(),
             adopted: Vec::new(),
             told: None,
+            short: None,
+            stuck_since: None,
+            give_up_at: None,
             look_at: None,
             failed: false,
         }
@@ -92,6 +103,52 @@ impl LogStage {
             let oldest = self.log.iter().chain(&self.adopted).filter_map(|log| log.retained_from(shard)).min();
             let from = oldest.unwrap_or(BatchNumber::MAX);
             self.send(ctx, stage, Event::LogRetained { log: ctx.stage(), from });
+        }
+    }
+
+    /// Tells the shards how much they may still let in, when that has changed.
+    fn tell_room(&mut self, ctx: &mut Context<'_, Event>) {
+        let now = self.log.as_ref().filter(|_| !self.failed).and_then(Log::shortage);
+        let now = now.map(|(cause, room)| (cause, room / LOG_ROOM_STEP_BYTES * LOG_ROOM_STEP_BYTES));
+        let said = self.short.as_ref().map(|(room, cause)| (cause.as_str(), *room));
+        if now == said {
+            return;
+        }
+        let next = now.map(|(cause, room)| (room, cause.to_owned()));
+        let shortage = next.as_ref().map(|(room_bytes, cause)| LogShortage {
+            room_bytes: *room_bytes,
+            words: format!(
+                "no room for writes: {cause}. Delete something or free space on the disk; writes go on by themselves then"
+            )
+            .into(),
+        });
+        let refuses = shortage.as_ref().filter(|shortage| shortage.room_bytes == 0);
+        self.gauges.shortage.set(refuses.map(|shortage| &*shortage.words));
+        if self.short.is_some() && next.is_none() {
+            tracing::info!(log = self.name, "the log has room for its next file again");
+        }
+        self.short = next;
+        for (_, stage) in self.shards.clone() {
+            self.send(ctx, stage, Event::LogRoom { log: ctx.stage(), shortage: shortage.clone() });
+        }
+    }
+
+    /// Gives up a log at a shutdown that has no room for what waits, and gets none: it is in doubt, and nobody is told otherwise.
+    fn give_up_when_stuck(&mut self, ctx: &mut Context<'_, Event>) {
+        let waits = self.blocked || self.log.as_ref().is_some_and(|log| !log.is_idle());
+        self.give_up_at = None;
+        let Some((_, cause)) = self.short.as_ref().filter(|_| waits && !self.failed) else {
+            self.stuck_since = None;
+            return;
+        };
+        let at = self.stuck_since.get_or_insert(ctx.now()).saturating_add(BLOCKED_LOG_PATIENCE);
+        if !ctx.is_shutting_down() {
+            return;
+        }
+        self.give_up_at = Some(at).filter(|&at| ctx.now() < at);
+        if self.give_up_at.is_none() {
+            let error = WalError::NoSpace { cause: cause.clone() };
+            self.fail(ctx, &error);
         }
     }
 
@@ -123,12 +180,17 @@ impl LogStage {
         for event in events.drain(..) {
             match event {
                 LogEvent::Durable { shard, batch } => {
+                    self.stuck_since = None;
                     self.time_durable(ctx.now(), shard, batch);
                     self.tell(ctx, shard, Event::LogDurable { batch });
                 }
                 LogEvent::PleaseCarry { shard, below } => self.tell(ctx, shard, Event::LogCarry { below }),
                 LogEvent::Degraded(error) => {
-                    tracing::warn!(%error, "the log cannot make its next file; it goes on in the current one")
+                    tracing::warn!(
+                        log = self.name, %error,
+                        "the log cannot make its next file: it goes on in the current one, and writes are refused before that is full; \
+                         free space on the disk, or delete something"
+                    );
                 }
                 LogEvent::Failed(error) => self.fail(ctx, &error),
             }
@@ -226,13 +288,15 @@ impl Stage<Event> for LogStage {
         let is_changing = self.adopted.iter().any(Log::is_changing);
         self.look_at = is_changing.then(|| ctx.now().saturating_add(EMPTYING_POLL));
         self.report(ctx);
+        self.tell_room(ctx);
+        self.give_up_when_stuck(ctx);
         self.tell_retained(ctx);
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
         // Nothing else wakes a stage that only empties logs: not to go on with one of them when something went wrong, either.
         let logs = self.log.iter().chain(&self.adopted).filter_map(Log::next_deadline).min();
-        [logs, self.look_at].into_iter().flatten().min()
+        [logs, self.look_at, self.give_up_at].into_iter().flatten().min()
     }
 
     fn wake_fd(&self) -> Option<std::os::fd::RawFd> {
@@ -252,7 +316,7 @@ mod tests {
     use std::time::Duration;
 
     use timestone_cluster::MapVersion;
-    use timestone_flash::{MemoryConfig, MemoryDevice, MemoryMedia};
+    use timestone_flash::{FlashPace, MemoryConfig, MemoryDevice, MemoryMedia};
     use timestone_seda::Parcel;
     use timestone_seda::manual::ManualDriver;
     use timestone_store::{Mftl, MftlConfig};
@@ -297,9 +361,13 @@ mod tests {
 
         /// A life on devices that may have seen others; without a log, if `kind` says so, the disk's is only emptied.
         fn on(disk: MemoryDisk, media: &MemoryMedia, kind: DeviceKind, now: Timestamp) -> Self {
+            Self::with(disk, media, kind, now, LogConfig::default())
+        }
+
+        fn with(disk: MemoryDisk, media: &MemoryMedia, kind: DeviceKind, now: Timestamp, config: LogConfig) -> Self {
             let (store, _) = Mftl::open(Box::new(media.open()), MftlConfig::default()).unwrap();
             let mut replay = Replay::new(SHARD, Box::new(store));
-            let mut recovery = Log::open_on(disk.device(), LogConfig::default()).unwrap();
+            let mut recovery = Log::open_on(disk.device(), config).unwrap();
             while let Some(record) = recovery.next_record().unwrap() {
                 let place = RecordPlace { batch: record.batch, epoch: record.epoch, number: record.number };
                 replay.record(now, place, record.bytes).unwrap();
@@ -373,7 +441,8 @@ mod tests {
             for _ in 0..50 {
                 self.driver.turn();
                 // Devices in memory do not call: the stages look into them every turn.
-                self.driver.send(LOG_STAGE, Event::Wake).unwrap();
+                // A stage that is blocked leaves its queue full, and looks all the same.
+                let _ = self.driver.send(LOG_STAGE, Event::Wake);
                 self.driver.send(SHARD_STAGE, Event::Wake).unwrap();
                 while let Some((to, event)) = self.driver.take_sent() {
                     let Event::Parcel(parcel) = event else { panic!("{event:?}") };
@@ -600,6 +669,92 @@ mod tests {
         }
         bench.driver.turn();
         assert!(bench.driver.is_drained(), "what waits for the log is not waited for");
+    }
+
+    /// A shard whose log has room for two files, of which it lets none go, for its store makes nothing durable.
+    fn with_room_for_two_files() -> (Bench, MemoryMedia) {
+        let config = LogConfig { file_bytes: 128 * 1024, block_bytes: 8192, ..LogConfig::default() };
+        let (disk, device) = (MemoryDisk::new(), MemoryDevice::new(MemoryConfig::default()));
+        disk.limit_space(Some(2 * config.file_bytes));
+        let (none, sync) = (Duration::ZERO, Duration::from_secs(1_000_000));
+        let pace = FlashPace { read: none, program: none, per_page: none, erase: none, sync, spread: none, seed: 1 };
+        device.media().set_pace(Some(pace));
+        device.media().set_now(1);
+        let now = Timestamp::from_nanos(1_000_000_000_000);
+        let media = device.media().clone();
+        (Bench::with(disk, &media, DeviceKind::Ssd, now, config), media)
+    }
+
+    /// Writes until a write is not carried out: how many were, and what became of that one, if anything.
+    fn fill(bench: &mut Bench, from: u64, action: WriteAction) -> (u64, Option<ErrorCode>) {
+        for number in from..from + 1000 {
+            let answers = bench.write(number, format!("key {}", number % 50).as_bytes(), action, &[7; 3000]);
+            let Some(answer) = answers.first() else { return (number - from, None) };
+            if Written::decode(&Frame::parse(answer).unwrap()).is_err() {
+                return (number - from, Some(error_of(&answers)));
+            }
+            bench.pass(Duration::from_millis(1));
+        }
+        panic!("there is always room");
+    }
+
+    #[test]
+    fn a_log_without_room_refuses_puts_at_once_and_takes_what_makes_room() {
+        let (mut bench, _) = with_room_for_two_files();
+        let (puts, met) = fill(&mut bench, 1, WriteAction::Put);
+        assert!(puts > 20 && met == Some(ErrorCode::DeviceFull), "{puts} puts, then {met:?}");
+        let words = bench.log.shortage.get().expect("it is told");
+        assert!(words.contains("preallocate") && words.contains("free space"), "{words}");
+        assert!(bench.has(b"key 1"), "reads go on");
+        let answers = bench.write(2000, b"key 1", WriteAction::Delete, b"");
+        assert_eq!(Written::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+        // Whoever repeats what was done is told so.
+        let repeated = bench.write(2, b"key 2", WriteAction::Put, &[7; 3000]);
+        assert_eq!(Written::decode(&Frame::parse(&repeated[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+        bench.disk.limit_space(None);
+        bench.pass(Duration::from_secs(2));
+        bench.answers();
+        let answers = bench.put(3000, b"key 1");
+        assert_eq!(Written::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+        assert!(bench.log.shortage.get().is_none(), "with room it goes on by itself");
+    }
+
+    #[test]
+    fn a_log_that_is_full_to_the_last_byte_does_not_hold_up_a_shutdown_and_loses_nothing() {
+        let (mut bench, media) = with_room_for_two_files();
+        let (puts, _) = fill(&mut bench, 1, WriteAction::Put);
+        let (deletes, met) = fill(&mut bench, 2001, WriteAction::Delete);
+        assert_eq!(met, None, "it waits for room");
+        assert!(deletes > 10, "{deletes} deletes found the reserve");
+        // The store syncs again, and that alone does not help: what a log lets go of must be written there first.
+        media.set_pace(None);
+        media.set_now(u64::MAX / 2);
+        let began = bench.now;
+        bench.driver.begin_shutdown();
+        while !bench.driver.is_drained() {
+            bench.pass(Duration::from_millis(100));
+            bench.answers();
+            bench.driver.turn();
+            assert!(bench.now.since(began) < Duration::from_secs(10), "it does not stop");
+        }
+        assert!(bench.log.failure().is_some(), "what waited is in doubt");
+        let mut found = 0;
+        let config = LogConfig { file_bytes: 128 * 1024, block_bytes: 8192, ..LogConfig::default() };
+        let mut recovery = Log::open_on(bench.disk.device(), config).unwrap();
+        while let Some(record) = recovery.next_record().unwrap() {
+            found += u64::from(matches!(LogRecord::decode(record.bytes), Ok(LogRecord::Prepare { .. })));
+        }
+        assert!(found >= puts + deletes, "{found} of {puts} and {deletes}");
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_shard_that_ignores_its_logs_shortage_is_found() {
+        crate::planted::plant(Some(crate::planted::Bug::IgnoredLogShortage));
+        let (mut bench, _) = with_room_for_two_files();
+        let (_, met) = fill(&mut bench, 1, WriteAction::Put);
+        crate::planted::plant(None);
+        assert_eq!(met, None, "the planted bug is found: the write waits for room");
     }
 
     #[test]

@@ -90,6 +90,10 @@ pub enum Bug {
     ForgottenExpiry,
     /// A restart forgets which sessions live.
     ForgottenSessions,
+    /// Without a log, what a put supersedes is collected although that put is not durable.
+    BuriedTooEarly,
+    /// Shards let writes in although their log has no room for another file.
+    IgnoredLogShortage,
     /// What a store finds at an opening counts as durable, although only a cache holds it.
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
@@ -150,6 +154,7 @@ std::thread_local! {
     static KEEPS_STALE_WATERMARK: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static TRUSTS_CLOCK_FOR_AGE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static FOLLOWS_STEPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static IGNORES_LOG_SHORTAGE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static OWES_WITHOUT_BOUND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static ANSWERS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
@@ -264,6 +269,11 @@ pub fn follows_steps() -> bool {
     FOLLOWS_STEPS.get()
 }
 
+/// Whether shards let writes in whatever their log says of its room.
+pub(crate) fn ignores_log_shortage() -> bool {
+    IGNORES_LOG_SHORTAGE.get()
+}
+
 /// Whether gateways owe connections that do not read more and more.
 pub(crate) fn owes_without_bound() -> bool {
     OWES_WITHOUT_BOUND.get()
@@ -291,6 +301,7 @@ pub fn plant(bug: Option<Bug>) {
     SETTLES_EARLY.set(is(Bug::SettledEarly));
     LOOKS_UP_REPEATS_AFRESH.set(is(Bug::RepeatLooksAfresh));
     READS_CLOCK_EARLY.set(is(Bug::StaleReading));
+    IGNORES_LOG_SHORTAGE.set(is(Bug::IgnoredLogShortage));
     OWES_WITHOUT_BOUND.set(is(Bug::BoundlessOutput));
     timestone_txn::plant(bug.map(|_| timestone_txn::PlantedBugs {
         skip_step_3: is(Bug::NoStep3),
@@ -329,6 +340,7 @@ pub fn plant(bug: Option<Bug>) {
         drop_tombstones_early: is(Bug::EarlyTombstone),
         trust_unsynced_pages: is(Bug::UnsyncedIsStable),
         keep_dead_versions: is(Bug::DeadVersions),
+        bury_by_what_is_not_durable: is(Bug::BuriedTooEarly),
         drop_what_a_page_cannot_hold: is(Bug::ScanSkips),
         believe_everything: is(Bug::UncheckedBytes),
     });

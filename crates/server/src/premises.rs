@@ -17,7 +17,7 @@ use timestone_flash::{FileConfig, FileDevice, FlashDevice};
 use timestone_seda::{Network, Tcp};
 use timestone_types::{ClusterId, ShardId};
 use timestone_wal::device::FileName;
-use timestone_wal::{Log, LogConfig, Recovery};
+use timestone_wal::{DeviceKind, Log, LogConfig, Recovery};
 
 use crate::config::ServerConfig;
 use crate::datadir::DataDir;
@@ -169,6 +169,8 @@ pub trait Premises: Send + Sync {
 pub(crate) struct Local {
     data: DataDir,
     clock: Arc<SystemClock>,
+    // What the flash files leave free for the logs.
+    keep_free: u64,
 }
 
 impl Local {
@@ -176,7 +178,9 @@ impl Local {
     pub(crate) fn open(config: &ServerConfig) -> Result<Self, ServerError> {
         let clock = Arc::new(SystemClock::new());
         let data = DataDir::open(&config.data, config.shards, || draw(&clock))?;
-        Ok(Self { data, clock })
+        let logs = if config.log == DeviceKind::None { 0 } else { config.thread_count() as u64 };
+        let keep_free = logs * config.tuning().log.file_bytes + limits::FREE_BYTES;
+        Ok(Self { data, clock, keep_free })
     }
 }
 
@@ -231,6 +235,7 @@ impl Premises for Local {
         let mut file = FileConfig::new(self.data.flash_file(shard)?, blocks);
         file.initial_blocks = file.initial_blocks.min(limits::INITIAL_BLOCKS);
         file.table_blocks = limits::TABLE_BLOCKS;
+        file.keep_free_bytes = self.keep_free;
         let (device, created) = FileDevice::open_or_create(&file).map_err(ServerError::part)?;
         let possible = device.geometry().max_blocks;
         if possible < blocks {
@@ -325,7 +330,6 @@ mod tests {
     use timestone_seda::manual::ManualDriver;
     use timestone_seda::{Parcel, StageId};
     use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, Timestamp, TxnId};
-    use timestone_wal::DeviceKind;
     use timestone_wire::{
         Condition, Envelope, ErrorCode, ErrorReply, Frame, Get, Message, ReadAt, Value, Verdict, Write, WriteAction,
         Written,

@@ -66,6 +66,7 @@ pub(crate) fn open_stores(
             partial_page_delay: tuning.partial_page_delay,
             sync_interval: tuning.sync_interval,
             checkpoint_bytes: tuning.checkpoint_bytes,
+            without_log: config.log == DeviceKind::None,
         };
         let (store, report) =
             Mftl::open(device, mftl).map_err(|source| ServerError::Store { shard, source: Box::new(source) })?;

@@ -388,8 +388,8 @@ pub trait Store {
     /// The puts that follow belong to log batch `batch`; numbers rise.
     fn begin_batch(&mut self, batch: u64);
 
-    /// Every put of batches up to this one is durable without a log. The batch that is open is never included. (A stable version may be
-    /// collected as soon as a younger one lies at or below the watermark, also when that is not stable yet: its log has it.)
+    /// Every put of batches up to this one is durable without a log. The batch that is open is never included. (With a log a stable version may
+    /// be collected as soon as a younger one lies at or below the watermark, also when that is not stable yet: its log has it.)
     fn stable_batch(&self) -> u64;
 
     /// Asks for everything put so far to become durable soon, without waiting for company.
@@ -417,6 +417,11 @@ pub trait Store {
     /// itself, [`StoreError::DeviceFull`] does not. What is asked for in vain is made room for, as by a put. Stricter than a put is, so that
     /// what is promised on its word finds room later; `promised` are the bytes that were promised before and are not put yet.
     fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>, promised: u64) -> Option<StoreError>;
+
+    /// Why the device could not grow when it was asked to last, though the capacity would allow it; `None` when it could.
+    fn growth_refusal(&self) -> Option<&str> {
+        None
+    }
 
     /// Makes the record cache one of so many bytes, from empty; below what a cache needs at least, there is none.
     fn resize_cache(&mut self, bytes: u64);

@@ -1,5 +1,7 @@
 //! What a store answers when it cannot or will not.
 
+use std::sync::Arc;
+
 use timestone_flash::FlashError;
 use timestone_types::{Timestamp, Version};
 
@@ -8,13 +10,15 @@ use timestone_types::{Timestamp, Version};
 pub enum StoreError {
     /// Nothing more can be reclaimed: what lives fills the device. Reads and deletes go on.
     #[error(
-        "the store is full: {live_blocks} of {blocks} blocks hold live data; delete something or raise the capacity"
+        "the store is full: {live_blocks} of {blocks} blocks hold live data; {}", way_out(growth.as_deref())
     )]
     DeviceFull {
         /// Blocks in use.
         live_blocks: u32,
         /// Blocks of the device.
         blocks: u32,
+        /// Why the device could not grow when it was asked to; `None` where its capacity is reached.
+        growth: Option<Arc<str>>,
     },
     /// Space is being reclaimed or staged values are being written; the same put will succeed soon.
     #[error("the store is busy reclaiming or writing; try again in a moment")]
@@ -84,6 +88,14 @@ pub enum StoreError {
     /// The device failed.
     #[error(transparent)]
     Flash(#[from] FlashError),
+}
+
+/// What makes room in a full store.
+fn way_out(growth: Option<&str>) -> String {
+    match growth {
+        Some(cause) => format!("{cause}; delete something, or free space on the disk"),
+        None => "delete something or raise the capacity".to_owned(),
+    }
 }
 
 impl StoreError {

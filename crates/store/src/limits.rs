@@ -29,8 +29,8 @@ pub const MAX_VICTIMS: usize = 32;
 pub const RESERVE_DIVISOR: u32 = 10;
 /// How long the device is not asked to grow after it could not; doubled by every further failure.
 pub const GROWTH_RETRY: Duration = Duration::from_secs(1);
-/// The longest such pause.
-pub const MAX_GROWTH_RETRY: Duration = Duration::from_secs(60);
+/// The longest such pause: whoever makes room on a full disk does not wait for longer.
+pub const MAX_GROWTH_RETRY: Duration = Duration::from_secs(8);
 /// Free blocks beyond those that a put needs, without which no put is promised: collection may take as many between promise and put.
 pub const PROMISE_MARGIN: u32 = 2;
 /// Idle bytes kept for reuse by [`crate::Store::recycle`].

@@ -28,6 +28,9 @@ pub const SPARE_FILES: usize = 2;
 /// A fresh file is preallocated when no spare is left and the current file is used to this percentage; before that a
 /// reclaimed file may still turn up, which costs nothing to reuse.
 pub const PREALLOCATE_AT_PERCENT: u64 = 50;
+/// While the next file cannot be made, this much of a file is kept for what was admitted before and for what makes room (decisions,
+/// deletes, read bounds). It leaves a tenth of a file between asking for the next one and knowing that there is none.
+pub const RESERVE_PERCENT: u64 = 40;
 /// After a failure to make the next file, the log tries again this often.
 pub const PREPARE_RETRY: Duration = Duration::from_secs(1);
 /// How often an owner that sleeps should look in while a file is made in the background and appends wait for it.
@@ -36,5 +39,6 @@ pub const PREPARE_POLL: Duration = Duration::from_millis(1);
 pub const DEFAULT_CARRY_AFTER_FILES: usize = 4;
 
 const _: () = assert!(DEFAULT_BLOCK_BYTES <= MAX_BLOCK_BYTES && DEFAULT_BLOCK_BYTES.is_multiple_of(SECTOR_BYTES));
+const _: () = assert!(PREALLOCATE_AT_PERCENT + RESERVE_PERCENT < 100);
 const _: () = assert!(MIN_FILE_BYTES >= 2 * SECTOR_BYTES as u64 && MIN_FILE_BYTES.is_multiple_of(SECTOR_BYTES as u64));
 const _: () = assert!(MAX_BATCH_BYTES < u32::MAX as usize);

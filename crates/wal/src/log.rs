@@ -184,6 +184,16 @@ impl Log {
         matches!(&self.store, Store::Files(log) if log.is_changing())
     }
 
+    /// While the next file cannot be made: why, and how many bytes may be admitted before that changes. What is left beyond them is a
+    /// reserve, for what was admitted already and for what makes room.
+    #[must_use]
+    pub fn shortage(&self) -> Option<(&str, u64)> {
+        match &self.store {
+            Store::Files(log) => log.shortage(),
+            Store::Nothing { .. } => None,
+        }
+    }
+
     /// Whether everything accepted is durable and reported.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -7,6 +7,9 @@
 //!              rotation ◄── spares ◄── made in the background: reclaimed files renamed, else fresh ones
 //! ```
 //!
+//! A spare is made in advance. While none can be made, the owner is told how much it may still admit ([`FileLog::shortage`]): the rest
+//! of the current file is a reserve for what was admitted before and for what makes room.
+//!
 //! Invariants: one group in flight at most; a block of the next file is sent only after the last group of this one is durable;
 //! after a failed write nothing is sent and nothing acknowledged; one change of the directory under way at most.
 
@@ -19,7 +22,9 @@ use timestone_types::{ShardId, Timestamp};
 use crate::block::{BlockHeader, BlockSequence};
 use crate::device::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice};
 use crate::files::Files;
-use crate::limits::{GROUP_BLOCKS, MAX_BATCH_BYTES, PREALLOCATE_AT_PERCENT, PREPARE_POLL, PREPARE_RETRY, SPARE_FILES};
+use crate::limits::{
+    GROUP_BLOCKS, MAX_BATCH_BYTES, PREALLOCATE_AT_PERCENT, PREPARE_POLL, PREPARE_RETRY, RESERVE_PERCENT, SPARE_FILES,
+};
 use crate::order::BatchOrder;
 use crate::pending::Pending;
 use crate::{BatchHead, BatchNumber, LogConfig, LogEvent, LogStats, WalError};
@@ -69,8 +74,8 @@ pub(crate) struct FileLog {
     /// A reuse failed: the oldest file is removed instead.
     no_reuse: bool,
     poisoned: Option<String>,
-    /// The file for which shards were asked to carry forward.
-    asked_at: Option<u64>,
+    /// When shards were asked to carry forward last: rotations, and files reclaimed if that was for want of room.
+    asked_at: Option<(u64, Option<u64>)>,
     holders: Vec<(ShardId, BatchNumber)>,
     device_events: Vec<DeviceEvent>,
     last_now: Timestamp,
@@ -356,18 +361,30 @@ impl FileLog {
     }
 
     /// Asks the shards that hold the oldest file, once per rotation, when too many files are closed and either few batches
-    /// hold it or there are far too many files.
+    /// hold it or there are far too many files; and once per file when room is short, for then only an old file makes the next one.
     fn ask_to_carry(&mut self, events: &mut Vec<LogEvent>) {
         let closed = self.files.closed_count();
-        if closed <= self.config.carry_after_files || self.asked_at == Some(self.stats.rotations) {
+        let short = closed > 0 && self.shortage().is_some();
+        let asked = (self.stats.rotations, short.then_some(self.stats.reclaimed));
+        if (closed <= self.config.carry_after_files && !short) || self.asked_at == Some(asked) {
             return;
         }
-        self.asked_at = Some(self.stats.rotations);
+        self.asked_at = Some(asked);
         self.holders.clear();
         let few = self.files.holders(&mut self.holders);
-        if few || closed > 4 * self.config.carry_after_files.max(1) {
+        if few || short || closed > 4 * self.config.carry_after_files.max(1) {
             events.extend(self.holders.iter().map(|&(shard, below)| LogEvent::PleaseCarry { shard, below }));
         }
+    }
+
+    /// Why the next file could not be made, and how many bytes may be admitted nevertheless: what is left of the current file beyond
+    /// the reserve. `None` while there is a spare, or one may be made.
+    pub(crate) fn shortage(&self) -> Option<(&str, u64)> {
+        let cause = self.no_next.as_deref().filter(|_| self.files.spare_count() == 0)?;
+        let file = self.files.current();
+        let reserve = file.bytes / 100 * RESERVE_PERCENT;
+        let taken = self.offset + self.pending.bytes() as u64;
+        Some((cause, file.bytes.saturating_sub(taken + reserve)))
     }
 
     pub(crate) fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {

@@ -26,4 +26,5 @@ mod redis_clients;
 mod resp;
 mod restart;
 mod server;
+mod space;
 mod strangers;

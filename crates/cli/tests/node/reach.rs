@@ -30,7 +30,7 @@ fn start() -> Two {
 }
 
 /// The page at a path of the HTTP port.
-fn page(place: &Place, path: &str) -> String {
+pub(crate) fn page(place: &Place, path: &str) -> String {
     let mut raw = Resp::connect(place.http).expect("connects");
     raw.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).expect("sends");
     String::from_utf8(raw.closes().expect("a page")).expect("text")

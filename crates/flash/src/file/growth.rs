@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The zeros make later programs change no metadata of the file system, which is what makes their syncs fast
-//! (building-blocks.md). A growth that a crash cuts short is simply begun again: the table says what exists.
+//! (building-blocks.md). A growth that a crash cuts short is simply begun again: the table says what exists. One that fails gives back
+//! what it has taken already: others may need the room more, the log above all, for which some is left free.
 
 use std::io;
 
@@ -48,9 +49,13 @@ pub(crate) enum GrowthStep {
 pub(crate) struct Growth {
     token: Token,
     to: u32,
+    /// Where the growth begins.
+    start: u64,
     /// Next byte of the file to be zeroed, and where that ends.
     next: u64,
     end: u64,
+    /// What is to stay free on the file system.
+    keep_free: u64,
     phase: Phase,
     writes_in_flight: usize,
     zeros: Vec<AlignedBuffer>,
@@ -58,11 +63,13 @@ pub(crate) struct Growth {
 }
 
 impl Growth {
-    /// Growth from `from` blocks to `to`.
-    pub(crate) fn new(token: Token, layout: Layout, from: u32, to: u32) -> Self {
+    /// Growth from `from` blocks to `to`, which leaves `keep_free` bytes of the file system free.
+    pub(crate) fn new(token: Token, layout: Layout, from: u32, to: u32, keep_free: u64) -> Self {
         Self {
             token,
             to,
+            keep_free,
+            start: layout.block_offset(from),
             next: layout.block_offset(from),
             end: layout.block_offset(to),
             phase: Phase::Start,
@@ -82,10 +89,13 @@ impl Growth {
         if self.writes_in_flight == 0
             && let Some(source) = self.error.take()
         {
-            return GrowthStep::Failed(explain(file, source));
+            return self.give_back(file, explain(file, source));
         }
         match self.phase {
             Phase::Start => {
+                if let Some(full) = self.lacks_room(file, self.end - self.start) {
+                    return GrowthStep::Failed(full);
+                }
                 self.phase = Phase::Allocating;
                 self.writes_in_flight = 1;
                 GrowthStep::Start(IoOp::Allocate {
@@ -94,6 +104,11 @@ impl Growth {
                     length: self.end - self.next,
                 })
             }
+            // Others may have grown at the same time.
+            Phase::Zeroing if self.next == self.start && self.error.is_none() => match self.lacks_room(file, 0) {
+                Some(full) => self.give_back(file, full),
+                None => self.zero_piece(file),
+            },
             Phase::Zeroing if self.error.is_none() && self.next < self.end => self.zero_piece(file),
             Phase::Zeroing if self.error.is_none() && self.writes_in_flight == 0 => {
                 self.phase = Phase::Syncing;
@@ -125,6 +140,25 @@ impl Growth {
         self.phase = Phase::Synced;
     }
 
+    /// Why there would be too little room for others after taking `bytes` more, if so.
+    fn lacks_room(&self, file: &IoFile, bytes: u64) -> Option<FlashError> {
+        // A file system that does not tell is asked for the room itself.
+        let free = timestone_io::free_bytes(file).filter(|&free| free < self.keep_free.saturating_add(bytes))?;
+        let (path, keep) = (file.path().display(), self.keep_free);
+        let reason = format!(
+            "the file system has no room for {path} to grow ({free} bytes are free, of which {keep} are kept for the log)"
+        );
+        Some(FlashError::Full { reason })
+    }
+
+    /// Ends without success: the file is as long as it was.
+    fn give_back(&self, file: &IoFile, why: FlashError) -> GrowthStep {
+        if let Err(error) = file.file().set_len(self.start) {
+            tracing::warn!(path = %file.path().display(), %error, "could not give back what a growth has taken");
+        }
+        GrowthStep::Failed(why)
+    }
+
     fn zero_piece(&mut self, file: &IoFile) -> GrowthStep {
         if self.writes_in_flight >= GROW_WRITES_IN_FLIGHT {
             return GrowthStep::Wait;
@@ -143,7 +177,9 @@ fn explain(file: &IoFile, source: io::Error) -> FlashError {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             let path = file.path().display();
-            FlashError::Full { reason: format!("the file system has no room for {path} to grow ({source})") }
+            let free =
+                timestone_io::free_bytes(file).map_or_else(String::new, |free| format!(", {free} bytes are free"));
+            FlashError::Full { reason: format!("the file system has no room for {path} to grow ({source}{free})") }
         }
         _ => FlashError::Medium { operation: "grow", source },
     }

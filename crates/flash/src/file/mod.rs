@@ -48,6 +48,7 @@ pub struct FileDevice {
     layout: Layout,
     ledger: Ledger,
     queue_depth: usize,
+    keep_free: u64,
     in_flight: usize,
     reads: Vec<ReadSlot>,
     free_reads: Vec<u32>,
@@ -173,6 +174,7 @@ impl FileDevice {
             layout,
             ledger: Ledger::new(layout.pages_per_block, max_blocks, generations.into_iter(), fresh),
             queue_depth: config.queue_depth as usize,
+            keep_free: config.keep_free_bytes,
             in_flight: 0,
             reads: Vec::new(),
             free_reads: Vec::new(),
@@ -508,7 +510,8 @@ impl FlashDevice for FileDevice {
             (FlashOp::Erase { token, block }, _) => self.table.request(Change::Erase { token, block }),
             (FlashOp::Sync { token }, _) => self.syncs_waiting.push(Syncer::Caller(token)),
             (FlashOp::Grow { token, .. }, Admitted::Grow(to)) => {
-                self.growth = Some(Growth::new(token, self.layout, self.ledger.geometry().blocks, to));
+                let from = self.ledger.geometry().blocks;
+                self.growth = Some(Growth::new(token, self.layout, from, to, self.keep_free));
             }
             (op, admitted) => unreachable!("{op:?} was admitted as {admitted:?}"),
         }

@@ -35,6 +35,8 @@ pub struct FileConfig {
     pub table_blocks: u32,
     /// At creation: its id, `None` to draw one. At opening: the id that it must have, `None` for any.
     pub device_id: Option<DeviceId>,
+    /// Bytes that growing leaves free on the file system, for others who must not run out of room.
+    pub keep_free_bytes: u64,
     /// Most operations in flight, 1 to 2048.
     pub queue_depth: u32,
     /// Which I/O engine to use.
@@ -52,6 +54,7 @@ impl FileConfig {
             max_blocks,
             table_blocks: 0,
             device_id: None,
+            keep_free_bytes: 0,
             queue_depth: DEFAULT_QUEUE_DEPTH,
             engine: EngineChoice::Auto,
         }

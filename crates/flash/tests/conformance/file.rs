@@ -344,3 +344,27 @@ fn the_wake_descriptor_tells_of_completions() {
     }
     assert_eq!(done.len(), 2);
 }
+
+#[test]
+fn growth_leaves_others_their_room_and_takes_nothing_when_it_fails() {
+    let mut disk = Disk::new();
+    disk.config.keep_free_bytes = u64::MAX / 2;
+    let mut driver = disk.create();
+    let length = std::fs::metadata(disk.path()).unwrap().len();
+    driver.program(2, 0, &[1]);
+    match driver.grow(2) {
+        Err(error @ FlashError::Full { .. }) => {
+            let text = error.to_string();
+            assert!(text.contains("bytes are free") && text.contains(disk.path().to_str().unwrap()), "{text}");
+            assert!(error.retryable());
+        }
+        other => panic!("there is no room: {other:?}"),
+    }
+    assert_eq!(std::fs::metadata(disk.path()).unwrap().len(), length);
+    driver.program(2, 1, &[2]);
+    driver.sync();
+    assert_eq!(driver.read(2, 0, 2), [1, 2], "nothing else has failed");
+    drop(driver);
+    disk.config.keep_free_bytes = 0;
+    disk.open().grow(2).unwrap();
+}

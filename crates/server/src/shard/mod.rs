@@ -40,7 +40,7 @@ use timestone_types::{Epoch, HashSeed, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
 
-use crate::event::{Event, LogAppend};
+use crate::event::{Event, LogAppend, LogShortage};
 use crate::gauges::ShardGauges;
 use crate::limits::{CLOSE_INTERVAL, LAST_DECISIONS, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL};
 use ahead::LookAhead;
@@ -129,6 +129,9 @@ pub(crate) struct ShardStage {
     quiet_since: Option<Timestamp>,
     // When to look again whether the store may be closed.
     close_again_at: Option<Timestamp>,
+    // What the log lacks, and the bytes that were sent to it since it said so.
+    log_shortage: Option<LogShortage>,
+    sent_since: u64,
     store_draining: bool,
     store_down: bool,
 }
@@ -195,6 +198,9 @@ impl ShardStage {
         let LogPlace::Stage(stage) = self.log else { return ctx.give_buffer(bytes) };
         if self.log_failed {
             return ctx.give_buffer(bytes);
+        }
+        if self.log_shortage.is_some() {
+            self.sent_since += bytes.len() as u64;
         }
         let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
         self.send(ctx, stage, Event::LogAppend(LogAppend { head, bytes }));
@@ -313,11 +319,23 @@ impl ShardStage {
         }
         match self.no_room {
             _ if self.unapplied.is_empty() => None,
-            Some(StoreError::DeviceFull { live_blocks, blocks }) => {
-                Some(StoreError::DeviceFull { live_blocks, blocks })
+            Some(StoreError::DeviceFull { live_blocks, blocks, ref growth }) => {
+                Some(StoreError::DeviceFull { live_blocks, blocks, growth: growth.clone() })
             }
             _ => Some(StoreError::Busy),
         }
+    }
+
+    /// Why puts of so many bytes may not be promised now, if it is because the log has no room for another file: what is left of the one
+    /// that it has is for what was promised before, and for what makes room.
+    fn log_refusal(&self, bytes: impl FnOnce() -> usize) -> Option<Arc<str>> {
+        let shortage = self.log_shortage.as_ref()?;
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::ignores_log_shortage() {
+            return None;
+        }
+        let wanted = (bytes() + self.journal.open_bytes()) as u64 + self.sent_since;
+        (wanted > shortage.room_bytes).then(|| Arc::clone(&shortage.words))
     }
 
     /// Whether another write set may be promised, as far as the process's memory is concerned.
@@ -375,6 +393,9 @@ impl Stage<Event> for ShardStage {
                 Event::LogDurable { batch } => self.log_durable(ctx, batch),
                 Event::LogRetained { log, from } => self.retained(log, from),
                 Event::LogCarry { below } => self.carry(ctx, below),
+                Event::LogRoom { log, shortage } if self.log == LogPlace::Stage(log) => {
+                    (self.log_shortage, self.sent_since) = (shortage, 0);
+                }
                 Event::LogFailed { log } if self.log == LogPlace::Stage(log) => self.lose_log(ctx),
                 Event::MapChanged(map) => {
                     // What is recorded already belongs to the epoch that it was recorded in.
@@ -442,13 +463,14 @@ impl ShardStage {
         if stats.full != self.gauges.full.load(core::sync::atomic::Ordering::Relaxed) {
             if stats.full {
                 tracing::warn!(
-                    shard = %self.shard, blocks = stats.blocks,
+                    shard = %self.shard, blocks = stats.blocks, cause = self.store.growth_refusal().unwrap_or("its capacity is reached"),
                     "the shard has no room for writes: reads and deletes go on; delete something, free space on its disk or raise the capacity"
                 );
             } else {
                 tracing::info!(shard = %self.shard, "the shard has room for writes again");
             }
         }
+        self.gauges.full_for.set(if stats.full { self.store.growth_refusal() } else { None });
         self.gauges.publish(&stats, self.participant.watermark(), self.requests.len(), self.payloads.len());
         self.gauges.publish_tables(&self.participant.stats());
     }

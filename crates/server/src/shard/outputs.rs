@@ -524,10 +524,16 @@ impl ShardStage {
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
+    /// There is no room for what a request would put; nothing was done.
+    pub(super) fn refuse_full(&mut self, ctx: &mut Context<'_, Event>, token: Token, words: &str) {
+        let error = ErrorReply::new(ErrorCode::DeviceFull, words);
+        self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
+    }
+
     /// The store could not do what a request needs.
     pub(super) fn fail(&mut self, ctx: &mut Context<'_, Event>, token: Token, error: &StoreError) {
         let words = match error {
-            StoreError::DeviceFull { live_blocks, blocks } => format!(
+            StoreError::DeviceFull { live_blocks, blocks, growth: None } => format!(
                 "the store is full ({live_blocks} of {blocks} blocks hold live data): delete something, or restart the server with a larger --capacity"
             ),
             other => other.to_string(),

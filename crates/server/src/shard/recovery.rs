@@ -465,6 +465,8 @@ impl Replay {
             log_failed: false,
             quiet_since: None,
             close_again_at: None,
+            log_shortage: None,
+            sent_since: 0,
             store_draining: false,
             store_down: false,
         }

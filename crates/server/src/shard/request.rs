@@ -388,6 +388,12 @@ impl ShardStage {
     /// Refuses a prepare that wants to put something while the store has no room; deletes and fences go on.
     fn refuses_writes(&mut self, ctx: &mut Context<'_, Event>, token: Token, body: &PrepareBody<'_>) -> bool {
         let puts = || body.writes().filter(|write| write.kind == wire::WriteKind::Put);
+        if puts().next().is_some()
+            && let Some(words) = self.log_refusal(|| puts().map(|write| write.key.len() + write.value.len()).sum())
+        {
+            self.refuse_full(ctx, token, &words);
+            return true;
+        }
         match self.refusal(&mut puts().map(|write| write.key.len() + write.value.len())) {
             Some(error) if puts().next().is_some() => {
                 self.fail(ctx, token, &error);

@@ -59,6 +59,13 @@ impl ShardStage {
         let is_new = self.is_new_write(&write);
         if write.action != WriteAction::Delete
             && is_new
+            && let Some(words) = self.log_refusal(|| write.key.len() + write.value.len())
+        {
+            self.refuse_full(ctx, token, &words);
+            return Ok(());
+        }
+        if write.action != WriteAction::Delete
+            && is_new
             && let Some(error) = self.refusal(&mut std::iter::once(write.key.len() + write.value.len()))
         {
             self.fail(ctx, token, &error);

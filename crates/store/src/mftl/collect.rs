@@ -20,6 +20,7 @@
 
 use core::time::Duration;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use timestone_flash::{AlignedBuffer, BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
@@ -123,18 +124,26 @@ struct Scarcity {
 }
 
 /// A device that could not grow is asked again after a while: a full disk may have room by then.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct GrowthPause {
     until: Timestamp,
     last: Duration,
+    /// Why it could not.
+    cause: Option<Arc<str>>,
 }
 
 impl Collector {
-    /// The device could not grow at `now`; how long it is left alone.
-    pub(super) fn growth_failed(&mut self, now: Timestamp) -> Duration {
+    /// The device could not grow at `now`; how long it is left alone, and whether that is news.
+    pub(super) fn growth_failed(&mut self, now: Timestamp, cause: String) -> (Duration, bool) {
+        let is_news = self.growth.cause.is_none();
         let pause = (self.growth.last * 2).clamp(limits::GROWTH_RETRY, limits::MAX_GROWTH_RETRY);
-        self.growth = GrowthPause { until: now.saturating_add(pause), last: pause };
-        pause
+        self.growth = GrowthPause { until: now.saturating_add(pause), last: pause, cause: Some(cause.into()) };
+        (pause, is_news)
+    }
+
+    /// Why the device could not grow when it was asked last; `None` when it could, or was not asked.
+    pub(super) fn growth_refusal(&self) -> Option<&Arc<str>> {
+        self.growth.cause.as_ref()
     }
 
     /// Records died without a write or a move of the watermark: what was looked for in vain may be found.
@@ -280,8 +289,8 @@ impl Mftl {
         if won * 1000 >= erased * LEAST_GAIN {
             (collector.stuck, collector.futile) = (false, None);
         } else {
-            let pause = self.watermark.saturating_add(FUTILE_PAUSE);
-            let better = self.blocks.worth_waiting_for(self.watermark, HARD);
+            let pause = self.collection_watermark.saturating_add(FUTILE_PAUSE);
+            let better = self.blocks.worth_waiting_for(self.collection_watermark, HARD);
             let until = better.map_or(pause, |at| at.min(pause));
             collector.futile = Some(Futile { until, hope: better.is_some() });
         }
@@ -292,7 +301,7 @@ impl Mftl {
     fn make_room(&mut self, scarcity: Scarcity) {
         let room = self.blocks.geometry.max_blocks - self.blocks.count();
         let can_grow = room > 0 && self.writer.now >= self.collector.growth.until;
-        let futile = self.collector.futile.filter(|futile| self.watermark < futile.until);
+        let futile = self.collector.futile.filter(|futile| self.collection_watermark < futile.until);
         match futile.filter(|_| scarcity.short && !can_grow) {
             Some(futile) => self.collector.stuck = !futile.hope && !self.spaces.are_emptying(),
             None => self.search_victim(scarcity, can_grow),
@@ -334,10 +343,10 @@ impl Mftl {
         }
         // On a large device a search takes a while, and one page more in use makes no difference.
         let step = u64::from(self.blocks.count() / 4).max(8);
-        let sought = Sought { clock: self.blocks.clock / step, watermark: self.watermark, limit };
+        let sought = Sought { clock: self.blocks.clock / step, watermark: self.collection_watermark, limit };
         let outcome = match self.collector.fruitless {
             Some((last, outcome)) if last == sought => outcome,
-            _ => self.blocks.choose_victim(self.watermark, limit, short),
+            _ => self.blocks.choose_victim(self.collection_watermark, limit, short),
         };
         self.collector.fruitless = Some((sought, outcome));
         match outcome {
@@ -508,7 +517,7 @@ impl Mftl {
     }
 
     fn collect_record(&mut self, at: usize, page: PageId, record: &Record<'_>) -> bool {
-        let (watermark, settled) = (self.watermark, self.settled);
+        let (watermark, settled) = (self.collection_watermark, self.settled);
         if record.kind == RecordKind::Fence {
             return self.move_fence(page, record);
         }
@@ -587,7 +596,7 @@ impl Mftl {
             debug_assert!(moved, "a survivor is in the index");
             let latest = space.index.latest(id).map_or(Version::ZERO, |(version, _)| version);
             if location.tombstone() || latest != record.version {
-                self.blocks.superseded(to, latest.timestamp, self.watermark);
+                self.blocks.superseded(to, latest.timestamp, self.collection_watermark);
             }
         }
         self.stats.moved_records += 1;
@@ -622,8 +631,8 @@ impl Mftl {
             return;
         }
         let lives = self.spaces.get(part.keyspace).is_some_and(|space| {
-            part.version > space.fence_at(self.watermark)
-                && space.index.needed(id, part.version, self.watermark).is_some_and(|place| {
+            part.version > space.fence_at(self.collection_watermark)
+                && space.index.needed(id, part.version, self.collection_watermark).is_some_and(|place| {
                     let page = PageId(place.page());
                     page.0 < Location::MAX_PAGES && self.blocks.of(page) != victim.block
                 })
@@ -650,7 +659,7 @@ impl Mftl {
             let victim = &mut self.collector.victims[at];
             let block = victim.block;
             let Some((keyspace, id, version)) = victim.large.pop_front() else { return };
-            let watermark = self.watermark;
+            let watermark = self.collection_watermark;
             let place = self.spaces.get(keyspace).and_then(|space| space.index.needed(id, version, watermark));
             if let Some(place) = place.filter(|place| place.page() < Location::MAX_PAGES) {
                 self.collector.victims[at].restaging += 1;

@@ -27,6 +27,8 @@ pub struct MftlConfig {
     pub sync_interval: Duration,
     /// Bytes of records between two checkpoints; zero for checkpoints on demand only.
     pub checkpoint_bytes: u64,
+    /// Nothing but the device holds what is put: collection keeps what a put supersedes until that put is durable.
+    pub without_log: bool,
 }
 
 impl Default for MftlConfig {
@@ -41,6 +43,7 @@ impl Default for MftlConfig {
             partial_page_delay: limits::DEFAULT_PARTIAL_PAGE_DELAY,
             sync_interval: limits::DEFAULT_SYNC_INTERVAL,
             checkpoint_bytes: limits::DEFAULT_CHECKPOINT_BYTES,
+            without_log: false,
         }
     }
 }

@@ -33,7 +33,7 @@ mod writer;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashOp, PageId};
+use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, PageId};
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Span, Timestamp, Version};
 
 use crate::api::{
@@ -112,7 +112,10 @@ pub struct Mftl {
     collector: Collector,
     checkpointer: Checkpointer,
     walks: Walks,
+    /// Reads below it are refused.
     watermark: Timestamp,
+    /// What a version at or below it supersedes may go. Without a log it may trail the watermark.
+    collection_watermark: Timestamp,
     settled: Timestamp,
     life: Life,
     failed: bool,
@@ -190,7 +193,12 @@ impl Mftl {
                 }
             }
             Purpose::Sync => match result {
-                Ok(()) => self.writer.synced(),
+                Ok(()) => {
+                    self.writer.synced();
+                    if self.collection_watermark < self.watermark {
+                        self.follow_watermark();
+                    }
+                }
                 Err(error) => self.device_failed(error),
             },
             Purpose::Erase => match result {
@@ -202,12 +210,14 @@ impl Mftl {
                 match result {
                     Ok(()) => self.grown(),
                     Err(error) => {
-                        let pause = self.collector.growth_failed(self.writer.now);
-                        tracing::warn!(
-                            %error,
-                            "the flash device could not grow: free space on its disk; it tries again in {}",
-                            Span(pause)
-                        );
+                        let (pause, is_news) = self.collector.growth_failed(self.writer.now, cause_of(&error));
+                        if is_news {
+                            tracing::warn!(
+                                %error,
+                                "the flash device could not grow: free space on its disk; it tries again in {}, and then now and then",
+                                Span(pause)
+                            );
+                        }
                     }
                 }
             }
@@ -250,7 +260,7 @@ impl Mftl {
     }
 
     fn sweep(&mut self) -> bool {
-        let (blocks, watermark) = (&mut self.blocks, self.watermark);
+        let (blocks, watermark) = (&mut self.blocks, self.collection_watermark);
         let swept = self.spaces.sweep(watermark, |page, by| {
             if page < Location::MAX_PAGES {
                 blocks.superseded(PageId(page), by, watermark);
@@ -270,7 +280,7 @@ impl Mftl {
             || self.walks.has_work()
             || self.reads.has_work()
             || !self.spaces.graveyard.is_empty()
-            || self.spaces.list.iter().any(|space| space.fence_at(self.watermark) > space.swept)
+            || self.spaces.list.iter().any(|space| space.fence_at(self.collection_watermark) > space.swept)
     }
 
     fn drain(&mut self) {
@@ -291,7 +301,13 @@ impl Mftl {
     }
 }
 
-impl Mftl {}
+/// Why a device could not grow, without the advice that comes with it.
+fn cause_of(error: &FlashError) -> String {
+    match error {
+        FlashError::Full { reason } => reason.clone(),
+        other => other.to_string(),
+    }
+}
 
 impl Store for Mftl {
     fn seed(&self) -> HashSeed {
@@ -305,9 +321,7 @@ impl Store for Mftl {
         judged: Timestamp,
         token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError> {
-        if at < self.watermark {
-            return Err(StoreError::TooOld { at, watermark: self.watermark });
-        }
+        self.check_age(at)?;
         let id = KeyId::of(self.seed, key);
         match self.locate(key.keyspace, id, key.bytes, at, None) {
             Found::Absent { version, expires_at } => Ok(Lookup::Absent { version, expires_at }),
@@ -384,6 +398,7 @@ impl Store for Mftl {
     fn advance_watermark(&mut self, t: Timestamp) {
         if t > self.watermark {
             self.watermark = t;
+            self.follow_watermark();
         }
     }
 
@@ -515,6 +530,10 @@ impl Store for Mftl {
         if has_room { None } else { Some(self.no_room()) }
     }
 
+    fn growth_refusal(&self) -> Option<&str> {
+        self.collector.growth_refusal().map(|cause| &**cause)
+    }
+
     fn resize_cache(&mut self, bytes: u64) {
         self.cache.resize(bytes);
     }
@@ -546,7 +565,10 @@ impl Store for Mftl {
             free_blocks: self.blocks.free_count(),
             block_bytes: u64::from(self.blocks.geometry.pages_per_block) * timestone_flash::PAGE_BYTES as u64,
             buffer_bytes: self.writer.memory_bytes() + self.port.memory_bytes() + self.staging.bytes(),
-            full: self.collector.stuck && !self.growing && self.blocks.free_count() <= self.blocks.floor(),
+            // Another attempt to grow, after one that failed, is no room yet.
+            full: self.collector.stuck
+                && (!self.growing || self.collector.growth_refusal().is_some())
+                && self.blocks.free_count() <= self.blocks.floor(),
             ..self.stats
         }
     }
@@ -562,6 +584,8 @@ impl Mftl {
     fn has_room_for_small(&mut self, ahead: u64) -> bool {
         let free = self.blocks.free_count();
         let block = u64::from(self.blocks.geometry.pages_per_block) * timestone_flash::PAGE_BYTES as u64;
+        // Without a log collection waits for what is staged: that must not wait for room which others have taken meanwhile.
+        let ahead = if self.config.without_log { ahead + self.staging.bytes() } else { ahead };
         let wanted = self.blocks.reserve() + u32::try_from(ahead.div_ceil(block)).unwrap_or(u32::MAX);
         let open = ahead == 0 && self.writer.has_room(StreamId::Hot, timestone_flash::PAGE_BYTES, &self.blocks);
         let has_room = open || free > wanted;
@@ -569,6 +593,20 @@ impl Mftl {
             self.collector.asked = self.collector.asked.max(wanted.saturating_add(1));
         }
         has_room
+    }
+
+    /// Lets collection follow the watermark. With a log at once: the log has what is not durable here. Without one a put buries what it
+    /// supersedes only when it is durable itself, or a crash would take both: the new version from memory, the old one from the device.
+    fn follow_watermark(&mut self) {
+        let mut durable_below = Timestamp::MAX;
+        if self.config.without_log {
+            durable_below = self.writer.oldest_unstable().min(self.staging.oldest_put());
+        }
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::bugs().bury_by_what_is_not_durable {
+            durable_below = Timestamp::MAX;
+        }
+        self.collection_watermark = self.collection_watermark.max(self.watermark.min(durable_below.previous()));
     }
 
     /// A block has been erased: what it held is really gone.

@@ -46,6 +46,7 @@ impl Mftl {
         StoreError::DeviceFull {
             live_blocks: self.blocks.count() - self.blocks.free_count(),
             blocks: self.blocks.count(),
+            growth: self.collector.growth_refusal().cloned(),
         }
     }
 
@@ -68,7 +69,7 @@ impl Mftl {
         }
         let id = KeyId::of(self.seed, key);
         let space = self.spaces.ensure(key.keyspace);
-        if version <= self.spaces.list[space].fence_at(self.watermark) {
+        if version <= self.spaces.list[space].fence_at(self.collection_watermark) {
             self.stats.duplicate_puts += 1;
             return Ok(());
         }
@@ -105,7 +106,7 @@ impl Mftl {
     /// brings back what was overwritten or deleted long ago, on a device that may have no room for it.
     fn is_buried(&self, space: usize, id: KeyId, version: Version) -> bool {
         let mut younger = self.spaces.list[space].index.chain(id).take_while(|&(found, _)| found > version);
-        younger.any(|(found, _)| found.timestamp <= self.watermark)
+        younger.any(|(found, _)| found.timestamp <= self.collection_watermark)
     }
 
     fn append_put(&mut self, record: &Record<'_>, id: KeyId) -> Result<Location, StoreError> {
@@ -123,7 +124,7 @@ impl Mftl {
         let space = &mut self.spaces.list[space];
         let keyspace = space.id;
         space.youngest = space.youngest.max(version);
-        let superseded = space.index.put(id, spot, version, location, self.watermark);
+        let superseded = space.index.put(id, spot, version, location, self.collection_watermark);
         if let Some((older, old)) = superseded
             && !old.tombstone()
         {
@@ -139,7 +140,7 @@ impl Mftl {
     /// The record at a location will not be needed once the watermark has passed `by`.
     pub(super) fn note_dead(&mut self, location: Location, by: Timestamp) {
         if location.page() < Location::MAX_PAGES {
-            self.blocks.superseded(PageId(location.page()), by, self.watermark);
+            self.blocks.superseded(PageId(location.page()), by, self.collection_watermark);
         }
     }
 

@@ -343,7 +343,7 @@ impl Mftl {
                 for extent in head.iter().flat_map(|head| &head.extents) {
                     let block = self.blocks.of(extent.page);
                     let dead = extent.pages * PAGE_BYTES as u32;
-                    self.blocks.superseded_bytes(block, dead, by, self.watermark);
+                    self.blocks.superseded_bytes(block, dead, by, self.collection_watermark);
                 }
             }
             return;

@@ -538,6 +538,7 @@ impl Recovery {
             checkpointer,
             walks: Walks::default(),
             watermark,
+            collection_watermark: watermark,
             settled: Timestamp::ZERO,
             life: Life::Running,
             failed: false,

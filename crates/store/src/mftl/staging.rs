@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 
 use timestone_flash::{BlockId, Geometry, PageId};
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
-use timestone_types::{Expiry, KeyHash, KeyspaceId, Version};
+use timestone_types::{Expiry, KeyHash, KeyspaceId, Timestamp, Version};
 
 use super::index::{KeyId, Location};
-use super::writer::{StreamId, Writer};
+use super::writer::{Held, StreamId, Writer};
 use super::{Mftl, collect};
 use crate::error::StoreError;
 use crate::layout::{
@@ -127,6 +127,13 @@ impl Staging {
     /// The lowest batch of a staged put.
     pub(super) fn lowest_batch(&self) -> u64 {
         self.order.iter().filter_map(|&slot| self.slot(slot)).map(|staged| staged.batch).min().unwrap_or(u64::MAX)
+    }
+
+    /// The lowest timestamp of a staged put; collection's own moves do not count.
+    pub(super) fn oldest_put(&self) -> Timestamp {
+        let staged = self.order.iter().filter_map(|&slot| self.slot(slot));
+        let puts = staged.filter(|staged| staged.moved.is_none());
+        puts.map(|staged| staged.version.timestamp).min().unwrap_or(Timestamp::MAX)
     }
 
     fn slot(&self, slot: u32) -> Option<&Staged> {
@@ -342,7 +349,10 @@ impl Mftl {
                 self.writer.append(StreamId::Large, &record, staged.id.check, leave, &mut self.blocks, &mut self.port);
             crate::api::Store::recycle(self, value);
             let Some(page) = page else { return (Some(staged), false) };
-            self.writer.note_batch(StreamId::Large, staged.batch);
+            if staged.moved.is_none() {
+                let held = Held { batch: staged.batch, oldest: staged.version.timestamp };
+                self.writer.note_put(StreamId::Large, held);
+            }
             if staged.moved.is_some() {
                 self.collector.moved_pages += self.writer.ordinal(StreamId::Large) - pages_before;
             }
@@ -361,11 +371,11 @@ impl Mftl {
             if !wanted {
                 self.blocks.died(block, bytes);
             } else if let Some((_, by)) = superseded {
-                self.blocks.superseded_bytes(block, bytes, by, self.watermark);
+                self.blocks.superseded_bytes(block, bytes, by, self.collection_watermark);
             }
         }
         if let Some((page, by)) = superseded {
-            self.blocks.superseded(page, by, self.watermark);
+            self.blocks.superseded(page, by, self.collection_watermark);
         }
         self.staging.bytes -= staged.payload.len() as u64;
         if let Some(moved) = staged.moved {

@@ -156,7 +156,7 @@ impl Walks {
 }
 
 impl Mftl {
-    fn check_age(&self, at: Timestamp) -> Result<(), StoreError> {
+    pub(super) fn check_age(&self, at: Timestamp) -> Result<(), StoreError> {
         if at < self.watermark { Err(StoreError::TooOld { at, watermark: self.watermark }) } else { Ok(()) }
     }
 

@@ -61,6 +61,25 @@ struct Stream {
     sealed_since: Option<Timestamp>,
 }
 
+/// What of the caller's puts some pages hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Held {
+    /// The lowest log batch.
+    pub(crate) batch: u64,
+    /// The lowest timestamp.
+    pub(crate) oldest: Timestamp,
+}
+
+impl Held {
+    /// Nothing but what the store wrote by itself.
+    const NOTHING: Self = Self { batch: u64::MAX, oldest: Timestamp::MAX };
+
+    fn add(&mut self, other: Self) {
+        self.batch = self.batch.min(other.batch);
+        self.oldest = self.oldest.min(other.oldest);
+    }
+}
+
 #[derive(Debug)]
 struct Group {
     id: u64,
@@ -73,8 +92,9 @@ struct Group {
     submitted: u32,
     completed: u32,
     bytes: Box<[u8]>,
-    sealed_batch: u64,
-    open_batch: u64,
+    /// In its sealed pages that are not submitted, and in its open page.
+    sealed_held: Held,
+    open_held: Held,
 }
 
 impl Group {
@@ -90,7 +110,7 @@ struct Program {
     stream: StreamId,
     pages: u32,
     ordinal: u64,
-    batch: u64,
+    held: Held,
     done: bool,
 }
 
@@ -189,11 +209,14 @@ impl Writer {
             state.open_since = self.now;
         }
         let at = self.group_index(self.streams[stream as usize].group?)?;
-        let batch = if stream == StreamId::Hot { self.batch } else { u64::MAX };
+        let held = match stream {
+            StreamId::Hot => Held { batch: self.batch, oldest: record.version.timestamp },
+            StreamId::Cold | StreamId::Large | StreamId::Checkpoint => Held::NOTHING,
+        };
         let group = &mut self.groups[at];
         let index = group.pages as usize - 1;
         layout::append(&mut group.bytes[index * PAGE_BYTES..(index + 1) * PAGE_BYTES], record, check);
-        group.open_batch = group.open_batch.min(batch);
+        group.open_held.add(held);
         let block = group.block;
         let page = blocks.geometry.page(block, group.first + index as u32);
         let expires = (!record.expires_at.is_never()).then(|| record.expires_at.timestamp());
@@ -201,10 +224,10 @@ impl Writer {
         Some(page)
     }
 
-    /// Notes that the open page of a stream holds a put of an earlier batch.
-    pub(crate) fn note_batch(&mut self, stream: StreamId, batch: u64) {
+    /// Notes that the open page of a stream holds a put that was made earlier.
+    pub(crate) fn note_put(&mut self, stream: StreamId, held: Held) {
         let Some(at) = self.streams[stream as usize].group.and_then(|id| self.group_index(id)) else { return };
-        self.groups[at].open_batch = self.groups[at].open_batch.min(batch);
+        self.groups[at].open_held.add(held);
     }
 
     /// Adds a page that holds no records; `fill` writes what is behind the page header.
@@ -295,8 +318,8 @@ impl Writer {
             submitted: 0,
             completed: 0,
             bytes,
-            sealed_batch: u64::MAX,
-            open_batch: u64::MAX,
+            sealed_held: Held::NOTHING,
+            open_held: Held::NOTHING,
         });
         self.streams[stream as usize].group = Some(id);
         self.groups.len() - 1
@@ -316,8 +339,7 @@ impl Writer {
         let begin = group.sealed as usize * PAGE_BYTES;
         layout::seal(&mut group.bytes[begin..begin + PAGE_BYTES]);
         group.sealed += 1;
-        group.sealed_batch = group.sealed_batch.min(group.open_batch);
-        group.open_batch = u64::MAX;
+        group.sealed_held.add(core::mem::replace(&mut group.open_held, Held::NOTHING));
         if group.sealed == group.capacity {
             self.submit(stream, blocks, port);
         }
@@ -346,7 +368,7 @@ impl Writer {
             stream,
             pages,
             ordinal: state.started - unsealed,
-            batch: core::mem::replace(&mut group.sealed_batch, u64::MAX),
+            held: core::mem::replace(&mut group.sealed_held, Held::NOTHING),
             done: false,
         });
         self.programmed_pages += u64::from(pages);
@@ -495,9 +517,18 @@ impl Writer {
 
     /// The lowest batch with a put that is not durable.
     pub(crate) fn lowest_unstable(&self) -> u64 {
-        let pending = self.ledger.iter().map(|program| program.batch);
-        let packed = self.groups.iter().map(|group| group.sealed_batch.min(group.open_batch));
-        pending.chain(packed).min().unwrap_or(u64::MAX)
+        self.not_durable().map(|held| held.batch).min().unwrap_or(u64::MAX)
+    }
+
+    /// The lowest timestamp of a put that is not durable.
+    pub(crate) fn oldest_unstable(&self) -> Timestamp {
+        self.not_durable().map(|held| held.oldest).min().unwrap_or(Timestamp::MAX)
+    }
+
+    fn not_durable(&self) -> impl Iterator<Item = Held> + '_ {
+        let pending = self.ledger.iter().map(|program| program.held);
+        let packed = self.groups.iter().flat_map(|group| [group.sealed_held, group.open_held]);
+        pending.chain(packed)
     }
 
     /// Where the next record of a stream would go at the earliest: everything before it in its block is complete.

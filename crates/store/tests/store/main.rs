@@ -9,4 +9,5 @@ mod model;
 #[path = "../../../../tests/scores.rs"]
 mod scores;
 mod sweep;
+mod unlogged;
 mod walks;

@@ -280,7 +280,14 @@ fn give_back(path: &Path) {
 
 fn fill(path: &Path, bytes: u64) -> Result<(), WalError> {
     let file = timestone_io::open_direct(path, Access::CreateNew).map_err(|error| from_io(path, error))?;
-    timestone_io::preallocate_zeroed(&file, 0, bytes).map_err(|error| from_io(path, error))?;
+    let free = timestone_io::free_bytes(&file);
+    timestone_io::preallocate_zeroed(&file, 0, bytes).map_err(|error| match (error, free) {
+        (IoError::NoSpace { .. }, Some(free)) => {
+            let words = format!("the file system is full: {bytes} bytes are needed, {free} are free");
+            WalError::io("preallocate", path, io::Error::new(io::ErrorKind::StorageFull, words))
+        }
+        (error, _) => from_io(path, error),
+    })?;
     // Length and allocation must be durable as well, or every later write would have to make them so.
     file.file().sync_all().map_err(|cause| WalError::io("sync", path, cause))
 }

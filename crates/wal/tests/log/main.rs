@@ -389,7 +389,8 @@ fn log_files_kept_as_values_are_not_taken_for_blocks() {
     append(&mut log, 1, 3, &content).unwrap();
     all.push(((1, 3), content));
     settle(&mut log, 5);
-    let file = *disk.files().last().unwrap();
+    // Behind it there may be a spare.
+    let file = disk.files()[1];
     let inside = disk.content(file);
     assert!(matches!(BlockHeader::read(&inside[4096..]), HeaderAt::Header(_)), "the copy stands where a block could");
     assert_eq!(read_all(&disk, &config).unwrap().0, all);
@@ -446,6 +447,64 @@ fn a_full_disk_refuses_appends_until_there_is_room_and_serves_what_fits() {
     append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
     settle(&mut log, 2);
     assert_eq!(read_all(&disk, &config).unwrap().0.last().unwrap().0, (1, batch));
+}
+
+#[test]
+fn a_log_that_once_had_two_files_goes_on_for_ever_on_a_disk_that_is_full() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    let mut first = 1;
+    while disk.files().len() < 2 {
+        append(&mut log, 1, first, &batch_of(1, first, 3000)).unwrap();
+        settle(&mut log, 1);
+        log.pump(at(1), &mut Vec::new());
+        first += 1;
+    }
+    disk.limit_space(Some(0));
+    for batch in first..=300_u64 {
+        append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        settle(&mut log, batch);
+        log.release(ShardId::new(1), BatchNumber::new(batch));
+        log.pump(at(batch), &mut Vec::new());
+        assert!(log.shortage().is_none_or(|(_, room)| room > 0), "batch {batch}: {:?}", log.shortage());
+    }
+    assert!(log.stats().rotations > 10 && disk.files().len() == 2, "{:?}", log.stats());
+}
+
+#[test]
+fn a_full_disk_is_told_in_time_and_what_was_let_in_before_finds_its_reserve() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    disk.limit_space(Some(2 * config.file_bytes));
+    let mut log = open(&disk, &config, 1);
+    let mut events = Vec::new();
+    let mut batch = 0;
+    while log.shortage().is_none_or(|(_, room)| room > 0) {
+        batch += 1;
+        append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        events.extend(settle(&mut log, 1));
+        assert!(batch < 100, "a full disk is told at last");
+    }
+    let (cause, _) = log.shortage().unwrap();
+    assert!(cause.contains("preallocate") && cause.contains(".log"), "{cause}");
+    // What holds the only other file is asked for at once: from it the next one is made.
+    let asked =
+        |events: &[LogEvent]| events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).count();
+    assert_eq!(asked(&events), 1, "{events:?}");
+    // Two fifths of a file are left for what was let in before.
+    let reserve = config.file_bytes / 5 * 2 - 3 * 4096;
+    for _ in 0..reserve / 4096 {
+        batch += 1;
+        append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        settle(&mut log, 1);
+    }
+    assert!(log.shortage().is_some());
+    disk.limit_space(None);
+    log.pump(at(2_000_000_000), &mut events);
+    log.pump(at(2_000_000_000), &mut events);
+    assert!(log.shortage().is_none(), "with room it goes on by itself");
+    assert_eq!(read_all(&disk, &config).unwrap().0.len() as u64, batch);
 }
 
 #[test]
