@@ -291,7 +291,8 @@ pub(crate) fn assemble_on(
     }
     manifest.has_clients(&own)?;
     for (seat, guest) in seats.iter().zip(guests(&seats)) {
-        stages[seat.stage.index()] = Some(guest);
+        let guest = crate::guest::CountedGuest::new(guest, Arc::clone(&gauges_of_shards));
+        stages[seat.stage.index()] = Some(Box::new(guest));
     }
 
     let observed = Arc::new(Observed {

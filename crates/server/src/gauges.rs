@@ -161,8 +161,8 @@ pub(crate) struct ShardGauges {
     pub(crate) full_for: Words,
     /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes otherwise.
     pub(crate) cache_wish: AtomicU64,
-    /// Gateways of this process that may still send the shard something.
-    pub(crate) gateways: AtomicU64,
+    /// Gateways and guests of this process that may still send the shard something.
+    pub(crate) writers: AtomicU64,
     tables: [AtomicU64; TABLE_FIGURES.len()],
     store: [AtomicU64; STORE_FIGURES.len()],
 }
@@ -256,7 +256,7 @@ impl ShardGauges {
             full: AtomicBool::default(),
             full_for: Words::default(),
             cache_wish: AtomicU64::new(AS_CONFIGURED),
-            gateways: AtomicU64::new(0),
+            writers: AtomicU64::new(0),
             tables: Default::default(),
             store: Default::default(),
         }

@@ -26,6 +26,7 @@ mod gauges;
     clippy::disallowed_types,
     reason = "not a stage: it takes what it needs from the operating system"
 )]
+mod guest;
 mod http;
 mod http_listener;
 mod latencies;

@@ -50,8 +50,12 @@ pub const FREE_BYTES: u64 = 4 * 1024 * 1024;
 pub const APPLY_INTERVAL: Duration = Duration::from_millis(1);
 /// How often a shard that ends looks whether anybody may still send it something.
 pub const CLOSE_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a shard that ends waits for the decisions about what it has promised: a client that lives sends them at once.
+/// How long a shard that ends waits for the decisions about what it has promised: a client that lives sends them at once. Its log keeps the
+/// promises.
 pub const LAST_DECISIONS: Duration = Duration::from_secs(2);
+/// The same without a log, which loses them: until the shards have ended by themselves what a client has left, by asking the lowest one
+/// and then each other ([`timestone_types::limits::DECISION_TIMEOUT`] each).
+pub const LAST_DECISIONS_WITHOUT_LOG: Duration = Duration::from_secs(5);
 /// How long a refused request should wait before it is sent again.
 pub const BUSY_RETRY_AFTER: Duration = Duration::from_millis(5);
 /// What a request that leads because the clock is held is told to wait, at most: a held clock needs seconds.

@@ -80,6 +80,8 @@ pub enum Bug {
     EarlyHandOverAck,
     /// A shard without a log carries forward what holds up a log of an earlier run.
     CarriesWithoutLog,
+    /// A shard closes its store at the end although what it promised is undecided.
+    EndsUndecided,
     /// A run with a log takes what its log tells of the past for all of it, although a run without a log served meanwhile.
     ForgottenUnloggedRun,
     /// A run that cannot be certain what the last one served goes on with the watermark that its store finds.
@@ -150,6 +152,7 @@ std::thread_local! {
     static SKIPS_HAND_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static ACKNOWLEDGES_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static CARRIES_WITHOUT_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static ENDS_UNDECIDED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static FORGETS_RUNS_WITHOUT_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static KEEPS_STALE_WATERMARK: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static TRUSTS_CLOCK_FOR_AGE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
@@ -249,6 +252,11 @@ pub(crate) fn carries_without_log() -> bool {
     CARRIES_WITHOUT_LOG.get()
 }
 
+/// Whether shards close their stores although decisions are to come.
+pub(crate) fn ends_undecided() -> bool {
+    ENDS_UNDECIDED.get()
+}
+
 /// Whether runs without a log leave no mark.
 pub(crate) fn forgets_runs_without_log() -> bool {
     FORGETS_RUNS_WITHOUT_LOG.get()
@@ -295,6 +303,7 @@ pub fn plant(bug: Option<Bug>) {
     SKIPS_HAND_OVER.set(is(Bug::NoHandOver));
     ACKNOWLEDGES_EARLY.set(is(Bug::EarlyHandOverAck));
     CARRIES_WITHOUT_LOG.set(is(Bug::CarriesWithoutLog));
+    ENDS_UNDECIDED.set(is(Bug::EndsUndecided));
     FORGETS_RUNS_WITHOUT_LOG.set(is(Bug::ForgottenUnloggedRun));
     KEEPS_STALE_WATERMARK.set(is(Bug::StaleWatermark));
     TRUSTS_CLOCK_FOR_AGE.set(is(Bug::AgeByTheClock));

@@ -58,6 +58,8 @@ pub struct PlantedBugs {
     pub write_below_pledge: bool,
     /// 2: what lies below a watermark that a restart has raised counts as carried out, although promises may be lost.
     pub trust_raised_watermark: bool,
+    /// 2: after a run without a log, the write set of a commit that is unknown here is asked for however old it is.
+    pub trust_old_decisions: bool,
     /// 9: a recovered promise waits for a decision although a peer says that everybody has acknowledged it.
     pub wait_for_finished: bool,
     /// 20: the watermark spreads only what leads a client's list of kept outcomes.

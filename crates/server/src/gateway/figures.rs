@@ -46,12 +46,12 @@ pub(crate) struct GatewayGauges {
 impl GatewayGauges {
     /// A gateway begins: the shards wait for it when the process ends.
     pub(super) fn begin(&self) {
-        self.shards.iter().for_each(|shard| _ = shard.gateways.fetch_add(1, Ordering::AcqRel));
+        self.shards.iter().for_each(|shard| _ = shard.writers.fetch_add(1, Ordering::AcqRel));
     }
 
     /// It has sent its last frame.
     pub(super) fn end(&self) {
-        self.shards.iter().for_each(|shard| _ = shard.gateways.fetch_sub(1, Ordering::AcqRel));
+        self.shards.iter().for_each(|shard| _ = shard.writers.fetch_sub(1, Ordering::AcqRel));
     }
 
     /// A command was answered.

@@ -13,6 +13,8 @@
 //! Source: MILANA §4.1–4.5, DTranx §3.2.
 
 mod ahead;
+#[cfg(test)]
+mod ending;
 mod hand_over;
 mod journal;
 mod order;
@@ -42,7 +44,9 @@ use timestone_wire::{Frame, Frames};
 
 use crate::event::{Event, LogAppend, LogShortage};
 use crate::gauges::ShardGauges;
-use crate::limits::{CLOSE_INTERVAL, LAST_DECISIONS, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL};
+use crate::limits::{
+    CLOSE_INTERVAL, LAST_DECISIONS, LAST_DECISIONS_WITHOUT_LOG, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL,
+};
 use ahead::LookAhead;
 use hand_over::{HandOver, Inherited};
 use journal::{ClosedBatch, Journal};
@@ -360,16 +364,36 @@ impl ShardStage {
 }
 
 impl ShardStage {
-    /// Whether the store may be closed at the end. It takes no writes from then on, so nobody may be about to send one: no gateway of this
-    /// process, which finish what they have begun, step by step and shard by shard; nor whoever decides about what was promised here, unless
-    /// that one stays silent.
-    fn may_close(&mut self, now: Timestamp) -> bool {
-        if !self.is_quiet() || self.gauges.gateways.load(core::sync::atomic::Ordering::Acquire) > 0 {
+    /// Whether the store may be closed at the end. It takes no writes from then on, so nobody may be about to send one: no gateway and no
+    /// guest of this process, which finish what they have begun, step by step and shard by shard; nor whoever decides about what was
+    /// promised here, unless that one stays silent. What is on its way already has come within [`CLOSE_INTERVAL`].
+    fn may_close(&mut self, ctx: &mut Context<'_, Event>) -> bool {
+        if !self.is_quiet() || self.gauges.writers.load(core::sync::atomic::Ordering::Acquire) > 0 {
             self.quiet_since = None;
             return false;
         }
-        let since = *self.quiet_since.get_or_insert(now);
-        self.payloads.len() == 0 || now.since(since) >= LAST_DECISIONS
+        let since = *self.quiet_since.get_or_insert(ctx.now());
+        let waited = ctx.now().since(since);
+        waited >= CLOSE_INTERVAL && (self.log_failed || waited >= self.last_decisions() || !self.has_undecided(ctx))
+    }
+
+    fn last_decisions(&self) -> Duration {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::ends_undecided() {
+            return Duration::ZERO;
+        }
+        match self.log {
+            LogPlace::Stage(_) => LAST_DECISIONS,
+            LogPlace::Nowhere => LAST_DECISIONS_WITHOUT_LOG,
+        }
+    }
+
+    /// Whether decisions are still to come, or, without a log, to be told: nobody could be told them by the next run.
+    fn has_undecided(&mut self, ctx: &mut Context<'_, Event>) -> bool {
+        if self.log == LogPlace::Nowhere {
+            self.step(ctx, Input::Closing, None);
+        }
+        self.payloads.len() > 0 || (self.log == LogPlace::Nowhere && self.participant.owes_decisions(Timestamp::MAX))
     }
 }
 
@@ -419,8 +443,8 @@ impl Stage<Event> for ShardStage {
         }
         self.close_batch(ctx);
         if ctx.is_shutting_down() && !self.store_draining {
-            self.store_draining = self.may_close(ctx.now());
-            // Nobody tells when the last gateway has ended.
+            self.store_draining = self.may_close(ctx);
+            // Nobody tells when the last gateway or guest has ended.
             self.close_again_at = Some(ctx.now().saturating_add(CLOSE_INTERVAL)).filter(|_| !self.store_draining);
             if self.store_draining {
                 self.store.shutdown();

@@ -8,6 +8,7 @@ mod bits;
 #[path = "../../../../tests/block_on.rs"]
 mod block_on;
 mod cluster;
+mod ending;
 mod hand_over;
 mod leaving;
 mod missing;

@@ -106,9 +106,18 @@ impl Participant {
     /// Whether others may still have to be told of a commit at or below `until`: it must not be lost before they have it.
     #[must_use]
     pub fn owes_decisions(&self, until: Timestamp) -> bool {
-        self.kept_outcomes()
-            .iter()
-            .any(|kept| kept.participants.len() > 1 && matches!(kept.outcome, TxnOutcome::Committed(at) if at <= until))
+        self.table.places().any(|(_, place)| match place {
+            Place::Flight(slot) => {
+                let record = self.table.record(slot);
+                let is_committed = matches!(record.phase, Phase::Committed { at, logged: true, .. } if at <= until);
+                is_committed && !record.single && record.participants.as_slice().len() > 1
+            }
+            Place::Kept(index) => {
+                let kept = self.table.kept(index);
+                let Fate::Committed { at, participants } = &kept.fate else { return false };
+                kept.durable && *at <= until && participants.as_slice().len() > 1
+            }
+        })
     }
 
     /// No timestamp at or above it has been served.

@@ -143,10 +143,15 @@ impl Participant {
     /// Whether a commit at this timestamp that is not known here was carried out here, and was forgotten: no watermark passes a promise of
     /// this shard, and nothing commits without one. It is the watermark that is *asked* to be logged, not the one in force: what is written
     /// from now on is logged behind the record that lets the higher one come into force, and must not lie below that. After a run without a
-    /// log the watermark is put above all that was served, promises that are lost included: these are asked for.
+    /// log the watermark is put above all that was served, promises that are lost included: these are asked for, as long as nothing that
+    /// was deleted since can have been collected.
     pub(super) fn was_carried_out(&self, at: Timestamp) -> bool {
         let below = if self.bugs().write_below_pledge { self.watermark } else { self.pledged_watermark };
-        at < below && (!self.uncertain.contains(&at) || self.bugs().trust_raised_watermark)
+        // What is deleted after the restart lies above the end of the range.
+        let is_uncertain = self.uncertain.contains(&at)
+            && (below <= self.uncertain.end || self.bugs().trust_old_decisions)
+            && !self.bugs().trust_raised_watermark;
+        at < below && !is_uncertain
     }
 
     fn next_watermark(&self, now: Timestamp) -> Timestamp {

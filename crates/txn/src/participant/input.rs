@@ -353,6 +353,9 @@ pub enum Input<'a> {
     /// The log has failed, and will not recover before a restart. Reads go on below the bound that is durable, and of what is latest;
     /// writes are refused.
     LogLost,
+    /// The run ends, and has no log, so that its outcomes end with it: commits over several shards are told to whoever may not have them.
+    /// May come again. [`super::Participant::owes_decisions`] tells whether that is done.
+    Closing,
     /// So far the physical clock leads the time that is handed in, because a step of it is held or being followed. A timestamp that leads
     /// by no more than that (and what is allowed anyway) is nobody's fault.
     ClockHeld {

@@ -141,6 +141,8 @@ pub struct Participant {
     pledged_watermark: Timestamp,
     /// Commits of the last run in here may have been carried out or not, whatever the watermark: their promises may be lost.
     uncertain: core::ops::Range<Timestamp>,
+    /// Nothing of this run outlives it: see [`Input::Closing`].
+    is_closing: bool,
     /// After a restart, sessions that were live may come back until then.
     returning_until: Timestamp,
     /// How far the physical clock leads the time that this participant is given.
@@ -169,6 +171,7 @@ impl Participant {
             watermark: Timestamp::ZERO,
             pledged_watermark: Timestamp::ZERO,
             uncertain: Timestamp::ZERO..Timestamp::ZERO,
+            is_closing: false,
             returning_until: Timestamp::ZERO,
             held_back: Duration::ZERO,
             expiry_time: Timestamp::ZERO,
@@ -221,6 +224,7 @@ impl Participant {
             Input::RaiseFloor { token, keyspace, at, wait } => self.raise_floor(now, token, keyspace, at, wait, out),
             Input::Newest { token, keyspace, latest } => self.newest(token, keyspace, latest, out),
             Input::LogLost => self.lose_log(out),
+            Input::Closing => self.spread_all(now, out),
             Input::ClockHeld { back } => self.held_back = back,
             Input::Recovered(_) | Input::RecoveryDone => self.step_in_recovery(now, input, out),
         }
@@ -258,6 +262,7 @@ impl Participant {
             | Input::Report { .. }
             | Input::Tick
             | Input::LogLost
+            | Input::Closing
             | Input::FreezeAnswer { .. }
             | Input::DecisionAcked { .. } => return,
         };

@@ -8,7 +8,9 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use timestone_types::{AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{
+    AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome, limits as shared,
+};
 
 use super::Participant;
 use super::input::{Recovered, WriteItem};
@@ -105,7 +107,14 @@ impl Participant {
         }
         self.watermark = watermark;
         self.pledged_watermark = watermark;
-        self.uncertain = certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain..bound);
+        // A session that lived held the watermark below its begin, and one that fell silent for this long after its last word. So
+        // nothing that lies above can have been collected by the last run, nor a delete that came after it.
+        let older = if self.bugs().trust_old_decisions {
+            Timestamp::ZERO
+        } else {
+            watermark.saturating_sub(shared::SESSION_TTL)
+        };
+        self.uncertain = certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
         if !self.bugs().forget_expiry {
             // The clock may have been set back. The bound was written ahead of it by this much at most, so that nothing counts as expired
             // before the clock has shown it.

@@ -17,7 +17,7 @@ use timestone_types::{AbortKind, ShardId, Timestamp, TxnId, TxnOutcome};
 
 use super::input::{DecisionOrigin, FrozenState, Token, TxnStatus};
 use super::output::Output;
-use super::table::{Phase, Place, Slot};
+use super::table::{Fate, Phase, Place, Slot};
 use super::waiting::Timer;
 use super::{AfterAbort, Participant};
 use crate::Refusal;
@@ -303,7 +303,7 @@ impl Participant {
     pub(super) fn spread(&mut self, now: Timestamp, index: u32, out: &mut Vec<Output>) -> bool {
         let kept = self.table.kept(index);
         let (txn, begin, outcome) = (kept.txn, kept.begin, kept.fate.outcome());
-        let super::table::Fate::Committed { participants, .. } = &kept.fate else { return false };
+        let Fate::Committed { participants, .. } = &kept.fate else { return false };
         let participants: Vec<ShardId> =
             participants.as_slice().iter().copied().filter(|&one| one != self.shard).collect();
         if participants.is_empty() {
@@ -336,10 +336,34 @@ impl Participant {
         }
     }
 
+    /// Before the end of a run without a log: all commits over several shards are told to the others, which would ask in vain later.
+    pub(super) fn spread_all(&mut self, now: Timestamp, out: &mut Vec<Output>) {
+        self.is_closing = true;
+        let mut kept: Vec<(TxnId, u32)> = self.table.places().filter_map(kept_place).collect();
+        kept.sort_unstable();
+        for (txn, index) in kept {
+            if self.table.kept(index).durable && !self.resolutions.contains_key(&txn) {
+                self.spread(now, index, out);
+            }
+        }
+    }
+
     fn forget_spread(&mut self, txn: TxnId) {
         self.resolutions.remove(&txn);
-        if let Some(Place::Kept(index)) = self.table.find(txn) {
-            self.table.forget(index);
+        let Some(Place::Kept(index)) = self.table.find(txn) else { return };
+        if !self.is_closing {
+            return self.table.forget(index);
         }
+        // The others tell this shard in turn, and must be answered; nobody has to be told any more.
+        if let Fate::Committed { participants, .. } = &mut self.table.kept_mut(index).fate {
+            *participants = crate::ShardList::default();
+        }
+    }
+}
+
+const fn kept_place((txn, place): (TxnId, Place)) -> Option<(TxnId, u32)> {
+    match place {
+        Place::Kept(index) => Some((txn, index)),
+        Place::Flight(_) => None,
     }
 }

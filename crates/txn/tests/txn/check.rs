@@ -141,6 +141,7 @@ bugs!(
     write_below_pledge,
     wait_for_finished,
     trust_raised_watermark,
+    trust_old_decisions,
     propagate_first_only,
     recover_without_participants,
     watermark_of_one,
