@@ -21,12 +21,12 @@ mod event;
 mod exposition;
 mod gateway;
 mod gauges;
+mod guest;
 #[allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
     reason = "not a stage: it takes what it needs from the operating system"
 )]
-mod guest;
 mod http;
 mod http_listener;
 mod latencies;
