@@ -323,11 +323,10 @@ impl Injector {
 
     /// Ends all faults at once.
     pub(crate) fn end_all(&mut self, world: &mut World) {
-        for undo in std::mem::take(&mut self.undos).into_iter().flatten() {
-            // Who is told to stop comes to its end by itself from here on.
-            if !matches!(undo, Undo::Patience(..)) {
-                self.undo(world, undo);
-            }
+        for place in 0..self.undos.len() {
+            // Who was told to stop may take as long as ever, and no longer: others may need it to come to their own ends.
+            let ended = self.undos[place].take_if(|undo| !matches!(undo, Undo::Patience(..)));
+            ended.into_iter().for_each(|undo| self.undo(world, undo));
         }
         world.heal(None);
         world.fabric.set_quality(LinkQuality::default());
