@@ -47,7 +47,9 @@ impl Stranger {
     /// Who sends a command with these words, if no Redis client does. `inline`: it came as a line of text, not as an array.
     pub(crate) fn of<'a>(words: impl ExactSizeIterator<Item = &'a [u8]> + Clone, inline: bool) -> Option<Self> {
         let name = words.clone().next()?;
-        let is_request = words.len() == 3 && words.clone().last().is_some_and(|version| version.starts_with(b"HTTP/"));
+        // In an array the third word is a value, and values may be anything.
+        let is_request =
+            inline && words.len() == 3 && words.clone().last().is_some_and(|version| version.starts_with(b"HTTP/"));
         if name.eq_ignore_ascii_case(b"POST") || name.eq_ignore_ascii_case(b"HOST:") || is_request {
             return Some(Self::Http);
         }
@@ -98,6 +100,7 @@ mod tests {
         for line in ["POST / HTTP/1.1", "Host: x", "host: x", "GET / HTTP/1.1", "Content-Type: text/plain"] {
             assert_eq!(of(line, true), Some(Stranger::Http), "{line}");
         }
+        assert_eq!(of("SETNX k HTTP/1.1", false), None, "a value");
         assert_eq!((of("post a", false), of("{\"a\":1}", true)), (Some(Stranger::Http), Some(Stranger::Foreign)));
         assert_eq!(
             (of("GET a", true), of("FOO", true), of("a:b", false), of("GET a b", true)),

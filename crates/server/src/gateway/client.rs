@@ -44,6 +44,11 @@ impl ClientState {
         }
     }
 
+    /// The memory that what it is called takes.
+    pub(super) const fn memory_bytes(&self) -> usize {
+        self.name.capacity() + self.library.capacity() + self.library_version.capacity()
+    }
+
     /// As RESET leaves it.
     pub(super) fn reset(&mut self) {
         self.protocol = Protocol::Resp2;

@@ -222,6 +222,17 @@ impl Connection {
         self.client.watched = 0;
     }
 
+    /// What is admitted and need not be counted any longer. What waits for commands before it stays counted, so that the net stage stops
+    /// reading when too much does; what was carried out meanwhile does not, or a client that never lets its pipeline run dry
+    /// would in the end be counted for all that it has ever sent.
+    pub(super) fn give_up_admitted(&mut self) -> (u64, u64) {
+        let waiting = if self.blocked && !self.closing { self.inbox.backlog() as u64 } else { 0 };
+        let (frames, bytes) = self.admitted;
+        let kept = (frames.min(u64::from(waiting > 0)), bytes.min(waiting));
+        self.admitted = kept;
+        (frames - kept.0, bytes - kept.1)
+    }
+
     /// Whether nothing is left to be done for a client that is still there.
     pub(super) fn is_idle(&self) -> bool {
         self.replies.is_empty() && !self.replies.has_output() && (self.closing || !self.blocked)

@@ -524,14 +524,14 @@ enum Marked {
 /// Queues a command in MULTI.
 fn queue(connection: &mut Connection, spec: &'static Spec, args: Args<'_>, position: Position) {
     let Some(multi) = &mut connection.multi else { return };
-    let bytes: usize = args.iter().map(<[u8]>::len).sum();
+    let bytes = args.memory_bytes();
     if !multi.spoilt
         && !multi.charge.as_mut().is_none_or(|charge| charge.try_grow((bytes + QUEUED_COMMAND_BYTES) as u64))
     {
         multi.spoil();
         return connection.refuse(position, &Failure::NO_MEMORY_FOR_QUEUE);
     }
-    if multi.words.bytes() + bytes > MAX_QUEUED_BYTES || multi.commands.len() >= MAX_QUEUED_COMMANDS {
+    if multi.words.memory_bytes() + bytes > MAX_QUEUED_BYTES || multi.commands.len() >= MAX_QUEUED_COMMANDS {
         multi.spoil();
         return connection.refuse(position, &Failure::TOO_MANY_QUEUED);
     }

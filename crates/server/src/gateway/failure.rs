@@ -48,6 +48,7 @@ impl Failure {
     pub(super) const WRONG_PASSWORD: Self = fixed("WRONGPASS invalid username-password pair or user is disabled.");
     pub(super) const CLIENT_NAME: Self =
         fixed("ERR Client names cannot contain spaces, newlines or special characters.");
+    pub(super) const NAME_TOO_LONG: Self = fixed("ERR names of clients and libraries are at most 1024 bytes long");
     pub(super) const TOO_MANY_QUEUED: Self =
         fixed("ERR the transaction's commands are longer than a transaction may be: send it in pieces");
     pub(super) const TOO_MANY_WATCHED: Self =

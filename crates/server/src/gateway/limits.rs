@@ -46,9 +46,11 @@ pub(super) const UNREAD_PAUSE: Duration = Duration::from_millis(20);
 /// Commands of one connection that wait here at most; a connection that sends more without giving them time is closed, as by Redis's
 /// `client-query-buffer-limit`. Above the longest single command.
 pub(super) const MAX_BACKLOG_BYTES: usize = 4 * MAX_TXN_BYTES;
+/// Longest name of a client, of its library, and of that library's version: each connection keeps them, and CLIENT LIST tells them.
+pub(super) const MAX_NAME_BYTES: usize = 1024;
 /// Memory of an empty buffer that a connection keeps.
 pub(super) const KEPT_BUFFER_BYTES: usize = 64 * 1024;
-/// Bytes of the commands that one MULTI may queue.
+/// Bytes of the commands that one MULTI may queue, with where each of their words is.
 pub(super) const MAX_QUEUED_BYTES: usize = 2 * MAX_TXN_BYTES;
 /// Commands that one MULTI may queue.
 pub(super) const MAX_QUEUED_COMMANDS: usize = 1024 * 1024;

@@ -12,6 +12,7 @@ use super::command::{COMMANDS, Class, Cmd, Spec, find};
 use super::failure::Failure;
 use super::glob;
 use super::integer;
+use super::limits::MAX_NAME_BYTES;
 use super::words::Args;
 
 /// The version of Redis whose behaviour is followed.
@@ -209,9 +210,7 @@ pub(super) fn hello(args: Args<'_>, client: &mut ClientState, out: &mut Vec<u8>)
             }
             at += 3;
         } else if args.is(at, b"SETNAME") && left >= 1 {
-            if !is_name(args.get(at + 1)) {
-                return Err(Failure::CLIENT_NAME);
-            }
+            check_name(args.get(at + 1))?;
             name = Some(args.get(at + 1));
             at += 2;
         } else {
@@ -241,6 +240,15 @@ pub(super) fn hello(args: Args<'_>, client: &mut ClientState, out: &mut Vec<u8>)
     reply.bulk(b"modules");
     reply.array(0);
     Ok(())
+}
+
+/// Whether a client may be called so.
+fn check_name(name: &[u8]) -> Result<(), Failure> {
+    match name {
+        _ if name.len() > MAX_NAME_BYTES => Err(Failure::NAME_TOO_LONG),
+        _ if !is_name(name) => Err(Failure::CLIENT_NAME),
+        _ => Ok(()),
+    }
 }
 
 /// A subcommand has so many words, the command's and its own name included.
@@ -274,9 +282,7 @@ fn client_command(
         }
         b"setname" => {
             exactly(args, 3, "client|setname")?;
-            if !is_name(args.get(2)) {
-                return Err(Failure::CLIENT_NAME);
-            }
+            check_name(args.get(2))?;
             client.name = args.get(2).to_vec();
             reply.ok();
         }
@@ -293,6 +299,9 @@ fn client_command(
                 return Err(Failure::text(
                     [b"ERR ", &option[..], b" cannot contain spaces, newlines or special characters."].concat(),
                 ));
+            }
+            if value.len() > MAX_NAME_BYTES {
+                return Err(Failure::NAME_TOO_LONG);
             }
             *to = value.to_vec();
             reply.ok();

@@ -193,6 +193,7 @@ impl Core {
         let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
         let reserved = connection.reservation.as_ref().map_or(0, timestone_seda::Charge::bytes);
         let held = (connection.inbox.memory_bytes() as u64).saturating_sub(reserved);
+        let held = held + connection.client.memory_bytes() as u64;
         // What is sent is counted where it is queued.
         let owed = connection.replies.memory_bytes() as u64;
         let before = core::mem::replace(&mut connection.counted, (held, owed));

@@ -57,7 +57,7 @@ use timestone_wire::{
     Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId, count_frames, without_clock,
 };
 
-use self::connection::{Connection, ConnectionIndex};
+use self::connection::ConnectionIndex;
 use self::core::Core;
 pub(crate) use self::figures::{CommandLatencies, GatewayGauges, command_names};
 use self::limits::{ASK_INTERVAL, CHARGED_READ_BYTES};
@@ -123,11 +123,11 @@ impl GatewayStage {
         let Some(index) = self.core.find(parcel.origin) else { return ctx.finish_parcel(parcel) };
         let spare = self.core.received(now, index, parcel.bytes);
         ctx.give_buffer(spare);
-        // What waits for commands before it stays counted, so that the net stage stops reading when too much does.
-        let waits = |connection: &&mut Connection| connection.blocked && !connection.closing;
-        if let Some(connection) = self.core.connection(index).filter(waits) {
+        if let Some(connection) = self.core.connection(index) {
             connection.admitted.0 += frames;
             connection.admitted.1 += bytes;
+            let (frames, bytes) = connection.give_up_admitted();
+            ctx.gauge(ctx.stage()).release(frames, bytes);
         } else {
             ctx.gauge(ctx.stage()).release(frames, bytes);
         }
@@ -302,10 +302,8 @@ impl GatewayStage {
             }
         }
         let Some(connection) = self.core.connection(index) else { return };
-        if !connection.blocked || connection.closing {
-            let (frames, bytes) = std::mem::take(&mut connection.admitted);
-            ctx.gauge(ctx.stage()).release(frames, bytes);
-        }
+        let (frames, bytes) = connection.give_up_admitted();
+        ctx.gauge(ctx.stage()).release(frames, bytes);
         if !connection.replies.is_empty() {
             return;
         }

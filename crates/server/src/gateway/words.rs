@@ -68,6 +68,11 @@ impl Words {
         self.bytes.len()
     }
 
+    /// The memory that they take: their bytes, and where each of them is.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.bytes.len() + self.spans.len() * size_of::<Span>()
+    }
+
     /// A word by its place.
     pub(super) fn word(&self, at: u32) -> &[u8] {
         self.spans.get(at as usize).map_or(&[], |span| slice(&self.bytes, *span))
@@ -109,6 +114,11 @@ impl<'a> Args<'a> {
     /// Whether a word is this one, in either case.
     pub(super) fn is(&self, at: usize, word: &[u8]) -> bool {
         self.get(at).eq_ignore_ascii_case(word)
+    }
+
+    /// The memory that they take in a [`Words`].
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.iter().map(<[u8]>::len).sum::<usize>() + size_of_val(self.spans)
     }
 
     /// All words.

@@ -278,3 +278,56 @@ fn info_tells_what_connections_take_as_well() {
     assert_eq!(world.wait(first), "+QUEUED|");
     assert!(used(&mut world) >= before + 200_000);
 }
+
+#[test]
+fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
+    let mut world = World::new();
+    let client = world.connect();
+    // More than a turn carries out, and then again and again as much as one does.
+    world.post(client, &b"PING\r\n".repeat(4096));
+    for _ in 0..200 {
+        world.post(client, &b"PING\r\n".repeat(2048));
+        world.step();
+    }
+    let (frames, bytes) = world.admitted()[0];
+    assert!(frames <= 1 && bytes <= 6 * 4096, "{frames} parcels, {bytes} bytes are counted");
+    world.settle();
+    assert_eq!(world.output(client).len(), 7 * (4096 + 200 * 2048));
+    assert_eq!(world.admitted(), [(0, 0); 2]);
+}
+
+#[test]
+fn every_word_that_multi_queues_counts() {
+    let mut world = World::new();
+    let client = world.connect();
+    assert_eq!(world.ask(client, "MULTI"), "+OK|");
+    let mut words = vec![&b"DEL"[..]];
+    words.resize(100_001, b"");
+    world.post(client, &encode(&words));
+    assert_eq!(world.wait(client), "+QUEUED|");
+    world.settle();
+    let used = world.memory.used(MemoryUse::Input);
+    assert!(used >= 800_000, "{used} bytes are counted");
+}
+
+#[test]
+fn what_clients_are_called_is_bounded_and_counts() {
+    let mut world = World::new();
+    let client = world.connect();
+    let long = "n".repeat(1025);
+    for command in [
+        format!("CLIENT SETNAME {long}"),
+        format!("HELLO 3 SETNAME {long}"),
+        format!("CLIENT SETINFO lib-name {long}"),
+        format!("CLIENT SETINFO lib-ver {long}"),
+    ] {
+        let answer = world.ask(client, &command);
+        assert_eq!(answer, "-ERR names of clients and libraries are at most 1024 bytes long|", "{command}");
+    }
+    assert!(world.ask(client, "CLIENT GETNAME").starts_with("$-1|"));
+    for _ in 0..100 {
+        let client = world.connect();
+        assert_eq!(world.ask(client, &format!("CLIENT SETNAME {}", &long[..1024])), "+OK|");
+    }
+    assert!(world.memory.used(MemoryUse::Input) >= 64 * 1024);
+}

@@ -146,36 +146,42 @@ impl World {
     /// Turns until nothing happens any more at this point in time.
     pub(super) fn settle(&mut self) {
         for _ in 0..200 {
-            let worked = self.driver.turn();
-            let mut any = false;
-            while let Some((to, event)) = self.driver.take_sent() {
-                any = true;
-                assert_eq!(to, NET, "only the net stage is elsewhere: {event:?}");
-                match event {
-                    Event::Parcel(parcel) => {
-                        let client = Client(parcel.origin.connection.index() as u32);
-                        self.outputs.entry(client).or_default().extend_from_slice(&parcel.bytes);
-                        if !self.deaf.contains(&client) {
-                            let bytes = parcel.bytes.len();
-                            self.event(Event::Net(NetEvent::Written { origin: parcel.origin, bytes }));
-                        }
-                    }
-                    Event::NetCommand(NetCommand::Pause(origin)) => {
-                        self.paused.push(Client(origin.connection.index() as u32));
-                    }
-                    Event::NetCommand(NetCommand::Resume(origin)) => {
-                        self.paused.retain(|client| client.0 != origin.connection.index() as u32);
-                    }
-                    Event::NetCommand(NetCommand::Close(origin)) => {
-                        self.closed.push(Client(origin.connection.index() as u32));
-                    }
-                    other => panic!("the net stage was sent {other:?}"),
-                }
-            }
+            let (worked, any) = self.step();
             if !any && (!worked || self.wishes.lock().unwrap().hold) {
                 return;
             }
         }
+    }
+
+    /// One turn. Whether the stages had something to do, and whether they have sent something to the net stage.
+    pub(super) fn step(&mut self) -> (bool, bool) {
+        let worked = self.driver.turn();
+        let mut any = false;
+        while let Some((to, event)) = self.driver.take_sent() {
+            any = true;
+            assert_eq!(to, NET, "only the net stage is elsewhere: {event:?}");
+            match event {
+                Event::Parcel(parcel) => {
+                    let client = Client(parcel.origin.connection.index() as u32);
+                    self.outputs.entry(client).or_default().extend_from_slice(&parcel.bytes);
+                    if !self.deaf.contains(&client) {
+                        let bytes = parcel.bytes.len();
+                        self.event(Event::Net(NetEvent::Written { origin: parcel.origin, bytes }));
+                    }
+                }
+                Event::NetCommand(NetCommand::Pause(origin)) => {
+                    self.paused.push(Client(origin.connection.index() as u32));
+                }
+                Event::NetCommand(NetCommand::Resume(origin)) => {
+                    self.paused.retain(|client| client.0 != origin.connection.index() as u32);
+                }
+                Event::NetCommand(NetCommand::Close(origin)) => {
+                    self.closed.push(Client(origin.connection.index() as u32));
+                }
+                other => panic!("the net stage was sent {other:?}"),
+            }
+        }
+        (worked, any)
     }
 
     /// Lets time pass, with turns at every deadline.
