@@ -136,6 +136,10 @@ pub enum Bug {
     StaleCounts,
     /// Connections whose peers do not read are owed more and more.
     BoundlessOutput,
+    /// What the commands of a transaction answer is not bounded.
+    BoundlessAnswers,
+    /// What a gateway has carried out stays counted while anything behind it waits.
+    CountedForEver,
     /// Clients that say goodbye are waited for like those that fall silent.
     DeafToFarewells,
     /// What answers tell of the server's clock was read a while before the requests came that they answer.

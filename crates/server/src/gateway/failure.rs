@@ -70,6 +70,8 @@ impl Failure {
     );
     pub(super) const NO_MEMORY_FOR_ANSWER: Self =
         fixed("TRYAGAIN the memory for answers is used up; nothing was done, try it again later");
+    pub(super) const ANSWER_TOO_LONG: Self =
+        fixed("ERR the answer would be longer than 128 MiB; nothing was done, ask for less at a time");
     pub(super) const INTERNAL: Self = fixed(
         "ERR internal error: a shard's answer could not be understood; nothing was written. The server's log says more",
     );

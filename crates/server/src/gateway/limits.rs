@@ -16,6 +16,8 @@ pub(super) const COMMANDS_AT_ONCE: u32 = 2048;
 pub(super) const KEYS_AT_ONCE: usize = 2048;
 /// Work of one EXEC in a turn, in bytes of commands, values and answers; beyond, it goes on in the next one.
 pub(super) const EXEC_BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
+/// Longest answer of MGET or EXEC: twice what a transaction may read, since its commands may read the same value again and again.
+pub(super) const MAX_ANSWER_BYTES: usize = 2 * MAX_TXN_BYTES;
 /// What a command of an EXEC counts for besides its bytes.
 pub(super) const COMMAND_BYTES: usize = 1024;
 /// Keys that a connection may watch: no transaction could compare more.

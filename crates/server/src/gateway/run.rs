@@ -21,8 +21,8 @@ use super::failure::Failure;
 use super::job::{Item, Job, JobId, Operation, Work};
 use super::keys;
 use super::limits::{
-    CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE, MAX_WATCHED_KEYS, RETRY_FOR, SHED_FROM_BYTES,
-    UNREAD_PAUSE, WATCHED_KEY_BYTES,
+    CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE, MAX_ANSWER_BYTES, MAX_WATCHED_KEYS, RETRY_FOR,
+    SHED_FROM_BYTES, UNREAD_PAUSE, WATCHED_KEY_BYTES,
 };
 use super::local;
 use super::marks::Read;
@@ -104,12 +104,36 @@ impl Job {
         let wanted = 2 * self.read_bytes as u64;
         match &mut self.read_charge {
             None if self.read_bytes < CHARGED_READ_BYTES => true,
-            Some(charge) => charge.try_grow(wanted - charge.bytes()),
+            Some(charge) => charge.try_grow(wanted.saturating_sub(charge.bytes())),
             none => {
                 *none = memory.try_charge(MemoryUse::Output, wanted);
                 none.is_some()
             }
         }
+    }
+
+    /// Counts the answer, which is about to be `more` bytes longer. What the values that were read are counted for covers it as far as
+    /// each of them is answered once; commands may answer the same value, or one that they have written, again and again.
+    fn charge_answer(&mut self, more: usize, memory: &Arc<Memory>) -> Result<(), Failure> {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::in_gateways(crate::planted::Bug::BoundlessAnswers) {
+            return Ok(());
+        }
+        let bytes = self.reply.len().saturating_add(more);
+        if bytes > MAX_ANSWER_BYTES {
+            return Err(Failure::ANSWER_TOO_LONG);
+        }
+        let wanted = (self.read_bytes + bytes) as u64;
+        let has_room = match &mut self.read_charge {
+            _ if bytes < CHARGED_READ_BYTES => true,
+            Some(charge) if charge.bytes() >= wanted => true,
+            Some(charge) => charge.try_grow(wanted - charge.bytes()),
+            none => {
+                *none = memory.try_charge(MemoryUse::Output, wanted);
+                none.is_some()
+            }
+        };
+        if has_room { Ok(()) } else { Err(Failure::NO_MEMORY_FOR_ANSWER) }
     }
 }
 
@@ -394,7 +418,13 @@ impl Core {
             }
             bytes += COMMAND_BYTES + self.bytes_before(txn, job, place);
             let start = job.reply.len();
-            let done = self.execute_one(now, txn, job, place);
+            // Before the command: nothing may be refused of which something is done.
+            let many = self.bytes_of_many(txn, job, place);
+            let room = job.charge_answer(many, &self.memory);
+            let done = match room {
+                Ok(()) => self.execute_one(now, txn, job, place),
+                Err(failure) => Err(failure),
+            };
             let Item { asker, spec, .. } = job.items[place];
             if let Err(failure) = done {
                 if job.exec.is_some() {
@@ -418,6 +448,16 @@ impl Core {
         let own: usize = args.iter().map(<[u8]>::len).sum();
         let found = self.engine.peek(txn, KEYSPACE, args.get(1)).and_then(|view| view.value);
         own + found.map_or(0, <[u8]>::len)
+    }
+
+    /// How long the values are that a command over many keys answers with.
+    fn bytes_of_many(&self, txn: timestone_session::TxnHandle, job: &Job, place: usize) -> usize {
+        let Item { spec, words, .. } = &job.items[place];
+        if spec.cmd != Cmd::Mget {
+            return 0;
+        }
+        let value = |key| self.engine.peek(txn, KEYSPACE, key).and_then(|view| view.value).map_or(0, <[u8]>::len);
+        spec.keys(job.words.args(words.clone())).map(value).fold(0, usize::saturating_add)
     }
 
     fn execute_one(

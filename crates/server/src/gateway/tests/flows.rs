@@ -51,8 +51,9 @@ fn what_is_let_in_is_counted_until_it_is_finished() {
     world.post(other, &bytes);
     world.settle();
     let [gateway, shards] = world.admitted();
-    // Half of each pipeline is under way: the shards count that.
-    assert_eq!(gateway, (2, bytes.len() as u64));
+    // Of each pipeline at least half: the rest is under way, and the shards count that.
+    assert_eq!(gateway.0, 2);
+    assert!((bytes.len() as u64..2 * bytes.len() as u64).contains(&gateway.1), "{gateway:?} of {} bytes", bytes.len());
     world.wishes.lock().unwrap().hold = false;
     assert!(shards.0 == 0, "the test's shards take everything in at once");
     // Also when nobody waits for the answers any more.

@@ -279,8 +279,8 @@ fn info_tells_what_connections_take_as_well() {
     assert!(used(&mut world) >= before + 200_000);
 }
 
-#[test]
-fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
+/// A client whose pipeline never runs dry, and what is counted for it in the end: parcels and bytes.
+fn streaming() -> (World, Client, (u64, u64)) {
     let mut world = World::new();
     let client = world.connect();
     // More than a turn carries out, and then again and again as much as one does.
@@ -289,11 +289,26 @@ fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
         world.post(client, &b"PING\r\n".repeat(2048));
         world.step();
     }
-    let (frames, bytes) = world.admitted()[0];
+    let counted = world.admitted()[0];
+    (world, client, counted)
+}
+
+#[test]
+fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
+    let (mut world, client, (frames, bytes)) = streaming();
     assert!(frames <= 1 && bytes <= 6 * 4096, "{frames} parcels, {bytes} bytes are counted");
     world.settle();
     assert_eq!(world.output(client).len(), 7 * (4096 + 200 * 2048));
     assert_eq!(world.admitted(), [(0, 0); 2]);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_goes_on_counting_what_it_has_carried_out_is_found_out() {
+    crate::planted::plant(Some(crate::planted::Bug::CountedForEver));
+    let (_, _, (frames, bytes)) = streaming();
+    crate::planted::plant(None);
+    assert!(frames > 100 && bytes > 100 * 4096, "{frames} parcels, {bytes} bytes are counted");
 }
 
 #[test]
@@ -330,4 +345,52 @@ fn what_clients_are_called_is_bounded_and_counts() {
         assert_eq!(world.ask(client, &format!("CLIENT SETNAME {}", &long[..1024])), "+OK|");
     }
     assert!(world.memory.used(MemoryUse::Input) >= 64 * 1024);
+}
+
+/// A transaction that answers a value that it has written itself 64 times, while there is memory for eight of them. Gives the answer to
+/// EXEC, and the value that is there afterwards.
+fn repeated_answers() -> (String, String) {
+    let mut world = World::with(SHARDS, Arc::new(Memory::new(u64::MAX, u64::MAX, 8 * VALUE as u64)));
+    let client = world.connect();
+    let value = vec![b'x'; VALUE];
+    let get = encode(&["GET", "k"]).repeat(64);
+    world.post(client, &[encode(&["MULTI"]), encode(&[&b"SET"[..], b"k", &value]), get].concat());
+    assert_eq!(world.wait(client), format!("+OK|{}", "+QUEUED|".repeat(65)));
+    world.post(client, &encode(&["EXEC"]));
+    let answer = world.wait(client);
+    let after = world.ask(client, "STRLEN k");
+    world.pass(Duration::from_millis(10));
+    assert_eq!(world.memory.used(MemoryUse::Output), 0);
+    (answer, after)
+}
+
+#[test]
+fn a_transaction_answers_what_there_is_memory_for_or_does_nothing() {
+    let (answer, after) = repeated_answers();
+    let shown = &answer[..answer.len().min(200)];
+    assert!(answer.contains("TRYAGAIN the memory for answers is used up; nothing was done"), "{shown}");
+    assert_eq!(after, ":0|", "nothing was written");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_whose_transactions_answer_without_bound_is_found_out() {
+    crate::planted::plant(Some(crate::planted::Bug::BoundlessAnswers));
+    let (answer, after) = repeated_answers();
+    crate::planted::plant(None);
+    assert!(answer.len() > 64 * VALUE && after == format!(":{VALUE}|"));
+}
+
+#[test]
+fn an_answer_has_a_longest_length_whatever_memory_there_is() {
+    let mut world = World::new();
+    let client = world.connect();
+    let mut mget = vec!["k"; 17];
+    mget.insert(0, "MGET");
+    let set = encode(&[&b"SET"[..], b"k", &vec![b'x'; 8 * VALUE]]);
+    world.post(client, &[encode(&["MULTI"]), set, encode(&mget), encode(&["EXEC"])].concat());
+    let answer = world.wait(client);
+    let shown = &answer[..answer.len().min(200)];
+    assert!(answer.contains("('mget') failed: ERR the answer would be longer than 128 MiB"), "{shown}");
+    assert_eq!(world.ask(client, "STRLEN k"), ":0|");
 }
