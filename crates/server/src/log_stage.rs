@@ -158,6 +158,24 @@ impl LogStage {
         log.append_batch(append.head, &append.bytes)
     }
 
+    fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {
+        self.log.iter_mut().chain(&mut self.adopted).for_each(|log| log.release(shard, keep_from));
+    }
+
+    /// Carries out the releases that stand behind a batch without room: the file that one of them frees may be what that batch waits for.
+    /// Their order to batches means nothing.
+    fn release_behind(&mut self, events: &mut VecDeque<Event>) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::WaitingRelease) {
+            return;
+        }
+        events.retain(|event| {
+            let &Event::LogRelease { shard, keep_from } = event else { return true };
+            self.release(shard, keep_from);
+            false
+        });
+    }
+
     fn place_of(&self, shard: ShardId) -> Option<usize> {
         self.shards.iter().position(|(id, _)| *id == shard)
     }
@@ -259,6 +277,7 @@ impl Stage<Event> for LogStage {
                     Err(error) if error.retryable() => {
                         events.push_front(Event::LogAppend(append));
                         self.blocked = true;
+                        self.release_behind(events);
                         break;
                     }
                     Err(WalError::Poisoned { .. }) => ctx.give_buffer(append.bytes),
@@ -267,10 +286,7 @@ impl Stage<Event> for LogStage {
                         self.fail(ctx, &error);
                     }
                 },
-                Event::LogRelease { shard, keep_from } => {
-                    self.log.iter_mut().for_each(|log| log.release(shard, keep_from));
-                    self.adopted.iter_mut().for_each(|log| log.release(shard, keep_from));
-                }
+                Event::LogRelease { shard, keep_from } => self.release(shard, keep_from),
                 _ => {}
             }
         }
@@ -755,6 +771,57 @@ mod tests {
         let (_, met) = fill(&mut bench, 1, WriteAction::Put);
         crate::planted::plant(None);
         assert_eq!(met, None, "the planted bug is found: the write waits for room");
+    }
+
+    /// Whether a log that is full goes on when the release that frees its oldest file comes behind the batch that has no room.
+    fn goes_on_by_a_release_behind_a_batch_without_room() -> bool {
+        let now = Timestamp::from_nanos(1_000_000_000_000);
+        let config = LogConfig { file_bytes: 128 * 1024, block_bytes: 8192, ..LogConfig::default() };
+        let disk = MemoryDisk::new();
+        disk.limit_space(Some(2 * config.file_bytes));
+        let log = Log::open_on(disk.device(), config).unwrap().finish(now).unwrap();
+        let stage = LogStage::new(0, log, vec![(SHARD, ASKER)], Arc::new(LogGauges::default()));
+        let mut driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], now, 1000);
+        let log = StageId::new(0);
+        let mut record = Vec::new();
+        LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &[7; 3000] }.encode(&mut record);
+        let durable = |driver: &mut ManualDriver<Event>| {
+            let mut last = 0;
+            for _ in 0..20 {
+                driver.turn();
+                driver.send(log, Event::Wake).unwrap();
+                while let Some((_, event)) = driver.take_sent() {
+                    if let Event::LogDurable { batch } = event {
+                        last = batch.get();
+                    }
+                }
+            }
+            last
+        };
+        for number in 1..1000 {
+            let (batch, first) = (BatchNumber::new(number), RecordNumber::new(number << 32));
+            let head = BatchHead { shard: SHARD, batch, epoch: Epoch::default(), first };
+            driver.send(log, Event::LogAppend(LogAppend { head, bytes: record.clone() })).unwrap();
+            if durable(&mut driver) < number {
+                driver.send(log, Event::LogRelease { shard: SHARD, keep_from: batch }).unwrap();
+                return durable(&mut driver) == number;
+            }
+        }
+        panic!("there is always room");
+    }
+
+    #[test]
+    fn a_release_is_not_held_up_by_the_batch_that_waits_for_its_room() {
+        assert!(goes_on_by_a_release_behind_a_batch_without_room());
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_release_that_waits_behind_a_batch_without_room_is_noticed() {
+        crate::planted::plant(Some(crate::planted::Bug::WaitingRelease));
+        let goes_on = goes_on_by_a_release_behind_a_batch_without_room();
+        crate::planted::plant(None);
+        assert!(!goes_on, "the planted bug is found");
     }
 
     #[test]

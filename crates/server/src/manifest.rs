@@ -5,7 +5,7 @@
 //!                           ├─ missing, and not accepted ────► refuse, and name it
 //!                           └─ missing, and accepted ────────► forget it, and go on without it
 //!   flash file created ─► flash_created      log file created ─► created (before its first block)
-//!   log file about to go ─► removing         (the last one takes the log with it)
+//!   log file about to go ─► removing         (the log stays, until its folder is gone)
 //! ```
 //! Invariants: whatever the manifest names exists; it is named after it was made durable, and is no longer named before it goes. The
 //! manifest is replaced atomically, under one lock, by threads that may block. Nothing on the path of a request waits for it.
@@ -165,7 +165,6 @@ impl Contents {
                 log.forget_old_losses();
             }
         }
-        self.logs.retain(|_, log| !log.files.is_empty());
         // The last read bound may have been in what is gone.
         self.unlogged |= !missing.files.is_empty();
     }
@@ -377,9 +376,22 @@ impl Manifest {
         lost.filter_map(|name| FileName::parse(name)).collect()
     }
 
-    /// Whether the log has files, as far as the manifest knows.
+    /// Whether the log may have files, as far as the manifest knows.
     pub(crate) fn lists_log(&self, log: &str) -> bool {
         self.lock().contents.logs.contains_key(log)
+    }
+
+    /// Forgets the logs whose files are off the manifest and whose folders are gone; `present` are those that still have one. A file goes
+    /// after it was taken off the manifest: until its folder is gone, too, a log may have files that the manifest does not name.
+    ///
+    /// # Errors
+    /// The manifest cannot be saved.
+    pub(crate) fn forget_logs_but(&self, present: &[String]) -> Result<(), ServerError> {
+        self.change(|contents| {
+            let before = contents.logs.len();
+            contents.logs.retain(|name, log| !log.files.is_empty() || present.contains(name));
+            contents.logs.len() < before
+        })
     }
 
     /// Who is to be told of the log's files.
@@ -439,8 +451,10 @@ impl FileRegistry for LogRegistry {
             let Some(log) = contents.logs.get_mut(&self.log) else { return false };
             let removed = log.files.remove(&file.to_string());
             log.forget_old_losses();
-            // A log without files is none.
-            contents.logs.retain(|_, log| !log.files.is_empty());
+            #[cfg(feature = "planted-bugs")]
+            if crate::planted::is_planted(crate::planted::Bug::UnlistedWithLastFile) {
+                contents.logs.retain(|_, log| !log.files.is_empty());
+            }
             removed
         };
         self.manifest.change(remove).map_err(io::Error::other)

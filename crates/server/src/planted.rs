@@ -96,6 +96,10 @@ pub enum Bug {
     BuriedTooEarly,
     /// Shards let writes in although their log has no room for another file.
     IgnoredLogShortage,
+    /// What frees a file of a log waits behind a batch that has no room there.
+    WaitingRelease,
+    /// A log leaves the manifest with its last file, although a file that was taken off it before may still be there.
+    UnlistedWithLastFile,
     /// What a store finds at an opening counts as durable, although only a cache holds it.
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
@@ -213,6 +217,11 @@ pub(crate) fn loses_answer() -> bool {
 
 /// Whether this one is planted, where stores are opened.
 pub(crate) fn in_stores(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+/// Whether this one is planted, in logs and in what is known of their files.
+pub(crate) fn is_planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
 }
 

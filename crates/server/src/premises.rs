@@ -752,4 +752,77 @@ mod tests {
             std::fs::remove_dir_all(data).unwrap();
         }
     }
+
+    /// What a start says that comes after a crash which removed no file that had been taken off the manifest, and another one at any
+    /// step of the start after that.
+    fn starts_after_two_crashes() -> Result<(), ServerError> {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, album) = (folder.path().join("data"), folder.path().join("album"));
+        let mut tuning = Tuning::of(DeviceKind::Ssd);
+        tuning.log.file_bytes = 128 * 1024;
+        tuning.log.block_bytes = 16 * 1024;
+        let config = ServerConfig {
+            shards: Some(1),
+            threads: Some(1),
+            capacity_bytes: Some(32 << 20),
+            cache_bytes: 1 << 20,
+            tuning: Some(tuning.clone()),
+            ..ServerConfig::embedded(data.clone())
+        };
+        let premises: Arc<dyn Premises> = Arc::new(Local::open(&config).unwrap());
+        drop(ServerStages::build(&config, Arc::clone(&premises)).unwrap());
+        // Runs with more threads: one log with a record in its first file and a blank one behind that, and one with nothing in it.
+        let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
+        let now = premises.clock().now();
+        let open = |name: &str, at: u64| {
+            let log = LogConfig { registry: Some(manifest.registry(name)), ..tuning.log.clone() };
+            let mut recovery = premises.open_log(name, log).unwrap();
+            while recovery.next_record().unwrap().is_some() {}
+            recovery.finish(now.saturating_add(Duration::from_nanos(at))).unwrap()
+        };
+        let mut log = open("thread-1", 1);
+        let (shard, batch) = (ShardId::new(0), timestone_wal::BatchNumber::new(1));
+        let first = timestone_wal::RecordNumber::FIRST;
+        let mut record = Vec::new();
+        timestone_wal::LogRecord::KeepFrom { batch }.encode(&mut record);
+        log.append_batch(timestone_wal::BatchHead { shard, batch, epoch: Epoch::default(), first }, &record).unwrap();
+        log.shutdown(now, &mut Vec::new()).unwrap();
+        drop(open("thread-1", 2));
+        drop(open("thread-2", 3));
+        let files = premises.log_files("thread-1").unwrap();
+        assert_eq!(files.len(), 2, "one with the record, and a blank one");
+        // The first crash: the file is off the manifest, and still there.
+        manifest.registry("thread-1").removing(*files.iter().min().unwrap()).unwrap();
+        drop((manifest, premises));
+        let config = ServerConfig { shards: None, ..config };
+        let inner = Local::open(&config).unwrap();
+        let clock = inner.clock();
+        let photographed = Arc::new(Photographed::new(inner, data, Some(album.clone()), clock));
+        drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Premises>).unwrap());
+        let saved = String::from_utf8(photographed.load_manifest().unwrap().unwrap()).unwrap();
+        assert!(saved.contains("thread-1") && !saved.contains("thread-2"), "a log without a folder is none: {saved}");
+        let taken = *photographed.taken.lock().unwrap();
+        assert!(taken >= 10, "{taken} steps");
+        for step in 0..taken {
+            let data = album.join(step.to_string());
+            let config = ServerConfig { data: data.clone(), ..config.clone() };
+            ServerStages::build(&config, Arc::new(Local::open(&config).unwrap()))?;
+            std::fs::remove_dir_all(data).unwrap();
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_log_stays_on_the_manifest_while_a_file_may_be_there_that_was_taken_off_it() {
+        starts_after_two_crashes().unwrap();
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_log_that_leaves_the_manifest_with_its_last_file_is_noticed() {
+        crate::planted::plant(Some(crate::planted::Bug::UnlistedWithLastFile));
+        let started = starts_after_two_crashes();
+        crate::planted::plant(None);
+        assert!(matches!(started, Err(ServerError::UnlistedLog { .. })), "the planted bug is found: {started:?}");
+    }
 }

@@ -107,6 +107,7 @@ pub(crate) fn replay_logs(
     }
     // Logs that an earlier run wrote are replayed whatever this one is told.
     let mut names = premises.logs()?;
+    manifest.forget_logs_but(&names)?;
     refuse_unlisted_logs(premises, manifest, tuning, &names)?;
     let own: Vec<String> =
         if config.log == DeviceKind::Ssd { (0..plan.threads).map(name_of).collect() } else { Vec::new() };
@@ -135,7 +136,7 @@ pub(crate) fn replay_logs(
         if own.contains(name) || recovery.report().records > 0 {
             logs.push((name.clone(), recovery.finish(now).map_err(ServerError::part)?));
         } else {
-            emptied.push((name, recovery));
+            emptied.push((name.clone(), recovery));
         }
     }
     let applied: u64 = replays.iter().map(Replay::applied).sum();
@@ -143,9 +144,11 @@ pub(crate) fn replay_logs(
     // Earlier runs have emptied these, and this one writes nothing there.
     for (name, recovery) in emptied {
         recovery.discard().map_err(ServerError::part)?;
-        premises.remove_log(name)?;
+        premises.remove_log(&name)?;
+        names.retain(|present| *present != name);
         tracing::info!(log = name, "removed a log that held nothing any more");
     }
+    manifest.forget_logs_but(&names)?;
     let mut stages: LogStages = Vec::new();
     if config.log != DeviceKind::Ssd && !logs.is_empty() {
         tracing::info!(
@@ -170,7 +173,7 @@ pub(crate) fn replay_logs(
     Ok(stages)
 }
 
-/// A log whose first file was made is on the manifest until its last file has gone. One that is not there and holds records was put there
+/// A log whose first file was made is on the manifest until its folder is gone. One that is not there and holds records was put there
 /// by somebody: what was deleted since these were written would come back with them. Nothing has been replayed yet.
 fn refuse_unlisted_logs(
     premises: &dyn Premises,
