@@ -396,7 +396,12 @@ impl Manifest {
 
     /// Who is to be told of the log's files.
     pub(crate) fn registry(self: &Arc<Self>, log: &str) -> Arc<dyn FileRegistry> {
-        Arc::new(LogRegistry { manifest: Arc::clone(self), log: log.to_owned() })
+        Arc::new(LogRegistry {
+            manifest: Arc::clone(self),
+            log: log.to_owned(),
+            #[cfg(feature = "planted-bugs")]
+            unlisted_with_last_file: crate::planted::is_planted(crate::planted::Bug::UnlistedWithLastFile),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -433,6 +438,9 @@ impl Missing {
 struct LogRegistry {
     manifest: Arc<Manifest>,
     log: String,
+    /// A device has a thread of its own, where no bug is planted.
+    #[cfg(feature = "planted-bugs")]
+    unlisted_with_last_file: bool,
 }
 
 impl FileRegistry for LogRegistry {
@@ -452,7 +460,7 @@ impl FileRegistry for LogRegistry {
             let removed = log.files.remove(&file.to_string());
             log.forget_old_losses();
             #[cfg(feature = "planted-bugs")]
-            if crate::planted::is_planted(crate::planted::Bug::UnlistedWithLastFile) {
+            if self.unlisted_with_last_file {
                 contents.logs.retain(|_, log| !log.files.is_empty());
             }
             removed
