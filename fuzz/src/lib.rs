@@ -133,7 +133,7 @@ pub fn log_block(data: &[u8]) {
     let disk = MemoryDisk::new();
     disk.set_content(file, content);
     // A damaged log is reported; only a panic is wrong.
-    let _ = check_device(disk.device());
+    let _ = check_device(disk.device(), &[]);
 }
 
 fn block_around(file: FileName, payload: &[u8]) -> Vec<u8> {

@@ -599,7 +599,7 @@ fn a_history_is_judged_by_what_was_promised_or_not_at_all() {
     }
     for (more, why) in [
         ("closed = true\n", "closed sessions write nothing down"),
-        ("[faults]\nrot = { every = \"100ms\" }\n", "faults destroyed what had been acknowledged"),
+        ("[faults]\nrot = { every = \"100ms\" }\n", "what had been acknowledged was lost, as it may be"),
     ] {
         let said = said(more);
         assert!(said.contains(why) && !said.contains("timestone check"), "{said}");

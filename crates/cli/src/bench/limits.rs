@@ -16,6 +16,9 @@ pub(super) const LOADERS: u32 = 16;
 pub(super) const LOAD_BYTES: usize = 128 * 1024;
 /// Most keys of one loading transaction.
 pub(super) const LOAD_KEYS: u64 = 1_000;
+/// How long a transaction that prepares the keys may take: where commits wait for clocks (`external = wait`), twice the error bound of a
+/// clock that nothing disciplines (16 s), and more.
+pub(super) const PREPARING: Duration = Duration::from_secs(60);
 /// How long one loading transaction is tried again.
 pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(20);
 /// Longest pause between two attempts of one loading transaction.

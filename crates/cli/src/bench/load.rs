@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use timestone::{Db, Error, ErrorCode, Keyspace, KeyspaceId, KeyspaceOptions, LocalDb, TransactionOptions};
+use timestone::{
+    Db, Error, ErrorCode, Keyspace, KeyspaceId, KeyspaceOptions, LocalDb, TransactOptions, TransactionOptions,
+};
 use timestone_workload::{KeyIndex, WorkloadSpec};
 
-use super::limits::{LOAD_BYTES, LOAD_KEYS, LOAD_PATIENCE, LOAD_PAUSE, LOADERS, TICK};
+use super::limits::{LOAD_BYTES, LOAD_KEYS, LOAD_PATIENCE, LOAD_PAUSE, LOADERS, PREPARING, TICK};
 use super::progress::{LOADING, bar};
 use crate::failure::Failure;
 use crate::signals::Interrupt;
@@ -41,9 +43,16 @@ fn open_keyspace(db: &Db, name: &str, spec: &WorkloadSpec, reuse: bool) -> Resul
             )));
         }
         let id = keyspace.id;
-        db.spawn(move |db| async move { db.transact(|tx| async move { tx.clear_keyspace(id) }).await }).wait()?;
+        let options = TransactOptions { transaction: preparing(), ..TransactOptions::default() };
+        db.spawn(move |db| async move { db.transact_with(&options, |tx| async move { tx.clear_keyspace(id) }).await })
+            .wait()?;
     }
     Ok(keyspace)
+}
+
+/// Transactions before the run wait for clocks as long as it takes: they are not what is measured.
+fn preparing() -> TransactionOptions {
+    TransactionOptions { deadline: Some(PREPARING), ..TransactionOptions::default() }
 }
 
 /// What all loaders share.
@@ -143,7 +152,7 @@ async fn load_chunk(
     value: &mut Vec<u8>,
 ) -> Result<(), Error> {
     let shape = spec.key_shape();
-    let tx = db.begin(&TransactionOptions::default())?;
+    let tx = db.begin(&preparing())?;
     for index in keys.map(KeyIndex) {
         key.clear();
         shape.write(index, key);

@@ -75,6 +75,9 @@ enum Life {
     Down,
 }
 
+/// How often a store that comes to its end looks whether it has.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
+
 /// Keys whose entries are fetched together when a block has been erased.
 const ERASED_TOGETHER: usize = 32;
 
@@ -487,12 +490,14 @@ impl Store for Mftl {
             let reads = self.walks.has_work() || !self.events.is_empty();
             return reads.then_some(self.writer.now);
         }
-        if self.has_work() || !self.events.is_empty() || self.life == Life::Draining {
+        if self.has_work() || !self.events.is_empty() {
             return Some(self.writer.now);
         }
         let flush = self.writer.flush_deadline(self.config.packing_delay, self.config.partial_page_delay);
         let sync = self.writer.sync_deadline(self.config.sync_interval);
-        flush.into_iter().chain(sync).min()
+        // What drains waits for the device most of the time, which may be slow; its completions wake the thread.
+        let drain = (self.life == Life::Draining).then(|| self.writer.now.saturating_add(DRAIN_INTERVAL));
+        flush.into_iter().chain(sync).chain(drain).min()
     }
 
     fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
