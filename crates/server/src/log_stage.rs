@@ -766,10 +766,10 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_shard_that_ignores_its_logs_shortage_is_found() {
-        crate::planted::plant(Some(crate::planted::Bug::IgnoredLogShortage));
-        let (mut bench, _) = with_room_for_two_files();
-        let (_, met) = fill(&mut bench, 1, WriteAction::Put);
-        crate::planted::plant(None);
+        let met = crate::planted::with(crate::planted::Bug::IgnoredLogShortage, || {
+            let (mut bench, _) = with_room_for_two_files();
+            fill(&mut bench, 1, WriteAction::Put).1
+        });
         assert_eq!(met, None, "the planted bug is found: the write waits for room");
     }
 
@@ -818,9 +818,8 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_release_that_waits_behind_a_batch_without_room_is_noticed() {
-        crate::planted::plant(Some(crate::planted::Bug::WaitingRelease));
-        let goes_on = goes_on_by_a_release_behind_a_batch_without_room();
-        crate::planted::plant(None);
+        let goes_on =
+            crate::planted::with(crate::planted::Bug::WaitingRelease, goes_on_by_a_release_behind_a_batch_without_room);
         assert!(!goes_on, "the planted bug is found");
     }
 
@@ -887,9 +886,7 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn without_a_hand_over_a_deleted_key_comes_back() {
-        crate::planted::plant(Some(crate::planted::Bug::NoHandOver));
-        let comes_back = comes_back_after_a_life_without_a_log();
-        crate::planted::plant(None);
+        let comes_back = crate::planted::with(crate::planted::Bug::NoHandOver, comes_back_after_a_life_without_a_log);
         assert!(comes_back, "the planted bug is found");
     }
 
@@ -901,9 +898,8 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn an_acknowledgement_before_the_put_is_on_the_device_loses_it() {
-        crate::planted::plant(Some(crate::planted::Bug::EarlyHandOverAck));
-        let is_there = outlives_what_was_acknowledged_without_a_log();
-        crate::planted::plant(None);
+        let is_there =
+            crate::planted::with(crate::planted::Bug::EarlyHandOverAck, outlives_what_was_acknowledged_without_a_log);
         assert!(!is_there, "the planted bug is found");
     }
 
@@ -935,9 +931,10 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_life_without_a_log_that_carries_forward_loses_promises() {
-        crate::planted::plant(Some(crate::planted::Bug::CarriesWithoutLog));
-        let is_kept = is_kept_by_a_life_that_cannot_carry_it_forward();
-        crate::planted::plant(None);
+        let is_kept = crate::planted::with(
+            crate::planted::Bug::CarriesWithoutLog,
+            is_kept_by_a_life_that_cannot_carry_it_forward,
+        );
         assert!(!is_kept, "the planted bug is found");
     }
 

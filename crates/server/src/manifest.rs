@@ -339,7 +339,7 @@ impl Manifest {
             let was_unlogged = std::mem::replace(&mut contents.unlogged, !run.has_log);
             past.outage = contents.outage(run).filter(|_| !was_unlogged);
             #[cfg(feature = "planted-bugs")]
-            let was_unlogged = was_unlogged && !crate::planted::forgets_runs_without_log();
+            let was_unlogged = was_unlogged && !crate::planted::is_planted(crate::planted::Bug::ForgottenUnloggedRun);
             if was_unlogged {
                 // Durable from here on, so that a crash of this run before its first record needs no further care.
                 let served = contents.served().max(Served::by(run.now, run.youngest));
@@ -452,7 +452,7 @@ impl FileRegistry for LogRegistry {
 
     fn removing(&self, file: FileName) -> io::Result<()> {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::keeps_manifest() {
+        if crate::planted::is_planted(crate::planted::Bug::StaleManifest) {
             return Ok(());
         }
         let remove = |contents: &mut Contents| {

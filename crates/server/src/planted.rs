@@ -151,25 +151,9 @@ pub enum Bug {
 }
 
 std::thread_local! {
-    static HOARDS_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static KEEPS_MANIFEST: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static REVIVES_PROMISES: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static LOOKS_UP_REPEATS_AFRESH: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
-    static SETTLES_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static SKIPS_HAND_OVER: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static ACKNOWLEDGES_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static CARRIES_WITHOUT_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static ENDS_UNDECIDED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static FORGETS_RUNS_WITHOUT_LOG: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static KEEPS_STALE_WATERMARK: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static TRUSTS_CLOCK_FOR_AGE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static FOLLOWS_STEPS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static IGNORES_LOG_SHORTAGE: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-    static OWES_WITHOUT_BOUND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static ANSWERS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     static DEFERS_PUTS: std::cell::Cell<Option<u32>> = const { std::cell::Cell::new(None) };
-    static READS_CLOCK_EARLY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
     static SCAN_PAGE_BYTES: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
 }
 
@@ -204,127 +188,35 @@ pub(crate) fn scan_page_bytes() -> Option<usize> {
     SCAN_PAGE_BYTES.get()
 }
 
-/// Whether this one is planted, in gateways.
-pub(crate) fn in_gateways(bug: Bug) -> bool {
-    PLANTED.get() == Some(bug)
-}
-
 /// Whether the answer that is due is lost: one in some hundred is.
 pub(crate) fn loses_answer() -> bool {
     ANSWERS.set(ANSWERS.get().wrapping_add(1));
-    in_gateways(Bug::LostAnswers) && ANSWERS.get().is_multiple_of(256)
+    is_planted(Bug::LostAnswers) && ANSWERS.get().is_multiple_of(256)
 }
 
-/// Whether this one is planted, where stores are opened.
-pub(crate) fn in_stores(bug: Bug) -> bool {
+/// Whether this one is planted on this thread.
+pub fn is_planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
-}
-
-/// Whether this one is planted, in logs and in what is known of their files.
-pub(crate) fn is_planted(bug: Bug) -> bool {
-    PLANTED.get() == Some(bug)
-}
-
-/// Whether shards never release what their log holds.
-pub(crate) fn hoards_log() -> bool {
-    HOARDS_LOG.get()
-}
-
-/// Whether files that go stay on the manifest.
-pub(crate) fn keeps_manifest() -> bool {
-    KEEPS_MANIFEST.get()
-}
-
-/// Whether a recovery believes every promise that it finds.
-pub(crate) fn revives_promises() -> bool {
-    REVIVES_PROMISES.get()
-}
-
-/// Whether repeats of writes are looked up as new ones are.
-pub(crate) fn looks_up_repeats_afresh() -> bool {
-    LOOKS_UP_REPEATS_AFRESH.get()
-}
-
-/// Whether the watermark settles what is in recovered batches.
-pub(crate) fn settles_early() -> bool {
-    SETTLES_EARLY.get()
-}
-
-/// Whether a change to no log needs no hand-over.
-pub(crate) fn skips_hand_over() -> bool {
-    SKIPS_HAND_OVER.get()
-}
-
-/// Whether decisions about promises of an earlier run are acknowledged at once.
-pub(crate) fn acknowledges_early() -> bool {
-    ACKNOWLEDGES_EARLY.get()
-}
-
-/// Whether shards without a log carry records forward.
-pub(crate) fn carries_without_log() -> bool {
-    CARRIES_WITHOUT_LOG.get()
-}
-
-/// Whether shards close their stores although decisions are to come.
-pub(crate) fn ends_undecided() -> bool {
-    ENDS_UNDECIDED.get()
-}
-
-/// Whether runs without a log leave no mark.
-pub(crate) fn forgets_runs_without_log() -> bool {
-    FORGETS_RUNS_WITHOUT_LOG.get()
-}
-
-/// Whether a run goes on with the watermark that its store finds.
-pub(crate) fn keeps_stale_watermark() -> bool {
-    KEEPS_STALE_WATERMARK.get()
-}
-
-/// Whether what is recorded grows old by the clock alone.
-pub(crate) fn trusts_clock_for_age() -> bool {
-    TRUSTS_CLOCK_FOR_AGE.get()
-}
-
-/// Whether a server's clock takes every step at once.
-pub fn follows_steps() -> bool {
-    FOLLOWS_STEPS.get()
-}
-
-/// Whether shards let writes in whatever their log says of its room.
-pub(crate) fn ignores_log_shortage() -> bool {
-    IGNORES_LOG_SHORTAGE.get()
-}
-
-/// Whether gateways owe connections that do not read more and more.
-pub(crate) fn owes_without_bound() -> bool {
-    OWES_WITHOUT_BOUND.get()
 }
 
 /// What is told of a clock that shows `now`.
 pub(crate) fn read_clock(now: timestone_types::Timestamp) -> timestone_types::Timestamp {
-    if READS_CLOCK_EARLY.get() { now.saturating_sub(core::time::Duration::from_millis(5)) } else { now }
+    if is_planted(Bug::StaleReading) { now.saturating_sub(core::time::Duration::from_millis(5)) } else { now }
+}
+
+/// What this comes to with the bug planted on this thread.
+#[cfg(test)]
+pub(crate) fn with<T>(bug: Bug, run: impl FnOnce() -> T) -> T {
+    plant(Some(bug));
+    let found = run();
+    plant(None);
+    found
 }
 
 /// Plants a bug on this thread, instead of the one that is planted there; `None` ends that.
 pub fn plant(bug: Option<Bug>) {
     let is = |one| bug == Some(one);
     PLANTED.set(bug);
-    HOARDS_LOG.set(is(Bug::HoardedLog));
-    FOLLOWS_STEPS.set(is(Bug::FollowedStep));
-    KEEPS_MANIFEST.set(is(Bug::StaleManifest));
-    REVIVES_PROMISES.set(is(Bug::RevivedPromise));
-    SKIPS_HAND_OVER.set(is(Bug::NoHandOver));
-    ACKNOWLEDGES_EARLY.set(is(Bug::EarlyHandOverAck));
-    CARRIES_WITHOUT_LOG.set(is(Bug::CarriesWithoutLog));
-    ENDS_UNDECIDED.set(is(Bug::EndsUndecided));
-    FORGETS_RUNS_WITHOUT_LOG.set(is(Bug::ForgottenUnloggedRun));
-    KEEPS_STALE_WATERMARK.set(is(Bug::StaleWatermark));
-    TRUSTS_CLOCK_FOR_AGE.set(is(Bug::AgeByTheClock));
-    SETTLES_EARLY.set(is(Bug::SettledEarly));
-    LOOKS_UP_REPEATS_AFRESH.set(is(Bug::RepeatLooksAfresh));
-    READS_CLOCK_EARLY.set(is(Bug::StaleReading));
-    IGNORES_LOG_SHORTAGE.set(is(Bug::IgnoredLogShortage));
-    OWES_WITHOUT_BOUND.set(is(Bug::BoundlessOutput));
     timestone_txn::plant(bug.map(|_| timestone_txn::PlantedBugs {
         skip_step_3: is(Bug::NoStep3),
         forget_read_bound: is(Bug::ForgottenReadBound),

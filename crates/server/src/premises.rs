@@ -596,9 +596,8 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_run_without_a_log_that_is_forgotten_is_written_below() {
-        crate::planted::plant(Some(crate::planted::Bug::ForgottenUnloggedRun));
-        let verdict = write_below_what_was_read_without_a_log();
-        crate::planted::plant(None);
+        let verdict =
+            crate::planted::with(crate::planted::Bug::ForgottenUnloggedRun, write_below_what_was_read_without_a_log);
         assert_eq!(verdict, Ok(Verdict::Yes), "the planted bug is found");
     }
 
@@ -656,9 +655,9 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_stale_watermark_is_noticed() {
-        crate::planted::plant(Some(crate::planted::Bug::StaleWatermark));
-        let answers = [Told::WithoutLog, Told::WithoutLogThenLog, Told::LogLost].map(snapshot_of_a_life_before);
-        crate::planted::plant(None);
+        let answers = crate::planted::with(crate::planted::Bug::StaleWatermark, || {
+            [Told::WithoutLog, Told::WithoutLogThenLog, Told::LogLost].map(snapshot_of_a_life_before)
+        });
         assert_eq!(answers, [Ok(false); 3], "the planted bug is found");
     }
 
@@ -685,9 +684,7 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn expiry_that_is_forgotten_at_a_restart_is_noticed() {
-        crate::planted::plant(Some(crate::planted::Bug::ForgottenExpiry));
-        let is_there = expired_is_there_again();
-        crate::planted::plant(None);
+        let is_there = crate::planted::with(crate::planted::Bug::ForgottenExpiry, expired_is_there_again);
         assert!(is_there, "the planted bug is found");
     }
 
@@ -820,9 +817,7 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_log_that_leaves_the_manifest_with_its_last_file_is_noticed() {
-        crate::planted::plant(Some(crate::planted::Bug::UnlistedWithLastFile));
-        let started = starts_after_two_crashes();
-        crate::planted::plant(None);
+        let started = crate::planted::with(crate::planted::Bug::UnlistedWithLastFile, starts_after_two_crashes);
         assert!(matches!(started, Err(ServerError::UnlistedLog { .. })), "the planted bug is found: {started:?}");
     }
 }

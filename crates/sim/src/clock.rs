@@ -199,7 +199,7 @@ impl SimClock {
 /// Whether servers take every step of their clocks at once: a bug on purpose.
 fn follows_steps() -> bool {
     #[cfg(feature = "planted-bugs")]
-    return timestone_server::planted::follows_steps();
+    return timestone_server::planted::is_planted(timestone_server::planted::Bug::FollowedStep);
     #[cfg(not(feature = "planted-bugs"))]
     false
 }

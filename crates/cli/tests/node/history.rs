@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use crate::random::Random;
 use crate::server::{Node, Place, binary, outcome, test_folder};
@@ -148,17 +147,7 @@ fn an_interrupted_run_leaves_a_whole_history_and_a_killed_one_whole_lines() {
     let node = place.start();
     let path = folder.path().join("history.edn");
     // Long enough that a slow machine has loaded its accounts before.
-    let started = |words: &str| {
-        let _ = std::fs::remove_file(&path);
-        let run = Node::command(bench(&place, &path, &format!("{words} --duration 60s")));
-        crate::server::eventually("the first lines", Duration::from_secs(30), || {
-            match std::fs::metadata(&path).map_or(0, |data| data.len()) {
-                0 => Err("nothing was written"),
-                _ => Ok(()),
-            }
-        });
-        run
-    };
+    let started = |words: &str| Node::writing(bench(&place, &path, &format!("{words} --duration 60s")), &path, 1);
     for (workload, words) in WORKLOADS {
         let (_, text) = started(words).terminate();
         println!("interrupted: {text}");

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::random::Random;
-use crate::server::{Node, Place, binary, eventually, outcome, test_folder};
+use crate::server::{Node, Place, binary, outcome, test_folder};
 
 /// What a history came to.
 #[derive(Debug, Default)]
@@ -178,17 +178,8 @@ fn redis_clients_that_end_early_leave_a_whole_history_and_killed_ones_whole_line
     let place = Place::new(folder.path(), "data");
     let node = place.start();
     let path = folder.path().join("history.edn");
-    let started = |address: &str| {
-        let _ = std::fs::remove_file(&path);
-        let run = Node::command(bench(address, Some(&path), &format!("{GENTLE} --duration 60s")));
-        eventually("the first lines", Duration::from_secs(30), || {
-            match std::fs::metadata(&path).map_or(0, |data| data.len()) {
-                0..20_000 => Err("hardly anything was written"),
-                _ => Ok(()),
-            }
-        });
-        run
-    };
+    let started =
+        |address: &str| Node::writing(bench(address, Some(&path), &format!("{GENTLE} --duration 60s")), &path, 20_000);
     // Its keys are deleted before each: a history begins with nothing.
     let (status, text) = started(&place.url()).terminate();
     assert!(status.success() && text.contains("redis: 6 clients"), "{text}");

@@ -161,6 +161,17 @@ impl Node {
         Self::watch(command, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
     }
 
+    /// A process that writes a file, from when there is as much of it; what another left there goes first.
+    pub(crate) fn writing(command: Command, path: &Path, bytes: u64) -> Self {
+        let _ = std::fs::remove_file(path);
+        let run = Self::command(command);
+        eventually("the first lines", Duration::from_secs(30), || {
+            let written = std::fs::metadata(path).map_or(0, |data| data.len());
+            if written < bytes { Err("hardly anything was written") } else { Ok(()) }
+        });
+        run
+    }
+
     /// Waits until it ends by itself: its exit code (or minus the signal), and everything that it wrote.
     pub(crate) fn outcome(mut self) -> (i32, String) {
         let status = self.ended(END_PATIENCE);

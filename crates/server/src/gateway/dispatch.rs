@@ -25,7 +25,7 @@ use super::words::{Args, Words};
 /// find an older value than the transaction, which starts again where it meets a conflict.
 fn in_transaction(class: Class) -> Touch {
     #[cfg(feature = "planted-bugs")]
-    if crate::planted::in_gateways(crate::planted::Bug::OvertakenTransactions) && class == Class::Read {
+    if crate::planted::is_planted(crate::planted::Bug::OvertakenTransactions) && class == Class::Read {
         return Touch::Read;
     }
     debug_assert!(matches!(class, Class::Read | Class::Write), "other commands have no keys in a transaction");

@@ -84,7 +84,7 @@ impl Marks {
     #[inline]
     pub(super) fn blocks(&self, new: Mark) -> bool {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::in_gateways(crate::planted::Bug::UnorderedPipelines) {
+        if crate::planted::is_planted(crate::planted::Bug::UnorderedPipelines) {
             return false;
         }
         self.marks.iter().fold(false, |blocked, mark| blocked | mark.conflicts(new))
@@ -94,7 +94,7 @@ impl Marks {
     /// overtaken it, as reads do not wait for each other and one that is refused is sent again.
     pub(super) fn overtakes(&self, owner: SlotId) -> bool {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::in_gateways(crate::planted::Bug::OvertakenReads) {
+        if crate::planted::is_planted(crate::planted::Bug::OvertakenReads) {
             return false;
         }
         let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else { return false };
@@ -125,7 +125,7 @@ impl Marks {
     /// whatever it finds is right.
     pub(super) fn is_outdated(&mut self, owner: SlotId, found: Read) -> bool {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::in_gateways(crate::planted::Bug::OutdatedReads) {
+        if crate::planted::is_planted(crate::planted::Bug::OutdatedReads) {
             return false;
         }
         let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else { return false };

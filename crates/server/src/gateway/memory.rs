@@ -221,7 +221,7 @@ fn should_pause(connection: &Connection, bound: usize) -> bool {
 /// Whether the oldest command's answer waits for those behind it to leave, which wait for it.
 fn lets_oldest_wait() -> bool {
     #[cfg(feature = "planted-bugs")]
-    return crate::planted::in_gateways(crate::planted::Bug::OldestAnswerWaits);
+    return crate::planted::is_planted(crate::planted::Bug::OldestAnswerWaits);
     #[cfg(not(feature = "planted-bugs"))]
     false
 }
@@ -229,7 +229,7 @@ fn lets_oldest_wait() -> bool {
 /// Whether connections are owed more and more, whether they read it or not.
 pub(super) fn ignores_bound() -> bool {
     #[cfg(feature = "planted-bugs")]
-    return crate::planted::owes_without_bound();
+    return crate::planted::is_planted(crate::planted::Bug::BoundlessOutput);
     #[cfg(not(feature = "planted-bugs"))]
     false
 }

@@ -116,7 +116,7 @@ impl Job {
     /// each of them is answered once; commands may answer the same value, or one that they have written, again and again.
     fn charge_answer(&mut self, more: usize, memory: &Arc<Memory>) -> Result<(), Failure> {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::in_gateways(crate::planted::Bug::BoundlessAnswers) {
+        if crate::planted::is_planted(crate::planted::Bug::BoundlessAnswers) {
             return Ok(());
         }
         let bytes = self.reply.len().saturating_add(more);
@@ -195,7 +195,7 @@ impl Core {
                 job.txn = Some(txn);
                 let at = self.engine.begin_timestamp(txn)?;
                 #[cfg(feature = "planted-bugs")]
-                let at = if crate::planted::in_gateways(crate::planted::Bug::StaleCounts) {
+                let at = if crate::planted::is_planted(crate::planted::Bug::StaleCounts) {
                     Timestamp::from_nanos(at.as_nanos().saturating_sub(20_000_000))
                 } else {
                     at
@@ -287,7 +287,7 @@ impl Core {
         let committed = job.committing;
         #[cfg(feature = "planted-bugs")]
         if committed
-            && crate::planted::in_gateways(crate::planted::Bug::RepeatedCommits)
+            && crate::planted::is_planted(crate::planted::Bug::RepeatedCommits)
             && job.attempts == 1
             && self.draw().is_multiple_of(8)
         {
@@ -397,7 +397,7 @@ impl Core {
             for (key, watched) in &job.watched {
                 let found = self.engine.peek(txn, KEYSPACE, key).ok_or(Failure::INTERNAL)?;
                 #[cfg(feature = "planted-bugs")]
-                if crate::planted::in_gateways(crate::planted::Bug::IgnoredWatch) {
+                if crate::planted::is_planted(crate::planted::Bug::IgnoredWatch) {
                     continue;
                 }
                 if watched.is_touched(&found) {

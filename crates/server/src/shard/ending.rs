@@ -176,9 +176,8 @@ fn a_stop_without_a_log_waits_until_shards_have_the_decisions_that_others_have()
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_stop_that_waits_for_no_decision_loses_half_of_a_commit() {
-    crate::planted::plant(Some(crate::planted::Bug::EndsUndecided));
-    let has = SHARDS.map(|shard| is_whole_after_an_end(shard).0);
-    crate::planted::plant(None);
+    let has =
+        crate::planted::with(crate::planted::Bug::EndsUndecided, || SHARDS.map(|shard| is_whole_after_an_end(shard).0));
     assert!(has.contains(&[true, false]) || has.contains(&[false, true]), "the planted bug is found");
 }
 

@@ -83,7 +83,7 @@ impl ShardStage {
     /// The writes of a transaction are in the store.
     pub(super) fn inherited_applied(&mut self, txn: TxnId) {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::acknowledges_early() {
+        if crate::planted::is_planted(crate::planted::Bug::EarlyHandOverAck) {
             return;
         }
         if self.inherited.promises.contains_key(&txn) {

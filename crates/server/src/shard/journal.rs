@@ -140,7 +140,7 @@ impl Journal {
         // A clock that stands behind the watermark was set back: what began before lies above the watermark, and is not that old.
         let shown = now.max(watermark);
         #[cfg(feature = "planted-bugs")]
-        let shown = if crate::planted::trusts_clock_for_age() { now } else { shown };
+        let shown = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) { now } else { shown };
         let last = self.birthdays.back().map(|last| last.at);
         if settled < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
             self.born(Birthday { batch, at: last.map_or(shown, |last| last.max(shown)), settled });
@@ -171,7 +171,7 @@ impl Journal {
     pub(crate) fn recovered(&mut self, batch: BatchNumber, bound: Timestamp, watermark: Timestamp, oldest: Timestamp) {
         let settled = watermark.min(oldest.previous());
         #[cfg(feature = "planted-bugs")]
-        let settled = if crate::planted::settles_early() { watermark } else { settled };
+        let settled = if crate::planted::is_planted(crate::planted::Bug::SettledEarly) { watermark } else { settled };
         self.born(Birthday { batch, at: bound, settled });
         self.unstable.push_back((self.open_batch, batch));
     }
@@ -407,7 +407,7 @@ mod tests {
         let (watermark, bound) = (at(2 * HOUR), at(2 * HOUR + 2_000));
         let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
         #[cfg(feature = "planted-bugs")]
-        let bound = if crate::planted::trusts_clock_for_age() { at(HOUR) } else { bound };
+        let bound = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) { at(HOUR) } else { bound };
         journal.recovered(BatchNumber::new(3), bound, watermark, watermark);
         for batch in 11..=20u64 {
             journal.record(Ticket(batch), &record());
@@ -432,9 +432,7 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn outcomes_that_grow_old_by_a_clock_that_was_set_back_are_noticed() {
-        crate::planted::plant(Some(crate::planted::Bug::AgeByTheClock));
-        let kept = kept_from_after_the_clock_was_set_back();
-        crate::planted::plant(None);
+        let kept = crate::planted::with(crate::planted::Bug::AgeByTheClock, kept_from_after_the_clock_was_set_back);
         assert!(kept > Some(BatchNumber::new(3)), "{kept:?}");
     }
 

@@ -220,7 +220,7 @@ impl ShardStage {
     /// A log asks for what holds it up. Without a log to append that to, the hand-over frees it.
     fn carry(&mut self, ctx: &mut Context<'_, Event>, below: BatchNumber) {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::carries_without_log() {
+        if crate::planted::is_planted(crate::planted::Bug::CarriesWithoutLog) {
             return self.carry_forward(ctx, below);
         }
         if self.log != LogPlace::Nowhere {
@@ -276,7 +276,7 @@ impl ShardStage {
     /// Whether no log can hand out anything at a recovery: there is none, and those of earlier runs hold nothing of this shard any more.
     fn is_without_log(&self) -> bool {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::skips_hand_over() {
+        if crate::planted::is_planted(crate::planted::Bug::NoHandOver) {
             return self.log == LogPlace::Nowhere;
         }
         self.log == LogPlace::Nowhere && self.retained.iter().all(|(_, from)| *from == Some(BatchNumber::MAX))
@@ -335,7 +335,7 @@ impl ShardStage {
     fn log_refusal(&self, bytes: impl FnOnce() -> usize) -> Option<Arc<str>> {
         let shortage = self.log_shortage.as_ref()?;
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::ignores_log_shortage() {
+        if crate::planted::is_planted(crate::planted::Bug::IgnoredLogShortage) {
             return None;
         }
         let wanted = (bytes() + self.journal.open_bytes()) as u64 + self.sent_since;
@@ -379,7 +379,7 @@ impl ShardStage {
 
     fn last_decisions(&self) -> Duration {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::ends_undecided() {
+        if crate::planted::is_planted(crate::planted::Bug::EndsUndecided) {
             return Duration::ZERO;
         }
         match self.log {

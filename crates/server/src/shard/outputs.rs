@@ -59,7 +59,7 @@ impl ShardStage {
             Output::Vote { token, txn, commit, vote } => self.vote(ctx, token, txn, commit, vote),
             Output::Repeated { token, txn, commit, vote, at, present } => {
                 #[cfg(feature = "planted-bugs")]
-                if crate::planted::looks_up_repeats_afresh() {
+                if crate::planted::is_planted(crate::planted::Bug::RepeatLooksAfresh) {
                     return self.vote(ctx, token, txn, commit, vote);
                 }
                 self.gauges.vote(&vote);
@@ -235,7 +235,7 @@ impl ShardStage {
     /// Writes down, now and then, how much of the log is not needed any more.
     fn announce(&mut self) {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::hoards_log() {
+        if crate::planted::is_planted(crate::planted::Bug::HoardedLog) {
             return;
         }
         let stable = BatchNumber::new(self.store.stable_batch());

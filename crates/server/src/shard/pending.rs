@@ -123,7 +123,7 @@ impl Request {
 /// Whether answers are owed without bound.
 fn ignores_bound() -> bool {
     #[cfg(feature = "planted-bugs")]
-    return crate::planted::owes_without_bound();
+    return crate::planted::is_planted(crate::planted::Bug::BoundlessOutput);
     #[cfg(not(feature = "planted-bugs"))]
     false
 }

@@ -141,7 +141,7 @@ impl Served {
     /// At or above the watermark that was in force.
     fn watermark(self) -> Timestamp {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::keeps_stale_watermark() {
+        if crate::planted::is_planted(crate::planted::Bug::StaleWatermark) {
             return Timestamp::ZERO;
         }
         self.below.saturating_sub(MAX_CLOCK_LEAD)
@@ -338,7 +338,7 @@ impl Replay {
     /// log or another one. Who knows of the decision may have been told that everybody does, and would never tell it again.
     fn forget_settled(&mut self) {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::revives_promises() {
+        if crate::planted::is_planted(crate::planted::Bug::RevivedPromise) {
             return;
         }
         let (decided, payloads) = (&self.decided, &mut self.payloads);
@@ -408,14 +408,16 @@ impl Replay {
             _ => HandOver::Over,
         };
         #[cfg(feature = "planted-bugs")]
-        let hand_over = if crate::planted::skips_hand_over() { HandOver::Over } else { hand_over };
+        let hand_over =
+            if crate::planted::is_planted(crate::planted::Bug::NoHandOver) { HandOver::Over } else { hand_over };
         let undecided = promised.keys().copied().filter(|txn| !decided.contains_key(txn));
         let inherited = Inherited::new(undecided.filter(|_| with.log == LogPlace::Nowhere), batch);
         let mut journal = Journal::new(batch, record);
         if let Some(lowest) = lowest {
             let latest_begin = bound;
             #[cfg(feature = "planted-bugs")]
-            let latest_begin = if crate::planted::trusts_clock_for_age() { with.now } else { latest_begin };
+            let latest_begin =
+                if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) { with.now } else { latest_begin };
             journal.recovered(lowest, latest_begin, in_logs, oldest_write);
         }
         ShardStage {

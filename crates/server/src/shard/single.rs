@@ -87,7 +87,7 @@ impl ShardStage {
 
     fn is_new_write(&self, write: &wire::Write<'_>) -> bool {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::looks_up_repeats_afresh() {
+        if crate::planted::is_planted(crate::planted::Bug::RepeatLooksAfresh) {
             return true;
         }
         self.participant.is_new(write.txn, write.begin)

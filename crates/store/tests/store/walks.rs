@@ -85,6 +85,12 @@ impl World {
         world
     }
 
+    fn after(before: &[Op], seed: u64, cached: bool) -> Self {
+        let mut world = Self::new(seed, if cached { 2 << 20 } else { 0 });
+        before.iter().for_each(|op| world.act(op, u64::MAX));
+        world
+    }
+
     fn put(&mut self, key: u16, size: usize, expires: u64) {
         self.time += 1;
         let (bytes, time) = (name(key), self.time);
@@ -170,8 +176,7 @@ proptest! {
         seed in any::<u64>(),
         cached in any::<bool>(),
     ) {
-        let mut world = World::new(seed, if cached { 2 << 20 } else { 0 });
-        before.iter().for_each(|op| world.act(op, u64::MAX));
+        let mut world = World::after(&before, seed, cached);
         let nanos = world.time;
         let expected = world.truth.present_at(nanos);
         let (mut cursor, mut found, mut meanwhile) = (ScanCursor::START, Vec::new(), meanwhile.into_iter());
@@ -195,8 +200,7 @@ proptest! {
         seed in any::<u64>(),
         cached in any::<bool>(),
     ) {
-        let mut world = World::new(seed, if cached { 2 << 20 } else { 0 });
-        before.iter().for_each(|op| world.act(op, u64::MAX));
+        let mut world = World::after(&before, seed, cached);
         let begin = world.time;
         let (mut cursor, mut found, mut meanwhile) = (ScanCursor::START, BTreeSet::new(), meanwhile.into_iter());
         let end = loop {

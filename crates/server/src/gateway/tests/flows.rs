@@ -102,9 +102,7 @@ fn a_read_that_overtakes_one_of_its_key_is_repeated_behind_it() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_planted_read_that_overtakes_one_of_its_key_is_seen() {
-    crate::planted::plant(Some(crate::planted::Bug::OvertakenReads));
-    let (answers, _) = overtaken_reads();
-    crate::planted::plant(None);
+    let (answers, _) = crate::planted::with(crate::planted::Bug::OvertakenReads, overtaken_reads);
     assert_eq!(answers, "$3|new|$3|old|$3|old|$1|x|", "the second answer is older than the first");
 }
 
@@ -140,9 +138,8 @@ fn a_read_that_has_found_less_than_an_earlier_one_was_answered_is_repeated() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_planted_read_that_has_found_less_than_an_earlier_one_is_seen() {
-    crate::planted::plant(Some(crate::planted::Bug::OutdatedReads));
-    let (plain, longer) = (outdated_reads(false), outdated_reads(true));
-    crate::planted::plant(None);
+    let (plain, longer) =
+        crate::planted::with(crate::planted::Bug::OutdatedReads, || (outdated_reads(false), outdated_reads(true)));
     assert_eq!((plain.as_str(), longer.as_str()), ("$5|newer|$3|old|", "$5|newer|:3|"));
 }
 

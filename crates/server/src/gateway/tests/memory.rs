@@ -53,10 +53,10 @@ fn who_reads_nothing_is_owed_no_more_than_the_bound_and_gets_everything_in_the_e
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_ignores_the_bound_is_found_out() {
-    crate::planted::plant(Some(crate::planted::Bug::BoundlessOutput));
-    let (mut world, deaf, _) = deaf();
-    let unread = world.unread(deaf);
-    crate::planted::plant(None);
+    let unread = crate::planted::with(crate::planted::Bug::BoundlessOutput, || {
+        let (mut world, deaf, _) = deaf();
+        world.unread(deaf)
+    });
     assert!(unread > OUTPUT_BOUND_BYTES + 2 * VALUE, "{unread} bytes are within the bound");
 }
 
@@ -134,9 +134,9 @@ fn the_oldest_answer_is_given_however_long_it_is() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_lets_the_oldest_answer_wait_is_found_out() {
-    crate::planted::plant(Some(crate::planted::Bug::OldestAnswerWaits));
-    let unread = after_a_short_answer(&["GETRANGE", "k", "0", "-1"]);
-    crate::planted::plant(None);
+    let unread = crate::planted::with(crate::planted::Bug::OldestAnswerWaits, || {
+        after_a_short_answer(&["GETRANGE", "k", "0", "-1"])
+    });
     assert!(unread < VALUE, "{unread} bytes were given");
 }
 
@@ -305,9 +305,7 @@ fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_goes_on_counting_what_it_has_carried_out_is_found_out() {
-    crate::planted::plant(Some(crate::planted::Bug::CountedForEver));
-    let (_, _, (frames, bytes)) = streaming();
-    crate::planted::plant(None);
+    let (_, _, (frames, bytes)) = crate::planted::with(crate::planted::Bug::CountedForEver, streaming);
     assert!(frames > 100 && bytes > 100 * 4096, "{frames} parcels, {bytes} bytes are counted");
 }
 
@@ -375,9 +373,7 @@ fn a_transaction_answers_what_there_is_memory_for_or_does_nothing() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_whose_transactions_answer_without_bound_is_found_out() {
-    crate::planted::plant(Some(crate::planted::Bug::BoundlessAnswers));
-    let (answer, after) = repeated_answers();
-    crate::planted::plant(None);
+    let (answer, after) = crate::planted::with(crate::planted::Bug::BoundlessAnswers, repeated_answers);
     assert!(answer.len() > 64 * VALUE && after == format!(":{VALUE}|"));
 }
 
