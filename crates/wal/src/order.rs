@@ -33,10 +33,8 @@ impl BatchOrder {
         let follows = batch > last.batch && first >= last.next && epoch >= last.epoch;
         if !follows {
             return Err(format!(
-                "batch {batch} of shard {shard} (epoch {epoch}, from record {first} on) does not follow batch {} (epoch {}, up to record {})",
-                last.batch,
-                last.epoch,
-                last.next.get() - 1
+                "batch {batch} of shard {shard} (epoch {epoch}, from record {first} on) does not follow batch {} (epoch {}, next record {})",
+                last.batch, last.epoch, last.next
             ));
         }
         *last = end;
@@ -55,6 +53,14 @@ mod tests {
             epoch: Epoch::new(epoch),
             first: RecordNumber::new(first),
         }
+    }
+
+    #[test]
+    fn disorder_behind_a_batch_without_records_is_told() {
+        let mut order = BatchOrder::default();
+        order.follow(head(1, 1, 1, 0), 0).unwrap();
+        let told = order.follow(head(1, 1, 1, 0), 0).unwrap_err();
+        assert!(told.ends_with("does not follow batch 1 (epoch 1, next record 0)"), "{told}");
     }
 
     #[test]
