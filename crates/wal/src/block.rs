@@ -45,7 +45,7 @@ impl BlockSequence {
     /// The sequence `count` blocks later.
     #[must_use]
     pub const fn plus(self, count: u64) -> Self {
-        Self(self.0 + count)
+        Self(self.0.saturating_add(count))
     }
 }
 

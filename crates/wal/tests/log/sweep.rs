@@ -9,7 +9,8 @@ use timestone_wal::device::memory::{MemoryDisk, PowerCut};
 use timestone_wal::limits::SECTOR_BYTES;
 use timestone_wal::{BatchNumber, Log, LogConfig, WalError, check_device};
 
-use super::{Batch, Model, append, at, batch_of, open, read_all, settle, tiny};
+use super::model::Model;
+use super::{Batch, append, at, batch_of, open, read_all, settle, tiny};
 use crate::scores::{Score, keep, sweep_is_full as full};
 
 /// What disks write at once.

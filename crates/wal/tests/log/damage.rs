@@ -1,0 +1,207 @@
+//! Damage: a tail that a crash tore is none; everything else is found, named, and changes nothing.
+
+use timestone_wal::block::{BlockHeader, ENTRY_BYTES, HeaderAt};
+use timestone_wal::device::memory::MemoryDisk;
+use timestone_wal::record::{FIRST_OTHER_KIND, PREFIX_BYTES};
+use timestone_wal::{Log, LogRecord, WalError, check_device};
+
+use super::{Batch, append, at, batch_of, open, read_all, settle, tiny, written};
+
+#[test]
+fn a_tail_torn_at_any_byte_loses_only_the_unacknowledged_group() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    let all: Vec<Batch> = (1..=3).map(|batch| ((1, batch), batch_of(1, batch, 100))).collect();
+    for (name, content) in &all {
+        append(&mut log, name.0, name.1, content).unwrap();
+        settle(&mut log, 1);
+    }
+    let file = disk.files()[0];
+    disk.hold(true);
+    let mut events = Vec::new();
+    // A group of two blocks: 8192 and 4096 bytes on disk.
+    append(&mut log, 1, 4, &batch_of(1, 4, 7000)).unwrap();
+    append(&mut log, 1, 5, &batch_of(1, 5, 3000)).unwrap();
+    log.pump(at(1), &mut events);
+    let length = disk.writing_bytes();
+    assert_eq!(length, 8192 + 4096);
+    let old = disk.content(file);
+    disk.hold(false);
+    settle(&mut log, 1);
+    let new = disk.content(file);
+    let start = (0..old.len()).find(|&at| old[at] != new[at]).unwrap() / 4096 * 4096;
+    for cut in 0..=length {
+        let torn = disk.copy();
+        let mut content = old.clone();
+        content[start..start + cut].copy_from_slice(&new[start..start + cut]);
+        torn.set_content(file, content);
+        let (found, report) = read_all(&torn, &config).unwrap();
+        assert!(found.len() >= 3 && found[..3] == all[..], "{cut} bytes: acknowledged batches come back");
+        // What did not arrive may have been zero anyway.
+        let arrived = |end: usize| cut >= end || new[start + cut..start + end] == old[start + cut..start + end];
+        // The second block ends with the rest of batch 5: 3005 bytes, of which some fit the first one behind batch 4.
+        let fits = 8192 - 48 - 2 * ENTRY_BYTES - 7005;
+        let rest = 48 + ENTRY_BYTES + 3005 - fits;
+        let whole = 3 + usize::from(arrived(8192)) + usize::from(arrived(8192 + rest));
+        assert_eq!(found.len(), whole, "{cut} bytes");
+        assert!(
+            found[3..]
+                .iter()
+                .all(|((_, batch), bytes)| *bytes == batch_of(1, *batch, if *batch == 4 { 7000 } else { 3000 }))
+        );
+        assert_eq!(report.incomplete_batches, u64::from(found.len() == 4));
+    }
+}
+
+/// Blocks that arrive without the one before them, all of one group, are a crash and no damage.
+#[test]
+fn a_group_that_lost_its_first_block_is_no_damage_but_an_acknowledged_block_is() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    append(&mut log, 1, 1, &batch_of(1, 1, 20_000)).unwrap();
+    settle(&mut log, 1);
+    let file = disk.files()[0];
+    let mut content = disk.content(file);
+    content[0..4096].fill(0);
+    disk.set_content(file, content.clone());
+    assert_eq!(read_all(&disk, &config).unwrap().0, []);
+    // The same loss, with a later group behind it.
+    append(&mut log, 1, 2, &batch_of(1, 2, 10)).unwrap();
+    settle(&mut log, 1);
+    let error = read_all(&disk, &config).unwrap_err();
+    assert!(matches!(error, WalError::Corrupt { offset: 0, .. }), "{error}");
+    assert!(error.to_string().contains(&file.to_string()), "{error}");
+}
+
+#[test]
+fn any_flipped_bit_is_detected_or_harmless() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    let mut all = Vec::new();
+    for batch in 1..=12 {
+        let content = batch_of(1, batch, if batch % 4 == 0 { 15_000 } else { 700 });
+        append(&mut log, 1, batch, &content).unwrap();
+        all.push(((1, batch), content));
+        settle(&mut log, 1);
+    }
+    let files = disk.files();
+    assert!(log.stats().rotations >= 1);
+    let (mut detected, mut lost_last, mut harmless) = (0, 0, 0);
+    let (mut covered, mut padding) = (0, 0);
+    for &file in &files {
+        let content = disk.content(file);
+        let used = content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let mut offset = 0;
+        while let HeaderAt::Header(header) = BlockHeader::read(&content[offset..]) {
+            let end = offset + 48 + header.length as usize;
+            covered += end.min(used) - offset;
+            offset += header.padded_bytes();
+            padding += used.min(offset).saturating_sub(end);
+        }
+        let flipped = disk.copy();
+        for byte in 0..used {
+            let mut damaged = content.clone();
+            damaged[byte] ^= 1 << (byte % 8);
+            flipped.set_content(file, damaged);
+            match read_all(&flipped, &config) {
+                Ok((found, _)) if found == all => harmless += 1,
+                Ok((found, _)) => {
+                    assert_eq!(found, all[..all.len() - 1], "byte {byte} of {file}: only the last group may look torn");
+                    lost_last += 1;
+                }
+                Err(WalError::Corrupt { file: named, .. }) => {
+                    assert_eq!(named, file, "the error names the damaged file");
+                    detected += 1;
+                }
+                Err(error) => panic!("byte {byte} of {file}: {error}"),
+            }
+        }
+        flipped.set_content(file, content);
+    }
+    // Everything in front of padding is covered by a CRC; the last batch takes two blocks.
+    assert_eq!((detected + lost_last, harmless), (covered, padding));
+    assert_eq!(lost_last, 2 * 48 + 2 * ENTRY_BYTES + PREFIX_BYTES + 1 + 15_000);
+}
+
+#[test]
+fn damage_in_the_middle_is_refused_changes_nothing_and_is_explained() {
+    let config = tiny();
+    let (disk, _) = written(&config, 40, 5000);
+    let files = disk.files();
+    let file = files[1];
+    let mut content = disk.content(file);
+    content[8192 + 100] ^= 1;
+    disk.set_content(file, content);
+    let images: Vec<_> = files.iter().map(|&file| disk.content(file)).collect();
+    let error = Log::open_on(disk.device(), config).unwrap().finish(at(9)).unwrap_err();
+    let WalError::Corrupt { file: named, offset, .. } = &error else { panic!("{error}") };
+    assert_eq!((*named, *offset), (file, 8192));
+    assert_eq!(disk.files(), files);
+    assert!(files.iter().zip(images).all(|(&file, image)| disk.content(file) == image), "nothing was changed");
+    let report = check_device(disk.device(), &[]).unwrap();
+    assert_eq!(report.findings.len(), 1);
+    assert_eq!((report.findings[0].file, report.findings[0].offset), (file, 8192));
+    assert_eq!(report.files.iter().map(|file| file.batches).sum::<u64>(), 39, "all other batches are readable");
+    let text = report.to_string();
+    assert!(text.contains("DAMAGED") && text.contains("offset 8192") && text.contains("shard 1: batches"), "{text}");
+}
+
+#[test]
+fn a_missing_file_in_the_middle_and_a_cut_file_are_damage() {
+    let config = tiny();
+    let (disk, _) = written(&config, 40, 5000);
+    let files = disk.files();
+    assert!(files.len() >= 3);
+    let missing = disk.copy();
+    missing.delete(files[1]);
+    let error = read_all(&missing, &config).unwrap_err();
+    assert!(matches!(&error, WalError::Corrupt { file, .. } if *file == files[0]), "{error}");
+    let cut = disk.copy();
+    cut.set_content(files[1], disk.content(files[1])[..8192 * 2].to_vec());
+    let error = read_all(&cut, &config).unwrap_err();
+    assert!(matches!(&error, WalError::Corrupt { file, offset: 16_384, .. } if *file == files[1]), "{error}");
+    let headless = disk.copy();
+    let mut content = disk.content(files[0]);
+    content[..48].fill(0xff);
+    headless.set_content(files[0], content);
+    let error = read_all(&headless, &config).unwrap_err();
+    assert!(matches!(&error, WalError::Corrupt { file, offset: 0, .. } if *file == files[0]), "{error}");
+}
+
+#[test]
+fn files_of_another_format_version_are_refused_as_such() {
+    let config = tiny();
+    let (disk, _) = written(&config, 1, 10);
+    let file = disk.files()[0];
+    let mut content = disk.content(file);
+    content[4] = 9;
+    let crc = crc32c::crc32c(&content[..44]);
+    content[44..48].copy_from_slice(&crc.to_le_bytes());
+    disk.set_content(file, content);
+    let error = read_all(&disk, &config).unwrap_err();
+    assert!(matches!(error, WalError::Version { found: 9, supported: 2, .. }), "{error}");
+}
+
+#[test]
+fn log_files_kept_as_values_are_not_taken_for_blocks() {
+    let config = tiny();
+    let (disk, mut all) = written(&config, 2, 3000);
+    let image = disk.content(disk.files()[0]);
+    let mut log = open(&disk, &config, 5);
+    let mut content = Vec::new();
+    // Placed so that sectors of the copy fall on sectors of the file: entry and record headers come before it.
+    let shift = 4096 - 48 - ENTRY_BYTES - PREFIX_BYTES - 1;
+    let value: Vec<u8> = vec![7; shift].into_iter().chain(image[..8192].iter().copied()).collect();
+    LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &value }.encode(&mut content);
+    append(&mut log, 1, 3, &content).unwrap();
+    all.push(((1, 3), content));
+    settle(&mut log, 5);
+    // Behind it there may be a spare.
+    let file = disk.files()[1];
+    let inside = disk.content(file);
+    assert!(matches!(BlockHeader::read(&inside[4096..]), HeaderAt::Header(_)), "the copy stands where a block could");
+    assert_eq!(read_all(&disk, &config).unwrap().0, all);
+}

@@ -1,0 +1,145 @@
+//! Logs on real files, and what is recorded of them.
+
+use timestone_types::ShardId;
+use timestone_wal::device::FileName;
+use timestone_wal::record::PREFIX_BYTES;
+use timestone_wal::{BatchNumber, DeviceKind, Log, LogConfig, LogEvent, check};
+
+use super::{append, at, batch_of, durable, tiny};
+
+/// Pumps a log on real files until everything is durable.
+fn settle_waiting(log: &mut Log, events: &mut Vec<LogEvent>) {
+    while !log.is_idle() {
+        log.pump(at(1), events);
+        log.wait(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn real_files_rotate_are_reused_and_come_back_after_a_drop_without_shutdown() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("made/by/open");
+    let config = LogConfig { device: DeviceKind::Ssd, ..tiny() };
+    let mut next = 1;
+    let mut first = 1;
+    for round in 0..3_u64 {
+        let mut recovery = Log::open(&directory, config.clone()).unwrap();
+        let mut found = Vec::new();
+        while let Some(record) = recovery.next_record().unwrap() {
+            assert_eq!(record.bytes, &batch_of(1, record.batch.get(), 3000)[PREFIX_BYTES..]);
+            found.push(record.batch.get());
+        }
+        assert!(found.iter().copied().eq(found.first().copied().unwrap_or(1)..next), "round {round}: {found:?}");
+        assert!(found.first().is_none_or(|&oldest| oldest <= first), "nothing that is needed is gone");
+        let mut log = recovery.finish(at(round)).unwrap();
+        let mut events = Vec::new();
+        for _ in 0..100 {
+            append(&mut log, 1, next, &batch_of(1, next, 3000)).unwrap();
+            settle_waiting(&mut log, &mut events);
+            next += 1;
+            first = next.saturating_sub(3);
+            log.release(ShardId::new(1), BatchNumber::new(first));
+        }
+        assert_eq!(durable(&events).last(), Some(&(1, next - 1)));
+        assert!(log.stats().rotations > 3 && log.stats().reclaimed > 1, "{:?}", log.stats());
+    }
+    std::fs::write(directory.join("00000000000000000099.log.new"), b"half").unwrap();
+    std::fs::write(directory.join("README"), b"not ours").unwrap();
+    let report = check(&directory, &[]).unwrap();
+    assert!(report.is_sound(), "{report}");
+    let mut log = Log::open(&directory, config).unwrap().finish(at(9)).unwrap();
+    assert!(directory.join("README").exists() && !directory.join("00000000000000000099.log.new").exists());
+    append(&mut log, 1, next, &batch_of(1, next, 1)).unwrap();
+    let mut events = Vec::new();
+    log.shutdown(at(9), &mut events).unwrap();
+    assert_eq!(durable(&events), [(1, next)]);
+}
+
+#[test]
+fn a_directory_that_cannot_be_used_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    std::fs::write(&path, b"").unwrap();
+    let config = LogConfig::default();
+    let error = Log::open(&path, config).unwrap_err();
+    assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
+    let error = check(&folder.path().join("missing"), &[]).unwrap_err();
+    assert!(error.to_string().contains("missing"), "{error}");
+}
+
+/// Records files, and cannot tell whether that is durable.
+#[derive(Debug, Default)]
+struct Unsure {
+    files: std::sync::Mutex<std::collections::BTreeSet<FileName>>,
+    // Not even what is taken off again.
+    always: bool,
+}
+
+impl timestone_wal::device::FileRegistry for Unsure {
+    fn created(&self, file: FileName) -> std::io::Result<()> {
+        self.files.lock().unwrap().insert(file);
+        Err(std::io::Error::other("perhaps"))
+    }
+
+    fn removing(&self, file: FileName) -> std::io::Result<()> {
+        if self.always {
+            return Err(std::io::Error::other("perhaps"));
+        }
+        self.files.lock().unwrap().remove(&file);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_new_file_that_may_have_been_recorded_does_not_go_before_it_is_not_any_more() {
+    for always in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let registry = std::sync::Arc::new(Unsure { always, ..Unsure::default() });
+        let config = LogConfig {
+            registry: Some(std::sync::Arc::clone(&registry) as std::sync::Arc<dyn timestone_wal::device::FileRegistry>),
+            device: DeviceKind::Ssd,
+            ..tiny()
+        };
+        Log::open(folder.path(), config).unwrap().finish(at(1)).unwrap_err();
+        let recorded = registry.files.lock().unwrap();
+        assert!(
+            recorded.iter().all(|file| folder.path().join(file.to_string()).exists()),
+            "{recorded:?} must be there"
+        );
+        assert_eq!(recorded.len(), usize::from(always));
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_is_damage_unless_its_loss_was_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path();
+    let config = LogConfig { device: DeviceKind::Ssd, ..tiny() };
+    let mut log = Log::open(directory, config.clone()).unwrap().finish(at(0)).unwrap();
+    let mut events = Vec::new();
+    for batch in 1..=100 {
+        append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        settle_waiting(&mut log, &mut events);
+    }
+    log.shutdown(at(1), &mut events).unwrap();
+    let files: Vec<_> = check(directory, &[]).unwrap().files.iter().map(|file| file.file.name).collect();
+    assert!(files.len() > 3, "{files:?}");
+    let gone = files[1];
+    std::fs::remove_file(directory.join(gone.to_string())).unwrap();
+    let report = check(directory, &[]).unwrap();
+    assert!(!report.is_sound() && report.to_string().contains("DAMAGED"), "{report}");
+    // As recovery does, it goes on behind a loss that was accepted, and says what is missing.
+    let report = check(directory, &[gone]).unwrap();
+    assert!(report.is_sound(), "{report}");
+    assert_eq!(report.accepted, [gone]);
+    let text = report.to_string();
+    assert!(
+        text.contains(&format!("LOST, and that was accepted: {gone}")) && text.contains("sound, but for"),
+        "{text}"
+    );
+    let config = LogConfig { lost: vec![gone], ..config };
+    let mut recovery = Log::open(directory, config).unwrap();
+    while recovery.next_record().unwrap().is_some() {}
+    // The loss of another one was not.
+    assert!(!check(directory, &[files[2]]).unwrap().is_sound());
+}

@@ -1,0 +1,145 @@
+//! Room: full disks, files that are reused, and shards that hold old ones.
+
+use timestone_types::ShardId;
+use timestone_wal::device::memory::MemoryDisk;
+use timestone_wal::{BatchNumber, LogEvent, WalError};
+
+use super::{append, at, batch_of, durable, open, read_all, settle, tiny};
+
+#[test]
+fn a_full_disk_refuses_appends_until_there_is_room_and_serves_what_fits() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    disk.limit_space(Some(2 * config.file_bytes));
+    let mut log = open(&disk, &config, 1);
+    let mut events = Vec::new();
+    let (mut batch, mut refused) = (0, None);
+    while refused.is_none() {
+        batch += 1;
+        assert!(batch < 1000, "a full disk refuses at last");
+        match append(&mut log, 1, batch, &batch_of(1, batch, 3000)) {
+            Ok(()) => events.extend(settle(&mut log, 1)),
+            Err(error) => refused = Some(error),
+        }
+    }
+    let refused = refused.unwrap();
+    assert!(matches!(refused, WalError::NoSpace { .. }) && refused.retryable(), "{refused}");
+    assert_eq!(events.iter().filter(|event| matches!(event, LogEvent::Degraded(_))).count(), 1);
+    assert_eq!(durable(&events).last(), Some(&(1, batch - 1)), "everything accepted became durable");
+    assert!(batch > 20, "two files were used: {batch} batches");
+    assert_eq!(log.next_deadline(), Some(at(1_000_000_001)), "it tries again by itself");
+    // Room by releasing: the old file is reused at once.
+    log.release(ShardId::new(1), BatchNumber::new(batch));
+    log.pump(at(2), &mut events);
+    log.pump(at(2), &mut events);
+    append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+    settle(&mut log, 2);
+    assert_eq!(read_all(&disk, &config).unwrap().0.last().unwrap().0, (1, batch));
+}
+
+#[test]
+fn a_log_that_once_had_two_files_goes_on_for_ever_on_a_disk_that_is_full() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    let mut first = 1;
+    while disk.files().len() < 2 {
+        append(&mut log, 1, first, &batch_of(1, first, 3000)).unwrap();
+        settle(&mut log, 1);
+        log.pump(at(1), &mut Vec::new());
+        first += 1;
+    }
+    disk.limit_space(Some(0));
+    for batch in first..=300_u64 {
+        append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        settle(&mut log, batch);
+        log.release(ShardId::new(1), BatchNumber::new(batch));
+        log.pump(at(batch), &mut Vec::new());
+        assert!(log.shortage().is_none_or(|(_, room)| room > 0), "batch {batch}: {:?}", log.shortage());
+    }
+    assert!(log.stats().rotations > 10 && disk.files().len() == 2, "{:?}", log.stats());
+}
+
+#[test]
+fn a_full_disk_is_told_in_time_and_what_was_let_in_before_finds_its_reserve() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    disk.limit_space(Some(2 * config.file_bytes));
+    let mut log = open(&disk, &config, 1);
+    let mut events = Vec::new();
+    let mut batch = 0;
+    while log.shortage().is_none_or(|(_, room)| room > 0) {
+        batch += 1;
+        append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        events.extend(settle(&mut log, 1));
+        assert!(batch < 100, "a full disk is told at last");
+    }
+    let (cause, _) = log.shortage().unwrap();
+    assert!(cause.contains("preallocate") && cause.contains(".log"), "{cause}");
+    // What holds the only other file is asked for at once: from it the next one is made.
+    let asked =
+        |events: &[LogEvent]| events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).count();
+    assert_eq!(asked(&events), 1, "{events:?}");
+    // Two fifths of a file are left for what was let in before.
+    let reserve = config.file_bytes / 5 * 2 - 3 * 4096;
+    for _ in 0..reserve / 4096 {
+        batch += 1;
+        append(&mut log, 1, batch, &batch_of(1, batch, 3000)).unwrap();
+        settle(&mut log, 1);
+    }
+    assert!(log.shortage().is_some());
+    disk.limit_space(None);
+    log.pump(at(2_000_000_000), &mut events);
+    log.pump(at(2_000_000_000), &mut events);
+    assert!(log.shortage().is_none(), "with room it goes on by itself");
+    assert_eq!(read_all(&disk, &config).unwrap().0.len() as u64, batch);
+}
+
+#[test]
+fn space_stays_flat_under_load_and_reused_files_show_nothing_old() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    let mut most = 0;
+    for batch in 1..=2000_u64 {
+        append(&mut log, 1, batch, &batch_of(1, batch, 2000)).unwrap();
+        settle(&mut log, batch);
+        log.release(ShardId::new(1), BatchNumber::new(batch.saturating_sub(5)));
+        most = most.max(log.stats().space_bytes);
+    }
+    assert!(most <= 4 * config.file_bytes, "{most} bytes");
+    assert!(log.stats().reclaimed > 50);
+    let (found, _) = read_all(&disk, &config).unwrap();
+    let first = found[0].0.1;
+    assert_eq!(log.retained_from(ShardId::new(1)), Some(BatchNumber::new(first)));
+    assert_eq!(found, (first..=2000).map(|batch| ((1, batch), batch_of(1, batch, 2000))).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_shard_that_holds_an_old_file_is_asked_to_carry_forward() {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    append(&mut log, 7, 1, &batch_of(7, 1, 10)).unwrap();
+    let mut events = Vec::new();
+    for batch in 1..=60_u64 {
+        append(&mut log, 1, batch, &batch_of(1, batch, 4000)).unwrap();
+        log.release(ShardId::new(1), BatchNumber::new(batch));
+        events.extend(settle(&mut log, batch));
+    }
+    let asked: Vec<_> = events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).collect();
+    assert!(
+        asked.iter().all(
+            |event| matches!(event, LogEvent::PleaseCarry { shard, below } if shard.get() == 7 && below.get() == 2)
+        )
+    );
+    assert!(!asked.is_empty() && asked.len() <= log.stats().rotations as usize, "{} times", asked.len());
+    let held = log.stats().files;
+    append(&mut log, 7, 2, &batch_of(7, 1, 10)).unwrap();
+    settle(&mut log, 99);
+    log.release(ShardId::new(7), BatchNumber::new(2));
+    for _ in 0..20 {
+        log.pump(at(99), &mut Vec::new());
+    }
+    assert!(held >= 4 && log.stats().files <= 2, "{held} files, then {}", log.stats().files);
+}
