@@ -1,7 +1,7 @@
 //! The simulator itself: equal seeds give equal runs, whatever goes wrong in them, and a world without faults is as promised.
 
 #[cfg(feature = "planted-bugs")]
-#[path = "sim/planted.rs"]
+#[path = "sim/planted/mod.rs"]
 mod planted;
 #[cfg(feature = "planted-bugs")]
 #[path = "../../../tests/scores.rs"]

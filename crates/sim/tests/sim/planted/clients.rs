@@ -1,0 +1,93 @@
+//! Bugs of clients, their reports and their connections, and of clocks.
+
+use timestone_server::planted::Bug;
+
+use super::found_within;
+
+/// A server whose clock is set minutes forward and back, and right again, while it runs and while it restarts.
+const GLITCHES: &str = r#"
+[cluster]
+servers = 1
+shards = 2
+clients = 4
+sessions = 2
+clocks = "ntp"
+[workload]
+kind = "list-append"
+rate = 100
+keys = 8
+seconds = 6
+[faults]
+clock-glitch = { every = "1s", lasting = "1s" }
+"#;
+
+#[test]
+fn a_clock_that_follows_every_step_is_found() {
+    found_within(10, Bug::FollowedStep, GLITCHES);
+}
+
+#[test]
+fn a_dead_shard_that_holds_every_watermark_is_found() {
+    // A log that takes its time: writes that the shard had when it died are without an end, others were never sent.
+    let text = include_str!("../../../../../scenarios/dead-shard.toml");
+    found_within(10, Bug::HeldEverywhere, &text.replace("[faults]", "[storage]\nlog-write = \"40ms\"\n\n[faults]"));
+}
+
+/// Clients far away, whose transactions last as long as the watermark lags, and whose answers get lost.
+const FAR_CLIENTS: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+clients = 6
+sessions = 1
+regions = 2
+[workload]
+kind = "list-append"
+rate = 60
+keys = 8
+ops = 3
+seconds = 10
+[network]
+far = "120ms"
+[faults]
+break = { every = "30ms" }
+"#;
+
+#[test]
+fn a_watermark_that_looks_at_one_session_is_found() {
+    found_within(20, Bug::WatermarkOfOne, FAR_CLIENTS);
+}
+
+#[test]
+fn a_report_that_ignores_a_session_is_found() {
+    found_within(10, Bug::IgnoredSession, FAR_CLIENTS);
+}
+
+/// Connections that something on their way forgets, and nothing else.
+const BLACK_HOLES: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 4
+[workload]
+kind = "list-append"
+rate = 100
+keys = 8
+seconds = 3
+[faults]
+black-hole = { every = "300ms" }
+"#;
+
+#[test]
+fn a_client_that_never_gives_a_silent_connection_up_is_found() {
+    found_within(10, Bug::NeverRedials, BLACK_HOLES);
+}
+
+#[test]
+fn a_reading_of_a_servers_clock_that_was_taken_too_early_is_found() {
+    found_within(
+        5,
+        Bug::StaleReading,
+        "[cluster]\nclocks = \"perfect\"\n[workload]\nkind = \"list-append\"\nrate = 100\nkeys = 8\nseconds = 1\n",
+    );
+}

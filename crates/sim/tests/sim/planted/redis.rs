@@ -1,0 +1,55 @@
+//! Bugs of the gateway, looked for by Redis clients.
+
+use timestone_server::planted::Bug;
+
+use super::found_within;
+
+/// Redis clients with pipelines on a few keys, over two gateways of one server.
+const PIPELINES: &str = r#"
+[cluster]
+threads = 2
+shards = 2
+[workload]
+kind = "redis"
+seconds = 2
+[redis]
+clients = 2
+connections = 3
+rate = 400
+keys = 3
+"#;
+
+#[test]
+fn a_pipeline_whose_order_on_a_key_is_lost_is_found() {
+    found_within(5, Bug::UnorderedPipelines, PIPELINES);
+}
+
+#[test]
+fn a_transaction_that_a_read_behind_it_overtakes_is_found() {
+    found_within(30, Bug::OvertakenTransactions, PIPELINES);
+}
+
+#[test]
+fn an_exec_that_ignores_watch_is_found() {
+    found_within(10, Bug::IgnoredWatch, PIPELINES);
+}
+
+#[test]
+fn a_committed_increment_that_is_repeated_is_found() {
+    found_within(5, Bug::RepeatedCommits, PIPELINES);
+}
+
+#[test]
+fn a_scan_that_loses_keys_is_found() {
+    found_within(5, Bug::LostScanKeys, PIPELINES);
+}
+
+#[test]
+fn a_count_of_a_moment_before_is_found() {
+    found_within(10, Bug::StaleCounts, PIPELINES);
+}
+
+#[test]
+fn an_answer_that_a_gateway_loses_is_found() {
+    found_within(5, Bug::LostAnswers, PIPELINES);
+}
