@@ -142,6 +142,10 @@ pub enum Bug {
     BoundlessOutput,
     /// What the commands of a transaction answer is not bounded.
     BoundlessAnswers,
+    /// What commands make out of what is there is not counted.
+    UncountedMaking,
+    /// All jobs of a gateway may be carried out in one turn.
+    BoundlessTurns,
     /// What a gateway has carried out stays counted while anything behind it waits.
     CountedForEver,
     /// Clients that say goodbye are waited for like those that fall silent.

@@ -248,7 +248,7 @@ impl Engine {
     /// Reads that were asked and not answered are not part of the transaction.
     ///
     /// # Errors
-    /// A finished or too old transaction.
+    /// A finished or too old transaction, or a full outbox: the transaction is over then as well.
     pub fn commit(&mut self, now: Timestamp, txn: TxnHandle, op: OpId) -> Result<Step<'_>, SessionError> {
         let now = self.advance(now);
         let name = self.open(now, txn)?;
@@ -272,6 +272,12 @@ impl Engine {
             let kind = if uncertain.is_some() { AbortKind::Prepared } else { AbortKind::ReadConflict };
             self.close(index, Some(Verdict::Aborted { reason: AbortReason::of(kind), entry: uncertain }));
             return Ok(Step::Pending(ticket));
+        }
+        if txn.keys.places().any(|place| self.shards.is_full(place)) {
+            // Nothing was sent, and nothing of it is kept: whoever wants it begins anew.
+            txn.op = None;
+            self.close(index, None);
+            return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
         }
         self.start_commit(now, name, kind);
         Ok(Step::Pending(ticket))

@@ -236,6 +236,45 @@ fn commands_that_are_queued_take_no_more_than_the_bound() {
     node.stop();
 }
 
+/// Each command is 40 bytes long, and makes 16 MiB.
+#[test]
+fn values_that_short_commands_make_take_no_more_than_the_bound() {
+    let folder = test_folder();
+    let place = place(&folder);
+    let node = place.start();
+    let bystander = Bystander::watch(&place);
+    let made = 60;
+    watched(&node, || {
+        let last = (16 * MIB - 1).to_string();
+        let names: Vec<String> = (0..made).map(|n| format!("k{n}")).collect();
+        let commands: Vec<Vec<&[u8]>> =
+            names.iter().map(|name| vec![&b"SETRANGE"[..], name.as_bytes(), last.as_bytes(), b"x"]).collect();
+        let bytes: Vec<u8> = commands.iter().flat_map(|words| command(words)).collect();
+        let mut stream = TcpStream::connect(place.resp).expect("connects");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
+        // Answers are expected to be short from then on, so that all of the commands start at once.
+        stream.write_all(&command(&[b"GET", b"nope"]).repeat(200)).expect("sends");
+        let mut short = vec![0; 200 * b"$-1\r\n".len()];
+        stream.read_exact(&mut short).expect("the answers");
+        stream.write_all(&bytes).expect("sends");
+        let (mut answers, mut buffer) = (Vec::new(), vec![0; 4096]);
+        while answers.iter().filter(|&&byte| byte == b'\n').count() < made {
+            let read = stream.read(&mut buffer).expect("the answers go on");
+            assert!(read > 0, "the connection ended after {}", answers.escape_ascii());
+            answers.extend_from_slice(&buffer[..read]);
+        }
+        let text = String::from_utf8_lossy(&answers);
+        let all: Vec<&str> = text.lines().collect();
+        let done = all.iter().filter(|line| **line == ":16777216").count();
+        let told = all.iter().filter(|line| line.starts_with("-TRYAGAIN ")).count();
+        assert!(done > 0 && done + told == made, "{done} done, {told} told: {text}");
+        println!("{done} of {made} were made");
+    });
+    bystander.finish();
+    gives_back(&node);
+    node.stop();
+}
+
 #[test]
 fn native_clients_who_do_not_read_take_no_more_than_the_bound() {
     let folder = test_folder();

@@ -53,7 +53,9 @@ pub(super) struct Core {
     /// Jobs to start.
     pub(super) starts: VecDeque<JobId>,
     /// Jobs that go on in the next turn: they have had their share of this one.
-    pub(super) paused: Vec<JobId>,
+    pub(super) paused: VecDeque<JobId>,
+    /// What jobs have carried out in this turn, in bytes.
+    pub(super) carried_out: usize,
     /// Connections of which the same is true.
     pub(super) postponed: Vec<ConnectionIndex>,
     /// Jobs that wait for a while before they start again.
@@ -73,8 +75,12 @@ pub(super) struct Core {
     pub(super) memory: Arc<Memory>,
     pub(super) input: Tally,
     pub(super) output: Tally,
+    /// What jobs make out of what is there, until it is committed.
+    pub(super) made: Tally,
     /// Connections whose long commands wait for memory, in their order.
     pub(super) starving: VecDeque<ConnectionIndex>,
+    /// Jobs that wait for memory for what they make, in their order.
+    pub(super) without_memory: VecDeque<JobId>,
     pub(super) next_stall_check: Timestamp,
 }
 
@@ -112,7 +118,8 @@ impl Core {
             hot: HotKeys::default(),
             busy: Busy::new(),
             starts: VecDeque::new(),
-            paused: Vec::new(),
+            paused: VecDeque::new(),
+            carried_out: 0,
             postponed: Vec::new(),
             pausing: Vec::new(),
             scratch: Vec::new(),
@@ -128,7 +135,9 @@ impl Core {
             memory: Arc::clone(memory),
             input: Tally::new(memory, MemoryUse::Input),
             output: Tally::new(memory, MemoryUse::Output),
+            made: Tally::new(memory, MemoryUse::Input),
             starving: VecDeque::new(),
+            without_memory: VecDeque::new(),
             next_stall_check: Timestamp::ZERO,
         })
     }
@@ -353,6 +362,7 @@ impl Core {
         self.clock = now;
         self.rate.look(now, self.commands);
         loop {
+            self.feed_jobs(now);
             while let Some(job) = self.starts.pop_front() {
                 self.start(now, job);
             }
@@ -424,8 +434,14 @@ impl Core {
             }
             self.answered(index);
         }
-        for id in core::mem::take(&mut self.paused) {
-            self.proceed(now, id);
+        self.carried_out = 0;
+        for _ in 0..self.paused.len() {
+            if self.has_had_its_share() {
+                break;
+            }
+            if let Some(id) = self.paused.pop_front() {
+                self.proceed(now, id);
+            }
         }
         let mut at = 0;
         while at < self.pausing.len() {

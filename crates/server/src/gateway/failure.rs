@@ -68,6 +68,9 @@ impl Failure {
     pub(super) const NO_MEMORY_FOR_COMMAND: Self = fixed(
         "TRYAGAIN no memory was free for this command for some seconds; nothing was done, the connection is closed",
     );
+    pub(super) const NO_MEMORY_TO_MAKE: Self = fixed(
+        "TRYAGAIN no memory was free for some seconds for the values that this command makes; nothing was done, try it again later",
+    );
     pub(super) const NO_MEMORY_FOR_ANSWER: Self =
         fixed("TRYAGAIN the memory for answers is used up; nothing was done, try it again later");
     pub(super) const ANSWER_TOO_LONG: Self =

@@ -112,6 +112,12 @@ pub(super) struct Job {
     pub(super) read_bytes: usize,
     pub(super) read_charge: Option<Charge>,
     pub(super) queued_charge: Option<Charge>,
+    /// Bytes of values that this attempt makes beside those that its commands brought, and how many are counted for it.
+    pub(super) makes: u64,
+    pub(super) counted: u64,
+    /// It has waited for memory for so much, until then at most.
+    pub(super) wants: u64,
+    pub(super) memory_until: Option<Timestamp>,
 }
 
 /// Memory above this is given back when a job is done.
@@ -144,6 +150,8 @@ impl Job {
         self.read_bytes = 0;
         self.read_charge = None;
         self.queued_charge = None;
+        (self.makes, self.wants, self.memory_until) = (0, 0, None);
+        debug_assert!(self.counted == 0, "a job that is over is not counted any more");
     }
 }
 

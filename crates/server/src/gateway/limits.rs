@@ -14,11 +14,13 @@ pub(super) const MAX_MARKS: usize = 1024;
 pub(super) const COMMANDS_AT_ONCE: u32 = 2048;
 /// Keys that one command asks shards for in a turn; the others are asked for when these are answered.
 pub(super) const KEYS_AT_ONCE: usize = 2048;
-/// Work of one EXEC in a turn, in bytes of commands, values and answers; beyond, it goes on in the next one.
+/// Work of all jobs together in a turn, in bytes of commands, values and answers; beyond, they go on in the next one.
 pub(super) const EXEC_BYTES_AT_ONCE: usize = 4 * 1024 * 1024;
+/// Bytes of values that a job makes out of what is there (SETRANGE, APPEND, EXPIRE …) from which on they are charged, and wait for memory.
+pub(super) const CHARGED_MADE_BYTES: u64 = 4 * 1024;
 /// Longest answer of MGET or EXEC: twice what a transaction may read, since its commands may read the same value again and again.
 pub(super) const MAX_ANSWER_BYTES: usize = 2 * MAX_TXN_BYTES;
-/// What a command of an EXEC counts for besides its bytes.
+/// What a command of a job counts for besides its bytes.
 pub(super) const COMMAND_BYTES: usize = 1024;
 /// Keys that a connection may watch: no transaction could compare more.
 pub(super) const MAX_WATCHED_KEYS: usize = timestone_types::limits::MAX_TXN_KEYS;

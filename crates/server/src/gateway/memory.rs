@@ -182,7 +182,8 @@ impl Core {
 
     /// When [`Core::feed_starving`] has something to do.
     pub(super) fn memory_deadline(&self, now: Timestamp) -> Option<Timestamp> {
-        let feeds = (!self.starving.is_empty()).then(|| now.saturating_add(MEMORY_RETRY));
+        let waits = !self.starving.is_empty() || !self.without_memory.is_empty();
+        let feeds = waits.then(|| now.saturating_add(MEMORY_RETRY));
         let holds = self.input.bytes() > UNRESERVED_BYTES as u64 || self.memory.is_scarce(MemoryUse::Input);
         feeds.into_iter().chain(holds.then_some(self.next_stall_check)).min()
     }

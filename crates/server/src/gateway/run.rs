@@ -9,9 +9,10 @@
 
 use std::sync::Arc;
 
+use timestone_seda::limits::MEMORY_PATIENCE;
 use timestone_seda::{Charge, Memory, MemoryUse};
 use timestone_session::{OpId, OpResult, RequestOptions, SessionError, Step, TxnOptions};
-use timestone_types::Timestamp;
+use timestone_types::{Timestamp, Version};
 use timestone_wire::resp::ReplyWriter;
 
 use super::command::{Class, Cmd};
@@ -21,11 +22,12 @@ use super::failure::Failure;
 use super::job::{Item, Job, JobId, Operation, Work};
 use super::keys;
 use super::limits::{
-    CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE, MAX_ANSWER_BYTES, MAX_WATCHED_KEYS, RETRY_FOR,
-    SHED_FROM_BYTES, UNREAD_PAUSE, WATCHED_KEY_BYTES,
+    CHARGED_MADE_BYTES, CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE, MAX_ANSWER_BYTES,
+    MAX_WATCHED_KEYS, RETRY_FOR, SHED_FROM_BYTES, UNREAD_PAUSE, WATCHED_KEY_BYTES,
 };
 use super::local;
 use super::marks::Read;
+use super::strings;
 use super::view::{KEYSPACE, OneKeyView, TransactionView};
 
 /// What executing a job's commands came to.
@@ -34,6 +36,8 @@ enum Executed {
     Commit,
     /// Some are left for the next turn.
     Paused,
+    /// There is no memory for what the next one makes.
+    NoMemory,
     /// A watched key was touched.
     Touched,
 }
@@ -151,7 +155,7 @@ impl Core {
         job.failure = None;
         job.found = None;
         job.again = false;
-        (job.asked, job.asks_more, job.executed) = (0, false, 0);
+        (job.asked, job.asks_more, job.executed, job.makes) = (0, false, 0, 0);
         job.asks_from = (0, 0, 0);
         job.reply.clear();
         if let Err(error) = self.ask_for_keys(now, id, &mut job) {
@@ -280,7 +284,7 @@ impl Core {
             }
             // With nothing to wait for, since all of these were known, it goes on in the next turn.
             if job.left == 0 {
-                self.paused.push(id);
+                self.paused.push_back(id);
             }
             return self.jobs.put_back(id, job);
         }
@@ -377,9 +381,10 @@ impl Core {
         match self.execute_commands(now, &mut job) {
             Ok(Executed::Commit) => self.commit(now, id, job),
             Ok(Executed::Paused) => {
-                self.paused.push(id);
+                self.paused.push_back(id);
                 self.jobs.put_back(id, job);
             }
+            Ok(Executed::NoMemory) => self.wait_for_memory(now, id, job),
             Ok(Executed::Touched) => {
                 job.reply.clear();
                 if let Some(asker) = job.exec {
@@ -410,13 +415,16 @@ impl Core {
             }
         }
         let combined = job.exec.is_none() && job.items.len() > 1;
-        let mut bytes = 0;
         for place in job.executed..job.items.len() {
-            if bytes > EXEC_BYTES_AT_ONCE {
+            if self.has_had_its_share() {
                 job.executed = place;
                 return Ok(Executed::Paused);
             }
-            bytes += COMMAND_BYTES + self.bytes_before(txn, job, place);
+            let made = self.bytes_made(txn, job, place);
+            if !self.charge_made(job, made) {
+                return Ok(Executed::NoMemory);
+            }
+            self.carried_out += COMMAND_BYTES + self.bytes_before(txn, job, place) + made;
             let start = job.reply.len();
             // Before the command: nothing may be refused of which something is done.
             let many = self.bytes_of_many(txn, job, place);
@@ -437,7 +445,7 @@ impl Core {
                 ReplyWriter::new(&mut job.reply, asker.protocol).error_bytes(failure.bytes());
             }
             job.items[place].reply = start..job.reply.len();
-            bytes += job.reply.len() - start;
+            self.carried_out += job.reply.len() - start;
         }
         Ok(Executed::Commit)
     }
@@ -448,6 +456,29 @@ impl Core {
         let own: usize = args.iter().map(<[u8]>::len).sum();
         let found = self.engine.peek(txn, KEYSPACE, args.get(1)).and_then(|view| view.value);
         own + found.map_or(0, <[u8]>::len)
+    }
+
+    /// Whether jobs have had their share of this turn. One share for all: each of them may be one command that makes much out of little.
+    pub(super) fn has_had_its_share(&self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::BoundlessTurns) {
+            return false;
+        }
+        self.carried_out > EXEC_BYTES_AT_ONCE
+    }
+
+    /// The bytes that a command makes beside those that it brings: what it leaves as it is of a value is written again, and zeros fill gaps.
+    fn bytes_made(&self, txn: timestone_session::TxnHandle, job: &Job, place: usize) -> usize {
+        let Item { spec, words, .. } = &job.items[place];
+        if !strings::makes(spec.cmd) {
+            return 0;
+        }
+        let args = job.words.args(words.clone());
+        let found = self.engine.peek(txn, KEYSPACE, args.get(1));
+        let length = found.and_then(|found| found.value).map_or(0, <[u8]>::len);
+        // What the transaction has written itself came with its commands, or was counted when it was made.
+        let is_own = found.is_some_and(|found| found.version == Version::ZERO);
+        strings::bytes_made(spec.cmd, args, length).saturating_sub(if is_own { length } else { 0 })
     }
 
     /// How long the values are that a command over many keys answers with.
@@ -490,10 +521,94 @@ impl Core {
         }
     }
 
+    /// Counts the bytes that a job is about to make; whether there is memory for them. Nothing of them is made before.
+    fn charge_made(&mut self, job: &mut Job, more: usize) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::UncountedMaking) {
+            return true;
+        }
+        if more == 0 {
+            return true;
+        }
+        job.makes += more as u64;
+        if job.makes < CHARGED_MADE_BYTES || job.makes <= job.counted {
+            return true;
+        }
+        // Those that wait come first, however little this one asks for.
+        let has_room = (job.counted > 0 || self.without_memory.is_empty()) && self.has_room_to_make(job, job.makes);
+        if has_room {
+            self.made.change(job.counted, job.makes);
+            job.counted = job.makes;
+        } else {
+            self.memory.note_refused(MemoryUse::Input);
+        }
+        has_room
+    }
+
+    /// Whether so much may be counted for a job. Whatever its size, what comes alone has room.
+    fn has_room_to_make(&self, job: &Job, bytes: u64) -> bool {
+        let used = self.memory.used(MemoryUse::Input);
+        let queued = job.queued_charge.as_ref().map_or(0, Charge::bytes);
+        let is_alone = job.counted == 0 && used <= queued;
+        is_alone || used + (bytes - job.counted) <= self.memory.limit(MemoryUse::Input)
+    }
+
+    /// What a job makes is made, or will not be.
+    fn give_back_made(&mut self, job: &mut Job) {
+        if job.counted > 0 {
+            self.made.change(job.counted, 0);
+            job.counted = 0;
+        }
+    }
+
+    /// There is no memory for what a job makes: it starts again when there is, and holds nothing until then.
+    fn wait_for_memory(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
+        if let Some(txn) = job.txn.take() {
+            self.engine.abort(txn);
+        }
+        (job.read_bytes, job.read_charge) = (0, None);
+        job.reply = Vec::new();
+        // A transaction of many commands asks for a quarter more than it needed so far: it would begin again at each of them.
+        let ahead = if job.counted > 0 { job.makes / 4 } else { 0 };
+        let most = self.memory.limit(MemoryUse::Input).max(job.makes);
+        job.wants = (job.makes + ahead).min(most);
+        self.give_back_made(&mut job);
+        (job.left, job.ops) = (0, 0);
+        let has_waited = job.memory_until.is_some();
+        job.memory_until.get_or_insert_with(|| now.saturating_add(MEMORY_PATIENCE));
+        self.jobs.put_back(id, job);
+        if has_waited {
+            self.without_memory.push_front(id);
+        } else {
+            self.without_memory.push_back(id);
+        }
+    }
+
+    /// Starts the jobs again that have waited for memory, as far as there is some; ends those that have waited for too long.
+    pub(super) fn feed_jobs(&mut self, now: Timestamp) {
+        while let Some(&id) = self.without_memory.front() {
+            let Some(job) = self.jobs.get(id) else { return };
+            let is_over = job.memory_until.is_none_or(|until| until <= now);
+            if !is_over && !self.has_room_to_make(job, job.wants) {
+                return;
+            }
+            self.without_memory.pop_front();
+            let Some(mut job) = self.jobs.lift(id) else { return };
+            if is_over {
+                self.finish(id, job, Some(&Failure::NO_MEMORY_TO_MAKE));
+                continue;
+            }
+            self.made.change(0, job.wants);
+            (job.counted, job.began) = (job.wants, now);
+            self.jobs.put_back(id, job);
+            self.starts.push_back(id);
+        }
+    }
+
     pub(super) fn commit(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
         let Some(txn) = job.txn else { return self.finish(id, job, Some(&Failure::INTERNAL)) };
         self.jobs.number(&mut job, 1);
-        job.committing = true;
+        (job.committing, job.memory_until) = (true, None);
         let op = OpId(Operation::Job(id, job.first_op).pack());
         match self.engine.commit(now, txn, op).map(|step| matches!(step, Step::Pending(_))) {
             Ok(true) => {
@@ -519,6 +634,7 @@ impl Core {
         if let Some(txn) = job.txn.take() {
             self.engine.abort(txn);
         }
+        self.give_back_made(&mut job);
         let gone = |item: &Item| {
             let connection = self.connections.get(item.asker.connection.0 as usize).and_then(Option::as_deref);
             connection.is_none_or(|connection| connection.gone)
@@ -540,6 +656,7 @@ impl Core {
             // Without effect when it was committed.
             self.engine.abort(txn);
         }
+        self.give_back_made(&mut job);
         if let Some(asker) = job.exec {
             let whole = 0..job.reply.len();
             let spec = job.items.first().map(|item| item.spec);

@@ -374,6 +374,28 @@ pub(super) fn length(args: Args<'_>, view: &dyn View, reply: &mut ReplyWriter<'_
     reply.integer(view.get(args.get(1)).map_or(0, |found| found.value.len() as i64));
 }
 
+/// Whether a command may write more than it brings.
+pub(super) const fn makes(cmd: Cmd) -> bool {
+    use Cmd::{Append, Expire, Expireat, Getex, Persist, Pexpire, Pexpireat, Setrange};
+    matches!(cmd, Append | Setrange | Getex | Expire | Pexpire | Expireat | Pexpireat | Persist)
+}
+
+/// The bytes that such a command writes at most beside those that it brings, over a value of this length.
+pub(super) fn bytes_made(cmd: Cmd, args: Args<'_>, found: usize) -> usize {
+    match cmd {
+        Cmd::Setrange => {
+            let part = args.get(3).len();
+            let offset = integer::parse(args.get(2)).and_then(|offset| usize::try_from(offset).ok());
+            let end = offset.and_then(|offset| offset.checked_add(part)).filter(|&end| end <= MAX_VALUE_BYTES);
+            // Where nothing is written, nothing is made.
+            end.filter(|_| part > 0).map_or(0, |end| found.max(end) - part)
+        }
+        Cmd::Getex if args.len() == 2 => 0,
+        cmd if makes(cmd) => found,
+        _ => 0,
+    }
+}
+
 /// Copies a value out of a view that is about to be written.
 pub(super) fn copy(scratch: &mut Vec<u8>, value: &[u8]) {
     scratch.clear();

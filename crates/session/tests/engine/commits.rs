@@ -351,3 +351,25 @@ fn an_answer_tells_how_far_the_clock_of_its_server_is_away() {
         assert!(offset.least_ns <= truth && truth <= offset.most_ns, "{offset:?}");
     }
 }
+
+#[test]
+fn a_commit_to_a_full_outbox_is_refused_and_nothing_of_it_is_sent_or_kept() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let id = world.shards[1].id;
+    let txn = world.begin(session);
+    world.put(txn, &a, b"one");
+    world.put(txn, &b, b"two");
+    *world.engine.outbox(id).unwrap() = vec![0; timestone_session::limits::MAX_OUTBOX_BYTES];
+    let op = world.op();
+    let refused = pending(world.engine.commit(world.now, txn, op));
+    assert!(matches!(refused, Err(SessionError::Busy { .. })), "{refused:?}");
+    world.engine.outbox(id).unwrap().clear();
+    world.pass(Duration::from_millis(10));
+    assert_eq!(world.shards.iter().map(|shard| shard.seen(Kind::Prepare)).sum::<u32>(), 0);
+    assert_eq!((world.commit(txn), world.engine.unresolved()), (Outcome::Failed(SessionError::NoTransaction), 0));
+    let txn = world.begin(session);
+    world.put(txn, &b, b"two");
+    world.committed(txn);
+}

@@ -390,3 +390,156 @@ fn an_answer_has_a_longest_length_whatever_memory_there_is() {
     assert!(answer.contains("('mget') failed: ERR the answer would be longer than 128 MiB"), "{shown}");
     assert_eq!(world.ask(client, "STRLEN k"), ":0|");
 }
+
+/// A connection whose pipeline is expected to have short answers.
+fn short_answers(world: &mut World) -> Client {
+    let client = world.connect();
+    world.post(client, &encode(&["GET", "nope"]).repeat(100));
+    world.settle();
+    assert_eq!(world.output(client), b"$-1\r\n".repeat(100));
+    client
+}
+
+/// So many commands that make a long value each, with few bytes of their own.
+fn makers(count: usize, length: usize) -> Vec<u8> {
+    (0..count).flat_map(|n| encode(&["SETRANGE", &format!("k{n}"), &(length - 1).to_string(), "x"])).collect()
+}
+
+/// The longest batch of frames for a shard that commands make which all start at once.
+fn longest_batch() -> usize {
+    let mut world = World::new();
+    let (client, other) = (short_answers(&mut world), world.connect());
+    world.post(client, &makers(64, VALUE));
+    world.post(other, b"PING\r\n");
+    world.step();
+    world.step();
+    assert_eq!(world.output(other), b"+PONG\r\n");
+    world.pass(Duration::from_millis(10));
+    assert_eq!(world.output(client), b":1048576\r\n".repeat(64));
+    world.wishes.lock().unwrap().longest_parcel
+}
+
+#[test]
+fn all_jobs_together_have_one_share_of_a_turn() {
+    let longest = longest_batch();
+    assert!((VALUE..=6 * VALUE).contains(&longest), "{longest} bytes at once");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_carries_out_all_its_jobs_in_one_turn_is_found_out() {
+    let longest = crate::planted::with(crate::planted::Bug::BoundlessTurns, longest_batch);
+    assert!(longest > 10 * VALUE, "{longest} bytes at once");
+}
+
+/// Memory for eight of the values that are made.
+const MADE: u64 = 8 * VALUE as u64;
+
+/// Commands that make much more than there is memory for, while shards answer no commit. What is counted in the end, how many commits the
+/// shards have, and the world.
+fn making(commands: &[u8]) -> (World, Client, u64, u32) {
+    let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
+    let client = short_answers(&mut world);
+    world.wishes.lock().unwrap().hold_prepares = true;
+    world.post(client, commands);
+    world.pass(Duration::from_millis(200));
+    let prepares = world.wishes.lock().unwrap().seen.get("prepare").copied().unwrap_or_default();
+    let used = world.memory.used(MemoryUse::Input);
+    (world, client, used, prepares)
+}
+
+#[test]
+fn what_commands_make_is_counted_and_waits_for_memory_in_order() {
+    let (mut world, client, used, prepares) = making(&makers(64, VALUE));
+    assert!(used <= MADE && (6..=8).contains(&prepares), "{used} bytes, {prepares} commits");
+    let other = world.connect();
+    assert_eq!(world.ask(other, "SET a 1; GET a; PING"), "+OK|$1|1|+PONG|", "others are served");
+    world.wishes.lock().unwrap().hold_prepares = false;
+    world.pass(Duration::from_secs(2));
+    assert_eq!(world.output(client), b":1048576\r\n".repeat(64));
+    world.disconnect(client);
+    world.disconnect(other);
+    assert_eq!(world.memory.used(MemoryUse::Input), 0);
+}
+
+#[test]
+fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
+    let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
+    let client = short_answers(&mut world);
+    let others = world.memory.charge(MemoryUse::Input, MADE - VALUE as u64 / 2);
+    world.post(client, &[makers(3, VALUE), encode(&["INCR", "n"])].concat());
+    world.pass(MEMORY_PATIENCE - Duration::from_millis(10));
+    assert_eq!(world.text(client), "");
+    world.pass(Duration::from_millis(20));
+    let refused = "-TRYAGAIN no memory was free for some seconds for the values that this command makes; nothing was done, try it again later|";
+    assert_eq!(world.text(client), format!("{}:1|", refused.repeat(3)));
+    assert_eq!(world.ask(client, "EXISTS k0 k1 k2"), ":0|");
+    // In time, it comes in the order of the commands.
+    world.post(client, &makers(3, VALUE));
+    world.pass(MEMORY_PATIENCE / 2);
+    drop(others);
+    world.pass(Duration::from_millis(100));
+    assert_eq!(world.text(client), ":1048576|".repeat(3));
+    assert_eq!(world.memory.used(MemoryUse::Input), 0);
+}
+
+#[test]
+fn values_that_change_their_time_to_live_or_grow_are_made_anew() {
+    for commands in
+        [["EXPIRE", "k", "100"], ["PEXPIRE", "k", "100000"], ["APPEND", "k", "x"], ["GETEX", "k", "PERSIST"]]
+    {
+        let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
+        let client = short_answers(&mut world);
+        for n in 0..24 {
+            world.post(client, &encode(&[&b"SET"[..], format!("k{n}").as_bytes(), &vec![b'x'; VALUE], b"EX", b"1000"]));
+            assert_eq!(world.wait(client), "+OK|");
+        }
+        world.wishes.lock().unwrap().hold_prepares = true;
+        let [name, _, last] = commands;
+        world.stop_reading(client);
+        world.post(client, &(0..24).flat_map(|n| encode(&[name, &format!("k{n}"), last])).collect::<Vec<u8>>());
+        world.pass(Duration::from_millis(200));
+        let prepares = world.wishes.lock().unwrap().seen.get("prepare").copied().unwrap_or_default();
+        assert!((1..=8).contains(&prepares) && world.memory.used(MemoryUse::Input) <= MADE, "{name}: {prepares}");
+    }
+}
+
+#[test]
+fn a_transaction_that_makes_more_than_there_is_memory_for_does_nothing() {
+    let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
+    let (client, other) = (world.connect(), world.connect());
+    // It is not alone.
+    world.post(other, &[encode(&["MULTI"]), encode(&[&b"SET"[..], b"o", &vec![b'x'; VALUE / 8]])].concat());
+    assert_eq!(world.wait(other), "+OK|+QUEUED|");
+    world.post(client, &[encode(&["MULTI"]), makers(16, VALUE), encode(&["EXEC"])].concat());
+    let answer = world.wait(client);
+    assert_eq!(answer, format!("+OK|{}", "+QUEUED|".repeat(16)));
+    assert!(world.wait(client).starts_with("-TRYAGAIN no memory was free"));
+    assert_eq!(world.ask(client, "EXISTS k0"), ":0|");
+    // As much as there is memory for, and the same value again and again.
+    let again = makers(1, VALUE).repeat(100);
+    world.post(client, &[encode(&["MULTI"]), makers(7, VALUE), again, encode(&["EXEC"])].concat());
+    let answer = world.wait(client);
+    assert!(answer.ends_with(&format!("*107|{}", ":1048576|".repeat(107))), "{}", &answer[..answer.len().min(2000)]);
+    world.disconnect(client);
+    world.disconnect(other);
+    assert_eq!(world.memory.used(MemoryUse::Input), 0);
+}
+
+#[test]
+fn whatever_one_command_alone_makes_has_room() {
+    let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
+    let client = world.connect();
+    world.post(client, &makers(1, 16 * VALUE));
+    assert_eq!(world.wait(client), ":16777216|");
+    world.post(client, &[encode(&["MULTI"]), makers(1, 15 * VALUE), encode(&["EXEC"])].concat());
+    assert_eq!(world.wait(client), "+OK|+QUEUED|*1|:16777216|");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_does_not_count_what_commands_make_is_found_out() {
+    let (_, _, used, prepares) =
+        crate::planted::with(crate::planted::Bug::UncountedMaking, || making(&makers(64, VALUE)));
+    assert!(prepares == 64 && used < MADE, "{prepares} commits, {used} bytes are counted");
+}

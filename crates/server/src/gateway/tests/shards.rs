@@ -40,6 +40,10 @@ pub(super) struct Wishes {
     pub(super) prepared_reads: u32,
     /// The answers to so many reads that are not refused are found at once, and given only when this is zero again.
     pub(super) slow_reads: u32,
+    /// Prepares are kept unanswered.
+    pub(super) hold_prepares: bool,
+    /// Bytes of the longest parcel that came.
+    pub(super) longest_parcel: usize,
     /// Frames seen, by kind.
     pub(super) seen: BTreeMap<&'static str, u32>,
 }
@@ -333,6 +337,9 @@ impl Stage<Event> for TestShard {
                 *self.wishes.lock().unwrap().seen.entry(name_of(frame.kind())).or_default() += 1;
                 self.waiting.push_back((parcel.origin, frame.bytes().to_vec()));
             }
+            let mut wishes = self.wishes.lock().unwrap();
+            wishes.longest_parcel = wishes.longest_parcel.max(parcel.bytes.len());
+            drop(wishes);
             ctx.finish_parcel(parcel);
         }
     }
@@ -355,6 +362,10 @@ impl Stage<Event> for TestShard {
             for _ in 0..self.waiting.len() {
                 let (origin, bytes) = self.waiting.pop_front().unwrap();
                 let frame = Frame::parse(&bytes).unwrap();
+                if frame.kind() == Kind::Prepare && self.wishes.lock().unwrap().hold_prepares {
+                    self.waiting.push_back((origin, bytes));
+                    continue;
+                }
                 let mut out = ctx.take_buffer();
                 let changes = matches!(frame.kind(), Kind::Write | Kind::Prepare | Kind::Decide);
                 if let (Some(code), false) = (broken, frame.kind() == Kind::Report) {
