@@ -53,6 +53,9 @@ impl Participant {
             }
         }
         self.drop_old_marks(now);
+        if now >= self.uncertain_until && !self.bugs().trust_old_decisions {
+            self.uncertain = Timestamp::ZERO..Timestamp::ZERO;
+        }
         while let Some((slot, by)) = self.table.first_timeout() {
             if by > now {
                 break;

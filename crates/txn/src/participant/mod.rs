@@ -141,6 +141,8 @@ pub struct Participant {
     pledged_watermark: Timestamp,
     /// Commits of the last run in here may have been carried out or not, whatever the watermark: their promises may be lost.
     uncertain: core::ops::Range<Timestamp>,
+    /// Nobody who has the write sets comes any more: peers have none, and would tell the decision for ever.
+    uncertain_until: Timestamp,
     /// Nothing of this run outlives it: see [`Input::Closing`].
     is_closing: bool,
     /// After a restart, sessions that were live may come back until then.
@@ -171,6 +173,7 @@ impl Participant {
             watermark: Timestamp::ZERO,
             pledged_watermark: Timestamp::ZERO,
             uncertain: Timestamp::ZERO..Timestamp::ZERO,
+            uncertain_until: Timestamp::ZERO,
             is_closing: false,
             returning_until: Timestamp::ZERO,
             held_back: Duration::ZERO,

@@ -115,6 +115,7 @@ impl Participant {
             watermark.saturating_sub(shared::SESSION_TTL)
         };
         self.uncertain = certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
+        self.uncertain_until = now.saturating_add(shared::SESSION_TTL);
         if !self.bugs().forget_expiry {
             // The clock may have been set back. The bound was written ahead of it by this much at most, so that nothing counts as expired
             // before the clock has shown it.
