@@ -42,6 +42,8 @@ pub struct PlantedBugs {
     pub skip_answer_check: bool,
     /// A scan is not told what was acknowledged above its clock.
     pub scan_below_acknowledged: bool,
+    /// A scan is not told that a restart has put the watermark ahead of its clock.
+    pub scan_below_watermark: bool,
     /// A condition that found something holds although a fence has removed it since.
     pub keep_conditions_over_fences: bool,
     /// 15: votes are sent before they are durable.
@@ -60,6 +62,10 @@ pub struct PlantedBugs {
     pub trust_raised_watermark: bool,
     /// 2: after a run without a log, the write set of a commit that is unknown here is asked for however old it is.
     pub trust_old_decisions: bool,
+    /// 2: after a run without a log, a told abort is not remembered while the write set of its commit would be asked for.
+    pub abort_without_record: bool,
+    /// 9: who asked the lowest participant to end a transaction does not hear that it has ended.
+    pub ignore_known_ends: bool,
     /// 9: a recovered promise waits for a decision although a peer says that everybody has acknowledged it.
     pub wait_for_finished: bool,
     /// 20: the watermark spreads only what leads a client's list of kept outcomes.
@@ -86,6 +92,8 @@ pub struct PlantedBugs {
     pub forget_sessions: bool,
     /// Outcomes are kept for ever.
     pub hoard_outcomes: bool,
+    /// A restart forgets clients beyond the bound that holds while serving, but keeps their outcomes.
+    pub forget_past_clients: bool,
     /// Clients that are gone are never forgotten.
     pub hoard_clients: bool,
     /// A client that says goodbye counts until it has been silent for long.

@@ -294,7 +294,7 @@ impl NodeStage {
     /// An answer from another process: to one of our shards, or from the master.
     fn reply(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
         match frame.kind() {
-            Kind::FreezeAnswer | Kind::DecideAck => {
+            Kind::FreezeAnswer | Kind::DecideAck | Kind::StatusIs => {
                 let asker = frame.envelope().request.get();
                 let stage = self.shard_stages.iter().find(|(shard, _)| u64::from(shard.get()) + 1 == asker);
                 if let Some(&(_, stage)) = stage {

@@ -323,6 +323,16 @@ impl ShardStage {
                 let from = frame.envelope().shard;
                 self.step(ctx, Input::FreezeAnswer { from, txn: answer.txn, state }, None);
             }),
+            // Of a peer that was asked to end a transaction, and knows how it ended.
+            Kind::StatusIs => wire::StatusIs::decode(frame).map(|is| {
+                let outcome = match is.state {
+                    TxnState::Committed(at) => TxnOutcome::Committed(at),
+                    TxnState::Aborted => TxnOutcome::Aborted,
+                    TxnState::Prepared(_) | TxnState::Unknown => return,
+                };
+                let (from, state) = (frame.envelope().shard, FrozenState::Decided(outcome));
+                self.step(ctx, Input::FreezeAnswer { from, txn: is.txn, state }, None);
+            }),
             Kind::DecideAck => wire::DecideAck::decode(frame).map(|ack| {
                 let from = frame.envelope().shard;
                 self.step(ctx, Input::DecisionAcked { from, txn: ack.txn }, None);

@@ -71,10 +71,20 @@ impl Clients {
 
     /// The client, made when it is new; `None` when there are too many.
     pub(super) fn entry(&mut self, id: ClientId, now: Timestamp) -> Option<&mut Client> {
+        self.entry_up_to(MAX_CLIENTS, id, now)
+    }
+
+    /// The same for a client that the log names. There is one for each of its outcomes there, which could not be forgotten otherwise: the
+    /// log's length bounds them, and they go with the watermark.
+    pub(super) fn entry_of_log(&mut self, id: ClientId, now: Timestamp) {
+        self.entry_up_to(usize::MAX, id, now);
+    }
+
+    fn entry_up_to(&mut self, most: usize, id: ClientId, now: Timestamp) -> Option<&mut Client> {
         match self.by_id.entry(hash_client(id), |one| one.0 == id, |one| hash_client(one.0)) {
             Entry::Occupied(found) => Some(&mut self.all[found.get().1 as usize]),
             Entry::Vacant(free) => {
-                if self.all.len() >= MAX_CLIENTS {
+                if self.all.len() >= most {
                     return None;
                 }
                 free.insert((id, self.all.len() as u32));

@@ -226,6 +226,8 @@ impl Participant {
         then: AfterAbort,
         out: &mut Vec<Output>,
     ) -> bool {
+        // As long as the write set of its commit would be asked for, the abort must be remembered: it may have been told.
+        let begin = if self.is_uncertain_after(begin) { begin.max(self.uncertain.end) } else { begin };
         if !self.know_client(now, txn.client, begin) {
             return false;
         }

@@ -157,6 +157,11 @@ impl Participant {
         at < below && !is_uncertain
     }
 
+    /// Whether the commit of an unknown transaction that began at `begin` may be carried out although the watermark is above it.
+    pub(super) fn is_uncertain_after(&self, begin: Timestamp) -> bool {
+        begin < self.uncertain.end && self.pledged_watermark <= self.uncertain.end && !self.bugs().abort_without_record
+    }
+
     fn next_watermark(&self, now: Timestamp) -> Timestamp {
         if now < self.returning_until {
             return self.pledged_watermark;

@@ -309,7 +309,7 @@ pub enum Input<'a> {
         /// Its snapshot.
         begin: Timestamp,
     },
-    /// A peer's answer to `AskFreeze`.
+    /// A peer's answer to `AskFreeze`; or to `AskTerminate`, if it knows the outcome.
     FreezeAnswer {
         /// Which shard answers.
         from: ShardId,

@@ -150,7 +150,8 @@ impl Participant {
 
     /// How new a keyspace is. A scan that begins at or above the answers of all shards sees every write that was acknowledged before it
     /// asked: one that can be read lies at or below `latest`; one that is only promised here may be acknowledged all the same, since its
-    /// client needs no more than the promises. Scans count as well, so that of two one after the other the later one sees no less.
+    /// client needs no more than the promises. Scans count as well, so that of two one after the other the later one sees no less. A watermark
+    /// that a restart has put ahead of the clock counts, too: a scan below it would be refused.
     pub(super) fn newest(&self, token: Token, keyspace: KeyspaceId, latest: Timestamp, out: &mut Vec<Output>) {
         let writers = self.table.live().filter(|(_, record)| record.writes.iter().any(|one| one.keyspace == keyspace));
         let promised = writers.map(|(slot, _)| self.may_commit_at(slot)).max().unwrap_or_default();
@@ -158,7 +159,8 @@ impl Participant {
         let at = if self.bugs().scan_below_acknowledged {
             Timestamp::ZERO
         } else {
-            latest.max(promised).max(fence).max(scanned)
+            let watermark = if self.bugs().scan_below_watermark { Timestamp::ZERO } else { self.pledged_watermark };
+            latest.max(promised).max(fence).max(scanned).max(watermark)
         };
         out.push(Output::NewestIs { token, at });
     }

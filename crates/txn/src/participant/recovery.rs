@@ -134,13 +134,20 @@ impl Participant {
                 }
                 fate => fate,
             };
-            self.know_client(now, txn.client, begin);
+            self.know_client_of_log(now, txn.client, begin);
             self.keep(Kept { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX });
         }
         if let Some(outage) = outage {
             self.wait_for_sessions(now, outage, &left);
         }
         self.ask_bound(now, now, out);
+    }
+
+    fn know_client_of_log(&mut self, now: Timestamp, client: ClientId, begin: Timestamp) {
+        if !self.bugs().forget_past_clients {
+            self.clients.entry_of_log(client, now);
+        }
+        self.know_client(now, client, begin);
     }
 
     fn recover_promise(
@@ -152,7 +159,7 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         let &Promise { begin, commit, single, found, .. } = promise;
-        self.know_client(now, txn.client, begin);
+        self.know_client_of_log(now, txn.client, begin);
         let decided = match decision.map(|decided| decided.fate) {
             Some(fate @ Fate::Aborted(_)) => {
                 self.keep(Kept { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX });
@@ -174,5 +181,57 @@ impl Participant {
                 self.table.join_timeouts(slot, now.saturating_add(self.config.decision_timeout));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use timestone_types::{Sequence, ShardId};
+
+    use super::super::{Config, Input};
+    use super::*;
+    use crate::limits::MAX_CLIENTS;
+
+    /// How many outcomes are left when the watermark has passed those of a log with more clients than are let in at a time.
+    fn left_of_many_clients(config: Config) -> usize {
+        let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
+        let (mut participant, mut out) = (Participant::new(ShardId::new(1), config), Vec::new());
+        let count = MAX_CLIENTS as u32 + 10;
+        for client in 1..=count {
+            let txn = TxnId::new(ClientId::new(client), Sequence::new(1));
+            let (outcome, abort) = (TxnOutcome::Aborted, Some(AbortKind::Terminated));
+            let (found, met, participants) = (PreviousFound::Unasked, Timestamp::ZERO, &[][..]);
+            let record = Recovered::Decision { txn, begin: second(1), outcome, abort, found, met, participants };
+            participant.step(second(10), Input::Recovered(record), &mut out);
+        }
+        participant.step(second(10), Input::RecoveryDone, &mut out);
+        assert_eq!(participant.stats().kept, count as usize);
+        let reporter = ClientId::new(1);
+        for seconds in [12, 30] {
+            let (now, watermark, acked) = (second(seconds), second(seconds), Sequence::ZERO);
+            let report = Input::Report { client: reporter, watermark, acked, clock: now, closing: false };
+            participant.step(now, report, &mut out);
+            participant.step(now, Input::Tick, &mut out);
+            let tickets = out.iter().filter_map(|one| match one {
+                Output::Log { ticket, .. } => Some(*ticket),
+                _ => None,
+            });
+            let through = tickets.max().unwrap();
+            participant.step(now, Input::Durable { through }, &mut out);
+        }
+        assert!(participant.stats().clients < 10, "clients that keep nothing are forgotten");
+        participant.stats().kept
+    }
+
+    #[test]
+    fn outcomes_of_more_clients_than_are_let_in_are_forgotten() {
+        assert_eq!(left_of_many_clients(Config::default()), 0);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn outcomes_that_hang_at_no_client_are_noticed() {
+        let bugs = crate::planted::PlantedBugs { forget_past_clients: true, ..Default::default() };
+        assert!(left_of_many_clients(Config { bugs, ..Config::default() }) > 0, "the planted bug is found");
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!   decision timeout ──▶ lowest participant? ──yes──▶ Collecting ──answers──▶ decided, told to all
 //!                              └──no──▶ AskedLowest ──still nothing──▶ Collecting
+//!                                            └──it knows the outcome──▶ decided, told to all
 //!   watermark passes an unacknowledged commit ──▶ Spreading ──all have acknowledged──▶ forgotten
 //! ```
 //!
@@ -138,8 +139,15 @@ impl Participant {
         state: FrozenState,
         out: &mut Vec<Output>,
     ) {
+        let ignores_known_ends = self.bugs().ignore_known_ends;
         let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
-        if resolution.role != Role::Collecting {
+        let counts = match resolution.role {
+            Role::Collecting => true,
+            // Whoever was asked to end the transaction knows how it ended.
+            Role::AskedLowest => matches!(state, FrozenState::Decided(_)) && !ignores_known_ends,
+            Role::Spreading(_) => false,
+        };
+        if !counts {
             return;
         }
         let Some(index) = resolution.participants.iter().position(|&one| one == from) else { return };
@@ -215,8 +223,11 @@ impl Participant {
                 }
             }
             None if self.is_acked(txn) => return out.push(answer(FrozenState::Finished)),
-            // Below the watermark no prepare is let in any more: aborted, and no record is needed to keep it so.
-            None if begin < self.watermark => return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted))),
+            // Below the watermark no prepare is let in any more: aborted, and no record is needed to keep it so, unless a commit would
+            // be carried out there all the same.
+            None if begin < self.watermark && !self.is_uncertain_after(begin) => {
+                return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted)));
+            }
             None if keeps_moving => return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted))),
             None => {
                 let origin = DecisionOrigin::Participant;

@@ -306,6 +306,12 @@ impl World {
                         self.send(shard, ShardId::new(asker), Request::FreezeAnswer { from, txn, state });
                     }
                 }
+                Output::StatusIs { token, txn, status: TxnStatus::Decided(outcome) } => {
+                    if let Some(&asker) = self.askers.get(&token) {
+                        let state = FrozenState::Decided(outcome);
+                        self.send(shard, ShardId::new(asker), Request::FreezeAnswer { from, txn, state });
+                    }
+                }
                 Output::AckDecision { token, txn } => {
                     if let Some(&asker) = self.askers.get(&token) {
                         self.send(shard, ShardId::new(asker), Request::DecisionAcked { from, txn });
