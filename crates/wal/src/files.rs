@@ -114,14 +114,15 @@ impl Files {
         }
     }
 
-    /// The shard keeps its batches from here on only.
-    pub(crate) fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {
+    /// The shard keeps its batches from here on only. Whether it kept more before.
+    pub(crate) fn release(&mut self, shard: ShardId, keep_from: BatchNumber) -> bool {
         match self.keep_from.iter_mut().find(|kept| kept.0 == shard) {
-            Some(kept) if kept.1 >= keep_from => return,
+            Some(kept) if kept.1 >= keep_from => return false,
             Some(kept) => kept.1 = keep_from,
             None => self.keep_from.push((shard, keep_from)),
         }
         self.dirty = true;
+        true
     }
 
     fn kept_from(&self, shard: ShardId) -> BatchNumber {

@@ -76,6 +76,8 @@ pub(crate) struct FileLog {
     poisoned: Option<String>,
     /// When shards were asked to carry forward last: rotations, and files reclaimed if that was for want of room.
     asked_at: Option<(u64, Option<u64>)>,
+    /// Nobody was asked the last time, and nothing is appended that would bring the next one.
+    asks_after_release: bool,
     holders: Vec<(ShardId, BatchNumber)>,
     device_events: Vec<DeviceEvent>,
     last_now: Timestamp,
@@ -114,6 +116,7 @@ impl FileLog {
             no_reuse: false,
             poisoned: None,
             asked_at: None,
+            asks_after_release: false,
             holders: Vec::new(),
             device_events: Vec::new(),
             last_now: now,
@@ -361,11 +364,12 @@ impl FileLog {
     }
 
     /// Asks the shards that hold the oldest file, once per rotation, when too many files are closed and either few batches
-    /// hold it or there are far too many files; and once per file when room is short, for then only an old file makes the next one.
+    /// hold it or there are far too many files; and once per file when room is short, for then only an old file makes the next one. A log
+    /// that nothing is appended to does not rotate: it asks once per file, and looks again when a shard lets go of something.
     fn ask_to_carry(&mut self, events: &mut Vec<LogEvent>) {
         let closed = self.files.closed_count();
         let short = closed > 0 && self.shortage().is_some();
-        let asked = (self.stats.rotations, short.then_some(self.stats.reclaimed));
+        let asked = (self.stats.rotations, (short || self.fresh).then_some(self.stats.reclaimed));
         if (closed <= self.config.carry_after_files && !short) || self.asked_at == Some(asked) {
             return;
         }
@@ -374,6 +378,8 @@ impl FileLog {
         let few = self.files.holders(&mut self.holders);
         if few || short || closed > 4 * self.config.carry_after_files.max(1) {
             events.extend(self.holders.iter().map(|&(shard, below)| LogEvent::PleaseCarry { shard, below }));
+        } else {
+            self.asks_after_release = self.fresh;
         }
     }
 
@@ -388,7 +394,12 @@ impl FileLog {
     }
 
     pub(crate) fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {
-        self.files.release(shard, keep_from);
+        let is_more = self.files.release(shard, keep_from);
+        #[cfg(feature = "planted-bugs")]
+        let is_more = is_more && !crate::planted::bugs().ask_once;
+        if is_more && core::mem::take(&mut self.asks_after_release) {
+            self.asked_at = None;
+        }
     }
 
     pub(crate) fn retained_from(&self, shard: ShardId) -> Option<BatchNumber> {

@@ -12,11 +12,18 @@ pub struct PlantedBugs {
     pub skip_last_block: bool,
     /// Checksums of blocks' payloads count for nothing.
     pub believe_everything: bool,
+    /// A log that nothing is appended to asks shards to carry forward at its opening or never.
+    pub ask_once: bool,
 }
 
 std::thread_local! {
     static PLANTED: Cell<PlantedBugs> = const {
-        Cell::new(PlantedBugs { acknowledge_before_sync: false, skip_last_block: false, believe_everything: false })
+        Cell::new(PlantedBugs {
+            acknowledge_before_sync: false,
+            skip_last_block: false,
+            believe_everything: false,
+            ask_once: false,
+        })
     };
 }
 

@@ -143,3 +143,50 @@ fn a_shard_that_holds_an_old_file_is_asked_to_carry_forward() {
     }
     assert!(held >= 4 && log.stats().files <= 2, "{held} files, then {}", log.stats().files);
 }
+
+/// How often shards are asked to carry forward by a log of an earlier run, to which nothing is appended, when only one batch holds it at
+/// last; and how many files are left.
+fn asked_by_an_old_log() -> (usize, u64) {
+    let config = tiny();
+    let disk = MemoryDisk::new();
+    let mut log = open(&disk, &config, 1);
+    append(&mut log, 7, 1, &batch_of(7, 1, 10)).unwrap();
+    for batch in 1..=60_u64 {
+        append(&mut log, 1, batch, &batch_of(1, batch, 4000)).unwrap();
+        settle(&mut log, batch);
+    }
+    drop(log);
+    let mut recovery = Log::open_on(disk.device(), config.clone()).unwrap();
+    while recovery.next_record().unwrap().is_some() {}
+    let mut log = recovery.finish(at(100)).unwrap();
+    let mut events = Vec::new();
+    let pump = |log: &mut Log, events: &mut Vec<LogEvent>| (0..20).for_each(|_| log.pump(at(101), events));
+    pump(&mut log, &mut events);
+    assert!(log.stats().files > 3 && events.is_empty(), "many batches hold it: {events:?}");
+    for keep_from in [2, 61] {
+        log.release(ShardId::new(1), BatchNumber::new(keep_from));
+        pump(&mut log, &mut events);
+    }
+    let asked = events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).count();
+    if asked > 0 {
+        log.release(ShardId::new(7), BatchNumber::new(2));
+        pump(&mut log, &mut Vec::new());
+    }
+    (asked, log.stats().files)
+}
+
+#[test]
+fn a_log_that_nothing_is_appended_to_asks_when_few_batches_hold_it_at_last() {
+    let (asked, files) = asked_by_an_old_log();
+    assert!(asked == 1 && files <= 2, "asked {asked} times, {files} files are left");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_log_that_asks_at_its_opening_only_is_noticed() {
+    use timestone_wal::planted::{PlantedBugs, plant};
+    plant(PlantedBugs { ask_once: true, ..PlantedBugs::default() });
+    let (asked, _) = asked_by_an_old_log();
+    plant(PlantedBugs::default());
+    assert_eq!(asked, 0, "the planted bug is found");
+}
