@@ -59,6 +59,10 @@ impl Clock for ManualClock {
     fn source(&self) -> &'static str {
         "manual"
     }
+
+    fn go_on_from(&self, at: Timestamp) {
+        self.nanos.fetch_max(at.as_nanos(), Ordering::AcqRel);
+    }
 }
 
 #[cfg(test)]
@@ -72,6 +76,9 @@ mod tests {
         assert_eq!(clock.advance(Duration::from_nanos(7)), Timestamp::from_nanos(17));
         clock.set(Timestamp::from_nanos(3));
         assert_eq!(clock.now(), Timestamp::from_nanos(3));
+        clock.go_on_from(Timestamp::from_nanos(5));
+        clock.go_on_from(Timestamp::from_nanos(4));
+        assert_eq!(clock.now(), Timestamp::from_nanos(5));
         clock.set(Timestamp::MAX);
         assert_eq!(clock.advance(Duration::from_secs(1)), Timestamp::MAX);
     }

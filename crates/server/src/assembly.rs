@@ -197,7 +197,7 @@ pub(crate) fn assemble_on(
 
     let mut replays = open_stores(config, &*premises, &manifest, &tuning, &place.shards, place.map.cluster())?;
     let log_stages = replay_logs(config, &*premises, &manifest, &tuning, &plan, &stage_of, &mut replays)?;
-    let lived_until = replays.iter().map(Replay::lived_until).max().unwrap_or_default();
+    let lived_until = replays.iter().map(Replay::lived_until).max().unwrap_or_default().max(manifest.lived_until());
     go_on_from(&*clock, lived_until);
     let youngest = replays.iter().map(Replay::youngest).max().unwrap_or_default();
     let past = manifest.begin_run(&Beginning {
@@ -327,6 +327,7 @@ pub(crate) fn assemble_on(
         shared_map,
         stopping,
         clock: Arc::clone(&clock),
+        life: (config.log == DeviceKind::None).then(|| Arc::clone(&manifest)),
     })));
 
     let used: Vec<bool> = stages.iter().map(Option::is_some).collect();

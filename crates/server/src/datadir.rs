@@ -232,7 +232,8 @@ impl DataDir {
         shard_folders(&self.path)
     }
 
-    /// Every log folder that exists, whichever number of threads wrote them, in order of name.
+    /// Every log folder that exists, whichever number of threads wrote them, in order of name. Other folders may be beside them, which
+    /// nobody may even be allowed to read: a file system that is mounted there has its `lost+found`.
     ///
     /// # Errors
     /// The folder of the logs cannot be read.
@@ -246,7 +247,7 @@ impl DataDir {
         let mut folders = Vec::new();
         for entry in entries {
             let entry = entry.map_err(|source| ServerError::io("list", &root, source))?;
-            if entry.path().is_dir() {
+            if entry.path().is_dir() && is_log_folder(&entry.path()) {
                 folders.push(entry.path());
             }
         }
@@ -382,6 +383,22 @@ pub(crate) fn default_capacity(path: &Path) -> Result<u64, ServerError> {
 fn shard_folders(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(SHARD_PREFIX)).map(|entry| entry.path())
+}
+
+/// Whether a folder among the logs is that of a log: by its name, or since it holds a file of one. A log's own folder is one without any
+/// file, too.
+fn is_log_folder(path: &Path) -> bool {
+    #[cfg(feature = "planted-bugs")]
+    if crate::planted::is_planted(crate::planted::Bug::EveryFolderIsALog) {
+        return true;
+    }
+    let name = path.file_name().and_then(std::ffi::OsStr::to_str);
+    let thread = name.and_then(|name| name.strip_prefix("thread-"));
+    if thread.is_some_and(|thread| thread.parse::<u16>().is_ok()) {
+        return true;
+    }
+    let Ok(entries) = fs::read_dir(path) else { return false };
+    entries.flatten().any(|entry| entry.file_name().to_str().and_then(FileName::parse).is_some())
 }
 
 fn take_lock(path: &Path) -> Result<File, ServerError> {
@@ -628,6 +645,33 @@ mod tests {
         fs::remove_file(whole.path().join(FORMAT_FILE)).unwrap();
         let error = open(whole.path(), None).unwrap_err().to_string();
         assert!(error.contains("/FORMAT is damaged (it is missing"), "{error}");
+    }
+
+    /// The names of the logs where there is a folder of a mounted file system, a stray one, a copy of a log, and an empty log.
+    fn logs_beside_other_folders() -> Vec<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let directory = open(folder.path(), None).unwrap();
+        directory.log_folder("thread-0").unwrap();
+        let wal = folder.path().join("wal");
+        for name in ["thread-0", "lost+found", "notes", "thread-0-copy"] {
+            fs::create_dir(wal.join(name)).unwrap();
+        }
+        fs::write(wal.join("notes/list.txt"), "").unwrap();
+        fs::write(wal.join("thread-0-copy/00000000000000000001.log"), "").unwrap();
+        let folders = directory.existing_log_folders().unwrap();
+        folders.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn folders_that_are_no_logs_are_left_alone() {
+        assert_eq!(logs_beside_other_folders(), ["thread-0", "thread-0-copy"]);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_folder_that_is_taken_for_a_log_is_noticed() {
+        let logs = crate::planted::with(crate::planted::Bug::EveryFolderIsALog, logs_beside_other_folders);
+        assert_eq!(logs.len(), 4, "the planted bug is found");
     }
 
     #[test]

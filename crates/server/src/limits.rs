@@ -68,6 +68,9 @@ pub const CLIENT_BLOCK: u32 = 256;
 pub const MAX_RELAYED: usize = 4096;
 /// Most bytes that wait for a connection to another process.
 pub const LINK_BACKLOG_BYTES: usize = 4 * 1024 * 1024;
+/// How often a run without a log saves how far it has lived. What it serves within this long before a kill is not known to the next run if
+/// the clock is set back over it.
+pub const LIFE_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a process waits for a master elsewhere at start.
 pub const MASTER_PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of an erase block of the file device.

@@ -60,6 +60,9 @@ struct Contents {
     /// All that unlogged runs served lies below this, in nanoseconds; see [`Served`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     served_below: Option<u64>,
+    /// How far the clock of the last run had come when that was saved last, in nanoseconds, if the run had no log to tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lived: Option<u64>,
     /// Logs by the name of their folder.
     #[serde(default)]
     logs: BTreeMap<String, LogContents>,
@@ -109,7 +112,13 @@ impl Contents {
             _ => now,
         };
         (self.began, self.unsettled_since) = (Some(now), Some(since));
-        let waited = run.now.since(Timestamp::from_nanos(since));
+        // The last outage is no time for which anybody was waited for.
+        let waited = run.lived_until.since(Timestamp::from_nanos(since));
+        #[cfg(feature = "planted-bugs")]
+        let waited = match crate::planted::is_planted(crate::planted::Bug::CountedOutage) {
+            true => run.now.since(Timestamp::from_nanos(since)),
+            false => waited,
+        };
         (outage <= MAX_RESTART_HOLD && waited <= MAX_RESTART_HOLD).then_some(outage)
     }
 
@@ -346,9 +355,30 @@ impl Manifest {
                 contents.served_below = Some(served.as_timestamp().as_nanos());
             }
             past.served = contents.served();
+            // Behind a clock that is left alone since it was set back too far, time did not stand lower than it did.
+            let lived = run.now.as_nanos().max(contents.lived.unwrap_or_default());
+            contents.lived = (!run.has_log).then_some(lived);
             true
         })?;
         Ok(past)
+    }
+
+    /// How far the clock of the last run had come at least, as far as that run had to save it: zero if it had a log.
+    pub(crate) fn lived_until(&self) -> Timestamp {
+        Timestamp::from_nanos(self.lock().contents.lived.unwrap_or_default())
+    }
+
+    /// The clock of this run has come so far. For runs without a log.
+    ///
+    /// # Errors
+    /// The manifest cannot be saved.
+    pub(crate) fn lives(&self, now: Timestamp) -> Result<(), ServerError> {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::ForgottenLife) {
+            return Ok(());
+        }
+        let now = now.as_nanos();
+        self.change(|contents| contents.lived.replace(contents.lived.unwrap_or_default().max(now)) < Some(now))
     }
 
     /// The clients that earlier runs of this server had of their own, as far as they are remembered: they are gone.
@@ -484,6 +514,7 @@ mod tests {
             began: Some(6),
             unsettled_since: Some(5),
             served_below: Some(7),
+            lived: Some(8),
             logs: [("thread-0".to_owned(), log)].into(),
         }
     }
@@ -491,7 +522,7 @@ mod tests {
     #[test]
     fn it_is_read_back_as_written_and_every_flipped_bit_is_noticed() {
         let sealed = contents().encode().unwrap();
-        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nunlogged = true\nclients = [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\n\n[logs.thread-0]\nfiles = [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
+        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nunlogged = true\nclients = [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\nlived = 8\n\n[logs.thread-0]\nfiles = [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
                      lost = [\"00000000000000000002.log\"]\n# checksum = ";
         assert!(String::from_utf8(sealed.clone()).unwrap().starts_with(words), "{}", String::from_utf8_lossy(&sealed));
         assert_eq!(Contents::decode(&sealed).unwrap(), contents());
@@ -504,6 +535,29 @@ mod tests {
         for length in 0..sealed.len() {
             assert!(Contents::decode(&sealed[..length]).is_err(), "{length} bytes");
         }
+    }
+
+    #[test]
+    fn a_short_run_before_an_outage_of_less_than_a_minute_is_waited_for() {
+        assert_eq!(outage_after_a_short_run(), Some(Duration::from_secs(58)));
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn an_outage_that_counts_as_waiting_is_noticed() {
+        assert_eq!(crate::planted::with(crate::planted::Bug::CountedOutage, outage_after_a_short_run), None);
+    }
+
+    /// A run of 5 s, and 58 s after its end another one.
+    fn outage_after_a_short_run() -> Option<Duration> {
+        let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
+        let mut contents = Contents::default();
+        let mut begin = |now, lived_until| {
+            let (now, lived_until) = (second(now), second(lived_until));
+            contents.outage(&Beginning { has_log: true, now, youngest: Timestamp::ZERO, lived_until })
+        };
+        begin(1000, 0);
+        begin(1063, 1005)
     }
 
     #[test]

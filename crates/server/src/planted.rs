@@ -86,6 +86,14 @@ pub enum Bug {
     ForgottenUnloggedRun,
     /// A run that cannot be certain what the last one served goes on with the watermark that its store finds.
     StaleWatermark,
+    /// A single write below a watermark that a restart has put ahead of the clock is refused, although the clock will have passed it soon.
+    RefusesBelowAheadWatermark,
+    /// A run without a log does not save how far it has lived.
+    ForgottenLife,
+    /// An outage counts as time for which a server has been waited for.
+    CountedOutage,
+    /// Whatever folder is found among the logs is taken for a log.
+    EveryFolderIsALog,
     /// What earlier runs recorded grows old by the clock alone, although that may have been set back.
     AgeByTheClock,
     /// After a restart, expiry is judged by the clock alone, although that may have been set back.
@@ -253,6 +261,7 @@ pub fn plant(bug: Option<Bug>) {
         acknowledge_before_sync: is(Bug::EarlyAcknowledgement),
         skip_last_block: is(Bug::SkippedBlock),
         believe_everything: is(Bug::UncheckedBytes),
+        ask_once: false,
     });
     timestone_store::planted::plant(timestone_store::planted::PlantedBugs {
         drop_tombstones_early: is(Bug::EarlyTombstone),

@@ -499,6 +499,13 @@ mod tests {
             Self { driver, shard: built.shards[0].1, logs: built.logs, epoch: Epoch::new(1) }
         }
 
+        /// Time passes, for the stages as well.
+        fn goes_on(&mut self, lasts: Duration, clock: &ManualClock) {
+            let now = clock.advance(lasts);
+            self.driver.set_now(now);
+            self.driver.turn();
+        }
+
         /// The answer. Devices take their time.
         fn ask(&mut self, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Vec<u8> {
             let asker = StageId::new(u16::MAX);
@@ -599,6 +606,76 @@ mod tests {
         let verdict =
             crate::planted::with(crate::planted::Bug::ForgottenUnloggedRun, write_below_what_was_read_without_a_log);
         assert_eq!(verdict, Ok(Verdict::Yes), "the planted bug is found");
+    }
+
+    /// What a write is told after a kill over which the clock of a server without a log was set back: at once, and when the clock has come
+    /// to where it was.
+    fn writes_after_a_clock_that_was_set_back() -> [Result<Verdict, ErrorCode>; 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
+        let mut life = Life::begin(folder.path(), DeviceKind::None, &clock);
+        // The first moment of a shard is below its floor.
+        life.goes_on(Duration::from_secs(2), &clock);
+        assert_eq!(life.put(1, clock.now()), Ok(Verdict::Yes));
+        life.goes_on(Duration::from_secs(2), &clock);
+        drop(life);
+        let now = clock.now().saturating_sub(Duration::from_secs(60));
+        clock.set(now);
+        let mut life = Life::begin(folder.path(), DeviceKind::None, &clock);
+        assert!(clock.now() > now.saturating_add(Duration::from_secs(50)), "time goes on where it was");
+        let at_once = life.put(2, clock.now());
+        life.goes_on(Duration::from_secs(5), &clock);
+        [at_once, life.put(2, clock.now())]
+    }
+
+    #[test]
+    fn a_write_waits_until_the_clock_has_come_to_where_it_was() {
+        assert_eq!(writes_after_a_clock_that_was_set_back(), [Err(ErrorCode::Unavailable), Ok(Verdict::Yes)]);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_write_that_is_refused_for_a_clock_that_was_set_back_is_noticed() {
+        let [at_once, _] = crate::planted::with(
+            crate::planted::Bug::RefusesBelowAheadWatermark,
+            writes_after_a_clock_that_was_set_back,
+        );
+        assert!(matches!(at_once, Ok(Verdict::No(_))), "the planted bug is found: {at_once:?}");
+    }
+
+    /// Whether a server without a log lets a write in below a read of a run before, long after the last write of that, whose end the
+    /// clock was set back over.
+    fn is_written_below_a_late_read() -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
+        let mut life = Life::begin(folder.path(), DeviceKind::None, &clock);
+        life.goes_on(Duration::from_secs(2), &clock);
+        assert_eq!(life.put(1, clock.now()), Ok(Verdict::Yes));
+        for _ in 0..12 {
+            life.goes_on(Duration::from_secs(5), &clock);
+        }
+        let read = clock.now();
+        assert_eq!(life.get(ReadAt::Snapshot(read)), Ok(true));
+        life.goes_on(limits::LIFE_INTERVAL, &clock);
+        drop(life);
+        clock.set(read.saturating_sub(Duration::from_secs(30)));
+        let mut life = Life::begin(folder.path(), DeviceKind::None, &clock);
+        life.goes_on(Duration::from_secs(2), &clock);
+        let write = clock.now();
+        assert_eq!(life.put(2, write), Ok(Verdict::Yes));
+        write < read
+    }
+
+    #[test]
+    fn a_run_without_a_log_saves_how_far_it_has_lived() {
+        assert!(!is_written_below_a_late_read());
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_life_that_is_not_saved_is_noticed() {
+        let below = crate::planted::with(crate::planted::Bug::ForgottenLife, is_written_below_a_late_read);
+        assert!(below, "the planted bug is found");
     }
 
     /// How the last life is told of, or not.

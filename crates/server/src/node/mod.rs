@@ -27,6 +27,8 @@ use timestone_wire::{
 };
 
 use crate::event::Event;
+use crate::limits::LIFE_INTERVAL;
+use crate::manifest::Manifest;
 pub use crate::node::joining::{JoinStep, Joining, Registration};
 use crate::node::links::Links;
 pub(crate) use crate::node::master::{MasterLink, register};
@@ -53,6 +55,9 @@ pub(crate) struct NodeStage {
     stopping: Arc<AtomicBool>,
     // Read for answers only; time comes with every turn.
     clock: Arc<dyn Clock>,
+    // Where it is saved how far this run has lived, if it has no log to tell; and when it is saved next.
+    life: Option<Arc<Manifest>>,
+    next_life: Timestamp,
 }
 
 /// What a node stage is made of.
@@ -75,6 +80,8 @@ pub(crate) struct NodeParts {
     pub(crate) stopping: Arc<AtomicBool>,
     /// The process's clock, of which answers carry a reading.
     pub(crate) clock: Arc<dyn Clock>,
+    /// For a run without a log: where it is saved how far that has lived.
+    pub(crate) life: Option<Arc<Manifest>>,
 }
 
 impl NodeStage {
@@ -93,6 +100,19 @@ impl NodeStage {
             shared_map: parts.shared_map,
             stopping: parts.stopping,
             clock: parts.clock,
+            life: parts.life,
+            next_life: Timestamp::ZERO,
+        }
+    }
+
+    /// Saves how far this run has lived. Nobody waits for it: the next start may find a time that is [`LIFE_INTERVAL`] old, or older if the
+    /// manifest could not be saved.
+    fn save_life(&mut self, now: Timestamp) {
+        self.next_life = now.saturating_add(LIFE_INTERVAL);
+        if let Some(life) = &self.life
+            && let Err(error) = life.lives(now)
+        {
+            tracing::warn!(%error, "the manifest could not be saved; it is tried again");
         }
     }
 
@@ -199,6 +219,11 @@ impl NodeStage {
         let mut bytes = ctx.take_buffer();
         welcome.encode(&envelope, &mut bytes);
         self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
+    }
+
+    /// Whether this is the first turn of a shutdown.
+    fn is_told_to_stop(&self, ctx: &Context<'_, Event>) -> bool {
+        ctx.is_shutting_down() && !self.stopping.load(Ordering::Relaxed)
     }
 
     fn answer_map(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
@@ -420,6 +445,8 @@ impl Stage<Event> for NodeStage {
 
     fn start(&mut self, ctx: &mut Context<'_, Event>) {
         self.links.set_owner(ctx.stage());
+        // The run's begin has been saved.
+        self.next_life = ctx.now().saturating_add(LIFE_INTERVAL);
     }
 
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
@@ -447,6 +474,9 @@ impl Stage<Event> for NodeStage {
                 break;
             }
         }
+        if self.life.is_some() && (ctx.now() >= self.next_life || self.is_told_to_stop(ctx)) {
+            self.save_life(ctx.now());
+        }
         if ctx.is_shutting_down() {
             self.stopping.store(true, Ordering::Relaxed);
         } else {
@@ -455,7 +485,9 @@ impl Stage<Event> for NodeStage {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        (!self.master.is_embedded()).then_some(self.next_map)
+        let map = (!self.master.is_embedded()).then_some(self.next_map);
+        let life = self.life.is_some().then_some(self.next_life);
+        [map, life].into_iter().flatten().min()
     }
 
     fn drained(&self) -> bool {
@@ -496,6 +528,7 @@ mod tests {
             shared_map: Arc::new(std::sync::RwLock::new(before)),
             stopping: Arc::default(),
             clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
+            life: None,
         };
         let now = Timestamp::from_nanos(1);
         let mut driver = ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
