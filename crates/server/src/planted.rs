@@ -80,6 +80,8 @@ pub enum Bug {
     EarlyHandOverAck,
     /// A shard without a log carries forward what holds up a log of an earlier run.
     CarriesWithoutLog,
+    /// A shard that has asked another one to end a transaction does not hear that it has ended there.
+    IgnoredEnds,
     /// A shard closes its store at the end although what it promised is undecided.
     EndsUndecided,
     /// A run with a log takes what its log tells of the past for all of it, although a run without a log served meanwhile.
@@ -255,6 +257,7 @@ pub fn plant(bug: Option<Bug>) {
         deaf_to_farewells: is(Bug::DeafToFarewells),
         // A revived promise that a peer calls finished would be forgotten at once.
         wait_for_finished: is(Bug::RevivedPromise),
+        ignore_known_ends: is(Bug::IgnoredEnds),
         ..timestone_txn::PlantedBugs::default()
     }));
     timestone_wal::planted::plant(timestone_wal::planted::PlantedBugs {

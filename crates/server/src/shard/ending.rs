@@ -225,3 +225,33 @@ fn a_store_is_closed_when_nobody_is_about_to_write_and_what_was_sent_has_come() 
     let mut second = Pair::on(media, now.saturating_add(Duration::from_secs(1)));
     assert_eq!(SHARDS.map(|shard| second.has(shard, b"last")), [true; 2]);
 }
+
+/// How long a shard is left with a promise whose outcome the lowest participant knows, when their client has fallen silent.
+fn until_the_lowest_has_told() -> Duration {
+    let device = [(); 2].map(|()| MemoryDevice::new(Default::default()));
+    let mut pair = Pair::on([device[0].media(), device[1].media()], START);
+    let mut promised = None;
+    for shard in SHARDS {
+        promised = Some(pair.promise(shard, 1, b"key"));
+    }
+    let begun = pair.now;
+    pair.decide(SHARDS[0], promised.unwrap());
+    while !pair.has(SHARDS[1], b"key") && pair.now.since(begun) < Duration::from_secs(10) {
+        pair.pass(STEP);
+        pair.answers();
+    }
+    pair.now.since(begun)
+}
+
+#[test]
+fn a_shard_hears_of_an_end_that_the_lowest_participant_knows() {
+    let took = until_the_lowest_has_told();
+    assert!(took < Duration::from_millis(2_500), "{took:?}");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_shard_that_hears_of_no_known_end_is_noticed() {
+    let took = crate::planted::with(crate::planted::Bug::IgnoredEnds, until_the_lowest_has_told);
+    assert!(took > Duration::from_secs(3), "the planted bug is found: {took:?}");
+}
