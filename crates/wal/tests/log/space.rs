@@ -2,7 +2,7 @@
 
 use timestone_types::ShardId;
 use timestone_wal::device::memory::MemoryDisk;
-use timestone_wal::{BatchNumber, LogEvent, WalError};
+use timestone_wal::{BatchNumber, Log, LogEvent, WalError};
 
 use super::{append, at, batch_of, durable, open, read_all, settle, tiny};
 
