@@ -154,6 +154,8 @@ pub enum Bug {
     BoundlessAnswers,
     /// What commands make out of what is there is not counted.
     UncountedMaking,
+    /// The keys that KEYS finds are not counted.
+    UncountedKeys,
     /// All jobs of a gateway may be carried out in one turn.
     BoundlessTurns,
     /// What a gateway has carried out stays counted while anything behind it waits.

@@ -65,7 +65,7 @@ pub(super) const MAX_COMBINED_BYTES: usize = 1024 * 1024;
 /// For how long a command that meets conflicts is tried again.
 pub(super) const RETRY_FOR: Duration = Duration::from_secs(5);
 /// Longest answer to KEYS.
-pub(super) const MAX_KEYS_REPLY_BYTES: usize = 512 * 1024 * 1024;
+pub(super) const MAX_KEYS_REPLY_BYTES: usize = 64 * 1024 * 1024;
 /// Keys that one page of KEYS asks a shard for.
 pub(super) const KEYS_PAGE: u32 = 1024;
 /// Keys that SCAN asks a shard for when it is not told.

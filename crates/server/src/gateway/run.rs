@@ -92,8 +92,18 @@ impl Job {
                 self.watched.push((key, Watched { version: found.version, present: found.value.is_some() }));
             }
             (Work::Whole(whole), OpResult::Frame(bytes)) => {
-                if let Err(failure) = whole.take_page(place as usize, bytes, &self.words) {
+                let before = whole.found_bytes();
+                let taken = whole.take_page(place as usize, bytes, &self.words);
+                let more = whole.found_bytes().saturating_sub(before);
+                let has_room = self.charge_read(more, memory);
+                if let Err(failure) = taken.and(if has_room { Ok(()) } else { Err(Failure::NO_MEMORY_FOR_ANSWER) }) {
                     self.failure = Some(failure);
+                    if let Work::Whole(whole) = &mut self.work {
+                        whole.forget();
+                    }
+                    // Nobody waits for the other pages: they would only take more of it.
+                    self.left = 0;
+                    self.ops = 0;
                 }
             }
             _ => {}
@@ -101,9 +111,13 @@ impl Job {
         (self.left == 0).then_some(id)
     }
 
-    /// Counts a value that the transaction has read; large ones in the process's memory, twice: there and in the answer. Whether there is
-    /// room.
+    /// Counts a value that the transaction has read, or keys that were found; large ones in the process's memory, twice: there and in the
+    /// answer. Whether there is room.
     fn charge_read(&mut self, bytes: usize, memory: &Arc<Memory>) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::UncountedKeys) && matches!(self.work, Work::Whole(_)) {
+            return true;
+        }
         self.read_bytes += bytes;
         let wanted = 2 * self.read_bytes as u64;
         match &mut self.read_charge {

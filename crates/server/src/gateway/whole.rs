@@ -33,6 +33,8 @@ use super::words::{Args, Words};
 
 const CURSOR_BITS: u32 = 47;
 const CURSOR: u64 = (1 << CURSOR_BITS) - 1;
+/// Room for what stands before the keys in an answer: two lengths of arrays and a cursor.
+const HEAD_BYTES: usize = 64;
 /// Where RANDOMKEY begins to look: anywhere below this. Behind the shard's last key it goes on at the beginning.
 const RANDOM_CURSOR: u64 = (1 << 42) - 1;
 
@@ -70,6 +72,7 @@ pub(super) struct Whole {
     /// RANDOMKEY: how many shards were looked through from their beginning.
     looked_through: usize,
     random: u64,
+    /// The keys as they will be answered, behind room for the head: there may be many, so that they are not copied.
     found: Vec<u8>,
     keys: usize,
     counted: u64,
@@ -211,6 +214,9 @@ impl Whole {
             return Err(Failure::INTERNAL);
         }
         let pattern = self.pattern.map(|at| words.word(at));
+        if self.found.is_empty() {
+            self.found.resize(HEAD_BYTES, 0);
+        }
         let mut reply = ReplyWriter::new(&mut self.found, timestone_wire::resp::Protocol::Resp2);
         if self.what == What::Random {
             let count = page.entries.len().max(1);
@@ -266,11 +272,23 @@ impl Whole {
         }
     }
 
-    fn answer(&self, reply: &mut Vec<u8>, protocol: timestone_wire::resp::Protocol) {
-        let mut writer = ReplyWriter::new(reply, protocol);
+    /// Bytes of the keys that were found.
+    pub(super) fn found_bytes(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Forgets the keys that were found.
+    pub(super) fn forget(&mut self) {
+        self.found = Vec::new();
+    }
+
+    /// The answer, and where in the buffer it begins.
+    fn answer(&mut self, protocol: timestone_wire::resp::Protocol) -> (Vec<u8>, usize) {
+        let mut head = Vec::new();
+        let mut writer = ReplyWriter::new(&mut head, protocol);
         match self.what {
-            What::Count => return writer.integer(i64::try_from(self.counted).unwrap_or(i64::MAX)),
-            What::Random if self.keys == 0 => return writer.null(),
+            What::Count => writer.integer(i64::try_from(self.counted).unwrap_or(i64::MAX)),
+            What::Random if self.keys == 0 => writer.null(),
             What::Random => {}
             What::Keys => writer.array(self.keys),
             What::Scan => {
@@ -279,7 +297,12 @@ impl Whole {
                 writer.array(self.keys);
             }
         }
-        reply.extend_from_slice(&self.found);
+        if self.found.len() <= HEAD_BYTES {
+            return (head, 0);
+        }
+        let start = HEAD_BYTES - head.len();
+        self.found[start..HEAD_BYTES].copy_from_slice(&head);
+        (core::mem::take(&mut self.found), start)
     }
 }
 
@@ -356,9 +379,10 @@ impl Core {
             let failure = job.failure.take().unwrap_or(Failure::INTERNAL);
             return self.finish(id, job, Some(&failure));
         }
-        if let (Work::Whole(whole), Some(item)) = (&job.work, job.items.first_mut()) {
-            whole.answer(&mut job.reply, item.asker.protocol);
-            item.reply = 0..job.reply.len();
+        if let (Work::Whole(whole), Some(item)) = (&mut job.work, job.items.first_mut()) {
+            let (reply, start) = whole.answer(item.asker.protocol);
+            item.reply = start..reply.len();
+            job.reply = reply;
         }
         self.finish(id, job, None);
     }
@@ -392,9 +416,8 @@ mod tests {
     }
 
     fn answer(whole: &Whole) -> String {
-        let mut reply = Vec::new();
-        whole.answer(&mut reply, timestone_wire::resp::Protocol::Resp2);
-        String::from_utf8(reply).unwrap()
+        let (reply, start) = whole.clone().answer(timestone_wire::resp::Protocol::Resp2);
+        String::from_utf8(reply[start..].to_vec()).unwrap()
     }
 
     #[test]

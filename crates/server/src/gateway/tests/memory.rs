@@ -543,3 +543,41 @@ fn a_gateway_that_does_not_count_what_commands_make_is_found_out() {
         crate::planted::with(crate::planted::Bug::UncountedMaking, || making(&makers(64, VALUE)));
     assert!(prepares == 64 && used < MADE, "{prepares} commits, {used} bytes are counted");
 }
+
+/// What KEYS of 16 000 keys, a MiB in all, is answered with memory for so many bytes.
+fn keys(limit: u64) -> String {
+    let mut world = World::with(SHARDS, Arc::new(Memory::new(u64::MAX, u64::MAX, limit)));
+    let (client, other) = (world.connect(), world.connect());
+    for from in (0..16_000).step_by(1000) {
+        let key = |n: usize| format!("{n:0>56}");
+        world.post(other, &(from..from + 1000).flat_map(|n| encode(&["SET", &key(n), ""])).collect::<Vec<u8>>());
+        world.settle();
+        assert_eq!(world.output(other).len(), 5 * 1000);
+    }
+    world.pass(Duration::from_millis(10));
+    // It is not alone: what comes alone has room.
+    let others = world.memory.charge(MemoryUse::Output, 1);
+    world.post(client, &encode(&["KEYS", "*"]));
+    let answer = world.wait(client);
+    world.disconnect(client);
+    drop(others);
+    assert_eq!(world.memory.used(MemoryUse::Output), 0);
+    answer
+}
+
+#[test]
+fn the_keys_that_keys_finds_are_counted_twice_while_they_are_collected() {
+    for limit in [512 * 1024, 3 * VALUE as u64 / 2] {
+        let answer = keys(limit);
+        assert_eq!(answer, "-TRYAGAIN the memory for answers is used up; nothing was done, try it again later|");
+    }
+    let answer = keys(4 * VALUE as u64);
+    assert!(answer.starts_with("*16000|$56|") && answer.len() == "*16000|".len() + 16_000 * 61, "{}", answer.len());
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_does_not_count_the_keys_it_finds_is_found_out() {
+    let answer = crate::planted::with(crate::planted::Bug::UncountedKeys, || keys(512 * 1024));
+    assert!(answer.starts_with("*16000|"));
+}
