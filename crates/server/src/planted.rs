@@ -156,6 +156,10 @@ pub enum Bug {
     UncountedMaking,
     /// The keys that KEYS finds are not counted.
     UncountedKeys,
+    /// Commands that many clients begin and do not finish are bounded for each of them only.
+    BoundlessBeginnings,
+    /// When a read that is asked for again fails at once, nobody asks again for those behind it.
+    SleepingReads,
     /// All jobs of a gateway may be carried out in one turn.
     BoundlessTurns,
     /// What a gateway has carried out stays counted while anything behind it waits.

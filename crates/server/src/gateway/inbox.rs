@@ -71,9 +71,14 @@ impl Inbox {
         &self.bytes[self.parsed..]
     }
 
-    /// Memory of the buffer, in bytes.
+    /// Memory of the buffer and of the parser, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.bytes.capacity()
+        self.bytes.capacity() + self.parser.memory_bytes()
+    }
+
+    /// Memory of what is not carried out, in bytes: with where the arguments of the next command are.
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.backlog() + self.parser.memory_bytes()
     }
 
     /// Makes room for so many bytes more, and no more than that.
@@ -106,6 +111,7 @@ impl Inbox {
         if self.parsed < self.bytes.len() || self.bytes.capacity() == 0 {
             return None;
         }
+        self.parser.release();
         self.base = self.base.wrapping_add(self.parsed as u32);
         self.parsed = 0;
         Some(core::mem::take(&mut self.bytes))

@@ -41,6 +41,8 @@ pub(super) const PAUSE_BACKLOG_BYTES: usize = 1024 * 1024;
 pub(super) const SCARCE_BACKLOG_BYTES: usize = 64 * 1024;
 /// A command of more bytes than this is collected only once there is memory for it.
 pub(super) const UNRESERVED_BYTES: usize = 256 * 1024;
+/// The same while the process's memory for input is scarce.
+pub(super) const SCARCE_UNRESERVED_BYTES: usize = 16 * 1024;
 /// Values that a job has read, in bytes, from which on they are charged.
 pub(super) const CHARGED_READ_BYTES: usize = 64 * 1024;
 /// What each queued command costs beside its bytes.

@@ -19,7 +19,9 @@ use super::connection::{Connection, ConnectionIndex};
 use super::core::Core;
 use super::failure::Failure;
 use super::job::{Asker, Operation};
-use super::limits::{OUTPUT_BOUND_BYTES, PAUSE_BACKLOG_BYTES, SCARCE_BACKLOG_BYTES, UNRESERVED_BYTES};
+use super::limits::{
+    OUTPUT_BOUND_BYTES, PAUSE_BACKLOG_BYTES, SCARCE_BACKLOG_BYTES, SCARCE_UNRESERVED_BYTES, UNRESERVED_BYTES,
+};
 use super::view::KEYSPACE;
 use super::words::Words;
 
@@ -77,6 +79,12 @@ impl Core {
         if let Err(failure) = asked {
             let protocol = connection.client.protocol;
             connection.answer(slot, |out| ReplyWriter::new(out, protocol).error_bytes(failure.bytes()));
+            #[cfg(feature = "planted-bugs")]
+            if crate::planted::is_planted(crate::planted::Bug::SleepingReads) {
+                return;
+            }
+            // Nothing is under way whose answer would let those behind it be asked for.
+            self.answered(index);
         }
     }
 
@@ -92,10 +100,13 @@ impl Core {
     /// A connection has begun a command of which at least `needed` bytes are missing.
     pub(super) fn collect(&mut self, now: Timestamp, index: ConnectionIndex, needed: usize) {
         let memory = std::sync::Arc::clone(&self.memory);
+        let is_scarce = memory.is_scarce(MemoryUse::Input) && !ignores_begun();
+        let unreserved = if is_scarce { SCARCE_UNRESERVED_BYTES } else { UNRESERVED_BYTES };
         let Some(connection) = self.connection(index) else { return };
-        let bytes = connection.inbox.backlog() + needed;
+        let waiting = connection.inbox.waiting_bytes();
+        let bytes = waiting + needed;
         let reserved = connection.reservation.as_ref().map_or(0, |charge| charge.bytes() as usize);
-        if bytes <= UNRESERVED_BYTES.max(reserved) || connection.starving.is_some() {
+        if bytes <= unreserved.max(reserved) || connection.starving.is_some() {
             return;
         }
         // A command of many arguments grows piece by piece: a quarter ahead, so that it is not moved at each of them.
@@ -108,7 +119,7 @@ impl Core {
             }
         };
         if granted {
-            let missing = wanted - connection.inbox.backlog();
+            let missing = wanted - waiting;
             connection.inbox.reserve(missing);
         } else {
             connection.starving = Some((now.saturating_add(MEMORY_PATIENCE), needed));
@@ -165,7 +176,10 @@ impl Core {
                 .as_ref()
                 .and_then(|multi| multi.charge.as_ref())
                 .map_or(0, timestone_seda::Charge::bytes);
-            let holds = connection.reservation.is_some() || scarce && queued > UNRESERVED_BYTES as u64;
+            // What waits for other commands is not begun only.
+            let begun = if connection.blocked || ignores_begun() { 0 } else { connection.inbox.waiting_bytes() };
+            let has_begun = connection.reservation.is_some() || scarce && begun > SCARCE_UNRESERVED_BYTES;
+            let holds = has_begun || scarce && queued > UNRESERVED_BYTES as u64;
             if holds && connection.replies.is_empty() && now.since(connection.client.last_seen) >= STALL_LIMIT {
                 tracing::warn!(
                     peer = %connection.client.peer,
@@ -223,6 +237,14 @@ fn should_pause(connection: &Connection, bound: usize) -> bool {
 fn lets_oldest_wait() -> bool {
     #[cfg(feature = "planted-bugs")]
     return crate::planted::is_planted(crate::planted::Bug::OldestAnswerWaits);
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
+/// Whether commands that are begun are bounded one by one only.
+fn ignores_begun() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::is_planted(crate::planted::Bug::BoundlessBeginnings);
     #[cfg(not(feature = "planted-bugs"))]
     false
 }

@@ -35,7 +35,12 @@ impl Default for RespLimits {
 /// Longest line: an inline command, or a length. As in Redis.
 const MAX_LINE_BYTES: usize = 64 * 1024;
 /// A command with more arguments than this gives their list's memory back: 16 bytes each on every connection add up.
-const KEEP_ARGS: usize = 16 * 1024;
+const KEEP_ARGS: usize = 512;
+/// The same for the bytes of words of text.
+const KEEP_WORDS: usize = 4 * 1024;
+/// What is kept of both by a connection that has nothing to read.
+const IDLE_ARGS: usize = 64;
+const IDLE_WORDS: usize = 1024;
 
 /// The bytes do not follow the protocol. The text is Redis's; answer `-ERR ` and the text, then close the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -264,6 +269,32 @@ impl CommandParser {
         }
     }
 
+    /// Memory that a long command takes here beside its bytes, such as where each of its arguments is: 0 for what every parser has.
+    #[must_use]
+    pub const fn memory_bytes(&self) -> usize {
+        let args = if self.args.capacity() > IDLE_ARGS { self.args.capacity() * size_of::<Range<usize>>() } else { 0 };
+        let words = if self.words.capacity() > IDLE_WORDS { self.words.capacity() } else { 0 };
+        args + words
+    }
+
+    /// Between two commands, when there is nothing to read: forgets the last one, and gives back what a long one took.
+    pub fn release(&mut self) {
+        if self.state == State::Start && self.position == 0 {
+            self.give_back(IDLE_ARGS, IDLE_WORDS);
+        }
+    }
+
+    fn give_back(&mut self, args: usize, words: usize) {
+        self.args.clear();
+        self.words.clear();
+        if self.args.capacity() > args {
+            self.args.shrink_to(args);
+        }
+        if self.words.capacity() > words {
+            self.words.shrink_to(words);
+        }
+    }
+
     /// Gets ready for the next command, and gives how many bytes the last one took.
     fn restart(&mut self) -> usize {
         self.state = State::Start;
@@ -272,10 +303,7 @@ impl CommandParser {
     }
 
     fn start(&mut self, buffer: &[u8]) -> Result<Step, ProtocolError> {
-        self.args.clear();
-        self.args.shrink_to(KEEP_ARGS);
-        self.words.clear();
-        self.words.shrink_to(MAX_LINE_BYTES);
+        self.give_back(KEEP_ARGS, KEEP_WORDS);
         self.inline = buffer.get(self.position).is_some_and(|&first| first != b'*');
         if self.inline { self.inline_command(buffer) } else { self.multibulk_length(buffer) }
     }

@@ -581,3 +581,93 @@ fn a_gateway_that_does_not_count_the_keys_it_finds_is_found_out() {
     let answer = crate::planted::with(crate::planted::Bug::UncountedKeys, || keys(512 * 1024));
     assert!(answer.starts_with("*16000|"));
 }
+
+/// Many clients that begin a command which needs no reservation, and never finish it. What is counted in the end, of a limit of 4 MiB.
+fn many_begun() -> (World, u64) {
+    let mut world = World::with(SHARDS, Arc::new(Memory::new(4 * VALUE as u64, u64::MAX, u64::MAX)));
+    let begun = encode(&[&b"SET"[..], b"k", &vec![b'x'; 250_000]]);
+    for _ in 0..100 {
+        let client = world.connect();
+        world.post(client, &begun[..200_000]);
+    }
+    world.settle();
+    world.pass(2 * STALL_LIMIT);
+    let used = world.memory.used(MemoryUse::Input);
+    (world, used)
+}
+
+#[test]
+fn commands_that_many_clients_begin_and_do_not_finish_are_bounded_together() {
+    let (mut world, used) = many_begun();
+    assert!(used <= 4 * VALUE as u64 / 2, "{used} bytes are counted");
+    let client = world.connect();
+    let value = vec![b'x'; VALUE];
+    world.post(client, &encode(&[&b"SET"[..], b"k", &value])[..VALUE / 2]);
+    world.settle();
+    world.post(client, &encode(&[&b"SET"[..], b"k", &value])[VALUE / 2..]);
+    assert_eq!(world.wait(client), "+OK|");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_bounds_begun_commands_one_by_one_is_found_out() {
+    let (_, used) = crate::planted::with(crate::planted::Bug::BoundlessBeginnings, many_begun);
+    assert!(used >= 100 * 200_000, "{used} bytes are counted");
+}
+
+#[test]
+fn where_the_arguments_of_a_command_are_is_counted_and_given_back() {
+    let mut world = World::new();
+    let client = world.connect();
+    let mut words = vec![&b"MGET"[..]];
+    words.resize(40_000, b"k");
+    let command = encode(&words);
+    world.post(client, &command[..command.len() - 10]);
+    world.settle();
+    let used = world.memory.used(MemoryUse::Input);
+    assert!(used >= (command.len() + 16 * 39_000) as u64, "{used} bytes are counted");
+    world.post(client, &command[command.len() - 10..]);
+    assert!(world.wait(client).starts_with("*39999|$-1|"));
+    world.pass(Duration::from_millis(10));
+    assert_eq!(world.memory.used(MemoryUse::Input), 0);
+}
+
+/// Reads of long values whose answers find no room, while their shard moves to another server; what is answered in the end.
+fn moved_away() -> String {
+    let mut world = World::new();
+    let (deaf, other) = (world.connect(), world.connect());
+    // A key of the shard that a map of one more shard takes away.
+    let key = world.key_that_moves();
+    let value = vec![b'x'; VALUE];
+    world.post(other, &encode(&[&b"SET"[..], key.as_bytes(), &value]));
+    assert_eq!(world.wait(other), "+OK|");
+    world.stop_reading(deaf);
+    world.post(deaf, &encode(&["GET", "nope"]).repeat(200));
+    world.pass(Duration::from_millis(10));
+    world.read(deaf);
+    world.post(deaf, &encode(&["GET", &key]).repeat(16));
+    world.pass(Duration::from_millis(100));
+    assert!(world.unread(deaf) < 8 * VALUE, "some were dropped");
+    world.move_slots();
+    let mut answers = world.read(deaf);
+    // The net stage does not tell of few bytes that are written.
+    for _ in 0..20 {
+        world.pass(Duration::from_millis(50));
+        answers.extend(world.output(deaf));
+    }
+    String::from_utf8_lossy(&answers).into_owned()
+}
+
+#[test]
+fn a_read_that_fails_when_it_is_asked_again_does_not_leave_others_asleep() {
+    let answers = moved_away();
+    let (found, refused) = (answers.matches("$1048576").count(), answers.matches("-CLUSTERDOWN").count());
+    assert!(found > 0 && refused > 1 && found + refused == 16, "{found} found, {refused} refused");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_leaves_dropped_reads_asleep_is_found_out() {
+    let answers = crate::planted::with(crate::planted::Bug::SleepingReads, moved_away);
+    assert!(answers.matches("$1048576").count() + answers.matches("-CLUSTERDOWN").count() < 16);
+}

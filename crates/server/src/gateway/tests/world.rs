@@ -118,6 +118,22 @@ impl World {
         self.settle();
     }
 
+    /// A key that is this process's, and is not any more after [`World::move_slots`].
+    pub(super) fn key_that_moves(&self) -> String {
+        let [before, after] = [SHARDS, SHARDS + 1].map(|shards| ShardMap::even(ClusterId::new(1), shards).unwrap());
+        let moves = |key: &String| {
+            before.shard_of_key(key.as_bytes()).get() < SHARDS && after.shard_of_key(key.as_bytes()).get() == SHARDS
+        };
+        (0..).map(|n| format!("moves{n}")).find(moves).unwrap()
+    }
+
+    /// Another process gets a shard, with a part of every other's slots.
+    pub(super) fn move_slots(&mut self) {
+        let map = ShardMap::even(ClusterId::new(1), SHARDS + 1).unwrap();
+        self.event(Event::MapChanged(Arc::new(map)));
+        self.settle();
+    }
+
     /// From now on a client reads nothing of what it is sent.
     pub(super) fn stop_reading(&mut self, client: Client) {
         self.deaf.push(client);
