@@ -70,6 +70,6 @@ pub use event::{Event, LogAppend};
 pub use node::{JoinStep, Joining, Registration};
 pub use premises::Premises;
 pub use running::{Addresses, Server};
-pub use stages::{Caches, ServerStages, ShardFigures, joining};
+pub use stages::{Caches, ConnectionFigures, ServerStages, ShardFigures, joining};
 pub use timestone_cluster::DirectoryId;
 pub use timestone_wal::DeviceKind;

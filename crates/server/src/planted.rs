@@ -164,6 +164,8 @@ pub enum Bug {
     BoundlessTurns,
     /// What a gateway has carried out stays counted while anything behind it waits.
     CountedForEver,
+    /// A client's clock is believed however far behind it is.
+    BelievedLateClocks,
     /// Clients that say goodbye are waited for like those that fall silent.
     DeafToFarewells,
     /// What answers tell of the server's clock was read a while before the requests came that they answer.
@@ -261,6 +263,7 @@ pub fn plant(bug: Option<Bug>) {
         hoard_outcomes: is(Bug::HoardedOutcomes),
         hoard_clients: is(Bug::HoardedClients),
         deaf_to_farewells: is(Bug::DeafToFarewells),
+        believe_late_clocks: is(Bug::BelievedLateClocks),
         // A revived promise that a peer calls finished would be forgotten at once.
         wait_for_finished: is(Bug::RevivedPromise),
         ignore_known_ends: is(Bug::IgnoredEnds),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use timestone_cluster::{Address, ServerAddresses, ServerId};
-use timestone_seda::{AdmissionLimit, Layout, Stage, StageId};
+use timestone_seda::{AdmissionLimit, Layout, MemoryUse, Stage, StageId};
 use timestone_types::{ShardId, Timestamp};
 
 use crate::assembly::{Assembled, Observed, assemble_on};
@@ -49,6 +49,15 @@ pub struct ShardFigures {
     pub tables: Vec<(&'static str, u64)>,
     /// The store's figures, by name.
     pub store: Vec<(&'static str, u64)>,
+}
+
+/// What a server's connections cause, as of the last publications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ConnectionFigures {
+    /// Bytes of answers that are not written to their sockets.
+    pub output_bytes: u64,
+    /// Connections that were closed because their peers neither read nor finished what they had begun.
+    pub stalled_total: u64,
 }
 
 /// The stages of a server.
@@ -95,6 +104,15 @@ impl ServerStages {
     #[must_use]
     pub fn caches(&self) -> Caches {
         Caches::of(&self.observed)
+    }
+
+    /// A way to look at what connections cause while the stages run.
+    pub fn connections(&self) -> impl Fn() -> ConnectionFigures + use<> {
+        let observed = Arc::clone(&self.observed);
+        move || ConnectionFigures {
+            output_bytes: observed.memory.used(MemoryUse::Output),
+            stalled_total: observed.nets.iter().map(|(_, net)| net.snapshot().stalled_total).sum(),
+        }
     }
 
     /// A way to look at the shards' figures while the stages run.

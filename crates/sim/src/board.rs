@@ -4,6 +4,7 @@
 //! elements stay unique; its process number in the history changes then, as it does after every unknown outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -140,6 +141,8 @@ struct State {
     /// Why an answer cannot be right, whatever the order of things was.
     wrong: Vec<String>,
     last_words: Option<String>,
+    /// By slot: how often its sessions were told that their client's clock is late.
+    told_late: BTreeMap<usize, u64>,
     /// Writes of keys once more, attempts included.
     touched: u64,
     /// What sessions did, in words, until the trace takes it.
@@ -229,6 +232,7 @@ impl Board {
             tally: Tally::default(),
             wrong: Vec::new(),
             last_words: None,
+            told_late: BTreeMap::new(),
             touched: 0,
             notes: Vec::new(),
             loaded: Timestamp::ZERO,
@@ -505,6 +509,16 @@ impl Board {
         let index = state.events.len() as u64;
         state.events.push(Event { kind, process, index, time: self.at(), ops });
         true
+    }
+
+    /// A session was told that its client's clock is too far behind.
+    pub(crate) fn clock_is_late(&self, slot: usize) {
+        *self.lock().told_late.entry(slot).or_default() += 1;
+    }
+
+    /// How often that was told to sessions of these slots.
+    pub(crate) fn told_late(&self, slots: Range<usize>) -> u64 {
+        self.lock().told_late.range(slots).map(|(_, times)| *times).sum()
     }
 
     /// Takes what sessions did since the last time.

@@ -71,6 +71,9 @@ const FAULT_LASTING: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_
 /// A pause is not undone, may last half as long again as is said, and must be over before transactions are awaited that begin in calm.
 const PAUSE_LASTING: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(5);
 
+/// A connection is closed half a minute after its client has read last; half as long again as is said is a minute.
+const READER_LASTING: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(40);
+
 /// A value that makes no sense.
 #[derive(Debug)]
 pub(crate) struct Wrong {
@@ -113,8 +116,11 @@ pub(crate) fn check(scenario: &Scenario) -> Checked {
     check_network(scenario)?;
     for (kind, fault) in &scenario.faults {
         lasts(&["faults", kind.name(), "every"], Some(fault.every), FAULT_EVERY)?;
-        let pauses = matches!(kind, FaultKind::Pause | FaultKind::ClientPause);
-        let lasting = if pauses { PAUSE_LASTING } else { FAULT_LASTING };
+        let lasting = match kind {
+            FaultKind::Pause | FaultKind::ClientPause => PAUSE_LASTING,
+            FaultKind::StalledReader => READER_LASTING,
+            _ => FAULT_LASTING,
+        };
         lasts(&["faults", kind.name(), "lasting"], fault.lasting, lasting)?;
     }
     Ok(())
@@ -185,12 +191,6 @@ fn check_redis(scenario: &Scenario) -> Checked {
     within(&["redis", "rate"], Some(part.rate), 0.01..=1e6)?;
     within(&["redis", "keys"], Some(part.keys), 1..=1000)?;
     within(&["redis", "depth"], Some(part.depth), 1..=64)?;
-    let has_some = part.clients.is_some_and(|clients| clients > 0) || scenario.workload.kind == Kind::Redis;
-    if has_some && let Some(servers) = scenario.cluster.servers.filter(|servers| *servers > 1) {
-        let what =
-            format!("is {servers}; a gateway serves the shards of its own process, so that with Redis clients it is 1");
-        return Err(Wrong::new(&["cluster", "servers"], what));
-    }
     if scenario.workload.kind == Kind::Redis && part.clients == Some(0) {
         return Err(Wrong::new(&["redis", "clients"], "is 0, and the workload is theirs".to_owned()));
     }

@@ -1,6 +1,6 @@
 //! Faults: what goes wrong on purpose, how often, for how long, and how it is undone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -80,10 +80,14 @@ pub enum FaultKind {
     /// A server's devices acknowledge syncs that they have not done. Half of the time they do them in the end, half of the time the power goes
     /// before.
     LyingSync,
+    /// A process of Redis clients asks for far more than it may be owed, and reads none of it.
+    StalledReader,
+    /// A client dies, and the one that takes its place begins with a clock that is too far behind to be believed.
+    LateClock,
 }
 
 /// Every kind with the name that scenarios know it by.
-const KINDS: [(FaultKind, &str); 31] = [
+const KINDS: [(FaultKind, &str); 33] = [
     (FaultKind::Kill, "kill"),
     (FaultKind::PowerCut, "power-cut"),
     (FaultKind::Pause, "pause"),
@@ -115,6 +119,8 @@ const KINDS: [(FaultKind, &str); 31] = [
     (FaultKind::ClockGlitch, "clock-glitch"),
     (FaultKind::Stop, "stop"),
     (FaultKind::LyingSync, "lying-sync"),
+    (FaultKind::StalledReader, "stalled-reader"),
+    (FaultKind::LateClock, "late-clock"),
 ];
 
 impl FaultKind {
@@ -163,7 +169,7 @@ impl FaultKind {
     /// Whether it takes a clock out of the bound that everybody relies on.
     #[must_use]
     pub const fn is_of_clocks(self) -> bool {
-        matches!(self, Self::ClockJump | Self::ClockDrift | Self::ClockStop | Self::ClockGlitch)
+        matches!(self, Self::ClockJump | Self::ClockDrift | Self::ClockStop | Self::ClockGlitch | Self::LateClock)
     }
 
     /// How long it lasts unless a scenario says otherwise.
@@ -178,7 +184,8 @@ impl FaultKind {
             | Self::LogFailure
             | Self::FlashFailure => Duration::from_millis(300),
             Self::ClockGlitch => Duration::from_millis(1_500),
-            Self::RegionLoss | Self::Full | Self::ClockDrift => Duration::from_secs(2),
+            Self::StalledReader => Duration::from_secs(10),
+            Self::RegionLoss | Self::Full | Self::ClockDrift | Self::LateClock => Duration::from_secs(2),
             Self::ClockStop => Duration::from_millis(200),
             _ => Duration::from_millis(500),
         }
@@ -227,8 +234,22 @@ enum Undo {
     Memory(ProcessId),
     /// The supervisor of a server that was told to stop waits no longer. It is that life's.
     Patience(ProcessId, u64),
+    /// It reads again.
+    Reader(ProcessId),
+    /// The client with the late clock dies, and its successor has the right time.
+    LateClock(Late),
     /// Its disks no longer lie. With a seed, they lose power before that.
     Truth(ProcessId, Option<Seed>),
+}
+
+/// A client that lives with a late clock.
+#[derive(Clone, Copy, Debug)]
+struct Late {
+    id: ProcessId,
+    life: u64,
+    since: VirtualTime,
+    /// How often it had been told of a late clock before.
+    told: u64,
 }
 
 /// Injects faults into a world.
@@ -242,6 +263,10 @@ pub(crate) struct Injector {
     strikes: u64,
     /// Servers that did not come to their end although nothing was in their way.
     pub(crate) slow_stops: Vec<String>,
+    /// Clients that ever had a clock that is too late to be believed.
+    late: BTreeSet<ProcessId>,
+    /// Clients that nobody told that their clocks are late, although nothing was in the way.
+    pub(crate) untold: Vec<String>,
 }
 
 /// A server that was told to stop is killed after this long (docs/operating.md).
@@ -261,6 +286,13 @@ pub(crate) const fn most_ahead_at_start(world: &WorldConfig) -> Duration {
     if world.servers == 1 && world.redis_clients == 0 { RESTART_GLITCH } else { NEAR_GLITCH }
 }
 
+/// How far behind a client's clock is that is too late to be believed: from a bit more than is allowed on.
+const LATE: [Duration; 2] = [Duration::from_millis(10_500), Duration::from_secs(60)];
+/// Together with what a server's clock may be ahead by, a clock that is set back by as much is late.
+const FAR_JUMP: Duration = Duration::from_secs(4);
+/// A client that works with such a clock is told so within this time.
+const TOLD_WITHIN: Duration = Duration::from_secs(3);
+
 /// Tokens of looks that belong to the injector begin here; undoing begins at the other one.
 pub(crate) const FAULT_TOKENS: u64 = 1 << 32;
 const UNDO_TOKENS: u64 = 1 << 33;
@@ -268,16 +300,38 @@ const UNDO_TOKENS: u64 = 1 << 33;
 impl Injector {
     pub(crate) fn new(plans: &BTreeMap<FaultKind, FaultPlan>, jump: Duration, seed: Seed) -> Self {
         let plans = plans.iter().map(|(kind, plan)| (*kind, *plan, seed.derive(kind.name(), 0).dice())).collect();
-        Self { plans, seed, undos: Vec::new(), fired: BTreeMap::new(), jump, strikes: 0, slow_stops: Vec::new() }
+        Self {
+            plans,
+            seed,
+            undos: Vec::new(),
+            fired: BTreeMap::new(),
+            jump,
+            strikes: 0,
+            slow_stops: Vec::new(),
+            late: BTreeSet::new(),
+            untold: Vec::new(),
+        }
     }
 
     pub(crate) const fn fired(&self) -> &BTreeMap<FaultKind, u64> {
         &self.fired
     }
 
+    /// A client that was told that its clock is too late, and whose clock was never that late.
+    pub(crate) fn told_wrongly(&self, world: &World) -> Option<String> {
+        // Clocks that are set far enough by other faults look late as well.
+        let may_be = self.jump >= FAR_JUMP;
+        let others = world.processes.iter().filter(|process| !may_be && !self.late.contains(&process.id));
+        others
+            .map(|process| process.id)
+            .find(|id| told_late(world, *id) > 0)
+            .map(|id| world.processes[id.0 as usize].name.clone())
+    }
+
     /// Whether no fault is under way.
     pub(crate) fn is_calm(&self, world: &World) -> bool {
-        let is_left = |undo: &Undo| !matches!(undo, Undo::Patience(..));
+        // Who does not read is in nobody's way.
+        let is_left = |undo: &Undo| !matches!(undo, Undo::Patience(..) | Undo::Reader(_));
         let is_well = |process: &Process| process.is_up() && !process.paused && process.doomed.is_none();
         !self.undos.iter().flatten().any(is_left)
             && world.processes.iter().all(|process| is_well(process) && process.leaving.is_none())
@@ -379,6 +433,8 @@ impl Injector {
                 }
                 set_lying(world, id, false);
             }
+            Undo::Reader(id) => set_unreading(world, id, false),
+            Undo::LateClock(late) => self.end_late(world, late),
             Undo::Room(id) => set_full(world, id, false),
             Undo::Memory(id) => world.press_memory(id, None),
         }
@@ -422,6 +478,34 @@ impl Injector {
         self.undo_at(world, length, if restarts && again { Undo::ClockAndReboot(id) } else { Undo::Clock(id) });
     }
 
+    /// A client's successor begins with a clock that is behind by more than anybody believes.
+    fn begin_late(&mut self, world: &mut World, id: ProcessId, length: Duration, seed: Seed, dice: &mut Dice) {
+        let [least, most] = LATE.map(|late| late.as_nanos() as u64);
+        let by = dice.between(least, most);
+        world.kill(id, false, seed);
+        let process = &world.processes[id.0 as usize];
+        process.clock.repair();
+        process.clock.jump(-(by as i64));
+        // It counts its lives when they end, and when they begin.
+        let (life, told) = (process.lives + 1, told_late(world, id));
+        self.late.insert(id);
+        let since = world.now().after(Duration::from_millis(10));
+        world.trace.note(world.now(), id, &format!("its next life begins with a clock that is {by} ns behind"));
+        world.start_at(id, since);
+        self.undo_at(world, length, Undo::LateClock(Late { id, life, since, told }));
+    }
+
+    fn end_late(&mut self, world: &mut World, late: Late) {
+        let process = &world.processes[late.id.0 as usize];
+        let lived = process.lives == late.life && world.now().since(late.since) >= TOLD_WITHIN;
+        let alone = self.fired.keys().all(|kind| *kind == FaultKind::LateClock);
+        if lived && alone && told_late(world, late.id) == late.told {
+            self.untold.push(process.name.clone());
+        }
+        process.clock.repair();
+        self.reboot(world, late.id);
+    }
+
     /// One of the processes that are up and pass the test.
     fn target(world: &World, dice: &mut Dice, wanted: impl Fn(&Process) -> bool) -> Option<ProcessId> {
         let up: Vec<ProcessId> = world
@@ -441,7 +525,8 @@ impl Injector {
         let is_client = |process: &Process| !process.is_server();
         let wanted: &dyn Fn(&Process) -> bool = match kind {
             FaultKind::ClientKill | FaultKind::ClientPause => &is_client,
-            FaultKind::ClientLeave => &Process::is_native,
+            FaultKind::ClientLeave | FaultKind::LateClock => &Process::is_native,
+            FaultKind::StalledReader => &Process::is_redis,
             FaultKind::Cut
             | FaultKind::CutOneWay
             | FaultKind::ClockJump
@@ -545,6 +630,15 @@ impl Injector {
                 world.processes[id.0 as usize].clock.jump(by);
                 self.undo_at(world, length, Undo::Clock(id));
             }
+            FaultKind::StalledReader => {
+                if world.fabric.is_unreading(id) {
+                    return false;
+                }
+                world.trace.note(world.now(), id, "reads nothing any more");
+                set_unreading(world, id, true);
+                self.undo_at(world, length, Undo::Reader(id));
+            }
+            FaultKind::LateClock => self.begin_late(world, id, length, seed, dice),
             FaultKind::ClockGlitch => self.glitch(world, id, length, dice),
             FaultKind::ClockDrift => {
                 let ppm = dice.between(100, 20_000) as i64;
@@ -638,6 +732,22 @@ fn damage(world: &mut World, id: ProcessId, kind: FaultKind, dice: &mut Dice) ->
 fn set_slowness(world: &World, id: ProcessId, times: u32) {
     if let Role::Server(server) = &world.processes[id.0 as usize].role {
         server.premises.set_slowness(times);
+    }
+}
+
+/// How often a client was told that its clock is too late.
+fn told_late(world: &World, id: ProcessId) -> u64 {
+    match &world.processes[id.0 as usize].role {
+        Role::Client(client) => world.board.told_late(client.slots.clone()),
+        Role::Server(_) | Role::Redis(_) => 0,
+    }
+}
+
+/// Lets a process of Redis clients read nothing, and ask for much, or read on.
+fn set_unreading(world: &World, id: ProcessId, unreading: bool) {
+    world.fabric.set_unreading(id, unreading);
+    if let (Role::Redis(redis), Some(calls)) = (&world.processes[id.0 as usize].role, &world.board.redis) {
+        calls.set_unreading(redis.places.clone(), unreading);
     }
 }
 

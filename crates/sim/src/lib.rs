@@ -24,12 +24,14 @@ mod cost;
 mod error;
 mod fault;
 mod joining;
+mod judge;
 mod looking;
 mod names;
 mod network;
 mod premises;
 mod process;
 mod redis;
+mod refusals;
 mod restarts;
 mod run;
 mod scenario;
@@ -38,6 +40,7 @@ mod session;
 mod single;
 mod swarm;
 mod trace;
+mod unread;
 mod words;
 mod world;
 
@@ -46,9 +49,10 @@ pub use check::Finding;
 pub use cost::{CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts, Varying};
 pub use error::SimError;
 pub use fault::{FaultKind, FaultPlan};
+pub use judge::Judge;
 pub use network::{LinkModel, LinkQuality, ProcessId};
 pub use restarts::Change;
-pub use run::{Judge, Pace, RunOptions, RunReport, Watch, measure, run, watch};
+pub use run::{Pace, RunOptions, RunReport, Watch, measure, run, watch};
 pub use scenario::{
     ClusterPart, FaultPart, Kind, NetworkPart, RedisPart, Scenario, Span, StoragePart, SwarmPart, WorkloadPart,
 };

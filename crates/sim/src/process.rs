@@ -13,7 +13,7 @@ use timestone_client::{ClientStageEvent, Db};
 use timestone_flash::MemoryMedia;
 use timestone_seda::simulated::{Claim, Cores, Observer, SimulatedRuntime, Turn, VirtualTime};
 use timestone_seda::{AdmissionLimit, Readiness, StageId};
-use timestone_server::{Caches, Event, ServerConfig, ShardFigures};
+use timestone_server::{Caches, ConnectionFigures, Event, ServerConfig, ShardFigures};
 use timestone_wal::device::memory::MemoryDisk;
 
 use crate::clock::SimClock;
@@ -73,6 +73,7 @@ pub(crate) struct Serving {
     pub(crate) runtime: SimulatedRuntime<Event>,
     pub(crate) devices: Vec<Device>,
     pub(crate) figures: Box<dyn Fn() -> Vec<ShardFigures>>,
+    pub(crate) connections: Box<dyn Fn() -> ConnectionFigures>,
     pub(crate) caches: Caches,
     /// What may be admitted to which stage when memory is not scarce.
     pub(crate) admission: Vec<(StageId, AdmissionLimit)>,
@@ -179,6 +180,11 @@ impl Process {
     /// Whether it is a client of the native protocol.
     pub(crate) const fn is_native(&self) -> bool {
         matches!(self.role, Role::Client(_))
+    }
+
+    /// Whether it has Redis clients.
+    pub(crate) const fn is_redis(&self) -> bool {
+        matches!(self.role, Role::Redis(_))
     }
 
     /// How many operations each of its log disks has been asked for.

@@ -8,7 +8,6 @@
 //! Each phase after the faults must end within a bound of virtual time: that is liveness.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,18 +16,18 @@ use std::time::Duration;
 use timestone_clock::SkewModel;
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::Timestamp;
-use timestone_workload::WorkloadKind;
 use timestone_workload::check::{AnomalyKind, Calm, Promise, Verdict, check_liveness};
-use timestone_workload::history::{Head, History, Judged};
+use timestone_workload::history::History;
 use timestone_workload::redis::RedisHistory;
 
 use crate::aftermath;
-use crate::board::{Board, Tally, Work};
+use crate::board::{Board, Tally};
 use crate::check::{self, Finding, Trust};
 use crate::clock::{EPOCH, TrueTime};
 use crate::cost::Stopwatch;
 use crate::error::SimError;
 use crate::fault::{FAULT_TOKENS, FaultKind, Injector, most_ahead_at_start};
+use crate::judge::{Judge, head_of};
 use crate::network::ProcessId;
 use crate::process::{Life, Role};
 use crate::redis::{Calls, Mode};
@@ -37,6 +36,7 @@ use crate::scenario::Scenario;
 use crate::seed::Seed;
 use crate::swarm::{Drawn, draw};
 use crate::trace::TraceLine;
+use crate::unread::Unread;
 use crate::world::{Paused, World};
 
 /// How often the run looks how far it is.
@@ -92,71 +92,6 @@ impl Watch for Nobody {
     }
 }
 
-/// How a history is to be judged. Its words are the flags of `timestone check`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judge {
-    /// By the order of appends, held to a promise.
-    ListAppend(Promise),
-    /// By unique writes, held to a promise.
-    Register(Promise),
-    /// As Redis clients' own.
-    Redis,
-    /// By its total.
-    Bank {
-        /// How many there are.
-        accounts: u64,
-        /// What they hold together.
-        total: i64,
-    },
-}
-
-impl Judge {
-    fn of(board: &Board, promise: Promise, is_whole: bool) -> Result<Self, &'static str> {
-        if board.redis.as_ref().is_some_and(|calls| calls.work.mix.alone) && is_whole {
-            return Ok(Self::Redis);
-        }
-        let Work::Plans(spec) = &board.work else { return Err("no checker knows this workload's histories") };
-        if board.closed {
-            return Err("there is nothing in it to judge, for closed sessions write nothing down");
-        }
-        if !is_whole {
-            return Err("it proves nothing, for what had been acknowledged was lost, as it may be");
-        }
-        Ok(match spec.kind {
-            WorkloadKind::ListAppend => Self::ListAppend(promise),
-            WorkloadKind::Bank => Self::Bank { accounts: spec.keys, total: spec.total_balance() },
-            // Registers, and fillings that are numbered as registers are.
-            _ => Self::Register(promise),
-        })
-    }
-}
-
-/// What a run's history says of itself.
-fn head_of(board: &Board, promise: Promise, judge: Result<Judge, &'static str>) -> Head {
-    let judged = Judged::of(board.work.spec()).unwrap_or(Judged::Register);
-    Head {
-        judged,
-        isolation: "serializable".to_owned(),
-        external: if board.external { "wait" } else { "none" }.to_owned(),
-        protocol: "simulated".to_owned(),
-        promise,
-        void: judge.err().map(str::to_owned),
-    }
-}
-
-impl fmt::Display for Judge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ListAppend(promise) => write!(f, "--workload list-append --promise {}", promise.name()),
-            Self::Register(promise) => write!(f, "--workload register --promise {}", promise.name()),
-            Self::Redis => write!(f, "--workload redis"),
-            Self::Bank { accounts, total } => {
-                write!(f, "--workload bank --accounts {accounts} --total {total}")
-            }
-        }
-    }
-}
-
 /// What came of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
@@ -178,6 +113,8 @@ pub struct RunReport {
     pub faults: BTreeMap<FaultKind, u64>,
     /// What restarts changed, and how often.
     pub changes: BTreeMap<Change, u64>,
+    /// Connections that servers closed because their clients read nothing for too long.
+    pub stalled: u64,
     /// How it ran until the sessions were told to end.
     pub pace: Pace,
     /// Transactions that checkers looked at.
@@ -320,6 +257,7 @@ fn run_with(
         findings: Vec::new(),
         calm_since: None,
         pace: None,
+        unread: Unread::default(),
     };
     let ended = catch_unwind(AssertUnwindSafe(|| run.go(watch)));
     match ended {
@@ -365,6 +303,7 @@ struct Run {
     pace: Option<Pace>,
     /// By process: whether it ever rests.
     watched: Vec<Watched>,
+    unread: Unread,
     words: bool,
 }
 
@@ -466,6 +405,12 @@ impl Run {
         None
     }
 
+    /// Looks after what clients are owed that do not read.
+    fn watch_unread(&mut self) -> Option<Finding> {
+        let forgotten = self.injector.fired().contains_key(&FaultKind::BlackHole);
+        self.unread.look(&self.world, forgotten).map(|(property, words)| Finding::new(property, words))
+    }
+
     /// What is promised about real time. Waiting helps as far as clocks are within what they claim (transactions.md, "Real time"); after a
     /// fault one of them was not, at least until its client looked at its bound again, and direct conflicts alone are left.
     fn promise(&self) -> Promise {
@@ -494,12 +439,26 @@ impl Run {
         if let Some(calls) = &self.board.redis {
             calls.set_calm(self.phase != Phase::SettingUp && self.injector.is_calm(&self.world) && !self.clocks_lag());
         }
+        let unread = self.watch_unread();
+        self.findings.extend(unread);
+        if let Some(name) = self.injector.told_wrongly(&self.world) {
+            let words = format!("{name} was told that its clock is too late, and it is not");
+            self.findings.push(Finding::new("liveness", words));
+        }
+        for name in std::mem::take(&mut self.injector.untold) {
+            let words = format!("{name} began with a clock that is too late to be believed, and nobody told it so");
+            self.findings.push(Finding::new("liveness", words));
+        }
         for name in std::mem::take(&mut self.injector.slow_stops) {
             let words = format!("{name} was told to stop, nothing was in its way, and it did not come to its end");
             self.findings.push(Finding::new("liveness", words));
         }
-        if self.world.refused.is_some() {
+        if let Some(refusal) = &self.world.refused {
             // A server names what a disk that lied has lost, and does not start: that is all that can be asked for.
+            if !refusal.is_clear {
+                let words = format!("a server does not start, and does not say what is damaged: {}", refusal.words);
+                self.findings.push(Finding::new("refusals", words));
+            }
             return true;
         }
         if !self.findings.is_empty() {
@@ -788,6 +747,7 @@ impl Run {
             tally: self.board.tally(),
             faults: self.injector.fired().clone(),
             changes: self.world.changes.clone(),
+            stalled: self.unread.closed,
             pace: self.pace.unwrap_or_default(),
             checked,
             findings: self.findings,

@@ -275,7 +275,7 @@ impl<'de> Deserialize<'de> for Kind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct RedisPart {
-    /// Processes of Redis clients; none, unless the workload is theirs or a swarm draws them. A world with some has one server.
+    /// Processes of Redis clients; none, unless the workload is theirs or a swarm draws them. A world with some has one server unless it is said.
     pub clients: Option<u32>,
     /// Connections of each; two when left out.
     pub connections: Option<u32>,

@@ -151,6 +151,9 @@ impl Session {
             Err(Ending::Aborted) => (Fate::Aborted, false),
             Err(Ending::Unknown) => (Fate::Unknown, true),
             Err(Ending::Failed(error)) => {
+                if error.code() == ErrorCode::ClientClockBehind {
+                    self.board.clock_is_late(self.slot);
+                }
                 self.board.said(error.to_string());
                 (Fate::Failed, true)
             }

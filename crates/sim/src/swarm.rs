@@ -111,12 +111,13 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
     }
 }
 
-/// What Redis clients do, where the file wants some or a swarm draws them. A gateway serves the shards of its own process, so that a world with
-/// Redis clients has one server.
+/// What Redis clients do, where the file wants some or a swarm draws them. A gateway serves the shards of its own process and refuses all
+/// others by name, so that a world with Redis clients has one server unless its file says otherwise; a swarm has several in a quarter of them.
 fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Option<RedisWork> {
     let part = &scenario.redis;
     let alone = scenario.workload.kind == Kind::Redis;
     let has_room = scenario.cluster.servers.is_none_or(|servers| servers == 1);
+    let several = scenario.swarm.draw && seed.derive("redis-servers", 0).dice().chance(0.25);
     let drawn = scenario.swarm.draw && has_room && seed.derive("redis-clients", 0).dice().chance(0.25);
     let usual = if alone || drawn { REDIS_CLIENTS } else { 0 };
     world.redis_clients = part.clients.unwrap_or(usual);
@@ -126,7 +127,9 @@ fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Optio
     if world.redis_clients == 0 {
         return None;
     }
-    world.servers = 1;
+    if !several {
+        world.servers = scenario.cluster.servers.unwrap_or(1);
+    }
     say(&mut world.redis_connections, part.connections);
     let connections = u64::from(world.redis_clients * world.redis_connections);
     let prefix = if alone { String::new() } else { REDIS_PREFIX.to_owned() };
@@ -362,6 +365,8 @@ fn draw_faults(faults: &mut BTreeMap<FaultKind, FaultPlan>, dice: &mut Dice, sce
         if scenario.faults.contains_key(&kind) || !on {
             continue;
         }
+        // Who reads nothing for a moment only is not noticed.
+        let lasting = if kind == FaultKind::StalledReader { lasting * 10 } else { lasting };
         let lasting = Duration::from_millis(lasting).min(kind.usual_length() * 4);
         faults.insert(kind, FaultPlan { every: Duration::from_millis(every), lasting });
     }

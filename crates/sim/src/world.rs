@@ -19,7 +19,7 @@ use timestone_seda::{AdmissionLimit, Readiness, Seat, Spin};
 use timestone_server::{
     AcceptedLoss, MasterPlace, ServerConfig, ServerError, ServerStages, StageLayout, Tuning, joining,
 };
-use timestone_wal::{DeviceKind, WalError};
+use timestone_wal::DeviceKind;
 use timestone_workload::check::Loss;
 
 use crate::board::Board;
@@ -29,6 +29,7 @@ use crate::error::SimError;
 use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
 use crate::premises::{DevicePace, FlashShape, SimPremises};
 use crate::process::{ClientRole, Doom, Life, Process, RedisRole, Role, ServerRole, Serving, SharedNetwork, devices};
+use crate::refusals::{Refusal, is_of_configuration, names_damage};
 use crate::restarts::{Change, Unlogged, Vary};
 use crate::seed::{Dice, Seed};
 use crate::trace::Trace;
@@ -163,7 +164,7 @@ pub(crate) struct World {
     /// Servers that could not start.
     pub(crate) failed_starts: Vec<String>,
     /// Why a server will never start again: it found what a disk that lied had lost, and says so.
-    pub(crate) refused: Option<String>,
+    pub(crate) refused: Option<Refusal>,
     /// What restarts changed, and how often.
     pub(crate) changes: BTreeMap<Change, u64>,
     /// When servers without a log may have lost what they had acknowledged.
@@ -562,7 +563,7 @@ impl World {
                     match &error {
                         // What an operator says who has no backup.
                         ServerError::Missing { .. } => server.config.accept_loss = AcceptedLoss::Everything,
-                        _ => self.refused = Some(words.clone()),
+                        _ => self.refused = Some(Refusal { is_clear: names_damage(&error), words: words.clone() }),
                     }
                 }
                 process.life = Life::Down;
@@ -574,6 +575,7 @@ impl World {
         server.config.accept_loss = AcceptedLoss::Nothing;
         server.unlogged.begins(server.config.log, now);
         let (figures, caches) = (Box::new(built.figures()), built.caches());
+        let connections = Box::new(built.connections());
         let devices = devices(&server.premises, &built.shards, &built.logs);
         let ServerStages { stages, layout, admission, .. } = built;
         let kinds = stages.iter().map(|stage| StageKind::of_server(stage.name())).collect();
@@ -587,7 +589,7 @@ impl World {
         };
         let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
-        process.life = Life::Serving(Box::new(Serving { runtime, devices, figures, caches, admission }));
+        process.life = Life::Serving(Box::new(Serving { runtime, devices, figures, connections, caches, admission }));
         let queue = &mut self.queue;
         self.fabric.flush(now, now, |when, packet| queue.plan(when, What::Packet(packet)));
         self.plan_devices(id);
@@ -707,6 +709,10 @@ impl World {
         if let (Role::Client(client), Life::Client { .. }) = (&process.role, &life) {
             self.board.abandon(client.slots.clone());
         }
+        if let (Role::Redis(redis), Some(calls)) = (&process.role, &self.board.redis) {
+            // The next life reads.
+            calls.set_unreading(redis.places.clone(), false);
+        }
         life
     }
 
@@ -760,12 +766,6 @@ impl World {
 /// How long the threads of a process with so many look around before they sleep: not at all where its peers want the cores as well.
 pub(crate) fn spin_of(config: &WorldConfig, threads: usize) -> Spin {
     if config.together && threads < config.cores { Spin::default() } else { Spin::Off }
-}
-
-/// Whether a server can never start as it is set up: no fault, and nothing that the code under test is to blame for.
-fn is_of_configuration(error: &ServerError) -> bool {
-    let ServerError::Part(part) = error else { return false };
-    matches!(part.downcast_ref(), Some(WalError::Config { .. } | WalError::Unsupported { .. }))
 }
 
 /// The kind of the net stages of a process.

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use timestone_sim::{RunOptions, RunReport, Scenario, Seed, TraceLine, Watch, run, watch};
+use timestone_sim::{FaultKind, RunOptions, RunReport, Scenario, Seed, TraceLine, Watch, run, watch};
 use timestone_workload::history::MicroOp;
 
 const CALM: &str = r#"
@@ -81,6 +81,56 @@ fn redis_clients_are_served_by_simulated_gateways() {
         assert!(report.faults.len() >= 2, "seed {seed}: {:?}", report.faults);
     }
 }
+
+/// Clients that do not read are closed in the end, nobody else is, and all others are served.
+#[test]
+fn who_does_not_read_is_closed_in_the_end() {
+    let mut closed = 0;
+    for seed in 1..=4 {
+        let report = run_once(include_str!("../../../scenarios/unread.toml"), seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        assert!(report.faults.contains_key(&FaultKind::StalledReader), "seed {seed}: {:?}", report.faults);
+        assert!(report.tally.committed > 1_000, "seed {seed}: {:?}", report.tally);
+        closed += report.stalled;
+    }
+    assert!(closed > 0, "nobody was closed");
+}
+
+/// Of several servers each answers for its own keys, and refuses others by the name of the server that has them.
+#[test]
+fn gateways_of_several_servers_refuse_the_keys_of_others_by_name() {
+    for seed in 1..=3 {
+        let report = run_once(include_str!("../../../scenarios/gateways.toml"), seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        assert!(report.tally.committed > 200 && report.tally.errors > 200, "seed {seed}: {:?}", report.tally);
+    }
+}
+
+/// A client that begins with a clock that is too late to be believed is told so, and nobody else is: they lose nothing by it.
+#[test]
+fn a_client_whose_clock_is_too_late_disturbs_nobody() {
+    for seed in 1..=3 {
+        let report = run_once(LATE, seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        assert!(report.faults.values().sum::<u64>() > 2, "seed {seed}: {:?}", report.faults);
+        assert!(report.tally.errors > 0 && report.tally.committed > 200, "seed {seed}: {:?}", report.tally);
+    }
+}
+
+const LATE: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 4
+[workload]
+kind = "list-append"
+rate = 40
+keys = 8
+seconds = 16
+watermark-lag = "13s"
+[faults]
+late-clock = { every = "4s", lasting = "6s" }
+"#;
 
 const GATEWAY: &str = include_str!("../../../scenarios/gateway.toml");
 

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::output::{Format, table, write_json, write_line};
 
 /// The files of `scenarios/`, in the order of their names.
-const KNOWN: [(&str, &str); 20] = [
+const KNOWN: [(&str, &str); 22] = [
     ("bank", include_str!("../../../../scenarios/bank.toml")),
     ("calm", include_str!("../../../../scenarios/calm.toml")),
     ("clocks", include_str!("../../../../scenarios/clocks.toml")),
@@ -20,6 +20,7 @@ const KNOWN: [(&str, &str); 20] = [
     ("dead-shard", include_str!("../../../../scenarios/dead-shard.toml")),
     ("external", include_str!("../../../../scenarios/external.toml")),
     ("gateway", include_str!("../../../../scenarios/gateway.toml")),
+    ("gateways", include_str!("../../../../scenarios/gateways.toml")),
     ("large", include_str!("../../../../scenarios/large.toml")),
     ("leaving", include_str!("../../../../scenarios/leaving.toml")),
     ("list-append", include_str!("../../../../scenarios/list-append.toml")),
@@ -31,6 +32,7 @@ const KNOWN: [(&str, &str); 20] = [
     ("singles", include_str!("../../../../scenarios/singles.toml")),
     ("swarm", include_str!("../../../../scenarios/swarm.toml")),
     ("threads", include_str!("../../../../scenarios/threads.toml")),
+    ("unread", include_str!("../../../../scenarios/unread.toml")),
     ("ycsb", include_str!("../../../../scenarios/ycsb.toml")),
 ];
 

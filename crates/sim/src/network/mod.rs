@@ -152,6 +152,8 @@ pub(crate) struct State {
     /// Processes that answer nothing, not even with a reset: their machine is off.
     silent: Vec<ProcessId>,
     cuts: Vec<(ProcessId, ProcessId)>,
+    /// Processes that read nothing from their connections, although they run.
+    unreading: Vec<ProcessId>,
     links: LinkModel,
     dice: Dice,
     pub(crate) sleepers: Sleepers,
@@ -184,6 +186,7 @@ impl State {
         let Some(end) = self.ends.get(id.0 as usize).and_then(Option::as_deref) else { return };
         let Some(seat) = end.seat else { return };
         let broken = matches!(end.phase, Phase::Reset | Phase::Refused);
+        let process = end.process;
         let readiness = Readiness {
             token: seat.token,
             readable: readable || broken,
@@ -191,7 +194,12 @@ impl State {
             read_closed: end.inbound_last || broken,
             write_closed: broken,
         };
-        self.ready.push((end.process, seat, readiness));
+        if !self.unreading.contains(&process) {
+            self.ready.push((process, seat, readiness));
+        } else if writable && !broken {
+            // It learns of nothing that only a read would tell.
+            self.ready.push((process, seat, Readiness { readable: false, read_closed: false, ..readiness }));
+        }
     }
 
     fn is_cut(&self, from: ProcessId, to: ProcessId) -> bool {
@@ -233,6 +241,7 @@ impl Fabric {
             ready: Vec::new(),
             silent: Vec::new(),
             cuts: Vec::new(),
+            unreading: Vec::new(),
             links,
             dice: seed.dice(),
             sleepers: Sleepers::default(),
@@ -405,7 +414,47 @@ impl Fabric {
 
     /// A process has begun again.
     pub(crate) fn begin_process(&self, process: ProcessId) {
-        self.lock().silent.retain(|silent| *silent != process);
+        let mut state = self.lock();
+        state.silent.retain(|silent| *silent != process);
+        state.unreading.retain(|unreading| *unreading != process);
+    }
+
+    /// Lets a process read nothing from its connections, or read on.
+    pub(crate) fn set_unreading(&self, process: ProcessId, unreading: bool) {
+        let mut state = self.lock();
+        let was = state.unreading.contains(&process);
+        state.unreading.retain(|known| *known != process);
+        if unreading {
+            state.unreading.push(process);
+        } else if was {
+            for index in 0..state.ends.len() {
+                let id = EndId(index as u32);
+                if state.end(id).is_some_and(|end| end.process == process) {
+                    state.tell(id, true, true);
+                }
+            }
+        }
+    }
+
+    /// Whether a process reads nothing at the moment.
+    pub(crate) fn is_unreading(&self, process: ProcessId) -> bool {
+        self.lock().unreading.contains(&process)
+    }
+
+    /// Connections of processes that read nothing, whose peers have more for them than there is room for.
+    pub(crate) fn full_windows(&self) -> Vec<EndId> {
+        let state = self.lock();
+        if state.unreading.is_empty() {
+            return Vec::new();
+        }
+        let is_full = |end: &End| {
+            let peer = end.peer.filter(|_| !end.forgotten && end.phase == Phase::Open);
+            let peer = peer.and_then(|peer| state.ends.get(peer.0 as usize)?.as_deref());
+            peer.is_some_and(|peer| peer.blocked && !peer.closed && peer.phase == Phase::Open)
+        };
+        let owned = (0u32..).zip(&state.ends).filter_map(|(index, end)| Some((index, end.as_deref()?)));
+        let full = owned.filter(|(_, end)| state.unreading.contains(&end.process) && is_full(end));
+        full.map(|(index, _)| EndId(index)).collect()
     }
 
     /// Sets how good all links are.

@@ -119,6 +119,10 @@ fn reset() -> io::Error {
 impl Read for SimStream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let mut state = self.fabric.lock();
+        let process = state.end(self.end).ok_or_else(reset)?.process;
+        if state.unreading.contains(&process) {
+            return Err(would_block());
+        }
         let end = state.end(self.end).ok_or_else(reset)?;
         if end.phase == Phase::Reset {
             return Err(reset());

@@ -3,7 +3,8 @@
 //! A call is written down when it is sent and when it is answered, by true time. A connection that breaks leaves its calls without answers:
 //! whether they were carried out, nobody knows. Each connection has a number of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -58,6 +59,10 @@ struct State {
     calm_since: Option<Timestamp>,
     /// When a connection was forgotten on its way last: nobody tells its ends.
     forgotten: Option<Timestamp>,
+    /// Places that read nothing.
+    unreading: BTreeSet<usize>,
+    /// Places that ever read nothing: each may have been owed as much as a connection may be.
+    owed: BTreeSet<usize>,
 }
 
 /// See the module.
@@ -82,6 +87,8 @@ impl Calls {
             touched: 0,
             calm_since: None,
             forgotten: None,
+            unreading: BTreeSet::new(),
+            owed: BTreeSet::new(),
         };
         Self { truth, work, state: Mutex::new(state) }
     }
@@ -100,6 +107,34 @@ impl Calls {
         let now = self.now();
         let mut state = self.lock();
         state.calm_since = calm.then(|| state.calm_since.unwrap_or(now));
+    }
+
+    /// Connections of these places read nothing from now on, or read on.
+    pub(crate) fn set_unreading(&self, places: Range<usize>, unreading: bool) {
+        let mut state = self.lock();
+        for place in places {
+            if unreading {
+                state.unreading.insert(place);
+                state.owed.insert(place);
+            } else {
+                state.unreading.remove(&place);
+            }
+        }
+    }
+
+    /// Whether a place reads nothing.
+    pub(crate) fn is_unreading(&self, place: usize) -> bool {
+        self.lock().unreading.contains(&place)
+    }
+
+    /// Whether a place ever read nothing: it has a key of its own then.
+    pub(crate) fn has_flooded(&self, place: usize) -> bool {
+        self.lock().owed.contains(&place)
+    }
+
+    /// How many places have ever read nothing.
+    pub(crate) fn owed(&self) -> usize {
+        self.lock().owed.len()
     }
 
     /// Something on its way has just forgotten a connection.

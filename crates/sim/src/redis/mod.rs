@@ -9,6 +9,7 @@
 //! scan, have their connection for themselves. What is deliberately absent: retries. What was not answered is not sent again.
 
 mod calls;
+mod owners;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use timestone_workload::redis::{Activity, Generator, Reply, Request, Words, enco
 
 pub(crate) use calls::{CallId, Calls, Mode, RedisWork};
 
+use crate::redis::owners::Owners;
 use crate::seed::{Dice, Seed};
 
 const NET: StageId = StageId::new(0);
@@ -87,13 +89,18 @@ struct Round {
 struct Connection {
     /// Among the connections of all processes.
     place: usize,
-    /// The number of the present connection.
+    /// The number of the present connection, and the server that it was made to, or is being made to.
     number: u64,
+    server: usize,
     generator: Generator,
     dice: Dice,
     origin: Option<Origin>,
-    /// When the present connection was made, by true time.
+    /// Since when it can be owed an answer, by true time: when the present connection was made, or read last.
     made: Timestamp,
+    /// When it began to read again, if it ever read nothing, by the local time; it is so far behind with its answers.
+    read_again: Timestamp,
+    /// It has asked for much that it does not read.
+    has_asked: bool,
     /// The attempt to connect that is under way.
     dial: Option<(DialId, Timestamp)>,
     again_at: Timestamp,
@@ -110,6 +117,7 @@ struct RedisStage {
     servers: Vec<SocketAddr>,
     connections: Vec<Connection>,
     dials: u64,
+    owners: Owners,
     out: Vec<u8>,
     deadline: Timestamp,
 }
@@ -175,6 +183,7 @@ impl RedisStage {
             return;
         }
         let Some(open) = connection.open.pop_front() else { return };
+        self.owners.judge(&self.calls, &self.servers, connection.server, &open.request, &reply);
         self.calls.answer(open.call, reply.clone());
         self.goes_on(ctx, at, &reply);
     }
@@ -221,7 +230,12 @@ impl RedisStage {
     fn look_after(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize) {
         let (now, (mode, round)) = (ctx.now(), self.calls.mode());
         let connection = &mut self.connections[at];
-        let is_late = |since: Timestamp, patience| now.since(since) > patience;
+        let unreading = self.calls.is_unreading(connection.place);
+        if unreading {
+            (connection.made, connection.read_again) = (self.calls.now(), now);
+        }
+        let read_again = connection.read_again;
+        let is_late = |since: Timestamp, patience| now.since(since.max(read_again)) > patience;
         let silent = connection.open.front().filter(|open| is_late(open.sent, PATIENCE));
         if let Some(open) = silent.filter(|open| self.calls.is_owed(connection.made, open.asked)) {
             self.calls.wrong(format!(
@@ -234,17 +248,23 @@ impl RedisStage {
             self.broken(ctx, at);
         }
         let connection = &mut self.connections[at];
+        connection.has_asked &= unreading;
         if connection.origin.is_none() {
             if connection.dial.is_none() && now >= connection.again_at && mode != Mode::Idle {
                 self.dials += 1;
                 let dial = DialId::new(self.dials);
                 connection.dial = Some((dial, now));
-                let address = self.servers[connection.dice.below(self.servers.len() as u64) as usize];
+                let drawn = connection.dice.below(self.servers.len() as u64) as usize;
+                let walks = matches!(mode, Mode::Touch | Mode::Audit);
+                connection.server = if walks { connection.place % self.servers.len() } else { drawn };
+                let address = self.servers[connection.server];
                 Self::command(ctx, NetCommand::Dial { dial, address, owner: CLIENT });
             }
         } else {
+            let floods = unreading && mode == Mode::Work && !connection.has_asked;
             match mode {
                 Mode::Idle => {}
+                _ if floods && matches!(connection.alone, Alone::No) => self.flood(ctx, at),
                 Mode::Work if connection.next_start <= now => self.work(ctx, at),
                 Mode::Work => {}
                 Mode::Touch | Mode::Audit => self.walk(ctx, at, mode, round),
@@ -286,17 +306,32 @@ impl RedisStage {
         }
     }
 
+    /// Asks for far more than the connection may be owed.
+    fn flood(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize) {
+        let connection = &mut self.connections[at];
+        connection.has_asked = true;
+        let requests = connection.generator.flood(connection.place as u64);
+        self.send(ctx, at, requests);
+    }
+
     /// Reads this connection's share of the keys, and writes each once more if that is wanted.
     fn walk(&mut self, ctx: &mut Context<'_, ClientStageEvent>, at: usize, mode: Mode, round: u64) {
         let connection = &mut self.connections[at];
         if connection.round.number != round {
             let (place, of) = (connection.place, self.calls.work.connections as usize);
             let keys = Generator::keys(&self.calls.work.mix);
-            let share = keys.into_iter().enumerate().filter(|(at, _)| at % of == place).map(|(_, key)| key);
-            connection.round = Round { number: round, keys: share.collect() };
+            // Of several servers, a connection reads what the one has that it was made to.
+            let all = self.servers.len() > 1;
+            let share = keys.into_iter().enumerate().filter(|(at, _)| all || at % of == place).map(|(_, key)| key);
+            let own = self.calls.has_flooded(place).then(|| Generator::own_key(&self.calls.work.mix, place as u64));
+            connection.round = Round { number: round, keys: share.chain(own).collect() };
         }
         if !connection.open.is_empty() {
             return;
+        }
+        if connection.server != connection.place % self.servers.len() && self.servers.len() > 1 {
+            // Each server is walked by somebody.
+            return self.broken(ctx, at);
         }
         let Some(key) = connection.round.keys.pop() else { return };
         let mut requests = vec![Request::command(&format!("GET {key}"))];
@@ -387,11 +422,14 @@ pub(crate) fn stages(
     let connection = |place: usize| Connection {
         place,
         number: 0,
+        server: 0,
         // Another life of the process writes other values.
         generator: Generator::new(work.mix.clone(), seed.0, calls.connect(), VALUES_APART),
         dice: seed.derive("connection", place as u64).dice(),
         origin: None,
         made: Timestamp::ZERO,
+        read_again: Timestamp::ZERO,
+        has_asked: false,
         dial: None,
         again_at: Timestamp::ZERO,
         next_start: Timestamp::ZERO,
@@ -405,6 +443,7 @@ pub(crate) fn stages(
         servers: servers.to_vec(),
         connections: places.map(connection).collect(),
         dials: 0,
+        owners: Owners::default(),
         out: Vec::new(),
         deadline: Timestamp::ZERO,
     };

@@ -4,6 +4,8 @@
 //!   keys   r0 …  texts that are unique, and never expire         e0 …  the same, with times to live
 //!          n0 …  counters                                        l0 …  lists: texts that are appended to
 //! ```
+//! A flood has a key of its connection alone, b0 …: a text, read again and again.
+//!
 //! Values are unique: `v17` is written by one command only, and so is what is appended. What is read therefore tells who wrote it. One in
 //! twelve is larger than a page: `v17___…`.
 
@@ -54,6 +56,9 @@ pub struct Generator {
 /// One of so many texts is large, with so many bytes: from a page of the store on.
 const LARGE_ONE_IN: u64 = 12;
 const LARGE_BYTES: (u64, u64) = (4096, 20_000);
+/// What a flood reads: so many bytes, so often. Twice as much as a gateway lets one connection owe to be read.
+const FLOOD_BYTES: usize = 48 * 1024;
+const FLOOD_READS: usize = 200;
 /// Shortest and longest time to live that is asked for, in milliseconds.
 const TIME_TO_LIVE_MS: (u64, u64) = (30, 600);
 
@@ -90,6 +95,22 @@ impl Generator {
             value.extend(std::iter::repeat_n('_', bytes));
         }
         value
+    }
+
+    /// The key of a connection's floods.
+    #[must_use]
+    pub fn own_key(mix: &Mix, owner: u64) -> String {
+        format!("{}b{owner}", mix.prefix)
+    }
+
+    /// A long text of a key that nobody else uses, and then it again and again: megabytes of answers out of a few short commands.
+    #[must_use]
+    pub fn flood(&mut self, owner: u64) -> Vec<Request> {
+        let key = Self::own_key(&self.mix, owner);
+        let mut value = self.value();
+        value.extend(std::iter::repeat_n('_', FLOOD_BYTES));
+        let reads = std::iter::repeat_n(Request::command(&format!("GET {key}")), FLOOD_READS);
+        std::iter::once(Request::command(&format!("SET {key} {value}"))).chain(reads).collect()
     }
 
     fn time_to_live(&mut self) -> u64 {

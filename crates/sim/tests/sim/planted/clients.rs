@@ -91,3 +91,24 @@ fn a_reading_of_a_servers_clock_that_was_taken_too_early_is_found() {
         "[cluster]\nclocks = \"perfect\"\n[workload]\nkind = \"list-append\"\nrate = 100\nkeys = 8\nseconds = 1\n",
     );
 }
+
+/// Clients that begin with clocks that are too late to be believed, for longer than a watermark may trail.
+const LATE_CLIENTS: &str = r#"
+[cluster]
+servers = 2
+shards = 1
+clients = 4
+[workload]
+kind = "list-append"
+rate = 40
+keys = 8
+seconds = 18
+watermark-lag = "13s"
+[faults]
+late-clock = { every = "2s", lasting = "25s" }
+"#;
+
+#[test]
+fn a_late_clock_that_is_believed_is_found() {
+    found_within(5, Bug::BelievedLateClocks, LATE_CLIENTS);
+}

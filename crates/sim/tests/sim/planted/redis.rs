@@ -53,3 +53,53 @@ fn a_count_of_a_moment_before_is_found() {
 fn an_answer_that_a_gateway_loses_is_found() {
     found_within(5, Bug::LostAnswers, PIPELINES);
 }
+
+/// Clients that ask for megabytes and read none of it.
+const FLOODS: &str = r#"
+[cluster]
+servers = 1
+threads = 2
+shards = 2
+[workload]
+kind = "redis"
+seconds = 3
+[redis]
+clients = 2
+connections = 3
+rate = 60
+keys = 3
+[faults]
+stalled-reader = { every = "800ms", lasting = "1s" }
+"#;
+
+#[test]
+fn answers_without_bound_for_those_who_do_not_read_are_found() {
+    found_within(5, Bug::BoundlessOutput, FLOODS);
+}
+
+/// Clients whose clocks are apart, so that what they commit lies ahead of the server's time; scans by Redis clients lie above that, and so do the
+/// transactions that follow them. Clocks that are far apart leave much room for when a key expires, but what was gone does not come back.
+const SNAPSHOTS_AHEAD: &str = r#"
+[cluster]
+servers = 1
+threads = 2
+shards = 2
+clients = 4
+sessions = 2
+clocks = "80ms"
+[workload]
+kind = "list-append"
+rate = 200
+keys = 8
+seconds = 4
+[redis]
+clients = 2
+connections = 3
+rate = 500
+keys = 2
+"#;
+
+#[test]
+fn a_snapshot_that_expires_what_is_alive_to_others_is_found() {
+    found_within(5, Bug::SnapshotsExpireAhead, SNAPSHOTS_AHEAD);
+}

@@ -1,0 +1,84 @@
+//! What servers owe to clients that do not read: it is bounded, and does not stay for ever.
+//!
+//! ```text
+//!   every look ─┬─► bytes of answers that are not written          never above what connections may be owed
+//!               ├─► windows that are full, and since when          closed by the server after its limit for stalled peers
+//!               └─► connections closed as stalled                  only where a client read nothing for as long
+//! ```
+//! The figures are those that servers publish; which windows are full, the network knows.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use timestone_seda::limits::{OUTPUT_BOUND, STALL_LIMIT};
+use timestone_seda::simulated::VirtualTime;
+
+use crate::network::{EndId, ProcessId};
+use crate::process::Life;
+use crate::world::World;
+
+/// What a connection may be owed beyond the bound: two answers more than are expected, and buffers that have grown by half again.
+const BEYOND_BOUND: u64 = OUTPUT_BOUND as u64 / 4;
+/// What others are owed, each: the answers of what is under way, while they or their links stand still.
+const OWED_TO_OTHERS: u64 = 512 * 1024;
+/// A peer that has read nothing is noticed so much later: its server may have stood still meanwhile, several times.
+const NOTICED: Duration = Duration::from_secs(10);
+
+/// What is known of those who do not read.
+#[derive(Debug, Default)]
+pub(crate) struct Unread {
+    /// Windows that are full because their readers read nothing, and since when.
+    full: BTreeMap<EndId, VirtualTime>,
+    /// By server: its life, and how many connections that has closed as stalled.
+    seen: BTreeMap<ProcessId, (u64, u64)>,
+    /// How many were closed as stalled.
+    pub(crate) closed: u64,
+    /// The longest that a window was full.
+    longest: Duration,
+}
+
+impl Unread {
+    /// Looks once. What is wrong: a property, and how that shows. `forgotten`: connections were forgotten on their way, which looks
+    /// like a peer that does not read.
+    pub(crate) fn look(&mut self, world: &World, forgotten: bool) -> Option<(&'static str, String)> {
+        let now = world.now();
+        let before = std::mem::take(&mut self.full);
+        for end in world.fabric.full_windows() {
+            let since = before.get(&end).copied().unwrap_or(now);
+            self.full.insert(end, since);
+            self.longest = self.longest.max(now.since(since));
+        }
+        if let Some(since) = self.full.values().min().filter(|since| now.since(**since) > STALL_LIMIT + NOTICED) {
+            let words = format!("a connection whose client has read nothing for {:?} is still open", now.since(*since));
+            return Some(("liveness", words));
+        }
+        let owed = world.board.redis.as_ref().map_or(0, |calls| calls.owed()) as u64;
+        let everybody = &world.config;
+        let redis = u64::from(everybody.redis_clients * everybody.redis_connections);
+        let others = u64::from(everybody.clients + everybody.servers) * everybody.threads as u64 + redis;
+        let bound = owed * (OUTPUT_BOUND as u64 + BEYOND_BOUND) + others * OWED_TO_OTHERS;
+        for process in &world.processes {
+            let Life::Serving(serving) = &process.life else { continue };
+            let figures = (serving.connections)();
+            let (life, closed) = self.seen.get(&process.id).copied().unwrap_or_default();
+            let new = figures.stalled_total - if life == process.lives { closed } else { 0 };
+            self.seen.insert(process.id, (process.lives, figures.stalled_total));
+            self.closed += new;
+            if new > 0 && !forgotten && self.longest + LOOKED < STALL_LIMIT {
+                let words = format!("{} closed a connection as stalled, and everybody read", process.name);
+                return Some(("liveness", words));
+            }
+            if owed > 0 && figures.output_bytes > bound {
+                let words = format!(
+                    "{} owes {} bytes of answers; with {owed} connections that do not read it may owe {bound}",
+                    process.name, figures.output_bytes
+                );
+                return Some(("bounds", words));
+            }
+        }
+        None
+    }
+}
+
+/// A window was full for so much longer than it was seen to be.
+const LOOKED: Duration = Duration::from_secs(1);
