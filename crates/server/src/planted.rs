@@ -160,6 +160,8 @@ pub enum Bug {
     BoundlessBeginnings,
     /// When a read that is asked for again fails at once, nobody asks again for those behind it.
     SleepingReads,
+    /// Silent clients keep what they watch, however scarce memory is.
+    SilentWatchers,
     /// All jobs of a gateway may be carried out in one turn.
     BoundlessTurns,
     /// What a gateway has carried out stays counted while anything behind it waits.

@@ -104,6 +104,8 @@ pub(super) struct Connection {
     pub(super) watched: BTreeMap<Box<[u8]>, Watched>,
     /// Their memory.
     pub(super) watched_charge: Option<Charge>,
+    /// What was watched was forgotten for want of memory: the next EXEC answers that it may have changed.
+    pub(super) watch_lost: bool,
     /// What is admitted to the stage and still counted: requests and bytes.
     pub(super) admitted: (u64, u64),
     /// Bytes sent to the net stage of which it has not said that they are written.
@@ -146,6 +148,7 @@ impl Connection {
             multi: None,
             watched: BTreeMap::new(),
             watched_charge: None,
+            watch_lost: false,
             admitted: (0, 0),
             unwritten: 0,
             reservation: None,
@@ -215,11 +218,18 @@ impl Connection {
         self.multi.take()
     }
 
-    /// Forgets what is watched.
+    /// Ends the watch over keys, as EXEC, UNWATCH, DISCARD and RESET do.
     pub(super) fn unwatch(&mut self) {
         self.watched.clear();
         self.watched_charge = None;
+        self.watch_lost = false;
         self.client.watched = 0;
+    }
+
+    /// Forgets what is watched, for want of memory. EXEC may always answer that something has changed.
+    pub(super) fn lose_watched(&mut self) {
+        self.unwatch();
+        self.watch_lost = true;
     }
 
     /// What is admitted and need not be counted any longer. What waits for commands before it stays counted, so that the net stage stops

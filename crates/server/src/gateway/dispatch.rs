@@ -229,6 +229,11 @@ impl Core {
             connection.refuse(position, &Failure::EXEC_ABORTED);
             return Flow::Taken;
         }
+        if connection.watch_lost {
+            connection.unwatch();
+            connection.replies.now(connection.client.protocol, position, |reply| reply.null_array());
+            return Flow::Taken;
+        }
         if multi.commands.is_empty() && connection.watched.is_empty() {
             connection.replies.now(connection.client.protocol, position, |reply| reply.array(0));
             return Flow::Taken;

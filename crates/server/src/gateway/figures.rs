@@ -62,6 +62,12 @@ impl GatewayGauges {
         }
     }
 
+    /// How many gateways the process has.
+    pub(super) fn gateways(&self) -> u64 {
+        let writers = self.shards.first().map_or(1, |shard| shard.writers.load(Ordering::Acquire));
+        writers.max(1)
+    }
+
     fn sum(&self, names: &[&str]) -> u64 {
         let figures = self.shards.iter().flat_map(|shard| shard.store());
         figures.filter(|(name, _)| names.contains(name)).map(|(_, value)| value).sum()

@@ -9,8 +9,8 @@
 //! ```
 //! All of it is counted in bytes and published to the process's [`Memory`](timestone_seda::Memory), in steps.
 
-use timestone_seda::MemoryUse;
 use timestone_seda::limits::{MEMORY_PATIENCE, MEMORY_RETRY, SCARCE_OUTPUT_BOUND, STALL_LIMIT};
+use timestone_seda::{Charge, MemoryUse};
 use timestone_session::{OpId, RequestOptions};
 use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
@@ -160,27 +160,29 @@ impl Core {
         }
     }
 
-    /// Closes connections that hold memory for a long command of which nothing has come for a long time.
+    /// Closes connections that hold memory for a long command of which nothing has come for a long time. While input is scarce, whoever has
+    /// sent nothing for as long holds no more than its share of it, whatever for: a queue of MULTI or a begun command ends with its
+    /// connection, and what is watched is forgotten.
     pub(super) fn end_stalled(&mut self, now: Timestamp) {
         if now < self.next_stall_check {
             return;
         }
         self.next_stall_check = now.saturating_add(STALL_LIMIT / 4);
         let scarce = self.memory.is_scarce(MemoryUse::Input);
+        let share = if scarce { self.fair_share() } else { u64::MAX };
         for at in 0..self.connections.len() {
             let Some(connection) = self.connections[at].as_deref_mut().filter(|connection| !connection.closing) else {
                 continue;
             };
-            let queued = connection
-                .multi
-                .as_ref()
-                .and_then(|multi| multi.charge.as_ref())
-                .map_or(0, timestone_seda::Charge::bytes);
+            if !connection.replies.is_empty() || now.since(connection.client.last_seen) < STALL_LIMIT {
+                continue;
+            }
+            let charged = |charge: Option<&Charge>| charge.map_or(0, Charge::bytes);
+            let queued = charged(connection.multi.as_ref().and_then(|multi| multi.charge.as_ref()));
+            let watched = charged(connection.watched_charge.as_ref());
             // What waits for other commands is not begun only.
-            let begun = if connection.blocked || ignores_begun() { 0 } else { connection.inbox.waiting_bytes() };
-            let has_begun = connection.reservation.is_some() || scarce && begun > SCARCE_UNRESERVED_BYTES;
-            let holds = has_begun || scarce && queued > UNRESERVED_BYTES as u64;
-            if holds && connection.replies.is_empty() && now.since(connection.client.last_seen) >= STALL_LIMIT {
+            let begun = if connection.blocked || ignores_begun() { 0 } else { connection.inbox.waiting_bytes() as u64 };
+            if connection.reservation.is_some() || begun + queued > share {
                 tracing::warn!(
                     peer = %connection.client.peer,
                     "a redis client has sent nothing of what it began for {STALL_LIMIT:?}; its connection is closed"
@@ -190,8 +192,21 @@ impl Core {
                 connection.end_multi();
                 connection.inbox.discard();
                 self.list(ConnectionIndex(at as u32));
+            } else if watched > 0 && begun + queued + watched > share && !ignores_watched() {
+                tracing::warn!(
+                    peer = %connection.client.peer,
+                    keys = connection.watched.len(),
+                    "the memory for input is scarce: what a redis client watches that has sent nothing for {STALL_LIMIT:?} is forgotten"
+                );
+                connection.lose_watched();
             }
         }
+    }
+
+    /// What one client may hold of the memory for input while it is scarce and the client is silent: if all did, it would not be scarce.
+    fn fair_share(&self) -> u64 {
+        let clients = self.clients().max(1) as u64 * self.gauges.gateways();
+        self.memory.limit(MemoryUse::Input) / 2 / clients
     }
 
     /// When [`Core::feed_starving`] has something to do.
@@ -237,6 +252,14 @@ fn should_pause(connection: &Connection, bound: usize) -> bool {
 fn lets_oldest_wait() -> bool {
     #[cfg(feature = "planted-bugs")]
     return crate::planted::is_planted(crate::planted::Bug::OldestAnswerWaits);
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
+/// Whether silent clients keep what they watch, however scarce memory is.
+fn ignores_watched() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::is_planted(crate::planted::Bug::SilentWatchers);
     #[cfg(not(feature = "planted-bugs"))]
     false
 }

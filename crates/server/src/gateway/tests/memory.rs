@@ -671,3 +671,69 @@ fn a_gateway_that_leaves_dropped_reads_asleep_is_found_out() {
     let answers = crate::planted::with(crate::planted::Bug::SleepingReads, moved_away);
     assert!(answers.matches("$1048576").count() + answers.matches("-CLUSTERDOWN").count() < 16);
 }
+
+/// A client watches so much that nothing is left for others, and is silent; what EXEC of another one is answered then, and its own.
+fn silent_watcher() -> (String, String) {
+    let mut world = World::with(SHARDS, scarce());
+    let (silent, other) = (world.connect(), world.connect());
+    for n in 0..25u64 {
+        world.post(silent, &encode(&[&b"WATCH"[..], &[&vec![b'k'; 60_000][..], &n.to_be_bytes()].concat()]));
+        assert_eq!(world.wait(silent), "+OK|");
+    }
+    let queue = [encode(&["MULTI"]), encode(&[&b"SET"[..], b"a", &vec![b'x'; 200_000]]), encode(&["EXEC"])].concat();
+    world.post(other, &queue);
+    assert!(world.wait(other).contains("-TRYAGAIN the memory for commands queued by MULTI"));
+    world.output(other);
+    world.pass(2 * STALL_LIMIT);
+    world.post(other, &queue);
+    world.pass(Duration::from_millis(10));
+    let answer = world.text(other);
+    assert_eq!(world.closed, []);
+    (answer, world.ask(silent, "MULTI; GET a; EXEC"))
+}
+
+#[test]
+fn a_silent_client_does_not_keep_what_it_watches_while_others_find_no_memory() {
+    let (answer, own) = silent_watcher();
+    assert_eq!(answer, "+OK|+QUEUED|*1|+OK|");
+    assert_eq!(own, "+OK|+QUEUED|*-1|", "it may have changed");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_lets_silent_clients_keep_what_they_watch_is_found_out() {
+    let (answer, _) = crate::planted::with(crate::planted::Bug::SilentWatchers, silent_watcher);
+    assert!(answer.contains("-TRYAGAIN"), "{answer}");
+}
+
+#[test]
+fn a_watch_that_was_forgotten_ends_as_every_other() {
+    let mut world = World::with(SHARDS, scarce());
+    let client = world.connect();
+    let watch = encode(&[&b"WATCH"[..], &vec![b'k'; 60_000]]);
+    for end in ["UNWATCH", "MULTI; DISCARD", "RESET", "MULTI; EXEC"] {
+        world.post(client, &watch);
+        assert_eq!(world.wait(client), "+OK|");
+        let others = world.memory.charge(MemoryUse::Input, 3 * VALUE as u64 / 2);
+        world.pass(2 * STALL_LIMIT);
+        drop(others);
+        world.ask(client, end);
+        assert_eq!(world.ask(client, "MULTI; SET a 1; EXEC"), "+OK|+QUEUED|*1|+OK|", "after {end}");
+    }
+}
+
+#[test]
+fn silent_clients_hold_no_more_than_their_share_of_queues() {
+    let mut world = World::with(SHARDS, Arc::new(Memory::new(6 * VALUE as u64, u64::MAX, u64::MAX)));
+    let silent: Vec<Client> = (0..24).map(|_| world.connect()).collect();
+    let queue = [encode(&["MULTI"]), encode(&[&b"SET"[..], b"a", &vec![b'x'; 240_000]])].concat();
+    for &client in &silent {
+        world.post(client, &queue);
+        assert_eq!(world.wait(client), "+OK|+QUEUED|");
+    }
+    let other = world.connect();
+    world.pass(2 * STALL_LIMIT);
+    assert!(world.closed.len() > 12 && world.memory.used(MemoryUse::Input) <= 3 * VALUE as u64, "{:?}", world.closed);
+    world.post(other, &[queue, encode(&["EXEC"])].concat());
+    assert_eq!(world.wait(other), "+OK|+QUEUED|*1|+OK|");
+}
