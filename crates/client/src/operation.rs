@@ -1,5 +1,6 @@
 //! An operation of a task on the event loop: begun when it is called, waited for by awaiting, given up when it is dropped.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -19,7 +20,11 @@ pub struct Operation<T> {
     convert: fn(Output) -> Result<T>,
     /// For a transaction's read: what to make of the value where it is.
     view: Option<fn(ValueView<'_>) -> T>,
+    met: Option<Met>,
 }
+
+/// The first error of an operation of a transaction that a new attempt may not meet.
+pub(crate) type Met = Rc<RefCell<Option<Error>>>;
 
 enum OperationState<T> {
     Waiting(OpId, Option<Ticket>),
@@ -51,21 +56,27 @@ impl<T> Operation<T> {
                 OperationState::Ready(Err(error.into()))
             }
         };
-        Self { core: Rc::clone(core), state, convert, view }
+        Self { core: Rc::clone(core), state, convert, view, met: None }
     }
 
     pub(crate) fn waiting(core: &Rc<Core>, op: OpId, convert: fn(Output) -> Result<T>) -> Self {
-        Self { core: Rc::clone(core), state: OperationState::Waiting(op, None), convert, view: None }
+        Self { core: Rc::clone(core), state: OperationState::Waiting(op, None), convert, view: None, met: None }
     }
 
     pub(crate) fn ready(core: &Rc<Core>, result: Result<T>) -> Self {
-        Self { core: Rc::clone(core), state: OperationState::Ready(result), convert: unexpected, view: None }
+        Self { core: Rc::clone(core), state: OperationState::Ready(result), convert: unexpected, view: None, met: None }
     }
 
     /// One that begins when it is first waited for.
     pub(crate) fn later(core: &Rc<Core>, future: impl Future<Output = Result<T>> + 'static) -> Self {
         let state = OperationState::Later(Box::pin(future));
-        Self { core: Rc::clone(core), state, convert: unexpected, view: None }
+        Self { core: Rc::clone(core), state, convert: unexpected, view: None, met: None }
+    }
+
+    /// Notes an error that a new attempt may not meet.
+    pub(crate) fn noting(mut self, met: Option<&Met>) -> Self {
+        self.met = met.cloned();
+        self
     }
 
     /// The result of an operation from what came of it.
@@ -85,6 +96,18 @@ impl<T> Future for Operation<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let polled = self.advance(context);
+        if let (Poll::Ready(Err(error)), Some(met)) = (&polled, &self.met)
+            && error.retryable()
+        {
+            met.borrow_mut().get_or_insert_with(|| error.clone());
+        }
+        polled
+    }
+}
+
+impl<T> Operation<T> {
+    fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
         match core::mem::replace(&mut self.state, OperationState::Over) {
             OperationState::Ready(result) => Poll::Ready(result),
             OperationState::Waiting(op, ticket) => {

@@ -149,6 +149,59 @@ fn closures_may_have_an_error_type_of_their_own() {
 }
 
 #[test]
+fn a_closure_of_a_task_has_errors_of_its_own() {
+    let server = Server::start();
+    let db = block_on(connect(&server.url())).unwrap();
+    server.conflicts.store(3, Ordering::SeqCst);
+    let told = db.spawn(|db| async move {
+        let attempts = std::cell::Cell::new(0);
+        let raise = |most: u64| {
+            let attempts = &attempts;
+            db.transact_as(move |tx| async move {
+                attempts.set(attempts.get() + 1);
+                let next = count(tx.get(b"n").await?) + 1;
+                if next > most {
+                    return Err(Own::Refused(next));
+                }
+                tx.put(b"n", &next.to_le_bytes())?;
+                Ok(next)
+            })
+        };
+        assert_eq!(raise(9).await.unwrap(), 1);
+        assert!(matches!(raise(1).await, Err(Own::Refused(2))));
+        Ok(attempts.get())
+    });
+    assert_eq!(told.wait().unwrap(), 5, "three conflicts, a commit, and a refusal of its own that is not repeated");
+    assert_eq!(count(db.get(b"n").wait().unwrap()), 1, "what was refused was not carried out");
+    // The last conflict comes as what the store's errors are made into.
+    server.conflicts.store(100, Ordering::SeqCst);
+    let told = db.spawn(|db| async move {
+        let few = TransactOptions { max_attempts: 4, ..TransactOptions::default() };
+        let put = db.transact_as_with::<Own, _, _, _>(&few, |tx| async move { Ok(tx.put(b"n", b"x")?) }).await;
+        let Err(Own::Store(error)) = put else { panic!("{put:?}") };
+        Ok((error.code(), error.attempts()))
+    });
+    assert_eq!(told.wait().unwrap(), (ErrorCode::Conflict, 4));
+    server.conflicts.store(0, Ordering::SeqCst);
+    // A read without an answer ends an attempt, whatever the closure makes of it.
+    server.deaf.store(true, Ordering::SeqCst);
+    let told = db.spawn(|db| async move {
+        let attempts = std::cell::Cell::new(0);
+        let attempts = &attempts;
+        let transaction =
+            TransactionOptions { deadline: Some(Duration::from_millis(50)), ..TransactionOptions::default() };
+        let few = TransactOptions { transaction, max_attempts: 3 };
+        let read = db.transact_as_with::<Own, _, _, _>(&few, |tx| async move {
+            attempts.set(attempts.get() + 1);
+            tx.get(b"n").await.map_err(|_| Own::Refused(7))
+        });
+        assert!(matches!(read.await, Err(Own::Refused(7))));
+        Ok(attempts.get())
+    });
+    assert_eq!(told.wait().unwrap(), 3);
+}
+
+#[test]
 fn tasks_on_the_loop_share_it_with_calls_from_threads() {
     let server = Server::start();
     let db = block_on(connect(&server.url())).unwrap();
