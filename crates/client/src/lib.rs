@@ -23,6 +23,7 @@ mod executor;
 mod inproc;
 pub mod limits;
 mod local;
+mod local_transact;
 mod oneshot;
 mod operation;
 mod ops;

@@ -25,7 +25,6 @@ use crate::event_loop::Core;
 use crate::operation::{Met, Operation};
 use crate::ops::{Output, owned, unexpected};
 use crate::owned::{OwnedCondition, OwnedMutation};
-use crate::retry::Retry;
 use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
 
 fn to_value(output: Output) -> Result<Option<Value>> {
@@ -314,124 +313,6 @@ impl LocalDb {
         self.begin(&TransactionOptions { snapshot_at: Some(at), ..TransactionOptions::default() })
     }
 
-    /// Runs a closure as a transaction, again after conflicts, and commits it. The closure must have no effects of its own: it may
-    /// run several times.
-    ///
-    /// # Errors
-    /// What the closure returns; the last conflict when every attempt met one; [`ErrorCode::UnknownOutcome`] when it may have
-    /// committed.
-    pub async fn transact<T, F, Fut>(&self, body: F) -> Result<T>
-    where
-        F: FnMut(Rc<LocalTransaction>) -> Fut,
-        Fut: Future<Output = Result<T>>,
-    {
-        self.transact_with(&TransactOptions::default(), body).await
-    }
-
-    /// As [`LocalDb::transact`], with options.
-    ///
-    /// # Errors
-    /// As [`LocalDb::transact`].
-    pub async fn transact_with<T, F, Fut>(&self, options: &TransactOptions, mut body: F) -> Result<T>
-    where
-        F: FnMut(Rc<LocalTransaction>) -> Fut,
-        Fut: Future<Output = Result<T>>,
-    {
-        let mut retry = Retry::new(options);
-        loop {
-            let transaction = Rc::new(self.begin(&options.transaction)?);
-            let result = match body(Rc::clone(&transaction)).await {
-                Ok(value) => transaction.commit().await.map(|_| value),
-                Err(error) => Err(error),
-            };
-            match result {
-                Ok(value) => return Ok(value),
-                Err(error) => {
-                    transaction.abort();
-                    retry.again(error)?;
-                }
-            }
-            self.pause(retry.attempts()).await?;
-        }
-    }
-
-    /// As [`LocalDb::transact`], for closures with an error type of their own: it is whatever an [`Error`] can be made into, and the closure's
-    /// own errors come back as they are. Each of them aborts the transaction. It is run again when the commit met a conflict, or one of its
-    /// reads met what a new attempt may not meet, however the closure put that.
-    ///
-    /// ```no_run
-    /// # use timestone_client::{Error, LocalDb};
-    /// #[derive(Debug)]
-    /// enum Refused {
-    ///     TooPoor { has: u64 },
-    ///     Store(Error),
-    /// }
-    ///
-    /// impl From<Error> for Refused {
-    ///     fn from(error: Error) -> Self {
-    ///         Self::Store(error)
-    ///     }
-    /// }
-    ///
-    /// async fn pay(db: &LocalDb, price: u64) -> Result<u64, Refused> {
-    ///     db.transact_as(|tx| async move {
-    ///         let has = tx.get(b"purse").await?.map_or(0, |coins| coins.len() as u64);
-    ///         let left = has.checked_sub(price).ok_or(Refused::TooPoor { has })?;
-    ///         tx.put(b"purse", &vec![b'o'; left as usize])?;
-    ///         Ok(left)
-    ///     })
-    ///     .await
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    /// What the closure returns; the last conflict when every attempt met one; [`ErrorCode::UnknownOutcome`] when it may have
-    /// committed.
-    pub async fn transact_as<E, T, F, Fut>(&self, body: F) -> core::result::Result<T, E>
-    where
-        E: From<Error>,
-        F: FnMut(Rc<LocalTransaction>) -> Fut,
-        Fut: Future<Output = core::result::Result<T, E>>,
-    {
-        self.transact_as_with(&TransactOptions::default(), body).await
-    }
-
-    /// As [`LocalDb::transact_as`], with options.
-    ///
-    /// # Errors
-    /// As [`LocalDb::transact_as`].
-    pub async fn transact_as_with<E, T, F, Fut>(
-        &self,
-        options: &TransactOptions,
-        mut body: F,
-    ) -> core::result::Result<T, E>
-    where
-        E: From<Error>,
-        F: FnMut(Rc<LocalTransaction>) -> Fut,
-        Fut: Future<Output = core::result::Result<T, E>>,
-    {
-        let mut retry = Retry::new(options);
-        loop {
-            let met = Met::default();
-            let mut transaction = self.begin(&options.transaction)?;
-            transaction.met = Some(Rc::clone(&met));
-            let transaction = Rc::new(transaction);
-            match body(Rc::clone(&transaction)).await {
-                Ok(value) => match transaction.commit().await {
-                    Ok(_) => return Ok(value),
-                    Err(error) => retry.again(error)?,
-                },
-                Err(own) => {
-                    transaction.abort();
-                    if !retry.again_after(met.take()) {
-                        return Err(own);
-                    }
-                }
-            }
-            self.pause(retry.attempts()).await?;
-        }
-    }
-
     /// Pauses before attempt number `attempt + 1` of a transaction.
     pub(crate) async fn pause(&self, attempt: u32) -> Result<()> {
         let span = self.core.engine.borrow_mut().backoff(attempt);
@@ -591,7 +472,7 @@ pub struct LocalTransaction {
     /// Its commit goes on without this handle.
     handed_over: Cell<bool>,
     /// Kept for closures with an error type of their own.
-    met: Option<Met>,
+    pub(crate) met: Option<Met>,
 }
 
 impl fmt::Debug for LocalTransaction {
