@@ -502,7 +502,9 @@ impl Run {
                 }
             }
             Phase::Finishing => {
-                if self.board.live() == 0 && self.down().is_empty() && !self.clocks_lag() {
+                // Who is still coming to its end serves nobody.
+                let leaving = self.world.processes.iter().any(|process| process.leaving.is_some());
+                if self.board.live() == 0 && self.down().is_empty() && !leaving && !self.clocks_lag() {
                     if self.board.closed {
                         return true;
                     }

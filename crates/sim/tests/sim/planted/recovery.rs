@@ -212,3 +212,66 @@ kill = { every = "4s", lasting = "2s" }
 fn a_restart_that_forgets_sessions_is_found() {
     found_within(10, Bug::ForgottenSessions, LONG_OUTAGES);
 }
+
+/// Servers that are killed while decisions are on their way, and go on with a log or without; what they put without one takes seconds to be on
+/// the device.
+const DECIDED_ELSEWHERE: &str = r#"
+[cluster]
+servers = 2
+shards = 1
+clients = 4
+sessions = 2
+[workload]
+kind = "list-append"
+rate = 150
+keys = 12
+ops = 4
+seconds = 8
+[storage]
+vary-log = true
+packing-delay = "500ms"
+sync-interval = "1s"
+log-file-bytes = 65536
+log-block-bytes = 4096
+[network]
+near = "10ms"
+[faults]
+kill = { every = "600ms", lasting = "10ms" }
+"#;
+
+#[test]
+fn a_decision_that_is_acknowledged_before_its_put_is_on_the_device_is_found() {
+    found_within(40, Bug::EarlyHandOverAck, DECIDED_ELSEWHERE);
+}
+
+/// Servers that are stopped in order again and again, with a log or without, while clients die that have not told their decisions.
+const STOPPED_UNDECIDED: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 6
+sessions = 4
+[workload]
+kind = "list-append"
+rate = 500
+keys = 16
+ops = 4
+seconds = 4
+[storage]
+vary-log = true
+packing-delay = "50ms"
+sync-interval = "500ms"
+decision-timeout = "300ms"
+log-file-bytes = 65536
+log-block-bytes = 4096
+[network]
+near = "8ms"
+[faults]
+stop = { every = "300ms", lasting = "10ms" }
+client-kill = { every = "200ms", lasting = "10ms" }
+"#;
+
+#[test]
+fn a_stop_without_a_log_that_leaves_promises_undecided_is_found() {
+    found_within(40, Bug::EndsUndecided, STOPPED_UNDECIDED);
+}
