@@ -145,6 +145,10 @@ fn a_round_trip_of_everything() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"));
 
+    // As long as its session lives, nothing that it may read goes: however long the commands below take, history is there.
+    let reader = timestone::blocking::connect(&server.native).unwrap();
+    let oldest = reader.begin(&timestone::TransactionOptions::default()).unwrap();
+
     // Keys and values, as bytes.
     let written = succeeded(&server.run(&["put", "greeting", "hello"]));
     assert!(written.starts_with("written at "), "{written}");
@@ -169,6 +173,7 @@ fn a_round_trip_of_everything() {
     let at = written.trim_end().rsplit(' ').next().unwrap();
     succeeded(&server.run(&["put", "greeting", "good bye"]));
     assert_eq!(server.run(&["get", "greeting", "--at", at]).stdout, b"hello");
+    oldest.abort();
     succeeded(&server.run(&["put", "brief", "1", "--expire", "1s"]));
     let begin = Instant::now();
     while server.run(&["get", "brief"]).status.code() != Some(3) {

@@ -51,6 +51,12 @@ pub const OUTPUT_LIMIT: usize = 32 * 1024 * 1024;
 pub const WRITTEN_REPORT_BYTES: usize = 128 * 1024;
 /// A peer that has taken nothing of what waits for it for so long, or has sent nothing of a long frame that it began, is given up.
 pub const STALL_LIMIT: Duration = Duration::from_secs(30);
+/// The same at a shutdown, whichever side has dialled: nobody waits for those that do not read.
+pub const SHUTDOWN_STALL_LIMIT: Duration = Duration::from_secs(2);
+/// At a shutdown, peers have so long in all to take what waits for them.
+pub const SHUTDOWN_FLUSH_LIMIT: Duration = Duration::from_secs(10);
+/// How often a shutdown looks for peers that take nothing.
+pub const SHUTDOWN_STALL_CHECK: Duration = Duration::from_millis(250);
 /// A frame longer than what is read at once waits so long at most for memory; then its connection is told `Busy` and closed.
 pub const MEMORY_PATIENCE: Duration = Duration::from_secs(5);
 /// How often whoever waits for memory looks again.

@@ -524,6 +524,7 @@ fn resp_nets(
             owner: Some(gateway),
             share_with,
             max_connections: max_connections(config),
+            closed_by_owner: !cuts_half_closed(),
             reports_written: true,
             memory: Arc::clone(memory),
             network: Arc::clone(network),
@@ -534,6 +535,14 @@ fn resp_nets(
     let mut nets = Nets { stages: (0..plan.threads).map(stage).collect(), address: None };
     nets.listen(config.resp, "the Redis protocol")?;
     Ok(nets)
+}
+
+/// Whether redis clients that have sent their last word are cut off before they are answered.
+fn cuts_half_closed() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::is_planted(crate::planted::Bug::CutsHalfClosed);
+    #[cfg(not(feature = "planted-bugs"))]
+    false
 }
 
 impl<P: timestone_seda::Protocol> Nets<P> {

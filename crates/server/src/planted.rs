@@ -168,6 +168,14 @@ pub enum Bug {
     CountedForEver,
     /// A client's clock is believed however far behind it is.
     BelievedLateClocks,
+    /// Half-closed connections of Redis clients are cut a quarter of a second after their last answer.
+    CutsHalfClosed,
+    /// A gateway that ends waits for clients that read nothing, and for answers that never come.
+    EndlessGateway,
+    /// A shard that ends waits for whatever waits for a promise of others.
+    WaitsForOthers,
+    /// A shard closes its store at the end without a look at who may still write.
+    ClosesUnderWriters,
     /// Clients that say goodbye are waited for like those that fall silent.
     DeafToFarewells,
     /// What answers tell of the server's clock was read a while before the requests came that they answer.

@@ -49,6 +49,9 @@ pub struct NetConfig {
     /// Whether peers that have sent their last word still wait for answers: they are answered for [`HALF_CLOSE_LINGER`] then. If not, the
     /// connection is closed when what is queued for it is written.
     pub answers_after_end: bool,
+    /// Whether owners close connections whose peers have sent their last word, once everything is answered: an answer then takes as
+    /// long as it needs. If not, nobody here knows what is still to come, and [`HALF_CLOSE_LINGER`] decides.
+    pub closed_by_owner: bool,
     /// Whether owners are told how much of what they sent is written ([`super::NetEvent::Written`]).
     pub reports_written: bool,
     /// The process's memory for its connections.
@@ -67,6 +70,7 @@ impl Default for NetConfig {
             max_frame_bytes: MAX_FRAME_BYTES,
             output_bound_bytes: OUTPUT_BOUND,
             answers_after_end: true,
+            closed_by_owner: false,
             reports_written: false,
             memory: Arc::default(),
             network: Arc::new(Tcp),
@@ -125,6 +129,8 @@ pub struct NetStage<E, P> {
     answers: Vec<u8>,
     now: Timestamp,
     shutting_down: bool,
+    /// At a shutdown: whoever has not taken what waits for it by then is given up.
+    flush_until: Option<Timestamp>,
 }
 
 impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
@@ -156,6 +162,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             answers: Vec::new(),
             now: Timestamp::ZERO,
             shutting_down: false,
+            flush_until: None,
         }
     }
 
@@ -570,13 +577,15 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             }
         }
         while let Some((_, holder)) = self.watched.pop_front_if(|(at, _)| *at <= self.now) {
-            let now = self.now;
+            let (now, by_owner) = (self.now, self.config.closed_by_owner);
             let Some(connection) = self.holder(holder) else { continue };
             connection.watched = false;
             let idle = now.since(connection.progress);
             let waits = connection.queued > 0 || connection.stalled || connection.held > 0;
             let over = match connection.phase {
                 Phase::Lingering(_) => true,
+                // The peer may be gone for good: only what it takes tells.
+                Phase::Open if by_owner => connection.queued > 0 && idle >= FLUSH_LINGER,
                 _ if waits => idle >= FLUSH_LINGER,
                 _ => idle >= HALF_CLOSE_LINGER,
             };
@@ -595,6 +604,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 
     fn begin_shutdown(&mut self, ctx: &mut Context<'_, E>) {
         self.shutting_down = true;
+        self.hurry();
         for mut listener in self.listeners.drain(..) {
             if let Some(io) = ctx.io()
                 && let Err(error) = listener.socket.deregister(&io)

@@ -374,6 +374,103 @@ fn accepted_connections_are_shared_between_the_net_stages_of_two_threads() {
     handle.shutdown(PATIENCE).expect("drained");
 }
 
+/// Answers a while after it was asked, and closes the connection behind the answer when nothing more comes.
+struct Slow {
+    asked: Vec<(std::time::Instant, Parcel)>,
+    /// It has ended, or will, without a word more.
+    over: std::sync::mpsc::Sender<NetEvent>,
+}
+
+/// Longer than a net stage by itself keeps a connection that has sent its last word.
+const SLOW: Duration = Duration::from_millis(600);
+
+impl Stage<Event> for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    fn handle(&mut self, _: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+        for event in events.drain(..) {
+            match event {
+                Event::Net(NetEvent::Parcel(parcel)) => self.asked.push((std::time::Instant::now(), parcel)),
+                Event::Net(event) => self.over.send(event).expect("the test listens"),
+                Event::Command(command) => panic!("no command for this stage: {command:?}"),
+            }
+        }
+    }
+
+    fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+        for (_, parcel) in self.asked.extract_if(.., |(at, _)| at.elapsed() >= SLOW) {
+            let origin = parcel.origin;
+            assert!(ctx.send(origin.stage, Event::Command(NetCommand::Send(parcel))).is_ok());
+            assert!(ctx.send(origin.stage, Event::Command(NetCommand::Close(origin))).is_ok());
+        }
+    }
+
+    fn next_deadline(&self) -> Option<timestone_types::Timestamp> {
+        (!self.asked.is_empty()).then(|| now().saturating_add(Duration::from_millis(10)))
+    }
+}
+
+/// What a peer that has sent its last word reads of an answer that is long in coming, and what its owner is told.
+fn late_answer(closed_by_owner: bool) -> (Vec<u8>, Vec<NetEvent>) {
+    let config = NetConfig { owner: Some(ECHO), closed_by_owner, ..NetConfig::default() };
+    let mut net = NetStage::<Event, _>::new(Lengths, config);
+    let address = net.listen(([127, 0, 0, 1], 0).into()).expect("listens");
+    let (over, heard) = std::sync::mpsc::channel();
+    let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(net), Box::new(Slow { asked: Vec::new(), over })];
+    let _handle = Runtime::start(stages, Layout::single(2), now, RuntimeConfig::default()).expect("starts");
+    let mut stream = connect(address);
+    stream.write_all(&encode(1, b"a long question")).expect("writes");
+    stream.shutdown(Shutdown::Write).expect("half closes");
+    let answer = read_to_end(&mut stream);
+    (answer, (0..3).map(|_| heard.recv_timeout(PATIENCE).expect("an event")).collect())
+}
+
+#[test]
+fn who_has_said_all_gets_an_answer_that_is_long_in_coming_when_its_owner_closes() {
+    let (answer, events) = late_answer(true);
+    assert_eq!(answer, encode(1, b"a long question"));
+    let asked = |event: &NetEvent| matches!(event, NetEvent::Disconnected { reason: DisconnectReason::Asked, .. });
+    assert!(
+        matches!(events[..], [NetEvent::Connected(_), NetEvent::HalfClosed(_), _]) && asked(&events[2]),
+        "{events:?}"
+    );
+    // An owner that does not know when it has answered everything leaves that to the net stage.
+    let (answer, events) = late_answer(false);
+    assert!(answer.is_empty());
+    assert!(matches!(events[2], NetEvent::Disconnected { reason: DisconnectReason::Closed, .. }), "{events:?}");
+}
+
+/// How long a shutdown takes while a peer is owed more than its socket holds, of which it reads a little at a time, or nothing.
+fn shutdown_beside(reads: bool) -> Duration {
+    let server = serve(NetConfig::default(), RuntimeConfig::default(), 100);
+    let mut stream = connect(server.address);
+    stream.write_all(&encode(1, &[1; 2_000_000])).expect("writes");
+    eventually("its socket is full", || server.net.snapshot().queued_bytes > 100_000_000);
+    let mut reader = stream.try_clone().expect("a second handle");
+    let reading = std::thread::spawn(move || {
+        let mut bytes = vec![0; 1_000_000];
+        while reads && reader.read(&mut bytes).is_ok_and(|bytes| bytes > 0) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let begun = std::time::Instant::now();
+    server.handle.shutdown(PATIENCE).expect("drained");
+    let took = begun.elapsed();
+    stream.shutdown(Shutdown::Both).ok();
+    reading.join().expect("no panic");
+    took
+}
+
+#[test]
+fn shutdown_does_not_wait_for_who_reads_nothing_nor_long_for_who_reads_slowly() {
+    let took = shutdown_beside(false);
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    let took = shutdown_beside(true);
+    assert!((Duration::from_secs(8)..Duration::from_secs(20)).contains(&took), "{took:?}");
+}
+
 /// Takes parcels and never finishes them, so that what is admitted stays admitted.
 struct Hoarder(Vec<Event>);
 

@@ -1,10 +1,12 @@
 //! Embedded clients that are busy when the server ends.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use timestone_wal::DeviceKind;
 
-use crate::running::{Running, config};
+use crate::running::{Running, config, eventually};
 
 /// So many keys that both shards have some of them.
 const KEYS: u64 = 6;
@@ -27,6 +29,8 @@ fn transactions_of_a_guest_over_ends_without_a_log_are_whole_and_nobody_waits_fo
         let last = number(&found[0]);
         assert!(found.iter().all(|value| number(value) == last), "round {round}: half of one: {found:?}");
         assert!(last >= acknowledged, "round {round}: {last} is there, {acknowledged} was acknowledged");
+        let some = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&some);
         let writing = std::thread::spawn(move || {
             let mut written = last;
             loop {
@@ -34,12 +38,16 @@ fn transactions_of_a_guest_over_ends_without_a_log_are_whole_and_nobody_waits_fo
                 let put =
                     inside.transact(|tx| (0..KEYS).try_for_each(|key| tx.put(&key.to_be_bytes(), &next.to_be_bytes())));
                 match put {
-                    Ok(_) => written = next,
+                    Ok(_) => {
+                        written = next;
+                        told.store(next > last + 1, Ordering::Relaxed);
+                    }
                     Err(_) => return written,
                 }
             }
         });
-        std::thread::sleep(Duration::from_millis(40));
+        eventually("the guest commits", || some.load(Ordering::Relaxed));
+        std::thread::sleep(Duration::from_millis(20));
         let begun = Instant::now();
         server.shutdown().unwrap();
         assert!(begun.elapsed() < Duration::from_secs(6), "round {round}: {:?}", begun.elapsed());

@@ -9,6 +9,7 @@ mod bits;
 mod block_on;
 mod cluster;
 mod ending;
+mod half_closed;
 mod hand_over;
 mod leaving;
 mod missing;

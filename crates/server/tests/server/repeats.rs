@@ -26,7 +26,7 @@ const SHARD: ShardId = ShardId::ZERO;
 pub(crate) struct Socket {
     stream: TcpStream,
     received: Vec<u8>,
-    envelope: Envelope,
+    pub(crate) envelope: Envelope,
     pub(crate) client: ClientId,
 }
 
@@ -78,7 +78,14 @@ impl Socket {
     }
 
     pub(crate) fn ask<'a, T>(&mut self, message: &impl Message<'a>, read: impl FnOnce(&Frame<'_>) -> T) -> T {
-        self.tell(message);
+        let mut bytes = Vec::new();
+        message.encode(&self.envelope, &mut bytes);
+        self.ask_bytes(&bytes, read)
+    }
+
+    /// Sends a frame as it is, and reads the answer.
+    pub(crate) fn ask_bytes<T>(&mut self, frame: &[u8], read: impl FnOnce(&Frame<'_>) -> T) -> T {
+        self.stream.write_all(frame).unwrap();
         let mut chunk = [0; 65536];
         loop {
             if let Some((frame, rest)) = Frame::split(wire::without_clock(&self.received)).unwrap() {

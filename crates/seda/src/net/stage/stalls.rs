@@ -5,14 +5,19 @@
 //!   queued > limit          answers that may be asked for again become "busy"      (Protocol::shed)
 //!   a long frame            reserved ─► collected ─► digested, or closed when its peer sends nothing for STALL_LIMIT
 //!                              └─ no memory: not read from ─► reserved later, or told "busy" and closed after MEMORY_PATIENCE
-//!   nothing taken           closed after STALL_LIMIT
+//!   nothing taken           closed after STALL_LIMIT, at a shutdown after SHUTDOWN_STALL_LIMIT
 //! ```
 //! What it does not do: bound what other stages keep for a connection; those have the process's memory in common with it.
+
+use std::time::Duration;
 
 use super::{NetStage, SCRATCH_HEAD};
 use crate::Context;
 use crate::MemoryUse;
-use crate::limits::{MEMORY_PATIENCE, OUTPUT_BOUND, OUTPUT_LIMIT, SCARCE_OUTPUT_BOUND, STALL_LIMIT};
+use crate::limits::{
+    MEMORY_PATIENCE, OUTPUT_BOUND, OUTPUT_LIMIT, SCARCE_OUTPUT_BOUND, SHUTDOWN_FLUSH_LIMIT, SHUTDOWN_STALL_CHECK,
+    SHUTDOWN_STALL_LIMIT, STALL_LIMIT,
+};
 use crate::net::connection::{Connection, Phase};
 use crate::net::{Break, DisconnectReason, ParcelEvent, Protocol};
 
@@ -127,7 +132,30 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let slot = &mut self.slots[index as usize];
         let Some(connection) = slot.connection.as_deref_mut() else { return };
         if !std::mem::replace(&mut connection.slow, true) {
-            self.slow.push_back((self.now.saturating_add(STALL_LIMIT / 4), (index, slot.generation)));
+            let pause = if self.shutting_down { SHUTDOWN_STALL_CHECK } else { STALL_LIMIT / 4 };
+            self.slow.push_back((self.now.saturating_add(pause), (index, slot.generation)));
+        }
+    }
+
+    /// From the begin of a shutdown on, peers that read nothing are waited for only briefly: all of them are looked at again soon.
+    pub(super) fn hurry(&mut self) {
+        self.flush_until = Some(self.now.saturating_add(SHUTDOWN_FLUSH_LIMIT));
+        self.slow.clear();
+        for index in 0..self.slots.len() as u32 {
+            let Some(connection) = self.at(index) else { continue };
+            connection.slow = false;
+            if connection.queued > 0 || connection.reservation.is_some() {
+                self.watch_for_stall(index);
+            }
+        }
+    }
+
+    /// For how long a peer has to have taken nothing of what waits for it until it is given up; none while it is not.
+    fn stall_limit(&self, accepted: bool) -> Option<Duration> {
+        match self.flush_until {
+            Some(until) if until <= self.now => Some(Duration::ZERO),
+            Some(_) => Some(SHUTDOWN_STALL_LIMIT),
+            None => accepted.then_some(STALL_LIMIT),
         }
     }
 
@@ -138,9 +166,11 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             let Some(connection) = self.holder(holder) else { continue };
             connection.slow = false;
             let (peer, queued) = (connection.view.peer, connection.queued);
-            let accepted = connection.view.dial.is_none();
-            if accepted && queued > 0 && now.since(connection.untaken_since) >= STALL_LIMIT {
-                tracing::warn!(%peer, queued, "A connection is closed: its peer has read nothing for {STALL_LIMIT:?}.");
+            let (accepted, untaken) = (connection.view.dial.is_none(), now.since(connection.untaken_since));
+            let limit = self.stall_limit(accepted);
+            let Some(connection) = self.holder(holder) else { continue };
+            if queued > 0 && limit.is_some_and(|limit| untaken >= limit) {
+                tracing::warn!(%peer, queued, "A connection is closed: its peer has read nothing for {untaken:?}.");
             } else if connection.reservation.is_some() && now.since(connection.read_at) >= STALL_LIMIT {
                 tracing::warn!(%peer, "A connection is closed: its peer has sent nothing of a long frame for {STALL_LIMIT:?}.");
             } else {
