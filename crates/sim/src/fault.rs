@@ -160,10 +160,11 @@ impl FaultKind {
         )
     }
 
-    /// Whether nobody has to wait for anybody because of it.
+    /// Whether a server that is told to stop takes no longer because of it: it waits for no other process without end.
     #[must_use]
-    pub(crate) const fn is_orderly(self) -> bool {
-        matches!(self, Self::ClientLeave | Self::Stop | Self::Break)
+    pub(crate) const fn holds_up_no_stop(self) -> bool {
+        let orderly = matches!(self, Self::ClientLeave | Self::Stop | Self::Break);
+        orderly || matches!(self, Self::Kill | Self::PowerCut | Self::ClientKill)
     }
 
     /// Whether it takes a clock out of the bound that everybody relies on.
@@ -232,6 +233,8 @@ enum Undo {
     Reboot(ProcessId),
     Room(ProcessId),
     Memory(ProcessId),
+    /// A server that was told to stop should have ended by now. It is that life's.
+    StopBound(ProcessId, u64),
     /// The supervisor of a server that was told to stop waits no longer. It is that life's.
     Patience(ProcessId, u64),
     /// It reads again.
@@ -271,6 +274,9 @@ pub(crate) struct Injector {
 
 /// A server that was told to stop is killed after this long (docs/operating.md).
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
+/// A server ends within this time of being told to, whatever other processes do: what it waits for at most, one after the other (answers
+/// 3 s, decisions 2 s, without a log 5 s), and as much again for what takes time of its own.
+const STOP_BOUND: Duration = Duration::from_secs(12);
 
 /// The furthest that a glitch sets a server's clock.
 const GLITCH: Duration = Duration::from_secs(300);
@@ -331,7 +337,7 @@ impl Injector {
     /// Whether no fault is under way.
     pub(crate) fn is_calm(&self, world: &World) -> bool {
         // Who does not read is in nobody's way.
-        let is_left = |undo: &Undo| !matches!(undo, Undo::Patience(..) | Undo::Reader(_));
+        let is_left = |undo: &Undo| !matches!(undo, Undo::Patience(..) | Undo::StopBound(..) | Undo::Reader(_));
         let is_well = |process: &Process| process.is_up() && !process.paused && process.doomed.is_none();
         !self.undos.iter().flatten().any(is_left)
             && world.processes.iter().all(|process| is_well(process) && process.leaving.is_none())
@@ -379,7 +385,7 @@ impl Injector {
     pub(crate) fn end_all(&mut self, world: &mut World) {
         for place in 0..self.undos.len() {
             // Who was told to stop may take as long as ever, and no longer: others may need it to come to their own ends.
-            let ended = self.undos[place].take_if(|undo| !matches!(undo, Undo::Patience(..)));
+            let ended = self.undos[place].take_if(|undo| !matches!(undo, Undo::Patience(..) | Undo::StopBound(..)));
             ended.into_iter().for_each(|undo| self.undo(world, undo));
         }
         world.heal(None);
@@ -425,6 +431,7 @@ impl Injector {
                 world.hinder(id, false);
                 self.reboot(world, id);
             }
+            Undo::StopBound(id, life) => self.note_slow_stop(world, id, life),
             Undo::Patience(id, life) => self.lose_patience(world, id, life),
             Undo::Truth(id, cut) => {
                 if let Some(seed) = cut {
@@ -443,13 +450,18 @@ impl Injector {
     /// A server does not come to its end.
     fn lose_patience(&mut self, world: &mut World, id: ProcessId, life: u64) {
         let process = &world.processes[id.0 as usize];
-        if process.lives != life || process.leaving.is_none() {
-            return;
+        if process.lives == life && process.leaving.is_some() {
+            self.reboot(world, id);
         }
-        if self.fired.keys().all(|kind| kind.is_orderly()) {
+    }
+
+    /// A server has not come to its end in time.
+    fn note_slow_stop(&mut self, world: &World, id: ProcessId, life: u64) {
+        let process = &world.processes[id.0 as usize];
+        let is_slow = process.lives == life && process.leaving.is_some();
+        if is_slow && self.fired.keys().all(|kind| kind.holds_up_no_stop()) {
             self.slow_stops.push(process.name.clone());
         }
-        self.reboot(world, id);
     }
 
     fn reboot(&mut self, world: &mut World, id: ProcessId) {
@@ -549,6 +561,7 @@ impl Injector {
             FaultKind::ClientLeave => return world.leave(id, until),
             FaultKind::Stop => {
                 let life = world.processes[id.0 as usize].lives;
+                self.undo_at(world, STOP_BOUND, Undo::StopBound(id, life));
                 self.undo_at(world, STOP_PATIENCE, Undo::Patience(id, life));
                 return world.leave(id, until);
             }

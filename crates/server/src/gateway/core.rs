@@ -466,6 +466,19 @@ impl Core {
         pauses.chain(self.engine.next_deadline()).min()
     }
 
+    /// The process ends: commands that wait for others, or for their clients to read, are not begun any more. Connections are closed behind
+    /// the answers to what was begun.
+    pub(super) fn drop_what_was_not_begun(&mut self) {
+        for at in 0..self.connections.len() {
+            let waiting = self.connections[at].as_deref_mut().filter(|connection| connection.blocked);
+            let Some(connection) = waiting.filter(|connection| !connection.closing) else { continue };
+            (connection.closing, connection.blocked) = (true, false);
+            connection.end_multi();
+            connection.inbox.discard();
+            self.answered(ConnectionIndex(at as u32));
+        }
+    }
+
     /// Whether nothing that was received is under way.
     pub(super) fn is_quiet(&self) -> bool {
         self.jobs.len() == 0

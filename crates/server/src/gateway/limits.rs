@@ -4,6 +4,8 @@ use core::time::Duration;
 
 use timestone_types::limits::MAX_TXN_BYTES;
 
+const _: () = assert!(LAST_COMMANDS.as_millis() < LAST_ANSWERS.as_millis());
+
 /// Commands of one connection that may be under way at once; the rest of its pipeline waits.
 pub(super) const MAX_IN_FLIGHT: usize = 256;
 /// Commands with more keys than this wait until everything before them is answered, and everything after them waits.
@@ -54,6 +56,12 @@ pub(super) const UNREAD_PAUSE: Duration = Duration::from_millis(20);
 pub(super) const MAX_BACKLOG_BYTES: usize = 4 * MAX_TXN_BYTES;
 /// Longest name of a client, of its library, and of that library's version: each connection keeps them, and CLIENT LIST tells them.
 pub(super) const MAX_NAME_BYTES: usize = 1024;
+/// How long a gateway goes on, at a shutdown, with commands that were received and not begun. Whoever reads its answers has them all by
+/// then, as a rule; the others may not read for as long as they like.
+pub(super) const LAST_COMMANDS: Duration = Duration::from_secs(1);
+/// How long a gateway that ends waits for what it has under way. Some answers never come: a log that has failed keeps what waits for it,
+/// and what waits for a promise waits for a server that may be down.
+pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(3);
 /// Memory of an empty buffer that a connection keeps.
 pub(super) const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 /// Bytes of the commands that one MULTI may queue, with where each of their words is.

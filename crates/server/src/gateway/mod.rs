@@ -60,7 +60,7 @@ use timestone_wire::{
 use self::connection::ConnectionIndex;
 use self::core::Core;
 pub(crate) use self::figures::{CommandLatencies, GatewayGauges, command_names};
-use self::limits::{ASK_INTERVAL, CHARGED_READ_BYTES};
+use self::limits::{ASK_INTERVAL, CHARGED_READ_BYTES, LAST_ANSWERS, LAST_COMMANDS};
 use crate::assembly::GuestSeat;
 use crate::event::Event;
 
@@ -80,6 +80,10 @@ pub(crate) struct GatewayStage {
     next_ask: Timestamp,
     now: Timestamp,
     said_goodbye: bool,
+    /// Since when the process is shutting down.
+    ending_since: Option<Timestamp>,
+    /// It ends although not everything is answered: what comes of that is nobody's business any more, and nothing follows from it.
+    gave_up: bool,
     /// The shards know that nothing comes any more.
     has_ended: bool,
 }
@@ -105,12 +109,18 @@ impl GatewayStage {
             next_ask: Timestamp::ZERO,
             now: Timestamp::ZERO,
             said_goodbye: false,
+            ending_since: None,
+            gave_up: false,
             has_ended: false,
         }
     }
 
     fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
         let now = ctx.now();
+        if self.gave_up {
+            let is_own = parcel.origin.stage == self.own.stage;
+            return if is_own { ctx.give_buffer(parcel.bytes) } else { ctx.finish_parcel(parcel) };
+        }
         if parcel.origin.stage == self.own.stage {
             self.replies(now, &parcel.bytes);
             if parcel.bytes.len() >= CHARGED_READ_BYTES {
@@ -327,6 +337,44 @@ impl GatewayStage {
     fn is_done(&self) -> bool {
         self.core.is_quiet() && self.core.engine.unresolved() == 0
     }
+
+    /// The end, bounded in time: shards close their stores only when no gateway is left that may write.
+    fn end(&mut self, ctx: &Context<'_, Event>) {
+        let now = ctx.now();
+        let waited = now.since(*self.ending_since.get_or_insert(now));
+        let waits = waits_for_everything();
+        if waited >= LAST_COMMANDS && !waits {
+            self.core.drop_what_was_not_begun();
+        }
+        let (is_done, is_over) = (self.is_done(), waited >= LAST_ANSWERS && !waits);
+        if !self.said_goodbye && (is_done || is_over) {
+            self.said_goodbye = true;
+            self.core.engine.say_goodbye(now);
+        }
+        if is_over && !is_done && !self.gave_up {
+            self.gave_up = true;
+            let unresolved = self.core.engine.unresolved();
+            tracing::warn!(
+                gateway = self.name,
+                unresolved,
+                "some commands of redis clients got no answer in time; they are given up"
+            );
+        }
+    }
+
+    /// When [`GatewayStage::end`] has something to do.
+    fn end_deadline(&self) -> Option<Timestamp> {
+        let since = self.ending_since?;
+        [LAST_COMMANDS, LAST_ANSWERS].into_iter().map(|span| since.saturating_add(span)).find(|at| *at > self.now)
+    }
+}
+
+/// Whether the end of a process waits for whoever does not read, and for answers that never come.
+fn waits_for_everything() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::is_planted(crate::planted::Bug::EndlessGateway);
+    #[cfg(not(feature = "planted-bugs"))]
+    false
 }
 
 impl Stage<Event> for GatewayStage {
@@ -358,17 +406,18 @@ impl Stage<Event> for GatewayStage {
         if !self.said_goodbye {
             self.core.tick(ctx.now());
         }
-        self.core.feed_starving(ctx.now());
-        self.core.end_stalled(ctx.now());
-        self.core.work(ctx.now());
-        if self.core.goes_on() {
-            ctx.want_turn();
-        }
         self.now = ctx.now();
-        self.ask_node(ctx);
-        if ctx.is_shutting_down() && !self.said_goodbye && self.is_done() {
-            self.said_goodbye = true;
-            self.core.engine.say_goodbye(ctx.now());
+        if !self.gave_up {
+            self.core.feed_starving(ctx.now());
+            self.core.end_stalled(ctx.now());
+            self.core.work(ctx.now());
+            if self.core.goes_on() {
+                ctx.want_turn();
+            }
+            self.ask_node(ctx);
+        }
+        if ctx.is_shutting_down() {
+            self.end(ctx);
         }
         self.ship(ctx);
         self.look_after_connections(ctx);
@@ -382,11 +431,16 @@ impl Stage<Event> for GatewayStage {
         let misses = self.core.engine.wants_routes() || self.core.engine.wants_client();
         let core = if self.said_goodbye { None } else { self.core.next_deadline() };
         let memory = self.core.memory_deadline(self.now);
-        core.into_iter().chain(misses.then_some(self.next_ask)).chain(memory).min()
+        let end = self.end_deadline();
+        if self.gave_up {
+            return None;
+        }
+        core.into_iter().chain(misses.then_some(self.next_ask)).chain(memory).chain(end).min()
     }
 
     fn drained(&self) -> bool {
-        self.said_goodbye && self.unsent.is_empty() && self.core.listed.is_empty() && self.is_done()
+        let is_over = self.gave_up || self.core.listed.is_empty() && self.is_done();
+        self.said_goodbye && self.unsent.is_empty() && is_over
     }
 }
 

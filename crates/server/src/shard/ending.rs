@@ -1,4 +1,4 @@
-//! The end of a shard's stage, tested: two shards of one process that have no log, and a client that falls silent.
+//! The end of a shard's stage, tested: two shards of one process, and a client that falls silent, or a server that is down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +11,20 @@ use timestone_store::{Mftl, MftlConfig};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId};
 use timestone_wire::{
     Decide, DecideAck, Envelope, Frame, Frames, Get, Kind, Message, PrepareHead, PrepareWriter, ReadAt, RequestId,
-    Value, Verdict, Vote, WriteEntry, WriteKind, without_clock,
+    Shards, Terminate, Value, Verdict, Vote, WriteEntry, WriteKind, without_clock,
 };
 
 use super::{LogPlace, Peers, Recovering, Replay, own_origin};
-use crate::event::Event;
+use crate::event::{Event, LogAppend};
 use crate::gauges::ShardGauges;
 
 const SHARDS: [ShardId; 2] = [ShardId::new(0), ShardId::new(1)];
 const ASKER: StageId = StageId::new(7);
+/// The log of both shards, which makes everything durable at once.
+const LOG: StageId = StageId::new(8);
+/// Where the way to another server begins, which is down, and its shard.
+const ELSEWHERE: StageId = StageId::new(9);
+const FAR_SHARD: ShardId = ShardId::new(2);
 const CLIENT: ClientId = ClientId::new(3);
 const START: Timestamp = Timestamp::from_nanos(1_000_000_000_000);
 const STEP: Duration = Duration::from_millis(10);
@@ -37,7 +42,12 @@ struct Pair {
 
 impl Pair {
     fn on(media: [&MemoryMedia; 2], now: Timestamp) -> Self {
+        Self::with_log(media, now, LogPlace::Nowhere)
+    }
+
+    fn with_log(media: [&MemoryMedia; 2], now: Timestamp, log: LogPlace) -> Self {
         let mut peers = Peers::default();
+        peers.add(FAR_SHARD, ELSEWHERE, Epoch::default(), false);
         for shard in SHARDS {
             peers.add(shard, stage_of(shard), Epoch::default(), true);
         }
@@ -48,7 +58,7 @@ impl Pair {
             stages.push(Box::new(Replay::new(shard, Box::new(store)).finish(Recovering {
                 epoch: Epoch::default(),
                 map_version: MapVersion::default(),
-                log: LogPlace::Nowhere,
+                log,
                 logs: Vec::new(),
                 peers: peers.clone(),
                 gauges: Arc::clone(gauges),
@@ -78,9 +88,19 @@ impl Pair {
             self.driver.turn();
             SHARDS.iter().for_each(|&shard| self.driver.send(stage_of(shard), Event::Wake).unwrap());
             while let Some((to, event)) = self.driver.take_sent() {
-                let Event::Parcel(parcel) = event else { panic!("{event:?}") };
-                assert_eq!(to, ASKER);
-                answers.extend(Frames::new(without_clock(&parcel.bytes)).map(|frame| frame.unwrap().bytes().to_vec()));
+                match event {
+                    Event::Parcel(parcel) if to == ASKER => {
+                        let frames = Frames::new(without_clock(&parcel.bytes));
+                        answers.extend(frames.map(|frame| frame.unwrap().bytes().to_vec()));
+                    }
+                    Event::Parcel(_) if to == ELSEWHERE => {}
+                    Event::LogAppend(append) if to == LOG => {
+                        let LogAppend { head, .. } = append;
+                        let durable = Event::LogDurable { batch: head.batch };
+                        self.driver.send(stage_of(head.shard), durable).unwrap();
+                    }
+                    event => panic!("{to}: {event:?}"),
+                }
             }
         }
         answers
@@ -95,9 +115,19 @@ impl Pair {
 
     /// Promises a transaction of both shards at one of them.
     fn promise(&mut self, shard: ShardId, number: u64, key: &[u8]) -> (TxnId, Timestamp) {
+        self.promise_with(&SHARDS, shard, number, key)
+    }
+
+    fn promise_with(
+        &mut self,
+        participants: &[ShardId],
+        shard: ShardId,
+        number: u64,
+        key: &[u8],
+    ) -> (TxnId, Timestamp) {
         let (txn, begin) = (TxnId::new(CLIENT, Sequence::new(number)), self.now);
         let commit = begin.next();
-        let head = PrepareHead { txn, begin, commit, single: false, wait: false, participants: &SHARDS };
+        let head = PrepareHead { txn, begin, commit, single: false, wait: false, participants };
         let answers = self.ask(shard, |envelope, out| {
             let mut writer = PrepareWriter::begin(envelope, &head, out);
             let (keyspace, kind, expires_at) = (KeyspaceId::DEFAULT, WriteKind::Put, Expiry::NEVER);
@@ -199,9 +229,8 @@ fn a_stop_without_a_log_waits_until_what_a_silent_client_left_is_decided() {
     assert_eq!(SHARDS.map(|shard| second.has(shard, b"new")), [true; 2]);
 }
 
-/// One that is about to write is waited for, and what it sent last is taken before the store is closed.
-#[test]
-fn a_store_is_closed_when_nobody_is_about_to_write_and_what_was_sent_has_come() {
+/// Whether the shards closed their stores while somebody was about to write, and whether what that one sent last is there in the next run.
+fn ends_beside_a_writer() -> (bool, [bool; 2]) {
     let device = [(); 2].map(|()| MemoryDevice::new(Default::default()));
     let media = [device[0].media(), device[1].media()];
     let mut first = Pair::on(media, START);
@@ -210,7 +239,7 @@ fn a_store_is_closed_when_nobody_is_about_to_write_and_what_was_sent_has_come() 
     };
     writers(&first, 1);
     first.driver.begin_shutdown();
-    assert!(first.end(Duration::from_secs(1)).is_none(), "somebody may write");
+    let too_early = first.end(Duration::from_secs(1)).is_some();
     // It ends; its last frames come a little later.
     writers(&first, 0);
     first.answers();
@@ -219,11 +248,65 @@ fn a_store_is_closed_when_nobody_is_about_to_write_and_what_was_sent_has_come() 
         promised = Some(first.promise(shard, 1, b"last"));
     }
     SHARDS.into_iter().for_each(|shard| first.decide(shard, promised.unwrap()));
-    first.end(Duration::from_secs(1)).expect("it ends");
+    let ended = first.end(Duration::from_secs(1));
+    assert!(too_early || ended.is_some(), "it ends");
     let now = first.now;
     drop(first);
     let mut second = Pair::on(media, now.saturating_add(Duration::from_secs(1)));
-    assert_eq!(SHARDS.map(|shard| second.has(shard, b"last")), [true; 2]);
+    (too_early, SHARDS.map(|shard| second.has(shard, b"last")))
+}
+
+/// One that is about to write is waited for, and what it sent last is taken before the store is closed.
+#[test]
+fn a_store_is_closed_when_nobody_is_about_to_write_and_what_was_sent_has_come() {
+    assert_eq!(ends_beside_a_writer(), (false, [true; 2]));
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_store_that_is_closed_under_a_writer_loses_what_it_writes() {
+    let found = crate::planted::with(crate::planted::Bug::ClosesUnderWriters, ends_beside_a_writer);
+    assert_eq!(found, (true, [false; 2]), "the planted bug is found");
+}
+
+/// How long a shard with a log takes to end that holds a promise whose other participant is on a server that is down: somebody reads the key,
+/// somebody asks for the transaction's end, and peers go on asking all the time.
+fn end_while_another_is_down() -> Option<Duration> {
+    let device = [(); 2].map(|()| MemoryDevice::new(Default::default()));
+    let media = [device[0].media(), device[1].media()];
+    let mut pair = Pair::with_log(media, START, LogPlace::Stage(LOG));
+    let participants = [SHARDS[0], FAR_SHARD];
+    let (txn, commit) = pair.promise_with(&participants, SHARDS[0], 1, b"key");
+    let begin = pair.now;
+    let terminate = Terminate { txn, begin, commit, participants: Shards::new(&participants) };
+    let asked = pair.ask(SHARDS[0], |envelope, out| terminate.encode(envelope, out));
+    assert!(asked.is_empty(), "nobody knows");
+    let (keyspace, at) = (KeyspaceId::DEFAULT, ReadAt::Latest(pair.now));
+    let get = Get { keyspace, at, client: CLIENT, wait: true, key: b"key" };
+    assert!(pair.ask(SHARDS[0], |envelope, out| get.encode(envelope, out)).is_empty(), "it waits for the decision");
+    pair.driver.begin_shutdown();
+    let begun = pair.now;
+    while pair.now.since(begun) <= Duration::from_secs(20) {
+        if pair.end(Duration::from_millis(500)).is_some() {
+            return Some(pair.now.since(begun));
+        }
+        pair.ask(SHARDS[0], |envelope, out| terminate.encode(envelope, out));
+    }
+    None
+}
+
+#[test]
+fn a_stop_with_a_log_does_not_wait_for_a_server_that_is_down() {
+    let took = end_while_another_is_down().expect("it ends");
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    assert!(took >= crate::limits::LAST_DECISIONS, "a decision may come: {took:?}");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_stop_that_waits_for_what_waits_for_others_is_found() {
+    let took = crate::planted::with(crate::planted::Bug::WaitsForOthers, end_while_another_is_down);
+    assert_eq!(took, None, "the planted bug is found");
 }
 
 /// How long a shard is left with a promise whose outcome the lowest participant knows, when their client has fallen silent.

@@ -111,6 +111,7 @@ impl ShardStage {
 
     /// Keeps the bytes of a request that has to wait.
     fn park(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
+        self.requests.set_parked(token, true);
         if let Some((at_hand, frame)) = current
             && at_hand == token
             && let Some(request) = self.requests.get_mut(token)
@@ -122,6 +123,7 @@ impl ShardStage {
 
     /// Hands a request that had to wait to the core again.
     pub(super) fn resubmit(&mut self, ctx: &mut Context<'_, Event>, token: Token, wait: Option<Wait>) {
+        self.requests.set_parked(token, false);
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
         let submitted = match Frame::parse(&bytes) {

@@ -86,6 +86,8 @@ pub(crate) struct Request {
     pub(crate) unconditional: bool,
     /// The write's answer carries the previous value.
     pub(crate) returns_previous: bool,
+    /// It waits for others: for a decision, or for something to be durable.
+    parked: bool,
     uses: u32,
     live: bool,
 }
@@ -133,6 +135,8 @@ fn ignores_bound() -> bool {
 pub(crate) struct Requests {
     slots: Vec<Request>,
     free: Vec<u32>,
+    /// How many are parked.
+    parked: usize,
     /// The time of this turn.
     now: Timestamp,
     latencies: Arc<RequestLatencies>,
@@ -168,6 +172,7 @@ impl Requests {
                     charge: None,
                     unconditional: false,
                     returns_previous: false,
+                    parked: false,
                     uses: 0,
                     live: false,
                 });
@@ -197,6 +202,7 @@ impl Requests {
     pub(crate) fn close(&mut self, token: Token) {
         let index = (token.0 & 0xffff_ffff) as u32;
         let now = self.now;
+        self.set_parked(token, false);
         if let Some(slot) = self.get_mut(token) {
             slot.live = false;
             let (asked, timed) = (slot.asked, slot.timed);
@@ -224,6 +230,22 @@ impl Requests {
     /// How many are under way.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// A request waits for others from now on, or goes on.
+    pub(crate) fn set_parked(&mut self, token: Token, parked: bool) {
+        let Some(slot) = self.get_mut(token) else { return };
+        let before = std::mem::replace(&mut slot.parked, parked);
+        self.parked = self.parked + usize::from(parked) - usize::from(before);
+    }
+
+    /// Whether whatever is under way waits for others.
+    pub(crate) fn are_parked(&self) -> bool {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::WaitsForOthers) {
+            return self.len() == 0;
+        }
+        self.len() == self.parked
     }
 }
 

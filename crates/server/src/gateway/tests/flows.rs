@@ -494,6 +494,38 @@ fn shutdown_finishes_what_was_received() {
     assert!(world.is_drained());
 }
 
+/// A shard whose log has failed never answers what waits for the log: how long the gateway of its process takes to end, and how many
+/// decisions it sends when the answers come after all.
+fn end_without_answers() -> (Option<Duration>, u32) {
+    let mut world = World::new();
+    let (client, other) = (world.connect(), world.connect());
+    world.wishes.lock().unwrap().hold = true;
+    world.post(client, b"SET a 1\r\n");
+    world.post(other, b"MULTI\r\nSET b 1\r\nSET c 2\r\nSET d 3\r\nEXEC\r\n");
+    world.settle();
+    world.begin_shutdown();
+    let took = world.end(Duration::from_secs(20));
+    world.wishes.lock().unwrap().hold = false;
+    world.pass(Duration::from_secs(1));
+    let decided = world.wishes.lock().unwrap().seen.get("decide").copied();
+    (took, decided.unwrap_or_default())
+}
+
+#[test]
+fn a_gateway_ends_that_gets_no_answer() {
+    let (took, decided) = end_without_answers();
+    assert!(took.is_some_and(|took| took <= Duration::from_secs(4)), "{took:?}");
+    assert_eq!(decided, 0, "stores may be closed by now");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_waits_for_answers_that_never_come_is_found_out() {
+    let (took, decided) = crate::planted::with(crate::planted::Bug::EndlessGateway, end_without_answers);
+    assert_eq!(took, None);
+    assert!(decided > 0, "it is a transaction over several shards");
+}
+
 #[test]
 fn the_whole_keyspace_can_be_scanned_counted_and_flushed() {
     let mut world = World::new();

@@ -737,3 +737,28 @@ fn silent_clients_hold_no_more_than_their_share_of_queues() {
     world.post(other, &[queue, encode(&["EXEC"])].concat());
     assert_eq!(world.wait(other), "+OK|+QUEUED|*1|+OK|");
 }
+
+/// How long a gateway takes to end beside a client that reads nothing of its long answers and has asked for more.
+fn end_beside_a_deaf_client() -> Option<Duration> {
+    let mut world = World::new();
+    let (deaf, other) = (world.connect(), world.connect());
+    world.post(other, &encode(&[&b"SET"[..], b"k", &vec![b'x'; OUTPUT_BOUND_BYTES]]));
+    assert_eq!(world.wait(other), "+OK|");
+    world.stop_reading(deaf);
+    world.post(deaf, &[encode(&["GET", "k"]).repeat(3), encode(&["INCR", "n"]).repeat(300)].concat());
+    world.pass(Duration::from_millis(100));
+    world.begin_shutdown();
+    world.end(Duration::from_secs(20))
+}
+
+#[test]
+fn a_gateway_ends_beside_a_client_that_reads_nothing() {
+    let took = end_beside_a_deaf_client();
+    assert!(took.is_some_and(|took| took <= Duration::from_secs(4)), "{took:?}");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_waits_for_whoever_does_not_read_is_found_out() {
+    assert_eq!(crate::planted::with(crate::planted::Bug::EndlessGateway, end_beside_a_deaf_client), None);
+}

@@ -262,6 +262,18 @@ impl World {
     pub(super) fn is_drained(&self) -> bool {
         self.driver.is_drained()
     }
+
+    /// Lets time pass until the gateway has ended. Tells how long that took.
+    pub(super) fn end(&mut self, within: core::time::Duration) -> Option<core::time::Duration> {
+        let begun = self.now;
+        while !self.is_drained() {
+            if self.now.since(begun) > within {
+                return None;
+            }
+            self.pass(core::time::Duration::from_millis(100));
+        }
+        Some(self.now.since(begun))
+    }
 }
 
 pub(super) fn shown(bytes: &[u8]) -> String {
