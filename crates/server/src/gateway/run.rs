@@ -412,6 +412,9 @@ impl Core {
 
     fn execute_commands(&mut self, now: Timestamp, job: &mut Job) -> Result<Executed, Failure> {
         let txn = job.txn.ok_or(Failure::INTERNAL)?;
+        if self.has_had_its_share() {
+            return Ok(Executed::Paused);
+        }
         if job.executed == 0 {
             for (key, watched) in &job.watched {
                 let found = self.engine.peek(txn, KEYSPACE, key).ok_or(Failure::INTERNAL)?;
@@ -613,7 +616,10 @@ impl Core {
                 continue;
             }
             self.made.change(0, job.wants);
-            (job.counted, job.began) = (job.wants, now);
+            job.counted = job.wants;
+            // The time that it has waited is none of the time for which conflicts are tried again.
+            let left = job.memory_until.map_or(MEMORY_PATIENCE, |until| until.since(now));
+            job.began = job.began.saturating_add(MEMORY_PATIENCE.saturating_sub(left));
             self.jobs.put_back(id, job);
             self.starts.push_back(id);
         }
