@@ -8,7 +8,7 @@
 //!   {"end":true,"entries":N}                              nothing is missing
 //! ```
 //! Invariants: a reader hands out an entry only when the checksum of its batch was right; a file without its last line is cut short and said
-//! to be. Memory: one batch, which [`BATCH_ENTRIES`] and [`BATCH_BYTES`] bound, and one value more.
+//! to be. Memory, of both: one batch, which [`BATCH_ENTRIES`] and [`BATCH_BYTES`] bound, and one entry more.
 
 use std::io::{BufRead, Write};
 
@@ -23,7 +23,7 @@ use crate::output::{from_base64, put_bytes};
 const VERSION: u64 = 1;
 /// Most entries of a batch.
 pub(crate) const BATCH_ENTRIES: usize = 1000;
-/// Bytes of lines after which a batch ends.
+/// Bytes of lines after which a batch ends; a reader takes no entry behind as many bytes of keys and values.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
 /// No line is longer: the largest key and the largest value with every byte escaped, as JSON allows.
 const MAX_LINE_BYTES: usize = 6 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) + 1024;
@@ -159,7 +159,7 @@ impl<R: BufRead> DumpReader<R> {
         if self.done {
             return Ok(None);
         }
-        let mut entries = Vec::new();
+        let (mut entries, mut bytes) = (Vec::new(), 0);
         loop {
             let Some(line) = self.next_line()? else {
                 return Err(format!("it ends after line {}, and is cut short: its last line is missing", self.number));
@@ -182,10 +182,13 @@ impl<R: BufRead> DumpReader<R> {
                 return Ok(Some(entries));
             }
             self.checksum = crc32c::crc32c_append(self.checksum, &self.line);
-            entries.push(entry_of(line).ok_or_else(|| self.damaged("this is no entry"))?);
-            if entries.len() > BATCH_ENTRIES {
+            // A writer ends a batch at either bound, and lines are longer than what they hold: whatever follows is not its.
+            if entries.len() >= BATCH_ENTRIES || bytes >= BATCH_BYTES {
                 return Err(self.damaged("its batch is longer than any that a dump has"));
             }
+            let entry = entry_of(line).ok_or_else(|| self.damaged("this is no entry"))?;
+            bytes += entry.key.len() + entry.value.len();
+            entries.push(entry);
         }
     }
 
@@ -285,6 +288,31 @@ mod tests {
         assert_eq!(lines[1], r#"{"expires_ns":"7","key":"key 0","value":""}"#);
         assert!(lines[2].starts_with(r#"{"batch":1,"crc32c":"#), "{}", lines[2]);
         assert_eq!(lines[3], r#"{"end":true,"entries":1}"#);
+    }
+
+    #[test]
+    fn a_batch_of_more_bytes_than_any_that_is_written_is_refused() {
+        let entry =
+            |length: usize| Entry { key: b"key".to_vec(), value: vec![b'v'; length], expires_at: Expiry::NEVER };
+        // What is written is read, however its lengths fall.
+        for length in [1, BATCH_BYTES / 3, BATCH_BYTES - 40, BATCH_BYTES, MAX_VALUE_BYTES] {
+            let entries = vec![entry(length); 5];
+            assert_eq!(read(&dump(&entries)).0.len(), 5, "{length}");
+        }
+        // The lines of several batches under one checksum.
+        let mut lines = Vec::new();
+        for line in dump(&vec![entry(MAX_VALUE_BYTES / 4); 4]).split_inclusive(|&byte| byte == b'\n') {
+            if !line.starts_with(b"{\"batch\"") && !line.starts_with(b"{\"end\"") {
+                lines.extend_from_slice(line);
+            }
+        }
+        let end = format!(
+            "{{\"batch\":1,\"entries\":4,\"crc32c\":{}}}\n{{\"end\":true,\"entries\":4}}\n",
+            crc32c::crc32c(&lines)
+        );
+        lines.extend_from_slice(end.as_bytes());
+        let (found, outcome) = read(&lines);
+        assert!(found.is_empty() && outcome.unwrap_err().contains("longer than any"));
     }
 
     #[test]

@@ -8,10 +8,16 @@ use timestone_cluster::ExternalMode;
 
 /// Why no commit of a run of this length can be acknowledged; `None` where they can.
 pub(super) fn why_nothing_commits(keyspace: &Keyspace, run: Duration) -> Option<String> {
-    (keyspace.options.external == ExternalMode::Wait).then(|| SystemClock::new().error_bound()).and_then(|bound| {
-        let wait = wait_of(bound);
-        (wait >= run).then(|| sentence(keyspace.name.as_str(), bound))
-    })
+    bound_of_waits(keyspace).filter(|bound| wait_of(*bound) >= run).map(|bound| sentence(keyspace.name.as_str(), bound))
+}
+
+/// How long a commit in the keyspace waits for clocks; `None` where it does not.
+pub(super) fn wait_of_commits(keyspace: &Keyspace) -> Option<Duration> {
+    bound_of_waits(keyspace).map(wait_of)
+}
+
+fn bound_of_waits(keyspace: &Keyspace) -> Option<ErrorBound> {
+    (keyspace.options.external == ExternalMode::Wait).then(|| SystemClock::new().error_bound())
 }
 
 /// How long a commit waits: until the clock of whoever looks has passed it, too, and that one may be as wrong the other way.

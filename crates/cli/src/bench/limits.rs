@@ -19,6 +19,8 @@ pub(super) const LOAD_KEYS: u64 = 1_000;
 /// How long a transaction that prepares the keys may take: where commits wait for clocks (`external = wait`), twice the error bound of a
 /// clock that nothing disciplines (16 s), and more.
 pub(super) const PREPARING: Duration = Duration::from_secs(60);
+/// Waits for clocks from this long on are told before they begin, on a terminal or not.
+pub(super) const TOLD_WAIT: Duration = Duration::from_secs(1);
 /// How long one loading transaction is tried again.
 pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(20);
 /// Longest pause between two attempts of one loading transaction.

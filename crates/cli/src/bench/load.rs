@@ -9,45 +9,61 @@ use timestone::{
 };
 use timestone_workload::{KeyIndex, WorkloadSpec};
 
-use super::limits::{LOAD_BYTES, LOAD_KEYS, LOAD_PATIENCE, LOAD_PAUSE, LOADERS, PREPARING, TICK};
-use super::progress::{LOADING, bar};
+use super::limits::{LOAD_BYTES, LOAD_KEYS, LOAD_PATIENCE, LOAD_PAUSE, LOADERS, PREPARING, TICK, TOLD_WAIT};
+use super::progress::{LOADING, bar, waiting};
+use super::{clocks, say};
 use crate::failure::Failure;
 use crate::signals::Interrupt;
 
-/// Finds the keyspace or creates it. A workload whose history is to be checked wants it empty.
-pub(super) fn prepare_keyspace(
-    loops: &[Db],
-    name: &str,
-    spec: &WorkloadSpec,
-    reuse: bool,
-) -> Result<Keyspace, Failure> {
-    let keyspace = open_keyspace(&loops[0], name, spec, reuse)?;
+/// The keyspace of a run.
+pub(super) struct Prepared {
+    pub(super) keyspace: Keyspace,
+    /// It was there before, and the workload, whose history is to be checked, wants it empty.
+    must_be_emptied: bool,
+}
+
+/// Finds the keyspace or creates it. Nothing in it is changed yet.
+pub(super) fn find_keyspace(loops: &[Db], name: &str, spec: &WorkloadSpec, reuse: bool) -> Result<Prepared, Failure> {
+    let found = loops[0].keyspaces().wait()?.into_iter().find(|keyspace| keyspace.name.as_str() == name);
+    let must_be_emptied = found.is_some() && spec.loaded_keys() == 0 && !reuse;
+    let keyspace = match found {
+        Some(keyspace) => keyspace,
+        None => loops[0].create_keyspace(name, KeyspaceOptions::DEFAULT).wait()?,
+    };
+    if must_be_emptied && keyspace.id == KeyspaceId::DEFAULT {
+        return Err(Failure::usage(format!(
+            "{} empties its keyspace first, and that would be '{name}': name another one with --keyspace, or say --no-load",
+            spec.kind.name()
+        )));
+    }
     // Every loop is a client of its own: each must know how the keyspace's commits are acknowledged.
     for db in &loops[1..] {
         db.keyspaces().wait()?;
     }
-    Ok(keyspace)
+    Ok(Prepared { keyspace, must_be_emptied })
 }
 
-fn open_keyspace(db: &Db, name: &str, spec: &WorkloadSpec, reuse: bool) -> Result<Keyspace, Failure> {
-    let found = db.keyspaces().wait()?.into_iter().find(|keyspace| keyspace.name.as_str() == name);
-    let must_be_empty = spec.loaded_keys() == 0 && !reuse;
-    let Some(keyspace) = found else {
-        return Ok(db.create_keyspace(name, KeyspaceOptions::DEFAULT).wait()?);
-    };
-    if must_be_empty {
-        if keyspace.id == KeyspaceId::DEFAULT {
-            return Err(Failure::usage(format!(
-                "{} empties its keyspace first, and that would be '{name}': name another one with --keyspace, or say --no-load",
-                spec.kind.name()
-            )));
-        }
-        let id = keyspace.id;
-        let options = TransactOptions { transaction: preparing(), ..TransactOptions::default() };
-        db.spawn(move |db| async move { db.transact_with(&options, |tx| async move { tx.clear_keyspace(id) }).await })
-            .wait()?;
+/// Empties the keyspace where the workload wants that, and says so where its commit waits for clocks.
+pub(super) fn empty_keyspace(db: &Db, prepared: &Prepared) -> Result<(), Failure> {
+    if !prepared.must_be_emptied {
+        return Ok(());
     }
-    Ok(keyspace)
+    let Keyspace { id, name, .. } = &prepared.keyspace;
+    let doing = match clocks::wait_of_commits(&prepared.keyspace) {
+        Some(wait) if wait >= TOLD_WAIT => {
+            let words = format!("emptying the keyspace '{name}' first: its commit is acknowledged in about {wait:?}");
+            say(&words);
+            words
+        }
+        _ => format!("emptying the keyspace '{name}'"),
+    };
+    let waiting = waiting(doing);
+    let (id, options) = (*id, TransactOptions { transaction: preparing(), ..TransactOptions::default() });
+    let done =
+        db.spawn(move |db| async move { db.transact_with(&options, |tx| async move { tx.clear_keyspace(id) }).await });
+    let done = done.wait();
+    waiting.finish_and_clear();
+    Ok(done.map(drop)?)
 }
 
 /// Transactions before the run wait for clocks as long as it takes: they are not what is measured.

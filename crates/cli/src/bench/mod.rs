@@ -265,15 +265,18 @@ pub(crate) fn run(args: &BenchArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn run_on(args: &BenchArgs, setup: &Setup, host: &Host, interrupt: &Interrupt, format: Format) -> Result<(), Failure> {
-    let keyspace = load::prepare_keyspace(host.loops(), args.keyspace(), &setup.spec, args.no_load)?;
-    let clocks = clocks::why_nothing_commits(&keyspace, setup.warmup + setup.duration);
+    let prepared = load::find_keyspace(host.loops(), args.keyspace(), &setup.spec, args.no_load)?;
+    let keyspace = &prepared.keyspace;
+    // Before anything waits for the clocks itself.
+    let clocks = clocks::why_nothing_commits(keyspace, setup.warmup + setup.duration);
     if let Some(why) = &clocks {
-        warn(why);
+        say(&format!("warning: {why}"));
     }
+    load::empty_keyspace(host.db(), &prepared)?;
     if !args.no_load {
         load::load(host.loops(), keyspace.id, &setup.spec, interrupt)?;
     }
-    let chronicle = match (&args.history, history::head_of(&setup.spec, &keyspace)) {
+    let chronicle = match (&args.history, history::head_of(&setup.spec, keyspace)) {
         (Some(path), Some(head)) => Some(Chronicle::create(path, setup.clients, &head)?),
         _ => None,
     };
@@ -288,9 +291,9 @@ fn run_on(args: &BenchArgs, setup: &Setup, host: &Host, interrupt: &Interrupt, f
 }
 
 /// Says something on standard error; when nobody listens, nothing is lost.
-fn warn(words: &str) {
+fn say(words: &str) {
     use std::io::Write as _;
-    let _ = writeln!(std::io::stderr().lock(), "warning: {words}");
+    let _ = writeln!(std::io::stderr().lock(), "{words}");
 }
 
 fn report(args: &BenchArgs, setup: &Setup, host: &Host, measured: &Measured) -> Report {

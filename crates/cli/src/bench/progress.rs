@@ -2,6 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use super::limits::TICK;
 use crate::output::errors_are_seen;
 
 /// A bar of `length` steps; `unit` stands in its text.
@@ -20,6 +21,15 @@ pub(crate) fn spinner(doing: &'static str) -> ProgressBar {
     bar
 }
 
+/// How long something takes that cannot be counted; `doing` stands in its text.
+pub(super) fn waiting(doing: String) -> ProgressBar {
+    let bar = bar(0, WAITING).with_message(doing);
+    bar.enable_steady_tick(TICK);
+    bar
+}
+
+/// Of waiting: what for, and for how long by now.
+const WAITING: &str = "{spinner} {wide_msg} {elapsed}";
 /// Of keys without an end that is known.
 const COUNTING: &str = "{prefix} {spinner} {human_pos} keys, {per_sec}";
 /// Of loading: keys.
@@ -33,7 +43,7 @@ mod tests {
 
     #[test]
     fn the_templates_are_valid() {
-        for template in [COUNTING, LOADING, RUNNING] {
+        for template in [WAITING, COUNTING, LOADING, RUNNING] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

@@ -15,8 +15,10 @@ use crate::link::Place;
 use crate::moment::{self, Moment};
 use crate::output::{Format, write_json, write_line};
 
-/// What an unfinished file is called.
+/// What an unfinished file is called, behind the name that it is to get; the process's id follows, and a number where that is taken.
 const UNFINISHED: &str = ".unfinished";
+/// Names of unfinished files that are tried: each that is taken was left behind by a process of the same id that was killed.
+const MAX_UNFINISHED: u32 = 100;
 
 /// Flags of `timestone dump`.
 #[derive(Args, Debug)]
@@ -45,15 +47,10 @@ pub(crate) fn run(args: &DumpArgs, format: Format) -> Result<(), Failure> {
     if args.file.exists() && !args.force {
         return Err(Failure::usage(format!("{place} exists; give another name, or --force to replace it")));
     }
-    let mut unfinished = args.file.clone().into_os_string();
-    unfinished.push(UNFINISHED);
-    let unfinished = PathBuf::from(unfinished);
     let failed = |error: io::Error| Failure::usage(format!("could not write {place}: {error}"));
-    let file = File::create(&unfinished).map_err(failed)?;
-    let done = dump(args, &file).and_then(|done| {
-        file.sync_all().and_then(|()| fs::rename(&unfinished, &args.file)).map_err(failed).map_err(DumpFailure)?;
-        Ok(done)
-    });
+    let (unfinished, file) = create_unfinished(&args.file).map_err(failed)?;
+    let done = dump(args, &file)
+        .and_then(|done| put_in_place(&file, &unfinished, &args.file, args.force, sync_folder).map(|()| done));
     let (entries, head) = done.map_err(|failure| {
         // Nobody can use it; what cannot be removed has a name that says so.
         let _ = fs::remove_file(&unfinished);
@@ -66,6 +63,55 @@ pub(crate) fn run(args: &DumpArgs, format: Format) -> Result<(), Failure> {
         })),
         Format::Text | Format::Table => write_line(&words(&head, entries, &place)),
     }
+}
+
+/// A file for a dump that is to be called `path`, under a name that no other dump uses.
+fn create_unfinished(path: &Path) -> io::Result<(PathBuf, File)> {
+    let process = std::process::id();
+    let mut taken = None;
+    for number in 0..MAX_UNFINISHED {
+        let mut name = path.as_os_str().to_owned();
+        name.push(if number == 0 {
+            format!("{UNFINISHED}-{process}")
+        } else {
+            format!("{UNFINISHED}-{process}-{number}")
+        });
+        match File::create_new(&name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => taken = Some(error),
+            created => return created.map(|file| (name.into(), file)),
+        }
+    }
+    Err(taken.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
+}
+
+/// Gives a dump that is whole its name, so that a power cut takes neither. Without `replace` no file of that name is replaced, one that came
+/// meanwhile included.
+fn put_in_place(
+    file: &File,
+    unfinished: &Path,
+    path: &Path,
+    replace: bool,
+    sync_folder: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(), DumpFailure> {
+    let place = path.display();
+    let failed = |error: io::Error| DumpFailure(Failure::usage(format!("could not write {place}: {error}")));
+    file.sync_all().map_err(failed)?;
+    if !replace && path.exists() {
+        return Err(failed(io::ErrorKind::AlreadyExists.into()));
+    }
+    fs::rename(unfinished, path).map_err(failed)?;
+    // A bare file name has an empty parent: the folder is the current one.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    sync_folder(folder).map_err(|error| {
+        DumpFailure(Failure::failed(format!(
+            "{place} is whole, but its folder could not be synced, so that a power cut may take its name away: {error}"
+        )))
+    })
+}
+
+/// Makes the names in a folder durable.
+fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }
 
 fn words(head: &Head, entries: u64, place: &str) -> String {
@@ -108,4 +154,42 @@ fn dump(args: &DumpArgs, out: impl Write) -> Result<(u64, Head), DumpFailure> {
     let (_, entries) = writer.finish()?;
     bar.finish_and_clear();
     Ok((entries, head))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_dumps_to_one_name_write_files_of_their_own_and_the_first_keeps_the_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.dump");
+        let (first, second) = (create_unfinished(&path).unwrap(), create_unfinished(&path).unwrap());
+        assert_ne!(first.0, second.0);
+        (&first.1).write_all(b"first").unwrap();
+        (&second.1).write_all(b"second").unwrap();
+        assert!(put_in_place(&first.1, &first.0, &path, false, sync_folder).is_ok());
+        let failure = put_in_place(&second.1, &second.0, &path, false, sync_folder).unwrap_err().0;
+        assert!(failure.to_string().contains("could not write"), "{failure}");
+        assert_eq!(fs::read(&path).unwrap(), b"first");
+        assert!(put_in_place(&second.1, &second.0, &path, true, sync_folder).is_ok());
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing unfinished is left");
+    }
+
+    #[test]
+    fn the_folder_is_synced_once_the_dump_has_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys.dump");
+        let (unfinished, file) = create_unfinished(&path).unwrap();
+        let mut synced = None;
+        let done = put_in_place(&file, &unfinished, &path, false, |at| {
+            assert!(path.exists());
+            synced = Some(at.to_owned());
+            Err(io::Error::other("the disk is gone"))
+        });
+        assert_eq!(synced.as_deref(), Some(folder.path()));
+        let failure = done.unwrap_err().0;
+        assert!(failure.code == 1 && failure.to_string().contains("a power cut may take its name away"), "{failure}");
+    }
 }

@@ -7,9 +7,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::random::Random;
-use crate::server::{Node, Place, binary, outcome, test_folder};
+use crate::server::{Node, Place, binary, eventually, outcome, test_folder};
 
 /// The value under a keyword of a line's map, as text.
 fn field<'a>(line: &'a str, name: &str) -> &'a str {
@@ -184,6 +185,30 @@ fn a_history_of_commits_that_wait_for_the_clock_is_whole_and_the_run_says_what_t
     }
     let head = std::fs::read_to_string(&path).expect("read").lines().next().map(str::to_owned).expect("a head");
     assert!(head.contains(":external :wait") && head.contains(":promise :real-time"), "{head}");
+    node.stop();
+}
+
+/// To empty a keyspace is a commit that waits as all others do: half a minute where nothing disciplines the clock.
+#[test]
+fn why_nothing_will_commit_is_told_before_the_keyspace_is_emptied() {
+    let folder = test_folder();
+    let place = Place::new(folder.path(), "data");
+    let node = place.start();
+    let mut create = binary();
+    create.args(["keyspace", "create", "strict", "--external", "wait", "--address", &place.url()]);
+    assert_eq!(outcome(create).0, 0);
+    let path = folder.path().join("history.edn");
+    // A run so short that nothing of it commits, whatever disciplines the clock; the emptying takes as long as the clock wants.
+    let words = "list-append --keyspace strict --duration 1us -o json";
+    let run = Node::command(bench(&place, &path, words));
+    eventually("the warning", Duration::from_secs(10), || {
+        let text = run.text();
+        let (why, wait) = (text.find("warning: the keyspace 'strict' has external = wait"), text.find("emptying"));
+        // A clock with a small error bound makes nobody wait, and then that it is emptied is not told.
+        let told = why.is_some() && (wait > why || !text.contains("because nothing disciplines it"));
+        if told { Ok(()) } else { Err(format!("after: {text}")) }
+    });
+    run.kill();
     node.stop();
 }
 
