@@ -142,6 +142,8 @@ pub enum Bug {
     ForgottenCache,
     /// EXEC does not look whether a watched key was touched.
     IgnoredWatch,
+    /// A key that FLUSHDB has hidden looks as if it had never been there.
+    ForgottenFence,
     /// A transaction that has committed is now and then begun again, as one is that met a conflict.
     RepeatedCommits,
     /// Pages of scans lose a key.
@@ -292,6 +294,7 @@ pub fn plant(bug: Option<Bug>) {
         bury_by_what_is_not_durable: is(Bug::BuriedTooEarly),
         drop_what_a_page_cannot_hold: is(Bug::ScanSkips),
         believe_everything: is(Bug::UncheckedBytes),
+        forget_what_fences_hide: is(Bug::ForgottenFence),
     });
     timestone_seda::planted::plant(timestone_seda::planted::PlantedBugs {
         ignores_output_limit: is(Bug::BoundlessOutput),

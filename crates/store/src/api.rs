@@ -299,6 +299,11 @@ pub trait Store {
         token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError>;
 
+    /// Whether a fence of this version leaves no trace at a key: it is younger than the watermark, and the key has had no record since then,
+    /// above it or below it. A get that the fence alone answers then tells of nothing that happened to the key. From memory alone; "no" is
+    /// never wrong.
+    fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool;
+
     /// The youngest version, from memory alone. When two keys share a hash it may be the other one's: callers stay correct.
     fn latest(&mut self, key: KeyRef<'_>) -> Latest;
 

@@ -18,6 +18,8 @@ pub struct PlantedBugs {
     pub drop_what_a_page_cannot_hold: bool,
     /// Checksums of pages and records count for nothing.
     pub believe_everything: bool,
+    /// A fence leaves no trace at any key, those included that it has hidden.
+    pub forget_what_fences_hide: bool,
 }
 
 std::thread_local! {
@@ -29,6 +31,7 @@ std::thread_local! {
             bury_by_what_is_not_durable: false,
             drop_what_a_page_cannot_hold: false,
             believe_everything: false,
+            forget_what_fences_hide: false,
         })
     };
 }

@@ -6,7 +6,7 @@ use timestone_txn::participant::{
     DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token, Wait, WriteItem,
     WriteKind,
 };
-use timestone_types::{KeyRef, TxnOutcome};
+use timestone_types::{KeyRef, TxnOutcome, Version};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState};
 
 use super::ShardStage;
@@ -182,6 +182,13 @@ impl ShardStage {
                 self.requests.close(token);
             }
             Ok(Lookup::Absent { version, expires_at }) => {
+                // A fence touches the keys that it has hidden; of any other, whoever compares versions is told what was told before it.
+                // Validation takes every absence for the same, so that this changes nothing for transactions. Whoever asks for the latest
+                // state begins to compare there, and is told the fence: it stands at the key for good when the watermark has passed it.
+                let is_beside = matches!(asked, wire::ReadAt::Snapshot(_))
+                    && !version.is_zero()
+                    && self.store.is_beside_fence(key, version);
+                let version = if is_beside { Version::ZERO } else { version };
                 let out = self.replies.buffer(ctx, origin);
                 wire::Value { version, expires_at, prepared_before, present: false, value: &[] }.encode(&envelope, out);
                 self.requests.close(token);

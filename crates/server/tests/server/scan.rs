@@ -1,9 +1,9 @@
 //! Scans, over TCP and in process: everything of one snapshot, once.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use timestone_client::{KeyspaceOptions, ScanOptions, blocking};
+use timestone_client::{KeyspaceOptions, ScanOptions, TransactionOptions, blocking};
 use timestone_clock::{Clock, SystemClock};
 use timestone_server::ServerConfig;
 use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence, TxnId};
@@ -214,6 +214,80 @@ fn a_flushed_keyspace_is_empty_to_the_gateways_of_all_threads() {
         }
         // Each round goes above the one before: the clocks follow.
         std::thread::sleep(Duration::from_millis(15));
+    }
+}
+
+/// As in Redis: a flush touches the watched keys that were there.
+#[test]
+fn a_flush_touches_the_watched_keys_that_it_removes_and_no_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&config(folder.path()));
+    let (mut watcher, mut other) = (Redis::connect(&running), Redis::connect(&running));
+    let ok = || Reply::Simple("OK".to_owned());
+    // Before the flush, what others do after WATCH; whether EXEC runs.
+    let cases: [(&str, &[&str], bool); 7] = [
+        ("WATCH never", &["FLUSHDB"], true),
+        ("WATCH never", &["FLUSHDB", "FLUSHDB"], true),
+        ("WATCH never", &["SET never 1", "FLUSHDB"], false),
+        ("WATCH never", &["FLUSHDB", "SET never 1"], false),
+        ("WATCH never", &["FLUSHDB", "SET never 1", "FLUSHDB"], false),
+        ("WATCH there", &["FLUSHDB"], false),
+        ("WATCH there never", &["FLUSHDB", "SET there 1"], false),
+    ];
+    for (round, (watch, flow, runs)) in cases.into_iter().cycle().take(28).enumerate() {
+        // A key of this round alone, which has no record of the rounds before.
+        let of_round = |command: &str| command.replace("never", &format!("never:{round}")).into_bytes();
+        assert_eq!(other.ask(b"SET there 1"), ok());
+        let begun = Instant::now();
+        assert_eq!(watcher.ask(&of_round(watch)), ok());
+        for command in flow {
+            assert_eq!(other.ask(&of_round(command)), ok());
+        }
+        assert_eq!(watcher.ask(b"MULTI"), ok());
+        assert_eq!(watcher.ask(b"PING"), Reply::Simple("QUEUED".to_owned()));
+        let ran = watcher.ask(b"EXEC") != Reply::Nil;
+        // What became of a key that is not there is remembered for about a second.
+        let is_late = begun.elapsed() > Duration::from_millis(400);
+        assert!(ran == runs || runs && is_late, "round {round}: {watch}, {flow:?}, after {:?}", begun.elapsed());
+    }
+    // Nobody is made to wait for the watermark, and whoever watches from behind the flush sees nothing of it later.
+    assert_eq!(other.ask(b"FLUSHDB"), ok());
+    assert_eq!(watcher.ask(b"WATCH later"), ok());
+    std::thread::sleep(Duration::from_millis(2_500));
+    assert_eq!(watcher.ask(b"MULTI"), ok());
+    assert_eq!(watcher.ask(b"SET later 1"), Reply::Simple("QUEUED".to_owned()));
+    assert_ne!(watcher.ask(b"EXEC"), Reply::Nil);
+}
+
+/// What a transaction read as absent under a fence is validated as any absence is.
+#[test]
+fn absence_under_a_fence_conflicts_with_what_was_written_there_since() {
+    let folder = tempfile::tempdir().unwrap();
+    let running = Running::start(&config(folder.path()));
+    let db = running.native();
+    let mut redis = Redis::connect(&running);
+    let flows: [(&[&str], bool); 6] = [
+        (&[], true),
+        (&["FLUSHDB"], true),
+        (&["SET k 1"], false),
+        (&["SET k 1", "DEL k"], false),
+        (&["SET k 1", "FLUSHDB"], false),
+        (&["FLUSHDB", "SET k 1"], false),
+    ];
+    for (round, (flow, commits)) in flows.into_iter().cycle().take(24).enumerate() {
+        assert_eq!(redis.ask(b"FLUSHDB"), Reply::Simple("OK".to_owned()));
+        let name = format!("k:{round}");
+        let tx = db.begin(&TransactionOptions::default()).unwrap();
+        assert!(tx.get(name.as_bytes()).unwrap().is_none());
+        for command in flow {
+            redis.ask(command.replace(" k", &format!(" {name}")).as_bytes());
+        }
+        tx.put(b"other", b"x").unwrap();
+        let done = tx.commit();
+        // A flush behind the snapshot may be taken for a conflict; what was written there must be.
+        let expected = commits || done.is_err();
+        assert!(expected, "round {round}: {flow:?} went unnoticed");
+        assert!(!flow.is_empty() || done.is_ok(), "round {round}: {:?}", done.err());
     }
 }
 

@@ -351,6 +351,22 @@ impl Store for Mftl {
         }
     }
 
+    fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool {
+        // What a fence at or below the watermark hid may have left the index.
+        if fence.timestamp <= self.collection_watermark {
+            return false;
+        }
+        let Some(space) = self.spaces.get(key.keyspace) else { return false };
+        if !space.fences.iter().any(|known| known.version == fence) {
+            return false;
+        }
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::bugs().forget_what_fences_hide {
+            return true;
+        }
+        space.index.chain(KeyId::of(self.seed, key)).next().is_none()
+    }
+
     fn latest(&mut self, key: KeyRef<'_>) -> Latest {
         let Some(space) = self.spaces.get(key.keyspace) else { return Latest { absent: true, ..Latest::default() } };
         let fence = space.latest_fence();
