@@ -10,7 +10,7 @@
 //!
 //! Deliberately absent: sockets, clocks, stages (see the parent module), what commands mean (see [`super::keys`]).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use timestone_cluster::{ServerInfo, ShardMap};
@@ -27,7 +27,7 @@ use super::figures::{GatewayGauges, Rate};
 use super::hot::{Busy, HotKeys};
 use super::inbox::Position;
 use super::job::{JobId, Jobs, Operation};
-use super::limits::{COMMANDS_AT_ONCE, MAX_BACKLOG_BYTES, SHED_FROM_BYTES};
+use super::limits::{ANSWER_BYTES_A_COMMAND, COMMANDS_AT_ONCE, KEPT_BUFFER_BYTES, MAX_BACKLOG_BYTES, SHED_FROM_BYTES};
 use super::marks::Read;
 use super::replies::{SlotId, Want};
 use super::view::KEYSPACE;
@@ -41,6 +41,8 @@ pub(super) struct Core {
     pub(super) seed: HashSeed,
     pub(super) connections: Vec<Option<Box<Connection>>>,
     free: Vec<ConnectionIndex>,
+    /// The connections that are not gone, by their clients' numbers.
+    pub(super) clients: BTreeMap<ClientNumber, ConnectionIndex>,
     /// By the net stage's slot: the connection that has it.
     by_slot: Vec<Option<ConnectionIndex>>,
     /// Connections with something to send or to put away.
@@ -61,6 +63,8 @@ pub(super) struct Core {
     /// Jobs that wait for a while before they start again.
     pub(super) pausing: Vec<JobId>,
     pub(super) scratch: Vec<u8>,
+    /// Bytes of the answer of the last command that touched no key, until they are counted.
+    pub(super) local_bytes: usize,
     words: Words,
     pub(super) random: u64,
     pub(super) started: Timestamp,
@@ -111,6 +115,7 @@ impl Core {
             seed: HashSeed(seed),
             connections: Vec::new(),
             free: Vec::new(),
+            clients: BTreeMap::new(),
             by_slot: Vec::new(),
             listed: Vec::new(),
             ready: VecDeque::new(),
@@ -123,6 +128,7 @@ impl Core {
             postponed: Vec::new(),
             pausing: Vec::new(),
             scratch: Vec::new(),
+            local_bytes: 0,
             words: Words::default(),
             random: seed | 1,
             started: Timestamp::ZERO,
@@ -158,9 +164,16 @@ impl Core {
         self.connections.get_mut(index.0 as usize)?.as_deref_mut()
     }
 
-    /// How many clients are connected.
-    pub(super) fn clients(&self) -> usize {
-        self.connections.iter().flatten().filter(|connection| !connection.gone).count()
+    /// The connection of a client that is not gone.
+    pub(super) fn find_client(&self, number: ClientNumber) -> Option<&Connection> {
+        let index = self.clients.get(&number)?;
+        self.connections.get(index.0 as usize)?.as_deref()
+    }
+
+    /// Memory that is kept for the next command.
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.scratch.capacity() + self.words.kept_bytes()
     }
 
     /// Lists a connection to be looked after at the end of the turn.
@@ -199,6 +212,7 @@ impl Core {
             self.by_slot.resize(slot + 1, None);
         }
         self.by_slot[slot] = Some(index);
+        self.clients.insert(number, index);
     }
 
     /// The connection of an origin, unless it is gone.
@@ -221,6 +235,8 @@ impl Core {
             connection.starving = None;
             connection.inbox.discard();
             connection.replies.drop_output();
+            let number = connection.client.number;
+            self.clients.remove(&number);
         }
         self.answered(index);
     }
@@ -257,17 +273,19 @@ impl Core {
         self.list(index);
         let bound = self.output_bound();
         self.ask_again(now, index, bound);
-        for carried_out in 0.. {
+        let mut carried_out = 0;
+        loop {
             let Self { connections, engine, busy, commands, words, .. } = self;
             let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
             if connection.postponed || !connection.may_start(bound) {
                 connection.blocked = connection.inbox.backlog() > 0;
                 return;
             }
-            if carried_out == COMMANDS_AT_ONCE {
+            if carried_out >= COMMANDS_AT_ONCE {
                 (connection.postponed, connection.blocked) = (true, true);
                 return self.postponed.push(index);
             }
+            carried_out += 1;
             let position = connection.inbox.position();
             let flow = match connection.inbox.parse() {
                 Ok(Parsed::Incomplete { consumed, needed }) => {
@@ -328,6 +346,8 @@ impl Core {
                 let words = core::mem::take(&mut self.words);
                 let flow = self.dispatch(now, index, position, &words);
                 self.words = words;
+                // Others of this turn wait for long answers as they wait for many commands.
+                carried_out += (core::mem::take(&mut self.local_bytes) / ANSWER_BYTES_A_COMMAND) as u32;
                 self.commands += u64::from(flow == Flow::Taken);
                 flow
             } else {
@@ -378,8 +398,16 @@ impl Core {
                 }
             }
             if !any && self.starts.is_empty() {
-                return;
+                return self.give_back();
             }
+        }
+    }
+
+    /// Gives back what long commands took of the buffers that all share.
+    fn give_back(&mut self) {
+        self.words.give_back();
+        if self.scratch.capacity() > KEPT_BUFFER_BYTES {
+            self.scratch = Vec::new();
         }
     }
 

@@ -4,18 +4,20 @@ use timestone_seda::MemoryUse;
 use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
 
+use super::client::ClientNumber;
 use super::command::{Class, Cmd, Spec, find};
 use super::connection::{Connection, ConnectionIndex, Multi, Queued};
 use super::core::Core;
-use super::failure::Failure;
+use super::failure::{Failure, shown};
 use super::fast::{OneWrite, Way};
 use super::hot::HotKey;
 use super::inbox::Position;
 use super::job::{Asker, Item, JobId, Work};
 use super::limits::{
     MAX_COMBINED, MAX_COMBINED_BYTES, MAX_MARKED_KEYS, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, QUEUED_COMMAND_BYTES,
+    SHOWN_BYTES,
 };
-use super::local::{self, Surroundings};
+use super::local::{self, Listing, Surroundings};
 use super::marks::{Mark, Touch};
 use super::replies::{Asked, SlotId, Want};
 use super::whole::Whole;
@@ -46,24 +48,20 @@ pub(super) enum Flow {
 /// How Redis words a command that it does not have.
 fn unknown_command(args: Args<'_>) -> Failure {
     let mut text = b"ERR unknown command '".to_vec();
-    text.extend_from_slice(cut(args.get(0), 128));
+    text.extend_from_slice(shown(args.get(0)));
     text.extend_from_slice(b"', with args beginning with: ");
-    let mut shown = 0;
+    let mut quoted = 0;
     for word in args.iter().skip(1) {
-        if shown >= 128 {
+        if quoted >= SHOWN_BYTES {
             break;
         }
-        let word = cut(word, 128 - shown);
+        let word = &word[..word.len().min(SHOWN_BYTES - quoted)];
         text.push(b'\'');
         text.extend_from_slice(word);
         text.extend_from_slice(b"' ");
-        shown += word.len() + 3;
+        quoted += word.len() + 3;
     }
     Failure::text(text)
-}
-
-fn cut(word: &[u8], most: usize) -> &[u8] {
-    &word[..word.len().min(most)]
 }
 
 impl Core {
@@ -111,18 +109,26 @@ impl Core {
         }
     }
 
-    /// What local commands are told of the server.
-    pub(super) fn surroundings(&self, now: Timestamp, listing: bool) -> Surroundings {
+    /// What local commands are told of the server, with the lines of the clients that are wanted.
+    pub(super) fn surroundings(&self, now: Timestamp, listing: &Listing) -> Surroundings {
         let mut lines = Vec::new();
-        if listing {
-            for connection in self.connections.iter().flatten().filter(|connection| !connection.gone) {
-                connection.client.describe(now, &mut lines);
+        match listing {
+            Listing::Nobody => {}
+            Listing::Everybody => {
+                for connection in self.connections.iter().flatten().filter(|connection| !connection.gone) {
+                    connection.client.describe(now, &mut lines);
+                }
+            }
+            Listing::Of(ids) => {
+                for connection in ids.iter().filter_map(|&id| self.find_client(ClientNumber(id))) {
+                    connection.client.describe(now, &mut lines);
+                }
             }
         }
         Surroundings {
             now,
             started: self.started,
-            clients: self.clients(),
+            clients: self.clients.len(),
             connections: self.accepted,
             commands: self.commands,
             shards: self.engine.routes().shards().len(),
@@ -146,16 +152,17 @@ impl Core {
         scratch.clear();
         let around = match spec.cmd {
             Cmd::Ping | Cmd::Echo | Cmd::Hello => None,
-            _ => Some(self.surroundings(now, spec.cmd == Cmd::Client && args.is(1, b"LIST"))),
+            _ => Some(Listing::wanted(spec.cmd, args).map(|listing| self.surroundings(now, &listing))),
         };
         if let Some(connection) = self.connection(index) {
             let protocol = connection.client.protocol;
             let client = &mut connection.client;
             let done = match &around {
                 _ if spec.cmd == Cmd::Hello => local::hello(args, client, &mut scratch),
-                Some(around) => {
+                Some(Ok(around)) => {
                     local::execute(spec.cmd, args, around, client, &mut ReplyWriter::new(&mut scratch, protocol))
                 }
+                Some(Err(failure)) => Err(failure.clone()),
                 None => local::greet(spec.cmd, args, &mut ReplyWriter::new(&mut scratch, protocol)),
             };
             if let Err(failure) = done {
@@ -164,6 +171,7 @@ impl Core {
             }
             connection.replies.now_bytes(position, &scratch);
         }
+        self.local_bytes = scratch.len();
         self.scratch = scratch;
         Flow::Taken
     }

@@ -10,9 +10,16 @@ use timestone_session::{Abort, LimitError, SessionError};
 use timestone_types::TxnId;
 use timestone_wire::ErrorCode;
 
+use super::limits::SHOWN_BYTES;
+
 /// The text of an error reply.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Failure(Cow<'static, [u8]>);
+
+/// As much of an argument as an error text shows: arguments may have millions of bytes.
+pub(super) fn shown(argument: &[u8]) -> &[u8] {
+    &argument[..argument.len().min(SHOWN_BYTES)]
+}
 
 const fn fixed(text: &'static str) -> Failure {
     Failure(Cow::Borrowed(text.as_bytes()))
@@ -96,13 +103,17 @@ impl Failure {
 
     /// An option that a command does not have.
     pub(super) fn option(option: &[u8]) -> Self {
-        Self::text([b"ERR Unsupported option ", option].concat())
+        Self::text([b"ERR Unsupported option ", shown(option)].concat())
+    }
+
+    /// An error that quotes an argument.
+    pub(super) fn quoting(head: &str, argument: &[u8]) -> Self {
+        Self::text([head.as_bytes(), b" '", shown(argument), b"'"].concat())
     }
 
     /// A subcommand that a command does not have.
     pub(super) fn subcommand(command: &str, subcommand: &[u8]) -> Self {
-        let shown = &subcommand[..subcommand.len().min(128)];
-        Self::text([b"ERR unknown subcommand '", shown, b"'. Try ", command.as_bytes(), b" HELP."].concat())
+        Self::text([b"ERR unknown subcommand '", shown(subcommand), b"'. Try ", command.as_bytes(), b" HELP."].concat())
     }
 
     /// The error that a queued command met when its transaction ran.
@@ -126,7 +137,7 @@ impl Failure {
         let mut text = format!("{code} nothing was written: {}", abort.reason.kind).into_bytes();
         if let Some(key) = abort.key {
             text.extend_from_slice(b", key ");
-            text.extend(key.key.iter().take(128).flat_map(|&byte| core::ascii::escape_default(byte)));
+            text.extend(shown(key.key).iter().flat_map(|&byte| core::ascii::escape_default(byte)));
         }
         Self(Cow::Owned(text))
     }

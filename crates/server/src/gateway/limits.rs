@@ -14,6 +14,8 @@ pub(super) const MAX_MARKED_KEYS: usize = 64;
 pub(super) const MAX_MARKS: usize = 1024;
 /// Commands of one connection that are carried out in a turn of the stage; the rest of what it has sent waits for the next one.
 pub(super) const COMMANDS_AT_ONCE: u32 = 2048;
+/// So many bytes of the answer of a command that touches no key count as one more command of [`COMMANDS_AT_ONCE`].
+pub(super) const ANSWER_BYTES_A_COMMAND: usize = 256;
 /// Keys that one command asks shards for in a turn; the others are asked for when these are answered.
 pub(super) const KEYS_AT_ONCE: usize = 2048;
 /// Work of all jobs together in a turn, in bytes of commands, values and answers; beyond, they go on in the next one.
@@ -28,7 +30,7 @@ pub(super) const COMMAND_BYTES: usize = 1024;
 pub(super) const MAX_WATCHED_KEYS: usize = timestone_types::limits::MAX_TXN_KEYS;
 /// What each watched key costs beside its bytes.
 pub(super) const WATCHED_KEY_BYTES: usize = 96;
-/// Longest pattern of KEYS and SCAN: to match takes time in proportion to pattern and key.
+/// Longest pattern of KEYS, SCAN and CONFIG GET: to match takes a step for every byte of a key and every 64 of the pattern.
 pub(super) const MAX_PATTERN_BYTES: usize = 1024;
 /// Answers that one connection may be owed, written to its socket or not yet, before its commands wait. While the process's memory for
 /// answers is scarce it is less: [`SCARCE_OUTPUT_BOUND`](timestone_seda::limits::SCARCE_OUTPUT_BOUND).
@@ -62,7 +64,9 @@ pub(super) const LAST_COMMANDS: Duration = Duration::from_secs(1);
 /// How long a gateway that ends waits for what it has under way. Some answers never come: a log that has failed keeps what waits for it,
 /// and what waits for a promise waits for a server that may be down.
 pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(3);
-/// Memory of an empty buffer that a connection keeps.
+/// Bytes of an argument that error texts show, as in Redis.
+pub(super) const SHOWN_BYTES: usize = 128;
+/// Memory of an empty buffer that a connection keeps, and of those that all commands of a thread share.
 pub(super) const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 /// Bytes of the commands that one MULTI may queue, with where each of their words is.
 pub(super) const MAX_QUEUED_BYTES: usize = 2 * MAX_TXN_BYTES;

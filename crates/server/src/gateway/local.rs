@@ -9,10 +9,10 @@ use timestone_wire::resp::{Protocol, ReplyWriter};
 
 use super::client::{ClientState, is_name};
 use super::command::{COMMANDS, Class, Cmd, Spec, find};
-use super::failure::Failure;
+use super::failure::{Failure, shown};
 use super::glob;
 use super::integer;
-use super::limits::MAX_NAME_BYTES;
+use super::limits::{MAX_NAME_BYTES, MAX_PATTERN_BYTES};
 use super::words::Args;
 
 /// The version of Redis whose behaviour is followed.
@@ -40,8 +40,46 @@ pub(super) struct Surroundings {
     pub(super) dataset_bytes: u64,
     /// Keys of this server's shards, as last counted.
     pub(super) keys: u64,
-    /// CLIENT LIST's answer, filled only for that.
+    /// CLIENT LIST's answer, filled only for that: see [`Listing`].
     pub(super) listing: Vec<u8>,
+}
+
+/// Which clients a command tells of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Listing {
+    Nobody,
+    Everybody,
+    /// Those of these numbers, as far as they are connected.
+    Of(BTreeSet<i64>),
+}
+
+impl Listing {
+    /// Whom a command tells of: CLIENT LIST by its options, any other of nobody.
+    ///
+    /// # Errors
+    /// What the command answers instead.
+    pub(super) fn wanted(cmd: Cmd, args: Args<'_>) -> Result<Self, Failure> {
+        match args.len() {
+            _ if cmd != Cmd::Client || !args.is(1, b"LIST") => Ok(Self::Nobody),
+            2 => Ok(Self::Everybody),
+            4 if args.is(2, b"TYPE") => match args.get(3) {
+                of if of.eq_ignore_ascii_case(b"normal") => Ok(Self::Everybody),
+                of if [&b"master"[..], b"replica", b"slave", b"pubsub"]
+                    .iter()
+                    .any(|no| of.eq_ignore_ascii_case(no)) =>
+                {
+                    Ok(Self::Nobody)
+                }
+                other => Err(Failure::quoting("ERR Unknown client type", &shown(other).to_ascii_lowercase())),
+            },
+            count if count > 3 && args.is(2, b"ID") => {
+                let ids = args.iter().skip(3).map(|id| integer::parse(id).filter(|&id| id > 0));
+                let invalid = || Failure::text("ERR Invalid client ID");
+                Ok(Self::Of(ids.map(|id| id.ok_or_else(invalid)).collect::<Result<_, _>>()?))
+            }
+            _ => Err(Failure::SYNTAX),
+        }
+    }
 }
 
 /// Parameters that CONFIG GET knows, with values that tell clients (`redis-benchmark`, frameworks) what they may rely on.
@@ -214,7 +252,7 @@ pub(super) fn hello(args: Args<'_>, client: &mut ClientState, out: &mut Vec<u8>)
             name = Some(args.get(at + 1));
             at += 2;
         } else {
-            return Err(Failure::text([b"ERR Syntax error in HELLO option '", args.get(at), b"'"].concat()));
+            return Err(Failure::quoting("ERR Syntax error in HELLO option", args.get(at)));
         }
     }
     client.protocol = protocol;
@@ -292,7 +330,7 @@ fn client_command(
             let to = match () {
                 () if option.eq_ignore_ascii_case(b"lib-name") => &mut client.library,
                 () if option.eq_ignore_ascii_case(b"lib-ver") => &mut client.library_version,
-                () => return Err(Failure::text([b"ERR Unrecognized option '", option, b"'"].concat())),
+                () => return Err(Failure::quoting("ERR Unrecognized option", option)),
             };
             if !is_name(value) {
                 let option = option.to_ascii_lowercase();
@@ -312,36 +350,13 @@ fn client_command(
             client.describe(around.now, &mut line);
             reply.verbatim(*b"txt", &line);
         }
-        b"list" => reply.verbatim(*b"txt", &filter_listing(args, &around.listing)?),
+        b"list" => reply.verbatim(*b"txt", &around.listing),
         b"help" => help(args, "client|help", CLIENT_HELP, reply)?,
         b"no-evict" => on_or_off(args, "client|no-evict", reply)?,
         b"no-touch" => on_or_off(args, "client|no-touch", reply)?,
         _ => return Err(Failure::subcommand("CLIENT", args.get(1))),
     }
     Ok(())
-}
-
-/// The lines that CLIENT LIST's options ask for.
-fn filter_listing(args: Args<'_>, listing: &[u8]) -> Result<Vec<u8>, Failure> {
-    let mut wanted: Option<BTreeSet<i64>> = None;
-    match args.len() {
-        2 => {}
-        4 if args.is(2, b"TYPE") => match args.get(3).to_ascii_lowercase().as_slice() {
-            b"normal" => {}
-            b"master" | b"replica" | b"slave" | b"pubsub" => wanted = Some(BTreeSet::new()),
-            other => return Err(Failure::text([b"ERR Unknown client type '", other, b"'"].concat())),
-        },
-        count if count > 3 && args.is(2, b"ID") => {
-            let ids = args.iter().skip(3).map(|id| integer::parse(id).filter(|&id| id > 0));
-            let invalid = || Failure::text("ERR Invalid client ID");
-            wanted = Some(ids.map(|id| id.ok_or_else(invalid)).collect::<Result<_, _>>()?);
-        }
-        _ => return Err(Failure::SYNTAX),
-    }
-    let Some(wanted) = wanted else { return Ok(listing.to_vec()) };
-    let id_of = |line: &[u8]| integer::parse(line.strip_prefix(b"id=")?.split(|&byte| byte == b' ').next()?);
-    let named = |line: &&[u8]| id_of(line).is_some_and(|id| wanted.contains(&id));
-    Ok(listing.split_inclusive(|&byte| byte == b'\n').filter(named).collect::<Vec<_>>().concat())
 }
 
 fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
@@ -358,6 +373,9 @@ fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     }
     if args.len() < 3 {
         return Err(Failure::arity("config|get"));
+    }
+    if args.iter().skip(2).any(|pattern| pattern.len() > MAX_PATTERN_BYTES) {
+        return Err(Failure::PATTERN_TOO_LONG);
     }
     let asked = |name: &str| args.iter().skip(2).any(|pattern| glob::matches_any_case(pattern, name.as_bytes()));
     let found: Vec<_> = PARAMETERS.iter().filter(|(name, _)| asked(name)).collect();

@@ -205,7 +205,7 @@ impl Core {
 
     /// What one client may hold of the memory for input while it is scarce and the client is silent: if all did, it would not be scarce.
     fn fair_share(&self) -> u64 {
-        let clients = self.clients().max(1) as u64 * self.gauges.gateways();
+        let clients = self.clients.len().max(1) as u64 * self.gauges.gateways();
         self.memory.limit(MemoryUse::Input) / 2 / clients
     }
 

@@ -25,7 +25,7 @@ use super::limits::{
     CHARGED_MADE_BYTES, CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE, MAX_ANSWER_BYTES,
     MAX_WATCHED_KEYS, RETRY_FOR, SHED_FROM_BYTES, UNREAD_PAUSE, WATCHED_KEY_BYTES,
 };
-use super::local;
+use super::local::{self, Listing};
 use super::marks::Read;
 use super::strings;
 use super::view::{KEYSPACE, OneKeyView, TransactionView};
@@ -111,6 +111,20 @@ impl Job {
         (self.left == 0).then_some(id)
     }
 
+    /// A key could not be asked for: no attempt can do without it.
+    fn cannot_ask(&mut self, error: &SessionError) {
+        self.again |= error.retryable();
+        let (item, ..) = self.asks_from;
+        let failure = Failure::from(error);
+        self.failure = Some(match (error, self.items.get(item)) {
+            // A key that nobody may have is the fault of the command that names it.
+            (SessionError::Limit(_), Some(at_fault)) if self.exec.is_some() => {
+                Failure::in_transaction(item + 1, at_fault.spec.name, &failure)
+            }
+            _ => failure,
+        });
+    }
+
     /// Counts a value that the transaction has read, or keys that were found; large ones in the process's memory, twice: there and in the
     /// answer. Whether there is room.
     fn charge_read(&mut self, bytes: usize, memory: &Arc<Memory>) -> bool {
@@ -173,8 +187,7 @@ impl Core {
         job.asks_from = (0, 0, 0);
         job.reply.clear();
         if let Err(error) = self.ask_for_keys(now, id, &mut job) {
-            job.again |= error.retryable();
-            job.failure = Some(error.into());
+            job.cannot_ask(&error);
         }
         let waits = job.left > 0;
         self.jobs.put_back(id, job);
@@ -293,8 +306,7 @@ impl Core {
         if job.asks_more {
             if let Err(error) = self.ask_more(now, id, &mut job) {
                 job.asks_more = false;
-                job.again |= error.retryable();
-                job.failure = Some(error.into());
+                job.cannot_ask(&error);
             }
             // With nothing to wait for, since all of these were known, it goes on in the next turn.
             if job.left == 0 {
@@ -526,7 +538,7 @@ impl Core {
                 keys::execute(cmd, args, now, view, &mut self.scratch, reply)
             }
             Class::Local => {
-                let around = self.surroundings(now, cmd == Cmd::Client && args.is(1, b"LIST"));
+                let around = self.surroundings(now, &Listing::wanted(cmd, args)?);
                 let connection = self.connection(item.asker.connection).ok_or(Failure::INTERNAL)?;
                 local::execute(cmd, args, &around, &mut connection.client, reply)
             }

@@ -24,7 +24,7 @@ use timestone_wire::{Count, Counted, Envelope, Frame, Kind, Message, Newest, New
 use super::command::Cmd;
 use super::core::Core;
 use super::failure::Failure;
-use super::glob;
+use super::glob::Glob;
 use super::integer;
 use super::job::{Job, JobId, Operation, Work};
 use super::limits::{KEYS_PAGE, MAX_KEYS_REPLY_BYTES, MAX_PATTERN_BYTES, SCAN_DEFAULT_COUNT};
@@ -213,7 +213,7 @@ impl Whole {
         if !page.done && (page.next == 0 || page.next > CURSOR) {
             return Err(Failure::INTERNAL);
         }
-        let pattern = self.pattern.map(|at| words.word(at));
+        let pattern = self.pattern.map(|at| Glob::new(words.word(at)));
         if self.found.is_empty() {
             self.found.resize(HEAD_BYTES, 0);
         }
@@ -231,7 +231,7 @@ impl Whole {
             if self.keys == 2 && crate::planted::is_planted(crate::planted::Bug::LostScanKeys) {
                 continue;
             }
-            if !self.nothing && pattern.is_none_or(|pattern| glob::matches(pattern, entry.key)) {
+            if !self.nothing && pattern.as_ref().is_none_or(|pattern| pattern.matches(entry.key)) {
                 reply.bulk(entry.key);
                 self.keys += 1;
             }

@@ -35,6 +35,14 @@ impl Words {
         self.spans.shrink_to(KEPT_SPANS);
     }
 
+    /// Gives back what a long command took; call it when nothing of them is needed any more.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        if self.bytes.capacity() > KEPT_BYTES || self.spans.capacity() > KEPT_SPANS {
+            self.clear();
+        }
+    }
+
     /// Appends one word.
     pub(super) fn push(&mut self, word: &[u8]) {
         let start = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
@@ -71,6 +79,12 @@ impl Words {
     /// The memory that they take: their bytes, and where each of them is.
     pub(super) fn memory_bytes(&self) -> usize {
         self.bytes.len() + self.spans.len() * size_of::<Span>()
+    }
+
+    /// The memory that they keep.
+    #[cfg(test)]
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
     }
 
     /// A word by its place.

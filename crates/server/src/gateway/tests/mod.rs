@@ -10,4 +10,5 @@ mod memory;
 )]
 mod redis;
 mod shards;
+mod turns;
 mod world;

@@ -221,7 +221,12 @@ impl World {
         self.outputs.remove(&client).unwrap_or_default()
     }
 
-    /// The same as text, with line ends written as `|`.
+    /// What a client has been sent since the last call, without another turn.
+    pub(super) fn sent(&mut self, client: Client) -> Vec<u8> {
+        self.outputs.remove(&client).unwrap_or_default()
+    }
+
+    /// What [`Self::output`] gives, as text, with line ends written as `|`.
     pub(super) fn text(&mut self, client: Client) -> String {
         shown(&self.output(client))
     }
