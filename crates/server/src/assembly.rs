@@ -33,7 +33,7 @@ use crate::limits;
 use crate::manifest::{Beginning, Manifest};
 use crate::memory::Budget;
 use crate::native::{NativeProtocol, ShardTable};
-use crate::node::{Joining, MasterLink, NodeParts, NodeStage};
+use crate::node::{Embedded, Joining, MasterLink, NodeParts, NodeStage};
 use crate::premises::{Local, Premises};
 use crate::raw::RawProtocol;
 use crate::restart::{open_stores, replay_logs};
@@ -328,6 +328,10 @@ pub(crate) fn assemble_on(
         stopping,
         clock: Arc::clone(&clock),
         life: (config.log == DeviceKind::None).then(|| Arc::clone(&manifest)),
+        embedded: Embedded {
+            stages: (0..threads).flat_map(|thread| [plan.gateway(thread), plan.guest(thread)]).collect(),
+            manifest,
+        },
     })));
 
     let used: Vec<bool> = stages.iter().map(Option::is_some).collect();

@@ -142,6 +142,8 @@ pub enum Bug {
     ForgottenCache,
     /// EXEC does not look whether a watched key was touched.
     IgnoredWatch,
+    /// The manifest is not told when a stage of the server goes on under another client id.
+    ForgottenRenewal,
     /// A key that FLUSHDB has hidden looks as if it had never been there.
     ForgottenFence,
     /// A transaction that has committed is now and then begun again, as one is that met a conflict.

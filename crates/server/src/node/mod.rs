@@ -58,6 +58,13 @@ pub(crate) struct NodeStage {
     // Where it is saved how far this run has lived, if it has no log to tell; and when it is saved next.
     life: Option<Arc<Manifest>>,
     next_life: Timestamp,
+    embedded: Embedded,
+}
+
+/// The stages whose clients end with this process, and where these are written down for the next one.
+pub(crate) struct Embedded {
+    pub(crate) stages: Vec<StageId>,
+    pub(crate) manifest: Arc<Manifest>,
 }
 
 /// What a node stage is made of.
@@ -82,6 +89,8 @@ pub(crate) struct NodeParts {
     pub(crate) clock: Arc<dyn Clock>,
     /// For a run without a log: where it is saved how far that has lived.
     pub(crate) life: Option<Arc<Manifest>>,
+    /// Whose client ids the manifest must have.
+    pub(crate) embedded: Embedded,
 }
 
 impl NodeStage {
@@ -102,6 +111,22 @@ impl NodeStage {
             clock: parts.clock,
             life: parts.life,
             next_life: Timestamp::ZERO,
+            embedded: parts.embedded,
+        }
+    }
+
+    /// One of our own stages is about to be given client ids, in place of those that ended when it was silent. What it leaves behind under
+    /// them, the next run need not wait for; if the manifest cannot be saved, it waits once.
+    fn note_clients(&self, origin: Origin, answer: &MasterAnswer) {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::ForgottenRenewal) {
+            return;
+        }
+        if let MasterAnswer::Clients(block) = answer
+            && self.embedded.stages.contains(&origin.stage)
+            && let Err(error) = self.embedded.manifest.has_clients(&block.iter().collect::<Vec<_>>())
+        {
+            tracing::warn!(%error, "the manifest could not be saved: the next start will wait for a client of this one");
         }
     }
 
@@ -252,6 +277,7 @@ impl NodeStage {
                 if let Some(map) = map {
                     self.set_map(ctx, map);
                 }
+                self.note_clients(origin, &answer);
                 let mut bytes = Vec::new();
                 answer.encode(&mut bytes);
                 self.answer(ctx, origin, frame, |envelope, out| MasterReply { answer: &bytes }.encode(envelope, out));
@@ -341,7 +367,11 @@ impl NodeStage {
 
     fn master_replied(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
         let number = frame.envelope().request;
+        let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
         if let Some((origin, request)) = self.master.relayed(number) {
+            if let Some(answer) = &answer {
+                self.note_clients(origin, answer);
+            }
             let mut out = ctx.take_buffer();
             self.tell_clock(&mut out);
             let begun = out.len();
@@ -349,7 +379,6 @@ impl NodeStage {
             out[begun + 12..begun + 20].copy_from_slice(&request.get().to_le_bytes());
             return self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, out)));
         }
-        let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
         if let Some(MasterAnswer::Clients(block)) = answer {
             self.master.add_clients(block);
             while let Some((origin, request, protocol)) = self.master.waiting.pop_front() {
@@ -501,6 +530,8 @@ mod tests {
     use timestone_seda::manual::ManualDriver;
 
     use super::*;
+    use crate::config::{AcceptedLoss, ServerConfig};
+    use crate::premises::{Local, Premises};
 
     #[test]
     fn a_new_map_is_told_to_shards_and_gateways_once() {
@@ -514,6 +545,7 @@ mod tests {
         };
         let MasterAnswer::Server { map: after, .. } = master.step(command).unwrap().answer else { panic!("refused") };
         assert!(after.version() > before.version());
+        let folder = tempfile::tempdir().unwrap();
         let stage = StageId::new;
         let block = ClientIdBlock { first: ClientId::new(1), count: 10 };
         let parts = NodeParts {
@@ -529,6 +561,7 @@ mod tests {
             stopping: Arc::default(),
             clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
             life: None,
+            embedded: Embedded { stages: Vec::new(), manifest: directory(folder.path()).1 },
         };
         let now = Timestamp::from_nanos(1);
         let mut driver = ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
@@ -548,5 +581,71 @@ mod tests {
             }
         }
         assert_eq!(told, [stage(1), stage(2), stage(5), stage(6)]);
+    }
+
+    /// The clients in the manifest after `asker` was given one, by a master in this process or in another one.
+    fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
+        let folder = tempfile::tempdir().unwrap();
+        let (premises, manifest) = directory(folder.path());
+        let master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
+        let map = Arc::new(master.map().clone());
+        let (stage, block) = (StageId::new, ClientIdBlock { first: ClientId::new(1), count: 10 });
+        let master = match is_remote {
+            true => MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
+            false => MasterLink::embedded(master, premises),
+        };
+        let parts = NodeParts {
+            server: ServerId::new(1),
+            map: Arc::clone(&map),
+            cluster_name: None,
+            master,
+            net: None,
+            shard_stages: Vec::new(),
+            gateways: vec![stage(5)],
+            figures: Arc::new(Vec::new),
+            shared_map: Arc::new(std::sync::RwLock::new(map)),
+            stopping: Arc::default(),
+            clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
+            life: None,
+            embedded: Embedded { stages: vec![stage(5), stage(6)], manifest: Arc::clone(&manifest) },
+        };
+        let now = Timestamp::from_nanos(1);
+        let mut driver = ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
+        let (mut command, mut asked, mut answer, mut told) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
+        wire::MasterAsk { command: &command }.encode(&Envelope::default(), &mut asked);
+        driver.send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(asker), asked))).unwrap();
+        driver.turn();
+        if is_remote {
+            MasterAnswer::Clients(ClientIdBlock { first: ClientId::new(77), count: 1 }).encode(&mut answer);
+            let envelope = Envelope { request: wire::RequestId::new(1), ..Envelope::default() };
+            MasterReply { answer: &answer }.encode(&envelope, &mut told);
+            driver.send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(stage(9)), told))).unwrap();
+            driver.turn();
+        }
+        manifest.own_clients().into_iter().collect()
+    }
+
+    fn directory(folder: &std::path::Path) -> (Arc<dyn Premises>, Arc<Manifest>) {
+        let premises: Arc<dyn Premises> = Arc::new(Local::open(&ServerConfig::embedded(folder.join("data"))).unwrap());
+        let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
+        (premises, manifest)
+    }
+
+    #[test]
+    fn the_client_that_one_of_our_stages_goes_on_as_is_in_the_manifest() {
+        for is_remote in [false, true] {
+            for own in [5, 6] {
+                assert_eq!(clients_after_a_renewal(StageId::new(own), is_remote).len(), 1, "stage {own}, {is_remote}");
+            }
+            assert_eq!(clients_after_a_renewal(StageId::new(9), is_remote), [], "it asks for somebody elsewhere");
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_renewed_client_that_is_not_written_down_is_noticed() {
+        let bug = crate::planted::Bug::ForgottenRenewal;
+        assert_eq!(crate::planted::with(bug, || clients_after_a_renewal(StageId::new(5), false)), []);
     }
 }
