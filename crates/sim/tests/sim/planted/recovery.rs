@@ -244,7 +244,8 @@ fn a_decision_that_is_acknowledged_before_its_put_is_on_the_device_is_found() {
     found_within(40, Bug::EarlyHandOverAck, DECIDED_ELSEWHERE);
 }
 
-/// Servers that are stopped in order again and again, with a log or without, while clients die that have not told their decisions.
+/// Servers that are stopped in order now and then, with a log or without, while clients die that have not told their decisions. Seldom enough
+/// that no two of them stop at once: without a log, each waits for the other's word for so long only.
 const STOPPED_UNDECIDED: &str = r#"
 [cluster]
 servers = 2
@@ -253,10 +254,10 @@ clients = 6
 sessions = 4
 [workload]
 kind = "list-append"
-rate = 500
+rate = 250
 keys = 16
 ops = 4
-seconds = 4
+seconds = 10
 [storage]
 vary-log = true
 packing-delay = "50ms"
@@ -267,8 +268,8 @@ log-block-bytes = 4096
 [network]
 near = "8ms"
 [faults]
-stop = { every = "300ms", lasting = "10ms" }
-client-kill = { every = "200ms", lasting = "10ms" }
+stop = { every = "1500ms", lasting = "10ms" }
+client-kill = { every = "100ms", lasting = "10ms" }
 "#;
 
 #[test]
