@@ -8,10 +8,12 @@ use std::cell::Cell;
 pub struct PlantedBugs {
     /// Connections whose peers do not read are owed more and more.
     pub ignores_output_limit: bool,
+    /// Peers that read nothing are waited for at a shutdown as ever.
+    pub waits_for_readers: bool,
 }
 
 std::thread_local! {
-    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { ignores_output_limit: false }) };
+    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { ignores_output_limit: false, waits_for_readers: false }) };
 }
 
 /// Plants bugs in every net stage of this thread; the default ends that.

@@ -176,6 +176,8 @@ pub enum Bug {
     CutsHalfClosed,
     /// A gateway that ends waits for clients that read nothing, and for answers that never come.
     EndlessGateway,
+    /// A net stage waits for clients that read nothing also when the process ends.
+    WaitsForReaders,
     /// A shard that ends waits for whatever waits for a promise of others.
     WaitsForOthers,
     /// A shard closes its store at the end without a look at who may still write.
@@ -300,6 +302,7 @@ pub fn plant(bug: Option<Bug>) {
     });
     timestone_seda::planted::plant(timestone_seda::planted::PlantedBugs {
         ignores_output_limit: is(Bug::BoundlessOutput),
+        waits_for_readers: is(Bug::WaitsForReaders),
     });
     timestone_session::planted::plant(timestone_session::planted::PlantedBugs {
         ignore_oldest_session: is(Bug::IgnoredSession),

@@ -164,7 +164,7 @@ impl FaultKind {
     #[must_use]
     pub(crate) const fn holds_up_no_stop(self) -> bool {
         let orderly = matches!(self, Self::ClientLeave | Self::Stop | Self::Break);
-        orderly || matches!(self, Self::Kill | Self::PowerCut | Self::ClientKill)
+        orderly || matches!(self, Self::Kill | Self::PowerCut | Self::ClientKill | Self::StalledReader)
     }
 
     /// Whether it takes a clock out of the bound that everybody relies on.

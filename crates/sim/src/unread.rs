@@ -64,7 +64,9 @@ impl Unread {
             let new = figures.stalled_total - if life == process.lives { closed } else { 0 };
             self.seen.insert(process.id, (process.lives, figures.stalled_total));
             self.closed += new;
-            if new > 0 && !forgotten && self.longest + LOOKED < STALL_LIMIT {
+            // One that ends waits for nobody for long.
+            let waits = process.leaving.is_none() && !forgotten;
+            if new > 0 && waits && self.longest + LOOKED < STALL_LIMIT {
                 let words = format!("{} closed a connection as stalled, and everybody read", process.name);
                 return Some(("liveness", words));
             }

@@ -152,7 +152,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 
     /// For how long a peer has to have taken nothing of what waits for it until it is given up; none while it is not.
     fn stall_limit(&self, accepted: bool) -> Option<Duration> {
-        match self.flush_until {
+        match self.flush_until.filter(|_| !waits_for_readers()) {
             Some(until) if until <= self.now => Some(Duration::ZERO),
             Some(_) => Some(SHUTDOWN_STALL_LIMIT),
             None => accepted.then_some(STALL_LIMIT),
@@ -198,6 +198,14 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 fn ignores_limit() -> bool {
     #[cfg(feature = "planted-bugs")]
     return crate::planted::bugs().ignores_output_limit;
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
+/// Whether a shutdown waits for peers that read nothing.
+fn waits_for_readers() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::bugs().waits_for_readers;
     #[cfg(not(feature = "planted-bugs"))]
     false
 }

@@ -6,6 +6,7 @@
 //! several such seeds: the distances between them are what docs/verification.md gives the median of. One file for each part of the system.
 
 mod clients;
+mod ending;
 mod protocol;
 mod recovery;
 mod redis;
