@@ -144,8 +144,6 @@ pub enum Bug {
     IgnoredWatch,
     /// The manifest is not told when a stage of the server goes on under another client id.
     ForgottenRenewal,
-    /// A key that FLUSHDB has hidden looks as if it had never been there.
-    ForgottenFence,
     /// A transaction that has committed is now and then begun again, as one is that met a conflict.
     RepeatedCommits,
     /// Pages of scans lose a key.
@@ -298,7 +296,7 @@ pub fn plant(bug: Option<Bug>) {
         bury_by_what_is_not_durable: is(Bug::BuriedTooEarly),
         drop_what_a_page_cannot_hold: is(Bug::ScanSkips),
         believe_everything: is(Bug::UncheckedBytes),
-        forget_what_fences_hide: is(Bug::ForgottenFence),
+        ..timestone_store::planted::PlantedBugs::default()
     });
     timestone_seda::planted::plant(timestone_seda::planted::PlantedBugs {
         ignores_output_limit: is(Bug::BoundlessOutput),
