@@ -1,8 +1,9 @@
 //! Which of several servers has a key, as their gateways tell: each answers for keys of its own shards, and refuses others by name.
 //!
 //! A key has one server for the whole run. What is refused names the server that has the key, and no server has what it refuses itself.
+//! Until the server of a shard has joined the cluster, others say that there is none yet; whoever has named it once does not say so again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use timestone_workload::redis::{Reply, Request};
@@ -11,12 +12,16 @@ use super::Calls;
 
 /// How a gateway begins its answer to a command on keys of another server.
 const ELSEWHERE: &str = "CLUSTERDOWN";
+/// What it says of a shard whose server has not joined.
+const NOBODY_YET: &str = "is served by no server yet";
 
 /// What a process's connections have learned.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     /// By key: the server that has it.
     known: BTreeMap<String, usize>,
+    /// Servers that know who has a key.
+    told: BTreeSet<(usize, String)>,
 }
 
 impl Owners {
@@ -55,6 +60,9 @@ impl Owners {
             // Keys of several servers are refused as well: which one is named says nothing about the others.
             return;
         }
+        if refusal.is_some_and(|text| text.contains(NOBODY_YET)) && !self.told.contains(&(server, key.clone())) {
+            return;
+        }
         let owner = match refusal {
             None => Some(server),
             Some(text) => servers.iter().position(|address| names(text, *address)),
@@ -65,6 +73,7 @@ impl Owners {
         if refusal.is_some() && owner == server {
             calls.wrong(format!("server {server} refused {request} for its own sake: {reply}"));
         }
+        self.told.insert((server, key.clone()));
         let known = *self.known.entry(key.clone()).or_insert(owner);
         if known != owner {
             calls.wrong(format!("{request} was answered {reply} by server {server}; server {known} has its key"));
