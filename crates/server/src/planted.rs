@@ -156,6 +156,14 @@ pub enum Bug {
     BoundlessAnswers,
     /// What commands make out of what is there is not counted.
     UncountedMaking,
+    /// What commands make may take all of the memory for input, and is alone only beside nothing at all.
+    GreedyMakers,
+    /// A transaction that makes more than there is memory for begins again at each of its commands.
+    RestartedMakers,
+    /// Whoever has waited for memory and then met a conflict waits as long again.
+    EndlessWaits,
+    /// Clients count as silent for as long as the server itself reads nothing from them.
+    BlamedForPauses,
     /// The keys that KEYS finds are not counted.
     UncountedKeys,
     /// Commands that many clients begin and do not finish are bounded for each of them only.

@@ -79,7 +79,8 @@ pub(super) struct Core {
     pub(super) memory: Arc<Memory>,
     pub(super) input: Tally,
     pub(super) output: Tally,
-    /// What jobs make out of what is there, until it is committed.
+    /// What jobs make out of what is there, until it is committed: all of it, and what of it counts as input.
+    pub(super) makes: u64,
     pub(super) made: Tally,
     /// Connections whose long commands wait for memory, in their order.
     pub(super) starving: VecDeque<ConnectionIndex>,
@@ -141,6 +142,7 @@ impl Core {
             memory: Arc::clone(memory),
             input: Tally::new(memory, MemoryUse::Input),
             output: Tally::new(memory, MemoryUse::Output),
+            makes: 0,
             made: Tally::new(memory, MemoryUse::Input),
             starving: VecDeque::new(),
             without_memory: VecDeque::new(),

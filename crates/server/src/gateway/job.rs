@@ -12,6 +12,7 @@
 //! number; a job is in the table until its clients are answered.
 
 use core::ops::Range;
+use core::time::Duration;
 
 use timestone_seda::Charge;
 use timestone_session::TxnHandle;
@@ -112,12 +113,17 @@ pub(super) struct Job {
     pub(super) read_bytes: usize,
     pub(super) read_charge: Option<Charge>,
     pub(super) queued_charge: Option<Charge>,
-    /// Bytes of values that this attempt makes beside those that its commands brought, and how many are counted for it.
+    /// Bytes of values that this attempt makes beside those that its commands brought, how many are counted for it, and how many of
+    /// those in the memory for input.
     pub(super) makes: u64,
     pub(super) counted: u64,
-    /// It has waited for memory for so much, until then at most.
+    pub(super) charged: u64,
+    /// It waits, or has waited, for memory for so much, and would rather have so much.
+    pub(super) needs: u64,
     pub(super) wants: u64,
-    pub(super) memory_until: Option<Timestamp>,
+    /// Since when it waits for memory, or has waited the last time, and for how long it has waited before.
+    pub(super) waits_since: Option<Timestamp>,
+    pub(super) waited: Duration,
 }
 
 /// Memory above this is given back when a job is done.
@@ -150,8 +156,9 @@ impl Job {
         self.read_bytes = 0;
         self.read_charge = None;
         self.queued_charge = None;
-        (self.makes, self.wants, self.memory_until) = (0, 0, None);
-        debug_assert!(self.counted == 0, "a job that is over is not counted any more");
+        (self.makes, self.needs, self.wants) = (0, 0, 0);
+        (self.waits_since, self.waited) = (None, Duration::ZERO);
+        debug_assert!(self.counted == 0 && self.charged == 0, "a job that is over is not counted any more");
     }
 }
 

@@ -234,13 +234,18 @@ impl Core {
     }
 
     /// Whether the net stage should read nothing more from a connection, if that is not how it is.
-    pub(super) fn change_of_pause(&mut self, index: ConnectionIndex) -> Option<bool> {
+    pub(super) fn change_of_pause(&mut self, now: Timestamp, index: ConnectionIndex) -> Option<bool> {
         let scarce = self.memory.is_scarce(MemoryUse::Input);
         let connection = self.connection(index)?;
         let bound = if scarce { SCARCE_BACKLOG_BYTES } else { PAUSE_BACKLOG_BYTES };
         let bound = if connection.paused { bound / 2 } else { bound };
         let pause = should_pause(connection, bound);
-        (core::mem::replace(&mut connection.paused, pause) != pause).then_some(pause)
+        let changes = core::mem::replace(&mut connection.paused, pause) != pause;
+        if changes && !pause && !blames_unread() {
+            // It was not silent as long as nobody has read from it.
+            connection.client.last_seen = now;
+        }
+        changes.then_some(pause)
     }
 }
 
@@ -260,6 +265,14 @@ fn lets_oldest_wait() -> bool {
 fn ignores_watched() -> bool {
     #[cfg(feature = "planted-bugs")]
     return crate::planted::is_planted(crate::planted::Bug::SilentWatchers);
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
+/// Whether clients count as silent for as long as nothing was read from them.
+fn blames_unread() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::is_planted(crate::planted::Bug::BlamedForPauses);
     #[cfg(not(feature = "planted-bugs"))]
     false
 }

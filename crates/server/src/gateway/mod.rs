@@ -279,7 +279,7 @@ impl GatewayStage {
     fn look_after(&mut self, ctx: &mut Context<'_, Event>, index: ConnectionIndex) {
         self.attend(ctx, index);
         self.core.count(index);
-        if let Some(pause) = self.core.change_of_pause(index)
+        if let Some(pause) = self.core.change_of_pause(ctx.now(), index)
             && let Some(origin) = self.core.connection(index).map(|connection| connection.origin)
         {
             let command = if pause { NetCommand::Pause(origin) } else { NetCommand::Resume(origin) };

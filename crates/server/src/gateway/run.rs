@@ -12,6 +12,7 @@ use std::sync::Arc;
 use timestone_seda::limits::MEMORY_PATIENCE;
 use timestone_seda::{Charge, Memory, MemoryUse};
 use timestone_session::{OpId, OpResult, RequestOptions, SessionError, Step, TxnOptions};
+use timestone_types::limits::MAX_TXN_BYTES;
 use timestone_types::{Timestamp, Version};
 use timestone_wire::resp::ReplyWriter;
 
@@ -559,35 +560,64 @@ impl Core {
         if more == 0 {
             return true;
         }
-        job.makes += more as u64;
+        // Values that are made again and again for one key are written once: a transaction writes no more than that.
+        job.makes = (job.makes + more as u64).min(MAX_TXN_BYTES as u64);
         if job.makes < CHARGED_MADE_BYTES || job.makes <= job.counted {
             return true;
         }
         // Those that wait come first, however little this one asks for.
         let has_room = (job.counted > 0 || self.without_memory.is_empty()) && self.has_room_to_make(job, job.makes);
         if has_room {
-            self.made.change(job.counted, job.makes);
-            job.counted = job.makes;
+            self.count_made(job, job.makes);
         } else {
             self.memory.note_refused(MemoryUse::Input);
         }
         has_room
     }
 
-    /// Whether so much may be counted for a job. Whatever its size, what comes alone has room.
+    /// Whether so much may be counted for a job. Whatever its size, what the only job makes that makes anything here has room: it may wait
+    /// for what it takes itself, as the command that it came with, and others may hold what they have for as long as they like.
     fn has_room_to_make(&self, job: &Job, bytes: u64) -> bool {
-        let used = self.memory.used(MemoryUse::Input);
-        let queued = job.queued_charge.as_ref().map_or(0, Charge::bytes);
-        let is_alone = job.counted == 0 && used <= queued;
-        is_alone || used + (bytes - job.counted) <= self.memory.limit(MemoryUse::Input)
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::GreedyMakers) {
+            let used = self.memory.used(MemoryUse::Input);
+            let queued = job.queued_charge.as_ref().map_or(0, Charge::bytes);
+            return job.counted == 0 && used <= queued || bytes - job.counted <= self.room_to_make();
+        }
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::RestartedMakers) && job.counted > 0 {
+            return bytes - job.counted <= self.room_to_make();
+        }
+        self.makes == job.counted || bytes - job.counted <= self.room_to_make()
+    }
+
+    /// What is left for jobs to make. They have half of the memory for input, so that what is received always finds the other half.
+    fn room_to_make(&self) -> u64 {
+        let limit = self.memory.limit(MemoryUse::Input);
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::GreedyMakers) {
+            return limit.saturating_sub(self.memory.used(MemoryUse::Input));
+        }
+        (limit / 2).saturating_sub(self.memory.used(MemoryUse::Input))
+    }
+
+    /// Counts so much for what a job makes. What has room only because nothing else is made is not charged: it would keep out what is
+    /// received, for as long as one such job follows another.
+    fn count_made(&mut self, job: &mut Job, bytes: u64) {
+        debug_assert!(bytes >= job.counted, "{bytes} are fewer than {}", job.counted);
+        let more = bytes - job.counted;
+        let charged = job.charged + more.min(self.room_to_make());
+        self.makes += more;
+        self.made.change(job.charged, charged);
+        (job.counted, job.charged) = (bytes, charged);
     }
 
     /// What a job makes is made, or will not be.
     fn give_back_made(&mut self, job: &mut Job) {
-        if job.counted > 0 {
-            self.made.change(job.counted, 0);
-            job.counted = 0;
-        }
+        debug_assert!(self.makes >= job.counted && job.counted >= job.charged, "what a job makes is counted once");
+        self.makes -= job.counted;
+        self.made.change(job.charged, 0);
+        (job.counted, job.charged) = (0, 0);
     }
 
     /// There is no memory for what a job makes: it starts again when there is, and holds nothing until then.
@@ -599,12 +629,10 @@ impl Core {
         job.reply = Vec::new();
         // A transaction of many commands asks for a quarter more than it needed so far: it would begin again at each of them.
         let ahead = if job.counted > 0 { job.makes / 4 } else { 0 };
-        let most = self.memory.limit(MemoryUse::Input).max(job.makes);
-        job.wants = (job.makes + ahead).min(most);
+        (job.needs, job.wants) = (job.makes, job.makes + ahead);
         self.give_back_made(&mut job);
         (job.left, job.ops) = (0, 0);
-        let has_waited = job.memory_until.is_some();
-        job.memory_until.get_or_insert_with(|| now.saturating_add(MEMORY_PATIENCE));
+        let has_waited = job.waits_since.replace(now).is_some();
         self.jobs.put_back(id, job);
         if has_waited {
             self.without_memory.push_front(id);
@@ -617,8 +645,9 @@ impl Core {
     pub(super) fn feed_jobs(&mut self, now: Timestamp) {
         while let Some(&id) = self.without_memory.front() {
             let Some(job) = self.jobs.get(id) else { return };
-            let is_over = job.memory_until.is_none_or(|until| until <= now);
-            if !is_over && !self.has_room_to_make(job, job.wants) {
+            let waited = job.waited + job.waits_since.map_or(MEMORY_PATIENCE, |since| now.since(since));
+            let is_over = waited >= MEMORY_PATIENCE;
+            if !is_over && !self.has_room_to_make(job, job.needs) {
                 return;
             }
             self.without_memory.pop_front();
@@ -627,11 +656,10 @@ impl Core {
                 self.finish(id, job, Some(&Failure::NO_MEMORY_TO_MAKE));
                 continue;
             }
-            self.made.change(0, job.wants);
-            job.counted = job.wants;
-            // The time that it has waited is none of the time for which conflicts are tried again.
-            let left = job.memory_until.map_or(MEMORY_PATIENCE, |until| until.since(now));
-            job.began = job.began.saturating_add(MEMORY_PATIENCE.saturating_sub(left));
+            job.waited = waited;
+            // Of what it would rather have, as much as there is: with less it would begin again although nothing has become free.
+            let bytes = job.wants.min(self.room_to_make()).max(job.needs);
+            self.count_made(&mut job, bytes);
             self.jobs.put_back(id, job);
             self.starts.push_back(id);
         }
@@ -640,7 +668,12 @@ impl Core {
     pub(super) fn commit(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
         let Some(txn) = job.txn else { return self.finish(id, job, Some(&Failure::INTERNAL)) };
         self.jobs.number(&mut job, 1);
-        (job.committing, job.memory_until) = (true, None);
+        job.committing = true;
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::is_planted(crate::planted::Bug::EndlessWaits) {
+            job.began = job.began.saturating_add(core::mem::take(&mut job.waited));
+            job.waits_since = None;
+        }
         let op = OpId(Operation::Job(id, job.first_op).pack());
         match self.engine.commit(now, txn, op).map(|step| matches!(step, Step::Pending(_))) {
             Ok(true) => {
@@ -671,7 +704,9 @@ impl Core {
             let connection = self.connections.get(item.asker.connection.0 as usize).and_then(Option::as_deref);
             connection.is_none_or(|connection| connection.gone)
         };
-        if now.since(job.began) >= RETRY_FOR || job.items.iter().all(gone) && job.exec.is_none() {
+        // The time that it has waited for memory is none of the time for which conflicts are tried again.
+        let tried = now.since(job.began).saturating_sub(job.waited);
+        if tried >= RETRY_FOR || job.items.iter().all(gone) && job.exec.is_none() {
             let failure = job.failure.take().unwrap_or(Failure::CONTENDED);
             return self.finish(id, job, Some(&failure));
         }

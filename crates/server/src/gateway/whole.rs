@@ -172,7 +172,8 @@ impl Whole {
     /// An attempt begins, at a snapshot; `random` picks RANDOMKEY's first place.
     pub(super) fn begin(&mut self, at: Timestamp, random: u64) {
         self.at = at;
-        self.found.clear();
+        // Nothing of an earlier attempt is counted any more.
+        self.forget();
         self.keys = 0;
         self.counted = 0;
         self.looked_through = 0;
@@ -437,6 +438,17 @@ mod tests {
         whole.take_page(0, &page(&["z"], 0, true), &words).unwrap();
         assert_eq!(whole.next_cursor(), 0);
         assert!(i64::try_from((u64::from(u16::MAX) << CURSOR_BITS) | CURSOR).is_ok());
+    }
+
+    #[test]
+    fn what_an_earlier_attempt_has_found_is_given_back() {
+        let (whole, words) = parse("KEYS *");
+        let mut whole = whole.unwrap();
+        whole.begin(Timestamp::ZERO, 0);
+        whole.take_page(0, &page(&["a"; 1000], 0, true), &words).unwrap();
+        assert!(whole.found.capacity() > 1000);
+        whole.begin(Timestamp::ZERO, 0);
+        assert_eq!((whole.found_bytes(), whole.found.capacity()), (0, 0));
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(super) struct Wishes {
     pub(super) slow_reads: u32,
     /// Prepares are kept unanswered.
     pub(super) hold_prepares: bool,
+    /// So many prepares, the next ones, are answered all the same.
+    pub(super) let_go: u32,
     /// Bytes of the longest parcel that came.
     pub(super) longest_parcel: usize,
     /// Frames seen, by kind.
@@ -187,6 +189,13 @@ impl TestShard {
         let refused = wishes.prepared_reads > 0;
         wishes.prepared_reads -= u32::from(refused);
         refused
+    }
+
+    fn holds_prepare(&self) -> bool {
+        let mut wishes = self.wishes.lock().unwrap();
+        let goes = !wishes.hold_prepares || wishes.let_go > 0;
+        wishes.let_go = wishes.let_go.saturating_sub(1);
+        !goes
     }
 
     fn is_present(&self, key: &[u8], at: Timestamp) -> bool {
@@ -364,7 +373,7 @@ impl Stage<Event> for TestShard {
             for _ in 0..self.waiting.len() {
                 let (origin, bytes) = self.waiting.pop_front().unwrap();
                 let frame = Frame::parse(&bytes).unwrap();
-                if frame.kind() == Kind::Prepare && self.wishes.lock().unwrap().hold_prepares {
+                if frame.kind() == Kind::Prepare && self.holds_prepare() {
                     self.waiting.push_back((origin, bytes));
                     continue;
                 }
