@@ -64,6 +64,8 @@ pub struct PlantedBugs {
     pub trust_old_decisions: bool,
     /// 2: after a run without a log, a told abort is not remembered while the write set of its commit would be asked for.
     pub abort_without_record: bool,
+    /// 2: the same, once nobody is asked for write sets any more.
+    pub forget_told_aborts: bool,
     /// 9: who asked the lowest participant to end a transaction does not hear that it has ended.
     pub ignore_known_ends: bool,
     /// 9: a recovered promise waits for a decision although a peer says that everybody has acknowledged it.

@@ -197,7 +197,7 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         let Some(token) = token else { return };
-        let forgotten = matches!(outcome, TxnOutcome::Committed(at) if self.was_carried_out(at));
+        let forgotten = matches!(outcome, TxnOutcome::Committed(at) if !self.is_asked_for(now, at));
         if forgotten || self.is_acked(txn) {
             return out.push(Output::AckDecision { token, txn });
         }
@@ -226,7 +226,7 @@ impl Participant {
         then: AfterAbort,
         out: &mut Vec<Output>,
     ) -> bool {
-        // As long as the write set of its commit would be asked for, the abort must be remembered: it may have been told.
+        // As long as its commit could be carried out, the abort must be remembered: it may have been told.
         let begin = if self.is_uncertain_after(begin) { begin.max(self.uncertain.end) } else { begin };
         if !self.know_client(now, txn.client, begin) {
             return false;

@@ -53,7 +53,8 @@ impl Participant {
             }
         }
         self.drop_old_marks(now);
-        if now >= self.uncertain_until && !self.bugs().trust_old_decisions {
+        #[cfg(feature = "planted-bugs")]
+        if now >= self.uncertain_until && self.bugs().forget_told_aborts {
             self.uncertain = Timestamp::ZERO..Timestamp::ZERO;
         }
         while let Some((slot, by)) = self.table.first_timeout() {
@@ -157,7 +158,15 @@ impl Participant {
         at < below && !is_uncertain
     }
 
-    /// Whether the commit of an unknown transaction that began at `begin` may be carried out although the watermark is above it.
+    /// Whether the write set of a commit at this timestamp that is not known here is asked for: not for ever, since who tells the decision may
+    /// be a peer, which has none. A write set that was asked for in time is carried out whenever it comes.
+    pub(super) fn is_asked_for(&self, now: Timestamp, at: Timestamp) -> bool {
+        let in_vain = self.uncertain.contains(&at) && now >= self.uncertain_until && !self.bugs().trust_old_decisions;
+        !in_vain && !self.was_carried_out(at)
+    }
+
+    /// Whether the commit of an unknown transaction that began at `begin` may be carried out although the watermark is above it: asked for now,
+    /// or asked for before. An abort that is told is recorded for so long.
     pub(super) fn is_uncertain_after(&self, begin: Timestamp) -> bool {
         begin < self.uncertain.end && self.pledged_watermark <= self.uncertain.end && !self.bugs().abort_without_record
     }

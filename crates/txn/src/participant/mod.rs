@@ -141,7 +141,8 @@ pub struct Participant {
     pledged_watermark: Timestamp,
     /// Commits of the last run in here may have been carried out or not, whatever the watermark: their promises may be lost.
     uncertain: core::ops::Range<Timestamp>,
-    /// Nobody who has the write sets comes any more: peers have none, and would tell the decision for ever.
+    /// From then on their write sets are not asked for: nobody who has one comes any more. Peers have none, and would tell the decision for
+    /// ever.
     uncertain_until: Timestamp,
     /// Nothing of this run outlives it: see [`Input::Closing`].
     is_closing: bool,

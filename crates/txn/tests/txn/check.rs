@@ -144,6 +144,7 @@ bugs!(
     trust_raised_watermark,
     trust_old_decisions,
     abort_without_record,
+    forget_told_aborts,
     ignore_known_ends,
     propagate_first_only,
     recover_without_participants,
