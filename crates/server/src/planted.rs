@@ -317,5 +317,6 @@ pub fn plant(bug: Option<Bug>) {
         never_gives_up: is(Bug::NeverRedials),
         undoes_later_writes: is(Bug::UndoneWrite),
         fails_for_copies: false,
+        doubts_refusals: false,
     });
 }

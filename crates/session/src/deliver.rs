@@ -286,8 +286,8 @@ impl Engine {
                 let at = if let Vote::Decided(TxnOutcome::Committed(at)) = vote { at } else { commit };
                 self.wrote(now, index, at);
             }
-            // Too old for a copy means too old to be remembered: an earlier one may have been carried out.
-            Vote::No(reason) if reason.kind == AbortKind::TooOld && self.singles.at(index).attempts > 0 => {
+            // Too old for a copy means too old to be remembered: an earlier one may have been carried out, unless each was refused.
+            Vote::No(reason) if reason.kind == AbortKind::TooOld && self.singles.at(index).may_be_forgotten() => {
                 self.end_single(now, index, Outcome::Unknown);
             }
             Vote::No(reason) => self.end_single(now, index, Outcome::Aborted(reason)),
@@ -341,10 +341,10 @@ impl Engine {
         }
         self.wants_client |= matches!(fault, Fault::SessionEnded);
         let single = self.singles.at(index);
-        let (is_write, repeated, doubtful) = (single.is_write(), single.attempts > 0, single.doubtful);
+        let (is_write, doubtful, forgotten) = (single.is_write(), single.doubtful, single.may_be_forgotten());
         let outcome = match fault {
             // Forgotten, perhaps after it was carried out.
-            Fault::TooOld { .. } if is_write && repeated => Outcome::Unknown,
+            Fault::TooOld { .. } if is_write && forgotten => Outcome::Unknown,
             Fault::TooOld { watermark } => {
                 Outcome::Aborted(AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) })
             }
@@ -354,7 +354,7 @@ impl Engine {
             // Whatever this copy met, an earlier one may have been carried out, or be waiting at the server for its turn.
             _ if is_write && doubtful && !crate::single::fails_for_copies() => Outcome::Unknown,
             // The server was restarted, and does not say whether it has forgotten an earlier copy.
-            Fault::Other { code: ErrorCode::ClockBehind, .. } if is_write && repeated => Outcome::Unknown,
+            Fault::Other { code: ErrorCode::ClockBehind, .. } if is_write && forgotten => Outcome::Unknown,
             other => Outcome::Failed(other.into()),
         };
         self.end_single(now, index, outcome);

@@ -18,11 +18,13 @@ pub struct PlantedBugs {
     pub keeps_refused_writes: bool,
     /// What a copy of a write met is told as what became of the write.
     pub fails_for_copies: bool,
+    /// A write that is too old counts as forgotten, perhaps after it was carried out, although every earlier copy of it was refused.
+    pub doubts_refusals: bool,
 }
 
 std::thread_local! {
     static PLANTED: Cell<PlantedBugs> = const {
-        Cell::new(PlantedBugs { ignore_oldest_session: false, hold_everywhere: false, never_gives_up: false, undoes_later_writes: false, keeps_refused_writes: false, fails_for_copies: false })
+        Cell::new(PlantedBugs { ignore_oldest_session: false, hold_everywhere: false, never_gives_up: false, undoes_later_writes: false, keeps_refused_writes: false, fails_for_copies: false, doubts_refusals: false })
     };
 }
 

@@ -322,6 +322,12 @@ impl Single {
         self.is_write() && is_nowhere && self.outcome.is_none() && !crate::single::keeps_refused()
     }
 
+    /// Whether its server may have carried out a copy of it and have forgotten that since. Not when all copies but the last one were answered
+    /// with refusals, as a server's are that is being restarted: then the answer to the last one is the whole answer.
+    pub(crate) fn may_be_forgotten(&self) -> bool {
+        self.doubtful || self.attempts > 0 && crate::single::doubts_refusals()
+    }
+
     /// Whether it writes under an id of its own.
     pub(crate) const fn is_write(&self) -> bool {
         matches!(self.want, Want::Put | Want::Delete)

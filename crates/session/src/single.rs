@@ -48,6 +48,14 @@ pub(crate) fn keeps_refused() -> bool {
     false
 }
 
+/// Whether a write counts as one that may have been carried out and forgotten although every earlier copy of it was refused.
+pub(crate) fn doubts_refusals() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::bugs().doubts_refusals;
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
 /// Requests outside transactions.
 impl Engine {
     /// Reads the latest version of one key, linearizably: waits for prepared writes.

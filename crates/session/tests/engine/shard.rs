@@ -127,6 +127,11 @@ impl Shard {
         self.parked.iter().map(|entry| entry.0).min()
     }
 
+    /// Answers a transaction or a write from now on as one that was refused.
+    pub(crate) fn refused(&mut self, txn: TxnId, reason: AbortReason) {
+        self.fates.insert(txn, Fate::Aborted(reason));
+    }
+
     /// Whether nothing is promised here.
     pub(crate) fn is_settled(&self) -> bool {
         self.keys.values().all(|history| history.prepared.is_none())
