@@ -87,7 +87,7 @@ pub(crate) struct Beginning {
     pub(crate) now: Timestamp,
     /// Nothing in the stores is younger.
     pub(crate) youngest: Timestamp,
-    /// Where time stood at least when the last run ended.
+    /// Where time stood at least when the last run ended, as the stores, the logs and [`Manifest::lived_until`] tell.
     pub(crate) lived_until: Timestamp,
 }
 
@@ -355,9 +355,15 @@ impl Manifest {
                 contents.served_below = Some(served.as_timestamp().as_nanos());
             }
             past.served = contents.served();
-            // Behind a clock that is left alone since it was set back too far, time did not stand lower than it did.
-            let lived = run.now.as_nanos().max(contents.lived.unwrap_or_default());
-            contents.lived = (!run.has_log).then_some(lived);
+            // Behind a clock that is left alone since it was set back too far, time did not stand lower than it did: whatever told of that,
+            // it may have been a log, and this run's are removed.
+            let lived = run.now.max(run.lived_until);
+            #[cfg(feature = "planted-bugs")]
+            let lived = match crate::planted::is_planted(crate::planted::Bug::ForgetsWhatLogsTold) {
+                true => run.now.max(Timestamp::from_nanos(contents.lived.unwrap_or_default())),
+                false => lived,
+            };
+            contents.lived = (!run.has_log).then_some(lived.as_nanos());
             true
         })?;
         Ok(past)
@@ -581,6 +587,35 @@ mod tests {
         // One that lasted, and one by a clock that was set back.
         assert_eq!(begin(1500, 1499), Some(Duration::from_secs(1)));
         assert_eq!(begin(1400, 1510), Some(Duration::ZERO));
+    }
+
+    /// What is saved of how far time had come when a run without a log begins by a clock that shows less than the logs tell.
+    fn saved_of_what_logs_told() -> Timestamp {
+        let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
+        let folder = tempfile::tempdir().unwrap();
+        let config = crate::ServerConfig::embedded(folder.path().join("data"));
+        let premises: Arc<dyn Premises> = Arc::new(crate::premises::Local::open(&config).unwrap());
+        let begin = |has_log, now, lived_until| {
+            let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
+            let (now, lived_until) = (second(now), second(lived_until));
+            manifest.begin_run(&Beginning { has_log, now, youngest: lived_until, lived_until }).unwrap();
+        };
+        begin(true, 4000, 0);
+        // The clock was set back by more than what is made up for. This run's logs go.
+        begin(false, 1000, 5000);
+        Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap().lived_until()
+    }
+
+    #[test]
+    fn a_run_without_a_log_saves_how_far_the_logs_say_that_time_had_come() {
+        assert_eq!(saved_of_what_logs_told(), Timestamp::from_nanos(5_000_000_000_000));
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_log_that_told_in_vain_is_noticed() {
+        let saved = crate::planted::with(crate::planted::Bug::ForgetsWhatLogsTold, saved_of_what_logs_told);
+        assert_eq!(saved, Timestamp::from_nanos(1_000_000_000_000), "the planted bug is found");
     }
 
     #[test]

@@ -92,6 +92,8 @@ pub enum Bug {
     RefusesBelowAheadWatermark,
     /// A run without a log does not save how far it has lived.
     ForgottenLife,
+    /// A run without a log, by a clock that was set back too far, does not save how far the logs say that time had come.
+    ForgetsWhatLogsTold,
     /// An outage counts as time for which a server has been waited for.
     CountedOutage,
     /// Whatever folder is found among the logs is taken for a log.
