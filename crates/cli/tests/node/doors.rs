@@ -63,13 +63,8 @@ fn who_finds_no_descriptor_waits_and_the_health_check_is_answered() {
     node.stop();
 }
 
-/// Whoever reads nothing keeps nobody's server from ending, and loses only what nobody was told of.
-#[test]
-fn a_server_ends_beside_a_client_that_reads_nothing() {
-    let folder = test_folder();
-    let place = Place::new(folder.path(), "node");
-    let mut node = place.start();
-    let mut client = Resp::connect(place.resp).expect("connects");
+/// A client that asks for long answers, for much more behind them, and reads nothing.
+fn deaf(place: &Place, client: &mut Resp) -> TcpStream {
     let long = vec![b'x'; 8 << 20];
     eventually("a write", Duration::from_secs(10), || match client.call(&[b"SET", b"long", &long]) {
         Ok(reply) if reply.is_ok() => Ok(()),
@@ -78,6 +73,17 @@ fn a_server_ends_beside_a_client_that_reads_nothing() {
     let mut deaf = TcpStream::connect(place.resp).expect("connects");
     deaf.write_all(b"GET long\r\n".repeat(3).as_slice()).expect("sends");
     deaf.write_all(b"INCR behind\r\n".repeat(20_000).as_slice()).expect("sends");
+    deaf
+}
+
+/// Whoever reads nothing keeps nobody's server from ending, and loses only what nobody was told of.
+#[test]
+fn a_server_ends_beside_a_client_that_reads_nothing() {
+    let folder = test_folder();
+    let place = Place::new(folder.path(), "node");
+    let mut node = place.start();
+    let mut client = Resp::connect(place.resp).expect("connects");
+    let deaf = deaf(&place, &mut client);
     let native = place.connect();
     for number in 0..100u32 {
         assert!(client.call(&[b"SET", format!("k{number}").as_bytes(), b"v"]).expect("an answer").is_ok());
@@ -109,7 +115,9 @@ fn a_second_signal_ends_a_shutdown_at_once_and_loses_nothing() {
         let mut node = place.start();
         let db = place.connect();
         db.put(b"k", b"v").expect("written");
-        // While the process stands still both arrive, so that the second comes before the shutdown is over.
+        // Who reads nothing makes the shutdown last for two seconds, so that the second signal comes before it is over.
+        let deaf = deaf(&place, &mut Resp::connect(place.resp).expect("connects"));
+        // Both arrive at once: the process stands still meanwhile.
         node.signal(Signal::STOP);
         node.signal(first);
         node.signal(second);
@@ -119,7 +127,7 @@ fn a_second_signal_ends_a_shutdown_at_once_and_loses_nothing() {
         assert_eq!(status.code(), Some(130), "{}", node.text());
         assert!(!node.text().contains("stopped"), "it did not wait for its stages:\n{}", node.text());
         println!("ended within {:?}", begun.elapsed());
-        drop(db);
+        drop((db, deaf));
         let again = place.start();
         assert_eq!(place.connect().get(b"k").expect("read").as_deref(), Some(&b"v"[..]));
         again.stop();
