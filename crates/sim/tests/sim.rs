@@ -332,6 +332,35 @@ seconds = 8
 black-hole = { every = "200ms" }
 "#;
 
+/// Redis clients that read nothing for a while, and their connections that are forgotten on their way meanwhile: no answers can come on
+/// those, however long they are awaited afterwards.
+#[test]
+fn nobody_is_owed_answers_on_connections_that_were_forgotten_while_nobody_read() {
+    for seed in 1..=4 {
+        let report = run_once(FORGOTTEN_READERS, seed);
+        assert_eq!(report.findings, [], "seed {seed}");
+        let struck = report.faults.values().sum::<u64>();
+        assert!(struck > 3, "seed {seed}: {:?}", report.faults);
+        assert!(report.tally.committed > 50, "seed {seed}: {:?}", report.tally);
+    }
+}
+
+const FORGOTTEN_READERS: &str = r#"
+[cluster]
+servers = 1
+[workload]
+kind = "redis"
+seconds = 4
+[redis]
+clients = 2
+connections = 2
+rate = 60
+keys = 4
+[faults]
+black-hole = { every = "400ms" }
+stalled-reader = { every = "800ms", lasting = "2s" }
+"#;
+
 /// A reader saw a commit that its own client was still waiting out, and did not wait itself; who came after it, with a slower clock, stood
 /// before that commit.
 #[test]

@@ -95,7 +95,8 @@ struct Connection {
     generator: Generator,
     dice: Dice,
     origin: Option<Origin>,
-    /// Since when it can be owed an answer, by true time: when the present connection was made, or read last.
+    /// When the present connection began to be made, by true time: what is forgotten on its way later may be this connection, whether it
+    /// reads or not.
     made: Timestamp,
     /// When it began to read again, if it ever read nothing, by the local time; it is so far behind with its answers.
     read_again: Timestamp,
@@ -232,7 +233,7 @@ impl RedisStage {
         let connection = &mut self.connections[at];
         let unreading = self.calls.is_unreading(connection.place);
         if unreading {
-            (connection.made, connection.read_again) = (self.calls.now(), now);
+            connection.read_again = now;
         }
         let read_again = connection.read_again;
         let is_late = |since: Timestamp, patience| now.since(since.max(read_again)) > patience;
@@ -254,6 +255,7 @@ impl RedisStage {
                 self.dials += 1;
                 let dial = DialId::new(self.dials);
                 connection.dial = Some((dial, now));
+                connection.made = self.calls.now();
                 let drawn = connection.dice.below(self.servers.len() as u64) as usize;
                 let walks = matches!(mode, Mode::Touch | Mode::Audit);
                 connection.server = if walks { connection.place % self.servers.len() } else { drawn };
@@ -372,7 +374,6 @@ impl Stage<ClientStageEvent> for RedisStage {
                     };
                     let number = self.calls.connect();
                     let connection = &mut self.connections[at];
-                    connection.made = self.calls.now();
                     (connection.origin, connection.dial, connection.number) = (Some(view.origin), None, number);
                 }
                 NetEvent::Parcel(parcel) => {
