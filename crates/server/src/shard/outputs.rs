@@ -52,7 +52,10 @@ impl ShardStage {
     fn output(&mut self, ctx: &mut Context<'_, Event>, output: Output, current: Option<(Token, &Frame<'_>)>) {
         match output {
             Output::ReadNow { token, at, prepared_before } => self.read_later(ctx, token, at, prepared_before, current),
-            Output::Again { token, wait } => self.again.push_back((token, wait)),
+            Output::Again { token, wait } => {
+                self.keep_frame(token, current);
+                self.again.push_back((token, wait));
+            }
             Output::Parked { token } => self.park(token, current),
             Output::Refuse { token, refusal } => self.refuse(ctx, token, &refusal),
             Output::Ignored { token } => self.requests.close(token),
@@ -112,6 +115,11 @@ impl ShardStage {
     /// Keeps the bytes of a request that has to wait.
     fn park(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
         self.requests.set_parked(token, true);
+        self.keep_frame(token, current);
+    }
+
+    /// A request is handed in again later: its frame is needed then.
+    fn keep_frame(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
         if let Some((at_hand, frame)) = current
             && at_hand == token
             && let Some(request) = self.requests.get_mut(token)

@@ -285,7 +285,10 @@ impl Participant {
         let index = Some(prepare.reads.len() as u32);
         let reason = AbortReason { item: index, at: latest.timestamp, ..AbortReason::of(AbortKind::WriteConflict) };
         let fence = self.keyspaces.fence(item.keyspace);
-        if latest > condition.version.max(fence) {
+        // All absences are equal. What the mark remembers, a tombstone or a version that has expired, may have been collected: no look-up
+        // finds it again. Whatever was put since is in the store by now, or blocks the key.
+        let is_absent_still = !condition.present && item.latest.absent && !self.bugs().tell_absences_apart;
+        if latest > condition.version.max(fence) && !is_absent_still {
             return Some(Verdict::Stale(reason));
         }
         // A fence leaves no version at its keys: what was found below it is gone, and absence stays absence.

@@ -133,6 +133,7 @@ bugs!(
     scan_below_acknowledged,
     scan_below_watermark,
     keep_conditions_over_fences,
+    tell_absences_apart,
     deaf_to_farewells,
     vote_before_durable,
     trust_every_clock,

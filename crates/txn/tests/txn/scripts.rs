@@ -414,6 +414,10 @@ impl World {
                 stage.trim(txn());
                 return;
             }
+            "collect" => {
+                stage.collect(&key(words.0[0]));
+                return;
+            }
             "undecide" => {
                 stage.undecide(txn());
                 return;

@@ -405,6 +405,11 @@ impl Stage {
         self.log.retain(|one| !is_promise(one));
     }
 
+    /// Nothing is left of a key: its deletion was collected.
+    pub fn collect(&mut self, key: &Key) {
+        self.store.remove(key);
+    }
+
     /// The decision of a transaction never came to the log: the run that carried it out had none, and found the promise in an older one.
     pub fn undecide(&mut self, txn: TxnId) {
         let is_decision = |one: &Logged| matches!(one.intent, LogIntent::Decision { txn: of, .. } if of == txn);
