@@ -343,6 +343,8 @@ impl Fault<'_> {
             Self::ClockAhead { lead } => Refusal::ClockAhead { lead },
             Self::Prepared { other } => Refusal::Prepared { other },
             Self::SessionEnded => Refusal::Finished,
+            // About a transaction: what the shard was told contradicts what it has recorded.
+            Self::Other { code: ErrorCode::Internal, .. } => Refusal::Contradiction,
             Self::Terminating | Self::Other { .. } => Refusal::Terminating,
         })
     }

@@ -512,6 +512,27 @@ fn a_write_without_an_end_holds_its_own_shard_and_no_other() {
     assert_eq!(acked, Sequence::ZERO);
 }
 
+/// As when the shard asked one that had forgotten the commit, in a run without a log.
+#[test]
+fn a_decision_that_its_shard_contradicts_is_over_and_holds_no_watermark() {
+    let mut world = World::new(2);
+    let session = world.session();
+    let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
+    let txn = world.begin(session);
+    world.put(txn, &a, b"1");
+    world.put(txn, &b, b"2");
+    let op = world.op();
+    assert_eq!(pending(world.engine.commit(world.now, txn, op)), Ok(true));
+    world.pass(Duration::from_micros(60));
+    world.shards[1].refuse = refuse(ErrorCode::Internal, 0, Duration::ZERO, u32::MAX);
+    assert!(matches!(world.wait(op), Outcome::Committed(..)));
+    world.pass(Duration::from_secs(1));
+    assert_eq!(world.shards[1].frames_seen.get(&Kind::Decide), Some(&1), "repeating it changes nothing");
+    let (at, _, watermark, acked) = *world.shards[1].reports.last().unwrap();
+    assert!(at.since(watermark) <= Duration::from_millis(1), "it is not used there any more");
+    assert_eq!(acked, Sequence::new(1));
+}
+
 #[test]
 fn a_decision_that_overtakes_a_lost_promise_brings_the_write_set() {
     let mut world = World::new(2);

@@ -345,7 +345,7 @@ impl Coordinator {
             Phase::Preparing if refusal.retryable() => self.ask_again(now, index),
             Phase::Preparing => {
                 // Whether a copy of the prepare is still on its way is not known, so even this ends in a durable state.
-                if !matches!(refusal, Refusal::Terminating) {
+                if !matches!(refusal, Refusal::Terminating | Refusal::Contradiction) {
                     self.abort = Some(CommitResult::Refused { refusal, by: from });
                 }
                 self.give_up(now, out);
