@@ -46,8 +46,10 @@ pub struct PlantedBugs {
     pub scan_below_watermark: bool,
     /// A condition that found something holds although a fence has removed it since.
     pub keep_conditions_over_fences: bool,
-    /// A condition that found nothing is outdated where a deletion is remembered which nothing is left of.
+    /// What found nothing, a condition or a read, is outdated where a version is remembered which nothing is left of.
     pub tell_absences_apart: bool,
+    /// A read that found nothing holds wherever nothing is now, whatever was put in between.
+    pub overlook_puts: bool,
     /// 15: votes are sent before they are durable.
     pub vote_before_durable: bool,
     /// 16: timestamps far ahead of the clock are let in.

@@ -173,7 +173,16 @@ impl Participant {
         }
     }
 
-    /// Rule 1 for one key.
+    /// Rule 1 for one key. All absences are equal, and their versions tell nothing: collection takes what the mark remembers (a tombstone, or
+    /// a put that has expired), and a look-up finds an older version then, or none. Who read nothing at begin finds nothing at commit if:
+    ///
+    /// 1. Nothing was put since. `last_present` is at or above the youngest put of the keys that share the mark, and above every read that
+    ///    went around a put while that was prepared. A put after the read is a conflict even when it has expired or is deleted by now:
+    ///    others may have read it between begin and commit. A mark that is made anew knows of such a put from the store: collection takes
+    ///    only what had expired, or was deleted, by the watermark, and nobody is let in whose begin lies below that.
+    /// 2. Nothing is there now, by the mark or by the store, which has every commit that blocks the key no more. That is about a put *below*
+    ///    begin which was read around, when the mark that knew of it is gone. Such a put is there as long as it lives. If collection has
+    ///    taken it, it had expired by the watermark, and so by begin: nothing was the right answer for everybody.
     #[inline]
     fn check_read(
         &mut self,
@@ -187,8 +196,9 @@ impl Participant {
         let mark = *self.window.mark(item.key, item.latest);
         let fence = if self.keyspaces.is_quiet() { Version::ZERO } else { self.keyspaces.fence(item.keyspace) };
         let (latest, absent) = if fence > mark.latest { (fence, true) } else { (mark.latest, mark.absent) };
-        // All absences are equal. Where two keys share the mark, only the last *put* tells whether this one was put since.
-        let still_absent = item.absent && absent && mark.last_present <= prepare.begin.max(item.version.timestamp);
+        let gone_from_store = item.latest.absent && !self.bugs().tell_absences_apart;
+        let put_since = mark.last_present > prepare.begin.max(item.version.timestamp) && !self.bugs().overlook_puts;
+        let still_absent = item.absent && (absent || gone_from_store) && !put_since;
         let reason = |kind, other| AbortReason { kind, item: Some(index), other, at: latest.timestamp };
         if latest != item.version && !still_absent {
             return Err(reason(AbortKind::ReadConflict, None));

@@ -134,6 +134,7 @@ bugs!(
     scan_below_watermark,
     keep_conditions_over_fences,
     tell_absences_apart,
+    overlook_puts,
     deaf_to_farewells,
     vote_before_durable,
     trust_every_clock,
