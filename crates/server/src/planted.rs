@@ -290,6 +290,8 @@ pub fn plant(bug: Option<Bug>) {
         believe_late_clocks: is(Bug::BelievedLateClocks),
         // A revived promise that a peer calls finished would be forgotten at once.
         wait_for_finished: is(Bug::RevivedPromise),
+        // One whose put is in the store would be known as committed.
+        overlook_applied: is(Bug::RevivedPromise),
         ignore_known_ends: is(Bug::IgnoredEnds),
         ..timestone_txn::PlantedBugs::default()
     }));

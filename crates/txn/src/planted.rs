@@ -74,6 +74,8 @@ pub struct PlantedBugs {
     pub ignore_known_ends: bool,
     /// 9: a recovered promise waits for a decision although a peer says that everybody has acknowledged it.
     pub wait_for_finished: bool,
+    /// 9: a recovered promise waits for a decision although the store has what it put.
+    pub overlook_applied: bool,
     /// 20: the watermark spreads only what leads a client's list of kept outcomes.
     pub propagate_first_only: bool,
     /// 20: a recovered decision whose promise has left the log does not know whom to tell.

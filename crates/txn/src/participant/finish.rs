@@ -143,7 +143,7 @@ impl Participant {
         }
     }
 
-    fn decide_in_flight(
+    pub(super) fn decide_in_flight(
         &mut self,
         token: Option<Token>,
         slot: Slot,

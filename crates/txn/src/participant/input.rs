@@ -215,7 +215,8 @@ pub enum DecisionOrigin {
     Client,
     /// Another participant, or this one, as backup coordinator.
     Termination,
-    /// This participant by itself: a no, or a question about a transaction that it had not seen.
+    /// This participant by itself: a no, a question about a transaction that it had not seen, or a promise of an earlier run that is found
+    /// carried out.
     Participant,
 }
 

@@ -4,16 +4,27 @@
 //! commit. A decision says whom to tell of it: its promise may have left the log before every participant had acknowledged. Whatever is committed is applied again at the decided timestamp (a put that is there already changes nothing).
 //! Promises are frozen: nobody knows whom their timestamp was told. The read bound becomes the floor. Nothing is served, and
 //! above all no vote is cast, before the log was read to its end.
+//!
+//! A promise may be a leftover: a run without a log found it in an older one, carried its commit out, and recorded nothing. Everybody may
+//! have forgotten the transaction on its word. If the store has a version of a promised key at the promised timestamp and of the promise's
+//! client, the promise is committed. For only commits reach the store, at a timestamp that nobody moves any more; and another transaction
+//! of this client with that key and timestamp can not have committed, unless the abort of this one is found here, too:
+//! - while the promise stood, it held the key;
+//! - whoever committed there before it left a mark, or the floor, at that timestamp, and the promise would have been made above that;
+//! - behind its abort in the run that promised, the abort is in the log before the other one's promise;
+//! - in later runs the floor lies above every timestamp that was promised before.
+//!
+//! Where the version is gone (written over, deleted and collected), the promise waits for its decision as if nothing were known.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome, limits as shared,
+    AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome, Version, limits as shared,
 };
 
 use super::Participant;
-use super::input::{Recovered, WriteItem};
+use super::input::{DecisionOrigin, Recovered, WriteItem};
 use super::output::Output;
 use super::table::{Fate, Kept, Phase};
 use crate::ShardList;
@@ -27,6 +38,14 @@ struct Promise {
     found: PreviousFound,
     participants: ShardList,
     writes: Vec<WriteItem>,
+}
+
+impl Promise {
+    /// Whether the store has something of it: it was committed.
+    fn is_applied(&self, txn: TxnId) -> bool {
+        let version = Version::new(self.commit, txn.client);
+        self.writes.iter().any(|item| item.latest.version == version)
+    }
 }
 
 #[derive(Debug)]
@@ -176,6 +195,11 @@ impl Participant {
         (record.found, record.recovered) = (found, true);
         match decided {
             Some(at) => self.commit(slot, at, true, out),
+            None if promise.is_applied(txn) && !self.bugs().overlook_applied => {
+                // Of several keys some may not have come to the device before the crash: all are put again.
+                let outcome = TxnOutcome::Committed(commit);
+                self.decide_in_flight(None, slot, outcome, DecisionOrigin::Participant, out);
+            }
             None => {
                 self.table.record_mut(slot).frozen = true;
                 self.table.join_timeouts(slot, now.saturating_add(self.config.decision_timeout));

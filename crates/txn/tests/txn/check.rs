@@ -143,6 +143,7 @@ bugs!(
     write_below_watermark,
     write_below_pledge,
     wait_for_finished,
+    overlook_applied,
     trust_raised_watermark,
     trust_old_decisions,
     abort_without_record,
