@@ -150,6 +150,10 @@ pub enum Bug {
     RepeatedCommits,
     /// Pages of scans lose a key.
     LostScanKeys,
+    /// DBSIZE, KEYS, SCAN and FLUSHDB take what the gateway's own server has for all there is.
+    PartialKeyspace,
+    /// A gateway calls the servers that have the keys which it refuses what they were called when it began.
+    StaleServerNames,
     /// Counts are of a moment before the command came.
     StaleCounts,
     /// Connections whose peers do not read are owed more and more.
@@ -322,5 +326,6 @@ pub fn plant(bug: Option<Bug>) {
         undoes_later_writes: is(Bug::UndoneWrite),
         fails_for_copies: false,
         doubts_refusals: false,
+        takes_reach_for_all: is(Bug::PartialKeyspace),
     });
 }

@@ -239,7 +239,19 @@ impl Engine {
     /// # Errors
     /// [`SessionError::Elsewhere`] with the first that there is none to.
     pub fn reaches_every_shard(&self) -> Result<(), SessionError> {
+        #[cfg(feature = "planted-bugs")]
+        if crate::planted::bugs().takes_reach_for_all {
+            return Ok(());
+        }
         self.shards.known().try_for_each(|place| self.shards.way_to(place).map(drop))
+    }
+
+    /// Planted: there is no way to a shard, and so it is none of the whole.
+    #[cfg(feature = "planted-bugs")]
+    #[must_use]
+    pub fn leaves_out(&self, shard: ShardId) -> bool {
+        let place = self.shards.place_of(shard);
+        crate::planted::bugs().takes_reach_for_all && place.is_some_and(|place| self.shards.way_to(place).is_err())
     }
 
     /// What a refusal calls the server of a shard that this host has no way to.

@@ -20,11 +20,13 @@ pub struct PlantedBugs {
     pub fails_for_copies: bool,
     /// A write that is too old counts as forgotten, perhaps after it was carried out, although every earlier copy of it was refused.
     pub doubts_refusals: bool,
+    /// The shards that there is a way to count as all there are where a whole keyspace is concerned.
+    pub takes_reach_for_all: bool,
 }
 
 std::thread_local! {
     static PLANTED: Cell<PlantedBugs> = const {
-        Cell::new(PlantedBugs { ignore_oldest_session: false, hold_everywhere: false, never_gives_up: false, undoes_later_writes: false, keeps_refused_writes: false, fails_for_copies: false, doubts_refusals: false })
+        Cell::new(PlantedBugs { ignore_oldest_session: false, hold_everywhere: false, never_gives_up: false, undoes_later_writes: false, keeps_refused_writes: false, fails_for_copies: false, doubts_refusals: false, takes_reach_for_all: false })
     };
 }
 

@@ -49,6 +49,17 @@ fn a_count_of_a_moment_before_is_found() {
     found_within(10, Bug::StaleCounts, PIPELINES);
 }
 
+/// Only worlds with gateways of several servers have anything of the keyspace that a gateway does not reach.
+#[test]
+fn a_keyspace_that_is_taken_for_one_servers_part_of_it_is_found() {
+    found_within(5, Bug::PartialKeyspace, include_str!("../../../../../scenarios/gateways.toml"));
+}
+
+#[test]
+fn a_gateway_that_does_not_hear_of_servers_that_join_later_is_found() {
+    found_within(10, Bug::StaleServerNames, include_str!("../../../../../scenarios/gateways.toml"));
+}
+
 #[test]
 fn an_answer_that_a_gateway_loses_is_found() {
     found_within(5, Bug::LostAnswers, PIPELINES);
