@@ -196,7 +196,7 @@ pub(crate) fn assemble_on(
     let _ = table.set(by_number(&stage_of, plan.node()));
 
     let mut replays = open_stores(config, &*premises, &manifest, &tuning, &place.shards, place.map.cluster())?;
-    let log_stages = replay_logs(config, &*premises, &manifest, &tuning, &plan, &stage_of, &mut replays)?;
+    let log_stages = replay_logs(config, &premises, &manifest, &tuning, &plan, &stage_of, &mut replays)?;
     let lived_until = replays.iter().map(Replay::lived_until).max().unwrap_or_default().max(manifest.lived_until());
     go_on_from(&*clock, lived_until);
     let youngest = replays.iter().map(Replay::youngest).max().unwrap_or_default();
@@ -248,7 +248,9 @@ pub(crate) fn assemble_on(
     }
     let mut log_gauges = Vec::new();
     for (thread, (stage, gauges)) in log_stages.into_iter().enumerate() {
-        log_gauges.push(gauges);
+        if !stage.is_blank() {
+            log_gauges.push(gauges);
+        }
         stages[plan.log(thread).index()] = Some(Box::new(stage));
     }
     let mut nets = Vec::new();

@@ -51,11 +51,11 @@ pub const APPLY_INTERVAL: Duration = Duration::from_millis(1);
 /// How often a shard that ends looks whether anybody may still send it something.
 pub const CLOSE_INTERVAL: Duration = Duration::from_millis(5);
 /// How long a shard that ends waits for the decisions about what it has promised: a client that lives sends them at once. Its log keeps the
-/// promises.
+/// promises; one without a log makes one for them then.
 pub const LAST_DECISIONS: Duration = Duration::from_secs(2);
-/// The same without a log, which loses them: until the shards have ended by themselves what a client has left, by asking the lowest one
-/// and then each other ([`timestone_types::limits::DECISION_TIMEOUT`] each).
-pub const LAST_DECISIONS_WITHOUT_LOG: Duration = Duration::from_secs(5);
+/// Bytes of each file of a log that is made at the end of a run without one, and of the files that are made for logs which are only emptied.
+/// Promises and outcomes are small: this is some 70 000 of them.
+pub const LAST_LOG_FILE_BYTES: u64 = 4 * 1024 * 1024;
 /// How long a refused request should wait before it is sent again.
 pub const BUSY_RETRY_AFTER: Duration = Duration::from_millis(5);
 /// What a request that leads because the clock is held is told to wait, at most: a held clock needs seconds.
@@ -107,5 +107,7 @@ pub const PACKING_DELAY_WITHOUT_LOG: Duration = Duration::from_millis(10);
 /// As [`SYNC_INTERVAL`], where nothing but the pages survives a crash.
 pub const SYNC_INTERVAL_WITHOUT_LOG: Duration = Duration::from_millis(100);
 
+/// How often a stage looks at a log that was made at the end of a run: nobody is called for that one.
+pub(crate) const LAST_LOG_POLL: Duration = Duration::from_millis(1);
 /// How often a stage looks whether a file of a log that is being emptied has gone.
 pub(crate) const EMPTYING_POLL: Duration = Duration::from_millis(10);

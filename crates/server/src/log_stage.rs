@@ -5,19 +5,27 @@
 //!   shard ◄─ LogDurable{batch} ──────────────┘      (everything queued during one sync is the next group)
 //!   shard ── LogRelease{shard, keep_from} ───► whole old files go      LogCarry{below} ──► shard
 //! ```
+//! A run without a log has one such stage as well. It empties what earlier runs left, and makes a log when a shard that ends appends to it
+//! what others still need.
+//!
 //! Invariants: a batch is acknowledged only when the log says durable; after a failure nothing is ever acknowledged again. Shards are
 //! told when the log cannot make its next file, long before it has no room: they let in only what it can take, and what they have
 //! let in can be finished. A log that has no room even for that counts as failed at a shutdown.
 //! What it deliberately does not do: look into records. Source: DTranx §3.3, §3.4.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 
 use timestone_seda::{Context, Stage, StageId};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wal::{BatchNumber, Log, LogEvent, WalError};
 
+use crate::error::ServerError;
 use crate::event::{Event, LogAppend, LogShortage};
-use crate::limits::{BLOCKED_LOG_PATIENCE, EMPTYING_POLL, LOG_ROOM_STEP_BYTES};
+use crate::limits::{BLOCKED_LOG_PATIENCE, EMPTYING_POLL, LAST_LOG_POLL, LOG_ROOM_STEP_BYTES};
+
+/// Makes the log for what a run without one leaves. Blocks, for as long as a small file takes to be made.
+pub(crate) type LastLog = Box<dyn FnOnce(Timestamp) -> Result<Log, ServerError> + Send>;
 
 /// Owns one log and answers the shards of its thread.
 pub(crate) struct LogStage {
@@ -30,6 +38,10 @@ pub(crate) struct LogStage {
     shards: Vec<(ShardId, StageId)>,
     gauges: std::sync::Arc<crate::gauges::LogGauges>,
     unsent: VecDeque<(StageId, Event)>,
+    // In a run without a log, until the first shard that ends has something to leave.
+    last_log: Option<LastLog>,
+    // The log was made at the end: nothing wakes the stage for it.
+    is_last: bool,
     // Logs of threads that an earlier run had; they are only emptied.
     adopted: Vec<Log>,
     // Files reclaimed when the shards were last told what is retained.
@@ -59,7 +71,7 @@ impl LogStage {
         stage
     }
 
-    /// A stage that takes nothing, and only empties the logs that it adopts.
+    /// A stage without a log, which empties the logs that it adopts. It takes nothing unless it [can make one](Self::makes_last_log).
     pub(crate) fn without_log(
         thread: usize,
         shards: Vec<(ShardId, StageId)>,
@@ -75,6 +87,8 @@ impl LogStage {
             shards,
             gauges,
             unsent: VecDeque::new(),
+            last_log: None,
+            is_last: false,
             adopted: Vec::new(),
             told: None,
             short: None,
@@ -88,6 +102,26 @@ impl LogStage {
     /// Takes over a log that nobody appends to any more; its files go when no shard needs them.
     pub(crate) fn adopt(&mut self, log: Log) {
         self.adopted.push(log);
+    }
+
+    /// Whoever appends something makes a log, in this way.
+    pub(crate) fn makes_last_log(&mut self, make: LastLog) {
+        self.last_log = Some(make);
+    }
+
+    /// Whether there is no log here.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.log.is_none() && self.adopted.is_empty()
+    }
+
+    /// The first batch of a run without a log: it has come to its end.
+    fn make_last_log(&mut self, ctx: &mut Context<'_, Event>) {
+        let Some(make) = self.last_log.take() else { return };
+        self.is_last = true;
+        match make(ctx.now()) {
+            Ok(log) => self.log = Some(log),
+            Err(error) => self.fail(ctx, &error),
+        }
     }
 
     /// Tells the shards what the logs of this stage can still hand out at a recovery, when that has changed.
@@ -153,7 +187,7 @@ impl LogStage {
     }
 
     fn append(&mut self, append: &LogAppend) -> Result<(), WalError> {
-        // Shards without a log send nothing.
+        // Shards without a log send nothing before their end.
         let Some(log) = &mut self.log else { return Ok(()) };
         log.append_batch(append.head, &append.bytes)
     }
@@ -217,12 +251,21 @@ impl LogStage {
     }
 
     /// Nothing more is acknowledged.
-    fn fail(&mut self, ctx: &mut Context<'_, Event>, error: &WalError) {
-        tracing::error!(
-            %error,
-            "the log failed: reads go on, writes are refused. What was acknowledged is safe. Remove the cause (look at the \
-             device and the free space under the data directory), then restart the server"
-        );
+    fn fail(&mut self, ctx: &mut Context<'_, Event>, error: &dyn Display) {
+        if self.is_last {
+            tracing::error!(
+                %error,
+                "what this server has decided and others have not been told, and what it has promised, cannot be saved: it is lost with the \
+                 end of this run, which has no log. Transactions over several servers that were acknowledged in the last seconds may be left in \
+                 halves. Look at the free space under the data directory before the next stop"
+            );
+        } else {
+            tracing::error!(
+                %error,
+                "the log failed: reads go on, writes are refused. What was acknowledged is safe. Remove the cause (look at the \
+                 device and the free space under the data directory), then restart the server"
+            );
+        }
         self.gauges.fail(error.to_string());
         self.failed = true;
         self.appended.iter_mut().for_each(VecDeque::clear);
@@ -264,6 +307,9 @@ impl Stage<Event> for LogStage {
     fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         self.blocked = false;
         while let Some(event) = events.pop_front() {
+            if matches!(event, Event::LogAppend(_)) {
+                self.make_last_log(ctx);
+            }
             match event {
                 // What follows a batch that is missing must not become durable: it would vouch for that one, too.
                 Event::LogAppend(append) if self.failed => ctx.give_buffer(append.bytes),
@@ -302,7 +348,8 @@ impl Stage<Event> for LogStage {
             log.pump(ctx.now(), &mut self.events);
         }
         let is_changing = self.adopted.iter().any(Log::is_changing);
-        self.look_at = is_changing.then(|| ctx.now().saturating_add(EMPTYING_POLL));
+        let poll = if self.is_last { Some(LAST_LOG_POLL) } else { is_changing.then_some(EMPTYING_POLL) };
+        self.look_at = poll.map(|poll| ctx.now().saturating_add(poll));
         self.report(ctx);
         self.tell_room(ctx);
         self.give_up_when_stuck(ctx);
@@ -396,6 +443,7 @@ mod tests {
             } else {
                 let mut stage = LogStage::without_log(0, shards, Arc::clone(&gauges));
                 stage.adopt(log);
+                stage.makes_last_log(Box::new(|_| Err(ServerError::Internal("there is no room".to_owned()))));
                 (LogPlace::Nowhere, stage)
             };
             let shard_gauges = Arc::new(ShardGauges::new(SHARD));
@@ -639,6 +687,18 @@ mod tests {
         }
         let (disk, now) = second.cut_power(media);
         Bench::on(disk, media, DeviceKind::None, now).is_promised(b"promised")
+    }
+
+    #[test]
+    fn a_run_without_a_log_that_cannot_save_what_it_leaves_ends_all_the_same() {
+        let device = MemoryDevice::new(tiny_flash());
+        let begun = Timestamp::from_nanos(1_000_000_000_000);
+        let mut bench = Bench::on(MemoryDisk::new(), device.media(), DeviceKind::None, begun);
+        bench.promise(1, b"promised");
+        let log = Arc::clone(&bench.log);
+        let (_, now) = bench.stop();
+        assert!(now.since(begun) < Duration::from_secs(3), "{:?}", now.since(begun));
+        assert!(log.failure().is_some_and(|cause| cause.contains("there is no room")));
     }
 
     fn error_of(answers: &[Vec<u8>]) -> ErrorCode {

@@ -82,8 +82,10 @@ pub enum Bug {
     CarriesWithoutLog,
     /// A shard that has asked another one to end a transaction does not hear that it has ended there.
     IgnoredEnds,
-    /// A shard closes its store at the end although what it promised is undecided.
+    /// A shard closes its store at the end although what it promised is undecided, and one without a log saves nothing of it.
     EndsUndecided,
+    /// A shard without a log saves nothing at its end of what others have not been told.
+    LeavesNothing,
     /// A run with a log takes what its log tells of the past for all of it, although a run without a log served meanwhile.
     ForgottenUnloggedRun,
     /// A run that cannot be certain what the last one served goes on with the watermark that its store finds.

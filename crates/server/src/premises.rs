@@ -178,8 +178,11 @@ impl Local {
     pub(crate) fn open(config: &ServerConfig) -> Result<Self, ServerError> {
         let clock = Arc::new(SystemClock::new());
         let data = DataDir::open(&config.data, config.shards, || draw(&clock))?;
-        let logs = if config.log == DeviceKind::None { 0 } else { config.thread_count() as u64 };
-        let keep_free = logs * config.tuning().log.file_bytes + limits::FREE_BYTES;
+        let logs = match config.log {
+            DeviceKind::None => limits::LAST_LOG_FILE_BYTES,
+            DeviceKind::Ssd | DeviceKind::Pmem => config.thread_count() as u64 * config.tuning().log.file_bytes,
+        };
+        let keep_free = logs + limits::FREE_BYTES;
         Ok(Self { data, clock, keep_free })
     }
 }

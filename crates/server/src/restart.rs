@@ -23,7 +23,7 @@ use crate::config::{ServerConfig, Tuning};
 use crate::error::ServerError;
 use crate::gauges::LogGauges;
 use crate::limits::{self, REPLAY_CHUNK_BYTES, REPLAY_CHUNKS_AHEAD};
-use crate::log_stage::LogStage;
+use crate::log_stage::{LastLog, LogStage};
 use crate::manifest::Manifest;
 use crate::premises::Premises;
 use crate::shard::{RecordPlace, Replay};
@@ -91,7 +91,7 @@ pub(crate) type LogStages = Vec<(LogStage, Arc<LogGauges>)>;
 /// Replays every log of the premises into the shards, and opens the log of every thread.
 pub(crate) fn replay_logs(
     config: &ServerConfig,
-    premises: &dyn Premises,
+    premises: &Arc<dyn Premises>,
     manifest: &Arc<Manifest>,
     tuning: &Tuning,
     plan: &Plan,
@@ -100,7 +100,6 @@ pub(crate) fn replay_logs(
 ) -> Result<LogStages, ServerError> {
     let started = std::time::Instant::now();
     let now = premises.clock().now();
-    let name_of = |thread: usize| format!("thread-{thread}");
     if config.log == DeviceKind::Pmem {
         // Refused by the log itself, in its own words.
         premises.open_log(&name_of(0), LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() })?;
@@ -108,7 +107,7 @@ pub(crate) fn replay_logs(
     // Logs that an earlier run wrote are replayed whatever this one is told.
     let mut names = premises.logs()?;
     manifest.forget_logs_but(&names)?;
-    refuse_unlisted_logs(premises, manifest, tuning, &names)?;
+    refuse_unlisted_logs(&**premises, manifest, tuning, &names)?;
     let own: Vec<String> =
         if config.log == DeviceKind::Ssd { (0..plan.threads).map(name_of).collect() } else { Vec::new() };
     names.extend(own.iter().cloned());
@@ -118,7 +117,9 @@ pub(crate) fn replay_logs(
     let (mut records, mut bytes) = (0u64, 0u64);
     for name in &names {
         let (registry, lost) = (Some(manifest.registry(name)), manifest.lost_files(name));
-        let log = LogConfig { device: DeviceKind::Ssd, registry, lost, ..tuning.log.clone() };
+        // Nothing is appended to the others, which have an empty file all the same.
+        let file_bytes = if own.contains(name) { tuning.log.file_bytes } else { last_file_bytes(tuning) };
+        let log = LogConfig { device: DeviceKind::Ssd, registry, lost, file_bytes, ..tuning.log.clone() };
         let mut recovery = premises.open_log(name, log)?;
         replay_side_by_side(premises.parallelism(), now, replays, |take| {
             while let Some(record) = recovery.next_record().map_err(ServerError::part)? {
@@ -150,13 +151,17 @@ pub(crate) fn replay_logs(
     }
     manifest.forget_logs_but(&names)?;
     let mut stages: LogStages = Vec::new();
-    if config.log != DeviceKind::Ssd && !logs.is_empty() {
-        tracing::info!(
-            logs = logs.len(),
-            "logs of an earlier run are emptied: they go when the store holds all that is in them"
-        );
+    if config.log != DeviceKind::Ssd {
+        if !logs.is_empty() {
+            tracing::info!(
+                logs = logs.len(),
+                "logs of an earlier run are emptied: they go when the store holds all that is in them"
+            );
+        }
         let gauges = Arc::new(LogGauges::default());
-        stages.push((LogStage::without_log(0, stage_of.to_vec(), Arc::clone(&gauges)), gauges));
+        let mut stage = LogStage::without_log(0, stage_of.to_vec(), Arc::clone(&gauges));
+        stage.makes_last_log(last_log(premises, manifest, tuning));
+        stages.push((stage, gauges));
     }
     for thread in 0..own.len() {
         let Some(index) = logs.iter().position(|(name, _)| *name == name_of(thread)) else { continue };
@@ -171,6 +176,37 @@ pub(crate) fn replay_logs(
         }
     }
     Ok(stages)
+}
+
+fn name_of(thread: usize) -> String {
+    format!("thread-{thread}")
+}
+
+/// How long the files are of a log that holds little.
+fn last_file_bytes(tuning: &Tuning) -> u64 {
+    limits::LAST_LOG_FILE_BYTES.min(tuning.log.file_bytes)
+}
+
+/// The log of what a run without one leaves at its end: beside those of earlier runs that are not empty yet. The next start takes it for one
+/// of these.
+fn last_log(premises: &Arc<dyn Premises>, manifest: &Arc<Manifest>, tuning: &Tuning) -> LastLog {
+    let (premises, manifest) = (Arc::clone(premises), Arc::clone(manifest));
+    let log = LogConfig {
+        device: DeviceKind::Ssd,
+        file_bytes: last_file_bytes(tuning),
+        // What is written at an end is not written again before it.
+        carry_after_files: usize::MAX / 8,
+        ..tuning.log.clone()
+    };
+    Box::new(move |now| {
+        let taken = premises.logs()?;
+        let name = (0..).map(name_of).find(|name| !taken.contains(name)).unwrap_or_default();
+        let registry = Some(manifest.registry(&name));
+        let recovery = premises.open_log(&name, LogConfig { registry, ..log })?;
+        let log = recovery.finish(now).map_err(ServerError::part)?;
+        tracing::info!(log = name, "what others have not been told yet is saved for the next start");
+        Ok(log)
+    })
 }
 
 /// A log whose first file was made is on the manifest until its folder is gone. One that is not there and holds records was put there

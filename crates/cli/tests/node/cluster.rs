@@ -25,12 +25,17 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Self {
+        Self::with_logs(["ssd"; 3])
+    }
+
+    fn with_logs(logs: [&str; 3]) -> Self {
         let folder = test_folder();
         let first = Place::new(folder.path(), "a").with("--shards", "2").with("--cluster-shards", "6");
         let master = first.url();
         let others =
             ["b", "c"].map(|name| Place::new(folder.path(), name).with("--shards", "2").with("--master", &master));
-        let places: Vec<Place> = std::iter::once(first).chain(others).collect();
+        let places = std::iter::once(first).chain(others).zip(logs).map(|(place, log)| place.with("--log", log));
+        let places: Vec<Place> = places.collect();
         let nodes = places.iter().map(|place| Some(place.start())).collect();
         let cluster = Self { places, nodes, _folder: folder };
         cluster.wait_for_shards();
@@ -58,6 +63,11 @@ impl Cluster {
 
     fn kill(&mut self, index: usize) {
         self.nodes[index].take().expect("it runs").kill();
+    }
+
+    /// Ends a process in order.
+    fn end(&mut self, index: usize) {
+        self.nodes[index].take().expect("it runs").stop();
     }
 
     fn restart(&mut self, index: usize) {
@@ -300,5 +310,40 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
     let found = values(&patient, &keys);
     let value = Some(&b"value"[..]);
     assert!(found.iter().all(|found| found.as_deref() == value), "a committed transaction is there in part: {found:?}");
+    cluster.stop();
+}
+
+/// Two servers without logs and one with one hold a promise each, and the decision reaches one of them when the others are down, one stopped
+/// and one killed. That one is stopped as well, and nobody else knows: what was promised and what was decided must be there in the next runs.
+#[test]
+fn servers_without_logs_that_are_stopped_keep_their_promises_and_their_word() {
+    let mut cluster = Cluster::with_logs(["none", "none", "ssd"]);
+    let mut hand = ByHand::connect(&cluster);
+    let shards = hand.one_shard_each();
+    let keys = hand.keys(&shards, "word");
+    let (txn, commit) = hand.prepared(&shards, &shards, "word");
+    let first = cluster.places[0].native;
+    let told = shards.iter().copied().find(|&shard| hand.peers[0].1.address_of(shard) == first);
+    let told = told.expect("the first process has a shard");
+    cluster.kill(2);
+    cluster.end(1);
+    hand.of(told).decide(told, txn, Some(commit));
+    drop(hand);
+    cluster.end(0);
+    for index in [0, 1] {
+        let logs = std::fs::read_dir(cluster.places[index].data.join("wal")).expect("a folder of logs").count();
+        assert_eq!(logs, 1, "process {index} has left what others need");
+    }
+    (0..3).for_each(|index| cluster.restart(index));
+    let patient = cluster.connect(0).with_deadline(Duration::from_secs(20));
+    let found = values(&patient, &keys);
+    let value = Some(&b"value"[..]);
+    assert!(found.iter().all(|found| found.as_deref() == value), "a committed transaction is there in part: {found:?}");
+    let mut hand = ByHand::connect(&cluster);
+    for (&shard, key) in shards.iter().zip(&keys) {
+        let (version, _) = hand.of(shard).get(shard, ReadAt::Latest(now()), key).expect("a read");
+        assert_eq!(version.timestamp, commit, "every participant applied it at the decided time");
+    }
+    drop(hand);
     cluster.stop();
 }

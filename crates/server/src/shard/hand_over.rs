@@ -12,18 +12,21 @@
 //! only when what was put is on the device: the others forget the transaction on that word, and after a crash could not
 //! tell this shard any more that it was committed.
 //!
+//! At its end a run without a log writes what others still need into a log after all ([`ShardStage::take_log`]). From then on it is a run with
+//! one, also for what earlier runs left.
+//!
 //! Source: time.md, "Restart and release"; DTranx §3.4.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use timestone_seda::Context;
+use timestone_seda::{Context, StageId};
 use timestone_txn::participant::Token;
 use timestone_types::{Timestamp, TxnId};
 use timestone_wal::BatchNumber;
 use timestone_wire::{self as wire, Message};
 
-use super::ShardStage;
+use super::{LogPlace, ShardStage};
 use crate::event::Event;
 
 /// How often it is looked whether the next step can be made, and a checkpoint that found no room is asked for again.
@@ -121,6 +124,22 @@ impl ShardStage {
                 self.acknowledge(ctx, token, txn);
             }
         }
+    }
+
+    /// Writes what others still need into the log of `stage`: all promises, and all outcomes that are kept. Promises of which nobody here knows
+    /// how they end may be halves of what was acknowledged, and decisions may be known here alone.
+    pub(super) fn take_log(&mut self, ctx: &mut Context<'_, Event>, stage: StageId) {
+        (self.log, self.has_taken_log) = (LogPlace::Stage(stage), true);
+        self.journal.begin(BatchNumber::new(self.inherited.batch));
+        self.store.begin_batch(self.journal.open_batch().get());
+        // Nobody is to forget a decision before it is in the log: it is asked for again.
+        for (token, _) in std::mem::take(&mut self.inherited.withheld) {
+            self.requests.close(token);
+        }
+        // The logs of earlier runs go as those of this one do, or the next start hands them over.
+        self.hand_over = HandOver::Over;
+        self.inherited.promises.clear();
+        self.carry_forward(ctx, self.journal.open_batch());
     }
 
     /// Goes on with the hand-over. Called every turn.

@@ -112,6 +112,18 @@ impl Journal {
         self.open_oldest = self.open_oldest.min(commit);
     }
 
+    /// Begins to record what was not recorded so far: the next batch comes behind `last`, the last one that the store was told of. Puts of
+    /// this run so far may be in any of its batches.
+    ///
+    /// # Panics
+    /// Something was recorded that is not durable.
+    pub(crate) fn begin(&mut self, last: BatchNumber) {
+        assert!(self.is_idle(), "what is recorded already keeps its number");
+        let last = self.open_batch.max(last);
+        self.unstable.iter_mut().for_each(|(batch, _)| *batch = last);
+        (self.open_batch, self.durable) = (last.next(), last);
+    }
+
     /// Bytes in the open batch.
     pub(crate) fn open_bytes(&self) -> usize {
         self.open.len()

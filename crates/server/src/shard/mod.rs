@@ -44,9 +44,7 @@ use timestone_wire::{Frame, Frames};
 
 use crate::event::{Event, LogAppend, LogShortage};
 use crate::gauges::ShardGauges;
-use crate::limits::{
-    CLOSE_INTERVAL, LAST_DECISIONS, LAST_DECISIONS_WITHOUT_LOG, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL,
-};
+use crate::limits::{CLOSE_INTERVAL, LAST_DECISIONS, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL};
 use ahead::LookAhead;
 use hand_over::{HandOver, Inherited};
 use journal::{ClosedBatch, Journal};
@@ -131,6 +129,8 @@ pub(crate) struct ShardStage {
     log_failed: bool,
     // Since when nothing is under way here, at the end.
     quiet_since: Option<Timestamp>,
+    // A run without a log has come to its end, and writes what others still need into one.
+    has_taken_log: bool,
     // Since when decisions are waited for, at the end.
     undecided_since: Option<Timestamp>,
     // When to look again whether the store may be closed.
@@ -385,27 +385,49 @@ impl ShardStage {
         let now = ctx.now();
         let quiet = now.since(*self.quiet_since.get_or_insert(now));
         let silent = now.since(*self.undecided_since.get_or_insert(now));
-        quiet >= CLOSE_INTERVAL && (self.log_failed || silent >= self.last_decisions() || !self.has_undecided(ctx))
+        quiet >= CLOSE_INTERVAL && (self.log_failed || self.is_left(ctx, silent >= last_decisions()))
     }
 
-    fn last_decisions(&self) -> Duration {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::EndsUndecided) {
-            return Duration::ZERO;
+    /// Whether nobody needs anything of this shard any more that the next run will not know: a decision that may still come, one that others
+    /// have not been told, a promise. A run without a log writes down what is left when the time for decisions `is_over`.
+    fn is_left(&mut self, ctx: &mut Context<'_, Event>, is_over: bool) -> bool {
+        if self.has_taken_log {
+            return self.carrying.is_none();
         }
-        match self.log {
-            LogPlace::Stage(_) => LAST_DECISIONS,
-            LogPlace::Nowhere => LAST_DECISIONS_WITHOUT_LOG,
+        if self.log != LogPlace::Nowhere {
+            return is_over || self.payloads.len() == 0;
+        }
+        self.step(ctx, Input::Closing, None);
+        let is_owed = self.payloads.len() > 0 || self.participant.owes_decisions(Timestamp::MAX);
+        if is_owed && !is_over {
+            return false;
+        }
+        match self.retained.first() {
+            Some(&(stage, _)) if (is_owed || self.participant.must_remember()) && !leaves_nothing() => {
+                self.take_log(ctx, stage);
+                false
+            }
+            _ => true,
         }
     }
+}
 
-    /// Whether decisions are still to come, or, without a log, to be told: nobody could be told them by the next run.
-    fn has_undecided(&mut self, ctx: &mut Context<'_, Event>) -> bool {
-        if self.log == LogPlace::Nowhere {
-            self.step(ctx, Input::Closing, None);
-        }
-        self.payloads.len() > 0 || (self.log == LogPlace::Nowhere && self.participant.owes_decisions(Timestamp::MAX))
+/// How long decisions are waited for at the end.
+fn last_decisions() -> Duration {
+    #[cfg(feature = "planted-bugs")]
+    if crate::planted::is_planted(crate::planted::Bug::EndsUndecided) {
+        return Duration::ZERO;
     }
+    LAST_DECISIONS
+}
+
+/// Whether a run without a log ends without a word to the next one.
+fn leaves_nothing() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::is_planted(crate::planted::Bug::LeavesNothing)
+        || crate::planted::is_planted(crate::planted::Bug::EndsUndecided);
+    #[cfg(not(feature = "planted-bugs"))]
+    false
 }
 
 impl Stage<Event> for ShardStage {

@@ -466,6 +466,7 @@ impl Replay {
             inherited,
             log_failed: false,
             quiet_since: None,
+            has_taken_log: false,
             undecided_since: None,
             close_again_at: None,
             log_shortage: None,

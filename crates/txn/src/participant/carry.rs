@@ -120,6 +120,19 @@ impl Participant {
         })
     }
 
+    /// Whether an abort that was told must survive a restart, as its commit could still be carried out after one. Others need no record: who is
+    /// asked about a transaction that it does not know says that it was aborted.
+    #[must_use]
+    pub fn must_remember(&self) -> bool {
+        self.table.places().any(|(_, place)| {
+            let Place::Kept(index) = place else { return false };
+            let kept = self.table.kept(index);
+            matches!(kept.fate, Fate::Aborted(_))
+                && kept.begin <= self.uncertain.end
+                && self.is_uncertain_after(self.watermark)
+        })
+    }
+
     /// No timestamp at or above it has been served.
     #[must_use]
     pub fn read_bound(&self) -> Timestamp {

@@ -1,8 +1,9 @@
 //! Bugs of logs, restarts and devices: what must survive, and what must not come back.
 
 use timestone_server::planted::Bug;
+use timestone_sim::Scenario;
 
-use super::found_within;
+use super::{found_within, once};
 
 /// A server that is up again before the slowest client's clock has passed what was read before.
 const RESTARTS: &str = r#"
@@ -244,8 +245,7 @@ fn a_decision_that_is_acknowledged_before_its_put_is_on_the_device_is_found() {
     found_within(40, Bug::EarlyHandOverAck, DECIDED_ELSEWHERE);
 }
 
-/// Servers that are stopped in order now and then, with a log or without, while clients die that have not told their decisions. Seldom enough
-/// that no two of them stop at once: without a log, each waits for the other's word for so long only.
+/// Servers that are stopped in order now and then, with a log or without, while clients die that have not told their decisions.
 const STOPPED_UNDECIDED: &str = r#"
 [cluster]
 servers = 2
@@ -275,4 +275,45 @@ client-kill = { every = "100ms", lasting = "10ms" }
 #[test]
 fn a_stop_without_a_log_that_leaves_promises_undecided_is_found() {
     found_within(40, Bug::EndsUndecided, STOPPED_UNDECIDED);
+}
+
+/// The same, so often that servers are stopped while others are down: nobody can be told anything then but by the next run.
+const STOPPED_WHILE_OTHERS_ARE_DOWN: &str = r#"
+[cluster]
+servers = 2
+shards = 2
+clients = 6
+sessions = 4
+[workload]
+kind = "list-append"
+rate = 500
+keys = 16
+ops = 4
+seconds = 4
+[storage]
+vary-log = true
+packing-delay = "50ms"
+sync-interval = "500ms"
+decision-timeout = "300ms"
+log-file-bytes = 65536
+log-block-bytes = 4096
+[network]
+near = "8ms"
+[faults]
+stop = { every = "300ms", lasting = "10ms" }
+client-kill = { every = "200ms", lasting = "10ms" }
+"#;
+
+/// With seed 4 a server without a log knew alone that a transaction was committed, when both were stopped.
+#[test]
+fn servers_that_stop_while_others_are_down_keep_their_word() {
+    let scenario = Scenario::read("planted.toml", STOPPED_WHILE_OTHERS_ARE_DOWN).expect("a scenario");
+    for seed in 1..=8 {
+        assert_eq!(once(&scenario, seed).findings, [], "seed {seed}");
+    }
+}
+
+#[test]
+fn a_stop_without_a_log_that_leaves_nothing_to_the_next_run_is_found() {
+    found_within(20, Bug::LeavesNothing, STOPPED_WHILE_OTHERS_ARE_DOWN);
 }
