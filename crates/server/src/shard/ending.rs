@@ -298,6 +298,41 @@ fn a_run_without_a_log_that_leaves_nothing_is_noticed() {
     assert_eq!(told, [TxnState::Aborted; 2], "the planted bug is found");
 }
 
+/// What a commit is answered with in the run after one that said of it that it was aborted. A promise of the run before that one may have been
+/// lost, so that the commit would be carried out where nobody knows what was said.
+fn answer_after_a_told_abort() -> Kind {
+    let devices = [(); 2].map(|()| MemoryDevice::new(Default::default()));
+    let media = [devices[0].media(), devices[1].media()];
+    let mut first = Pair::on(media, START);
+    let old = first.promise_with(&[SHARDS[0]], SHARDS[0], 1, b"old");
+    first.decide(SHARDS[0], old);
+    first.driver.begin_shutdown();
+    first.end(Duration::from_secs(20)).expect("it ends");
+    let mut second = first.next(media);
+    // Begun by a clock that leads.
+    let (txn, begin) = (TxnId::new(CLIENT, Sequence::new(2)), second.now.saturating_add(Duration::from_millis(300)));
+    let answers = second.ask(SHARDS[0], |envelope, out| Freeze { txn, begin }.encode(envelope, out));
+    assert_eq!(FreezeAnswer::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().state, TxnState::Aborted);
+    second.driver.begin_shutdown();
+    let took = second.end(Duration::from_secs(20)).expect("it ends");
+    assert!(took < Duration::from_millis(500), "nothing is waited for: {took:?}");
+    let mut third = second.next(media);
+    let answers = third.ask(SHARDS[0], |envelope, out| Decide::new(txn, Some(begin.next())).encode(envelope, out));
+    Frame::parse(&answers[0]).unwrap().kind()
+}
+
+#[test]
+fn an_abort_that_was_told_in_a_run_without_a_log_stays_one_after_its_end() {
+    assert_eq!(answer_after_a_told_abort(), Kind::ErrorReply);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn an_abort_that_is_told_and_left_to_nobody_is_noticed() {
+    let kind = crate::planted::with(crate::planted::Bug::LeavesNothing, answer_after_a_told_abort);
+    assert_eq!(kind, Kind::FetchWriteSet, "the planted bug is found");
+}
+
 /// A decision that comes when the log has what was open, and the store is being closed: it is in the log before anybody is told that it has
 /// come, and the next run carries it out.
 #[test]
