@@ -104,6 +104,35 @@ mod tests {
         }
     }
 
+    /// Whether huge pages are advised for an address of this process.
+    fn is_advised(address: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        maps.lines().any(|line| {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let ends = range.map(|(from, until)| [from, until].map(|end| usize::from_str_radix(end, 16)));
+            if let Some([Ok(from), Ok(until)]) = ends {
+                inside = (from..until).contains(&address);
+            }
+            inside && line.starts_with("VmFlags:") && line.contains(" hg")
+        })
+    }
+
+    #[test]
+    fn what_is_left_behind_the_last_whole_huge_page_takes_no_other_one() {
+        for whole in [1, 3] {
+            let bytes = whole * HUGE_PAGE_BYTES + 100;
+            // SAFETY: as above.
+            unsafe {
+                let memory = HugePageAllocator.alloc(layout(bytes));
+                let start = memory as usize;
+                assert!(is_advised(start) && is_advised(start + whole * HUGE_PAGE_BYTES - 1), "{bytes}");
+                assert!(!is_advised(start + bytes - 1), "{bytes}");
+                HugePageAllocator.dealloc(memory, layout(bytes));
+            }
+        }
+    }
+
     #[test]
     fn what_grows_and_shrinks_over_the_boundary_keeps_its_bytes() {
         let sizes = [100, HUGE_PAGE_BYTES - 5, HUGE_PAGE_BYTES + 5, 5 * HUGE_PAGE_BYTES, 3 * HUGE_PAGE_BYTES, 200];

@@ -31,8 +31,8 @@ impl Region {
     /// # Errors
     /// The system has no room in the address space.
     pub fn new(bytes: usize) -> io::Result<Self> {
-        let start = map(bytes)?;
-        Ok(Self { start, bytes: bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES) })
+        let bytes = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { start: map(bytes)?, bytes })
     }
 }
 
