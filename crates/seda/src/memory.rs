@@ -202,10 +202,10 @@ impl Tally {
     pub fn change(&mut self, before: u64, after: u64) {
         debug_assert!(self.exact + after >= before, "{before} bytes left a sum of {}", self.exact);
         self.exact = (self.exact + after).saturating_sub(before);
-        // Nothing is told as nothing: what comes alone has room whatever its size.
+        // Nothing is told as nothing: what comes alone has room whatever its size. So is the little that idle connections keep.
         let is_over = self.exact == 0 && self.published.bytes() > 0;
         if is_over || self.exact.abs_diff(self.published.bytes()) >= TALLY_STEP {
-            self.published.set(self.exact);
+            self.published.set(if self.exact < TALLY_STEP { 0 } else { self.exact });
         }
     }
 }
@@ -242,6 +242,7 @@ mod tests {
         assert_eq!((tally.bytes(), memory.used(MemoryUse::Output)), (0, 0));
         tally.change(0, 2 * TALLY_STEP);
         tally.change(2 * TALLY_STEP, TALLY_STEP - 1);
+        assert_eq!((tally.bytes(), memory.used(MemoryUse::Output)), (TALLY_STEP - 1, 0));
         tally.change(TALLY_STEP - 1, 0);
         assert_eq!(memory.used(MemoryUse::Output), 0);
     }

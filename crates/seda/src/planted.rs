@@ -10,10 +10,16 @@ pub struct PlantedBugs {
     pub ignores_output_limit: bool,
     /// Peers that read nothing are waited for at a shutdown as ever.
     pub waits_for_readers: bool,
+    /// What waits for peers counts with the bytes that are not written, and not with the buffers that hold them.
+    pub counts_bytes_only: bool,
 }
 
 std::thread_local! {
-    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs { ignores_output_limit: false, waits_for_readers: false }) };
+    static PLANTED: Cell<PlantedBugs> = const { Cell::new(PlantedBugs {
+        ignores_output_limit: false,
+        waits_for_readers: false,
+        counts_bytes_only: false,
+    }) };
 }
 
 /// Plants bugs in every net stage of this thread; the default ends that.

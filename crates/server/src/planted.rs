@@ -319,6 +319,7 @@ pub fn plant(bug: Option<Bug>) {
     timestone_seda::planted::plant(timestone_seda::planted::PlantedBugs {
         ignores_output_limit: is(Bug::BoundlessOutput),
         waits_for_readers: is(Bug::WaitsForReaders),
+        ..timestone_seda::planted::PlantedBugs::default()
     });
     timestone_session::planted::plant(timestone_session::planted::PlantedBugs {
         ignore_oldest_session: is(Bug::IgnoredSession),

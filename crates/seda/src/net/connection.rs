@@ -5,7 +5,8 @@
 //!                 └───────────── error, reset, abort, end of stream and everything answered ──────────────►
 //! ```
 //!
-//! Invariants: `queued` is the sum of what is left in `out`; an idle connection holds no buffers; a frame longer than what is read at
+//! Invariants: `queued` is the sum of what is left in `out`, `out_memory` that of its buffers, which stay whole until their last byte is
+//! written; an idle connection holds no buffers; a frame longer than what is read at
 //! once is collected only in memory that is reserved for it. Lingering lets the peer read
 //! our last words: closing a socket with unread input would reset it, and destroy them.
 
@@ -15,8 +16,8 @@ use std::io::{self, IoSlice, Write};
 use timestone_types::Timestamp;
 
 use super::{ConnectionView, DisconnectReason, Stream};
-use crate::limits::WRITE_SLICES;
-use crate::{Charge, ParcelPool};
+use crate::limits::{POOL_LARGEST, WRITE_SLICES};
+use crate::{Charge, ParcelPool, Tally};
 
 /// Where a connection is in its life.
 #[derive(Debug)]
@@ -42,6 +43,26 @@ pub(super) enum Written {
     Failed(io::Error),
 }
 
+/// What waits for the peers of all connections of a stage.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    /// Its memory, as far as it is counted.
+    memory: Tally,
+    /// Bytes that are not written.
+    bytes: u64,
+}
+
+impl Waiting {
+    pub(super) const fn new(memory: Tally) -> Self {
+        Self { memory, bytes: 0 }
+    }
+
+    /// Bytes that are not written.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -57,6 +78,10 @@ pub(super) struct Connection {
     written: usize,
     /// Bytes in `out` that are not written.
     pub(super) queued: usize,
+    /// Memory of the buffers in `out`, in bytes.
+    out_memory: usize,
+    /// What is counted of it.
+    counted_output: u64,
     /// The socket may have something to read.
     pub(super) readable: bool,
     /// The socket may take something.
@@ -115,6 +140,8 @@ impl Connection {
             out: VecDeque::new(),
             written: 0,
             queued: 0,
+            out_memory: 0,
+            counted_output: 0,
             readable: false,
             writable: true,
             listed_to_read: false,
@@ -144,9 +171,14 @@ impl Connection {
         matches!(self.phase, Phase::Dialling | Phase::Open)
     }
 
-    /// Queues output.
-    pub(super) fn queue(&mut self, bytes: Vec<u8>, pool: &mut ParcelPool) {
-        self.queued += bytes.len();
+    /// Queues output. It counts with its bytes at first, since most of it is written in the same turn: what stays counts with its buffers
+    /// from then on, as long ones do at once.
+    pub(super) fn queue(&mut self, bytes: Vec<u8>, pool: &mut ParcelPool, all: &mut Waiting) {
+        let (length, capacity) = (bytes.len(), bytes.capacity());
+        self.queued += length;
+        all.bytes += length as u64;
+        let counted = if length > 0 && capacity > POOL_LARGEST { capacity } else { length };
+        self.count(self.counted_output + counted as u64, all);
         if bytes.len() <= APPEND_BYTES
             && let Some(last) = self.out.back_mut()
             && last.capacity() - last.len() >= bytes.len()
@@ -158,12 +190,28 @@ impl Connection {
         if bytes.is_empty() {
             pool.give(bytes);
         } else {
+            self.out_memory += bytes.capacity();
             self.out.push_back(bytes);
         }
     }
 
+    /// Counts `bytes` of memory for what is queued.
+    fn count(&mut self, bytes: u64, all: &mut Waiting) {
+        all.memory.change(std::mem::replace(&mut self.counted_output, bytes), bytes);
+    }
+
+    /// Writes what is queued. See [`Connection::write_queued`].
+    pub(super) fn write(&mut self, pool: &mut ParcelPool, writes: &mut u64, all: &mut Waiting) -> Written {
+        let before = self.queued;
+        let written = if self.writable || before == 0 { self.write_queued(pool, writes) } else { Written::Blocked };
+        all.bytes -= (before - self.queued) as u64;
+        let left = if counts_bytes_only() { self.queued } else { self.out_memory };
+        self.count(left as u64, all);
+        written
+    }
+
     /// Writes what is queued, with one call unless there are very many buffers. Counts calls in `writes`.
-    pub(super) fn write(&mut self, pool: &mut ParcelPool, writes: &mut u64) -> Written {
+    fn write_queued(&mut self, pool: &mut ParcelPool, writes: &mut u64) -> Written {
         while self.queued > 0 {
             let offered: usize;
             *writes += 1;
@@ -214,11 +262,12 @@ impl Connection {
             }
             self.written -= first.len();
             if let Some(buffer) = self.out.pop_front() {
+                self.out_memory -= buffer.capacity();
                 pool.give(buffer);
             }
         }
         debug_assert!(
-            self.queued > 0 || (self.out.is_empty() && self.written == 0),
+            self.queued > 0 || (self.out.is_empty() && self.written == 0 && self.out_memory == 0),
             "nothing is left of written buffers"
         );
     }
@@ -238,11 +287,138 @@ impl Connection {
     }
 
     /// Gives all buffers back.
-    pub(super) fn release(&mut self, pool: &mut ParcelPool) {
+    pub(super) fn release(&mut self, pool: &mut ParcelPool, all: &mut Waiting) {
+        all.bytes -= self.queued as u64;
+        self.count(0, all);
         self.reservation = None;
         pool.give(std::mem::take(&mut self.received));
         self.out.drain(..).for_each(|buffer| pool.give(buffer));
         self.queued = 0;
+        self.out_memory = 0;
         self.written = 0;
+    }
+}
+
+/// Whether what waits counts with the bytes that are not written, and not with the buffers that hold them.
+fn counts_bytes_only() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::bugs().counts_bytes_only;
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::StreamSocket;
+    use super::super::socket::Seat;
+    use super::*;
+    use crate::{ConnectionId, Generation, Memory, MemoryUse, Origin, StageId};
+
+    /// A peer that takes so many bytes, and no more.
+    #[derive(Debug)]
+    struct Takes(usize);
+
+    impl io::Read for Takes {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::ErrorKind::WouldBlock.into())
+        }
+    }
+
+    impl Write for Takes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.0);
+            self.0 -= taken;
+            if taken == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(taken) }
+        }
+
+        fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            let offered: usize = slices.iter().map(|slice| slice.len()).sum();
+            self.write(&vec![0; offered])
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl StreamSocket for Takes {
+        fn register(&mut self, _: Seat) {}
+
+        fn deregister(&mut self) {}
+
+        fn connected(&self) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn shut_write(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const LONG: usize = 1024 * 1024;
+    const LEFT: usize = 2 * crate::limits::TALLY_STEP as usize;
+
+    /// What is counted for three long buffers of which [`LEFT`] bytes of the last one are not written; then the connection is over.
+    fn counted_for_a_rest() -> u64 {
+        let memory = Arc::new(Memory::default());
+        let mut all = Waiting::new(Tally::new(&memory, MemoryUse::Output));
+        let mut pool = ParcelPool::new();
+        let origin =
+            Origin { stage: StageId::new(0), connection: ConnectionId::new(0), generation: Generation::new(0) };
+        let view = ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
+        let stream = Stream::Given(Box::new(Takes(3 * LONG - LEFT)));
+        let mut connection = Connection::new(stream, view, Phase::Open, Timestamp::ZERO);
+        for _ in 0..3 {
+            connection.queue(vec![b'x'; LONG], &mut pool, &mut all);
+        }
+        assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (3 * LONG as u64, 3 * LONG as u64));
+        assert!(matches!(connection.write(&mut pool, &mut 0, &mut all), Written::Blocked));
+        assert_eq!((all.bytes(), connection.queued), (LEFT as u64, LEFT));
+        let counted = memory.used(MemoryUse::Output);
+        // Another one behind it counts as well, and is appended to nothing.
+        connection.queue(vec![b'x'; LONG], &mut pool, &mut all);
+        assert_eq!(memory.used(MemoryUse::Output), counted + LONG as u64);
+        connection.release(&mut pool, &mut all);
+        assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (0, 0));
+        counted
+    }
+
+    #[test]
+    fn a_buffer_counts_whole_until_its_last_byte_is_written() {
+        assert_eq!(counted_for_a_rest(), LONG as u64);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_stage_that_counts_only_what_is_not_written_is_found_out() {
+        crate::planted::plant(crate::planted::PlantedBugs { counts_bytes_only: true, ..Default::default() });
+        let counted = counted_for_a_rest();
+        crate::planted::plant(Default::default());
+        assert!(counted < LONG as u64, "{counted} bytes are counted");
+    }
+
+    #[test]
+    fn short_answers_that_stay_count_with_their_buffers() {
+        let memory = Arc::new(Memory::default());
+        let mut all = Waiting::new(Tally::new(&memory, MemoryUse::Output));
+        let mut pool = ParcelPool::new();
+        let origin =
+            Origin { stage: StageId::new(0), connection: ConnectionId::new(0), generation: Generation::new(0) };
+        let view = ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
+        let mut connection = Connection::new(Stream::Given(Box::new(Takes(10))), view, Phase::Open, Timestamp::ZERO);
+        let mut short = Vec::with_capacity(POOL_LARGEST);
+        short.extend_from_slice(b"twenty bytes in all.");
+        connection.queue(short, &mut pool, &mut all);
+        assert_eq!(memory.used(MemoryUse::Output), 0, "what may be written in this turn is told to nobody yet");
+        assert!(matches!(connection.write(&mut pool, &mut 0, &mut all), Written::Blocked));
+        assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (10, POOL_LARGEST as u64));
+        // It is appended: the buffer has room.
+        connection.queue(b"more".to_vec(), &mut pool, &mut all);
+        connection.write(&mut pool, &mut 0, &mut all);
+        assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (14, POOL_LARGEST as u64));
+        connection.release(&mut pool, &mut all);
+        assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (0, 0));
     }
 }

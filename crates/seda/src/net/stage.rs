@@ -21,7 +21,7 @@ use std::sync::Arc;
 use timestone_types::Timestamp;
 
 use self::stalls::collects_unreserved;
-use super::connection::{Connection, Phase, Written};
+use super::connection::{Connection, Phase, Waiting, Written};
 use super::courier::{Courier, Holder};
 use super::intake::{Ended, Intake};
 use super::{ConnectionView, DisconnectReason, NetCommand, NetEvent, NetMetrics, Network, ParcelEvent, Protocol, Tcp};
@@ -119,7 +119,7 @@ pub struct NetStage<E, P> {
     /// Connections whose long frames wait for memory, and how long they may.
     starving: VecDeque<(Timestamp, Holder)>,
     input: Tally,
-    output: Tally,
+    output: Waiting,
     /// When the shortage of descriptors may be told again, and how long accepting rests the next time.
     next_shortage_warning: Timestamp,
     accept_pause: std::time::Duration,
@@ -152,7 +152,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             slow: VecDeque::new(),
             starving: VecDeque::new(),
             input: Tally::new(&config.memory, MemoryUse::Input),
-            output: Tally::new(&config.memory, MemoryUse::Output),
+            output: Waiting::new(Tally::new(&config.memory, MemoryUse::Output)),
             next_shortage_warning: Timestamp::ZERO,
             accept_pause: crate::limits::ACCEPT_PAUSE,
             courier: Courier::new(),
@@ -334,7 +334,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 
     /// Splits received bytes and hands the parcels on. How many bytes are dealt with.
     fn digest(&mut self, ctx: &mut Context<'_, E>, index: u32, bytes: &[u8]) -> usize {
-        let Self { slots, intake, protocol, answers, metrics, courier, stalled, .. } = self;
+        let Self { slots, intake, protocol, answers, metrics, courier, stalled, output, .. } = self;
         let slot = &mut slots[index as usize];
         let Some(connection) = slot.connection.as_deref_mut() else { return bytes.len() };
         let view = connection.view;
@@ -369,8 +369,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let goes_on = matches!(connection.phase, Phase::Open);
         if !answers.is_empty() {
             let buffer = std::mem::replace(answers, ctx.take_buffer());
-            self.output.change(0, buffer.len() as u64);
-            connection.queue(buffer, ctx.parcels());
+            connection.queue(buffer, ctx.parcels(), output);
         }
         if connection.queued > 0 || !goes_on {
             self.list_to_write(index);
@@ -447,9 +446,9 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         } else {
             parcel.bytes
         };
-        self.output.change(0, bytes.len() as u64);
-        let Some(connection) = self.at(index) else { return };
-        connection.queue(bytes, ctx.parcels());
+        let Self { slots, output, .. } = self;
+        let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
+        connection.queue(bytes, ctx.parcels(), output);
         let listed = connection.listed_to_write;
         if !listed && matches!(connection.phase, Phase::Open) {
             self.list_to_write(index);
@@ -459,15 +458,12 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     /// Writes what is queued for a connection, and takes the next step of its end, if it has come to that.
     fn write(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let (now, bound, reports) = (self.now, self.output_bound(), self.config.reports_written);
-        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return };
+        let Self { slots, output, .. } = self;
+        let Some(connection) = slots[index as usize].connection.as_deref_mut() else { return };
         connection.listed_to_write = false;
         let before = connection.queued;
         let mut writes = 0;
-        let written = if connection.writable || before == 0 {
-            connection.write(ctx.parcels(), &mut writes)
-        } else {
-            Written::Blocked
-        };
+        let written = connection.write(ctx.parcels(), &mut writes, output);
         let sent = before - connection.queued;
         if sent > 0 {
             connection.progress = now;
@@ -482,7 +478,6 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         if sent < before {
             self.watch_for_stall(index);
         }
-        self.output.change(before as u64, (before - sent) as u64);
         self.metrics.writes_total.add(writes);
         self.metrics.bytes_sent_total.add(sent as u64);
         if let Some((ConnectionView { origin, owner, .. }, bytes)) = report {
@@ -543,9 +538,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         if connection.view.peer.ip().is_loopback() {
             ctx.note_local_peers(-1);
         }
-        self.output.change(connection.queued as u64, 0);
         self.input.change(connection.counted, 0);
-        connection.release(ctx.parcels());
+        connection.release(ctx.parcels(), &mut self.output);
         self.metrics.connections.set(self.count() as u64);
         let ConnectionView { origin, peer, dial, owner } = connection.view;
         let event = match (connection.phase, dial, reason) {

@@ -107,8 +107,7 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let mut words = ctx.take_buffer();
         protocol.refuse(&connection.view, reason, &[], &mut words);
         tracing::warn!(peer = %connection.view.peer, "A connection is closed: {reason}.");
-        output.change(0, words.len() as u64);
-        connection.queue(words, ctx.parcels());
+        connection.queue(words, ctx.parcels(), output);
         connection.phase = Phase::Flushing(DisconnectReason::Broken(reason));
         ctx.give_buffer(std::mem::take(&mut connection.received));
         self.count_input(index);
