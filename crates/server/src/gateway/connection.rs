@@ -16,7 +16,7 @@ use timestone_types::{Timestamp, Version};
 use super::client::ClientState;
 use super::command::Spec;
 use super::inbox::{Inbox, Position};
-use super::limits::MAX_IN_FLIGHT;
+use super::limits::{CHARGED_ANSWER_BYTES, MAX_IN_FLIGHT};
 use super::marks::Marks;
 use super::replies::{Asked, Replies, SlotId};
 use super::words::Words;
@@ -179,6 +179,13 @@ impl Connection {
     /// Answers that are not known to be written, in bytes.
     pub(super) fn owed_bytes(&self) -> usize {
         self.unwritten + self.replies.waiting_bytes()
+    }
+
+    /// Whether the buffers of its answers have grown much since they were counted.
+    #[inline]
+    pub(super) fn has_grown(&self) -> bool {
+        let counted = self.counted.1 as usize;
+        self.replies.memory_bytes() >= counted + CHARGED_ANSWER_BYTES && !super::memory::forgets_passing()
     }
 
     /// What it is owed at this moment, for whoever asks whether more fits.

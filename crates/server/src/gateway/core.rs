@@ -194,9 +194,13 @@ impl Core {
     pub(super) fn answered(&mut self, index: ConnectionIndex) {
         self.list(index);
         let Some(connection) = self.connection(index) else { return };
-        let waits = connection.blocked || connection.replies.has_shed();
+        let (waits, has_grown) = (connection.blocked || connection.replies.has_shed(), connection.has_grown());
         if waits && !connection.postponed && !core::mem::replace(&mut connection.ready, true) {
             self.ready.push_back(index);
+        }
+        if has_grown {
+            // What it counted for on its way here ends with its parcel: shards of other threads may answer before this turn is over.
+            self.count(index);
         }
     }
 }

@@ -72,6 +72,11 @@ pub(super) const KEPT_BUFFER_BYTES: usize = 64 * 1024;
 pub(super) const MAX_QUEUED_BYTES: usize = 2 * MAX_TXN_BYTES;
 /// Commands that one MULTI may queue.
 pub(super) const MAX_QUEUED_COMMANDS: usize = 1024 * 1024;
+/// A buffer of answers that has grown to this leaves by itself; what follows begins another one.
+pub(super) const FULL_BUFFER_BYTES: usize = 256 * 1024;
+/// Buffers of answers of this size and more count by themselves on their way to the net stage, and what a connection is owed is counted at
+/// once, not at the end of the turn, when it has grown by as much. Whatever is shorter is bounded by the commands that asked for it.
+pub(super) const CHARGED_ANSWER_BYTES: usize = crate::limits::CHARGED_VALUE_BYTES;
 /// Commands on one key that are carried out as one transaction.
 pub(super) const MAX_COMBINED: usize = 128;
 /// Bytes of commands after which no more are combined.

@@ -285,6 +285,14 @@ fn ignores_begun() -> bool {
     false
 }
 
+/// Whether answers are not counted between the parcel that brings them and the net stage.
+pub(super) fn forgets_passing() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::is_planted(crate::planted::Bug::UncountedPassing);
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
 /// Whether connections are owed more and more, whether they read it or not.
 pub(super) fn ignores_bound() -> bool {
     #[cfg(feature = "planted-bugs")]

@@ -50,7 +50,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use timestone_cluster::{MasterAnswer, MasterCommand};
-use timestone_seda::{ConnectionId, Context, Generation, Memory, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
+use timestone_seda::{
+    ConnectionId, Context, Generation, Memory, MemoryUse, NetCommand, NetEvent, Origin, Parcel, Stage, StageId,
+};
 use timestone_session::Routes;
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::{
@@ -60,7 +62,7 @@ use timestone_wire::{
 use self::connection::ConnectionIndex;
 use self::core::Core;
 pub(crate) use self::figures::{CommandLatencies, GatewayGauges, command_names};
-use self::limits::{ASK_INTERVAL, CHARGED_READ_BYTES, LAST_ANSWERS, LAST_COMMANDS};
+use self::limits::{ASK_INTERVAL, CHARGED_ANSWER_BYTES, CHARGED_READ_BYTES, LAST_ANSWERS, LAST_COMMANDS};
 use crate::assembly::GuestSeat;
 use crate::event::Event;
 
@@ -289,22 +291,28 @@ impl GatewayStage {
 
     fn attend(&mut self, ctx: &mut Context<'_, Event>, index: ConnectionIndex) {
         let bound = self.core.output_bound();
-        let Some(connection) = self.core.connection(index) else { return };
+        let Core { connections, memory, .. } = &mut self.core;
+        let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
         connection.listed = false;
         if connection.gone {
             connection.replies.drop_output();
         }
         let origin = connection.origin;
         if connection.replies.has_output() {
-            let bytes = connection.replies.take(Vec::new());
-            let length = bytes.len();
-            if let Err(event) = ctx.send(origin.stage, Event::Parcel(Parcel::new(origin, bytes))) {
-                if let Event::Parcel(parcel) = event {
-                    connection.replies.put_back(parcel.bytes);
+            while let Some(bytes) = connection.replies.take() {
+                let (length, memory_bytes) = (bytes.len(), bytes.capacity());
+                // The net stage counts it when it takes it: shards may answer before that.
+                let charged = memory_bytes >= CHARGED_ANSWER_BYTES && !memory::forgets_passing();
+                let charge = charged.then(|| memory.charge(MemoryUse::Output, memory_bytes as u64));
+                let parcel = Parcel { charge, ..Parcel::new(origin, bytes) };
+                if let Err(event) = ctx.send(origin.stage, Event::Parcel(parcel)) {
+                    if let Event::Parcel(parcel) = event {
+                        connection.replies.put_back(parcel.bytes);
+                    }
+                    return self.core.list(index);
                 }
-                return self.core.list(index);
+                connection.unwritten += length;
             }
-            connection.unwritten += length;
             // An answer that had to wait for room may have been all that held its connection's next commands back.
             if connection.blocked && connection.may_start(bound) {
                 self.core.answered(index);

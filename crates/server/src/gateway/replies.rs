@@ -1,11 +1,13 @@
 //! A connection's answers, in the order of its commands, whatever order they are found in.
 //!
 //! ```text
-//!   slots   [waiting #7][ready #8][waiting #9]        late   answer #8        out   answers #1 … #6, on their way
+//!   slots   [waiting #7][ready #8][waiting #9]        late   answer #8        full   answers #1 … #4        out   #5, #6
 //! ```
-//! The answer to the oldest command is written where the net stage will take it; others wait in `late` until their turn comes.
+//! The answer to the oldest command is written where the net stage will take it; others wait in `late` until their turn comes. A buffer that
+//! has grown to [`FULL_BUFFER_BYTES`] leaves by itself: one that held all long answers of a turn would be copied as it grows, would have
+//! room for as much again, and would be kept until the last byte of it is written.
 //!
-//! Invariants: `out` holds whole answers in order; a ready slot is never the first; `late` is empty when no slot is ready.
+//! Invariants: `full` and then `out` hold whole answers in order; a ready slot is never the first; `late` is empty when no slot is ready.
 
 use std::collections::VecDeque;
 
@@ -14,7 +16,7 @@ use timestone_wire::resp::{Protocol, ReplyWriter};
 
 use super::command::Cmd;
 use super::inbox::Position;
-use super::limits::{FIRST_ANSWER_BYTES, KEPT_BUFFER_BYTES};
+use super::limits::{FIRST_ANSWER_BYTES, FULL_BUFFER_BYTES, KEPT_BUFFER_BYTES};
 
 /// Names a command of a connection until it is answered: they are counted, and the count wraps around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +74,10 @@ pub(super) struct Replies {
     ready: u32,
     late: Vec<u8>,
     out: Vec<u8>,
+    /// Buffers that leave before `out`, their bytes, and their memory.
+    full: VecDeque<Vec<u8>>,
+    full_bytes: usize,
+    full_memory: usize,
     /// Slots that are shed, and about how long the longest answers of late are, in bytes.
     shed: u32,
     longest: usize,
@@ -89,6 +95,9 @@ impl Replies {
             ready: 0,
             late: Vec::new(),
             out: Vec::new(),
+            full: VecDeque::new(),
+            full_bytes: 0,
+            full_memory: 0,
             shed: 0,
             longest: FIRST_ANSWER_BYTES,
             returning: 0,
@@ -107,7 +116,7 @@ impl Replies {
 
     /// Bytes that wait, in order or not.
     pub(super) fn waiting_bytes(&self) -> usize {
-        self.out.len() + self.late.len()
+        self.ready_bytes() + self.late.len()
     }
 
     /// Where the oldest command under way begins.
@@ -135,7 +144,8 @@ impl Replies {
     /// Answers a command at once, behind those that are under way.
     pub(super) fn now(&mut self, protocol: Protocol, position: Position, write: impl FnOnce(&mut ReplyWriter<'_>)) {
         if self.slots.is_empty() {
-            return write(&mut ReplyWriter::new(&mut self.out, protocol));
+            write(&mut ReplyWriter::new(&mut self.out, protocol));
+            return self.close_full();
         }
         let id = self.expect(Want::Job, protocol, position);
         self.answer(id, |out| write(&mut ReplyWriter::new(out, protocol)));
@@ -144,7 +154,8 @@ impl Replies {
     /// The same with an answer that is written already.
     pub(super) fn now_bytes(&mut self, position: Position, answer: &[u8]) {
         if self.slots.is_empty() {
-            return self.out.extend_from_slice(answer);
+            self.out.extend_from_slice(answer);
+            return self.close_full();
         }
         let id = self.expect(Want::Job, Protocol::Resp2, position);
         self.answer(id, |out| out.extend_from_slice(answer));
@@ -186,6 +197,7 @@ impl Replies {
             let before = self.out.len();
             write(&mut self.out);
             self.note_answer(place, self.out.len() - before);
+            self.close_full();
             self.slots.pop_front();
             self.first = self.first.wrapping_add(1);
             if self.ready > 0 {
@@ -227,12 +239,12 @@ impl Replies {
 
     /// Bytes that can leave.
     pub(super) fn ready_bytes(&self) -> usize {
-        self.out.len()
+        self.full_bytes + self.out.len()
     }
 
     /// Memory of the buffers.
     pub(super) fn memory_bytes(&self) -> usize {
-        self.out.capacity() + self.late.capacity()
+        self.full_memory + self.out.capacity() + self.late.capacity()
     }
 
     /// Whether this is the oldest command under way.
@@ -282,6 +294,7 @@ impl Replies {
     fn follow(&mut self) {
         while let Some(&Slot { state: State::Ready { start, length }, .. }) = self.slots.front() {
             self.out.extend_from_slice(&self.late[start..][..length]);
+            self.close_full();
             self.slots.pop_front();
             self.first = self.first.wrapping_add(1);
             self.ready -= 1;
@@ -292,24 +305,48 @@ impl Replies {
         }
     }
 
-    /// Takes the answers that can leave, and leaves `empty` in their place.
-    pub(super) fn take(&mut self, empty: Vec<u8>) -> Vec<u8> {
-        core::mem::replace(&mut self.out, empty)
+    /// Nothing more is appended to a buffer that has grown to its size.
+    #[inline]
+    fn close_full(&mut self) {
+        if self.out.len() >= FULL_BUFFER_BYTES {
+            let mut full = core::mem::take(&mut self.out);
+            if full.capacity() - full.len() > full.len() / 8 {
+                // It may wait for its reader for long.
+                full.shrink_to_fit();
+            }
+            self.full_bytes += full.len();
+            self.full_memory += full.capacity();
+            self.full.push_back(full);
+        }
     }
 
-    /// Puts answers back that could not leave, before newer ones.
-    pub(super) fn put_back(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
-        bytes.extend_from_slice(&self.out);
-        core::mem::replace(&mut self.out, bytes)
+    /// Takes the next buffer of answers that can leave.
+    pub(super) fn take(&mut self) -> Option<Vec<u8>> {
+        match self.full.pop_front() {
+            Some(full) => {
+                self.full_bytes -= full.len();
+                self.full_memory -= full.capacity();
+                Some(full)
+            }
+            None => Some(core::mem::take(&mut self.out)).filter(|out| !out.is_empty()),
+        }
+    }
+
+    /// Puts a buffer back that could not leave, before newer ones.
+    pub(super) fn put_back(&mut self, bytes: Vec<u8>) {
+        self.full_bytes += bytes.len();
+        self.full_memory += bytes.capacity();
+        self.full.push_front(bytes);
     }
 
     /// Whether something can leave.
     pub(super) fn has_output(&self) -> bool {
-        !self.out.is_empty()
+        self.ready_bytes() > 0
     }
 
     /// Forgets what was written: nobody is there to read it.
     pub(super) fn drop_output(&mut self) {
+        (self.full, self.full_bytes, self.full_memory) = (VecDeque::new(), 0, 0);
         self.out.clear();
         give_back(&mut self.out);
     }
@@ -339,14 +376,17 @@ mod tests {
         assert!(!replies.has_output() && replies.slot(ids[2]).is_none() && replies.slot(ids[3]).is_some());
         replies.now(Protocol::Resp2, at, |reply| reply.ok());
         replies.answer(ids[0], |out| out.extend_from_slice(b"a"));
-        assert_eq!(replies.take(Vec::new()), b"abc");
+        assert_eq!(replies.take().unwrap(), b"abc");
         assert!(replies.late.len() == 7, "the answer behind #3 waits");
         replies.answer(ids[3], |out| out.extend_from_slice(b"d"));
-        assert_eq!(replies.take(Vec::new()), b"d+OK\r\n");
+        assert_eq!(replies.take().unwrap(), b"d+OK\r\n");
         assert!(replies.is_empty() && replies.late.is_empty() && replies.ready == 0);
         replies.now(Protocol::Resp2, at, |reply| reply.ok());
-        assert_eq!(replies.take(Vec::new()), b"+OK\r\n");
-        assert_eq!(replies.put_back(b"x".to_vec()), b"");
-        assert_eq!(replies.take(Vec::new()), b"x");
+        let taken = replies.take().unwrap();
+        assert_eq!(taken, b"+OK\r\n");
+        replies.now(Protocol::Resp2, at, |reply| reply.null());
+        replies.put_back(taken);
+        assert_eq!((replies.take().unwrap(), replies.take().unwrap()), (b"+OK\r\n".to_vec(), b"$-1\r\n".to_vec()));
+        assert_eq!((replies.take(), replies.has_output()), (None, false));
     }
 }

@@ -133,7 +133,12 @@ impl Replies {
         bytes
     }
 
-    fn ship(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
+    fn ship(&mut self, ctx: &mut Context<'_, Event>, mut parcel: Parcel) {
+        // It was counted by its values; the buffer may have grown beyond them.
+        let memory = parcel.bytes.capacity() as u64;
+        if let Some(charge) = &mut parcel.charge {
+            charge.set(memory.max(charge.bytes()));
+        }
         if !self.unsent.is_empty() {
             self.unsent.push_back(parcel);
         } else if let Err(parcel) = send(ctx, parcel) {

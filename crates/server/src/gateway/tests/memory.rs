@@ -3,10 +3,15 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use timestone_cluster::ShardMap;
 use timestone_seda::limits::{MEMORY_PATIENCE, STALL_LIMIT};
-use timestone_seda::{Memory, MemoryUse};
+use timestone_seda::{ConnectionId, Generation, Memory, MemoryUse, Origin, StageId};
+use timestone_session::Routes;
+use timestone_types::{ClientId, ClusterId, Expiry, Timestamp, Version};
+use timestone_wire::{Frames, Kind, Message, Value};
 
 use super::world::{Client, SHARDS, World, encode};
+use crate::gateway::core::Core;
 use crate::gateway::limits::OUTPUT_BOUND_BYTES;
 
 const VALUE: usize = 1024 * 1024;
@@ -58,6 +63,93 @@ fn a_gateway_that_ignores_the_bound_is_found_out() {
         world.unread(deaf)
     });
     assert!(unread > OUTPUT_BOUND_BYTES + 2 * VALUE, "{unread} bytes are within the bound");
+}
+
+/// What is counted of long answers to eight clients while the net stage has not looked at them yet, and when it has.
+fn counted_on_their_way() -> (u64, u64) {
+    let mut world = World::new();
+    let setter = world.connect();
+    world.post(setter, &encode(&[&b"SET"[..], b"k", &vec![b'x'; VALUE]]));
+    assert_eq!(world.wait(setter), "+OK|");
+    world.holds_output = true;
+    for _ in 0..8 {
+        let client = world.connect();
+        world.post(client, &encode(&["GET", "k"]));
+    }
+    world.settle();
+    assert_eq!(world.to_net.len(), 8);
+    let counted = world.memory.used(MemoryUse::Output);
+    world.to_net.clear();
+    (counted, world.memory.used(MemoryUse::Output))
+}
+
+#[test]
+fn long_answers_count_on_their_way_to_the_net_stage() {
+    let (counted, after) = counted_on_their_way();
+    assert!(counted >= 8 * VALUE as u64, "{counted} bytes");
+    assert_eq!(after, 0);
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_forgets_answers_on_their_way_is_found_out() {
+    let (counted, _) = crate::planted::with(crate::planted::Bug::UncountedPassing, counted_on_their_way);
+    assert!(counted < VALUE as u64, "{counted} bytes");
+}
+
+/// What is counted of a long answer right after a gateway has taken it, in the middle of its turn.
+fn counted_when_taken() -> u64 {
+    let map = ShardMap::even(ClusterId::new(1), SHARDS).unwrap();
+    let memory = Arc::new(Memory::default());
+    let mut core = Core::new(ClientId::new(9), Routes::from(&map), 0, 7, &memory).unwrap();
+    let (connection, generation) = (ConnectionId::new(0), Generation::new(1));
+    let origin = Origin { stage: StageId::new(100), connection, generation };
+    let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
+    core.connect(now, origin, "127.0.0.1:5000".parse().unwrap());
+    let index = core.find(origin).unwrap();
+    core.received(now, index, encode(&["GET", "k"]));
+    let (_, outbox) = core.engine.next_dirty().unwrap();
+    let request = core::mem::take(outbox);
+    let frame = Frames::new(&request).map(Result::unwrap).find(|frame| frame.kind() == Kind::Get).unwrap();
+    let envelope = frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
+    let (version, expires_at) = (Version::new(now, ClientId::new(1)), Expiry::NEVER);
+    let mut answer = Vec::new();
+    Value { version, expires_at, prepared_before: false, present: true, value: &vec![b'x'; VALUE] }
+        .encode(&envelope, &mut answer);
+    core.engine.deliver_parcel(now, &answer).unwrap();
+    core.work(now);
+    let counted = memory.used(MemoryUse::Output);
+    assert!(core.connection(index).unwrap().replies.take().unwrap().len() > VALUE);
+    counted
+}
+
+#[test]
+fn a_long_answer_counts_as_soon_as_the_gateway_has_taken_it() {
+    let counted = counted_when_taken();
+    assert!(counted >= VALUE as u64, "{counted} bytes");
+}
+
+#[cfg(feature = "planted-bugs")]
+#[test]
+fn a_gateway_that_counts_at_the_end_of_its_turn_is_found_out() {
+    let counted = crate::planted::with(crate::planted::Bug::UncountedPassing, counted_when_taken);
+    assert!(counted < VALUE as u64, "{counted} bytes");
+}
+
+#[test]
+fn long_answers_of_one_turn_leave_in_buffers_no_larger_than_they_are() {
+    let mut world = World::new();
+    let (client, other) = (world.connect(), world.connect());
+    world.post(other, &encode(&[&b"SET"[..], b"k", &vec![b'x'; VALUE]]));
+    assert_eq!(world.wait(other), "+OK|");
+    world.holds_output = true;
+    world.post(client, &encode(&["GET", "k"]).repeat(3));
+    world.settle();
+    let sizes: Vec<(usize, usize)> =
+        world.to_net.iter().map(|parcel| (parcel.bytes.len(), parcel.bytes.capacity())).collect();
+    let (bytes, memory) = sizes.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert_eq!(bytes, 3 * (VALUE + b"$1048576\r\n\r\n".len()), "{sizes:?}");
+    assert!(memory <= bytes + bytes / 16, "{sizes:?}");
 }
 
 #[test]

@@ -37,6 +37,9 @@ pub(super) struct World {
     pub(super) paused: Vec<Client>,
     /// Clients that read nothing: what they are sent is not written.
     deaf: Vec<Client>,
+    /// Parcels are kept in `to_net`: the net stage has not looked at them yet.
+    pub(super) holds_output: bool,
+    pub(super) to_net: Vec<Parcel>,
     pub(super) memory: Arc<Memory>,
     clients: u32,
 }
@@ -85,6 +88,8 @@ impl World {
             closed: Vec::new(),
             paused: Vec::new(),
             deaf: Vec::new(),
+            holds_output: false,
+            to_net: Vec::new(),
             memory,
             clients: 0,
         }
@@ -177,6 +182,7 @@ impl World {
             any = true;
             assert_eq!(to, NET, "only the net stage is elsewhere: {event:?}");
             match event {
+                Event::Parcel(parcel) if self.holds_output => self.to_net.push(parcel),
                 Event::Parcel(parcel) => {
                     let client = Client(parcel.origin.connection.index() as u32);
                     self.outputs.entry(client).or_default().extend_from_slice(&parcel.bytes);
