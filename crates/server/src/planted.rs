@@ -104,6 +104,10 @@ pub enum Bug {
     AgeByTheClock,
     /// After a restart, expiry is judged by the clock alone, although that may have been set back.
     ForgottenExpiry,
+    /// After a restart, what the last run may have told expired since its last durable bound is told alive.
+    ForgottenToldExpiry,
+    /// Expiry is told although no bound is durable that lets the next run know.
+    UnsettledExpiry,
     /// A restart forgets which sessions live.
     ForgottenSessions,
     /// Without a log, what a put supersedes is collected although that put is not durable.
@@ -291,6 +295,8 @@ pub fn plant(bug: Option<Bug>) {
         judge_expiry_by_clients: is(Bug::ExpiryByClients),
         skip_external_wait: is(Bug::NoExternalWait),
         forget_expiry: is(Bug::ForgottenExpiry),
+        forget_told_expiry: is(Bug::ForgottenToldExpiry),
+        tell_expiry_at_once: is(Bug::UnsettledExpiry),
         forget_sessions: is(Bug::ForgottenSessions),
         hoard_outcomes: is(Bug::HoardedOutcomes),
         hoard_clients: is(Bug::HoardedClients),

@@ -560,8 +560,15 @@ mod tests {
             }
         }
 
+        /// Whether the key is there, asked until the shard knows what it may tell.
         fn has(&mut self, at: Timestamp) -> bool {
-            self.get(ReadAt::Latest(at)).unwrap()
+            for _ in 0..1000 {
+                match self.get(ReadAt::Latest(at)) {
+                    Err(ErrorCode::Unavailable) => std::thread::sleep(Duration::from_millis(1)),
+                    answer => return answer.unwrap(),
+                }
+            }
+            panic!("refused again and again")
         }
 
         /// Whether the key is there.
@@ -766,6 +773,41 @@ mod tests {
     fn expiry_that_is_forgotten_at_a_restart_is_noticed() {
         let is_there = crate::planted::with(crate::planted::Bug::ForgottenExpiry, expired_is_there_again);
         assert!(is_there, "the planted bug is found");
+    }
+
+    /// What is told, after a restart over which the clock was set back, of a record that was seen expired between the last durable bound and the
+    /// kill: at once, and when time has come so far again.
+    fn told_of_what_was_seen_expired_last() -> [Result<bool, ErrorCode>; 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
+        let mut life = Life::begin(folder.path(), DeviceKind::Ssd, &clock);
+        let began = clock.now();
+        let expires_at = Expiry::at(began.saturating_add(Duration::from_millis(300)));
+        life.goes_on(Duration::from_millis(250), &clock);
+        // A bound was asked for just now. The log keeps the order: when the write is durable, so is the bound.
+        assert_eq!(life.put_until(1, clock.now(), expires_at), Ok(Verdict::Yes));
+        assert!(life.has(clock.now()));
+        life.goes_on(Duration::from_millis(60), &clock);
+        assert!(!life.has(clock.now()));
+        drop(life);
+        clock.set(began);
+        let mut life = Life::begin(folder.path(), DeviceKind::Ssd, &clock);
+        assert_eq!(clock.now(), began.saturating_add(Duration::from_millis(250)), "time goes on from the bound");
+        let at_once = life.get(ReadAt::Latest(began));
+        life.goes_on(Duration::from_millis(50), &clock);
+        [at_once, Ok(life.has(clock.now()))]
+    }
+
+    #[test]
+    fn what_was_seen_expired_just_before_a_kill_is_not_there_again() {
+        assert_eq!(told_of_what_was_seen_expired_last(), [Err(ErrorCode::Unavailable), Ok(false)]);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn what_is_there_again_after_a_kill_is_noticed() {
+        let told = crate::planted::with(crate::planted::Bug::ForgottenToldExpiry, told_of_what_was_seen_expired_last);
+        assert_eq!(told, [Ok(true), Ok(false)], "the planted bug is found");
     }
 
     #[test]

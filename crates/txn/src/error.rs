@@ -55,8 +55,9 @@ pub enum Refusal {
     /// The transaction is being terminated: its promise can no longer move to a later timestamp. Ask for its outcome.
     #[error("the transaction is being terminated; ask for its outcome")]
     Terminating,
-    /// The shard is still reading its log after a restart.
-    #[error("the shard is still recovering; try again shortly")]
+    /// The shard is still reading its log after a restart, or does not know yet what it may tell: time has not come so far again as the last
+    /// run may have told of, or the log is late.
+    #[error("the shard is still recovering, or its log is late; try again shortly")]
     Recovering,
     /// A bound of [`crate::limits`] is reached.
     #[error("the shard has too many requests waiting or transactions undecided; try again shortly")]

@@ -30,6 +30,9 @@ pub const BOUND_RENEWAL: Duration = Duration::from_millis(250);
 /// How far ahead of the clock the read bound is written. Writes wait for the clock to pass it after a restart, so it is no
 /// larger than the clock guard and a slow sync need.
 pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
+/// Nobody is told that a key has expired before a read bound is durable that lies this far above its expiry. A bound is asked for
+/// [`BOUND_AHEAD`] ahead of time, so that nobody waits for that unless the log is as late as would make the fastest clocks wait as well.
+pub const EXPIRY_BELOW_BOUND: Duration = shared::MAX_CLOCK_LEAD;
 /// A floor further ahead of the clock than this is not waited for: writes are told how long it takes. After a restart it is ahead by
 /// [`BOUND_AHEAD`] at most, unless the clock was set back further than a server goes on by itself.
 pub const MAX_FLOOR_LEAD: Duration = shared::READ_BOUND_AHEAD;
@@ -53,6 +56,13 @@ const _: () = assert!(
     BOUND_RENEWAL.as_nanos() + shared::MAX_CLOCK_LEAD.as_nanos() + Duration::from_millis(250).as_nanos()
         <= BOUND_AHEAD.as_nanos()
 );
+// Neither must whoever asks for a key that has just expired. And no write is let in after a restart that is not above whatever the last run
+// has told expired.
+const _: () = assert!(
+    BOUND_RENEWAL.as_nanos() + EXPIRY_BELOW_BOUND.as_nanos() + Duration::from_millis(250).as_nanos()
+        <= BOUND_AHEAD.as_nanos()
+);
+const _: () = assert!(shared::MAX_CLOCK_LEAD.as_nanos() <= EXPIRY_BELOW_BOUND.as_nanos());
 // Several runs may begin to wait.
 const _: () = assert!(2 * SESSIONS_SETTLED.as_nanos() < MAX_RESTART_HOLD.as_nanos());
 const _: () = assert!(RETURN_MARGIN.as_nanos() >= 10 * shared::REPORT_INTERVAL.as_nanos());

@@ -96,6 +96,10 @@ pub struct PlantedBugs {
     pub count_duplicates: bool,
     /// After a restart, expiry is judged by the clock alone, which may have been set back.
     pub forget_expiry: bool,
+    /// After a restart, what the last run may have told expired since its last durable bound is told alive.
+    pub forget_told_expiry: bool,
+    /// Expiry is told although no bound is durable that lets the next run know.
+    pub tell_expiry_at_once: bool,
     /// After a restart, the watermark does not wait for the sessions that were live.
     pub forget_sessions: bool,
     /// Outcomes are kept for ever.

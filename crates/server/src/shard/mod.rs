@@ -15,6 +15,7 @@
 mod ahead;
 #[cfg(test)]
 mod ending;
+mod expiry;
 mod hand_over;
 mod journal;
 mod order;

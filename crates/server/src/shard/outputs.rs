@@ -13,7 +13,7 @@ use timestone_wire::{
 
 use super::peers::own_origin;
 use super::pending::{Purpose, Repeat, token_of};
-use super::{LogPlace, ShardStage, Unapplied};
+use super::{LogPlace, ShardStage, Unapplied, expiry};
 use crate::event::Event;
 use crate::limits::LOG_BATCH_BYTES;
 
@@ -409,8 +409,11 @@ impl ShardStage {
         if request.purpose == Purpose::Write {
             return self.write_found(ctx, token, outcome);
         }
-        let (at, prepared_before) = (request.at, request.prepared_before);
-        if let Err(refusal) = self.participant.check_answer(at) {
+        let (at, snapshot, prepared_before) = (request.at, request.snapshot, request.prepared_before);
+        if let Err(refusal) = self.may_answer(at, snapshot, &outcome) {
+            if let ReadOutcome::Present { value, .. } = outcome {
+                self.store.recycle(value);
+            }
             return self.refuse(ctx, token, &refusal);
         }
         match outcome {
@@ -430,6 +433,12 @@ impl ShardStage {
             }),
             ReadOutcome::Failed(error) => self.fail(ctx, token, &error),
         }
+    }
+
+    /// Whether what was found as of `at` may be told: it may have been collected meanwhile, or be in doubt whether it has expired.
+    fn may_answer(&self, at: Timestamp, snapshot: Timestamp, found: &ReadOutcome) -> Result<(), Refusal> {
+        self.participant.check_answer(at)?;
+        expiry::check_read(&self.participant, snapshot, found)
     }
 
     fn has_reply_room(&mut self, ctx: &mut Context<'_, Event>, token: Token, bytes: usize) -> bool {

@@ -74,6 +74,8 @@ pub(crate) struct Request {
     pub(crate) frame: Vec<u8>,
     /// The point in time at which the store was asked.
     pub(crate) at: Timestamp,
+    /// The same of a snapshot; [`Timestamp::MAX`] where what is latest is asked for.
+    pub(crate) snapshot: Timestamp,
     pub(crate) prepared_before: bool,
     pub(crate) previous: Previous,
     /// It is a write that was decided before.
@@ -165,6 +167,7 @@ impl Requests {
                     purpose,
                     frame: Vec::new(),
                     at: Timestamp::ZERO,
+                    snapshot: Timestamp::MAX,
                     prepared_before: false,
                     previous: Previous::default(),
                     repeat: None,

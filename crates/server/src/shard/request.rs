@@ -6,12 +6,12 @@ use timestone_txn::participant::{
     DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token, Wait, WriteItem,
     WriteKind,
 };
-use timestone_types::{KeyRef, TxnOutcome, Version};
+use timestone_types::{KeyRef, Timestamp, TxnOutcome, Version};
 use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState};
 
-use super::ShardStage;
 use super::ahead::LookAhead;
 use super::pending::{Purpose, read_token};
+use super::{ShardStage, expiry};
 use crate::event::Event;
 use crate::gauges::Timed;
 
@@ -160,7 +160,7 @@ impl ShardStage {
         token: Token,
         key: KeyRef<'_>,
         asked: wire::ReadAt,
-        at: timestone_types::Timestamp,
+        at: Timestamp,
         prepared_before: bool,
     ) {
         let now = self.participant.judges_expiry(ctx.now(), at);
@@ -170,9 +170,14 @@ impl ShardStage {
             wire::ReadAt::Snapshot(_) => at,
             wire::ReadAt::Latest(_) => now,
         };
+        let snapshot = if matches!(asked, wire::ReadAt::Snapshot(_)) { at } else { Timestamp::MAX };
         let Some(request) = self.requests.get_mut(token) else { return };
         let (origin, envelope) = (request.origin, request.envelope);
-        match self.store.get_as_of(key, at, judged, read_token(token)) {
+        let found = self.store.get_as_of(key, at, judged, read_token(token));
+        if let Err(refusal) = expiry::check(&self.participant, snapshot, &found) {
+            return self.refuse(ctx, token, &refusal);
+        }
+        match found {
             Ok(Lookup::Present { value, .. }) if !self.replies.has_room(ctx, origin, value.len()) => {
                 self.refuse_unread(ctx, token);
             }
@@ -194,7 +199,7 @@ impl ShardStage {
                 self.requests.close(token);
             }
             Ok(Lookup::Pending) => {
-                request.at = at;
+                (request.at, request.snapshot) = (at, snapshot);
                 request.prepared_before = prepared_before;
             }
             Err(error) => self.fail(ctx, token, &error),

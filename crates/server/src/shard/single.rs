@@ -12,7 +12,7 @@
 //! page), the outcome of a write that asks for it is *unknown*; it is never told that nothing took place.
 //!
 //! Expiry is judged by this server's own time, which never goes back: not by the client's clock, and not by the timestamp that
-//! the write gets.
+//! the write gets. While it is in doubt, the write is refused before anything took place.
 
 use timestone_seda::Context;
 use timestone_store::{Lookup, ReadOutcome, StoreError};
@@ -23,9 +23,9 @@ use timestone_wire::{
     WriteEntry,
 };
 
-use super::ShardStage;
 use super::pending::{Previous, Repeat, read_token};
 use super::request::wait_of;
+use super::{ShardStage, expiry};
 use crate::event::Event;
 
 /// Whether the write must know what is there.
@@ -109,7 +109,12 @@ impl ShardStage {
         if request.previous.known {
             return true;
         }
-        match self.store.get_as_of(key, at, judged, read_token(token)) {
+        let found = self.store.get_as_of(key, at, judged, read_token(token));
+        if let Err(refusal) = expiry::check(&self.participant, Timestamp::MAX, &found) {
+            self.refuse(ctx, token, &refusal);
+            return false;
+        }
+        match found {
             Ok(Lookup::Present { version, expires_at, value }) => {
                 let kept = request.keep_found(&self.memory, value);
                 request.previous = Previous { known: kept, present: true, version, expires_at };
@@ -138,10 +143,16 @@ impl ShardStage {
 
     /// Goes on with a write whose record was read from its page.
     pub(super) fn write_found(&mut self, ctx: &mut Context<'_, Event>, token: Token, outcome: ReadOutcome) {
-        let Some(request) = self.requests.get_mut(token) else { return };
-        if let Some(repeat) = request.repeat {
+        if let Some(repeat) = self.requests.get_mut(token).and_then(|request| request.repeat) {
             return self.repeat_found(ctx, token, &repeat, outcome);
         }
+        if let Err(refusal) = expiry::check_read(&self.participant, Timestamp::MAX, &outcome) {
+            if let ReadOutcome::Present { value, .. } = outcome {
+                self.store.recycle(value);
+            }
+            return self.refuse(ctx, token, &refusal);
+        }
+        let Some(request) = self.requests.get_mut(token) else { return };
         match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 let kept = request.keep_found(&self.memory, &value);

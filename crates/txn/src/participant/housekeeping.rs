@@ -192,6 +192,7 @@ impl Participant {
     ) {
         assert!(bound >= self.bound.durable && watermark >= self.watermark, "bound and watermark only rise");
         self.bound.durable = bound;
+        self.expiry.bound_is_durable(bound);
         self.waiting.wake_behind_bound(out);
         if watermark > self.watermark {
             self.watermark = watermark;

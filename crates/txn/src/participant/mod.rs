@@ -6,6 +6,7 @@
 //!                   ├─ finish.rs        durable, decided, applied
 //!                   ├─ termination.rs   freeze, backup coordinator, spreading
 //!                   ├─ housekeeping.rs  window, read bound, watermark, reports
+//!                   ├─ expiry.rs        as of when expiry is judged, and what of it is told
 //!                   ├─ log_lost.rs      what goes on without the log
 //!                   └─ recovery.rs      the log after a restart           ──▶ Output
 //!   state: window.rs (marks) · table.rs (transactions) · clients.rs · waiting.rs · keyspaces.rs
@@ -19,6 +20,7 @@
 
 mod carry;
 mod clients;
+mod expiry;
 mod finish;
 mod housekeeping;
 mod input;
@@ -45,6 +47,7 @@ pub use output::{LogIntent, Output};
 use timestone_types::{AbortReason, KeyHash, ShardId, Timestamp, TxnId, limits as shared};
 
 use self::clients::Clients;
+use self::expiry::ExpiryTime;
 use self::housekeeping::Bound;
 use self::keyspaces::Keyspaces;
 use self::recovery::Recovery;
@@ -150,8 +153,7 @@ pub struct Participant {
     returning_until: Timestamp,
     /// How far the physical clock leads the time that this participant is given.
     held_back: Duration,
-    /// As of when expiry was judged last.
-    expiry_time: Timestamp,
+    expiry: ExpiryTime,
 }
 
 impl Participant {
@@ -178,16 +180,8 @@ impl Participant {
             is_closing: false,
             returning_until: Timestamp::ZERO,
             held_back: Duration::ZERO,
-            expiry_time: Timestamp::ZERO,
+            expiry: ExpiryTime::default(),
         }
-    }
-
-    /// As of when the expiry of a latest version is judged that is read at `at`: by this server's time, which never goes back here. So
-    /// what one reader has seen expired no later one sees alive, whatever their clocks show.
-    #[inline]
-    pub fn judges_expiry(&mut self, now: Timestamp, at: Timestamp) -> Timestamp {
-        self.expiry_time = self.expiry_time.max(now);
-        if self.bugs().judge_expiry_by_clients { at } else { self.expiry_time }
     }
 
     /// Takes one input; appends what is to be done to `out`, in order.

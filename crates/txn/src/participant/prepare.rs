@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Rules, atomically per shard: (1) every read key has no prepared write of another transaction at *any* timestamp, its latest
-//! version is the one read, not expired at commit nor by the server's time; (2) every written key has no prepared write of another, and all its marks
+//! version is the one read, not expired at commit nor by the server's time, nor told expired before a restart; (2) every written key has no prepared write of another, and all its marks
 //! lie below commit; (3) then `latest_read` of every validated read key rises to commit, and the written keys are prepared.
 //!
 //! A prepare is identified by (transaction, commit timestamp): a duplicate gets the same vote, a lower one none.
@@ -143,7 +143,7 @@ impl Participant {
     /// Rules 1 and 2. Changes nothing but which generation marks live in.
     fn validate(&mut self, now: Timestamp, prepare: &Prepare<'_>, own: Slot) -> Verdict {
         let mut found = Findings::default();
-        let judged = self.judges_expiry(now, prepare.commit).max(prepare.commit);
+        let judged = self.judges_expiry(now, prepare.commit).max(prepare.commit).max(self.expiry.told);
         if prepare.commit <= prepare.begin {
             found.later = prepare.begin.next();
         }

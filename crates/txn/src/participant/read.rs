@@ -135,7 +135,13 @@ impl Participant {
         if let Err(refusal) = self.may_read_at(now, at) {
             return out.push(Output::Refuse { token, refusal });
         }
-        if !self.bound.admits(at) {
+        // A walk does not tell of each key by itself whether it had expired.
+        let judged = self.judges_expiry(now, at).min(at);
+        if judged < self.expiry.told.min(at) {
+            return out.push(Output::Refuse { token, refusal: Refusal::Recovering });
+        }
+        let is_settled = judged <= self.expiry.settled || self.bugs().tell_expiry_at_once;
+        if !self.bound.admits(at) || !is_settled {
             return self.park_behind_bound(now, token, wait, at, out);
         }
         let blocker = self.writer_below(keyspace, at);
@@ -151,7 +157,8 @@ impl Participant {
     /// How new a keyspace is. A scan that begins at or above the answers of all shards sees every write that was acknowledged before it
     /// asked: one that can be read lies at or below `latest`; one that is only promised here may be acknowledged all the same, since its
     /// client needs no more than the promises. Scans count as well, so that of two one after the other the later one sees no less. A watermark
-    /// that a restart has put ahead of the clock counts, too: a scan below it would be refused.
+    /// that a restart has put ahead of the clock counts, too: a scan below it would be refused. So does what was told expired before the
+    /// restart: it is there as of earlier snapshots.
     pub(super) fn newest(&self, token: Token, keyspace: KeyspaceId, latest: Timestamp, out: &mut Vec<Output>) {
         let writers = self.table.live().filter(|(_, record)| record.writes.iter().any(|one| one.keyspace == keyspace));
         let promised = writers.map(|(slot, _)| self.may_commit_at(slot)).max().unwrap_or_default();
@@ -160,7 +167,7 @@ impl Participant {
             Timestamp::ZERO
         } else {
             let watermark = if self.bugs().scan_below_watermark { Timestamp::ZERO } else { self.pledged_watermark };
-            latest.max(promised).max(fence).max(scanned).max(watermark)
+            latest.max(promised).max(fence).max(scanned).max(watermark).max(self.expiry.told)
         };
         out.push(Output::NewestIs { token, at });
     }

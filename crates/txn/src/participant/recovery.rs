@@ -24,11 +24,11 @@ use timestone_types::{
 };
 
 use super::Participant;
+use super::expiry::ExpiryTime;
 use super::input::{DecisionOrigin, Recovered, WriteItem};
 use super::output::Output;
 use super::table::{Fate, Kept, Phase};
 use crate::ShardList;
-use crate::limits::BOUND_AHEAD;
 
 #[derive(Debug)]
 struct Promise {
@@ -136,9 +136,10 @@ impl Participant {
         self.uncertain = certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
         self.uncertain_until = now.saturating_add(shared::SESSION_TTL);
         if !self.bugs().forget_expiry {
-            // The clock may have been set back. The bound was written ahead of it by this much at most, so that nothing counts as expired
-            // before the clock has shown it.
-            self.expiry_time = bound.saturating_sub(BOUND_AHEAD);
+            self.expiry = ExpiryTime::after(bound, now);
+            if self.bugs().forget_told_expiry {
+                self.expiry.told = Timestamp::ZERO;
+            }
         }
         self.window.rotate(now, core::iter::empty());
         for (txn, promise) in promises {

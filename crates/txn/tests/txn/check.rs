@@ -162,6 +162,8 @@ bugs!(
     judge_expiry_by_clients,
     forget_found,
     forget_expiry,
+    forget_told_expiry,
+    tell_expiry_at_once,
     forget_sessions,
 );
 

@@ -403,7 +403,7 @@ impl World {
                 return;
             }
             "crash" => {
-                (stage.hold_log, stage.hold_apply) = (false, false);
+                (stage.hold_log, stage.hold_apply) = (words.has("hold"), false);
                 let outage = words.value("outage").map(|millis| Duration::from_millis(millis.parse().unwrap()));
                 let left = words.value("left").map(|client| ClientId::new(client.parse().unwrap()));
                 stage.raised = words.value("raised").map(ms);
@@ -430,6 +430,13 @@ impl World {
             "judges" => {
                 let judged = stage.core.judges_expiry(now, now);
                 return self.print(&format!("s{shard}"), &format!("judges expiry as of {}", show_time(judged)));
+            }
+            "tells" => {
+                let (at, is_present) = (words.value("at").map_or(Timestamp::MAX, ms), words.has("present"));
+                let verdict = stage.core.check_expiry(at, is_present, Expiry::at(words.time("until")));
+                let text =
+                    verdict.map_or_else(|refusal| format!("refused: {}", show_refusal(refusal)), |()| "told".into());
+                return self.print(&format!("s{shard}"), &text);
             }
             "stats" => {
                 let stats = stage.core.stats();
