@@ -114,3 +114,52 @@ keys = 2
 fn a_snapshot_that_expires_what_is_alive_to_others_is_found() {
     found_within(5, Bug::SnapshotsExpireAhead, SNAPSHOTS_AHEAD);
 }
+
+/// A server that is killed again and again, by a clock that jumps, with keys that expire. A run is as long as writes wait after a restart, and
+/// a bit more.
+const SET_BACK: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+jump = "1s"
+[workload]
+kind = "redis"
+seconds = 40
+[redis]
+clients = 1
+connections = 6
+rate = 600
+keys = 12
+[faults]
+kill = { every = "1500ms", lasting = "1ms" }
+clock-jump = { every = "1s", lasting = "1s" }
+"#;
+
+#[test]
+fn what_was_told_expired_just_before_a_kill_and_is_there_again_is_found() {
+    found_within(15, Bug::ForgottenToldExpiry, SET_BACK);
+}
+
+/// A log that fails now and then: no bound is durable any more while keys go on to expire, until the server is started again.
+const SET_BACK_AFTER_THE_LOG: &str = r#"
+[cluster]
+servers = 1
+shards = 1
+jump = "2s"
+[workload]
+kind = "redis"
+seconds = 20
+[redis]
+clients = 1
+connections = 6
+rate = 600
+keys = 12
+[faults]
+log-failure = { every = "2500ms", lasting = "600ms" }
+clock-jump = { every = "1s", lasting = "1s" }
+"#;
+
+#[test]
+fn expiry_that_is_told_before_the_next_run_would_know_is_found() {
+    found_within(40, Bug::UnsettledExpiry, SET_BACK_AFTER_THE_LOG);
+}
