@@ -285,6 +285,14 @@ impl Discipline {
         &self.course
     }
 
+    /// Time begins at this reading, whatever the physical clock has done since the first one: it is taken for true as it is now. To be called
+    /// at the start of a process, before anybody has asked what time it is: this is a jump. Returns how far time moves by it, in nanoseconds.
+    pub fn begin_anew(&mut self, reading: Reading) -> i64 {
+        let moves_ns = self.gap_ns(reading);
+        *self = Self { follows_steps: self.follows_steps, ..Self::new(reading) };
+        moves_ns
+    }
+
     /// Time goes on from `at`, unless it is there already: what an earlier life of the process promised is not undercut. To be called at
     /// its start, before anybody has asked what time it is: this is a jump.
     pub fn go_on_from(&mut self, reading: Reading, at: Timestamp) {
@@ -539,6 +547,25 @@ mod tests {
         // What lies behind already changes nothing.
         machine.discipline.go_on_from(machine.reading(), before);
         assert_eq!(machine.state(), ClockState::Following);
+    }
+
+    #[test]
+    fn who_begins_anew_takes_the_clock_as_it_is_by_then() {
+        for by_ns in [300 * SECOND, -5 * SECOND] {
+            let mut machine = Machine::new();
+            machine.off_ns = by_ns;
+            machine.pass(Duration::from_secs(12));
+            assert_eq!(machine.state(), ClockState::Slewing);
+            let moves_ns = machine.discipline.begin_anew(machine.reading());
+            assert_eq!(machine.error_ns(), by_ns);
+            assert!((moves_ns - by_ns).abs() <= SECOND && moves_ns.signum() == by_ns.signum(), "{moves_ns}");
+            assert_eq!(machine.discipline.health(machine.boot), ClockHealth::default());
+            // From then on steps are held as ever.
+            machine.last = machine.discipline.course().at(machine.boot);
+            machine.off_ns = 0;
+            machine.pass(Duration::from_secs(5));
+            assert_eq!((machine.state(), machine.error_ns()), (ClockState::Held, by_ns));
+        }
     }
 
     #[test]

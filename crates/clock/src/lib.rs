@@ -80,6 +80,11 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
         self.health().held_back()
     }
 
+    /// Time begins now, with what the physical clock shows now: a process may have waited for others, or read its logs for minutes, and the clock
+    /// may have been set right meanwhile. Asked for at the start, before the time was told to anybody and before [`Clock::go_on_from`]. Clocks
+    /// without a physical one beneath go on as they are.
+    fn begin_anew(&self) {}
+
     /// Time goes on from `at`, unless it is there already: what an earlier life of the process promised is not undercut. Asked for at
     /// the start, before the time was told to anybody. Clocks that cannot be told anything go on as they are.
     fn go_on_from(&self, at: Timestamp) {
@@ -106,6 +111,10 @@ impl<C: Clock + ?Sized> Clock for std::sync::Arc<C> {
 
     fn held_back(&self) -> Duration {
         (**self).held_back()
+    }
+
+    fn begin_anew(&self) {
+        (**self).begin_anew();
     }
 
     fn go_on_from(&self, at: Timestamp) {

@@ -22,7 +22,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use timestone_types::{Span, Timestamp};
 
 use crate::discipline::{BootTime, COURSE_WORDS, ClockEvent, ClockHealth, Course, Discipline, Reading};
-use crate::limits::{ERROR_BOUND_MAX_AGE, GLITCH_HOLD, LONGEST_READING, POLL_INTERVAL, UNSYNCHRONISED};
+use crate::limits::{ERROR_BOUND_MAX_AGE, GLITCH_HOLD, LONGEST_READING, POLL_INTERVAL, STEP, UNSYNCHRONISED};
 use crate::{Clock, ErrorBound};
 
 /// `STA_UNSYNC` of `<linux/timex.h>`: nothing disciplines the clock.
@@ -189,6 +189,20 @@ impl Clock for SystemClock {
         Duration::from_nanos(self.held_back_ns.load(Ordering::Relaxed))
     }
 
+    fn begin_anew(&self) {
+        let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Ok(reading) | Err(reading)) = read_both(self.set_by_ns());
+        let moves_ns = discipline.begin_anew(reading);
+        self.next_reading.store(reading.boot.after(POLL_INTERVAL).as_nanos(), Ordering::Relaxed);
+        self.publish(discipline.course());
+        self.note(&discipline.health(reading.boot));
+        let moves = Duration::from_nanos(moves_ns.unsigned_abs());
+        if moves > STEP {
+            let way = if moves_ns < 0 { "back" } else { "forward" };
+            tracing::warn!(step = %Span(moves), way, "the system's clock has stepped while the process started; time begins with what it shows now");
+        }
+    }
+
     fn go_on_from(&self, at: Timestamp) {
         let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
         let (Ok(reading) | Err(reading)) = read_both(self.set_by_ns());
@@ -347,6 +361,20 @@ mod tests {
             assert_eq!(clock.held_back() >= apart, by > 0);
             clock.set_by_ns.store(0, Ordering::Relaxed);
             next_reading(&clock);
+            assert_eq!((clock.health().state, clock.held_back()), (crate::ClockState::Following, Duration::ZERO));
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_right_while_a_process_starts_is_taken_as_it_is() {
+        for by in [3_600_000_000_000i64, -5_000_000_000] {
+            let clock = SystemClock::new();
+            let begun = clock.now();
+            clock.set_by_ns.store(by, Ordering::Relaxed);
+            next_reading(&clock);
+            clock.begin_anew();
+            let moved = clock.now().as_nanos() as i64 - begun.as_nanos() as i64;
+            assert!((by..by + 5_000_000_000).contains(&moved), "{moved}");
             assert_eq!((clock.health().state, clock.held_back()), (crate::ClockState::Following, Duration::ZERO));
         }
     }

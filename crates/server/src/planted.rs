@@ -38,6 +38,8 @@ pub enum Bug {
     WatermarkOfOne,
     /// A server takes every step of its clock at once.
     FollowedStep,
+    /// A server's time begins when its process starts, and not when it serves.
+    TimeOfStart,
     /// A client's unfinished writes hold the watermark of every shard, not only of those that they concern.
     HeldEverywhere,
     /// A client's report ignores its oldest open transaction.

@@ -62,6 +62,8 @@ struct Faults {
 struct Disciplined {
     discipline: Discipline,
     next_reading: BootTime,
+    /// How far ahead the clock may be when time begins.
+    most: Duration,
 }
 
 impl Disciplined {
@@ -116,7 +118,7 @@ impl SimClock {
         if follows_steps() {
             discipline.follow_steps();
         }
-        faults.process = Some(Disciplined { discipline, next_reading: BootTime::default() });
+        faults.process = Some(Disciplined { discipline, next_reading: BootTime::default(), most });
     }
 
     /// How far the process's time is behind what an honest clock would show.
@@ -243,6 +245,13 @@ impl Clock for SimClock {
         let mut faults = self.faults();
         let reading = self.reading(&mut faults, self.truth.now());
         faults.process.as_ref().map_or_else(ClockHealth::default, |process| process.discipline.health(reading.boot))
+    }
+
+    fn begin_anew(&self) {
+        let most = self.faults().process.as_ref().map(|process| process.most);
+        if let Some(most) = most {
+            self.begin_process(most);
+        }
     }
 
     fn go_on_from(&self, at: Timestamp) {

@@ -26,6 +26,28 @@ fn a_clock_that_follows_every_step_is_found() {
     found_within(10, Bug::FollowedStep, GLITCHES);
 }
 
+/// Servers whose clocks are set minutes back while they restart, and right again before the master is there.
+const SLOW_JOINS: &str = r#"
+[cluster]
+servers = 2
+shards = 3
+clients = 3
+sessions = 2
+[workload]
+kind = "list-append"
+rate = 60
+keys = 8
+seconds = 20
+[faults]
+clock-glitch = { every = "400ms", lasting = "1s" }
+power-cut = { every = "4s", lasting = "15s" }
+"#;
+
+#[test]
+fn a_time_that_begins_long_before_the_server_serves_is_found() {
+    found_within(60, Bug::TimeOfStart, SLOW_JOINS);
+}
+
 #[test]
 fn a_dead_shard_that_holds_every_watermark_is_found() {
     // A log that takes its time: writes that the shard had when it died are without an end, others were never sent.
