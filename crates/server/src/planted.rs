@@ -14,6 +14,8 @@ pub enum Bug {
     NoStep3,
     /// The read bound is forgotten at a restart.
     ForgottenReadBound,
+    /// Reads up to where a run began are served before its first bound is durable.
+    ReadBeforeFirstBound,
     /// The log reports batches as durable before they are synced.
     EarlyAcknowledgement,
     /// A participant votes before its promise is durable.
@@ -280,6 +282,7 @@ pub fn plant(bug: Option<Bug>) {
     timestone_txn::plant(bug.map(|_| timestone_txn::PlantedBugs {
         skip_step_3: is(Bug::NoStep3),
         forget_read_bound: is(Bug::ForgottenReadBound),
+        read_before_first_bound: is(Bug::ReadBeforeFirstBound),
         vote_before_durable: is(Bug::EarlyVote),
         forget_absent_marks: is(Bug::NoMarkOfAbsence),
         apply_at_prepared: is(Bug::AppliedAtPrepared),

@@ -32,6 +32,8 @@ pub struct PlantedBugs {
     pub answer_without_freezing: bool,
     /// 11: the read bound is forgotten at a restart.
     pub forget_read_bound: bool,
+    /// After a restart, reads up to where the run began are served before a bound is durable that lets the next run know.
+    pub read_before_first_bound: bool,
     /// Snapshots up to the own clock are served when the log has failed and the bound cannot rise.
     pub read_beyond_lost_log: bool,
     /// 13: votes count whoever sent them.

@@ -369,7 +369,9 @@ impl Replay {
         let is_lost = bound == Timestamp::ZERO && store.youngest() > Timestamp::ZERO;
         let served =
             if is_lost { Served::by(with.now, store.youngest()).max(with.past.served) } else { with.past.served };
-        let bound = bound.max(with.now).max(served.as_timestamp());
+        // What the manifest tells of earlier runs it tells the next one, too. Nothing tells that of the present before it is in the log.
+        let durable = bound.max(with.past.served.as_timestamp());
+        let bound = durable.max(with.now).max(served.as_timestamp());
         let in_logs = watermark;
         let watermark = watermark.max(served.watermark());
         let seed = store.seed();
@@ -378,7 +380,8 @@ impl Replay {
         let mut clients: BTreeSet<ClientId> = promised.keys().chain(decided.keys()).map(|txn| txn.client).collect();
         clients.retain(|client| with.left.contains(client));
         let mut tell = |record: Recovered<'_>| participant.step(with.now, Input::Recovered(record), &mut outputs);
-        tell(Recovered::ReadBound { bound, watermark });
+        tell(Recovered::ReadBound { bound: durable, watermark });
+        tell(Recovered::Began(bound));
         if watermark > in_logs {
             tell(Recovered::CertainWatermark(in_logs));
         }
@@ -591,6 +594,93 @@ mod tests {
             }
         }
         answers
+    }
+
+    /// How many of two reads below the beginning of a run are answered, of a snapshot and of what is latest, before and after its first
+    /// bound is durable.
+    fn read_at_the_beginning(records: &[Vec<u8>], log: LogPlace, served: Served) -> [usize; 2] {
+        let (store, _) =
+            Mftl::open(Box::new(MemoryMedia::new(MemoryConfig::default()).open()), MftlConfig::default()).unwrap();
+        let mut replay = Replay::new(SHARD, Box::new(store));
+        feed(&mut replay, records);
+        let stage = replay.finish(Recovering {
+            epoch: Epoch::default(),
+            map_version: MapVersion::default(),
+            log,
+            logs: Vec::new(),
+            peers: Peers::default(),
+            gauges: Arc::new(ShardGauges::new(SHARD)),
+            clock: Arc::new(ManualClock::new(at(1000))),
+            past: Past { served, ..Past::default() },
+            left: Arc::default(),
+            now: at(1000),
+            participant: participant::Config::default(),
+            memory: Arc::default(),
+        });
+        let mut driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], at(1000), 1000);
+        let mut bytes = Vec::new();
+        for (n, at) in [(1, ReadAt::Snapshot(at(900))), (2, ReadAt::Latest(at(900)))] {
+            let envelope = Envelope { request: RequestId::new(n), shard: SHARD, ..Envelope::default() };
+            Get { keyspace: KeyspaceId::DEFAULT, at, client: CLIENT, wait: false, key: b"key" }
+                .encode(&envelope, &mut bytes);
+        }
+        driver.send(STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), bytes))).unwrap();
+        let mut bound = None;
+        [(); 2].map(|()| {
+            let mut answers = 0;
+            for _ in 0..10 {
+                driver.turn();
+                while let Some((to, event)) = driver.take_sent() {
+                    match event {
+                        Event::LogAppend(append) => bound = Some(append.head.batch),
+                        Event::Parcel(parcel) if to == ASKER => {
+                            let frames = Frames::new(timestone_wire::without_clock(&parcel.bytes));
+                            answers += frames.filter(|frame| frame.as_ref().unwrap().kind() == Kind::Value).count();
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            if let Some(batch) = bound.take() {
+                driver.send(STAGE, Event::LogDurable { batch }).unwrap();
+            }
+            answers
+        })
+    }
+
+    /// The bound of an earlier run, durable in the log.
+    fn bound_record(bound: Timestamp) -> Vec<Vec<u8>> {
+        let mut record = Vec::new();
+        LogRecord::ReadBound { bound, watermark: Timestamp::ZERO }.encode(&mut record);
+        vec![record.split_off(PREFIX_BYTES)]
+    }
+
+    const LOGGED: LogPlace = LogPlace::Stage(StageId::new(5));
+
+    #[test]
+    fn nothing_is_read_at_the_beginning_of_a_run_that_the_next_one_would_not_know_of() {
+        let (nothing, none) = (Served::default(), Vec::new());
+        assert_eq!(read_at_the_beginning(&none, LOGGED, nothing), [0, 2], "the first start of a directory");
+        assert_eq!(read_at_the_beginning(&bound_record(at(900)), LOGGED, nothing), [0, 2]);
+        assert_eq!(read_at_the_beginning(&bound_record(at(901)), LOGGED, nothing), [2, 0], "the log tells of it");
+        // The last run had no log: the manifest tells of it.
+        assert_eq!(read_at_the_beginning(&none, LOGGED, Served::below(at(950))), [2, 0]);
+        for records in [none, bound_record(at(900))] {
+            assert_eq!(
+                read_at_the_beginning(&records, LogPlace::Nowhere, nothing),
+                [2, 0],
+                "there is no log to wait for"
+            );
+        }
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn reads_that_the_next_run_would_not_know_of_are_noticed() {
+        let answered = crate::planted::with(crate::planted::Bug::ReadBeforeFirstBound, || {
+            read_at_the_beginning(&bound_record(at(900)), LOGGED, Served::default())
+        });
+        assert_eq!(answered, [2, 0], "the planted bug is found");
     }
 
     /// A stage that tells the test how much is not applied yet.

@@ -187,6 +187,9 @@ pub enum Recovered<'a> {
         /// The watermark that was in force.
         watermark: Timestamp,
     },
+    /// The run begins here. Nothing is written at or below this; but unlike a read bound it is written nowhere, so nothing is read at or
+    /// above what the records tell before the first bound of this run is durable.
+    Began(Timestamp),
     /// The last life ended so long ago, and the sessions that were live then are to be waited for. Without this, nobody is waited for.
     Outage(Duration),
     /// A client that is gone for good, as those of the server's own last life are: it is not waited for.

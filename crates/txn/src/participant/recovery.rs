@@ -2,7 +2,8 @@
 //!
 //! Records are grouped by transaction; of several promises the latest counts. A promise of a single-shard transaction *is* its
 //! commit. A decision says whom to tell of it: its promise may have left the log before every participant had acknowledged. Whatever is committed is applied again at the decided timestamp (a put that is there already changes nothing).
-//! Promises are frozen: nobody knows whom their timestamp was told. The read bound becomes the floor. Nothing is served, and
+//! Promises are frozen: nobody knows whom their timestamp was told. The read bound becomes the floor, or the time at which the run begins if
+//! that is later; reads between the two wait until the first bound of the run is durable, or the next run would not know of them. Nothing is served, and
 //! above all no vote is cast, before the log was read to its end.
 //!
 //! A promise may be a leftover: a run without a log found it in an older one, carried its commit out, and recorded nothing. Everybody may
@@ -60,7 +61,10 @@ struct Decided {
 pub(super) struct Recovery {
     promises: BTreeMap<TxnId, Promise>,
     decisions: BTreeMap<TxnId, Decided>,
+    /// What the next run will know of: it is durable.
     bound: Timestamp,
+    /// Where this run begins.
+    began: Timestamp,
     watermark: Timestamp,
     outage: Option<Duration>,
     left: BTreeSet<ClientId>,
@@ -98,6 +102,7 @@ impl Recovery {
                 self.bound = self.bound.max(bound);
                 self.watermark = self.watermark.max(watermark);
             }
+            Recovered::Began(at) => self.began = self.began.max(at),
             Recovered::Outage(lasted) => self.outage = Some(lasted),
             Recovered::CertainWatermark(at) => self.certain = Some(at),
             Recovered::ClientLeft(client) => {
@@ -109,7 +114,8 @@ impl Recovery {
 
 impl Participant {
     pub(super) fn recovery_done(&mut self, now: Timestamp, recovery: Recovery, out: &mut Vec<Output>) {
-        let Recovery { promises, mut decisions, bound, watermark, outage, left, certain } = recovery;
+        let Recovery { promises, mut decisions, bound: durable, began, watermark, outage, left, certain } = recovery;
+        let bound = durable.max(began);
         #[cfg(feature = "planted-bugs")]
         if self.bugs().forget_found {
             for decided in decisions.values_mut() {
@@ -121,7 +127,7 @@ impl Participant {
         }
         if !self.bugs().forget_read_bound {
             self.window.raise_floor(bound);
-            self.bound.durable = bound;
+            self.bound.durable = if self.bugs().read_before_first_bound { bound } else { durable };
             self.bound.asked = bound;
         }
         self.watermark = watermark;

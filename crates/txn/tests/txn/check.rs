@@ -127,6 +127,7 @@ bugs!(
     terminate_at_own_timestamp,
     answer_without_freezing,
     forget_read_bound,
+    read_before_first_bound,
     count_strangers,
     count_stale_votes,
     skip_answer_check,

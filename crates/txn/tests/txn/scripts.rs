@@ -407,6 +407,7 @@ impl World {
                 let outage = words.value("outage").map(|millis| Duration::from_millis(millis.parse().unwrap()));
                 let left = words.value("left").map(|client| ClientId::new(client.parse().unwrap()));
                 stage.raised = words.value("raised").map(ms);
+                stage.tells_beginning = words.has("begin");
                 let events = stage.recover_after(now, outage, left.as_slice());
                 return self.absorb(shard, events);
             }

@@ -102,6 +102,8 @@ pub struct Stage {
     pub hold_apply: bool,
     /// At the next recovery, the watermark is put here, as after a run without a log.
     pub raised: Option<Timestamp>,
+    /// At the next recovery, the participant is told when its run begins, as servers do.
+    pub tells_beginning: bool,
 }
 
 pub fn hash(key: &Key) -> KeyHash {
@@ -126,6 +128,7 @@ impl Stage {
             hold_log: false,
             hold_apply: false,
             raised: None,
+            tells_beginning: false,
         }
     }
 
@@ -191,6 +194,9 @@ impl Stage {
             {
                 self.core.step(now, Input::Recovered(record), &mut out);
             }
+        }
+        if core::mem::take(&mut self.tells_beginning) {
+            self.core.step(now, Input::Recovered(Recovered::Began(now)), &mut out);
         }
         // In any order: backwards is as good as forwards.
         for logged in self.log.clone().iter().rev() {
