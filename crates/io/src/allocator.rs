@@ -104,8 +104,8 @@ mod tests {
         }
     }
 
-    /// Whether huge pages are advised for an address of this process.
-    fn is_advised(address: usize) -> bool {
+    /// Whether an address of this process has a flag of `/proc/PID/smaps`: huge pages are advised (`hg`), or advised against (`nh`).
+    fn has_flag(address: usize, flag: &str) -> bool {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let mut inside = false;
         maps.lines().any(|line| {
@@ -114,7 +114,7 @@ mod tests {
             if let Some([Ok(from), Ok(until)]) = ends {
                 inside = (from..until).contains(&address);
             }
-            inside && line.starts_with("VmFlags:") && line.contains(" hg")
+            inside && line.starts_with("VmFlags:") && line.split(' ').any(|word| word == flag)
         })
     }
 
@@ -126,8 +126,8 @@ mod tests {
             unsafe {
                 let memory = HugePageAllocator.alloc(layout(bytes));
                 let start = memory as usize;
-                assert!(is_advised(start) && is_advised(start + whole * HUGE_PAGE_BYTES - 1), "{bytes}");
-                assert!(!is_advised(start + bytes - 1), "{bytes}");
+                assert!(has_flag(start, "hg") && has_flag(start + whole * HUGE_PAGE_BYTES - 1, "hg"), "{bytes}");
+                assert!(!has_flag(start + bytes - 1, "hg") && has_flag(start + bytes - 1, "nh"), "{bytes}");
                 HugePageAllocator.dealloc(memory, layout(bytes));
             }
         }

@@ -43,6 +43,10 @@ pub(crate) fn map(bytes: usize) -> io::Result<NonNull<u8>> {
         }
         // Without huge pages it is ordinary memory.
         let _ = madvise(start.cast(), advised, Advice::LinuxHugepage);
+        if advised < bytes {
+            // A system may take huge pages for all memory that is not advised otherwise.
+            let _ = madvise(start.add(advised).cast(), bytes - advised, Advice::LinuxNoHugepage);
+        }
         start
     };
     NonNull::new(start).ok_or_else(|| io::ErrorKind::OutOfMemory.into())

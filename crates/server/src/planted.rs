@@ -118,6 +118,10 @@ pub enum Bug {
     BuriedTooEarly,
     /// Shards let writes in although their log has no room for another file.
     IgnoredLogShortage,
+    /// A shard that takes the last log of a run without one does not hear that it has failed already.
+    UntoldLastLog,
+    /// A shard whose hand-over ends late lets go what is in the last log of a run without one, too.
+    ReleasedLastLog,
     /// What frees a file of a log waits behind a batch that has no room there.
     WaitingRelease,
     /// A log leaves the manifest with its last file, although a file that was taken off it before may still be there.
