@@ -209,6 +209,7 @@ pub(crate) fn assemble_on(
         now: clock.now(),
         youngest: youngest.max(lived_until),
         lived_until,
+        bound: replays.iter().map(Replay::bound).max().unwrap_or_default(),
     })?;
 
     let left = Arc::new(manifest.own_clients());

@@ -71,6 +71,8 @@ pub const LINK_BACKLOG_BYTES: usize = 4 * 1024 * 1024;
 /// How often a run without a log saves how far it has lived. What it serves within this long before a kill is not known to the next run if
 /// the clock is set back over it.
 pub const LIFE_INTERVAL: Duration = Duration::from_secs(10);
+/// The same during a shutdown, in which gateways and shards may go on to answer for a few seconds.
+pub const LAST_LIFE_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a process waits for a master elsewhere at start.
 pub const MASTER_PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of an erase block of the file device.

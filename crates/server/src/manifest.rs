@@ -89,6 +89,8 @@ pub(crate) struct Beginning {
     pub(crate) youngest: Timestamp,
     /// Where time stood at least when the last run ended, as the stores, the logs and [`Manifest::lived_until`] tell.
     pub(crate) lived_until: Timestamp,
+    /// The latest read bound that is in the logs.
+    pub(crate) bound: Timestamp,
 }
 
 /// What the manifest tells a run of earlier ones.
@@ -355,6 +357,11 @@ impl Manifest {
                 contents.served_below = Some(served.as_timestamp().as_nanos());
             }
             past.served = contents.served();
+            // This run's shards know the bound from the logs of earlier ones, and let those go. It is the next run that would not know it.
+            if !run.has_log && !forgets_bounds() {
+                let served = contents.served().max(Served::below(run.bound));
+                contents.served_below = Some(served.as_timestamp().as_nanos()).filter(|&below| below > 0);
+            }
             // Behind a clock that is left alone since it was set back too far, time did not stand lower than it did: whatever told of that,
             // it may have been a log, and this run's are removed.
             let lived = run.now.max(run.lived_until);
@@ -505,6 +512,14 @@ impl FileRegistry for LogRegistry {
     }
 }
 
+/// Whether the next run is not told of read bounds whose logs this one lets go: a bug on purpose.
+fn forgets_bounds() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::is_planted(crate::planted::Bug::ForgottenBound);
+    #[cfg(not(feature = "planted-bugs"))]
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -560,7 +575,13 @@ mod tests {
         let mut contents = Contents::default();
         let mut begin = |now, lived_until| {
             let (now, lived_until) = (second(now), second(lived_until));
-            contents.outage(&Beginning { has_log: true, now, youngest: Timestamp::ZERO, lived_until })
+            contents.outage(&Beginning {
+                has_log: true,
+                now,
+                youngest: Timestamp::ZERO,
+                lived_until,
+                bound: Timestamp::ZERO,
+            })
         };
         begin(1000, 0);
         begin(1063, 1005)
@@ -572,7 +593,13 @@ mod tests {
         let mut contents = Contents::default();
         let mut begin = |now, lived_until| {
             let (now, lived_until) = (second(now), second(lived_until));
-            contents.outage(&Beginning { has_log: true, now, youngest: Timestamp::ZERO, lived_until })
+            contents.outage(&Beginning {
+                has_log: true,
+                now,
+                youngest: Timestamp::ZERO,
+                lived_until,
+                bound: Timestamp::ZERO,
+            })
         };
         assert_eq!(begin(1000, 0), None, "the first run");
         assert_eq!(begin(1100, 1095), Some(Duration::from_secs(5)));
@@ -598,7 +625,9 @@ mod tests {
         let begin = |has_log, now, lived_until| {
             let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
             let (now, lived_until) = (second(now), second(lived_until));
-            manifest.begin_run(&Beginning { has_log, now, youngest: lived_until, lived_until }).unwrap();
+            manifest
+                .begin_run(&Beginning { has_log, now, youngest: lived_until, lived_until, bound: second(0) })
+                .unwrap();
         };
         begin(true, 4000, 0);
         // The clock was set back by more than what is made up for. This run's logs go.
@@ -616,6 +645,35 @@ mod tests {
     fn a_log_that_told_in_vain_is_noticed() {
         let saved = crate::planted::with(crate::planted::Bug::ForgetsWhatLogsTold, saved_of_what_logs_told);
         assert_eq!(saved, Timestamp::from_nanos(1_000_000_000_000), "the planted bug is found");
+    }
+
+    /// What is known to be served when a run with a log was followed by one without, whose clock was set back, and then by another one.
+    fn served_after_a_log_has_gone() -> Timestamp {
+        let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
+        let folder = tempfile::tempdir().unwrap();
+        let config = crate::ServerConfig::embedded(folder.path().join("data"));
+        let premises: Arc<dyn Premises> = Arc::new(crate::premises::Local::open(&config).unwrap());
+        let begin = |has_log, now, bound| {
+            let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
+            let (now, bound, nothing) = (second(now), second(bound), Timestamp::ZERO);
+            let run = Beginning { has_log, now, youngest: nothing, lived_until: nothing, bound };
+            manifest.begin_run(&run).unwrap().served.as_timestamp()
+        };
+        assert_eq!(begin(true, 4000, 0), Timestamp::ZERO);
+        assert_eq!(begin(false, 1000, 5000), Timestamp::ZERO, "the logs tell this one");
+        begin(true, 1001, 0)
+    }
+
+    #[test]
+    fn the_last_bound_of_a_log_outlives_it() {
+        assert_eq!(served_after_a_log_has_gone(), Timestamp::from_nanos(5_000_000_000_000));
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_bound_that_goes_with_its_log_is_noticed() {
+        let served = crate::planted::with(crate::planted::Bug::ForgottenBound, served_after_a_log_has_gone);
+        assert!(served < Timestamp::from_nanos(2_000_000_000_000), "the planted bug is found");
     }
 
     #[test]

@@ -118,6 +118,10 @@ pub enum Bug {
     BuriedTooEarly,
     /// Shards let writes in although their log has no room for another file.
     IgnoredLogShortage,
+    /// A run without a log does not save at its end how far it has lived.
+    ForgottenEnd,
+    /// The last read bound of a run with a log goes with that log in the next one, which has none.
+    ForgottenBound,
     /// A shard that takes the last log of a run without one does not hear that it has failed already.
     UntoldLastLog,
     /// A shard whose hand-over ends late lets go what is in the last log of a run without one, too.

@@ -27,7 +27,7 @@ use timestone_wire::{
 };
 
 use crate::event::Event;
-use crate::limits::LIFE_INTERVAL;
+use crate::limits::{LAST_LIFE_INTERVAL, LIFE_INTERVAL};
 use crate::manifest::Manifest;
 pub use crate::node::joining::{JoinStep, Joining, Registration};
 use crate::node::links::Links;
@@ -58,6 +58,8 @@ pub(crate) struct NodeStage {
     // Where it is saved how far this run has lived, if it has no log to tell; and when it is saved next.
     life: Option<Arc<Manifest>>,
     next_life: Timestamp,
+    /// A turn of the shutdown has come.
+    is_ending: bool,
     embedded: Embedded,
 }
 
@@ -111,6 +113,7 @@ impl NodeStage {
             clock: parts.clock,
             life: parts.life,
             next_life: Timestamp::ZERO,
+            is_ending: false,
             embedded: parts.embedded,
         }
     }
@@ -130,10 +133,10 @@ impl NodeStage {
         }
     }
 
-    /// Saves how far this run has lived. Nobody waits for it: the next start may find a time that is [`LIFE_INTERVAL`] old, or older if the
-    /// manifest could not be saved.
+    /// Saves how far this run has lived. Nobody waits for it: the next start may find a time that is [`LIFE_INTERVAL`] old, after a graceful
+    /// stop [`LAST_LIFE_INTERVAL`], or older if the manifest could not be saved.
     fn save_life(&mut self, now: Timestamp) {
-        self.next_life = now.saturating_add(LIFE_INTERVAL);
+        self.next_life = now.saturating_add(if self.is_ending { LAST_LIFE_INTERVAL } else { LIFE_INTERVAL });
         if let Some(life) = &self.life
             && let Err(error) = life.lives(now)
         {
@@ -244,11 +247,6 @@ impl NodeStage {
         let mut bytes = ctx.take_buffer();
         welcome.encode(&envelope, &mut bytes);
         self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
-    }
-
-    /// Whether this is the first turn of a shutdown.
-    fn is_told_to_stop(&self, ctx: &Context<'_, Event>) -> bool {
-        ctx.is_shutting_down() && !self.stopping.load(Ordering::Relaxed)
     }
 
     fn answer_map(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
@@ -503,7 +501,9 @@ impl Stage<Event> for NodeStage {
                 break;
             }
         }
-        if self.life.is_some() && (ctx.now() >= self.next_life || self.is_told_to_stop(ctx)) {
+        let is_told_to_stop = ctx.is_shutting_down() && !std::mem::replace(&mut self.is_ending, ctx.is_shutting_down());
+        let forgets_the_end = forgets_its_last_moments();
+        if self.life.is_some() && (ctx.now() >= self.next_life || (is_told_to_stop && !forgets_the_end)) {
             self.save_life(ctx.now());
         }
         if ctx.is_shutting_down() {
@@ -522,6 +522,14 @@ impl Stage<Event> for NodeStage {
     fn drained(&self) -> bool {
         self.unsent.is_empty()
     }
+}
+
+/// Whether how far a run has lived is saved at intervals only, and not at its end: a bug on purpose.
+fn forgets_its_last_moments() -> bool {
+    #[cfg(feature = "planted-bugs")]
+    return crate::planted::is_planted(crate::planted::Bug::ForgottenEnd);
+    #[cfg(not(feature = "planted-bugs"))]
+    false
 }
 
 #[cfg(test)]
@@ -624,6 +632,56 @@ mod tests {
             driver.turn();
         }
         manifest.own_clients().into_iter().collect()
+    }
+
+    /// How far a run without a log is known to have lived, at the first moment of its end and half a second later, of five seconds before.
+    fn lived_at_the_end() -> [u64; 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let (premises, manifest) = directory(folder.path());
+        let master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
+        let map = Arc::new(master.map().clone());
+        let stopping = Arc::new(AtomicBool::new(false));
+        let parts = NodeParts {
+            server: ServerId::new(1),
+            map: Arc::clone(&map),
+            cluster_name: None,
+            master: MasterLink::embedded(master, premises),
+            net: None,
+            shard_stages: Vec::new(),
+            gateways: Vec::new(),
+            figures: Arc::new(Vec::new),
+            shared_map: Arc::new(std::sync::RwLock::new(map)),
+            stopping: Arc::clone(&stopping),
+            clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
+            life: Some(Arc::clone(&manifest)),
+            embedded: Embedded { stages: Vec::new(), manifest: Arc::clone(&manifest) },
+        };
+        let millis = |n: u64| Timestamp::from_nanos(n * 1_000_000);
+        let stages = vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>];
+        let mut driver = ManualDriver::new(stages, millis(100_000), 100);
+        driver.turn();
+        driver.set_now(millis(105_000));
+        driver.turn();
+        // Whoever stops a server says so before its stages hear of it.
+        stopping.store(true, Ordering::Relaxed);
+        driver.begin_shutdown();
+        [105_000, 105_500].map(|now| {
+            driver.set_now(millis(now));
+            driver.turn();
+            manifest.lived_until().as_nanos() / 1_000_000
+        })
+    }
+
+    #[test]
+    fn a_run_without_a_log_saves_at_its_end_how_far_it_has_lived() {
+        assert_eq!(lived_at_the_end(), [105_000, 105_500]);
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn a_run_that_forgets_its_last_moments_is_noticed() {
+        let lived = crate::planted::with(crate::planted::Bug::ForgottenEnd, lived_at_the_end);
+        assert!(lived[1] < 105_000, "the planted bug is found");
     }
 
     fn directory(folder: &std::path::Path) -> (Arc<dyn Premises>, Arc<Manifest>) {

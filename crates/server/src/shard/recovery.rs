@@ -188,6 +188,11 @@ impl Replay {
         by_bound.max(self.store_watermark.saturating_add(lag)).max(self.youngest().saturating_sub(MAX_CLOCK_LEAD))
     }
 
+    /// The latest read bound in the logs.
+    pub(crate) const fn bound(&self) -> Timestamp {
+        self.bound
+    }
+
     /// At or above every version that the store holds.
     pub(crate) fn youngest(&self) -> Timestamp {
         self.store.youngest()

@@ -40,12 +40,12 @@ pub(super) struct ExpiryTime {
 }
 
 impl ExpiryTime {
-    /// Goes on after a run whose last durable bound this is.
-    pub(super) const fn after(bound: Timestamp, now: Timestamp) -> Self {
+    /// Goes on after a run whose last durable bound is `durable`; this one begins at `bound`, which is written nowhere yet if it is later.
+    pub(super) const fn after(durable: Timestamp, bound: Timestamp, now: Timestamp) -> Self {
         let since = bound.saturating_sub(BOUND_AHEAD);
         let told = bound.saturating_sub(EXPIRY_BELOW_BOUND);
-        // Nothing is settled yet: that the bound is no lower than the clock is written nowhere.
-        Self { judged: since, settled: Timestamp::ZERO, told, began: (since, now) }
+        let settled = durable.saturating_sub(EXPIRY_BELOW_BOUND);
+        Self { judged: since, settled, told, began: (since, now) }
     }
 
     /// A bound is durable.

@@ -142,7 +142,7 @@ impl Participant {
         self.uncertain = certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
         self.uncertain_until = now.saturating_add(shared::SESSION_TTL);
         if !self.bugs().forget_expiry {
-            self.expiry = ExpiryTime::after(bound, now);
+            self.expiry = ExpiryTime::after(durable, bound, now);
             if self.bugs().forget_told_expiry {
                 self.expiry.told = Timestamp::ZERO;
             }
