@@ -182,7 +182,7 @@ pub(crate) fn assemble_on(
     };
     let mut place = join_cluster(config, &premises, &manifest, addresses)?;
     // The master may have kept it waiting, and the clock may have been set right meanwhile: nobody has asked for the time yet.
-    if !begins_when_started() {
+    if !is_planted!(TimeOfStart) {
         clock.begin_anew();
     }
     if place.shards.len() != usize::from(premises.shards()) {
@@ -369,7 +369,7 @@ pub(crate) fn assemble_on(
 /// stays in the past. A clock that is further behind is left as it is: reads are served, and writes refused until it has passed that.
 fn begin_time(clock: &dyn Clock, lived_until: Timestamp) {
     let read_at = clock.now();
-    if !begins_when_started() {
+    if !is_planted!(TimeOfStart) {
         clock.begin_anew();
         clock.go_on_from(read_at);
     }
@@ -382,14 +382,6 @@ fn begin_time(clock: &dyn Clock, lived_until: Timestamp) {
         "the system's clock is far behind what was served before the restart; nothing is written until it has passed that: set the \
          clock right and restart the server, or wait"
     );
-}
-
-/// Whether time begins when the process starts, however long it takes until it serves: a bug on purpose.
-fn begins_when_started() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::TimeOfStart);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
 }
 
 /// Which stage has which id, and which thread runs it.
@@ -564,10 +556,7 @@ fn resp_nets(
 
 /// Whether redis clients that have sent their last word are cut off before they are answered.
 fn cuts_half_closed() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::CutsHalfClosed);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(CutsHalfClosed)
 }
 
 impl<P: timestone_seda::Protocol> Nets<P> {

@@ -194,7 +194,7 @@ impl LogStage {
 
     fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {
         // Whoever has left a run without a log behind lets all go that earlier runs have logged; what it leaves itself is to stay.
-        let keeps_own = self.is_last && keep_from == BatchNumber::MAX && !releases_the_last_log();
+        let keeps_own = self.is_last && keep_from == BatchNumber::MAX && !is_planted!(ReleasedLastLog);
         let own = self.log.iter_mut().filter(|_| !keeps_own);
         own.chain(&mut self.adopted).for_each(|log| log.release(shard, keep_from));
     }
@@ -302,22 +302,6 @@ impl LogStage {
     }
 }
 
-/// Whether a shard hears of a last log that failed only if it has taken that log before: a bug on purpose.
-fn tells_of_a_failure_once() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::UntoldLastLog);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
-}
-
-/// Whether a shard lets go what it leaves in a last log with what earlier runs have logged: a bug on purpose.
-fn releases_the_last_log() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::ReleasedLastLog);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
-}
-
 impl Stage<Event> for LogStage {
     fn name(&self) -> &str {
         &self.name
@@ -333,7 +317,7 @@ impl Stage<Event> for LogStage {
                 // What follows a batch that is missing must not become durable: it would vouch for that one, too.
                 Event::LogAppend(append) if self.failed => {
                     // A last log is taken by one shard after the other: this one may not have heard of it.
-                    if self.is_last && !tells_of_a_failure_once() {
+                    if self.is_last && !is_planted!(UntoldLastLog) {
                         self.tell(ctx, append.head.shard, Event::LogFailed { log: ctx.stage() });
                     }
                     ctx.give_buffer(append.bytes);

@@ -358,9 +358,8 @@ impl Manifest {
             }
             past.served = contents.served();
             // This run's shards know the bound from the logs of earlier ones, and let those go. It is the next run that would not know it.
-            if !run.has_log && !forgets_bounds() {
-                let served = contents.served().max(Served::below(run.bound));
-                contents.served_below = Some(served.as_timestamp().as_nanos()).filter(|&below| below > 0);
+            if !run.has_log && run.bound > Timestamp::ZERO && !is_planted!(ForgottenBound) {
+                contents.served_below = contents.served_below.max(Some(run.bound.as_nanos()));
             }
             // Behind a clock that is left alone since it was set back too far, time did not stand lower than it did: whatever told of that,
             // it may have been a log, and this run's are removed.
@@ -512,14 +511,6 @@ impl FileRegistry for LogRegistry {
     }
 }
 
-/// Whether the next run is not told of read bounds whose logs this one lets go: a bug on purpose.
-fn forgets_bounds() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::ForgottenBound);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -569,38 +560,38 @@ mod tests {
         assert_eq!(crate::planted::with(crate::planted::Bug::CountedOutage, outage_after_a_short_run), None);
     }
 
+    const fn second(n: u64) -> Timestamp {
+        Timestamp::from_nanos(n * 1_000_000_000)
+    }
+
+    /// A run that begins at `now`, where something tells that time had come to `lived_until`; both in seconds.
+    fn beginning(has_log: bool, now: u64, lived_until: u64) -> Beginning {
+        let lived_until = second(lived_until);
+        Beginning { has_log, now: second(now), youngest: lived_until, lived_until, bound: Timestamp::ZERO }
+    }
+
+    /// Begins one run after the other in a new directory: what each is told of earlier ones, and how far the last one is known to have lived.
+    fn begun(runs: &[Beginning]) -> (Vec<Past>, Timestamp) {
+        let folder = tempfile::tempdir().unwrap();
+        let config = crate::ServerConfig::embedded(folder.path().join("data"));
+        let premises: Arc<dyn Premises> = Arc::new(crate::premises::Local::open(&config).unwrap());
+        let open = || Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
+        let told = runs.iter().map(|run| open().begin_run(run).unwrap()).collect();
+        (told, open().lived_until())
+    }
+
     /// A run of 5 s, and 58 s after its end another one.
     fn outage_after_a_short_run() -> Option<Duration> {
-        let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
         let mut contents = Contents::default();
-        let mut begin = |now, lived_until| {
-            let (now, lived_until) = (second(now), second(lived_until));
-            contents.outage(&Beginning {
-                has_log: true,
-                now,
-                youngest: Timestamp::ZERO,
-                lived_until,
-                bound: Timestamp::ZERO,
-            })
-        };
+        let mut begin = |now, lived_until| contents.outage(&beginning(true, now, lived_until));
         begin(1000, 0);
         begin(1063, 1005)
     }
 
     #[test]
     fn sessions_are_waited_for_unless_the_outage_or_a_row_of_short_runs_lasts_too_long() {
-        let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
         let mut contents = Contents::default();
-        let mut begin = |now, lived_until| {
-            let (now, lived_until) = (second(now), second(lived_until));
-            contents.outage(&Beginning {
-                has_log: true,
-                now,
-                youngest: Timestamp::ZERO,
-                lived_until,
-                bound: Timestamp::ZERO,
-            })
-        };
+        let mut begin = |now, lived_until| contents.outage(&beginning(true, now, lived_until));
         assert_eq!(begin(1000, 0), None, "the first run");
         assert_eq!(begin(1100, 1095), Some(Duration::from_secs(5)));
         assert_eq!(begin(1300, 1200), None, "nobody waited for so long");
@@ -616,23 +607,10 @@ mod tests {
         assert_eq!(begin(1400, 1510), Some(Duration::ZERO));
     }
 
-    /// What is saved of how far time had come when a run without a log begins by a clock that shows less than the logs tell.
+    /// What is saved of how far time had come when a run without a log begins by a clock that shows less than the logs tell: the clock was
+    /// set back by more than what is made up for, and this run's logs go.
     fn saved_of_what_logs_told() -> Timestamp {
-        let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
-        let folder = tempfile::tempdir().unwrap();
-        let config = crate::ServerConfig::embedded(folder.path().join("data"));
-        let premises: Arc<dyn Premises> = Arc::new(crate::premises::Local::open(&config).unwrap());
-        let begin = |has_log, now, lived_until| {
-            let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
-            let (now, lived_until) = (second(now), second(lived_until));
-            manifest
-                .begin_run(&Beginning { has_log, now, youngest: lived_until, lived_until, bound: second(0) })
-                .unwrap();
-        };
-        begin(true, 4000, 0);
-        // The clock was set back by more than what is made up for. This run's logs go.
-        begin(false, 1000, 5000);
-        Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap().lived_until()
+        begun(&[beginning(true, 4000, 0), beginning(false, 1000, 5000)]).1
     }
 
     #[test]
@@ -649,24 +627,15 @@ mod tests {
 
     /// What is known to be served when a run with a log was followed by one without, whose clock was set back, and then by another one.
     fn served_after_a_log_has_gone() -> Timestamp {
-        let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
-        let folder = tempfile::tempdir().unwrap();
-        let config = crate::ServerConfig::embedded(folder.path().join("data"));
-        let premises: Arc<dyn Premises> = Arc::new(crate::premises::Local::open(&config).unwrap());
-        let begin = |has_log, now, bound| {
-            let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
-            let (now, bound, nothing) = (second(now), second(bound), Timestamp::ZERO);
-            let run = Beginning { has_log, now, youngest: nothing, lived_until: nothing, bound };
-            manifest.begin_run(&run).unwrap().served.as_timestamp()
-        };
-        assert_eq!(begin(true, 4000, 0), Timestamp::ZERO);
-        assert_eq!(begin(false, 1000, 5000), Timestamp::ZERO, "the logs tell this one");
-        begin(true, 1001, 0)
+        let without_a_log = Beginning { bound: second(5000), ..beginning(false, 1000, 0) };
+        let (told, _) = begun(&[beginning(true, 4000, 0), without_a_log, beginning(true, 1001, 0)]);
+        assert_eq!(told[1].served, Served::default(), "the logs tell this one");
+        told[2].served.as_timestamp()
     }
 
     #[test]
     fn the_last_bound_of_a_log_outlives_it() {
-        assert_eq!(served_after_a_log_has_gone(), Timestamp::from_nanos(5_000_000_000_000));
+        assert_eq!(served_after_a_log_has_gone(), second(5000));
     }
 
     #[cfg(feature = "planted-bugs")]

@@ -255,48 +255,30 @@ fn should_pause(connection: &Connection, bound: usize) -> bool {
 
 /// Whether the oldest command's answer waits for those behind it to leave, which wait for it.
 fn lets_oldest_wait() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::OldestAnswerWaits);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(OldestAnswerWaits)
 }
 
 /// Whether silent clients keep what they watch, however scarce memory is.
 fn ignores_watched() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::SilentWatchers);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(SilentWatchers)
 }
 
 /// Whether clients count as silent for as long as nothing was read from them.
 fn blames_unread() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::BlamedForPauses);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(BlamedForPauses)
 }
 
 /// Whether commands that are begun are bounded one by one only.
 fn ignores_begun() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::BoundlessBeginnings);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(BoundlessBeginnings)
 }
 
 /// Whether answers are not counted between the parcel that brings them and the net stage.
 pub(super) fn forgets_passing() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::UncountedPassing);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(UncountedPassing)
 }
 
 /// Whether connections are owed more and more, whether they read it or not.
 pub(super) fn ignores_bound() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::BoundlessOutput);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(BoundlessOutput)
 }

@@ -379,10 +379,7 @@ impl GatewayStage {
 
 /// Whether the end of a process waits for whoever does not read, and for answers that never come.
 fn waits_for_everything() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::EndlessGateway);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(EndlessGateway)
 }
 
 impl Stage<Event> for GatewayStage {

@@ -5,7 +5,6 @@ mod last_log;
 use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_cluster::MapVersion;
 use timestone_flash::{FlashPace, MemoryConfig, MemoryDevice, MemoryMedia};
 use timestone_seda::Parcel;
 use timestone_seda::manual::ManualDriver;
@@ -22,7 +21,7 @@ use timestone_wire::{
 
 use super::*;
 use crate::gauges::{LogGauges, ShardGauges};
-use crate::shard::{LogPlace, Peers, RecordPlace, Recovering, Replay, own_origin};
+use crate::shard::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
 
 const SHARD: ShardId = ShardId::new(0);
 const SHARD_STAGE: StageId = StageId::new(0);
@@ -75,18 +74,9 @@ impl Bench {
         };
         let shard_gauges = Arc::new(ShardGauges::new(SHARD));
         let shard = replay.finish(Recovering {
-            epoch: Epoch::default(),
-            map_version: MapVersion::default(),
-            log: place,
             logs: vec![LOG_STAGE],
-            peers: Peers::default(),
             gauges: Arc::clone(&shard_gauges),
-            clock: Arc::new(timestone_clock::ManualClock::default()),
-            past: Default::default(),
-            left: Arc::default(),
-            now,
-            participant: timestone_txn::participant::Config::default(),
-            memory: Arc::default(),
+            ..Recovering::alone(SHARD, place, now)
         });
         let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(shard), Box::new(stage)];
         let mut bench =
@@ -455,6 +445,13 @@ fn a_shard_that_ignores_its_logs_shortage_is_found() {
     assert_eq!(met, None, "the planted bug is found: the write waits for room");
 }
 
+/// A shard's batch of this number.
+fn appended(shard: ShardId, batch: u64, bytes: Vec<u8>) -> Event {
+    let first = RecordNumber::new(batch << 32);
+    let head = BatchHead { shard, batch: BatchNumber::new(batch), epoch: Epoch::default(), first };
+    Event::LogAppend(LogAppend { head, bytes })
+}
+
 /// Whether a log that is full goes on when the release that frees its oldest file comes behind the batch that has no room.
 fn goes_on_by_a_release_behind_a_batch_without_room() -> bool {
     let now = Timestamp::from_nanos(1_000_000_000_000);
@@ -481,11 +478,10 @@ fn goes_on_by_a_release_behind_a_batch_without_room() -> bool {
         last
     };
     for number in 1..1000 {
-        let (batch, first) = (BatchNumber::new(number), RecordNumber::new(number << 32));
-        let head = BatchHead { shard: SHARD, batch, epoch: Epoch::default(), first };
-        driver.send(log, Event::LogAppend(LogAppend { head, bytes: record.clone() })).unwrap();
+        driver.send(log, appended(SHARD, number, record.clone())).unwrap();
         if durable(&mut driver) < number {
-            driver.send(log, Event::LogRelease { shard: SHARD, keep_from: batch }).unwrap();
+            let keep_from = BatchNumber::new(number);
+            driver.send(log, Event::LogRelease { shard: SHARD, keep_from }).unwrap();
             return durable(&mut driver) == number;
         }
     }
@@ -517,10 +513,7 @@ fn nothing_is_durable_behind_a_batch_that_no_log_takes() {
     LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &vec![7; 1024 * 1024] }.encode(&mut record);
     let too_many = timestone_wal::limits::MAX_BATCH_BYTES / record.len() + 1;
     for (batch, records) in [(1, 1), (2, too_many), (3, 1)] {
-        let (batch, first) = (BatchNumber::new(batch), RecordNumber::new(batch << 32));
-        let head = BatchHead { shard: SHARD, batch, epoch: Epoch::default(), first };
-        let append = LogAppend { head, bytes: record.repeat(records) };
-        driver.send(log, Event::LogAppend(append)).unwrap();
+        driver.send(log, appended(SHARD, batch, record.repeat(records))).unwrap();
     }
     let (mut durable, mut failed) = (Vec::new(), false);
     for _ in 0..50 {
@@ -670,20 +663,8 @@ fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
         let (batch, epoch, number) = (BatchNumber::new(1), Epoch::default(), RecordNumber::new(number));
         replay.record(now, RecordPlace { batch, epoch, number }, &record.split_off(4)).unwrap();
     }
-    let shard = replay.finish(Recovering {
-        epoch: Epoch::default(),
-        map_version: MapVersion::default(),
-        log: LogPlace::Stage(LOG_STAGE),
-        logs: vec![LOG_STAGE],
-        peers: Peers::default(),
-        gauges: Arc::new(ShardGauges::new(SHARD)),
-        clock: Arc::new(timestone_clock::ManualClock::default()),
-        past: Default::default(),
-        left: Arc::default(),
-        now,
-        participant: timestone_txn::participant::Config::default(),
-        memory: Arc::default(),
-    });
+    let shard = replay
+        .finish(Recovering { logs: vec![LOG_STAGE], ..Recovering::alone(SHARD, LogPlace::Stage(LOG_STAGE), now) });
     let mut driver = ManualDriver::new(vec![Box::new(shard) as Box<dyn Stage<Event>>], now, 1000);
     driver.send(SHARD_STAGE, Event::LogCarry { below: BatchNumber::new(2) }).unwrap();
     driver.turn();

@@ -58,7 +58,7 @@ pub(crate) struct NodeStage {
     // Where it is saved how far this run has lived, if it has no log to tell; and when it is saved next.
     life: Option<Arc<Manifest>>,
     next_life: Timestamp,
-    /// A turn of the shutdown has come.
+    // A turn of the shutdown has come.
     is_ending: bool,
     embedded: Embedded,
 }
@@ -501,9 +501,11 @@ impl Stage<Event> for NodeStage {
                 break;
             }
         }
-        let is_told_to_stop = ctx.is_shutting_down() && !std::mem::replace(&mut self.is_ending, ctx.is_shutting_down());
-        let forgets_the_end = forgets_its_last_moments();
-        if self.life.is_some() && (ctx.now() >= self.next_life || (is_told_to_stop && !forgets_the_end)) {
+        if ctx.is_shutting_down() && !self.is_ending && !is_planted!(ForgottenEnd) {
+            self.is_ending = true;
+            self.next_life = ctx.now();
+        }
+        if self.life.is_some() && ctx.now() >= self.next_life {
             self.save_life(ctx.now());
         }
         if ctx.is_shutting_down() {
@@ -522,14 +524,6 @@ impl Stage<Event> for NodeStage {
     fn drained(&self) -> bool {
         self.unsent.is_empty()
     }
-}
-
-/// Whether how far a run has lived is saved at intervals only, and not at its end: a bug on purpose.
-fn forgets_its_last_moments() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::ForgottenEnd);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
 }
 
 #[cfg(test)]
@@ -557,19 +551,9 @@ mod tests {
         let stage = StageId::new;
         let block = ClientIdBlock { first: ClientId::new(1), count: 10 };
         let parts = NodeParts {
-            server: ServerId::new(1),
-            map: Arc::clone(&before),
-            cluster_name: None,
-            master: MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
-            net: None,
             shard_stages: vec![(ShardId::new(0), stage(1)), (ShardId::new(1), stage(2))],
             gateways: vec![stage(5), stage(6)],
-            figures: Arc::new(Vec::new),
-            shared_map: Arc::new(std::sync::RwLock::new(before)),
-            stopping: Arc::default(),
-            clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
-            life: None,
-            embedded: Embedded { stages: Vec::new(), manifest: directory(folder.path()).1 },
+            ..parts(before, MasterLink::remote("127.0.0.1:9".parse().unwrap(), block), directory(folder.path()).1)
         };
         let now = Timestamp::from_nanos(1);
         let mut driver = ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
@@ -603,19 +587,9 @@ mod tests {
             false => MasterLink::embedded(master, premises),
         };
         let parts = NodeParts {
-            server: ServerId::new(1),
-            map: Arc::clone(&map),
-            cluster_name: None,
-            master,
-            net: None,
-            shard_stages: Vec::new(),
             gateways: vec![stage(5)],
-            figures: Arc::new(Vec::new),
-            shared_map: Arc::new(std::sync::RwLock::new(map)),
-            stopping: Arc::default(),
-            clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
-            life: None,
             embedded: Embedded { stages: vec![stage(5), stage(6)], manifest: Arc::clone(&manifest) },
+            ..parts(map, master, Arc::clone(&manifest))
         };
         let now = Timestamp::from_nanos(1);
         let mut driver = ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
@@ -642,19 +616,9 @@ mod tests {
         let map = Arc::new(master.map().clone());
         let stopping = Arc::new(AtomicBool::new(false));
         let parts = NodeParts {
-            server: ServerId::new(1),
-            map: Arc::clone(&map),
-            cluster_name: None,
-            master: MasterLink::embedded(master, premises),
-            net: None,
-            shard_stages: Vec::new(),
-            gateways: Vec::new(),
-            figures: Arc::new(Vec::new),
-            shared_map: Arc::new(std::sync::RwLock::new(map)),
             stopping: Arc::clone(&stopping),
-            clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
             life: Some(Arc::clone(&manifest)),
-            embedded: Embedded { stages: Vec::new(), manifest: Arc::clone(&manifest) },
+            ..parts(map, MasterLink::embedded(master, premises), Arc::clone(&manifest))
         };
         let millis = |n: u64| Timestamp::from_nanos(n * 1_000_000);
         let stages = vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>];
@@ -682,6 +646,25 @@ mod tests {
     fn a_run_that_forgets_its_last_moments_is_noticed() {
         let lived = crate::planted::with(crate::planted::Bug::ForgottenEnd, lived_at_the_end);
         assert!(lived[1] < 105_000, "the planted bug is found");
+    }
+
+    /// A node of these, whose server has no shards and no gateways.
+    fn parts(map: Arc<ShardMap>, master: MasterLink, manifest: Arc<Manifest>) -> NodeParts {
+        NodeParts {
+            server: ServerId::new(1),
+            map: Arc::clone(&map),
+            cluster_name: None,
+            master,
+            net: None,
+            shard_stages: Vec::new(),
+            gateways: Vec::new(),
+            figures: Arc::new(Vec::new),
+            shared_map: Arc::new(std::sync::RwLock::new(map)),
+            stopping: Arc::default(),
+            clock: Arc::new(timestone_clock::ManualClock::new(Timestamp::from_nanos(1))),
+            life: None,
+            embedded: Embedded { stages: Vec::new(), manifest },
+        }
     }
 
     fn directory(folder: &std::path::Path) -> (Arc<dyn Premises>, Arc<Manifest>) {

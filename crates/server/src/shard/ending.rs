@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_cluster::MapVersion;
 use timestone_flash::{MemoryDevice, MemoryMedia};
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{Parcel, Stage, StageId};
@@ -76,18 +75,10 @@ impl Pair {
             }
             replay.check(Epoch::default()).unwrap();
             stages.push(Box::new(replay.finish(Recovering {
-                epoch: Epoch::default(),
-                map_version: MapVersion::default(),
-                log,
                 logs: vec![LOG],
                 peers: peers.clone(),
                 gauges: Arc::clone(gauges),
-                clock: Arc::new(timestone_clock::ManualClock::default()),
-                past: Default::default(),
-                left: Arc::default(),
-                now,
-                participant: timestone_txn::participant::Config::default(),
-                memory: Arc::default(),
+                ..Recovering::alone(shard, log, now)
             })));
         }
         let driver = ManualDriver::new(stages, now, 1000);

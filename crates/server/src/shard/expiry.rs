@@ -32,16 +32,13 @@ pub(super) fn check_read(participant: &Participant, snapshot: Timestamp, found: 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use timestone_cluster::MapVersion;
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
     use timestone_seda::{Parcel, Stage, StageId};
     use timestone_store::{Lookup, Mftl, MftlConfig, ReadToken, Store, StoreEvent};
     use timestone_txn::limits::{BOUND_AHEAD, EXPIRY_BELOW_BOUND};
-    use timestone_txn::participant;
     use timestone_types::{
         AbortKind, ClientId, Epoch, Expiry, KeyRef, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, Version,
     };
@@ -51,9 +48,8 @@ mod tests {
         Value, Verdict, Write, WriteAction, Written,
     };
 
-    use super::super::{LogPlace, Peers, RecordPlace, Recovering, Replay, own_origin};
+    use super::super::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
     use crate::event::Event;
-    use crate::gauges::ShardGauges;
 
     const SHARD: ShardId = ShardId::new(0);
     const STAGE: StageId = StageId::new(0);
@@ -113,20 +109,7 @@ mod tests {
             let place =
                 RecordPlace { batch: BatchNumber::new(1), epoch: Epoch::default(), number: RecordNumber::FIRST };
             replay.record(START, place, &record[PREFIX_BYTES..]).unwrap();
-            let stage = replay.finish(Recovering {
-                epoch: Epoch::default(),
-                map_version: MapVersion::default(),
-                log,
-                logs: Vec::new(),
-                peers: Peers::default(),
-                gauges: Arc::new(ShardGauges::new(SHARD)),
-                clock: Arc::new(timestone_clock::ManualClock::default()),
-                past: Default::default(),
-                left: Arc::default(),
-                now: START,
-                participant: participant::Config::default(),
-                memory: Arc::default(),
-            });
+            let stage = replay.finish(Recovering::alone(SHARD, log, START));
             let driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], START, 1000);
             Self { driver, appended: Vec::new() }
         }

@@ -404,7 +404,9 @@ impl ShardStage {
             return false;
         }
         match self.retained.first() {
-            Some(&(stage, _)) if (is_owed || self.participant.must_remember()) && !leaves_nothing() => {
+            Some(&(stage, _))
+                if (is_owed || self.participant.must_remember()) && !is_planted!(LeavesNothing | EndsUndecided) =>
+            {
                 self.take_log(ctx, stage);
                 false
             }
@@ -415,20 +417,7 @@ impl ShardStage {
 
 /// How long decisions are waited for at the end.
 fn last_decisions() -> Duration {
-    #[cfg(feature = "planted-bugs")]
-    if crate::planted::is_planted(crate::planted::Bug::EndsUndecided) {
-        return Duration::ZERO;
-    }
-    LAST_DECISIONS
-}
-
-/// Whether a run without a log ends without a word to the next one.
-fn leaves_nothing() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::LeavesNothing)
-        || crate::planted::is_planted(crate::planted::Bug::EndsUndecided);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    if is_planted!(EndsUndecided) { Duration::ZERO } else { LAST_DECISIONS }
 }
 
 impl Stage<Event> for ShardStage {

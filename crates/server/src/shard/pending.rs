@@ -126,10 +126,7 @@ impl Request {
 
 /// Whether answers are owed without bound.
 fn ignores_bound() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::BoundlessOutput);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(BoundlessOutput)
 }
 
 /// All requests of one shard that are under way.

@@ -105,6 +105,27 @@ pub(crate) struct Recovering {
     pub(crate) memory: Arc<Memory>,
 }
 
+#[cfg(test)]
+impl Recovering {
+    /// A shard that has no peers, and no earlier runs to be told of, at `now`.
+    pub(crate) fn alone(shard: ShardId, log: LogPlace, now: Timestamp) -> Self {
+        Self {
+            epoch: Epoch::default(),
+            map_version: MapVersion::default(),
+            log,
+            logs: Vec::new(),
+            peers: Peers::default(),
+            gauges: Arc::new(ShardGauges::new(shard)),
+            clock: Arc::new(timestone_clock::ManualClock::default()),
+            past: Past::default(),
+            left: Arc::default(),
+            now,
+            participant: participant::Config::default(),
+            memory: Arc::default(),
+        }
+    }
+}
+
 /// A bound on what earlier runs did that no log tells of: they had none, or it is lost. Zero when the logs tell everything.
 ///
 /// Two things follow from it, and both need it. The floor of the shard's marks begins at it, so that nothing is written below what was
@@ -609,18 +630,9 @@ mod tests {
         let mut replay = Replay::new(SHARD, Box::new(store));
         feed(&mut replay, records);
         let stage = replay.finish(Recovering {
-            epoch: Epoch::default(),
-            map_version: MapVersion::default(),
-            log,
-            logs: Vec::new(),
-            peers: Peers::default(),
-            gauges: Arc::new(ShardGauges::new(SHARD)),
             clock: Arc::new(ManualClock::new(at(1000))),
             past: Past { served, ..Past::default() },
-            left: Arc::default(),
-            now: at(1000),
-            participant: participant::Config::default(),
-            memory: Arc::default(),
+            ..Recovering::alone(SHARD, log, at(1000))
         });
         let mut driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], at(1000), 1000);
         let mut bytes = Vec::new();
@@ -793,18 +805,8 @@ mod tests {
         assert!(!replay.promised.is_empty(), "there is no room before the collector has run");
 
         let stage = replay.finish(Recovering {
-            epoch: Epoch::default(),
-            map_version: MapVersion::default(),
-            log: LogPlace::Nowhere,
-            logs: Vec::new(),
-            peers: Peers::default(),
-            gauges: Arc::new(ShardGauges::new(SHARD)),
             clock: Arc::new(ManualClock::new(at(1000))),
-            past: Past::default(),
-            left: Arc::default(),
-            now: at(1000),
-            participant: participant::Config::default(),
-            memory: Arc::default(),
+            ..Recovering::alone(SHARD, LogPlace::Nowhere, at(1000))
         });
         let unapplied = Arc::default();
         let mut driver = ManualDriver::new(

@@ -427,8 +427,5 @@ impl ShardStage {
 }
 /// Whether snapshots judge expiry as of their own time, wherever that lies.
 fn expires_snapshots_ahead() -> bool {
-    #[cfg(feature = "planted-bugs")]
-    return crate::planted::is_planted(crate::planted::Bug::SnapshotsExpireAhead);
-    #[cfg(not(feature = "planted-bugs"))]
-    false
+    is_planted!(SnapshotsExpireAhead)
 }

@@ -115,21 +115,17 @@ fn page_limit(keys: u32) -> ScanLimit {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use timestone_cluster::MapVersion;
     use timestone_flash::{MemoryConfig, MemoryMedia};
     use timestone_seda::manual::ManualDriver;
     use timestone_seda::{Parcel, Stage, StageId};
     use timestone_store::{Mftl, MftlConfig, Store};
-    use timestone_txn::participant;
-    use timestone_types::{ClientId, Epoch, KeyRef, KeyspaceId, Sequence, ShardId};
+    use timestone_types::{ClientId, KeyRef, KeyspaceId, Sequence, ShardId};
     use timestone_wire::{Count, Envelope, Frames, Kind, Report, RequestId, Scan};
 
-    use super::super::{LogPlace, Peers, Recovering, Replay, own_origin};
+    use super::super::{LogPlace, Recovering, Replay, own_origin};
     use super::*;
-    use crate::gauges::ShardGauges;
 
     const SHARD: ShardId = ShardId::new(0);
     const STAGE: StageId = StageId::new(0);
@@ -156,20 +152,7 @@ mod tests {
             now = now.saturating_add(Duration::from_millis(1));
             store.pump(now, &mut events);
         }
-        let stage = Replay::new(SHARD, Box::new(store)).finish(Recovering {
-            epoch: Epoch::default(),
-            map_version: MapVersion::default(),
-            log: LogPlace::Nowhere,
-            logs: Vec::new(),
-            peers: Peers::default(),
-            gauges: Arc::new(ShardGauges::new(SHARD)),
-            clock: Arc::new(timestone_clock::ManualClock::default()),
-            past: Default::default(),
-            left: Arc::default(),
-            now: START,
-            participant: participant::Config::default(),
-            memory: Arc::default(),
-        });
+        let stage = Replay::new(SHARD, Box::new(store)).finish(Recovering::alone(SHARD, LogPlace::Nowhere, START));
         ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], START, 1000)
     }
 

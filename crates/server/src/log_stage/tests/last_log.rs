@@ -23,9 +23,7 @@ fn told_of_a_batch(
 ) -> Vec<(StageId, Event)> {
     let mut record = Vec::new();
     LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &vec![7; bytes] }.encode(&mut record);
-    let (batch, first) = (BatchNumber::new(batch), RecordNumber::new(batch << 32));
-    let head = BatchHead { shard, batch, epoch: Epoch::default(), first };
-    driver.send(StageId::new(0), Event::LogAppend(LogAppend { head, bytes: record })).unwrap();
+    driver.send(StageId::new(0), appended(shard, batch, record)).unwrap();
     let mut told = Vec::new();
     for _ in 0..50 {
         driver.turn();
