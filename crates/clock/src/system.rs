@@ -130,6 +130,17 @@ impl SystemClock {
     }
 
     /// Replaces the course. The caller holds the lock.
+    /// Puts time elsewhere at the start of the process, by the clocks as they are now. Returns what that came to, and how the clock is then.
+    fn begin<T>(&self, put: impl FnOnce(&mut Discipline, Reading) -> T) -> (T, ClockHealth) {
+        let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Ok(reading) | Err(reading)) = read_both(self.set_by_ns());
+        let result = put(&mut discipline, reading);
+        self.publish(discipline.course());
+        let health = discipline.health(reading.boot);
+        self.note(&health);
+        (result, health)
+    }
+
     fn publish(&self, course: &Course) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
@@ -190,12 +201,10 @@ impl Clock for SystemClock {
     }
 
     fn begin_anew(&self) {
-        let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Ok(reading) | Err(reading)) = read_both(self.set_by_ns());
-        let moves_ns = discipline.begin_anew(reading);
-        self.next_reading.store(reading.boot.after(POLL_INTERVAL).as_nanos(), Ordering::Relaxed);
-        self.publish(discipline.course());
-        self.note(&discipline.health(reading.boot));
+        let (moves_ns, _) = self.begin(|discipline, reading| {
+            self.next_reading.store(reading.boot.after(POLL_INTERVAL).as_nanos(), Ordering::Relaxed);
+            discipline.begin_anew(reading)
+        });
         let moves = Duration::from_nanos(moves_ns.unsigned_abs());
         if moves > STEP {
             let way = if moves_ns < 0 { "back" } else { "forward" };
@@ -204,12 +213,7 @@ impl Clock for SystemClock {
     }
 
     fn go_on_from(&self, at: Timestamp) {
-        let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Ok(reading) | Err(reading)) = read_both(self.set_by_ns());
-        discipline.go_on_from(reading, at);
-        self.publish(discipline.course());
-        let health = discipline.health(reading.boot);
-        self.note(&health);
+        let ((), health) = self.begin(|discipline, reading| discipline.go_on_from(reading, at));
         if health.state == crate::ClockState::Held {
             tracing::warn!(
                 behind = %Span(health.apart()),

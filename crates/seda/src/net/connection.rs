@@ -357,6 +357,13 @@ mod tests {
         }
     }
 
+    fn connected(peer: Takes) -> Connection {
+        let (connection, generation) = (ConnectionId::new(0), Generation::new(0));
+        let origin = Origin { stage: StageId::new(0), connection, generation };
+        let view = ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
+        Connection::new(Stream::Given(Box::new(peer)), view, Phase::Open, Timestamp::ZERO)
+    }
+
     const LONG: usize = 1024 * 1024;
     const LEFT: usize = 2 * crate::limits::TALLY_STEP as usize;
 
@@ -365,11 +372,7 @@ mod tests {
         let memory = Arc::new(Memory::default());
         let mut all = Waiting::new(Tally::new(&memory, MemoryUse::Output));
         let mut pool = ParcelPool::new();
-        let origin =
-            Origin { stage: StageId::new(0), connection: ConnectionId::new(0), generation: Generation::new(0) };
-        let view = ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
-        let stream = Stream::Given(Box::new(Takes(3 * LONG - LEFT)));
-        let mut connection = Connection::new(stream, view, Phase::Open, Timestamp::ZERO);
+        let mut connection = connected(Takes(3 * LONG - LEFT));
         for _ in 0..3 {
             connection.queue(vec![b'x'; LONG], &mut pool, &mut all);
         }
@@ -404,10 +407,7 @@ mod tests {
         let memory = Arc::new(Memory::default());
         let mut all = Waiting::new(Tally::new(&memory, MemoryUse::Output));
         let mut pool = ParcelPool::new();
-        let origin =
-            Origin { stage: StageId::new(0), connection: ConnectionId::new(0), generation: Generation::new(0) };
-        let view = ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
-        let mut connection = Connection::new(Stream::Given(Box::new(Takes(10))), view, Phase::Open, Timestamp::ZERO);
+        let mut connection = connected(Takes(10));
         let mut short = Vec::with_capacity(POOL_LARGEST);
         short.extend_from_slice(b"twenty bytes in all.");
         connection.queue(short, &mut pool, &mut all);

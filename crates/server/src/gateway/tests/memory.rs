@@ -3,15 +3,12 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use timestone_cluster::ShardMap;
 use timestone_seda::limits::{MEMORY_PATIENCE, STALL_LIMIT};
-use timestone_seda::{ConnectionId, Generation, Memory, MemoryUse, Origin, StageId};
-use timestone_session::Routes;
-use timestone_types::{ClientId, ClusterId, Expiry, Timestamp, Version};
+use timestone_seda::{Memory, MemoryUse};
+use timestone_types::{ClientId, Expiry, Version};
 use timestone_wire::{Frames, Kind, Message, Value};
 
-use super::world::{Client, SHARDS, World, encode};
-use crate::gateway::core::Core;
+use super::world::{Client, SHARDS, World, connected, encode};
 use crate::gateway::limits::OUTPUT_BOUND_BYTES;
 
 const VALUE: usize = 1024 * 1024;
@@ -99,14 +96,7 @@ fn a_gateway_that_forgets_answers_on_their_way_is_found_out() {
 
 /// What is counted of a long answer right after a gateway has taken it, in the middle of its turn.
 fn counted_when_taken() -> u64 {
-    let map = ShardMap::even(ClusterId::new(1), SHARDS).unwrap();
-    let memory = Arc::new(Memory::default());
-    let mut core = Core::new(ClientId::new(9), Routes::from(&map), 0, 7, &memory).unwrap();
-    let (connection, generation) = (ConnectionId::new(0), Generation::new(1));
-    let origin = Origin { stage: StageId::new(100), connection, generation };
-    let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
-    core.connect(now, origin, "127.0.0.1:5000".parse().unwrap());
-    let index = core.find(origin).unwrap();
+    let (mut core, index, memory, now) = connected();
     core.received(now, index, encode(&["GET", "k"]));
     let (_, outbox) = core.engine.next_dirty().unwrap();
     let request = core::mem::take(outbox);

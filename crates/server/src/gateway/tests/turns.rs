@@ -1,14 +1,6 @@
 //! What the commands of one client cost others within a turn, what stays behind of long ones, and how long error texts get.
 
-use std::sync::Arc;
-
-use timestone_cluster::ShardMap;
-use timestone_seda::{ConnectionId, Generation, Memory, Origin, StageId};
-use timestone_session::Routes;
-use timestone_types::{ClientId, ClusterId, Timestamp};
-
-use super::world::{SHARDS, World, encode, shown};
-use crate::gateway::core::Core;
+use super::world::{World, connected, encode, shown};
 use crate::gateway::limits::KEPT_BUFFER_BYTES;
 
 #[test]
@@ -109,14 +101,7 @@ fn patterns_of_config_get_are_as_long_as_those_of_keys_at_most() {
 
 #[test]
 fn what_a_long_command_needed_is_given_back_after_the_turn() {
-    let map = ShardMap::even(ClusterId::new(1), SHARDS).unwrap();
-    let memory = Arc::new(Memory::default());
-    let mut core = Core::new(ClientId::new(9), Routes::from(&map), 0, 7, &memory).unwrap();
-    let (connection, generation) = (ConnectionId::new(0), Generation::new(1));
-    let origin = Origin { stage: StageId::new(100), connection, generation };
-    let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
-    core.connect(now, origin, "127.0.0.1:5000".parse().unwrap());
-    let index = core.find(origin).unwrap();
+    let (mut core, index, _, now) = connected();
     let long = vec![b'x'; 4 * 1024 * 1024];
     core.received(now, index, encode(&[&b"ECHO"[..], &long]));
     core.work(now);

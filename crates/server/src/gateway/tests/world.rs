@@ -10,11 +10,14 @@ use timestone_seda::{
     AdmissionLimit, ConnectionId, ConnectionView, DisconnectReason, Generation, Memory, NetCommand, NetEvent, Origin,
     Parcel, Stage, StageId,
 };
+use timestone_session::Routes;
 use timestone_types::{ClientId, ClusterId, Timestamp};
 
 use super::shards::{TestShard, Wishes};
 use crate::assembly::GuestSeat;
 use crate::event::Event;
+use crate::gateway::connection::ConnectionIndex;
+use crate::gateway::core::Core;
 use crate::gateway::{GatewayGauges, GatewayStage};
 
 const GATEWAY: StageId = StageId::new(0);
@@ -300,4 +303,17 @@ pub(super) fn encode<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
         out.extend_from_slice(b"\r\n");
     }
     out
+}
+
+/// A gateway's core by itself, with a client: its connection, the memory, and the present.
+pub(super) fn connected() -> (Core, ConnectionIndex, Arc<Memory>, Timestamp) {
+    let map = ShardMap::even(ClusterId::new(1), SHARDS).unwrap();
+    let memory = Arc::new(Memory::default());
+    let mut core = Core::new(ClientId::new(9), Routes::from(&map), 0, 7, &memory).unwrap();
+    let (connection, generation) = (ConnectionId::new(0), Generation::new(1));
+    let origin = Origin { stage: StageId::new(100), connection, generation };
+    let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
+    core.connect(now, origin, "127.0.0.1:5000".parse().unwrap());
+    let index = core.find(origin).unwrap();
+    (core, index, memory, now)
 }
