@@ -31,7 +31,7 @@ kill = { every = "5s", lasting = "20ms" }
 
 #[test]
 fn a_tombstone_collected_too_early_is_found() {
-    found_within(40, Bug::EarlyTombstone, DELETIONS);
+    found_within(30, Bug::EarlyTombstone, DELETIONS);
 }
 
 /// The same device under lists that are deleted and begun anew.
