@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use timestone_clock::Clock;
 use timestone_cluster::ShardMap;
-use timestone_session::{Engine, OpId, OpResult, SessionId, Ticket};
+use timestone_session::{Done, Engine, OpId, OpResult, SessionId, Ticket};
 use timestone_types::{KeyspaceId, Timestamp};
 
 use crate::executor::Executor;
@@ -102,9 +102,9 @@ impl Core {
     /// Takes the engine's results over.
     pub(crate) fn collect(&self) {
         let mut engine = self.engine.borrow_mut();
-        while let Some(done) = engine.next_done() {
-            let result = done.result;
-            self.finish(done.op, |in_place| match result {
+        while let Some(Done { op, result }) = engine.next_done() {
+            // By reference: a result is a large thing to move about, and most are a value that stays where it is.
+            self.finish(op, |in_place| match &result {
                 OpResult::Value(_) if in_place => Output::InPlace,
                 result => result.into(),
             });

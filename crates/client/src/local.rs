@@ -4,7 +4,6 @@
 //! waited for by awaiting, so `let a = tx.get(b"a"); let b = tx.get(b"b"); (a.await?, b.await?)` asks for both at once.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -291,13 +290,15 @@ impl LocalDb {
     /// A snapshot in the future, or too many transactions.
     pub fn begin(&self, options: &TransactionOptions) -> Result<LocalTransaction> {
         let mut options = options.for_engine(self.now(), self.deadline);
-        options.external_wait |= self.external_wait_of(self.keyspace) == Some(true);
+        let waits = self.external_wait_of(self.keyspace);
+        options.external_wait |= waits == Some(true);
         let handle = self.core.engine.borrow_mut().begin(self.now(), self.session.id, options)?;
         Ok(LocalTransaction {
             core: Rc::clone(&self.core),
             session: Rc::clone(&self.session),
             handle,
             keyspace: self.keyspace,
+            waits,
             others: RefCell::default(),
             spoiled: RefCell::new(None),
             handed_over: Cell::new(false),
@@ -465,8 +466,10 @@ pub struct LocalTransaction {
     session: Rc<Session>,
     handle: TxnHandle,
     keyspace: KeyspaceId,
-    /// Further keyspaces that it is about.
-    others: RefCell<BTreeSet<KeyspaceId>>,
+    /// Whether that one has commits wait for the clocks, if it was known at the begin: it does not change.
+    waits: Option<bool>,
+    /// Further keyspaces that it is about; each once.
+    others: RefCell<Vec<KeyspaceId>>,
     /// A write that was refused: the transaction must not commit without it.
     spoiled: RefCell<Option<Error>>,
     /// Its commit goes on without this handle.
@@ -607,14 +610,20 @@ impl LocalTransaction {
     /// It is about this keyspace, too.
     fn touch(&self, keyspace: KeyspaceId) {
         if keyspace != self.keyspace {
-            self.others.borrow_mut().insert(keyspace);
+            let mut others = self.others.borrow_mut();
+            if !others.contains(&keyspace) {
+                others.push(keyspace);
+            }
         }
     }
 
     /// Whether any keyspace that it is about has commits wait for the clocks; `None` while that is not known of all.
     fn external_wait(&self) -> Option<bool> {
-        let waits = self.core.external_waits.borrow();
         let others = self.others.borrow();
+        if let (Some(waits), []) = (self.waits, &others[..]) {
+            return Some(waits);
+        }
+        let waits = self.core.external_waits.borrow();
         let mut any = false;
         for keyspace in others.iter().chain([&self.keyspace]) {
             any |= *waits.get(keyspace)?;
@@ -623,7 +632,7 @@ impl LocalTransaction {
     }
 
     /// Finds out what has to be known of its keyspaces before it may be acknowledged.
-    async fn learn_external_wait(core: &Rc<Core>, keyspaces: BTreeSet<KeyspaceId>) -> Result<bool> {
+    async fn learn_external_wait(core: &Rc<Core>, keyspaces: Vec<KeyspaceId>) -> Result<bool> {
         let db = LocalDb::shared(core)?;
         let mut any = false;
         for keyspace in keyspaces {
@@ -653,7 +662,7 @@ impl LocalTransaction {
                 // It is committed from there; this handle must not abort it meanwhile.
                 let committing = Committing { core: Rc::clone(&self.core), handle: self.handle };
                 let mut keyspaces = self.others.borrow().clone();
-                keyspaces.insert(self.keyspace);
+                keyspaces.push(self.keyspace);
                 self.handed_over.set(true);
                 Operation::later(&self.core, async move {
                     let waits = Self::learn_external_wait(&committing.core, keyspaces).await?;

@@ -84,8 +84,10 @@ impl<T> Operation<T> {
         match (output, self.view, ticket) {
             (Output::InPlace, Some(view), Some(ticket)) => {
                 let engine = self.core.engine.borrow();
-                let found = engine.read_result(ticket).ok_or(SessionError::NoTransaction)?;
-                Ok(view(found))
+                match engine.read_result(ticket) {
+                    Some(found) => Ok(view(found)),
+                    None => Err(SessionError::NoTransaction.into()),
+                }
             }
             (output, ..) => (self.convert)(output),
         }
@@ -107,23 +109,25 @@ impl<T> Future for Operation<T> {
 }
 
 impl<T> Operation<T> {
+    #[inline]
     fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
+        // Nearly every one waits for an answer: its state stays where it is.
+        if let OperationState::Waiting(op, ticket) = self.state {
+            let wake = || match self.core.tasks.current(context.waker()) {
+                Some(task) => Wake::Task(task),
+                None => Wake::Waker(context.waker().clone()),
+            };
+            let taken = self.core.ops.borrow_mut().take(op, wake);
+            let Some(output) = taken else { return Poll::Pending };
+            self.state = OperationState::Over;
+            return Poll::Ready(self.finish(output, ticket));
+        }
+        self.advance_without_answer(context)
+    }
+
+    fn advance_without_answer(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
         match core::mem::replace(&mut self.state, OperationState::Over) {
             OperationState::Ready(result) => Poll::Ready(result),
-            OperationState::Waiting(op, ticket) => {
-                let wake = || match self.core.tasks.current(context.waker()) {
-                    Some(task) => Wake::Task(task),
-                    None => Wake::Waker(context.waker().clone()),
-                };
-                let taken = self.core.ops.borrow_mut().take(op, wake);
-                match taken {
-                    Some(output) => Poll::Ready(self.finish(output, ticket)),
-                    None => {
-                        self.state = OperationState::Waiting(op, ticket);
-                        Poll::Pending
-                    }
-                }
-            }
             OperationState::Later(mut future) => {
                 let polled = future.as_mut().poll(context);
                 if polled.is_pending() {
@@ -131,7 +135,7 @@ impl<T> Operation<T> {
                 }
                 polled
             }
-            OperationState::Over => Poll::Ready(Err(Error::closed())),
+            OperationState::Waiting(..) | OperationState::Over => Poll::Ready(Err(Error::closed())),
         }
     }
 }

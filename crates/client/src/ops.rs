@@ -40,20 +40,20 @@ pub(crate) enum Output {
     Failed(Error),
 }
 
-impl From<OpResult<'_>> for Output {
-    fn from(result: OpResult<'_>) -> Self {
-        match result {
+impl From<&OpResult<'_>> for Output {
+    fn from(result: &OpResult<'_>) -> Self {
+        match *result {
             OpResult::Value(view) => Self::Value(owned(view)),
             OpResult::Committed(committed) => Self::Committed(committed.timestamp),
             OpResult::Written(written) => Self::Written(written.timestamp, written.previous.and_then(owned)),
-            OpResult::Aborted(abort) if abort.kind() == AbortKind::Condition => {
+            OpResult::Aborted(ref abort) if abort.kind() == AbortKind::Condition => {
                 Self::ConditionFailed(abort.found.and_then(owned))
             }
-            OpResult::Aborted(abort) => Self::Failed(Error::of_abort(&abort)),
+            OpResult::Aborted(ref abort) => Self::Failed(Error::of_abort(abort)),
             OpResult::Unknown(txn) => Self::Failed(Error::unknown(txn)),
             OpResult::Status(status) => Self::Status(status),
             OpResult::Frame(bytes) => Self::Frame(bytes.to_vec()),
-            OpResult::Failed(error) => Self::Failed(error.into()),
+            OpResult::Failed(ref error) => Self::Failed(error.clone().into()),
         }
     }
 }
@@ -126,17 +126,15 @@ impl OpTable {
     /// Takes the result, when it is there; the operation is over then. Otherwise `wake` is woken when it comes.
     pub(crate) fn take(&mut self, op: OpId, wake: impl FnOnce() -> Wake) -> Option<Output> {
         let Some(slot) = self.slot(op) else { return Some(Output::Failed(Error::closed())) };
-        match core::mem::replace(&mut slot.state, State::Free) {
-            State::Ready(output) => {
-                self.free.push(op.0 as u32);
-                Some(output)
-            }
-            State::Waiting { in_place, .. } => {
-                slot.state = State::Waiting { wake: wake(), in_place };
-                None
-            }
-            State::Free => Some(Output::Failed(Error::closed())),
+        if let State::Waiting { wake: waiting, .. } = &mut slot.state {
+            *waiting = wake();
+            return None;
         }
+        let State::Ready(output) = core::mem::replace(&mut slot.state, State::Free) else {
+            unreachable!("a slot that is found and waits for nobody has its result")
+        };
+        self.free.push(op.0 as u32);
+        Some(output)
     }
 
     /// Gives an operation up.

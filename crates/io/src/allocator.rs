@@ -2,7 +2,7 @@
 //!
 //! Tables of tens of megabytes that are looked at everywhere cost a walk through the page tables for nearly every look on pages of 4 KiB. What is
 //! smaller than a huge page goes to the system's allocator; the rest is mapped on its own, aligned and advised (`MADV_HUGEPAGE`), and taken
-//! from the system only as it is touched. Set by the binary alone: a library does not choose for its host.
+//! from the system only as it is touched. Buffers of bytes take huge pages for what fills them, tables for all that they have. Set by the binary alone: a library does not choose for its host.
 //!
 //! Invariant: whether an allocation is large depends on its layout alone, so that it is given back the way it was taken.
 
@@ -12,7 +12,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{NonNull, null_mut};
 use std::alloc::System;
 
-use crate::huge::{HUGE_PAGE_BYTES, map, unmap};
+use crate::huge::{HUGE_PAGE_BYTES, Rest, map, unmap};
 
 /// The system's allocator, with large allocations on huge pages.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,10 @@ fn is_large(layout: Layout) -> bool {
 
 /// Fresh zeroed memory of its own for a large layout; null when the system has none.
 fn large(layout: Layout) -> *mut u8 {
-    map(layout.size()).map_or(null_mut(), NonNull::as_ptr)
+    // Bytes without alignment are buffers: there may be many of a little more than 2 MiB, each of which would take 4. Everything else are
+    // tables, which are there for long. A hash table has what every look begins with at its end.
+    let rest = if layout.align() == 1 { Rest::Ordinary } else { Rest::Huge };
+    map(layout.size(), rest).map_or(null_mut(), NonNull::as_ptr)
 }
 
 // SAFETY: small layouts are the system allocator's throughout; large ones get a mapping of their own, which is at least as large and as
@@ -119,16 +122,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_behind_the_last_whole_huge_page_takes_no_other_one() {
-        for whole in [1, 3] {
+    fn what_buffers_leave_behind_the_last_whole_huge_page_takes_no_other_one_and_the_end_of_tables_does() {
+        for (whole, align) in [(1, 1), (3, 1), (1, 16), (3, 16)] {
             let bytes = whole * HUGE_PAGE_BYTES + 100;
+            let layout = Layout::from_size_align(bytes, align).unwrap();
             // SAFETY: as above.
             unsafe {
-                let memory = HugePageAllocator.alloc(layout(bytes));
+                let memory = HugePageAllocator.alloc(layout);
                 let start = memory as usize;
+                let end = start + bytes - 1;
                 assert!(has_flag(start, "hg") && has_flag(start + whole * HUGE_PAGE_BYTES - 1, "hg"), "{bytes}");
-                assert!(!has_flag(start + bytes - 1, "hg") && has_flag(start + bytes - 1, "nh"), "{bytes}");
-                HugePageAllocator.dealloc(memory, layout(bytes));
+                assert_eq!((has_flag(end, "hg"), has_flag(end, "nh")), (align > 1, align == 1), "{bytes}");
+                HugePageAllocator.dealloc(memory, layout);
             }
         }
     }

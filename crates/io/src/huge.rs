@@ -1,8 +1,7 @@
 //! Mappings of whole huge pages, for [`Region`](crate::Region) and [`HugePageAllocator`](crate::HugePageAllocator).
 //!
 //! Anonymous, zeroed when first touched, aligned to the size of a huge page and advised (`MADV_HUGEPAGE`); where those are not to be had it is
-//! ordinary memory. So is what is left behind the last whole huge page: a touch of it would take all of another one, and a buffer of a little
-//! more than 2 MiB would take 4. Nothing here allocates or unwinds: an allocator calls it.
+//! ordinary memory. Nothing here allocates or unwinds: an allocator calls it.
 
 #![expect(unsafe_code, reason = "mapping memory has no safe interface")]
 
@@ -14,13 +13,22 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// Size and alignment of a huge page, in bytes.
 pub const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
 
-/// Maps fresh memory of `bytes`, rounded up to whole huge pages; those that `bytes` fills are advised to be such.
+/// What becomes of the rest behind the last huge page that an allocation fills.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Rest {
+    /// It is on another huge page, of which all is taken with the first touch.
+    Huge,
+    /// It is on ordinary pages.
+    Ordinary,
+}
+
+/// Maps fresh memory of `bytes`, rounded up to whole huge pages.
 ///
 /// # Errors
 /// The system has no room in the address space.
-pub(crate) fn map(bytes: usize) -> io::Result<NonNull<u8>> {
+pub(crate) fn map(bytes: usize, rest: Rest) -> io::Result<NonNull<u8>> {
+    let filled = bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     // One page more than asked for, so that an aligned stretch is inside.
-    let advised = bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
     let whole = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES);
     let with_slack = whole.and_then(|whole| whole.checked_add(HUGE_PAGE_BYTES));
     let (Some(bytes), Some(with_slack)) = (whole, with_slack) else {
@@ -41,6 +49,7 @@ pub(crate) fn map(bytes: usize) -> io::Result<NonNull<u8>> {
         if skip < HUGE_PAGE_BYTES {
             let _ = munmap(start.add(bytes).cast(), HUGE_PAGE_BYTES - skip);
         }
+        let advised = if rest == Rest::Huge { bytes } else { filled };
         // Without huge pages it is ordinary memory.
         let _ = madvise(start.cast(), advised, Advice::LinuxHugepage);
         if advised < bytes {

@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 use core::slice;
 use std::io;
 
-use crate::huge::{HUGE_PAGE_BYTES, map, unmap};
+use crate::huge::{HUGE_PAGE_BYTES, Rest, map, unmap};
 
 /// Owned memory of whole huge pages.
 pub struct Region {
@@ -32,7 +32,7 @@ impl Region {
     /// The system has no room in the address space.
     pub fn new(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { start: map(bytes)?, bytes })
+        Ok(Self { start: map(bytes, Rest::Huge)?, bytes })
     }
 }
 

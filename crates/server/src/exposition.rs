@@ -130,7 +130,7 @@ fn process(page: &mut Page, observed: &Observed) {
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
+    use timestone_types::Timestamp;
 
     use super::*;
     use crate::latencies::Latencies;
@@ -138,9 +138,9 @@ mod tests {
     #[test]
     fn a_histogram_is_cumulative_and_ends_with_everything() {
         let latencies = Latencies::default();
-        latencies.record(Duration::from_micros(1));
-        latencies.record(Duration::from_micros(3));
-        latencies.record(Duration::from_secs(100));
+        latencies.since(Timestamp::ZERO, Timestamp::from_nanos(1_000));
+        latencies.since(Timestamp::ZERO, Timestamp::from_nanos(3_000));
+        latencies.since(Timestamp::ZERO, Timestamp::from_nanos(100_000_000_000));
         let mut page = Page::default();
         histogram(&mut page, "t_seconds", "How long.", [("kind=\"get\"".to_owned(), latencies.counts())]);
         let lines: Vec<&str> = page.0.lines().collect();

@@ -5,7 +5,6 @@
 //! in one turn counts as nothing.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use core::time::Duration;
 
 use timestone_types::Timestamp;
 
@@ -35,18 +34,12 @@ fn bump(counter: &AtomicU64, by: u64) {
 }
 
 impl Latencies {
-    /// Something took this long; only one thread may say so.
-    #[inline]
-    pub(crate) fn record(&self, span: Duration) {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        bump(&self.buckets[bucket_of(nanos)], 1);
-        bump(&self.sum_ns, nanos);
-    }
-
-    /// The same, from when to when; a clock that went backwards counts as nothing.
+    /// Something began and ended then; a clock that went backwards counts as nothing. Only one thread may say so.
     #[inline]
     pub(crate) fn since(&self, begin: Timestamp, end: Timestamp) {
-        self.record(if end > begin { end.since(begin) } else { Duration::ZERO });
+        let nanos = end.as_nanos().saturating_sub(begin.as_nanos());
+        bump(&self.buckets[bucket_of(nanos)], 1);
+        bump(&self.sum_ns, nanos);
     }
 
     /// What was recorded so far.
@@ -109,7 +102,7 @@ mod tests {
         let at = Timestamp::from_nanos;
         latencies.since(at(5_000), at(1_000));
         latencies.since(at(1_000), at(3_000));
-        latencies.record(Duration::from_secs(60));
+        latencies.since(at(0), at(60_000_000_000));
         let mut counts = latencies.counts();
         counts.add(&latencies.counts());
         assert_eq!(counts.total(), 6);

@@ -258,9 +258,14 @@ impl KeySet {
         key: &[u8],
         place: Place,
     ) -> Result<u32, LimitError> {
-        if let Some(at) = self.find(hash, keyspace, key) {
-            return Ok(at);
+        match self.find(hash, keyspace, key) {
+            Some(at) => Ok(at),
+            None => self.add(hash, keyspace, key, place),
         }
+    }
+
+    /// A new entry for a key that has none.
+    pub(crate) fn add(&mut self, hash: u64, keyspace: KeyspaceId, key: &[u8], place: Place) -> Result<u32, LimitError> {
         if key.is_empty() {
             return Err(LimitError::EmptyKey);
         }

@@ -145,17 +145,24 @@ impl Shards {
     }
 
     /// The place of the shard that serves a key, to ask it something.
+    #[inline]
     pub(crate) fn way_to_key(&self, key: &[u8]) -> Result<Place, SessionError> {
-        self.way_to(self.of_key(key).ok_or(SessionError::NoShard)?)
+        match self.of_key(key) {
+            Some(place) => self.way_to(place),
+            None => Err(SessionError::NoShard),
+        }
     }
 
     /// The same place, unless there is no way there.
     #[inline]
     pub(crate) fn way_to(&self, place: Place) -> Result<Place, SessionError> {
-        match &self.at(place).elsewhere {
-            None => Ok(place),
-            Some(server) => Err(SessionError::Elsewhere { shard: self.at(place).id, server: server.clone() }),
-        }
+        if self.at(place).elsewhere.is_some() { Err(self.no_way_to(place)) } else { Ok(place) }
+    }
+
+    #[cold]
+    fn no_way_to(&self, place: Place) -> SessionError {
+        let shard = self.at(place);
+        SessionError::Elsewhere { shard: shard.id, server: shard.elsewhere.clone().unwrap_or_default() }
     }
 
     pub(crate) fn at(&self, place: Place) -> &Shard {

@@ -200,8 +200,10 @@ impl Engine {
     /// A timestamp of a session, above all that it has seen.
     fn issue(&mut self, now: Timestamp, session: SessionId) -> Result<Timestamp, SessionError> {
         let name = Name { index: session.index, generation: session.generation };
-        let session = self.sessions.get_mut(name).ok_or(SessionError::NoSession)?;
-        Ok(session.clock.begin(now))
+        match self.sessions.get_mut(name) {
+            Some(session) => Ok(session.clock.begin(now)),
+            None => Err(SessionError::NoSession),
+        }
     }
 
     fn check_key(&self, key: &[u8]) -> Result<Place, SessionError> {
@@ -227,7 +229,7 @@ impl Engine {
             return Err(BUSY);
         }
         let deadline = options.deadline.unwrap_or_else(|| now.saturating_add(self.config.default_deadline));
-        let (name, single) = self.singles.take().ok_or(BUSY)?;
+        let Some((name, single)) = self.singles.take() else { return Err(BUSY) };
         single.open(want, op, place, deadline);
         self.note_due(deadline);
         Ok(name)

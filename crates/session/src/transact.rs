@@ -44,7 +44,8 @@ impl Engine {
     ) -> Result<TxnHandle, SessionError> {
         let now = self.advance(now);
         let session = Name { index: session.index, generation: session.generation };
-        let clock = &mut self.sessions.get_mut(session).ok_or(SessionError::NoSession)?.clock;
+        let Some(session_record) = self.sessions.get_mut(session) else { return Err(SessionError::NoSession) };
+        let clock = &mut session_record.clock;
         let begin = match options.snapshot_at {
             Some(at) if at == Timestamp::ZERO || at > clock.peek(now) => {
                 return Err(SessionError::SnapshotInFuture { at, now });
@@ -72,7 +73,9 @@ impl Engine {
     /// The open transaction of a handle, which must not be too old.
     fn open(&mut self, now: Timestamp, txn: TxnHandle) -> Result<Name, SessionError> {
         let name = Name { index: txn.index, generation: txn.generation };
-        let txn = self.txns.get(name).filter(|txn| txn.phase == Phase::Open).ok_or(SessionError::NoTransaction)?;
+        let Some(txn) = self.txns.get(name).filter(|txn| txn.phase == Phase::Open) else {
+            return Err(SessionError::NoTransaction);
+        };
         let limit = self.config.max_transaction_age;
         if now.since(txn.opened) > limit && !txn.is_read_only() {
             self.close(name.index, None);
@@ -105,12 +108,14 @@ impl Engine {
                 if self.shards.is_full(place) {
                     return Err(SessionError::Busy { retry_after: limits::MIN_RETRY_PAUSE });
                 }
-                txn.keys.find_or_insert(hash, keyspace, key, place)?
+                txn.keys.add(hash, keyspace, key, place)?
             }
         };
         if txn.keys.is_known(at) {
-            let view = self.txns.at(name.index).keys.view(at).ok_or(SessionError::NoTransaction)?;
-            return Ok(Step::Value(view));
+            return match self.txns.at(name.index).keys.view(at) {
+                Some(view) => Ok(Step::Value(view)),
+                None => Err(SessionError::NoTransaction),
+            };
         }
         let deadline = txn.deadline(now, self.config.default_deadline);
         let entry = txn.keys.entry_mut(at);

@@ -258,10 +258,6 @@ pub enum Prefetch {
     Search,
     /// The key's entry in the index.
     Entry,
-    /// What says where the youngest version is cached.
-    Place,
-    /// The cached record of the youngest version.
-    Record,
 }
 
 /// Which versions a walk sees.
@@ -314,6 +310,9 @@ pub trait Store {
     /// A hint that `key` will be asked for or put soon: has the processor fetch the memory that [`Prefetch`] names. It costs no waiting
     /// when the steps for a number of keys follow each other: first step for all, second for all, and so on.
     fn prefetch(&self, key: KeyRef<'_>, step: Prefetch);
+
+    /// The same of the records of the youngest versions, as far as they are cached; the steps of [`prefetch`](Self::prefetch) come before.
+    fn prefetch_records(&self, keys: &[KeyRef<'_>]);
 
     /// Writes one version, in any order of versions; readable at once. A version that is there already is left alone.
     ///

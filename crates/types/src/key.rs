@@ -49,9 +49,9 @@ pub fn slot_of(key: &[u8]) -> Slot {
 }
 
 fn hash_tag(key: &[u8]) -> &[u8] {
-    let Some(open) = key.iter().position(|&byte| byte == b'{') else { return key };
+    let Some(open) = memchr::memchr(b'{', key) else { return key };
     let rest = &key[open + 1..];
-    match rest.iter().position(|&byte| byte == b'}') {
+    match memchr::memchr(b'}', rest) {
         Some(length) if length > 0 => &rest[..length],
         _ => key,
     }

@@ -28,7 +28,7 @@ use super::hot::{Busy, HotKeys};
 use super::inbox::Position;
 use super::job::{JobId, Jobs, Operation};
 use super::limits::{ANSWER_BYTES_A_COMMAND, COMMANDS_AT_ONCE, KEPT_BUFFER_BYTES, MAX_BACKLOG_BYTES, SHED_FROM_BYTES};
-use super::marks::Read;
+use super::marks::{Judged, Read};
 use super::replies::{SlotId, Want};
 use super::view::KEYSPACE;
 use super::words::Words;
@@ -423,7 +423,6 @@ impl Core {
 
     /// Takes one result of the engine to whom it belongs.
     fn take_result(&mut self, now: Timestamp) -> bool {
-        let bound = self.output_bound();
         let Self { engine, connections, jobs, scratch, busy, memory, gauges, .. } = self;
         let Some(done) = engine.next_done() else { return false };
         let after = match Operation::unpack(done.op.0) {
@@ -436,7 +435,7 @@ impl Core {
                             busy.leave(hash, 1);
                         }
                         let asked = connection.replies.asked(slot);
-                        let after = answer_fast(connection, index, slot, &done.result, bound);
+                        let after = answer_fast(connection, index, slot, &done.result, memory);
                         if matches!(after, After::Answered(_)) {
                             gauges.answered(asked, now);
                         }
@@ -531,29 +530,32 @@ fn answer_fast(
     index: ConnectionIndex,
     slot: SlotId,
     result: &OpResult<'_>,
-    bound: usize,
+    memory: &Memory,
 ) -> After {
     let Some(&expected) = connection.replies.slot(slot) else { return After::Nothing };
     if let OpResult::Value(view) = result
         && let Some(length) = view.value.map(<[u8]>::len).filter(|&length| length >= SHED_FROM_BYTES)
-        && !connection.owed().has_room(connection.replies.is_first(slot), length, bound)
+        && !connection.owed().has_room(connection.replies.is_first(slot), length, super::memory::output_bound(memory))
         && !super::memory::ignores_bound()
     {
         connection.replies.shed(slot, length);
         return After::Answered(index);
     }
-    if expected.want == Want::Value && matches!(result, OpResult::Value(_)) && connection.overtakes(slot) {
-        // Older than what the earlier read will find, perhaps. It is asked for again when that one is answered.
-        connection.replies.drop_answer(slot);
-        return After::Nothing;
-    }
     if let OpResult::Value(view) = result {
         let found = Read { version: view.version, present: view.value.is_some() };
-        if connection.marks.is_outdated(slot, found) {
-            connection.replies.drop_answer(slot);
-            return After::Answered(index);
+        let may_wait = expected.want == Want::Value && !connection.replies.is_first(slot);
+        match connection.marks.judge(slot, found, may_wait) {
+            Judged::Tell => {}
+            Judged::Overtakes => {
+                // It is asked for again when the earlier one is answered.
+                connection.replies.drop_answer(slot);
+                return After::Nothing;
+            }
+            Judged::Outdated => {
+                connection.replies.drop_answer(slot);
+                return After::Answered(index);
+            }
         }
-        connection.marks.answers(slot, found);
     }
     let again = match result {
         OpResult::Failed(error) => {

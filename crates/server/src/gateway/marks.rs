@@ -25,6 +25,17 @@ impl Read {
     }
 }
 
+/// What is to be done with what a single-key read has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Judged {
+    /// It is the answer.
+    Tell,
+    /// It has overtaken an earlier command of its key, which may find a later state.
+    Overtakes,
+    /// An earlier read of its key was answered with a later state.
+    Outdated,
+}
+
 /// What a command does to a key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Touch {
@@ -77,6 +88,10 @@ pub(super) struct Marks {
     owners: Vec<u32>,
     /// What an earlier read of the key was answered while this command was under way.
     answered: Vec<Read>,
+    /// Since there were none, two were of one key.
+    share_a_key: bool,
+    /// Since there were none, one command had several.
+    has_several: bool,
 }
 
 impl Marks {
@@ -88,6 +103,23 @@ impl Marks {
             return false;
         }
         self.marks.iter().fold(false, |blocked, mark| blocked | mark.conflicts(new))
+    }
+
+    /// What is to be done with what a single-key read has found; `may_wait`: it may be asked for again when an earlier one is answered. The three
+    /// questions below in one: nearly always no two commands under way are of one key.
+    #[inline]
+    pub(super) fn judge(&mut self, owner: SlotId, found: Read, may_wait: bool) -> Judged {
+        if !self.share_a_key {
+            return Judged::Tell;
+        }
+        if may_wait && self.overtakes(owner) {
+            return Judged::Overtakes;
+        }
+        if self.is_outdated(owner, found) {
+            return Judged::Outdated;
+        }
+        self.answers(owner, found);
+        Judged::Tell
     }
 
     /// Whether an earlier command of the same key is still under way: a single-key read whose answer comes before that one's has
@@ -108,9 +140,6 @@ impl Marks {
     /// A single-key read is about to be answered with this: later reads of its key that are under way must not find less. They may have been
     /// read before, for a read that is refused is sent again.
     pub(super) fn answers(&mut self, owner: SlotId, found: Read) {
-        if self.owners.len() < 2 {
-            return;
-        }
         let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else { return };
         let mark = self.marks[own];
         for at in 0..self.marks.len() {
@@ -141,8 +170,11 @@ impl Marks {
         self.marks.len() + keys <= MAX_MARKS
     }
 
+    /// Adds a mark; a command's are added one after the other.
     #[inline]
     pub(super) fn add(&mut self, mark: Mark, owner: SlotId) {
+        self.share_a_key |= self.marks.iter().fold(false, |any, other| any | other.has_key_of(mark));
+        self.has_several |= self.owners.last() == Some(&owner.0);
         self.marks.push(mark);
         self.owners.push(owner.0);
         self.answered.push(Read::NONE);
@@ -157,6 +189,12 @@ impl Marks {
             self.owners.swap_remove(at);
             self.marks.swap_remove(at);
             self.answered.swap_remove(at);
+            if !self.has_several {
+                break;
+            }
+        }
+        if self.marks.is_empty() {
+            (self.share_a_key, self.has_several) = (false, false);
         }
     }
 }
@@ -198,6 +236,28 @@ mod tests {
         assert!(!marks.is_outdated(second, read(0, false)), "asked again, it finds that the record was cleared away");
         marks.answers(second, read(9, true));
         assert!(!marks.is_outdated(first, read(3, true)), "an earlier read may find less");
+    }
+
+    #[test]
+    fn what_is_judged_at_once_is_what_the_questions_say() {
+        let read = |at| Read {
+            version: Version::new(timestone_types::Timestamp::from_nanos(at), timestone_types::ClientId::new(1)),
+            present: true,
+        };
+        let mut marks = Marks::default();
+        let (first, second, other) = (SlotId(u32::MAX), SlotId(0), SlotId(1));
+        marks.add(Mark::new(0x40, Touch::Read), second);
+        marks.add(Mark::new(0x40, Touch::Read), first);
+        marks.add(Mark::new(0x80, Touch::Read), other);
+        assert_eq!(marks.judge(second, read(5), true), Judged::Overtakes);
+        assert_eq!(marks.judge(second, read(5), false), Judged::Tell, "it cannot wait");
+        assert_eq!(marks.judge(first, read(7), true), Judged::Tell);
+        marks.remove(first);
+        assert_eq!(marks.judge(other, read(3), true), Judged::Tell, "another key's");
+        assert_eq!(marks.judge(second, read(5), true), Judged::Outdated, "though it is alone now");
+        assert_eq!(marks.judge(second, read(5), true), Judged::Tell, "asked again");
+        marks.remove(second);
+        assert_eq!(marks.judge(second, read(1), true), Judged::Tell, "it is done");
     }
 
     #[test]

@@ -10,7 +10,7 @@
 //! All of it is counted in bytes and published to the process's [`Memory`](timestone_seda::Memory), in steps.
 
 use timestone_seda::limits::{MEMORY_PATIENCE, MEMORY_RETRY, SCARCE_OUTPUT_BOUND, STALL_LIMIT};
-use timestone_seda::{Charge, MemoryUse};
+use timestone_seda::{Charge, Memory, MemoryUse};
 use timestone_session::{OpId, RequestOptions};
 use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
@@ -35,7 +35,7 @@ impl Core {
 
     /// Bytes of answers that one connection may be owed.
     pub(super) fn output_bound(&self) -> usize {
-        if self.memory.is_scarce(MemoryUse::Output) { SCARCE_OUTPUT_BOUND } else { OUTPUT_BOUND_BYTES }
+        output_bound(&self.memory)
     }
 
     /// The net stage has written so much of what it was sent for a connection.
@@ -247,6 +247,11 @@ impl Core {
         }
         changes.then_some(pause)
     }
+}
+
+/// Bytes of answers that one connection may be owed.
+pub(super) fn output_bound(memory: &Memory) -> usize {
+    if memory.is_scarce(MemoryUse::Output) { SCARCE_OUTPUT_BOUND } else { OUTPUT_BOUND_BYTES }
 }
 
 fn should_pause(connection: &Connection, bound: usize) -> bool {

@@ -5,7 +5,7 @@
 
 use timestone_store::{Prefetch, Store};
 use timestone_txn::participant::Participant;
-use timestone_types::KeyRef;
+use timestone_types::{KeyHash, KeyRef, KeyspaceId};
 
 /// Keys that are looked at together; those beyond are not.
 const KEYS: usize = 64;
@@ -13,14 +13,15 @@ const KEYS: usize = 64;
 /// The keys of a few frames.
 pub(super) struct LookAhead<'a> {
     // Those whose records are read come first from the front, the others from the back.
-    keys: [Option<KeyRef<'a>>; KEYS],
+    keys: [KeyRef<'a>; KEYS],
     reads: usize,
     others: usize,
 }
 
 impl<'a> LookAhead<'a> {
     pub(super) const fn new() -> Self {
-        Self { keys: [None; KEYS], reads: 0, others: 0 }
+        const NONE: KeyRef<'static> = KeyRef { keyspace: KeyspaceId::DEFAULT, bytes: &[], hash: KeyHash(0) };
+        Self { keys: [NONE; KEYS], reads: 0, others: 0 }
     }
 
     pub(super) fn clear(&mut self) {
@@ -31,7 +32,7 @@ impl<'a> LookAhead<'a> {
     #[inline]
     pub(super) fn reads(&mut self, key: KeyRef<'a>) {
         if self.reads + self.others < KEYS {
-            self.keys[self.reads] = Some(key);
+            self.keys[self.reads] = key;
             self.reads += 1;
         }
     }
@@ -41,7 +42,7 @@ impl<'a> LookAhead<'a> {
     pub(super) fn validates(&mut self, key: KeyRef<'a>) {
         if self.reads + self.others < KEYS {
             self.others += 1;
-            self.keys[KEYS - self.others] = Some(key);
+            self.keys[KEYS - self.others] = key;
         }
     }
 
@@ -49,13 +50,11 @@ impl<'a> LookAhead<'a> {
     pub(super) fn fetch(&self, participant: &Participant, store: &dyn Store) {
         let (reads, others) = (&self.keys[..self.reads], &self.keys[KEYS - self.others..]);
         for step in [Prefetch::Search, Prefetch::Entry] {
-            reads.iter().flatten().for_each(|&key| store.prefetch(key, step));
-            others.iter().flatten().for_each(|&key| store.prefetch(key, step));
+            reads.iter().for_each(|&key| store.prefetch(key, step));
+            others.iter().for_each(|&key| store.prefetch(key, step));
         }
-        reads.iter().flatten().for_each(|key| participant.prefetch(key.hash));
-        others.iter().flatten().for_each(|key| participant.prefetch(key.hash));
-        for step in [Prefetch::Place, Prefetch::Record] {
-            reads.iter().flatten().for_each(|&key| store.prefetch(key, step));
-        }
+        reads.iter().for_each(|key| participant.prefetch(key.hash));
+        others.iter().for_each(|key| participant.prefetch(key.hash));
+        store.prefetch_records(reads);
     }
 }

@@ -39,7 +39,7 @@ use timestone_cluster::MapVersion;
 use timestone_seda::{Context, Memory, MemoryUse, Origin, Parcel, Stage, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
 use timestone_txn::participant::{Input, Output, Participant, ReadItem, Ticket, Token, Wait, WriteItem};
-use timestone_types::{Epoch, HashSeed, ShardId, Timestamp, TxnId};
+use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
 
@@ -147,7 +147,7 @@ impl ShardStage {
     /// Takes the frames of a parcel, a few at a time, with a look ahead at their keys.
     fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
         let mut frames = Frames::new(&parcel.bytes);
-        let mut group: [Option<Frame<'_>>; LOOK_AHEAD] = [None; LOOK_AHEAD];
+        let mut group: [Option<(Frame<'_>, Option<KeyRef<'_>>)>; LOOK_AHEAD] = [None; LOOK_AHEAD];
         let mut ahead = LookAhead::new();
         loop {
             let mut count = 0;
@@ -155,8 +155,8 @@ impl ShardStage {
             for frame in frames.by_ref().take(LOOK_AHEAD) {
                 match frame {
                     Ok(frame) => {
-                        self.keys_of(&frame, &mut ahead);
-                        group[count] = Some(frame);
+                        let key = self.keys_of(&frame, &mut ahead);
+                        group[count] = Some((frame, key));
                         count += 1;
                     }
                     Err(error) => {
@@ -170,8 +170,8 @@ impl ShardStage {
                 break;
             }
             ahead.fetch(&self.participant, &*self.store);
-            for frame in group[..count].iter().flatten() {
-                self.frame(ctx, parcel.origin, frame);
+            for (frame, key) in group[..count].iter().flatten() {
+                self.frame(ctx, parcel.origin, frame, *key);
                 self.close_full_batch(ctx);
             }
         }

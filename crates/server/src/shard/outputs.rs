@@ -135,7 +135,7 @@ impl ShardStage {
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
         let submitted = match Frame::parse(&bytes) {
-            Ok(frame) => self.submit(ctx, token, &frame, wait),
+            Ok(frame) => self.submit(ctx, token, &frame, None, wait),
             Err(error) => Err(error),
         };
         if let Err(error) = submitted {

@@ -118,6 +118,17 @@ impl Request {
         self.value.extend_from_slice(value);
     }
 
+    /// What a write found is of no use any more.
+    fn forget_found(&mut self) {
+        self.charge = None;
+        self.previous = Previous::default();
+        self.repeat = None;
+        self.value.clear();
+        if self.value.capacity() > KEEP_BYTES {
+            self.value = Vec::new();
+        }
+    }
+
     /// The memory of what is about to be answered.
     pub(crate) const fn take_charge(&mut self) -> Option<Charge> {
         self.charge.take()
@@ -202,24 +213,19 @@ impl Requests {
     pub(crate) fn close(&mut self, token: Token) {
         let index = (token.0 & 0xffff_ffff) as u32;
         let now = self.now;
-        self.set_parked(token, false);
-        if let Some(slot) = self.get_mut(token) {
-            slot.live = false;
-            let (asked, timed) = (slot.asked, slot.timed);
-            slot.frame.clear();
-            slot.value.clear();
-            slot.charge = None;
-            slot.previous = Previous::default();
-            slot.repeat = None;
-            if slot.frame.capacity() > KEEP_BYTES {
-                slot.frame = Vec::new();
-            }
-            if slot.value.capacity() > KEEP_BYTES {
-                slot.value = Vec::new();
-            }
-            self.free.push(index);
-            self.latencies.of(timed).since(asked, now);
+        let Some(slot) = self.get_mut(token) else { return };
+        slot.live = false;
+        let (asked, timed, parked) = (slot.asked, slot.timed, std::mem::take(&mut slot.parked));
+        slot.frame.clear();
+        if slot.frame.capacity() > KEEP_BYTES {
+            slot.frame = Vec::new();
         }
+        if slot.purpose == Purpose::Write {
+            slot.forget_found();
+        }
+        self.parked -= usize::from(parked);
+        self.free.push(index);
+        self.latencies.of(timed).since(asked, now);
     }
 
     /// A turn begins.

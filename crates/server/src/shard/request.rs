@@ -36,8 +36,14 @@ const fn write_kind(kind: wire::WriteKind) -> WriteKind {
 }
 
 impl ShardStage {
-    /// Takes one frame that has just arrived.
-    pub(super) fn frame(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+    /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`Self::keys_of`] has found it.
+    pub(super) fn frame(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
+    ) {
         let envelope = frame.envelope();
         if envelope.epoch != self.epoch && !frame.kind().is_reply() {
             return self.refuse_epoch(ctx, origin, frame);
@@ -56,51 +62,56 @@ impl ShardStage {
         };
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
         let token = self.requests.open(origin, envelope, purpose, Timed::of(frame.kind()));
-        if let Err(error) = self.submit(ctx, token, frame, None) {
+        if let Err(error) = self.submit(ctx, token, frame, key, None) {
             self.requests.close(token);
             let text = error.to_string();
             self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::from(&error), &text));
         }
     }
 
-    /// Collects the keys that a frame will look at.
+    /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so that it is hashed once.
     #[inline]
-    pub(super) fn keys_of<'a>(&self, frame: &Frame<'a>, ahead: &mut LookAhead<'a>) {
+    pub(super) fn keys_of<'a>(&self, frame: &Frame<'a>, ahead: &mut LookAhead<'a>) -> Option<KeyRef<'a>> {
         match frame.kind() {
             Kind::Get => {
-                if let Ok(get) = wire::Get::decode(frame) {
-                    ahead.reads(KeyRef::new(self.seed, get.keyspace, get.key));
-                }
+                let get = wire::Get::decode(frame).ok()?;
+                let key = KeyRef::new(self.seed, get.keyspace, get.key);
+                ahead.reads(key);
+                Some(key)
             }
             Kind::Prepare => {
-                let Ok(prepare) = wire::Prepare::decode(frame) else { return };
+                let prepare = wire::Prepare::decode(frame).ok()?;
                 let body = prepare.body;
                 let reads = body.reads().map(|read| (read.keyspace, read.key));
                 for (keyspace, key) in reads.chain(body.writes().map(|write| (write.keyspace, write.key))) {
                     ahead.validates(KeyRef::new(self.seed, keyspace, key));
                 }
+                None
             }
             Kind::Write => {
-                if let Ok(write) = wire::Write::decode(frame) {
-                    ahead.validates(KeyRef::new(self.seed, write.keyspace, write.key));
-                }
+                let write = wire::Write::decode(frame).ok()?;
+                let key = KeyRef::new(self.seed, write.keyspace, write.key);
+                ahead.validates(key);
+                Some(key)
             }
-            _ => {}
+            _ => None,
         }
     }
 
-    /// Hands a request to the core, for the first time or again (`wait` is what the core gave back then).
+    /// Hands a request to the core, for the first time or again (`wait` is what the core gave back then). `key` is its only key, if that has been
+    /// hashed.
     pub(super) fn submit(
         &mut self,
         ctx: &mut Context<'_, Event>,
         token: Token,
         frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         match frame.kind() {
-            Kind::Get => self.submit_get(ctx, token, frame, wait),
+            Kind::Get => self.submit_get(ctx, token, frame, key, wait),
             Kind::Prepare => self.submit_prepare(ctx, token, frame, wait),
-            Kind::Write => self.submit_write(ctx, token, frame, wait),
+            Kind::Write => self.submit_write(ctx, token, frame, key, wait),
             Kind::Scan => {
                 let scan = wire::Scan::decode(frame)?;
                 let wait = wait.unwrap_or(Wait::Yes);
@@ -126,10 +137,11 @@ impl ShardStage {
         ctx: &mut Context<'_, Event>,
         token: Token,
         frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let get = wire::Get::decode(frame)?;
-        let key = KeyRef::new(self.seed, get.keyspace, get.key);
+        let key = key.unwrap_or_else(|| KeyRef::new(self.seed, get.keyspace, get.key));
         let latest = self.latest(key);
         let input = Input::Read {
             token,

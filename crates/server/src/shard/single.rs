@@ -52,6 +52,7 @@ impl ShardStage {
         ctx: &mut Context<'_, Event>,
         token: Token,
         frame: &Frame<'_>,
+        key: Option<KeyRef<'_>>,
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
@@ -71,7 +72,7 @@ impl ShardStage {
             self.fail(ctx, token, &error);
             return Ok(());
         }
-        let key = KeyRef::new(self.seed, write.keyspace, write.key);
+        let key = key.unwrap_or_else(|| KeyRef::new(self.seed, write.keyspace, write.key));
         if let Some(request) = self.requests.get_mut(token) {
             request.unconditional = write.condition == wire::Condition::Always;
             request.returns_previous = write.return_previous;

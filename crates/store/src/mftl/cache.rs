@@ -53,7 +53,7 @@ pub(crate) struct CacheKey<'a> {
 
 impl CacheKey<'_> {
     /// Mixes what finds the record: not the key's bytes, which the id stands for.
-    fn hash(&self) -> u64 {
+    pub(super) fn hash(&self) -> u64 {
         let version = self.version.timestamp.as_nanos() ^ u64::from(self.version.client.get()) << 40;
         let mixed = (self.family() ^ version).wrapping_mul(0x9fb2_1c65_1e98_df25);
         mixed ^ mixed >> 29
@@ -228,19 +228,18 @@ impl Cache {
         None
     }
 
-    /// Has the line of the table fetched that a record's place would be in.
-    pub(crate) fn prefetch_bucket(&self, key: CacheKey<'_>) {
+    /// Has the line of the table fetched that the place of a record with this hash would be in.
+    pub(crate) fn prefetch_bucket(&self, hash: u64) {
         if self.max_segments > 0 {
-            prefetch(&self.buckets[self.bucket_of(key.hash())]);
+            prefetch(&self.buckets[self.bucket_of(hash)]);
         }
     }
 
-    /// Has a record fetched, if there is one; it counts for nothing.
-    pub(crate) fn prefetch_record(&self, key: CacheKey<'_>) {
+    /// Has the record of a hash fetched, if there is one; it counts for nothing.
+    pub(crate) fn prefetch_record(&self, hash: u64) {
         if self.max_segments == 0 {
             return;
         }
-        let hash = key.hash();
         let bucket = &self.buckets[self.bucket_of(hash)];
         if let Some(slot) = bucket.iter().map(|&raw| Slot(raw)).find(|slot| slot.matches(hash)) {
             let record = self.record(slot.place());

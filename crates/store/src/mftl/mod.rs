@@ -386,19 +386,26 @@ impl Store for Mftl {
         let Some(space) = self.spaces.get(key.keyspace) else { return };
         match step {
             Prefetch::Search => space.index.prefetch(key.hash, index::Prefetch::Search),
-            Prefetch::Entry => {
-                space.index.prefetch(key.hash, index::Prefetch::Entry);
+            Prefetch::Entry => space.index.prefetch(key.hash, index::Prefetch::Entry),
+        }
+    }
+
+    fn prefetch_records(&self, keys: &[KeyRef<'_>]) {
+        const AT_ONCE: usize = 64;
+        let hash_of = |key: &KeyRef<'_>| {
+            let id = KeyId::of(self.seed, *key);
+            let (version, _) = self.spaces.get(key.keyspace)?.index.latest(id)?;
+            Some(cache::CacheKey { keyspace: key.keyspace, id, version, key: key.bytes }.hash())
+        };
+        let mut hashes = [0; AT_ONCE];
+        for keys in keys.chunks(AT_ONCE) {
+            let mut count = 0;
+            for hash in keys.iter().filter_map(hash_of) {
+                self.cache.prefetch_bucket(hash);
+                hashes[count] = hash;
+                count += 1;
             }
-            Prefetch::Place | Prefetch::Record => {
-                let id = KeyId::of(self.seed, key);
-                let Some((version, _)) = space.index.latest(id) else { return };
-                let key = cache::CacheKey { keyspace: key.keyspace, id, version, key: key.bytes };
-                if step == Prefetch::Place {
-                    self.cache.prefetch_bucket(key);
-                } else {
-                    self.cache.prefetch_record(key);
-                }
-            }
+            hashes[..count].iter().for_each(|&hash| self.cache.prefetch_record(hash));
         }
     }
 
