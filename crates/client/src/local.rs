@@ -290,15 +290,13 @@ impl LocalDb {
     /// A snapshot in the future, or too many transactions.
     pub fn begin(&self, options: &TransactionOptions) -> Result<LocalTransaction> {
         let mut options = options.for_engine(self.now(), self.deadline);
-        let waits = self.external_wait_of(self.keyspace);
-        options.external_wait |= waits == Some(true);
+        options.external_wait |= self.external_wait_of(self.keyspace) == Some(true);
         let handle = self.core.engine.borrow_mut().begin(self.now(), self.session.id, options)?;
         Ok(LocalTransaction {
             core: Rc::clone(&self.core),
             session: Rc::clone(&self.session),
             handle,
             keyspace: self.keyspace,
-            waits,
             others: RefCell::default(),
             spoiled: RefCell::new(None),
             handed_over: Cell::new(false),
@@ -466,8 +464,6 @@ pub struct LocalTransaction {
     session: Rc<Session>,
     handle: TxnHandle,
     keyspace: KeyspaceId,
-    /// Whether that one has commits wait for the clocks, if it was known at the begin: it does not change.
-    waits: Option<bool>,
     /// Further keyspaces that it is about; each once.
     others: RefCell<Vec<KeyspaceId>>,
     /// A write that was refused: the transaction must not commit without it.
@@ -619,13 +615,9 @@ impl LocalTransaction {
 
     /// Whether any keyspace that it is about has commits wait for the clocks; `None` while that is not known of all.
     fn external_wait(&self) -> Option<bool> {
-        let others = self.others.borrow();
-        if let (Some(waits), []) = (self.waits, &others[..]) {
-            return Some(waits);
-        }
         let waits = self.core.external_waits.borrow();
-        let mut any = false;
-        for keyspace in others.iter().chain([&self.keyspace]) {
+        let mut any = *waits.get(&self.keyspace)?;
+        for keyspace in self.others.borrow().iter() {
             any |= *waits.get(keyspace)?;
         }
         Some(any)
