@@ -220,7 +220,8 @@ impl Requests {
         if slot.frame.capacity() > KEEP_BYTES {
             slot.frame = Vec::new();
         }
-        if slot.purpose == Purpose::Write {
+        // Reads find nothing that is kept.
+        if slot.purpose != Purpose::Get {
             slot.forget_found();
         }
         self.parked -= usize::from(parked);

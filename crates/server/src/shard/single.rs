@@ -379,3 +379,98 @@ fn write_body(out: &mut Vec<u8>, write: &wire::Write<'_>, shard: timestone_types
     writer.write(&WriteEntry { keyspace: write.keyspace, kind, expires_at, key: write.key, value });
     writer.finish();
 }
+
+#[cfg(test)]
+mod tests {
+    use timestone_flash::{MemoryConfig, MemoryMedia};
+    use timestone_seda::manual::ManualDriver;
+    use timestone_seda::{Parcel, Stage, StageId};
+    use timestone_store::{Mftl, MftlConfig};
+    use timestone_types::{ClientId, KeyspaceId, Sequence, ShardId, TxnId};
+    use timestone_wire::{Condition, Kind, Write, Written};
+
+    use super::super::{LogPlace, Recovering, Replay, own_origin};
+    use super::*;
+
+    const SHARD: ShardId = ShardId::new(0);
+    const STAGE: StageId = StageId::new(0);
+    const ASKER: StageId = StageId::new(7);
+    const START: Timestamp = Timestamp::from_nanos(100_000_000_000);
+
+    /// A shard without a log.
+    struct Bench(ManualDriver<Event>);
+
+    impl Bench {
+        fn new() -> Self {
+            let media = MemoryMedia::new(MemoryConfig::default());
+            let (store, _) = Mftl::open(Box::new(media.open()), MftlConfig::default()).unwrap();
+            let stage = Replay::new(SHARD, Box::new(store)).finish(Recovering::alone(SHARD, LogPlace::Nowhere, START));
+            Self(ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], START, 1000))
+        }
+
+        fn ask<T>(&mut self, bytes: Vec<u8>, read: impl FnOnce(&Frame<'_>) -> T) -> T {
+            self.0.send(STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), bytes))).unwrap();
+            for _ in 0..1000 {
+                self.0.turn();
+                while let Some((to, event)) = self.0.take_sent() {
+                    if let Event::Parcel(parcel) = event
+                        && to == ASKER
+                    {
+                        return read(&Frame::parse(wire::without_clock(&parcel.bytes)).unwrap());
+                    }
+                }
+            }
+            panic!("no answer");
+        }
+
+        fn write(&mut self, txn: TxnId, key: &[u8], condition: Condition<'_>) -> Verdict {
+            let write = Write {
+                txn,
+                begin: START,
+                commit: commit_of(txn),
+                keyspace: KeyspaceId::DEFAULT,
+                action: WriteAction::Put,
+                wait: false,
+                return_previous: false,
+                expires_at: Expiry::NEVER,
+                condition,
+                key,
+                value: b"value",
+            };
+            let mut bytes = Vec::new();
+            write.encode(&envelope(), &mut bytes);
+            self.ask(bytes, |frame| Written::decode(frame).unwrap().verdict)
+        }
+    }
+
+    fn envelope() -> Envelope {
+        Envelope { shard: SHARD, ..Envelope::default() }
+    }
+
+    fn txn(client: u32, number: u64) -> TxnId {
+        TxnId::new(ClientId::new(client), Sequence::new(number))
+    }
+
+    fn commit_of(txn: TxnId) -> Timestamp {
+        Timestamp::from_nanos(START.as_nanos() + txn.sequence.get() * 1000)
+    }
+
+    #[test]
+    fn what_a_prepare_under_a_writes_id_is_told_is_not_found_by_the_next_write() {
+        let mut bench = Bench::new();
+        assert_eq!(bench.write(txn(3, 1), b"there", Condition::Always), Verdict::Yes);
+        let used = txn(3, 2);
+        assert_eq!(bench.write(used, b"there", Condition::IfPresent), Verdict::Yes);
+        // No client of ours does so: one id for a write and for a transaction.
+        let (commit, participants) = (commit_of(used), [SHARD]);
+        let head =
+            PrepareHead { txn: used, begin: START, commit, single: true, wait: false, participants: &participants };
+        let mut bytes = Vec::new();
+        PrepareWriter::begin(&envelope(), &head, &mut bytes).finish();
+        let answered = bench.ask(bytes, |frame| frame.kind());
+        // The next request has the place of that one.
+        let verdict = bench.write(txn(4, 3), b"never written", Condition::IfPresent);
+        assert!(matches!(verdict, Verdict::No(reason) if reason.kind == AbortKind::Condition), "{verdict:?}");
+        assert!(matches!(answered, Kind::Vote | Kind::StatusIs), "{answered:?}");
+    }
+}
