@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_buffers_leave_behind_the_last_whole_huge_page_takes_no_other_one_and_the_end_of_tables_does() {
+    fn what_bytes_leave_behind_the_last_whole_huge_page_takes_no_other_one_and_the_end_of_tables_does() {
         for (whole, align) in [(1, 1), (3, 1), (1, 16), (3, 16)] {
             let bytes = whole * HUGE_PAGE_BYTES + 100;
             let layout = Layout::from_size_align(bytes, align).unwrap();
