@@ -136,6 +136,8 @@ pub enum Bug {
     UndoneWrite,
     /// A repeat of a write looks the record up afresh, before it looks for its own outcome, and is told what it finds.
     RepeatLooksAfresh,
+    /// Whether what a write finds has expired is judged when its page is asked for, and not when the write takes place.
+    JudgesBeforeThePage,
     /// Whether a record has expired is judged by the timestamp of whoever reads it.
     ExpiryByClients,
     /// The condition of a single-key write holds although a fence has removed what it found.

@@ -44,8 +44,8 @@ mod tests {
     };
     use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
     use timestone_wire::{
-        Condition, Count, Counted, Envelope, ErrorCode, ErrorReply, Frame, Get, Message, Newest, NewestIs, ReadAt,
-        Value, Verdict, Write, WriteAction, Written,
+        Condition, Count, Counted, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Message, Newest, NewestIs,
+        ReadAt, Value, Verdict, Write, WriteAction, Written,
     };
 
     use super::super::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
@@ -57,6 +57,7 @@ mod tests {
     const ASKER: StageId = StageId::new(7);
     const CLIENT: ClientId = ClientId::new(3);
     const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;
+    const OTHERS: KeyspaceId = KeyspaceId::new(5);
     /// Where the clock stood when the last run had its last durable bound written, and where this one begins.
     const START: Timestamp = Timestamp::from_nanos(100_000_000_000);
     /// The length in front of a record of a batch.
@@ -84,10 +85,13 @@ mod tests {
                 let version = Version::new(Timestamp::from_nanos(50_000_000_000), CLIENT);
                 store.put(key, version, &[7; 500], Expiry::at(after_start(millis))).unwrap();
             }
+            let late = KeyRef::new(store.seed(), OTHERS, b"late");
+            let version = Version::new(Timestamp::from_nanos(50_000_000_000), CLIENT);
+            store.put(late, version, &[7; 500], Expiry::at(after_start(1501))).unwrap();
             // What is written last stays in memory for a while.
             for n in 0..2000_u32 {
                 let name = n.to_be_bytes();
-                let key = KeyRef::new(store.seed(), KeyspaceId::new(5), &name);
+                let key = KeyRef::new(store.seed(), OTHERS, &name);
                 store
                     .put(key, Version::new(Timestamp::from_nanos(50_000_000_000), CLIENT), &[7; 500], Expiry::NEVER)
                     .unwrap();
@@ -152,19 +156,7 @@ mod tests {
 
         /// Writes where nothing is.
         fn add(&mut self, number: u64, key: &[u8], commit: Timestamp) -> Result<Verdict, ErrorCode> {
-            let write = Write {
-                txn: TxnId::new(CLIENT, Sequence::new(number)),
-                begin: START,
-                commit,
-                keyspace: KEYSPACE,
-                action: WriteAction::Put,
-                wait: false,
-                return_previous: false,
-                expires_at: Expiry::NEVER,
-                condition: Condition::IfAbsent,
-                key,
-                value: b"new",
-            };
+            let write = put_if(Condition::IfAbsent, number, key, commit);
             self.ask(|envelope, out| write.encode(envelope, out), |frame| Written::decode(frame).unwrap().verdict)
         }
 
@@ -176,6 +168,22 @@ mod tests {
         fn count(&mut self, at: Timestamp) -> Result<u64, ErrorCode> {
             let count = Count { keyspace: KEYSPACE, at, client: CLIENT };
             self.ask(|envelope, out| count.encode(envelope, out), |frame| Counted::decode(frame).unwrap().keys)
+        }
+    }
+
+    fn put_if<'a>(condition: Condition<'a>, number: u64, key: &'a [u8], commit: Timestamp) -> Write<'a> {
+        Write {
+            txn: TxnId::new(CLIENT, Sequence::new(number)),
+            begin: START,
+            commit,
+            keyspace: KEYSPACE,
+            action: WriteAction::Put,
+            wait: false,
+            return_previous: false,
+            expires_at: Expiry::NEVER,
+            condition,
+            key,
+            value: b"new",
         }
     }
 
@@ -232,6 +240,52 @@ mod tests {
             let told = crate::planted::with(crate::planted::Bug::ForgottenToldExpiry, || is_told_alive(cache_bytes));
             assert_eq!(told, [true; 3], "the planted bug is found");
         }
+    }
+
+    /// What becomes of a write where something must be, which expires while its page is read.
+    fn expires_while_its_page_is_read() -> Verdict {
+        let mut bench = Bench::new(0, LogPlace::Nowhere);
+        bench.driver.set_now(after_start(1500));
+        let (envelope, mut bytes) = (Envelope { shard: SHARD, ..Envelope::default() }, Vec::new());
+        // The device completes few reads a turn, and these are asked for first.
+        for n in [100_u32, 400, 700, 1000] {
+            let (keyspace, at) = (OTHERS, ReadAt::Latest(START));
+            Get { keyspace, at, client: CLIENT, wait: false, key: &n.to_be_bytes() }.encode(&envelope, &mut bytes);
+        }
+        let write = put_if(Condition::IfPresent, 1, b"late", after_start(1502));
+        Write { keyspace: OTHERS, ..write }.encode(&envelope, &mut bytes);
+        for turn in 0..1000 {
+            bench
+                .driver
+                .send(STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), std::mem::take(&mut bytes))))
+                .unwrap();
+            bench.driver.turn();
+            while let Some((_, event)) = bench.driver.take_sent() {
+                let Event::Parcel(parcel) = event else { continue };
+                let mut frames = Frames::new(timestone_wire::without_clock(&parcel.bytes)).map(Result::unwrap);
+                if let Some(written) = frames.find_map(|frame| Written::decode(&frame).ok()) {
+                    assert!(turn > 0, "its page is read while the time passes");
+                    return written.verdict;
+                }
+            }
+            // Others may be told now that it has expired.
+            bench.driver.set_now(after_start(1502));
+        }
+        panic!("no answer");
+    }
+
+    #[test]
+    fn what_expires_while_its_page_is_read_is_not_found_by_the_write() {
+        let verdict = expires_while_its_page_is_read();
+        assert!(is_present(Ok(verdict)), "the condition does not hold: {verdict:?}");
+    }
+
+    #[cfg(feature = "planted-bugs")]
+    #[test]
+    fn expiry_that_is_judged_before_the_page_is_read_is_noticed() {
+        let bug = crate::planted::Bug::JudgesBeforeThePage;
+        let verdict = crate::planted::with(bug, expires_while_its_page_is_read);
+        assert_eq!(verdict, Verdict::Yes, "the planted bug is found");
     }
 
     /// What is told of a key that has expired, before and after a bound is durable that lets the next run know.

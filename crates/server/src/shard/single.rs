@@ -147,6 +147,7 @@ impl ShardStage {
         if let Some(repeat) = self.requests.get_mut(token).and_then(|request| request.repeat) {
             return self.repeat_found(ctx, token, &repeat, outcome);
         }
+        let outcome = self.judged_again(ctx, outcome);
         if let Err(refusal) = expiry::check_read(&self.participant, Timestamp::MAX, &outcome) {
             if let ReadOutcome::Present { value, .. } = outcome {
                 self.store.recycle(value);
@@ -170,6 +171,18 @@ impl ShardStage {
             ReadOutcome::Failed(error) => return self.previous_failed(ctx, token, &error),
         }
         self.resubmit(ctx, token, None);
+    }
+
+    /// What a page read has found, as of now: while the page was read, others may have been told that it has expired, and the write takes place
+    /// after that.
+    fn judged_again(&mut self, ctx: &mut Context<'_, Event>, outcome: ReadOutcome) -> ReadOutcome {
+        let ReadOutcome::Present { version, expires_at, value } = outcome else { return outcome };
+        let now = self.participant.judges_expiry(ctx.now(), Timestamp::ZERO);
+        if !expires_at.has_passed(now) || is_planted!(JudgesBeforeThePage) {
+            return ReadOutcome::Present { version, expires_at, value };
+        }
+        self.store.recycle(value);
+        ReadOutcome::Absent { version, expires_at }
     }
 
     /// The record cannot be read: nothing takes place, unless another copy was carried out while this one waited for the page.
