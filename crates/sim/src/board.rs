@@ -624,6 +624,12 @@ impl Board {
         self.redis.as_ref().map_or(native, |calls| native.plus(calls.tally()))
     }
 
+    /// The same of those whose history is judged for liveness: sessions of the native protocol, or calls of Redis clients where those do nothing.
+    pub(crate) fn tally_of_sessions(&self) -> Tally {
+        let native = self.lock().tally;
+        if native.begun > 0 { native } else { self.tally() }
+    }
+
     /// Every key that somebody tried to write.
     pub(crate) fn written_keys(&self) -> BTreeSet<KeyIndex> {
         let mut keys = BTreeSet::new();

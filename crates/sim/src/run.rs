@@ -509,7 +509,7 @@ impl Run {
                         return true;
                     }
                     self.worked_since = Some(self.moment());
-                    self.committed_before = self.board.tally().committed;
+                    self.committed_before = self.board.tally_of_sessions().committed;
                     self.board.resume();
                     self.board.set_redis_mode(Mode::Work);
                     self.clients_lives.fill(0);
@@ -522,8 +522,9 @@ impl Run {
                 }
             }
             Phase::Working => {
-                // A slow world may have asked for one only by then, and one may lose against another's promise or a read.
-                let some = self.board.tally().committed > self.committed_before;
+                // A slow world may have asked for one only by then, one may lose against another's promise or a read, and a client that dialled a
+                // machine without power dials again only when it gives that up.
+                let some = self.board.tally_of_sessions().committed > self.committed_before;
                 if self.waited() >= CALM_WORK && (some || self.waited() >= CALM_PATIENCE) {
                     self.board.finish();
                     self.enter(Phase::Resting);
