@@ -129,7 +129,6 @@ impl SystemClock {
         }
     }
 
-    /// Replaces the course. The caller holds the lock.
     /// Puts time elsewhere at the start of the process, by the clocks as they are now. Returns what that came to, and how the clock is then.
     fn begin<T>(&self, put: impl FnOnce(&mut Discipline, Reading) -> T) -> (T, ClockHealth) {
         let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
@@ -141,6 +140,7 @@ impl SystemClock {
         (result, health)
     }
 
+    /// Replaces the course. The caller holds the lock.
     fn publish(&self, course: &Course) {
         let sequence = self.sequence.load(Ordering::Relaxed);
         self.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);

@@ -31,7 +31,7 @@ pub(super) fn check_read(participant: &Participant, snapshot: Timestamp, found: 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::time::Duration;
 
     use timestone_flash::{MemoryConfig, MemoryMedia};
@@ -51,7 +51,7 @@ mod tests {
     use super::super::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
     use crate::event::Event;
 
-    const SHARD: ShardId = ShardId::new(0);
+    pub(in crate::shard) const SHARD: ShardId = ShardId::new(0);
     const STAGE: StageId = StageId::new(0);
     const LOG: StageId = StageId::new(5);
     const ASKER: StageId = StageId::new(7);
@@ -59,24 +59,24 @@ mod tests {
     const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;
     const OTHERS: KeyspaceId = KeyspaceId::new(5);
     /// Where the clock stood when the last run had its last durable bound written, and where this one begins.
-    const START: Timestamp = Timestamp::from_nanos(100_000_000_000);
+    pub(in crate::shard) const START: Timestamp = Timestamp::from_nanos(100_000_000_000);
     /// The length in front of a record of a batch.
     const PREFIX_BYTES: usize = 4;
     /// Keys, and how long after the start they expire; what expires before 500 ms have passed may have been told expired.
     const KEYS: [(&[u8], u64); 3] = [(b"gone", 0), (b"doubtful", 300), (b"alive", 501)];
 
-    fn after_start(millis: u64) -> Timestamp {
+    pub(in crate::shard) fn after_start(millis: u64) -> Timestamp {
         START.saturating_add(Duration::from_millis(millis))
     }
 
     /// A shard after a restart, whose records are in its cache or on its device.
-    struct Bench {
-        driver: ManualDriver<Event>,
+    pub(in crate::shard) struct Bench {
+        pub(in crate::shard) driver: ManualDriver<Event>,
         appended: Vec<BatchNumber>,
     }
 
     impl Bench {
-        fn new(cache_bytes: u64, log: LogPlace) -> Self {
+        pub(in crate::shard) fn new(cache_bytes: u64, log: LogPlace) -> Self {
             let config = MemoryConfig { completions_per_poll: 1, ..MemoryConfig::default() };
             let mftl = MftlConfig { cache_bytes, checkpoint_bytes: 0, ..MftlConfig::default() };
             let (mut store, _) = Mftl::open(Box::new(MemoryMedia::new(config).open()), mftl).unwrap();
@@ -118,7 +118,7 @@ mod tests {
             Self { driver, appended: Vec::new() }
         }
 
-        fn ask<T>(
+        pub(in crate::shard) fn ask<T>(
             &mut self,
             encode: impl FnOnce(&Envelope, &mut Vec<u8>),
             read: impl FnOnce(&Frame<'_>) -> T,
@@ -156,7 +156,10 @@ mod tests {
 
         /// Writes where nothing is.
         fn add(&mut self, number: u64, key: &[u8], commit: Timestamp) -> Result<Verdict, ErrorCode> {
-            let write = put_if(Condition::IfAbsent, number, key, commit);
+            self.write(&put_if(Condition::IfAbsent, number, key, commit))
+        }
+
+        pub(in crate::shard) fn write(&mut self, write: &Write<'_>) -> Result<Verdict, ErrorCode> {
             self.ask(|envelope, out| write.encode(envelope, out), |frame| Written::decode(frame).unwrap().verdict)
         }
 
@@ -171,7 +174,12 @@ mod tests {
         }
     }
 
-    fn put_if<'a>(condition: Condition<'a>, number: u64, key: &'a [u8], commit: Timestamp) -> Write<'a> {
+    pub(in crate::shard) fn put_if<'a>(
+        condition: Condition<'a>,
+        number: u64,
+        key: &'a [u8],
+        commit: Timestamp,
+    ) -> Write<'a> {
         Write {
             txn: TxnId::new(CLIENT, Sequence::new(number)),
             begin: START,

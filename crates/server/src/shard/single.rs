@@ -395,95 +395,31 @@ fn write_body(out: &mut Vec<u8>, write: &wire::Write<'_>, shard: timestone_types
 
 #[cfg(test)]
 mod tests {
-    use timestone_flash::{MemoryConfig, MemoryMedia};
-    use timestone_seda::manual::ManualDriver;
-    use timestone_seda::{Parcel, Stage, StageId};
-    use timestone_store::{Mftl, MftlConfig};
-    use timestone_types::{ClientId, KeyspaceId, Sequence, ShardId, TxnId};
-    use timestone_wire::{Condition, Kind, Write, Written};
+    use timestone_wire::{Condition, Kind};
 
-    use super::super::{LogPlace, Recovering, Replay, own_origin};
+    use super::super::LogPlace;
+    use super::super::expiry::tests::{Bench, SHARD, START, after_start, put_if};
     use super::*;
-
-    const SHARD: ShardId = ShardId::new(0);
-    const STAGE: StageId = StageId::new(0);
-    const ASKER: StageId = StageId::new(7);
-    const START: Timestamp = Timestamp::from_nanos(100_000_000_000);
-
-    /// A shard without a log.
-    struct Bench(ManualDriver<Event>);
-
-    impl Bench {
-        fn new() -> Self {
-            let media = MemoryMedia::new(MemoryConfig::default());
-            let (store, _) = Mftl::open(Box::new(media.open()), MftlConfig::default()).unwrap();
-            let stage = Replay::new(SHARD, Box::new(store)).finish(Recovering::alone(SHARD, LogPlace::Nowhere, START));
-            Self(ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], START, 1000))
-        }
-
-        fn ask<T>(&mut self, bytes: Vec<u8>, read: impl FnOnce(&Frame<'_>) -> T) -> T {
-            self.0.send(STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), bytes))).unwrap();
-            for _ in 0..1000 {
-                self.0.turn();
-                while let Some((to, event)) = self.0.take_sent() {
-                    if let Event::Parcel(parcel) = event
-                        && to == ASKER
-                    {
-                        return read(&Frame::parse(wire::without_clock(&parcel.bytes)).unwrap());
-                    }
-                }
-            }
-            panic!("no answer");
-        }
-
-        fn write(&mut self, txn: TxnId, key: &[u8], condition: Condition<'_>) -> Verdict {
-            let write = Write {
-                txn,
-                begin: START,
-                commit: commit_of(txn),
-                keyspace: KeyspaceId::DEFAULT,
-                action: WriteAction::Put,
-                wait: false,
-                return_previous: false,
-                expires_at: Expiry::NEVER,
-                condition,
-                key,
-                value: b"value",
-            };
-            let mut bytes = Vec::new();
-            write.encode(&envelope(), &mut bytes);
-            self.ask(bytes, |frame| Written::decode(frame).unwrap().verdict)
-        }
-    }
-
-    fn envelope() -> Envelope {
-        Envelope { shard: SHARD, ..Envelope::default() }
-    }
-
-    fn txn(client: u32, number: u64) -> TxnId {
-        TxnId::new(ClientId::new(client), Sequence::new(number))
-    }
-
-    fn commit_of(txn: TxnId) -> Timestamp {
-        Timestamp::from_nanos(START.as_nanos() + txn.sequence.get() * 1000)
-    }
 
     #[test]
     fn what_a_prepare_under_a_writes_id_is_told_is_not_found_by_the_next_write() {
-        let mut bench = Bench::new();
-        assert_eq!(bench.write(txn(3, 1), b"there", Condition::Always), Verdict::Yes);
-        let used = txn(3, 2);
-        assert_eq!(bench.write(used, b"there", Condition::IfPresent), Verdict::Yes);
+        let mut bench = Bench::new(16 << 20, LogPlace::Nowhere);
+        bench.driver.set_now(after_start(1000));
+        let [first, second, third] = [1001, 1002, 1003].map(after_start);
+        assert_eq!(bench.write(&put_if(Condition::Always, 1, b"there", first)), Ok(Verdict::Yes));
+        let used = put_if(Condition::IfPresent, 2, b"there", second);
+        assert_eq!(bench.write(&used), Ok(Verdict::Yes));
         // No client of ours does so: one id for a write and for a transaction.
-        let (commit, participants) = (commit_of(used), [SHARD]);
+        let (txn, participants) = (used.txn, [SHARD]);
         let head =
-            PrepareHead { txn: used, begin: START, commit, single: true, wait: false, participants: &participants };
-        let mut bytes = Vec::new();
-        PrepareWriter::begin(&envelope(), &head, &mut bytes).finish();
-        let answered = bench.ask(bytes, |frame| frame.kind());
+            PrepareHead { txn, begin: START, commit: second, single: true, wait: false, participants: &participants };
+        let answered = bench.ask(|to, out| PrepareWriter::begin(to, &head, out).finish(), |frame| frame.kind());
         // The next request has the place of that one.
-        let verdict = bench.write(txn(4, 3), b"never written", Condition::IfPresent);
-        assert!(matches!(verdict, Verdict::No(reason) if reason.kind == AbortKind::Condition), "{verdict:?}");
-        assert!(matches!(answered, Kind::Vote | Kind::StatusIs), "{answered:?}");
+        let verdict = bench.write(&put_if(Condition::IfPresent, 3, b"never written", third));
+        assert!(
+            matches!(verdict, Ok(Verdict::No(reason)) if reason.kind == AbortKind::Condition),
+            "the condition does not hold: {verdict:?}"
+        );
+        assert!(matches!(answered, Ok(Kind::Vote | Kind::StatusIs)), "{answered:?}");
     }
 }
