@@ -1,4 +1,5 @@
-//! The smallest executor, for tests that await something from a thread: any executor will do for the client.
+//! The smallest executor, for tests that await something from a thread: any executor will do for
+//! the client.
 //!
 //! Tests of several crates include this file by its path, so that no crate has to exist for it.
 

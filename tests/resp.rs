@@ -79,19 +79,27 @@ impl Resp {
             },
             "*" => match number()? {
                 -1 => Reply::Nil,
-                length => Reply::Array((0..length).map(|_| self.reply()).collect::<io::Result<_>>()?),
+                length => {
+                    Reply::Array((0..length).map(|_| self.reply()).collect::<io::Result<_>>()?)
+                }
             },
             _ => return Err(bad("a reply of an unknown type")),
         })
     }
 
-    /// Has a thread read `count` answers that are all the same, so that sending does not wait for reading.
-    pub(crate) fn split(&mut self, count: usize, answer: &'static [u8]) -> std::thread::JoinHandle<()> {
+    /// Has a thread read `count` answers that are all the same, so that sending does not wait for
+    /// reading.
+    pub(crate) fn split(
+        &mut self,
+        count: usize,
+        answer: &'static [u8],
+    ) -> std::thread::JoinHandle<()> {
         assert!(self.stream.buffer().is_empty(), "everything before was read");
         let stream = self.stream.get_ref().try_clone().expect("a second handle");
         std::thread::spawn(move || {
             let mut bytes = vec![0; answer.len()];
-            let mut stream = BufReader::with_capacity(1 << 16, stream).take((count * answer.len()) as u64);
+            let mut stream =
+                BufReader::with_capacity(1 << 16, stream).take((count * answer.len()) as u64);
             for _ in 0..count {
                 stream.read_exact(&mut bytes).expect("an answer");
                 assert_eq!(bytes, answer);

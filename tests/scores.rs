@@ -1,10 +1,12 @@
-//! What tests count for the scorecard of docs/verification.md: a line of JSON each, in the file that `TIMESTONE_TEST_SCORES` names.
+//! What tests count for the scorecard of docs/verification.md: a line of JSON each, in the file
+//! that `TIMESTONE_TEST_SCORES` names.
 //!
 //! ```text
 //!   a test, its assertions behind it ─► keep(kind, fields) ─► {"kind":…} in the file ─► `cargo xtask scorecard` ─► the tables
 //! ```
-//! The tests of several crates include this file by its path, so that no crate has to exist for it. Without the variable nothing is
-//! written. A line is written at once, so that tests of several threads and processes may share a file.
+//! The tests of several crates include this file by its path, so that no crate has to exist for it.
+//! Without the variable nothing is written. A line is written at once, so that tests of several
+//! threads and processes may share a file.
 
 #![allow(dead_code, reason = "each test that includes it needs another part of it")]
 
@@ -37,13 +39,15 @@ pub(crate) fn sweep_is_full() -> bool {
     std::env::var("TIMESTONE_TEST_SWEEP").is_ok_and(|value| value == "full")
 }
 
-/// Writes a line. Names must be plain: letters, digits and punctuation without quotes and backslashes.
+/// Writes a line. Names must be plain: letters, digits and punctuation without quotes and
+/// backslashes.
 ///
 /// # Panics
 /// When the file cannot be written: whoever asked for scores shall not miss one unnoticed.
 pub(crate) fn keep(kind: &str, scores: &[(&str, Score<'_>)]) {
     let Some(file) = file() else { return };
-    let plain = |text: &str| assert!(!text.contains(['"', '\\', '\n']), "{text:?} is no plain name");
+    let plain =
+        |text: &str| assert!(!text.contains(['"', '\\', '\n']), "{text:?} is no plain name");
     plain(kind);
     let mut line = format!("{{\"kind\":\"{kind}\"");
     for (name, score) in scores {

@@ -1,6 +1,8 @@
-//! What each fuzz target checks. A target panics when an invariant breaks; input that is refused with an error is fine.
+//! What each fuzz target checks. A target panics when an invariant breaks; input that is refused
+//! with an error is fine.
 //!
-//! The same functions serve libFuzzer (`fuzz_targets/`) and the deterministic mutator (`src/bin/mutate.rs`).
+//! The same functions serve libFuzzer (`fuzz_targets/`) and the deterministic mutator
+//! (`src/bin/mutate.rs`).
 
 mod store;
 mod text;
@@ -43,16 +45,26 @@ pub fn frame(data: &[u8]) {
         let _ = Hello::first(&frame).and_then(|hello| hello.negotiate());
         again.clear();
         if recode(&frame, &mut again).is_ok() {
-            assert_eq!(again, frame.bytes(), "{} encodes to other bytes than it was read from", frame.kind().name());
+            assert_eq!(
+                again,
+                frame.bytes(),
+                "{} encodes to other bytes than it was read from",
+                frame.kind().name()
+            );
         }
     }
 }
 
-/// A stream of RESP commands: the same meaning in pieces (of the length that the first byte says) as in one.
+/// A stream of RESP commands: the same meaning in pieces (of the length that the first byte says)
+/// as in one.
 pub fn resp(data: &[u8]) {
     let Some((&piece, stream)) = data.split_first() else { return };
     let piece = usize::from(piece) + 1;
-    assert_eq!(commands(stream, piece), commands(stream, stream.len().max(1)), "pieces of {piece} mean something else");
+    assert_eq!(
+        commands(stream, piece),
+        commands(stream, stream.len().max(1)),
+        "pieces of {piece} mean something else"
+    );
 }
 
 type Commands = (Vec<Vec<Vec<u8>>>, Option<String>);
@@ -81,7 +93,8 @@ fn commands(stream: &[u8], piece: usize) -> Commands {
     (found, None)
 }
 
-/// Maps, commands, answers and the master's state, chosen by the first byte: what decodes encodes to something equal.
+/// Maps, commands, answers and the master's state, chosen by the first byte: what decodes encodes
+/// to something equal.
 pub fn cluster(data: &[u8]) {
     let Some((&kind, bytes)) = data.split_first() else { return };
     let mut again = Vec::new();
@@ -147,7 +160,12 @@ fn block_around(file: FileName, payload: &[u8]) -> Vec<u8> {
     };
     let mut block = vec![0; HEADER_BYTES];
     header.write(&mut block);
-    assert_eq!(BlockHeader::read(&block), HeaderAt::Header(header), "a header that was written reads back");
+    assert_eq!(
+        BlockHeader::read(&block),
+        HeaderAt::Header(header),
+        "a header that was written \
+        reads back"
+    );
     block.extend_from_slice(payload);
     let mut rest = payload;
     while let Some((entry, bytes, after)) = Entry::split(rest) {
@@ -157,14 +175,19 @@ fn block_around(file: FileName, payload: &[u8]) -> Vec<u8> {
     block
 }
 
-/// A batch of log records: what decodes encodes to something equal, and a prepare's body is safe to read.
+/// A batch of log records: what decodes encodes to something equal, and a prepare's body is safe to
+/// read.
 pub fn record(data: &[u8]) {
     for bytes in BatchRecords::new(data) {
         let Ok(record) = bytes.and_then(LogRecord::decode) else { continue };
         let mut again = Vec::new();
         record.encode(&mut again);
         for copy in BatchRecords::new(&again) {
-            assert_eq!(copy.and_then(LogRecord::decode).ok(), Some(record), "a record encodes to another one");
+            assert_eq!(
+                copy.and_then(LogRecord::decode).ok(),
+                Some(record),
+                "a record encodes to another one"
+            );
         }
         let LogRecord::Prepare { body, .. } = record else { continue };
         if let Ok(body) = PrepareBody::parse(body) {

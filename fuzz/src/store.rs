@@ -1,7 +1,10 @@
-//! The store's target: pages as a decoder meets them, and whole devices whose pages are sound but say anything.
+//! The store's target: pages as a decoder meets them, and whole devices whose pages are sound but
+//! say anything.
 
 use timestone_flash::{Generation, MemoryConfig, MemoryMedia, PAGE_BYTES, PageId};
-use timestone_store::{Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent, fuzz};
+use timestone_store::{
+    Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent, fuzz,
+};
 use timestone_types::{ClientId, Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 const STORE: u64 = 1;
@@ -10,7 +13,8 @@ const BLOCKS: u32 = 12;
 /// Bytes of a page that an input gives: the others are zeros, so that inputs stay short.
 const GIVEN: usize = 700;
 
-/// The first byte says how the rest is meant: as a page and a checkpoint's stream (0), as pages of a device (1), as the checkpoint of one (2).
+/// The first byte says how the rest is meant: as a page and a checkpoint's stream (0), as pages of
+/// a device (1), as the checkpoint of one (2).
 pub fn store_page(data: &[u8]) {
     let Some((&mode, bytes)) = data.split_first() else { return };
     match mode % 3 {
@@ -29,7 +33,8 @@ pub fn store_page(data: &[u8]) {
     }
 }
 
-/// Where it lies, its header and its beginning; what is left of the input is its end, where slots are.
+/// Where it lies, its header and its beginning; what is left of the input is its end, where slots
+/// are.
 fn page_of(chunk: &[u8]) -> Option<(u32, Vec<u8>)> {
     let (&place, given) = chunk.split_first()?;
     let mut page = vec![0; PAGE_BYTES];
@@ -53,11 +58,18 @@ fn exercise(pages: &[(u32, Vec<u8>)]) {
         fuzz::seal(&mut page, PageId(*place), Generation::FIRST, STORE);
         media.set_page(PageId(*place), &page);
     }
-    let config = MftlConfig { store_id: STORE, seed: HashSeed(1), cache_bytes: 0, ..MftlConfig::default() };
+    let config =
+        MftlConfig { store_id: STORE, seed: HashSeed(1), cache_bytes: 0, ..MftlConfig::default() };
     let Ok((mut store, _)) = Mftl::open(Box::new(media.open()), config) else { return };
     let late = Timestamp::from_nanos(u64::MAX / 2);
     let (mut events, mut now) = (Vec::new(), 0);
-    let _ = store.scan(KeyspaceId::DEFAULT, ScanCursor::START, ScanLimit { keys: 100, bytes: 3000 }, late, ReadToken(1));
+    let _ = store.scan(
+        KeyspaceId::DEFAULT,
+        ScanCursor::START,
+        ScanLimit { keys: 100, bytes: 3000 },
+        late,
+        ReadToken(1),
+    );
     let _ = store.count(KeyspaceId::DEFAULT, late, ReadToken(2));
     store.scrub();
     for round in 0..3_u64 {
@@ -76,7 +88,9 @@ fn exercise(pages: &[(u32, Vec<u8>)]) {
     }
     let keys: Vec<Vec<u8>> = events
         .iter()
-        .filter_map(|event| if let StoreEvent::ScanDone { keys, .. } = event { Some(keys) } else { None })
+        .filter_map(
+            |event| if let StoreEvent::ScanDone { keys, .. } = event { Some(keys) } else { None },
+        )
         .flat_map(|keys| keys.iter().map(<[u8]>::to_vec))
         .collect();
     for name in keys.iter().take(4) {
@@ -86,7 +100,8 @@ fn exercise(pages: &[(u32, Vec<u8>)]) {
     }
 }
 
-/// Seeds: the pages and the checkpoint of a small store that was shut down, as this target reads them.
+/// Seeds: the pages and the checkpoint of a small store that was shut down, as this target reads
+/// them.
 #[must_use]
 pub fn store_seeds() -> Vec<(&'static str, Vec<u8>)> {
     let media = MemoryMedia::new(MemoryConfig {
@@ -95,17 +110,23 @@ pub fn store_seeds() -> Vec<(&'static str, Vec<u8>)> {
         max_blocks: BLOCKS,
         ..MemoryConfig::default()
     });
-    let config = MftlConfig { store_id: STORE, seed: HashSeed(1), cache_bytes: 0, ..MftlConfig::default() };
+    let config =
+        MftlConfig { store_id: STORE, seed: HashSeed(1), cache_bytes: 0, ..MftlConfig::default() };
     let (mut store, _) = Mftl::open(Box::new(media.open()), config).expect("a fresh store opens");
     for number in 1..4_u64 {
         let name = [b'k', number as u8];
         let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, &name);
         let version = |time| Version::new(Timestamp::from_nanos(time), ClientId::new(1));
-        let expiry = if number == 2 { Expiry::at(Timestamp::from_nanos(50)) } else { Expiry::NEVER };
-        store.put(key, version(number), &vec![3; if number == 3 { 5000 } else { 20 }], expiry).expect("room");
+        let expiry =
+            if number == 2 { Expiry::at(Timestamp::from_nanos(50)) } else { Expiry::NEVER };
+        store
+            .put(key, version(number), &vec![3; if number == 3 { 5000 } else { 20 }], expiry)
+            .expect("room");
         store.delete(key, version(number + 10)).expect("room");
     }
-    store.fence(KeyspaceId::DEFAULT, Version::new(Timestamp::from_nanos(2), ClientId::new(1))).expect("room");
+    store
+        .fence(KeyspaceId::DEFAULT, Version::new(Timestamp::from_nanos(2), ClientId::new(1)))
+        .expect("room");
     store.shutdown();
     let mut events = Vec::new();
     for now in 1..5000 {

@@ -1,4 +1,5 @@
-//! The targets of what people write: settings, scripts, scenarios, tables of costs, histories. What is no text is passed over.
+//! The targets of what people write: settings, scripts, scenarios, tables of costs, histories. What
+//! is no text is passed over.
 
 use timestone_sim::{CostTable, Scenario};
 use timestone_workload::check::{Promise, check_bank, check_list_append, check_register};
@@ -33,7 +34,12 @@ pub fn costs(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let table = match CostTable::read("fuzz.toml", text) {
         Ok(table) => table,
-        Err(error) => return assert!(error.to_string().starts_with("fuzz.toml"), "{error} does not name the file"),
+        Err(error) => {
+            return assert!(
+                error.to_string().starts_with("fuzz.toml"),
+                "{error} does not name the file"
+            );
+        }
     };
     let rounded = again(&table);
     assert_eq!(again(&rounded), rounded, "a table of costs reads back as another one");
@@ -41,11 +47,12 @@ pub fn costs(data: &[u8]) {
 
 fn again(table: &CostTable) -> CostTable {
     let text = table.write().expect("what was read can be written");
-    CostTable::read("again.toml", &text).unwrap_or_else(|error| panic!("what was written is refused: {error}\n{text}"))
+    CostTable::read("again.toml", &text)
+        .unwrap_or_else(|error| panic!("what was written is refused: {error}\n{text}"))
 }
 
-/// A history: what was read is written and reads back the same, with a completion of unknown outcome for what was open, and every checker ends with
-/// a verdict.
+/// A history: what was read is written and reads back the same, with a completion of unknown
+/// outcome for what was open, and every checker ends with a verdict.
 pub fn history(data: &[u8]) {
     let Some(history) = text(data).and_then(|text| history::read(text).ok()) else { return };
     let mut written = Vec::new();
@@ -54,7 +61,10 @@ pub fn history(data: &[u8]) {
     let mut again = again.ok().and_then(Result::ok).expect("what is written can be read");
     let completions = again.events.split_off(history.events.len().min(again.events.len()));
     assert_eq!(again, history, "a history reads back as another one");
-    assert!(completions.iter().all(|event| event.kind == history::EventKind::Info), "only what was open is completed");
+    assert!(
+        completions.iter().all(|event| event.kind == history::EventKind::Info),
+        "only what was open is completed"
+    );
     let verdicts = [
         check_list_append(&history, Promise::RealTime),
         check_register(&history, Promise::RealTime),

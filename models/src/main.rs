@@ -1,5 +1,5 @@
-//! Models of `seda`'s lock-free parts: the very files, compiled against loom, under all interleavings of a few threads and everything
-//! that the memory model allows.
+//! Models of `seda`'s lock-free parts: the very files, compiled against loom, under all
+//! interleavings of a few threads and everything that the memory model allows.
 //!
 //! ```text
 //!   models               every model must hold, every planted bug must be caught; prints a table, exit code 1 otherwise
@@ -17,13 +17,17 @@
 //! | `stop` | `orders.rs`, `sleep.rs` | a thread sleeps on although it was ordered to finish or to stop |
 //! | `metrics` | `metrics.rs`, `gauge.rs` | a count is lost, or goes backwards for who reads it |
 //!
-//! No model, for nothing of it is shared: `parcel.rs` (pools belong to a thread; a parcel moves by value, in an event of a lane),
-//! `spin.rs` (each thread decides by its own score; the number of local clients that it looks at may be old, and costs time then),
-//! `simulated/` (one thread).
+//! No model, for nothing of it is shared: `parcel.rs` (pools belong to a thread; a parcel moves by
+//! value, in an event of a lane), `spin.rs` (each thread decides by its own score; the number of
+//! local clients that it looks at may be old, and costs time then), `simulated/` (one thread).
 //!
-//! `TIMESTONE_TEST_SCORES=FILE models/run` writes how many interleavings each model went through, for the scorecard.
+//! `TIMESTONE_TEST_SCORES=FILE models/run` writes how many interleavings each model went through,
+//! for the scorecard.
 
-#![allow(dead_code, reason = "the files are compiled as they are; no model uses everything in them")]
+#![allow(
+    dead_code,
+    reason = "the files are compiled as they are; no model uses everything in them"
+)]
 
 #[path = "../../crates/seda/src/drain.rs"]
 mod drain;
@@ -75,7 +79,10 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some(name) = arguments.first() else { return all() };
     let Some((_, run, bugs)) = MODELS.iter().find(|(known, ..)| known == name) else {
-        eprintln!("there is no model {name}; there are {}", MODELS.map(|(name, ..)| name).join(", "));
+        eprintln!(
+            "there is no model {name}; there are {}",
+            MODELS.map(|(name, ..)| name).join(", ")
+        );
         return ExitCode::from(2);
     };
     let bug = match arguments.get(1) {
@@ -95,7 +102,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs every model by itself, and with each of its bugs, in processes of their own: a model that fails ends its process.
+/// Runs every model by itself, and with each of its bugs, in processes of their own: a model that
+/// fails ends its process.
 fn all() -> ExitCode {
     let mut wrong = 0;
     for (name, _, bugs) in MODELS {
@@ -104,7 +112,8 @@ fn all() -> ExitCode {
             let said = one(name, bug);
             let verdict = match (bug, &said) {
                 (None, Some(said)) => {
-                    interleavings = said.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
+                    interleavings =
+                        said.split(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0);
                     format!("holds, {said}")
                 }
                 (None, None) => format!("FAILS; see `models {name}`"),

@@ -24,7 +24,8 @@ pub(crate) fn explored() -> u64 {
     EXPLORED.load(Ordering::Relaxed)
 }
 
-/// Explores; `preemptions` bounds how often a thread may be interrupted where it need not, which keeps larger models within seconds.
+/// Explores; `preemptions` bounds how often a thread may be interrupted where it need not, which
+/// keeps larger models within seconds.
 fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = preemptions;
@@ -61,7 +62,8 @@ impl Poller {
 /// Two producers set a bit each; the consumer sleeps in between until it has seen both.
 pub(crate) fn sleep() {
     explore(Some(3), || {
-        let world = Arc::new((SleepFlag::default(), AtomicU64::new(0), Poller::new(), AtomicUsize::new(0)));
+        let world =
+            Arc::new((SleepFlag::default(), AtomicU64::new(0), Poller::new(), AtomicUsize::new(0)));
         let producers: Vec<_> = [1, 2]
             .map(|bit| {
                 let world = Arc::clone(&world);
@@ -90,7 +92,11 @@ pub(crate) fn sleep() {
         for producer in producers {
             producer.join().expect("a producer ends");
         }
-        assert!(wakes.load(Ordering::Relaxed) <= announced, "one producer pays for each announcement");
+        assert!(
+            wakes.load(Ordering::Relaxed) <= announced,
+            "one producer pays for each \
+            announcement"
+        );
     });
 }
 
@@ -110,7 +116,8 @@ fn push(lane: &mut LaneSender<u64>, counts: &Counts, flag: &SleepFlag, poller: &
     }
 }
 
-/// A producer queues three events and pushes them through a ring of two; the consumer sleeps when the lane is empty.
+/// A producer queues three events and pushes them through a ring of two; the consumer sleeps when
+/// the lane is empty.
 pub(crate) fn lanes() {
     explore(None, || {
         let mut lanes = mesh::<u64>(2);
@@ -136,7 +143,9 @@ pub(crate) fn lanes() {
         let receiver = &mut consumer.1[0];
         let mut taken = Vec::new();
         while taken.len() < 3 {
-            if receiver.take(2, |to, event| taken.push((to, event))) == 0 && flag.may_sleep(|| receiver.is_empty()) {
+            if receiver.take(2, |to, event| taken.push((to, event))) == 0
+                && flag.may_sleep(|| receiver.is_empty())
+            {
                 poller.block();
                 flag.awake();
             }
@@ -149,15 +158,20 @@ pub(crate) fn lanes() {
 /// Two threads outside push an event each; the consumer sleeps when the queue is empty.
 pub(crate) fn inject() {
     explore(Some(3), || {
-        let world =
-            Arc::new((ArrayQueue::<(StageId, u64)>::new(2), Counts::default(), SleepFlag::default(), Poller::new()));
+        let world = Arc::new((
+            ArrayQueue::<(StageId, u64)>::new(2),
+            Counts::default(),
+            SleepFlag::default(),
+            Poller::new(),
+        ));
         let producers: Vec<_> = [1, 2]
             .map(|event| {
                 let world = Arc::clone(&world);
                 thread::spawn(move || {
                     let (queue, counts, flag, poller) = &*world;
                     let early = planted(Bug::WakeBeforePush).then(|| flag.must_wake());
-                    let wake = handoff::inject(queue, TO, event, (counts, flag)).expect("there is room");
+                    let wake =
+                        handoff::inject(queue, TO, event, (counts, flag)).expect("there is room");
                     if early.unwrap_or(wake) {
                         poller.wake();
                     }
@@ -190,7 +204,11 @@ pub(crate) fn gauge() {
         let admit = |gauge: &Gauge| {
             if gauge.has_room() {
                 gauge.admit(1, 10);
-                assert!(gauge.requests() <= 2, "one parcel for each net stage, the first within the limit");
+                assert!(
+                    gauge.requests() <= 2,
+                    "one parcel for each net stage, the first within \
+                    the limit"
+                );
                 gauge.release(1, 10);
             }
         };
@@ -205,7 +223,8 @@ pub(crate) fn gauge() {
     });
 }
 
-/// One event comes from outside, one thread answers with three to the other, which looks after each of its turns whether all is done.
+/// One event comes from outside, one thread answers with three to the other, which looks after each
+/// of its turns whether all is done.
 pub(crate) fn drain() {
     explore(Some(3), || {
         let mut lanes = mesh::<u64>(2);
@@ -270,7 +289,8 @@ pub(crate) fn drain() {
 /// Of [`drain_three`].
 const DRAIN_PREEMPTIONS: Option<usize> = Some(4);
 
-/// One thread of a chain: takes what comes, hands on what it is told to, and says at the end of each turn where it stands.
+/// One thread of a chain: takes what comes, hands on what it is told to, and says at the end of
+/// each turn where it stands.
 struct Link {
     received: u64,
     expected: u64,
@@ -309,9 +329,11 @@ impl Link {
     }
 }
 
-/// An event from outside goes to the first of three threads, which hands one on to each of the others; the second hands one on to the
-/// third, which looks after each of its turns whether all is done. An event can so pass from a thread that was looked at last to one
-/// that was looked at first. Each thread has a fixed number of turns here: waiting for events makes the model too large.
+/// An event from outside goes to the first of three threads, which hands one on to each of the
+/// others; the second hands one on to the third, which looks after each of its turns whether all is
+/// done. An event can so pass from a thread that was looked at last to one that was looked at
+/// first. Each thread has a fixed number of turns here: waiting for events makes the model too
+/// large.
 pub(crate) fn drain_three() {
     explore(DRAIN_PREEMPTIONS, || {
         let mut lanes = mesh::<u64>(3);
@@ -328,8 +350,11 @@ pub(crate) fn drain_three() {
         let shared = Arc::clone(&world);
         let one = thread::spawn(move || {
             let (queue, counts, flags, handled) = &*shared;
-            let [_, to_second, to_third] = &mut first.0[..] else { unreachable!("a lane for each thread") };
-            let (second, third) = (to_second.as_mut().expect("a lane"), to_third.as_mut().expect("a lane"));
+            let [_, to_second, to_third] = &mut first.0[..] else {
+                unreachable!("a lane for each thread")
+            };
+            let (second, third) =
+                (to_second.as_mut().expect("a lane"), to_third.as_mut().expect("a lane"));
             let got = u64::from(queue.pop().is_some());
             let mut link = Link { received: 0, expected: 1 };
             link.turn(got, &mut [second, third], (&counts[0], [&flags[1], &flags[2]]), handled);
@@ -355,7 +380,10 @@ pub(crate) fn drain_three() {
         // Whatever was not there yet when they looked.
         second_turn(&mut second, &mut middle, &world);
         third_turn(&mut third, &mut link, &world);
-        assert!(middle.is_done() && link.is_done() && is_drained(world.1.iter()), "nothing is left");
+        assert!(
+            middle.is_done() && link.is_done() && is_drained(world.1.iter()),
+            "nothing is left"
+        );
     });
 }
 
@@ -429,7 +457,10 @@ pub(crate) fn metrics() {
         });
         let (metrics, gauge) = &*world;
         let [earlier, later] = [(); 2].map(|()| metrics.snapshot("stage", 0, gauge));
-        assert!(earlier.events_total <= later.events_total && earlier.refused_total <= later.refused_total);
+        assert!(
+            earlier.events_total <= later.events_total
+                && earlier.refused_total <= later.refused_total
+        );
         stage.join().expect("the stage ends");
         other.join().expect("the other thread ends");
         let last = metrics.snapshot("stage", 0, gauge);

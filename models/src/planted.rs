@@ -1,4 +1,5 @@
-//! Bugs on purpose: a model that cannot fail proves nothing. One is switched on for a whole run of the program.
+//! Bugs on purpose: a model that cannot fail proves nothing. One is switched on for a whole run of
+//! the program.
 
 use std::sync::OnceLock;
 

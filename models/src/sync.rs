@@ -1,8 +1,10 @@
-//! What `seda` has in its own `sync.rs`, from loom: its atomics and fences, and queues built from them.
+//! What `seda` has in its own `sync.rs`, from loom: its atomics and fences, and queues built from
+//! them.
 //!
-//! The ring and the queue stand in for `rtrb` and `crossbeam-queue`, with the same ways of publishing: a slot is filled before the
-//! position that names it is stored with `Release`, and looked at after that was loaded with `Acquire`. Their slots are mutexes: what is
-//! modelled is our protocol around them, not the libraries.
+//! The ring and the queue stand in for `rtrb` and `crossbeam-queue`, with the same ways of
+//! publishing: a slot is filled before the position that names it is stored with `Release`, and
+//! looked at after that was loaded with `Acquire`. Their slots are mutexes: what is modelled is our
+//! protocol around them, not the libraries.
 //!
 //! Planted bugs are switched on for one run of the program; see `planted`.
 
@@ -74,7 +76,8 @@ impl RingBuffer {
     #[expect(clippy::new_ret_no_self, reason = "as rtrb has it")]
     pub(crate) fn new<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
         let slots = (0..capacity).map(|_| Mutex::new(None)).collect();
-        let ring = Arc::new(Ring { slots, pushed: AtomicUsize::new(0), taken: AtomicUsize::new(0) });
+        let ring =
+            Arc::new(Ring { slots, pushed: AtomicUsize::new(0), taken: AtomicUsize::new(0) });
         (Producer { ring: Arc::clone(&ring) }, Consumer { ring })
     }
 }
@@ -135,7 +138,9 @@ impl<T> Consumer<T> {
         }
         let at = self.ring.taken.load(Ordering::Relaxed);
         let take = |index: usize| {
-            let mut slot = self.ring.slots[index % self.ring.slots.len()].lock().expect("no thread panics with it");
+            let mut slot = self.ring.slots[index % self.ring.slots.len()]
+                .lock()
+                .expect("no thread panics with it");
             slot.take().expect("what was pushed is in its slot")
         };
         let items: Vec<T> = (at..at + count).map(take).collect();
@@ -153,7 +158,11 @@ pub(crate) struct ArrayQueue<T> {
 
 impl<T> ArrayQueue<T> {
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { items: Mutex::new(std::collections::VecDeque::new()), length: AtomicUsize::new(0), capacity }
+        Self {
+            items: Mutex::new(std::collections::VecDeque::new()),
+            length: AtomicUsize::new(0),
+            capacity,
+        }
     }
 
     pub(crate) fn push(&self, item: T) -> Result<(), T> {

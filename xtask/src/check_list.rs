@@ -51,7 +51,15 @@ pub(crate) fn fix() -> Result<(), String> {
     let mut steps = Steps::new(&root);
     steps.cargo(
         "clippy --fix",
-        &["clippy", "--fix", "--allow-dirty", "--allow-staged", "--workspace", "--all-targets", "--quiet"],
+        &[
+            "clippy",
+            "--fix",
+            "--allow-dirty",
+            "--allow-staged",
+            "--workspace",
+            "--all-targets",
+            "--quiet",
+        ],
         &[],
     );
     steps.cargo("format", &["fmt", "--all"], &[]);
@@ -59,10 +67,15 @@ pub(crate) fn fix() -> Result<(), String> {
     steps.outcome()
 }
 
-/// By cargo-deny where it is installed, which knows more (bans, sources); else by our own reading of cargo's metadata.
+/// By cargo-deny where it is installed, which knows more (bans, sources); else by our own reading
+/// of cargo's metadata.
 fn check_licences(root: &Path, steps: &mut Steps) {
     if has_cargo_subcommand(root, "deny") {
-        steps.cargo("cargo-deny", &["deny", "--locked", "check", "bans", "licenses", "sources"], &[]);
+        steps.cargo(
+            "cargo-deny",
+            &["deny", "--locked", "check", "bans", "licenses", "sources"],
+            &[],
+        );
     } else {
         steps.own("licences", || licences::check(root));
     }

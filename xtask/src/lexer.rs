@@ -1,6 +1,8 @@
-//! Just enough of Rust's lexical grammar to tell code from comments and literals, and production code from its tests.
+//! Just enough of Rust's lexical grammar to tell code from comments and literals, and production
+//! code from its tests.
 //!
-//! It never parses: what it blanks out, it replaces by spaces, so that lines and columns stay where they were.
+//! It never parses: what it blanks out, it replaces by spaces, so that lines and columns stay where
+//! they were.
 
 /// The source with comments and the insides of string and character literals blanked out.
 pub(crate) fn code_only(source: &str) -> String {
@@ -26,11 +28,14 @@ pub(crate) fn code_only(source: &str) -> String {
     out
 }
 
-/// How many lines come before the tests at a file's end: before a `#[cfg(test)]` in the first column that opens a module.
+/// How many lines come before the tests at a file's end: before a `#[cfg(test)]` in the first
+/// column that opens a module.
 pub(crate) fn production_lines(source: &str) -> usize {
     let lines: Vec<&str> = source.lines().collect();
-    let opens_tests =
-        |at: &usize| lines[*at] == "#[cfg(test)]" && lines.get(at + 1).is_some_and(|next| next.starts_with("mod "));
+    let opens_tests = |at: &usize| {
+        lines[*at] == "#[cfg(test)]"
+            && lines.get(at + 1).is_some_and(|next| next.starts_with("mod "))
+    };
     (0..lines.len()).find(opens_tests).unwrap_or(lines.len())
 }
 
@@ -98,7 +103,9 @@ fn prefixed_literal(rest: &str) -> Option<usize> {
         }
         let close = format!("\"{}", "#".repeat(hashes));
         let inside = &after[hashes + 1..];
-        return Some(letters + hashes + 1 + inside.find(&close).map_or(inside.len(), |at| at + close.len()));
+        return Some(
+            letters + hashes + 1 + inside.find(&close).map_or(inside.len(), |at| at + close.len()),
+        );
     }
     match after.chars().next()? {
         '"' => Some(letters + string(after)),
@@ -124,7 +131,8 @@ mod tests {
 
     #[test]
     fn comments_and_literals_vanish_and_lines_stay() {
-        let source = "let a = \"x // \\\" y\"; // z\nlet b = 'q'; /* u /* v */ w */ let c: &'a str = r#\"m\"n\"#;\n";
+        let source = "let a = \"x // \\\" y\"; // z\nlet b = 'q'; /* u /* v */ w */ let c: &'a str \
+            = r#\"m\"n\"#;\n";
         let code = code_only(source);
         assert_eq!(code.lines().count(), source.lines().count());
         for gone in ["x", "y", "z", "q", "u", "v", "w", "m", "n"] {
@@ -138,7 +146,10 @@ mod tests {
     #[test]
     fn identifiers_that_begin_like_literals_stay() {
         let code = code_only("r#match br b c'x' rabbit('\\'') b\"gone\" '\\u{41}' end");
-        assert_eq!(code.split_whitespace().collect::<Vec<_>>(), ["r#match", "br", "b", "rabbit(", ")", "end"]);
+        assert_eq!(
+            code.split_whitespace().collect::<Vec<_>>(),
+            ["r#match", "br", "b", "rabbit(", ")", "end"]
+        );
     }
 
     #[test]

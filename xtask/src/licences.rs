@@ -1,7 +1,9 @@
-//! Whether every package that we build with has a licence that `deny.toml` allows; stands in where cargo-deny is not installed.
+//! Whether every package that we build with has a licence that `deny.toml` allows; stands in where
+//! cargo-deny is not installed.
 //!
-//! Licences are SPDX expressions: `MIT OR Apache-2.0`, `(MIT OR Apache-2.0) AND Unicode-3.0`, and crates.io's older
-//! `MIT/Apache-2.0`. An expression passes when the allowed licences can satisfy it.
+//! Licences are SPDX expressions: `MIT OR Apache-2.0`, `(MIT OR Apache-2.0) AND Unicode-3.0`, and
+//! crates.io's older `MIT/Apache-2.0`. An expression passes when the allowed licences can satisfy
+//! it.
 
 use std::path::Path;
 
@@ -9,18 +11,24 @@ use crate::steps::{cargo_program, output_of};
 
 /// Checks every package of the lock file.
 pub(crate) fn check(root: &Path) -> Result<(), String> {
-    let policy = std::fs::read_to_string(root.join("deny.toml")).map_err(|error| format!("deny.toml: {error}"))?;
+    let policy = std::fs::read_to_string(root.join("deny.toml"))
+        .map_err(|error| format!("deny.toml: {error}"))?;
     let allowed = allowed(&policy)?;
-    let metadata = output_of(root, &cargo_program(), &["metadata", "--locked", "--format-version", "1"])?;
-    let metadata: serde_json::Value =
-        serde_json::from_slice(&metadata).map_err(|error| format!("cargo metadata printed no JSON: {error}"))?;
+    let metadata =
+        output_of(root, &cargo_program(), &["metadata", "--locked", "--format-version", "1"])?;
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata)
+        .map_err(|error| format!("cargo metadata printed no JSON: {error}"))?;
     let refused = refused(&metadata, &allowed);
     if refused.is_empty() { Ok(()) } else { Err(refused.join("\n")) }
 }
 
 fn allowed(policy: &str) -> Result<Vec<String>, String> {
-    let table: toml::Table = policy.parse().map_err(|error| format!("deny.toml is not valid TOML: {error}"))?;
-    let list = table.get("licenses").and_then(|licences| licences.get("allow")).and_then(toml::Value::as_array);
+    let table: toml::Table =
+        policy.parse().map_err(|error| format!("deny.toml is not valid TOML: {error}"))?;
+    let list = table
+        .get("licenses")
+        .and_then(|licences| licences.get("allow"))
+        .and_then(toml::Value::as_array);
     let list = list.ok_or("deny.toml allows no licences: [licenses] allow is missing")?;
     Ok(list.iter().filter_map(toml::Value::as_str).map(str::to_owned).collect())
 }
@@ -32,13 +40,16 @@ fn refused(metadata: &serde_json::Value, allowed: &[String]) -> Vec<String> {
         match package["license"].as_str() {
             None => Some(format!("{name} states no licence")),
             Some(licence) if satisfied(licence, allowed) => None,
-            Some(licence) => Some(format!("{name} is licensed '{licence}', which deny.toml does not allow")),
+            Some(licence) => {
+                Some(format!("{name} is licensed '{licence}', which deny.toml does not allow"))
+            }
         }
     };
     packages.iter().filter_map(complaint).collect()
 }
 
-/// Whether the allowed licences satisfy an SPDX expression; one that cannot be read is not satisfied.
+/// Whether the allowed licences satisfy an SPDX expression; one that cannot be read is not
+/// satisfied.
 fn satisfied(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();
@@ -129,7 +140,10 @@ mod tests {
         ] });
         let refused = refused(&metadata, &list(&["MIT"]));
         assert_eq!(refused.len(), 2);
-        assert!(refused[0].contains("copyleft 2.0.0") && refused[1].contains("silent 3.0.0"), "{refused:?}");
+        assert!(
+            refused[0].contains("copyleft 2.0.0") && refused[1].contains("silent 3.0.0"),
+            "{refused:?}"
+        );
     }
 
     #[test]

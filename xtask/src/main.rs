@@ -1,4 +1,5 @@
-//! `cargo xtask`: the checks and fixes of the workspace, the same on a developer's machine and in CI.
+//! `cargo xtask`: the checks and fixes of the workspace, the same on a developer's machine and in
+//! CI.
 //!
 //! ```text
 //!   verify ── fmt ─ clippy ─ doc ─ tidy ─ licences ─ tests     (never writes)
@@ -9,7 +10,8 @@
 //!   scorecard ── what tests, models and soaks counted, into docs
 //! ```
 //!
-//! It starts cargo and git and reads the tree; it knows nothing of how the store works, and no crate of the store uses it.
+//! It starts cargo and git and reads the tree; it knows nothing of how the store works, and no
+//! crate of the store uses it.
 
 mod check_list;
 mod lexer;

@@ -50,11 +50,15 @@ fn read(path: &str, text: &str) -> Result<Manifest, String> {
     let table = parse(path, text)?;
     let package = table.get("package");
     let field = |name| package.and_then(|package| package.get(name));
-    let name = field("name").and_then(toml::Value::as_str).ok_or_else(|| format!("{path} names no package"))?;
+    let name = field("name")
+        .and_then(toml::Value::as_str)
+        .ok_or_else(|| format!("{path} names no package"))?;
     let own = field("metadata").and_then(|metadata| metadata.get("timestone"));
     let mut dependencies = Vec::new();
     collect(&table, &mut dependencies);
-    for target in table.get("target").and_then(toml::Value::as_table).into_iter().flat_map(|all| all.values()) {
+    for target in
+        table.get("target").and_then(toml::Value::as_table).into_iter().flat_map(|all| all.values())
+    {
         if let Some(target) = target.as_table() {
             collect(target, &mut dependencies);
         }
@@ -87,13 +91,21 @@ mod tests {
 
     #[test]
     fn every_kind_of_dependency_is_seen() {
-        let text = "[package]\nname = 'a'\nmetadata.timestone.floor = 3\n[dependencies]\nb.workspace = true\n[dev-dependencies]\nc = '1'\n\
-                    [build-dependencies]\nd.workspace = true\n[target.'cfg(unix)'.dependencies]\ne = '2'\n[lints]\nworkspace = true\n";
-        let tree = Tree::from([("crates/a/Cargo.toml", text), ("fuzz/Cargo.toml", "[package]\nname = 'f'")]);
+        let text = "[package]\nname = 'a'\nmetadata.timestone.floor = \
+            3\n[dependencies]\nb.workspace = true\n[dev-dependencies]\nc = '1'\n\
+                    [build-dependencies]\nd.workspace = true\n[target.'cfg(unix)'.dependencies]\ne \
+                    = '2'\n[lints]\nworkspace = true\n";
+        let tree = Tree::from([
+            ("crates/a/Cargo.toml", text),
+            ("fuzz/Cargo.toml", "[package]\nname = 'f'"),
+        ]);
         let members = members(&tree).unwrap();
         assert_eq!(members.len(), 1);
-        let seen: Vec<(&str, bool)> =
-            members[0].dependencies.iter().map(|found| (found.name.as_str(), found.is_inherited)).collect();
+        let seen: Vec<(&str, bool)> = members[0]
+            .dependencies
+            .iter()
+            .map(|found| (found.name.as_str(), found.is_inherited))
+            .collect();
         assert_eq!(seen, [("b", true), ("c", false), ("d", true), ("e", false)]);
         assert_eq!((members[0].floor, members[0].inherits_lints), (Some(3), true));
         assert_eq!(members[0].folder, "crates/a");

@@ -1,12 +1,14 @@
-//! `cargo xtask scorecard`: fills the marked regions of docs/verification.md from what soaks, tests and models counted.
+//! `cargo xtask scorecard`: fills the marked regions of docs/verification.md from what soaks, tests
+//! and models counted.
 //!
 //! ```text
 //!   soak ─► target/soak/runs.jsonl ───┐
 //!   --run: planted bugs, sweeps,      ├─► sums, scores ─► one table for each `<!-- NAME: begin/end -->` of the page
 //!     models, speed, fuzzing ─► target/scores.jsonl
 //! ```
-//! Everything outside of the regions is written by hand and stays as it is, and so does a region that nothing was counted for. A
-//! step that fails leaves the page alone: a table never shows a part of a run.
+//! Everything outside of the regions is written by hand and stays as it is, and so does a region
+//! that nothing was counted for. A step that fails leaves the page alone: a table never shows a
+//! part of a run.
 
 mod comparisons;
 mod counting;
@@ -50,7 +52,9 @@ pub(crate) fn write(files: &[&str]) -> Result<(), String> {
         given => given.iter().map(PathBuf::from).collect(),
     };
     if files.is_empty() {
-        return Err("nothing was counted yet: run `cargo xtask soak` or `cargo xtask scorecard --run` first".to_owned());
+        return Err("nothing was counted yet: run `cargo xtask soak` or `cargo xtask scorecard \
+            --run` first"
+            .to_owned());
     }
     fill_page(&root, &files)
 }
@@ -61,7 +65,8 @@ fn fill_page(root: &Path, files: &[PathBuf]) -> Result<(), String> {
         read(file, &mut sums, &mut scores)?;
     }
     let path = root.join(PAGE);
-    let mut page = fs::read_to_string(&path).map_err(|error| format!("could not read {PAGE}: {error}"))?;
+    let mut page =
+        fs::read_to_string(&path).map_err(|error| format!("could not read {PAGE}: {error}"))?;
     let mut regions = scores.regions();
     if sums.has_simulations() {
         regions.push(("soak", sums.markdown()));
@@ -87,7 +92,8 @@ fn read(file: &Path, sums: &mut Sums, scores: &mut Scores) -> Result<(), String>
     let failed = |error: String| format!("{}: {error}", file.display());
     let text = fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
     for (at, line) in text.lines().enumerate() {
-        let line: Value = serde_json::from_str(line).map_err(|error| failed(format!("line {}: {error}", at + 1)))?;
+        let line: Value = serde_json::from_str(line)
+            .map_err(|error| failed(format!("line {}: {error}", at + 1)))?;
         // Lines of soaks are of two kinds; older ones of the simulator bore no kind.
         if matches!(line["kind"].as_str(), None | Some("simulation" | "fuzzing")) {
             sums.add(&line);
@@ -117,7 +123,10 @@ mod tests {
     #[test]
     fn only_the_region_changes() {
         let page = format!("before\n{BEGIN}old\n{END}\nafter\n");
-        assert_eq!(fill(&page, "soak", "new\n").unwrap(), format!("before\n{BEGIN}new\n{END}\nafter\n"));
+        assert_eq!(
+            fill(&page, "soak", "new\n").unwrap(),
+            format!("before\n{BEGIN}new\n{END}\nafter\n")
+        );
     }
 
     #[test]

@@ -1,14 +1,17 @@
-//! `cargo xtask soak` and `cargo xtask simulation`: many seeds of every scenario, and the fuzz targets, for as long as one likes.
+//! `cargo xtask soak` and `cargo xtask simulation`: many seeds of every scenario, and the fuzz
+//! targets, for as long as one likes.
 //!
 //! ```text
 //!   scenarios/*.toml ─► batch: `timestone sim -o json` ─► sums ─► table at the end; exit code 1 when something failed
 //!   fuzz_targets/*.rs ─► batch: `fuzz/run SECONDS`   ─┤
 //!                                                    └─► target/soak/runs.jsonl, failures.jsonl ─► `cargo xtask scorecard`
 //! ```
-//! A soak begins at a seed of its own and never ends early: what fails is kept, and the rest goes on. `simulation` runs the same
-//! seeds each time, which is what CI does, and keeps nothing but failures' traces.
+//! A soak begins at a seed of its own and never ends early: what fails is kept, and the rest goes
+//! on. `simulation` runs the same seeds each time, which is what CI does, and keeps nothing but
+//! failures' traces.
 //!
-//! It knows scenarios by their files and the simulator by its JSON; what a property means is the simulator's matter.
+//! It knows scenarios by their files and the simulator by its JSON; what a property means is the
+//! simulator's matter.
 
 mod batch;
 pub(crate) mod sums;
@@ -25,10 +28,12 @@ use crate::steps::{cargo_program, output_of, workspace_root};
 use batch::{Fuzzing, Simulation};
 use sums::Sums;
 
-/// Seeds of each scenario that CI runs, from 1 on. A scenario that is not listed gets [`FIXED_SEEDS`]. Measured in the dev profile:
-/// a seed takes 0.1 s to 0.25 s of a core, one of `calm`, which commits ten times as much, and one of `gateway`, whose checker searches, 0.4 s,
-/// and one of `threads`, which runs three times as long, 1.3 s. One of `restarts`, with waits for all that restarts leave open, takes 0.9 s,
-/// and one of `lying-disk`, which is over where a server names what is damaged, 0.05 s. One of `unread`, which lasts a minute, takes 1 s.
+/// Seeds of each scenario that CI runs, from 1 on. A scenario that is not listed gets
+/// [`FIXED_SEEDS`]. Measured in the dev profile: a seed takes 0.1 s to 0.25 s of a core, one of
+/// `calm`, which commits ten times as much, and one of `gateway`, whose checker searches, 0.4 s,
+/// and one of `threads`, which runs three times as long, 1.3 s. One of `restarts`, with waits for
+/// all that restarts leave open, takes 0.9 s, and one of `lying-disk`, which is over where a server
+/// names what is damaged, 0.05 s. One of `unread`, which lasts a minute, takes 1 s.
 const FIXED: [(&str, u64); 7] = [
     ("calm", 60),
     ("gateway", 100),
@@ -59,7 +64,8 @@ struct Options {
 
 impl Options {
     fn read(words: &[&str]) -> Result<Self, String> {
-        let mut options = Self { minutes: 60.0, jobs: 1, first_seed: None, profile: "release", fuzzing: true };
+        let mut options =
+            Self { minutes: 60.0, jobs: 1, first_seed: None, profile: "release", fuzzing: true };
         let mut words = words.iter();
         while let Some(&word) = words.next() {
             match word {
@@ -92,8 +98,13 @@ pub(crate) fn soak(words: &[&str]) -> Result<(), String> {
     let keeper = Keeper::new(&root, &folder, options.profile)?;
     let end = Instant::now() + Duration::from_secs_f64(options.minutes * 60.0);
     let seeds = SEEDS_PER_JOB * options.jobs;
-    let mut seed = options.first_seed.unwrap_or_else(|| RandomState::new().hash_one("soak") % FIRST_SEEDS);
-    println!("── soak: {} minutes from seed {seed} on; what it finds is kept in {}", options.minutes, folder.display());
+    let mut seed =
+        options.first_seed.unwrap_or_else(|| RandomState::new().hash_one("soak") % FIRST_SEEDS);
+    println!(
+        "── soak: {} minutes from seed {seed} on; what it finds is kept in {}",
+        options.minutes,
+        folder.display()
+    );
     let scenarios = files(&root.join("scenarios"), "toml")?;
     let targets = files(&root.join("fuzz/fuzz_targets"), "rs")?;
     let mut sums = Sums::default();
@@ -104,7 +115,14 @@ pub(crate) fn soak(words: &[&str]) -> Result<(), String> {
             if Instant::now() >= end {
                 break;
             }
-            let batch = Simulation { program: &program, folder: &folder, scenario, seed, seeds, jobs: options.jobs };
+            let batch = Simulation {
+                program: &program,
+                folder: &folder,
+                scenario,
+                seed,
+                seeds,
+                jobs: options.jobs,
+            };
             keeper.keep(&batch.run(), &mut sums)?;
         }
         seed += seeds;
@@ -112,7 +130,8 @@ pub(crate) fn soak(words: &[&str]) -> Result<(), String> {
         let next = if options.fuzzing { targets.next() } else { None };
         if let Some(target) = next.filter(|_| left >= LEAST_FUZZING) {
             let length = (round.elapsed() / FUZZ_SHARE).max(LEAST_FUZZING).min(left);
-            keeper.keep(&Fuzzing { root: &root, folder: &folder, target, length }.run(), &mut sums)?;
+            keeper
+                .keep(&Fuzzing { root: &root, folder: &folder, target, length }.run(), &mut sums)?;
         }
     }
     println!("\n{}", sums.text());
@@ -124,13 +143,18 @@ pub(crate) fn fixed() -> Result<(), String> {
     let root = workspace_root()?;
     let folder = target_folder(&root)?.join("simulation");
     let program = build(&root, "dev")?;
-    fs::create_dir_all(&folder).map_err(|error| format!("could not make {}: {error}", folder.display()))?;
+    fs::create_dir_all(&folder)
+        .map_err(|error| format!("could not make {}: {error}", folder.display()))?;
     let jobs = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let mut sums = Sums::default();
     for scenario in &files(&root.join("scenarios"), "toml")? {
         let name = stem(scenario);
-        let seeds = FIXED.iter().find(|(listed, _)| *listed == name).map_or(FIXED_SEEDS, |(_, seeds)| *seeds);
-        let batch = Simulation { program: &program, folder: &folder, scenario, seed: 1, seeds, jobs };
+        let seeds = FIXED
+            .iter()
+            .find(|(listed, _)| *listed == name)
+            .map_or(FIXED_SEEDS, |(_, seeds)| *seeds);
+        let batch =
+            Simulation { program: &program, folder: &folder, scenario, seed: 1, seeds, jobs };
         sums.add(&batch.run());
     }
     println!("\n{}", sums.text());
@@ -140,7 +164,9 @@ pub(crate) fn fixed() -> Result<(), String> {
 fn verdict(sums: &Sums, folder: &Path) -> Result<(), String> {
     match sums.failures.len() {
         0 => Ok(()),
-        count => Err(format!("── {count} failures; traces and findings are in {}", folder.display())),
+        count => {
+            Err(format!("── {count} failures; traces and findings are in {}", folder.display()))
+        }
     }
 }
 
@@ -154,7 +180,8 @@ struct Keeper {
 
 impl Keeper {
     fn new(root: &Path, folder: &Path, profile: &'static str) -> Result<Self, String> {
-        fs::create_dir_all(folder).map_err(|error| format!("could not make {}: {error}", folder.display()))?;
+        fs::create_dir_all(folder)
+            .map_err(|error| format!("could not make {}: {error}", folder.display()))?;
         let (runs, failures) = (folder.join("runs.jsonl"), folder.join("failures.jsonl"));
         Ok(Self { runs, failures, commit: commit(root), profile })
     }
@@ -180,7 +207,10 @@ impl Keeper {
 /// What is checked out, by its commit; in an unpacked archive, without git, nobody knows it.
 pub(crate) fn commit(root: &Path) -> String {
     let name = output_of(root, "git", &["describe", "--always", "--dirty", "--exclude=*"]);
-    name.map_or_else(|_| "unknown".to_owned(), |name| String::from_utf8_lossy(&name).trim().to_owned())
+    name.map_or_else(
+        |_| "unknown".to_owned(),
+        |name| String::from_utf8_lossy(&name).trim().to_owned(),
+    )
 }
 
 pub(crate) fn append(file: &Path, line: &Value) -> Result<(), String> {
@@ -202,9 +232,16 @@ pub(crate) fn build(root: &Path, profile: &str) -> Result<PathBuf, String> {
 }
 
 pub(crate) fn target_folder(root: &Path) -> Result<PathBuf, String> {
-    let metadata = output_of(root, &cargo_program(), &["metadata", "--locked", "--no-deps", "--format-version", "1"])?;
-    let metadata: Value = serde_json::from_slice(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
-    let folder = metadata["target_directory"].as_str().ok_or("cargo metadata does not tell the target folder")?;
+    let metadata = output_of(
+        root,
+        &cargo_program(),
+        &["metadata", "--locked", "--no-deps", "--format-version", "1"],
+    )?;
+    let metadata: Value =
+        serde_json::from_slice(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
+    let folder = metadata["target_directory"]
+        .as_str()
+        .ok_or("cargo metadata does not tell the target folder")?;
     Ok(PathBuf::from(folder))
 }
 
@@ -240,10 +277,17 @@ mod tests {
 
     #[test]
     fn options_are_read_and_wrong_ones_are_named() {
-        let options = Options::read(&["--minutes", "1.5", "--jobs", "2", "--seed", "7", "--dev"]).unwrap();
-        assert_eq!((options.minutes, options.jobs, options.first_seed, options.profile), (1.5, 2, Some(7), "dev"));
+        let options =
+            Options::read(&["--minutes", "1.5", "--jobs", "2", "--seed", "7", "--dev"]).unwrap();
+        assert_eq!(
+            (options.minutes, options.jobs, options.first_seed, options.profile),
+            (1.5, 2, Some(7), "dev")
+        );
         assert!(Options::read(&["--minuets", "1"]).err().unwrap().contains("--minuets"));
         assert!(Options::read(&["--jobs"]).err().unwrap().contains("needs a number"));
-        assert!(Options::read(&["--jobs", "0"]).is_err() && Options::read(&["--minutes", "NaN"]).is_err());
+        assert!(
+            Options::read(&["--jobs", "0"]).is_err()
+                && Options::read(&["--minutes", "NaN"]).is_err()
+        );
     }
 }

@@ -6,11 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The workspace's folder: cargo tells a running binary where its package lies, and ours lies right below the workspace.
+/// The workspace's folder: cargo tells a running binary where its package lies, and ours lies right
+/// below the workspace.
 pub(crate) fn workspace_root() -> Result<PathBuf, String> {
-    let package = std::env::var_os("CARGO_MANIFEST_DIR").ok_or("start this through `cargo xtask`, not by hand")?;
+    let package = std::env::var_os("CARGO_MANIFEST_DIR")
+        .ok_or("start this through `cargo xtask`, not by hand")?;
     let package = PathBuf::from(package);
-    package.parent().map(Path::to_path_buf).ok_or_else(|| format!("{} has no parent folder", package.display()))
+    package
+        .parent()
+        .map(Path::to_path_buf)
+        .ok_or_else(|| format!("{} has no parent folder", package.display()))
 }
 
 /// What was run and what came of it.
@@ -83,7 +88,11 @@ pub(crate) fn output_of(root: &Path, program: &str, arguments: &[&str]) -> Resul
     if output.status.success() {
         return Ok(output.stdout);
     }
-    Err(format!("{spelled} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+    Err(format!(
+        "{spelled} ended with {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim()
+    ))
 }
 
 /// The cargo that started us, so that a `+toolchain` choice holds for the steps as well.

@@ -1,6 +1,7 @@
 //! Our own checks: what style.md and architecture.md ask for and neither rustc nor clippy can see.
 //!
-//! Each check is a function from the tree to findings, in a module of its own, with tests that show it failing on a bad sample.
+//! Each check is a function from the tree to findings, in a module of its own, with tests that show
+//! it failing on a bad sample.
 
 mod dependencies;
 mod determinism;

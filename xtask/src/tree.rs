@@ -1,6 +1,7 @@
 //! The text files of the repository, as git knows them, and what a check says about them.
 //!
-//! Checks are functions from a [`Tree`] to [`Finding`]s, so that a test can hand them a small bad tree.
+//! Checks are functions from a [`Tree`] to [`Finding`]s, so that a test can hand them a small bad
+//! tree.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +33,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Every text file by its path from the root, with `/` between folders, and the older versions of the ratchet file.
+/// Every text file by its path from the root, with `/` between folders, and the older versions of
+/// the ratchet file.
 #[derive(Default, Debug)]
 pub(crate) struct Tree {
     files: BTreeMap<String, String>,
@@ -43,13 +45,20 @@ pub(crate) struct Tree {
 impl Tree {
     /// What is committed or about to be: tracked files, and untracked ones that are not ignored.
     pub(crate) fn load(root: &Path) -> Result<Self, String> {
-        let listed =
-            output_of(root, "git", &["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"])?;
-        let mut tree = Self { files: BTreeMap::new(), ratchet_history: crate::tidy::ratchet_history(root) };
+        let listed = output_of(
+            root,
+            "git",
+            &["ls-files", "-z", "--cached", "--others", "--exclude-standard", "--deduplicate"],
+        )?;
+        let mut tree =
+            Self { files: BTreeMap::new(), ratchet_history: crate::tidy::ratchet_history(root) };
         for raw in listed.split(|&byte| byte == 0).filter(|raw| !raw.is_empty()) {
             let path = String::from_utf8_lossy(raw).into_owned();
-            // A deleted file is still listed until the deletion is committed; a binary one is none of our business.
-            if let Some(text) = std::fs::read(root.join(&path)).ok().and_then(|bytes| String::from_utf8(bytes).ok()) {
+            // A deleted file is still listed until the deletion is committed; a binary one is none
+            // of our business.
+            if let Some(text) =
+                std::fs::read(root.join(&path)).ok().and_then(|bytes| String::from_utf8(bytes).ok())
+            {
                 tree.files.insert(path, text);
             }
         }
@@ -75,7 +84,8 @@ impl Tree {
 #[cfg(test)]
 impl<const N: usize> From<[(&str, &str); N]> for Tree {
     fn from(files: [(&str, &str); N]) -> Self {
-        let files = files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
+        let files =
+            files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect();
         Self { files, ratchet_history: Vec::new() }
     }
 }

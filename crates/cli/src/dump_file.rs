@@ -1,5 +1,5 @@
-//! The file that `timestone dump` writes and `timestone load` reads: lines of JSON, in batches that are checked before they are used
-//! (docs/formats/dump.md).
+//! The file that `timestone dump` writes and `timestone load` reads: lines of JSON, in batches that
+//! are checked before they are used (docs/formats/dump.md).
 //!
 //! ```text
 //!   {"timestone_dump":1,"keyspace":…,"as_of_ns":…}        head
@@ -7,8 +7,9 @@
 //!   {"batch":1,"entries":1000,"crc32c":…}                 ends a batch: the checksum of all lines since the one before, the head among them
 //!   {"end":true,"entries":N}                              nothing is missing
 //! ```
-//! Invariants: a reader hands out an entry only when the checksum of its batch was right; a file without its last line is cut short and said
-//! to be. Memory, of both: one batch, which [`BATCH_ENTRIES`] and [`BATCH_BYTES`] bound, and one entry more.
+//! Invariants: a reader hands out an entry only when the checksum of its batch was right; a file
+//! without its last line is cut short and said to be. Memory, of both: one batch, which
+//! [`BATCH_ENTRIES`] and [`BATCH_BYTES`] bound, and one entry more.
 
 use std::io::{BufRead, Write};
 
@@ -23,9 +24,11 @@ use crate::output::{from_base64, put_bytes};
 const VERSION: u64 = 1;
 /// Most entries of a batch.
 pub(crate) const BATCH_ENTRIES: usize = 1000;
-/// Bytes of lines after which a batch ends; a reader takes no entry behind as many bytes of keys and values.
+/// Bytes of lines after which a batch ends; a reader takes no entry behind as many bytes of keys
+/// and values.
 const BATCH_BYTES: usize = 4 * 1024 * 1024;
-/// No line is longer: the largest key and the largest value with every byte escaped, as JSON allows.
+/// No line is longer: the largest key and the largest value with every byte escaped, as JSON
+/// allows.
 const MAX_LINE_BYTES: usize = 6 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) + 1024;
 
 /// What a dump is of.
@@ -66,17 +69,29 @@ impl<W: Write> DumpWriter<W> {
     }
 
     /// Adds an entry.
-    pub(crate) fn entry(&mut self, key: &[u8], value: &[u8], expires_at: Expiry) -> std::io::Result<()> {
+    pub(crate) fn entry(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Expiry,
+    ) -> std::io::Result<()> {
         let mut object = Map::new();
         put_bytes(&mut object, "key", key);
         put_bytes(&mut object, "value", value);
         if expires_at != Expiry::NEVER {
-            object.insert("expires_ns".to_owned(), expires_at.timestamp().as_nanos().to_string().into());
+            object.insert(
+                "expires_ns".to_owned(),
+                expires_at.timestamp().as_nanos().to_string().into(),
+            );
         }
         writeln!(self.lines, "{}", Value::Object(object))?;
         self.in_batch += 1;
         self.entries += 1;
-        if self.in_batch >= BATCH_ENTRIES || self.lines.len() >= BATCH_BYTES { self.end_batch() } else { Ok(()) }
+        if self.in_batch >= BATCH_ENTRIES || self.lines.len() >= BATCH_BYTES {
+            self.end_batch()
+        } else {
+            Ok(())
+        }
     }
 
     fn end_batch(&mut self) -> std::io::Result<()> {
@@ -137,17 +152,32 @@ impl<R: BufRead> DumpReader<R> {
     /// # Errors
     /// The input is no dump, or one of another version.
     pub(crate) fn begin(input: R) -> Result<(Self, Head), String> {
-        let mut reader = Self { input, line: Vec::new(), checksum: 0, number: 0, batch: 0, entries: 0, done: false };
-        let Some(line) = reader.next_line()? else { return Err("it is empty, and no dump".to_owned()) };
+        let mut reader = Self {
+            input,
+            line: Vec::new(),
+            checksum: 0,
+            number: 0,
+            batch: 0,
+            entries: 0,
+            done: false,
+        };
+        let Some(line) = reader.next_line()? else {
+            return Err("it is empty, and no dump".to_owned());
+        };
         let version = line.timestone_dump.ok_or("its first line is not that of a dump")?;
         if version != VERSION {
             return Err(format!(
-                "it is a dump of version {version}; this program reads version {VERSION}: use a matching one"
+                "it is a dump of version {version}; this program reads version {VERSION}: use a \
+                 matching one"
             ));
         }
         let keyspace = line.keyspace.ok_or("its first line names no keyspace")?;
         reader.checksum = crc32c::crc32c(&reader.line);
-        let as_of = line.as_of_ns.as_deref().and_then(nanos).ok_or("its first line names no point in time")?;
+        let as_of = line
+            .as_of_ns
+            .as_deref()
+            .and_then(nanos)
+            .ok_or("its first line names no point in time")?;
         Ok((reader, Head { keyspace, as_of }))
     }
 
@@ -162,27 +192,37 @@ impl<R: BufRead> DumpReader<R> {
         let (mut entries, mut bytes) = (Vec::new(), 0);
         loop {
             let Some(line) = self.next_line()? else {
-                return Err(format!("it ends after line {}, and is cut short: its last line is missing", self.number));
+                return Err(format!(
+                    "it ends after line {}, and is cut short: its last line is missing",
+                    self.number
+                ));
             };
             if line.end == Some(true) {
                 if self.batch == 0 || !entries.is_empty() || line.entries != Some(self.entries) {
                     return Err(self.damaged("its last line does not fit what is before it"));
                 }
                 self.done = true;
-                return if self.is_at_end()? { Ok(None) } else { Err(self.damaged("something follows its last line")) };
+                return if self.is_at_end()? {
+                    Ok(None)
+                } else {
+                    Err(self.damaged("something follows its last line"))
+                };
             }
             if let Some(batch) = line.batch {
                 self.batch += 1;
                 let fits = batch == self.batch && line.entries == Some(entries.len() as u64);
                 if !fits || line.crc32c != Some(self.checksum) {
-                    return Err(self.damaged(&format!("the checksum of batch {} is wrong", self.batch)));
+                    return Err(
+                        self.damaged(&format!("the checksum of batch {} is wrong", self.batch))
+                    );
                 }
                 self.entries += entries.len() as u64;
                 self.checksum = 0;
                 return Ok(Some(entries));
             }
             self.checksum = crc32c::crc32c_append(self.checksum, &self.line);
-            // A writer ends a batch at either bound, and lines are longer than what they hold: whatever follows is not its.
+            // A writer ends a batch at either bound, and lines are longer than what they hold:
+            // whatever follows is not its.
             if entries.len() >= BATCH_ENTRIES || bytes >= BATCH_BYTES {
                 return Err(self.damaged("its batch is longer than any that a dump has"));
             }
@@ -205,8 +245,10 @@ impl<R: BufRead> DumpReader<R> {
         use std::io::Read;
         self.line.clear();
         let limit = MAX_LINE_BYTES as u64;
-        let read =
-            (&mut self.input).take(limit).read_until(b'\n', &mut self.line).map_err(|error| error.to_string())?;
+        let read = (&mut self.input)
+            .take(limit)
+            .read_until(b'\n', &mut self.line)
+            .map_err(|error| error.to_string())?;
         if read == 0 {
             return Ok(None);
         }
@@ -214,7 +256,9 @@ impl<R: BufRead> DumpReader<R> {
         if !self.line.ends_with(b"\n") {
             return Err(format!("it ends within line {}, and is cut short", self.number));
         }
-        serde_json::from_slice(&self.line).map(Some).map_err(|_| self.damaged("this is no line of a dump"))
+        serde_json::from_slice(&self.line)
+            .map(Some)
+            .map_err(|_| self.damaged("this is no line of a dump"))
     }
 }
 
@@ -256,7 +300,9 @@ mod tests {
     fn dump(entries: &[Entry]) -> Vec<u8> {
         let head = Head { keyspace: "default".to_owned(), as_of: Timestamp::from_nanos(5) };
         let mut writer = DumpWriter::begin(Vec::new(), &head).unwrap();
-        entries.iter().for_each(|entry| writer.entry(&entry.key, &entry.value, entry.expires_at).unwrap());
+        entries
+            .iter()
+            .for_each(|entry| writer.entry(&entry.key, &entry.value, entry.expires_at).unwrap());
         let (bytes, count) = writer.finish().unwrap();
         assert_eq!(count, entries.len() as u64);
         bytes
@@ -292,8 +338,11 @@ mod tests {
 
     #[test]
     fn a_batch_of_more_bytes_than_any_that_is_written_is_refused() {
-        let entry =
-            |length: usize| Entry { key: b"key".to_vec(), value: vec![b'v'; length], expires_at: Expiry::NEVER };
+        let entry = |length: usize| Entry {
+            key: b"key".to_vec(),
+            value: vec![b'v'; length],
+            expires_at: Expiry::NEVER,
+        };
         // What is written is read, however its lengths fall.
         for length in [1, BATCH_BYTES / 3, BATCH_BYTES - 40, BATCH_BYTES, MAX_VALUE_BYTES] {
             let entries = vec![entry(length); 5];
@@ -301,7 +350,9 @@ mod tests {
         }
         // The lines of several batches under one checksum.
         let mut lines = Vec::new();
-        for line in dump(&vec![entry(MAX_VALUE_BYTES / 4); 4]).split_inclusive(|&byte| byte == b'\n') {
+        for line in
+            dump(&vec![entry(MAX_VALUE_BYTES / 4); 4]).split_inclusive(|&byte| byte == b'\n')
+        {
             if !line.starts_with(b"{\"batch\"") && !line.starts_with(b"{\"end\"") {
                 lines.extend_from_slice(line);
             }
@@ -324,7 +375,10 @@ mod tests {
             damaged[bit / 8] ^= 1 << (bit % 8);
             let (found, outcome) = read(&damaged);
             assert!(outcome.is_err(), "bit {bit}");
-            assert!(found.is_empty() || found == entries, "bit {bit}: what is handed out was written");
+            assert!(
+                found.is_empty() || found == entries,
+                "bit {bit}: what is handed out was written"
+            );
         }
         for length in 0..sound.len() {
             assert!(read(&sound[..length]).1.is_err(), "{length} of {} bytes", sound.len());

@@ -1,7 +1,8 @@
-//! What the fuzz targets need of this crate, which is private otherwise: entries that read files as people write them.
+//! What the fuzz targets need of this crate, which is private otherwise: entries that read files as
+//! people write them.
 //!
-//! Only with the feature `fuzz`. The readers say an error to what makes no sense; a panic, or something that reads back as something else, is
-//! what these entries look for.
+//! Only with the feature `fuzz`. The readers say an error to what makes no sense; a panic, or
+//! something that reads back as something else, is what these entries look for.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -13,7 +14,8 @@ use crate::moment::Moment;
 use crate::script::{self, Statement, Test};
 use crate::settings::{ServeArgs, Settings, read_text};
 
-/// Reads a configuration file's text. Its settings read back from the lines that `config show` prints.
+/// Reads a configuration file's text. Its settings read back from the lines that `config show`
+/// prints.
 ///
 /// # Panics
 /// When a reader breaks its word.
@@ -22,14 +24,21 @@ pub fn settings(text: &str) {
     let _ = settings.log_format();
     // Names of hosts would be looked up in the network.
     let places = ["listen", "resp", "http", "advertise", "master"];
-    let known = |value: &str| ["", "none", "embedded"].contains(&value) || value.parse::<SocketAddr>().is_ok();
+    let known = |value: &str| {
+        ["", "none", "embedded"].contains(&value) || value.parse::<SocketAddr>().is_ok()
+    };
     if settings.iter().all(|setting| !places.contains(&setting.name) || known(&setting.value)) {
         let _ = settings.server_config();
     }
     let lines: String = settings.iter().map(|setting| setting.line() + "\n").collect();
-    let again = settings_of(&lines).unwrap_or_else(|| panic!("what `config show` prints is refused:\n{lines}"));
+    let again = settings_of(&lines)
+        .unwrap_or_else(|| panic!("what `config show` prints is refused:\n{lines}"));
     for (one, other) in settings.iter().zip(again.iter()) {
-        assert_eq!((one.name, &one.value), (other.name, &other.value), "a setting reads back as something else");
+        assert_eq!(
+            (one.name, &one.value),
+            (other.name, &other.value),
+            "a setting reads back as something else"
+        );
     }
 }
 
@@ -58,14 +67,18 @@ pub fn script(text: &[u8]) {
 fn line_of(statement: &Statement) -> Option<String> {
     let line = match statement {
         Statement::Get(key) => format!("get {}", quoted(key)),
-        Statement::Put { key, value, end: None } => format!("put {} {}", quoted(key), quoted(value)),
+        Statement::Put { key, value, end: None } => {
+            format!("put {} {}", quoted(key), quoted(value))
+        }
         Statement::Put { end: Some(end), .. } => {
             let _ = end.resolve(Timestamp::from_nanos(u64::MAX / 2));
             return None;
         }
         Statement::Delete(key) => format!("delete {}", quoted(key)),
         Statement::If(key, Test::Is(value)) => format!("if {} = {}", quoted(key), quoted(value)),
-        Statement::If(key, Test::IsNot(value)) => format!("if {} != {}", quoted(key), quoted(value)),
+        Statement::If(key, Test::IsNot(value)) => {
+            format!("if {} != {}", quoted(key), quoted(value))
+        }
         Statement::If(key, Test::Exists) => format!("if {} exists", quoted(key)),
         Statement::If(key, Test::Absent) => format!("if {} absent", quoted(key)),
         Statement::Commit => "commit".to_owned(),

@@ -1,5 +1,5 @@
-//! The `timestone` binary but for its `main`: a server, a client for the terminal, and a benchmark. A library, so that the fuzz targets reach
-//! what reads files.
+//! The `timestone` binary but for its `main`: a server, a client for the terminal, and a benchmark.
+//! A library, so that the fuzz targets reach what reads files.
 //!
 //! ```text
 //!   arguments ─► command/… ─┬─► settings ─► timestone::server           serve
@@ -9,7 +9,8 @@
 //!                           ├─► command/check ─► workload               check
 //!                           └─► sim/… ───► sim                          sim
 //! ```
-//! Everything that decides lives below; this crate parses, prints, and says what went wrong in sentences. Exit codes: `failure`.
+//! Everything that decides lives below; this crate parses, prints, and says what went wrong in
+//! sentences. Exit codes: `failure`.
 
 mod bench;
 mod command;
@@ -37,7 +38,8 @@ use crate::output::Format;
 
 /// A distributed, multi-version, transactional key-value store that runs on precise time.
 ///
-/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict (nothing was written), 5 outcome unknown, 130 interrupted.
+/// Exit codes: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 conflict (nothing was written), 5
+/// outcome unknown, 130 interrupted.
 #[derive(Parser, Debug)]
 #[command(name = "timestone", version, propagate_version = false, arg_required_else_help = true)]
 pub(crate) struct Arguments {

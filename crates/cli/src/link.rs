@@ -55,7 +55,8 @@ impl Target {
     pub(crate) fn explain(&self, error: timestone::Error) -> Failure {
         if error.code() == ErrorCode::Unavailable {
             Failure::failed(format!(
-                "could not reach {}: {error} (start a server with `timestone serve`, or name one with --address)",
+                "could not reach {}: {error} (start a server with `timestone serve`, or name one \
+                 with --address)",
                 self.address
             ))
         } else {
@@ -84,10 +85,8 @@ pub(crate) fn value_bytes(value: &OsStr) -> Result<Vec<u8>, Failure> {
     }
     let mut bytes = Vec::new();
     // One byte more than is allowed, so that the refusal is the client's and endless input ends.
-    std::io::stdin()
-        .lock()
-        .take(MAX_VALUE_BYTES as u64 + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Failure::failed(format!("could not read the value from standard input: {error}")))?;
+    std::io::stdin().lock().take(MAX_VALUE_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(
+        |error| Failure::failed(format!("could not read the value from standard input: {error}")),
+    )?;
     Ok(bytes)
 }

@@ -35,7 +35,9 @@ impl FromStr for LogFormat {
 /// Starts to write the lines that `filter` lets through.
 pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     let filter = EnvFilter::builder().parse(filter).map_err(|error| {
-        Failure::usage(format!("the log filter '{filter}' is none: {error}; write it as in RUST_LOG"))
+        Failure::usage(format!(
+            "the log filter '{filter}' is none: {error}; write it as in RUST_LOG"
+        ))
     })?;
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let is_json = match format {
@@ -50,7 +52,8 @@ pub(crate) fn start(filter: &str, format: LogFormat) -> Result<(), Failure> {
     started.map_err(|error| Failure::failed(format!("could not start to log: {error}")))
 }
 
-/// For commands that talk to a server: nothing, unless `RUST_LOG` asks for it; their errors say what matters.
+/// For commands that talk to a server: nothing, unless `RUST_LOG` asks for it; their errors say
+/// what matters.
 pub(crate) fn start_if_asked() -> Result<(), Failure> {
     match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => start(&filter, LogFormat::Auto),

@@ -1,7 +1,8 @@
 //! Points in time as people write them: `--at` for time travel, `--expire` for expiry.
 //!
-//! A moment is a date (`2026-11-20T12:00:00Z`), a span before now (`-5s`, `5s ago`), or nanoseconds since the Unix epoch as the
-//! other commands print them. What is relative is resolved where a clock is at hand, never here.
+//! A moment is a date (`2026-11-20T12:00:00Z`), a span before now (`-5s`, `5s ago`), or nanoseconds
+//! since the Unix epoch as the other commands print them. What is relative is resolved where a
+//! clock is at hand, never here.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -38,7 +39,8 @@ impl FromStr for Moment {
                 .map_err(|error| format!("'{span}' is no span: {error}"));
         }
         point(text).map(Self::At).ok_or_else(|| {
-            "write a date such as 2026-11-20T12:00:00Z, a span before now such as -5s, or nanoseconds since 1970"
+            "write a date such as 2026-11-20T12:00:00Z, a span before now such as -5s, or \
+             nanoseconds since 1970"
                 .to_owned()
         })
     }
@@ -83,7 +85,9 @@ impl FromStr for End {
             return Ok(Self::After(span));
         }
         let point = point(text).map(Self::At);
-        point.ok_or_else(|| "write a span such as 30s or 2h, or a date such as 2026-11-20T12:00:00Z".to_owned())
+        point.ok_or_else(|| {
+            "write a span such as 30s or 2h, or a date such as 2026-11-20T12:00:00Z".to_owned()
+        })
     }
 }
 
@@ -104,7 +108,10 @@ mod tests {
         assert_eq!("1795176000000000000".parse(), Ok(Moment::At(noon)));
         assert_eq!("-5s".parse(), Ok(Moment::Ago(Duration::from_secs(5))));
         assert_eq!("2m ago".parse(), Ok(Moment::Ago(Duration::from_secs(120))));
-        assert_eq!(Moment::Ago(Duration::from_secs(1)).resolve(noon), noon.saturating_sub(Duration::from_secs(1)));
+        assert_eq!(
+            Moment::Ago(Duration::from_secs(1)).resolve(noon),
+            noon.saturating_sub(Duration::from_secs(1))
+        );
         assert_eq!(shown(noon), "2026-11-20T12:00:00.000Z");
         for bad in ["", "soon", "-soon", "20 pages ago", "1-2-3"] {
             assert!(bad.parse::<Moment>().is_err(), "{bad}");
@@ -114,7 +121,10 @@ mod tests {
     #[test]
     fn ends_are_spans_and_dates() {
         let now = Timestamp::from_nanos(5);
-        assert_eq!("1s".parse::<End>().unwrap().resolve(now), Expiry::at(Timestamp::from_nanos(1_000_000_005)));
+        assert_eq!(
+            "1s".parse::<End>().unwrap().resolve(now),
+            Expiry::at(Timestamp::from_nanos(1_000_000_005))
+        );
         assert!(matches!("2026-11-20T12:00:00Z".parse::<End>().unwrap(), End::At(_)));
         assert!("whenever".parse::<End>().is_err());
     }

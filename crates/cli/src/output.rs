@@ -1,8 +1,8 @@
 //! What commands print: bytes as they are, tables for people, JSON for programs.
 //!
-//! Keys and values are bytes. In JSON they are text where they are UTF-8 (`"key"`), base64 otherwise (`"key_base64"`); in tables
-//! whatever is not printable is escaped; as text they are written as they are. A reader that goes away early (`| head`) ends the
-//! command quietly.
+//! Keys and values are bytes. In JSON they are text where they are UTF-8 (`"key"`), base64
+//! otherwise (`"key_base64"`); in tables whatever is not printable is escaped; as text they are
+//! written as they are. A reader that goes away early (`| head`) ends the command quietly.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -57,7 +57,8 @@ pub(crate) fn write_value(value: &[u8]) -> Result<(), Failure> {
 
 /// Writes one JSON value on one line.
 pub(crate) fn write_json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value).map_err(|error| Failure::failed(format!("internal error: {error}")))?;
+    let text = serde_json::to_string(value)
+        .map_err(|error| Failure::failed(format!("internal error: {error}")))?;
     write_line(&text)
 }
 
@@ -129,7 +130,8 @@ pub(crate) fn from_base64(text: &str) -> Option<Vec<u8>> {
         }
         word <<= 6 * padding;
         let bytes = [(word >> 16) as u8, (word >> 8) as u8, word as u8];
-        // Bits that no byte has are zero, so that every text means one thing and every thing has one text.
+        // Bits that no byte has are zero, so that every text means one thing and every thing has
+        // one text.
         if bytes[3 - padding..].iter().any(|&rest| rest != 0) {
             return None;
         }
@@ -143,7 +145,8 @@ pub(crate) fn errors_are_seen() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Whether colours are wanted on standard error: a terminal, and `NO_COLOR` unset or empty (no-color.org).
+/// Whether colours are wanted on standard error: a terminal, and `NO_COLOR` unset or empty
+/// (no-color.org).
 pub(crate) fn errors_are_coloured() -> bool {
     errors_are_seen() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
@@ -154,8 +157,14 @@ mod tests {
 
     #[test]
     fn base64_is_that_of_the_rfc() {
-        let pairs =
-            [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg=="), ("foobar", "Zm9vYmFy")];
+        let pairs = [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("foobar", "Zm9vYmFy"),
+        ];
         for (plain, coded) in pairs {
             assert_eq!(base64(plain.as_bytes()), coded);
             assert_eq!(from_base64(coded).as_deref(), Some(plain.as_bytes()));
@@ -183,7 +192,10 @@ mod tests {
         let mut object = Map::new();
         put_bytes(&mut object, "key", "grün".as_bytes());
         put_bytes(&mut object, "value", &[0xff]);
-        assert_eq!(Value::Object(object), serde_json::json!({ "key": "grün", "value_base64": "/w==" }));
+        assert_eq!(
+            Value::Object(object),
+            serde_json::json!({ "key": "grün", "value_base64": "/w==" })
+        );
         assert_eq!(shown(b"a\nb\xff"), "a\\nb\\xff");
         assert_eq!(shown("grün".as_bytes()), "grün");
     }

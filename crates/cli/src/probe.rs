@@ -1,10 +1,11 @@
-//! Asks one server how it is, over a connection of its own: no client id, no event loop, no transaction.
+//! Asks one server how it is, over a connection of its own: no client id, no event loop, no
+//! transaction.
 //!
 //! ```text
 //!   Hello(tool) ─► Welcome with the shard map        NodeStatus ─► StatusList with names and values
 //! ```
-//! Used by `status`, which wants an answer from *this* server and from each of the others, and by `bench`, for the server's
-//! processor time.
+//! Used by `status`, which wants an answer from *this* server and from each of the others, and by
+//! `bench`, for the server's processor time.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -15,8 +16,8 @@ use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::ShardMap;
 use timestone_types::ClusterId;
 use timestone_wire::{
-    ClockIs, Envelope, ErrorReply, Frame, Hello, Kind, Message, NodeStatus, RequestId, Role, StatusList, Welcome,
-    frame_length,
+    ClockIs, Envelope, ErrorReply, Frame, Hello, Kind, Message, NodeStatus, RequestId, Role,
+    StatusList, Welcome, frame_length,
 };
 
 use crate::failure::Failure;
@@ -73,16 +74,20 @@ pub(crate) fn servers_of(url: &str) -> Vec<String> {
 
 /// Asks the server at `address` (`host:port`).
 pub(crate) fn ask(address: &str) -> Result<Answer, Failure> {
-    exchange(address).map_err(|problem| Failure::failed(format!("could not ask {address}: {problem}")))
+    exchange(address)
+        .map_err(|problem| Failure::failed(format!("could not ask {address}: {problem}")))
 }
 
 fn exchange(address: &str) -> Result<Answer, String> {
     let mut stream = dial(address)?;
     let mut bytes = Vec::new();
-    Hello::new(Role::Tool, ClusterId::ZERO, ClientId::ZERO, "timestone status").encode(&envelope(1), &mut bytes);
+    Hello::new(Role::Tool, ClusterId::ZERO, ClientId::ZERO, "timestone status")
+        .encode(&envelope(1), &mut bytes);
     let bytes = call(&mut stream, &bytes)?;
-    let map = expect(&bytes, Kind::Welcome, |frame| Welcome::decode(frame).map(|welcome| welcome.shard_map()))?
-        .map_err(|error| error.to_string())?;
+    let map = expect(&bytes, Kind::Welcome, |frame| {
+        Welcome::decode(frame).map(|welcome| welcome.shard_map())
+    })?
+    .map_err(|error| error.to_string())?;
     let mut bytes = Vec::new();
     NodeStatus {}.encode(&envelope(2), &mut bytes);
     // The process's time, as a client of this machine has it.
@@ -135,7 +140,9 @@ fn call(stream: &mut TcpStream, request: &[u8]) -> Result<Vec<u8>, String> {
 /// What became of a connection that failed.
 fn lost(error: std::io::Error) -> String {
     match error.kind() {
-        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => "it does not answer".to_owned(),
+        std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+            "it does not answer".to_owned()
+        }
         _ => format!("the connection was lost: {error}"),
     }
 }
@@ -158,9 +165,8 @@ fn expect<T>(
     let frame = Frame::parse(bytes).map_err(|error| error.to_string())?;
     match frame.kind() {
         own if own == kind => read(&frame).map_err(|error| error.to_string()),
-        Kind::ErrorReply => {
-            Err(ErrorReply::decode(&frame).map_or_else(|error| error.to_string(), |reply| reply.to_string()))
-        }
+        Kind::ErrorReply => Err(ErrorReply::decode(&frame)
+            .map_or_else(|error| error.to_string(), |reply| reply.to_string())),
         other => Err(format!("it answered with {}", other.name())),
     }
 }
@@ -178,7 +184,9 @@ mod tests {
 
     #[test]
     fn a_server_that_is_not_there_is_named() {
-        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
+        let free = std::net::TcpListener::bind("127.0.0.1:0")
+            .and_then(|listener| listener.local_addr())
+            .unwrap();
         let error = ask(&free.to_string()).unwrap_err().to_string();
         assert!(error.contains(&free.to_string()) && error.contains("refused"), "{error}");
     }

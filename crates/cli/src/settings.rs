@@ -1,7 +1,8 @@
 //! The server's settings: where each value comes from, and what it is.
 //!
-//! Precedence: flag > environment (`TIMESTONE_…`) > configuration file (TOML) > default. A key of the file that is not known is an error
-//! that names the nearest known one; so is a value of the wrong form, with the place where it stands.
+//! Precedence: flag > environment (`TIMESTONE_…`) > configuration file (TOML) > default. A key of
+//! the file that is not known is an error that names the nearest known one; so is a value of the
+//! wrong form, with the place where it stands.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -16,7 +17,8 @@ use timestone_types::ShardId;
 use crate::failure::Failure;
 use crate::logging::LogFormat;
 
-/// Flags of `timestone serve`. Every one may also come from the environment or from the configuration file.
+/// Flags of `timestone serve`. Every one may also come from the environment or from the
+/// configuration file.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct ServeArgs {
     /// Configuration file (TOML); its keys are the long names of these flags.
@@ -25,7 +27,8 @@ pub(crate) struct ServeArgs {
     /// Data directory; created when missing [default: ./timestone-data].
     #[arg(long, env = "TIMESTONE_DATA", value_name = "DIR")]
     data: Option<String>,
-    /// Address of the native protocol; port 0 takes any free one, "none" switches it off [default: 127.0.0.1:7400].
+    /// Address of the native protocol; port 0 takes any free one, "none" switches it off [default:
+    /// 127.0.0.1:7400].
     #[arg(long, env = "TIMESTONE_LISTEN", value_name = "HOST:PORT")]
     listen: Option<String>,
     /// Address of the Redis protocol (RESP) [default: 127.0.0.1:7401].
@@ -37,8 +40,8 @@ pub(crate) struct ServeArgs {
     /// Address that other servers and clients shall use, when it differs from --listen.
     #[arg(long, env = "TIMESTONE_ADVERTISE", value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// Log device: "ssd" makes every commit durable before it is acknowledged; "none" relies on the store's background writes; "pmem" wants
-    /// persistent memory [default: ssd].
+    /// Log device: "ssd" makes every commit durable before it is acknowledged; "none" relies on the
+    /// store's background writes; "pmem" wants persistent memory [default: ssd].
     #[arg(long, env = "TIMESTONE_LOG", value_name = "DEVICE")]
     log: Option<String>,
     /// Flash device: "file" [default: file].
@@ -50,7 +53,8 @@ pub(crate) struct ServeArgs {
     /// Memory for cached records, such as 512MiB; taken as it fills [default: 1GiB].
     #[arg(long, env = "TIMESTONE_CACHE", value_name = "SIZE")]
     cache: Option<String>,
-    /// Memory that the process may use, cache included, such as 4GiB [default: half of the machine's, or of the control group's].
+    /// Memory that the process may use, cache included, such as 4GiB [default: half of the
+    /// machine's, or of the control group's].
     #[arg(long, env = "TIMESTONE_MEMORY", value_name = "SIZE")]
     memory: Option<String>,
     /// Shards of this server; fixed when the data directory is created [default: 4].
@@ -59,35 +63,40 @@ pub(crate) struct ServeArgs {
     /// Reactor threads [default: half the cores].
     #[arg(long, env = "TIMESTONE_THREADS", value_name = "N")]
     threads: Option<String>,
-    /// Which stages run on which thread: "fused", each reactor thread all stages of its shards, or "staged", a thread for each stage; with
-    /// the latter --threads is how many network stages, gateways and logs there are [default: fused].
+    /// Which stages run on which thread: "fused", each reactor thread all stages of its shards, or
+    /// "staged", a thread for each stage; with the latter --threads is how many network stages,
+    /// gateways and logs there are [default: fused].
     #[arg(long, env = "TIMESTONE_LAYOUT", value_name = "LAYOUT")]
     layout: Option<String>,
     /// Name of the cluster: a new one is called so, another one is refused [default: any].
     #[arg(long, env = "TIMESTONE_CLUSTER", value_name = "NAME")]
     cluster: Option<String>,
-    /// Shards of the whole cluster, where this server hosts the master of several servers [default: its own].
+    /// Shards of the whole cluster, where this server hosts the master of several servers [default:
+    /// its own].
     #[arg(long, env = "TIMESTONE_CLUSTER_SHARDS", value_name = "N")]
     cluster_shards: Option<String>,
-    /// The cluster's master: "embedded", or the native address of the server that hosts it, such as timestone://127.0.0.1:7400
-    /// [default: embedded].
+    /// The cluster's master: "embedded", or the native address of the server that hosts it, such as
+    /// timestone://127.0.0.1:7400 [default: embedded].
     #[arg(long, env = "TIMESTONE_MASTER", value_name = "URL")]
     master: Option<String>,
-    /// Listen on addresses that other machines can reach although there is neither TLS nor authentication [default: false].
+    /// Listen on addresses that other machines can reach although there is neither TLS nor
+    /// authentication [default: false].
     #[arg(long, env = "TIMESTONE_INSECURE", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     insecure: Option<String>,
     /// Bind reactor threads to cores [default: false].
     #[arg(long, env = "TIMESTONE_PIN", num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
     pin: Option<String>,
-    /// Which log lines to write, in the notation of RUST_LOG, such as "debug" or "warn,timestone_server=debug" [default: RUST_LOG, or
-    /// info].
+    /// Which log lines to write, in the notation of RUST_LOG, such as "debug" or
+    /// "warn,timestone_server=debug" [default: RUST_LOG, or info].
     #[arg(long, env = "TIMESTONE_LOG_FILTER", value_name = "FILTER")]
     log_filter: Option<String>,
-    /// How log lines look: "human", "json", or "auto": human on a terminal, JSON otherwise [default: auto].
+    /// How log lines look: "human", "json", or "auto": human on a terminal, JSON otherwise
+    /// [default: auto].
     #[arg(long, env = "TIMESTONE_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Go on without files that are gone, of these shards (such as 2 or 0,3), or of all, which a log file that is gone concerns. What only
-    /// they held is lost. For one start, on purpose: neither the environment nor the configuration file may say it.
+    /// Go on without files that are gone, of these shards (such as 2 or 0,3), or of all, which a
+    /// log file that is gone concerns. What only they held is lost. For one start, on purpose:
+    /// neither the environment nor the configuration file may say it.
     #[arg(long, value_name = "SHARDS")]
     accept_loss: Option<String>,
 }
@@ -172,7 +181,8 @@ impl ServeArgs {
             text.split(',').map(|number| number.trim().parse().map(ShardId::new)).collect();
         shards.map(AcceptedLoss::Shards).map_err(|_| {
             Failure::usage(format!(
-                "--accept-loss is '{text}': it must be shard numbers with commas, such as 2 or 0,3, or all"
+                "--accept-loss is '{text}': it must be shard numbers with commas, such as 2 or \
+                 0,3, or all"
             ))
         })
     }
@@ -212,9 +222,15 @@ const DEFAULT_FILTER: &str = "info";
 pub(crate) struct Settings(Vec<Setting>);
 
 impl Settings {
-    /// Merges flags, environment, file and defaults. `from_environment` tells whether a flag's value came from its variable.
-    pub(crate) fn merge(args: &ServeArgs, from_environment: impl Fn(&str) -> bool) -> Result<Self, Failure> {
-        refuse_unknown_variables(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))?;
+    /// Merges flags, environment, file and defaults. `from_environment` tells whether a flag's
+    /// value came from its variable.
+    pub(crate) fn merge(
+        args: &ServeArgs,
+        from_environment: impl Fn(&str) -> bool,
+    ) -> Result<Self, Failure> {
+        refuse_unknown_variables(
+            std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()),
+        )?;
         let file = match &args.config {
             Some(path) => read_file(path)?,
             None => toml::Table::new(),
@@ -223,11 +239,19 @@ impl Settings {
     }
 
     /// The same, with the configuration file's table at hand.
-    pub(crate) fn with_table(args: &ServeArgs, file: &toml::Table, from_environment: impl Fn(&str) -> bool) -> Self {
+    pub(crate) fn with_table(
+        args: &ServeArgs,
+        file: &toml::Table,
+        from_environment: impl Fn(&str) -> bool,
+    ) -> Self {
         let path = args.config.clone().unwrap_or_default();
         let settings = DEFAULTS.iter().map(|&(name, default)| {
             let (value, origin) = if let Some(value) = args.given(name) {
-                let origin = if from_environment(name) { Origin::Environment(variable(name)) } else { Origin::Flag };
+                let origin = if from_environment(name) {
+                    Origin::Environment(variable(name))
+                } else {
+                    Origin::Flag
+                };
                 (value.clone(), origin)
             } else if let Some(value) = file.get(name) {
                 (text_of(value), Origin::File(path.clone()))
@@ -245,16 +269,31 @@ impl Settings {
     }
 
     fn find(&self, name: &str) -> &Setting {
-        self.0.iter().find(|setting| setting.name == name).expect("every name asked for is in DEFAULTS")
+        self.0
+            .iter()
+            .find(|setting| setting.name == name)
+            .expect("every name asked for is in DEFAULTS")
     }
 
-    fn parse<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, Failure> {
+    fn parse<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, Failure> {
         let setting = self.find(name);
-        parse(&setting.value)
-            .map_err(|detail| Failure::usage(format!("--{name} is '{}' ({}): {detail}", setting.value, setting.origin)))
+        parse(&setting.value).map_err(|detail| {
+            Failure::usage(format!(
+                "--{name} is '{}' ({}): {detail}",
+                setting.value, setting.origin
+            ))
+        })
     }
 
-    fn optional<T>(&self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<Option<T>, Failure> {
+    fn optional<T>(
+        &self,
+        name: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, Failure> {
         if self.find(name).value.is_empty() { Ok(None) } else { self.parse(name, parse).map(Some) }
     }
 
@@ -264,7 +303,10 @@ impl Settings {
         if !set.is_empty() {
             return set.clone();
         }
-        std::env::var("RUST_LOG").ok().filter(|text| !text.is_empty()).unwrap_or_else(|| DEFAULT_FILTER.to_owned())
+        std::env::var("RUST_LOG")
+            .ok()
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(|| DEFAULT_FILTER.to_owned())
     }
 
     /// How log lines look.
@@ -272,24 +314,34 @@ impl Settings {
         self.parse("log-format", str::parse)
     }
 
-    /// The settings with what the server would choose where nobody said anything, on this machine and for this data directory. What is empty
-    /// even then is not set.
+    /// The settings with what the server would choose where nobody said anything, on this machine
+    /// and for this data directory. What is empty even then is not set.
     pub(crate) fn in_force(&self) -> Result<Vec<Setting>, Failure> {
         let config = self.server_config()?;
         let facts = config.in_force().map_err(|error| Failure::usage(error.to_string()))?;
         let filled = self.iter().map(|setting| {
-            let derived = |value: String, from| Setting { name: setting.name, value, origin: Origin::Derived(from) };
+            let derived = |value: String, from| Setting {
+                name: setting.name,
+                value,
+                origin: Origin::Derived(from),
+            };
             if !setting.value.is_empty() {
                 return setting.clone();
             }
             match setting.name {
                 "advertise" => match config.listen {
-                    Some(address) if address.port() != 0 => derived(address.to_string(), "the address of listen"),
+                    Some(address) if address.port() != 0 => {
+                        derived(address.to_string(), "the address of listen")
+                    }
                     _ => setting.clone(),
                 },
-                "capacity" => derived(format!("{}MiB", facts.capacity_bytes >> 20), "80 % of the free space"),
+                "capacity" => {
+                    derived(format!("{}MiB", facts.capacity_bytes >> 20), "80 % of the free space")
+                }
                 "memory" => match timestone_io::machine_memory() {
-                    Some(bytes) => derived(format!("{}MiB", (bytes / 2) >> 20), "half of the machine's"),
+                    Some(bytes) => {
+                        derived(format!("{}MiB", (bytes / 2) >> 20), "half of the machine's")
+                    }
                     None => setting.clone(),
                 },
                 "shards" => derived(facts.shards.to_string(), "as the data directory has, or gets"),
@@ -299,7 +351,11 @@ impl Settings {
                 }
                 "log-filter" => {
                     let set = std::env::var("RUST_LOG").is_ok_and(|text| !text.is_empty());
-                    let origin = if set { Origin::Environment("RUST_LOG".to_owned()) } else { Origin::Default };
+                    let origin = if set {
+                        Origin::Environment("RUST_LOG".to_owned())
+                    } else {
+                        Origin::Default
+                    };
                     Setting { name: setting.name, value: self.log_filter(), origin }
                 }
                 _ => setting.clone(),
@@ -318,7 +374,8 @@ impl Settings {
         config.http = self.parse("http", listen)?;
         config.advertise = self.optional("advertise", address)?;
         config.log = self.parse("log", log_device)?;
-        config.capacity_bytes = self.optional("capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
+        config.capacity_bytes =
+            self.optional("capacity", |text| size_of_at_least(text, LEAST_CAPACITY))?;
         config.cache_bytes = self.parse("cache", cache)?;
         config.memory_bytes = self.optional("memory", memory)?;
         config.shards = self.optional("shards", count)?;
@@ -343,13 +400,16 @@ fn refuse_unknown_variables(names: impl Iterator<Item = String>) -> Result<(), F
         commands.extend(command.get_subcommands().cloned());
     }
     for name in names.filter(|name| name.starts_with(PREFIX)) {
-        // What Kubernetes and Docker put into the environment of those who talk to a service called timestone.
-        let of_service = name.starts_with("TIMESTONE_SERVICE_") || name.starts_with("TIMESTONE_PORT");
+        // What Kubernetes and Docker put into the environment of those who talk to a service called
+        // timestone.
+        let of_service =
+            name.starts_with("TIMESTONE_SERVICE_") || name.starts_with("TIMESTONE_PORT");
         let of_tests = name.starts_with("TIMESTONE_TEST_");
         if !of_service && !of_tests && !known.contains(&name) {
             let likeness = |one: &String| strsim::jaro_winkler(&name, one);
             let nearest = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
-            let hint = nearest.map_or(String::new(), |nearest| format!("; did you mean {nearest}?"));
+            let hint =
+                nearest.map_or(String::new(), |nearest| format!("; did you mean {nearest}?"));
             return Err(Failure::usage(format!("unknown environment variable {name}{hint}")));
         }
     }
@@ -364,7 +424,8 @@ pub(crate) fn variable(name: &str) -> String {
     format!("{PREFIX}{}", name.to_uppercase().replace('-', "_"))
 }
 
-/// Whether a setting's flag took its value from its environment variable, as the parser of the command line saw it.
+/// Whether a setting's flag took its value from its environment variable, as the parser of the
+/// command line saw it.
 pub(crate) fn came_from_environment(matches: Option<&ArgMatches>, name: &str) -> bool {
     let source = matches.and_then(|matches| matches.value_source(&name.replace('-', "_")));
     source == Some(ValueSource::EnvVariable)
@@ -379,14 +440,16 @@ fn read_file(path: &Path) -> Result<toml::Table, Failure> {
 
 /// Reads a configuration file's text, all of whose keys must be known.
 pub(crate) fn read_text(path: &Path, text: &str) -> Result<toml::Table, Failure> {
-    let table: toml::Table = toml::from_str(text)
-        .map_err(|error| Failure::usage(format!("the configuration file {} is not TOML: {error}", path.display())))?;
+    let table: toml::Table = toml::from_str(text).map_err(|error| {
+        Failure::usage(format!("the configuration file {} is not TOML: {error}", path.display()))
+    })?;
     for key in table.keys() {
         if DEFAULTS.iter().all(|(name, _)| name != key) {
-            let nearest = DEFAULTS
-                .iter()
-                .max_by(|(a, _), (b, _)| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
-            let hint = nearest.map_or(String::new(), |(name, _)| format!("; did you mean '{name}'?"));
+            let nearest = DEFAULTS.iter().max_by(|(a, _), (b, _)| {
+                strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b))
+            });
+            let hint =
+                nearest.map_or(String::new(), |(name, _)| format!("; did you mean '{name}'?"));
             return Err(Failure::usage(format!(
                 "unknown key '{key}' in the configuration file {}{hint}",
                 path.display()
@@ -488,7 +551,9 @@ fn device(text: &str) -> Result<(), String> {
     match text {
         "file" => Ok(()),
         "emulated" => Err("this version has no emulated flash yet; use 'file'".to_owned()),
-        zoned if zoned.starts_with("zoned") => Err("this version has no zoned flash yet; use 'file'".to_owned()),
+        zoned if zoned.starts_with("zoned") => {
+            Err("this version has no zoned flash yet; use 'file'".to_owned())
+        }
         _ => Err("the flash device of this version is 'file'".to_owned()),
     }
 }
@@ -499,7 +564,8 @@ fn master(text: &str) -> Result<MasterPlace, String> {
     }
     if text.starts_with("etcd://") {
         return Err(
-            "this version has no etcd master yet; use 'embedded', or timestone://HOST:PORT of the server that hosts it"
+            "this version has no etcd master yet; use 'embedded', or timestone://HOST:PORT of the \
+             server that hosts it"
                 .to_owned(),
         );
     }
@@ -532,14 +598,20 @@ mod tests {
         assert!(matches!(settings.find("cache").origin, Origin::File(_)));
         assert_eq!(settings.find("data").origin, Origin::Default);
         let config = settings.server_config().unwrap();
-        assert_eq!((config.cache_bytes, config.shards, config.log), (64 << 20, Some(2), DeviceKind::Ssd));
+        assert_eq!(
+            (config.cache_bytes, config.shards, config.log),
+            (64 << 20, Some(2), DeviceKind::Ssd)
+        );
     }
 
     #[test]
     fn an_unknown_key_is_refused_with_the_nearest_known_one() {
         let (_file, args) = with_file("cahce = \"64MiB\"\n");
         let text = merged(&args).unwrap_err().to_string();
-        assert!(text.contains("unknown key 'cahce'") && text.contains("did you mean 'cache'?"), "{text}");
+        assert!(
+            text.contains("unknown key 'cahce'") && text.contains("did you mean 'cache'?"),
+            "{text}"
+        );
     }
 
     #[test]
@@ -547,7 +619,8 @@ mod tests {
         let (_file, args) = with_file("cache = \"plenty\"\n");
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("--cache is 'plenty' (file") && text.contains("512MiB"), "{text}");
-        let args = ServeArgs { master: Some("etcd://127.0.0.1:2379".to_owned()), ..ServeArgs::default() };
+        let args =
+            ServeArgs { master: Some("etcd://127.0.0.1:2379".to_owned()), ..ServeArgs::default() };
         let text = merged(&args).unwrap().server_config().unwrap_err().to_string();
         assert!(text.contains("no etcd master yet"), "{text}");
         let args = ServeArgs { layout: Some("spread".to_owned()), ..ServeArgs::default() };
@@ -559,7 +632,10 @@ mod tests {
     fn what_nobody_chose_is_shown_as_the_server_would_choose_it() {
         let folder = tempfile::tempdir().unwrap();
         let data = Some(folder.path().join("data").display().to_string());
-        let settings = merged(&ServeArgs { data: data.clone(), ..ServeArgs::default() }).unwrap().in_force().unwrap();
+        let settings = merged(&ServeArgs { data: data.clone(), ..ServeArgs::default() })
+            .unwrap()
+            .in_force()
+            .unwrap();
         let of = |name: &str| settings.iter().find(|setting| setting.name == name).unwrap();
         assert_eq!((of("shards").value.as_str(), of("cluster-shards").value.as_str()), ("4", "4"));
         assert_eq!(of("advertise").value, "127.0.0.1:7400");
@@ -588,7 +664,10 @@ mod tests {
     fn an_unknown_variable_is_refused_with_the_nearest_known_one() {
         let refuse = |name: &str| refuse_unknown_variables([name.to_owned()].into_iter());
         let text = refuse("TIMESTONE_CAHCE").unwrap_err().to_string();
-        assert!(text.contains("TIMESTONE_CAHCE") && text.contains("did you mean TIMESTONE_CACHE?"), "{text}");
+        assert!(
+            text.contains("TIMESTONE_CAHCE") && text.contains("did you mean TIMESTONE_CACHE?"),
+            "{text}"
+        );
         for known in [
             "TIMESTONE_CACHE",
             "TIMESTONE_ADDRESS",
@@ -614,7 +693,9 @@ mod tests {
 
     #[test]
     fn a_setting_reads_back_from_its_line() {
-        let settings = merged(&ServeArgs { data: Some("a \"b\" \\c".to_owned()), ..ServeArgs::default() }).unwrap();
+        let settings =
+            merged(&ServeArgs { data: Some("a \"b\" \\c".to_owned()), ..ServeArgs::default() })
+                .unwrap();
         let text: String = settings.iter().map(|setting| setting.line() + "\n").collect();
         let (_file, args) = with_file(&text);
         let again = merged(&args).unwrap();

@@ -1,7 +1,8 @@
 //! How the process is told to end: signals, and its own panics.
 //!
-//! The first SIGTERM or SIGINT asks for a graceful end, the second one ends the process at once. A panic on any thread is a bug that
-//! leaves a shard without its owner, so it ends the whole process; the log brings everything acknowledged back at the next start.
+//! The first SIGTERM or SIGINT asks for a graceful end, the second one ends the process at once. A
+//! panic on any thread is a bug that leaves a shard without its owner, so it ends the whole
+//! process; the log brings everything acknowledged back at the next start.
 
 use std::io::{Read, Write, stderr};
 use std::os::unix::net::UnixStream;
@@ -25,14 +26,19 @@ pub(crate) struct Stop(UnixStream);
 impl Stop {
     /// Takes over SIGTERM and SIGINT.
     pub(crate) fn register() -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::failed(format!("could not take over signals: {error}"));
+        let failed = |error: std::io::Error| {
+            Failure::failed(format!("could not take over signals: {error}"))
+        };
         let (told, teller) = UnixStream::pair().map_err(failed)?;
         let armed = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
-            // In this order: the first signal finds the flag down and raises it, the second finds it up.
-            flag::register_conditional_shutdown(signal, IMPATIENT, Arc::clone(&armed)).map_err(failed)?;
+            // In this order: the first signal finds the flag down and raises it, the second finds
+            // it up.
+            flag::register_conditional_shutdown(signal, IMPATIENT, Arc::clone(&armed))
+                .map_err(failed)?;
             flag::register(signal, Arc::clone(&armed)).map_err(failed)?;
-            low_level::pipe::register(signal, teller.try_clone().map_err(failed)?).map_err(failed)?;
+            low_level::pipe::register(signal, teller.try_clone().map_err(failed)?)
+                .map_err(failed)?;
         }
         Ok(Self(told))
     }
@@ -58,7 +64,8 @@ pub(crate) fn end_on_panic() {
         let trace = std::backtrace::Backtrace::capture();
         let _ = writeln!(
             stderr(),
-            "timestone: internal error on thread {name} at {place}: {what}\nThis is a bug; please report it, with these lines. \
+            "timestone: internal error on thread {name} at {place}: {what}\nThis is a bug; please \
+             report it, with these lines. \
              Nothing that was acknowledged is lost: it is recovered at the next start."
         );
         if trace.status() == std::backtrace::BacktraceStatus::Captured {
@@ -68,17 +75,21 @@ pub(crate) fn end_on_panic() {
     }));
 }
 
-/// For commands that run for a while: the first signal asks them to come to an end, the second ends the process at once.
+/// For commands that run for a while: the first signal asks them to come to an end, the second ends
+/// the process at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Takes over SIGTERM and SIGINT.
     pub(crate) fn register() -> Result<Self, Failure> {
-        let failed = |error: std::io::Error| Failure::failed(format!("could not take over signals: {error}"));
+        let failed = |error: std::io::Error| {
+            Failure::failed(format!("could not take over signals: {error}"))
+        };
         let armed = Arc::new(AtomicBool::new(false));
         for signal in [SIGTERM, SIGINT] {
-            flag::register_conditional_shutdown(signal, IMPATIENT, Arc::clone(&armed)).map_err(failed)?;
+            flag::register_conditional_shutdown(signal, IMPATIENT, Arc::clone(&armed))
+                .map_err(failed)?;
             flag::register(signal, Arc::clone(&armed)).map_err(failed)?;
         }
         Ok(Self(armed))

@@ -1,4 +1,5 @@
-//! The binary as people and scripts meet it: started as a process, on free ports and in folders of its own.
+//! The binary as people and scripts meet it: started as a process, on free ports and in folders of
+//! its own.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
@@ -17,7 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The binary, with none of our settings in its environment.
 fn timestone() -> Command {
     let mut command = Command::new(BINARY);
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("TIMESTONE_") || name == "RUST_LOG") {
+    for (name, _) in
+        std::env::vars().filter(|(name, _)| name.starts_with("TIMESTONE_") || name == "RUST_LOG")
+    {
         command.env_remove(name);
     }
     command.stdin(Stdio::null());
@@ -34,7 +37,13 @@ fn text(bytes: &[u8]) -> String {
 
 #[track_caller]
 fn succeeded(output: &Output) -> String {
-    assert!(output.status.success(), "{}\n{}{}", output.status, text(&output.stdout), text(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}\n{}{}",
+        output.status,
+        text(&output.stdout),
+        text(&output.stderr)
+    );
     text(&output.stdout)
 }
 
@@ -60,7 +69,8 @@ impl Server {
     }
 
     fn start_with(data: &Path, flags: &[&str]) -> Self {
-        let mut child = serve(data).args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child =
+            serve(data).args(flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let Some(addresses) = line.trim_end().strip_prefix("timestone ready: ") else {
@@ -131,7 +141,11 @@ impl Drop for Server {
 fn serve(data: &Path) -> Command {
     let mut command = timestone();
     let any = "127.0.0.1:0";
-    command.arg("serve").arg("--data").arg(data).args(["--listen", any, "--resp", any, "--http", any]);
+    command
+        .arg("serve")
+        .arg("--data")
+        .arg(data)
+        .args(["--listen", any, "--resp", any, "--http", any]);
     command.args(["--capacity", "256MiB", "--cache", "16MiB", "--log-filter", "warn"]);
     // So the whole suite runs under either layout.
     if let Ok(layout) = std::env::var("TIMESTONE_LAYOUT") {
@@ -145,7 +159,8 @@ fn a_round_trip_of_everything() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(&folder.path().join("data"));
 
-    // As long as its session lives, nothing that it may read goes: however long the commands below take, history is there.
+    // As long as its session lives, nothing that it may read goes: however long the commands below
+    // take, history is there.
     let reader = timestone::blocking::connect(&server.native).unwrap();
     let oldest = reader.begin(&timestone::TransactionOptions::default()).unwrap();
 
@@ -156,9 +171,17 @@ fn a_round_trip_of_everything() {
     let bytes: Vec<u8> = (0..=255).collect();
     succeeded(&server.run_with_input(&["put", "bytes", "-"], &bytes));
     assert_eq!(server.run(&["get", "bytes"]).stdout, bytes);
-    assert!(server.json(&["get", "bytes", "-o", "json"])["value_base64"].as_str().unwrap().starts_with("AAECAwQF"));
+    assert!(
+        server.json(&["get", "bytes", "-o", "json"])["value_base64"]
+            .as_str()
+            .unwrap()
+            .starts_with("AAECAwQF")
+    );
     let got = server.json(&["get", "greeting", "-o", "json"]);
-    assert_eq!((&got["key"], &got["value"], &got["found"]), (&"greeting".into(), &"hello".into(), &true.into()));
+    assert_eq!(
+        (&got["key"], &got["value"], &got["found"]),
+        (&"greeting".into(), &"hello".into(), &true.into())
+    );
     assert!(succeeded(&server.run(&["get", "greeting", "-o", "table"])).contains("hello"));
     let all = succeeded(&server.run(&["scan"]));
     assert!(all.lines().any(|line| line == "greeting\thello") && all.lines().count() == 2, "{all}");
@@ -189,11 +212,20 @@ fn a_round_trip_of_everything() {
     let refused = server.run_with_input(&["txn"], b"put a 2\nif a = 7\ncommit\n");
     // Its own write is what the condition sees.
     failed(&refused, 4, &["line 2", "if a = \"7\"", "has \"2\"", "nothing was written"]);
-    failed(&server.run_with_input(&["txn"], b"put a 3\nfetch a\n"), 2, &["line 2: 'fetch a' is not understood"]);
-    assert_eq!(succeeded(&server.run_with_input(&["txn"], b"put a 4\nabort\n")), "aborted, nothing was written\n");
+    failed(
+        &server.run_with_input(&["txn"], b"put a 3\nfetch a\n"),
+        2,
+        &["line 2: 'fetch a' is not understood"],
+    );
+    assert_eq!(
+        succeeded(&server.run_with_input(&["txn"], b"put a 4\nabort\n")),
+        "aborted, nothing was written\n"
+    );
     assert_eq!(server.run(&["get", "a"]).stdout, b"1");
-    let json: Value =
-        serde_json::from_slice(&server.run_with_input(&["txn", "-o", "json"], b"get a\nget nobody\n").stdout).unwrap();
+    let json: Value = serde_json::from_slice(
+        &server.run_with_input(&["txn", "-o", "json"], b"get a\nget nobody\n").stdout,
+    )
+    .unwrap();
     assert_eq!((&json["outcome"], &json["reads"][0]["value"]), (&"committed".into(), &"1".into()));
     assert_eq!(json["reads"][1]["found"], false);
     failed(&server.run(&["txn", "status", "ffff-1"]), 3, &["no server knows ffff-1"]);
@@ -202,7 +234,11 @@ fn a_round_trip_of_everything() {
     // Keyspaces.
     assert_eq!(server.json(&["keyspace", "create", "users", "-o", "json"])["name"], "users");
     failed(&server.run(&["keyspace", "create", "users"]), 1, &["users"]);
-    failed(&server.run(&["keyspace", "create", "more", "--index", "ordered"]), 2, &["index", "ordered", "full"]);
+    failed(
+        &server.run(&["keyspace", "create", "more", "--index", "ordered"]),
+        2,
+        &["index", "ordered", "full"],
+    );
     succeeded(&server.run(&["put", "greeting", "from users", "--keyspace", "users"]));
     assert_eq!(server.run(&["get", "greeting", "--keyspace", "users"]).stdout, b"from users");
     assert_eq!(server.run(&["get", "greeting"]).stdout, b"good bye");
@@ -228,7 +264,12 @@ fn a_conflict_is_explained_with_the_key() {
     let server = Server::start(&folder.path().join("data"));
     succeeded(&server.run(&["put", "contended", "1"]));
     let mut command = server.command(&["txn", "--interactive"]);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut input = child.stdin.take().unwrap();
     input.write_all(b"get contended\nget contended twice\n").unwrap();
     let mut line = String::new();
@@ -241,7 +282,12 @@ fn a_conflict_is_explained_with_the_key() {
     failed(
         &output,
         4,
-        &["'get contended twice' is not understood", "nothing was written", "key=contended", "TS1020 CONFLICT"],
+        &[
+            "'get contended twice' is not understood",
+            "nothing was written",
+            "key=contended",
+            "TS1020 CONFLICT",
+        ],
     );
     assert_eq!(server.run(&["get", "contended"]).stdout, b"2");
 }
@@ -265,8 +311,14 @@ fn termination_drains_and_what_was_written_is_there_again() {
     let check = run(timestone().args(["log", "check", "-o", "json"]).arg(&data));
     let reports: Value = serde_json::from_str(&succeeded(&check)).unwrap();
     assert!(reports.as_array().unwrap().iter().all(|report| report["sound"] == true), "{reports}");
-    assert!(succeeded(&run(timestone().args(["log", "check"]).arg(&data))).contains("the log is sound"));
-    failed(&run(timestone().args(["log", "check", "/nowhere"])), 1, &["/nowhere", "nothing was checked"]);
+    assert!(
+        succeeded(&run(timestone().args(["log", "check"]).arg(&data))).contains("the log is sound")
+    );
+    failed(
+        &run(timestone().args(["log", "check", "/nowhere"])),
+        1,
+        &["/nowhere", "nothing was checked"],
+    );
 }
 
 #[test]
@@ -290,7 +342,11 @@ fn what_keeps_a_server_from_starting_is_said_in_a_sentence() {
     for output in again {
         failed(&output, 1, &["could not listen on", &address, "or 0 for any free one"]);
     }
-    failed(&run(serve(&other).args(["--listen", "0.0.0.0:0"])), 2, &["cannot be used multiple times"]);
+    failed(
+        &run(serve(&other).args(["--listen", "0.0.0.0:0"])),
+        2,
+        &["cannot be used multiple times"],
+    );
     let open = run(timestone().args(["serve", "--listen", "0.0.0.0:0", "--data"]).arg(&other));
     failed(&open, 1, &["reachable from other machines", "--insecure"]);
     drop(server);
@@ -306,13 +362,18 @@ fn settings_have_their_precedence_and_tell_their_origin() {
     std::fs::write(&file, "cache = \"64MiB\"\nshards = 2\nlog = \"none\"\n").unwrap();
     let show = |flags: &[&str]| {
         let mut command = timestone();
-        command.args(["config", "show", "--origin", "-o", "json", "--config"]).arg(&file).args(flags);
+        command
+            .args(["config", "show", "--origin", "-o", "json", "--config"])
+            .arg(&file)
+            .args(flags);
         command.env("TIMESTONE_CACHE", "32MiB").env("TIMESTONE_LOG", "none");
         let shown: Value = serde_json::from_str(&succeeded(&run(&mut command))).unwrap();
         shown
     };
     let shown = show(&["--log", "ssd"]);
-    let of = |name: &str| (shown[name]["value"].as_str().unwrap(), shown[name]["origin"].as_str().unwrap());
+    let of = |name: &str| {
+        (shown[name]["value"].as_str().unwrap(), shown[name]["origin"].as_str().unwrap())
+    };
     assert_eq!(of("log"), ("ssd", "flag"));
     assert_eq!(of("cache"), ("32MiB", "environment TIMESTONE_CACHE"));
     assert_eq!(of("shards"), ("2", format!("file {}", file.display()).as_str()));
@@ -322,15 +383,23 @@ fn settings_have_their_precedence_and_tell_their_origin() {
     let plain = run(timestone().args(["config", "show", "--shards", "7"]));
     let again = folder.path().join("again.toml");
     std::fs::write(&again, succeeded(&plain)).unwrap();
-    let shown = succeeded(&run(timestone().args(["config", "show", "--origin", "--config"]).arg(&again)));
-    assert!(shown.lines().any(|line| line.starts_with("shards = \"7\"") && line.contains("# file")), "{shown}");
+    let shown =
+        succeeded(&run(timestone().args(["config", "show", "--origin", "--config"]).arg(&again)));
+    assert!(
+        shown.lines().any(|line| line.starts_with("shards = \"7\"") && line.contains("# file")),
+        "{shown}"
+    );
 }
 
 #[test]
 fn a_log_check_that_found_no_log_says_so_and_fails() {
     let folder = tempfile::tempdir().unwrap();
     let check = |place: &std::path::Path| run(timestone().args(["log", "check"]).arg(place));
-    failed(&check(&folder.path().join("nowhere")), 1, &["there is no directory", "nothing was checked"]);
+    failed(
+        &check(&folder.path().join("nowhere")),
+        1,
+        &["there is no directory", "nothing was checked"],
+    );
     failed(&check(folder.path()), 1, &["there is no log file in", "nothing was checked"]);
     std::fs::create_dir_all(folder.path().join("wal").join("thread-0")).unwrap();
     failed(&check(folder.path()), 1, &["there is no log file in", "nothing was checked"]);
@@ -347,13 +416,25 @@ fn wrong_settings_are_refused_with_what_is_right() {
     failed(&with_file("cahce = \"1MiB\"\n"), 2, &["unknown key 'cahce'", "did you mean 'cache'?"]);
     failed(&with_file("cache = \"much\"\n"), 2, &["--cache is 'much'", "512MiB"]);
     failed(&with_file("cache = \n"), 2, &["is not TOML"]);
-    failed(&run(timestone().args(["serve", "--config", "/nowhere/file.toml"])), 2, &["/nowhere/file.toml"]);
-    failed(&run(timestone().args(["serve", "--log", "tape"])), 2, &["--log is 'tape' (flag)", "ssd, none and pmem"]);
+    failed(
+        &run(timestone().args(["serve", "--config", "/nowhere/file.toml"])),
+        2,
+        &["/nowhere/file.toml"],
+    );
+    failed(
+        &run(timestone().args(["serve", "--log", "tape"])),
+        2,
+        &["--log is 'tape' (flag)", "ssd, none and pmem"],
+    );
     failed(&run(timestone().args(["serve", "--log-filter", "a=b=c"])), 2, &["a=b=c"]);
     failed(&run(timestone().args(["serve", "--shrads", "3"])), 2, &["--shrads", "--shards"]);
     for command in [&["serve"][..], &["config", "show"]] {
         let unknown = run(timestone().args(command).env("TIMESTONE_CAHCE", "1GiB"));
-        failed(&unknown, 2, &["unknown environment variable TIMESTONE_CAHCE", "did you mean TIMESTONE_CACHE?"]);
+        failed(
+            &unknown,
+            2,
+            &["unknown environment variable TIMESTONE_CAHCE", "did you mean TIMESTONE_CACHE?"],
+        );
     }
 }
 
@@ -361,7 +442,11 @@ fn wrong_settings_are_refused_with_what_is_right() {
 fn without_a_server_commands_say_so() {
     let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap();
     let url = format!("timestone://{free}");
-    failed(&run(timestone().args(["status", "--address", &url])), 1, &[&free.to_string(), "timestone serve"]);
+    failed(
+        &run(timestone().args(["status", "--address", &url])),
+        1,
+        &[&free.to_string(), "timestone serve"],
+    );
     failed(&run(timestone().args(["get", "k", "--address", "http://x"])), 2, &["timestone://"]);
 }
 
@@ -375,13 +460,26 @@ fn the_shell_gets_completion_and_manual_pages() {
     let folder = tempfile::tempdir().unwrap();
     succeeded(&run(timestone().arg("man").arg(folder.path())));
     assert!(folder.path().join("timestone-bench.1").exists());
-    assert_eq!(succeeded(&run(timestone().arg("version"))), format!("timestone {}\n", env!("CARGO_PKG_VERSION")));
+    assert_eq!(
+        succeeded(&run(timestone().arg("version"))),
+        format!("timestone {}\n", env!("CARGO_PKG_VERSION"))
+    );
 }
 
 #[test]
 fn a_benchmark_in_process_reports_every_field() {
     let mut command = timestone();
-    command.args(["bench", "retwis", "--in-process", "--log", "none", "--keys", "2000", "--clients", "32"]);
+    command.args([
+        "bench",
+        "retwis",
+        "--in-process",
+        "--log",
+        "none",
+        "--keys",
+        "2000",
+        "--clients",
+        "32",
+    ]);
     command.args(["--duration", "1s", "--warmup", "100ms", "-o", "json"]);
     let output = run(&mut command);
     let printed = succeeded(&output);
@@ -400,7 +498,10 @@ fn a_benchmark_in_process_reports_every_field() {
         assert!(report["read_only"]["latency_us"][percentile].is_f64(), "{percentile}");
     }
     assert!(report["cpu_us_per_txn"]["client"].as_f64().unwrap() > 0.0);
-    assert_eq!((&report["config"]["log"], &report["config"]["keys"]), (&"none".into(), &2000.into()));
+    assert_eq!(
+        (&report["config"]["log"], &report["config"]["keys"]),
+        (&"none".into(), &2000.into())
+    );
 }
 
 /// Checks a history in which nothing is wrong.
@@ -408,7 +509,11 @@ fn a_benchmark_in_process_reports_every_field() {
 fn check(history: &Path, more: &[&str]) -> Value {
     let output = run(timestone().arg("check").arg(history).args(more).args(["-o", "json"]));
     let verdict: Value = serde_json::from_str(&succeeded(&output)).unwrap();
-    assert_eq!((&verdict["valid"], verdict["anomalies"].as_array().unwrap().len()), (&true.into(), 0), "{verdict}");
+    assert_eq!(
+        (&verdict["valid"], verdict["anomalies"].as_array().unwrap().len()),
+        (&true.into(), 0),
+        "{verdict}"
+    );
     verdict
 }
 
@@ -424,7 +529,8 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
         format!("{{:type :{kind}, :process {process}, :f :txn, :value [{value}]}}\n")
     };
     let txn = |process, value: &str| event("invoke", process, value) + &event("ok", process, value);
-    let stale = txn(0, "[:append 1 1]") + &txn(1, "[:r 1 []] [:append 2 5]") + &txn(2, "[:r 1 [1]]");
+    let stale =
+        txn(0, "[:append 1 1]") + &txn(1, "[:r 1 []] [:append 2 5]") + &txn(2, "[:r 1 [1]]");
 
     let output = judge(stale.as_bytes(), &[]);
     failed(&output, 1, &["1 anomaly"]);
@@ -435,12 +541,17 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
     ] {
         assert!(text(&output.stdout).contains(words), "{words} in {}", text(&output.stdout));
     }
-    // Somebody found nothing where a value was; no promise about transactions forbids a late snapshot, but that of single keys does.
+    // Somebody found nothing where a value was; no promise about transactions forbids a late
+    // snapshot, but that of single keys does.
     let late = txn(0, "[:w 1 7 9000000000]") + &txn(1, "[:r 1 nil]");
     assert!(judge(late.as_bytes(), &[]).status.success());
     let output = judge(late.as_bytes(), &["--workload", "single-keys"]);
     failed(&output, 1, &["1 anomaly"]);
-    assert!(text(&output.stdout).contains("not linearizable, in real time: no order"), "{}", text(&output.stdout));
+    assert!(
+        text(&output.stdout).contains("not linearizable, in real time: no order"),
+        "{}",
+        text(&output.stdout)
+    );
     let slack = ["--workload", "single-keys", "--clock-slack", "10000"];
     assert!(judge(late.as_bytes(), &slack).status.success(), "it may have expired by then");
 
@@ -455,17 +566,34 @@ fn a_history_is_judged_and_what_is_no_history_is_refused() {
         (&verdict["anomalies"][0]["kind"], &verdict["anomalies"][0]["breaks"]),
         (&"g-single".into(), &"conflicts".into())
     );
-    assert!(succeeded(&judge(stale.as_bytes(), &["--promise", "session"])).contains("nothing wrong"));
+    assert!(
+        succeeded(&judge(stale.as_bytes(), &["--promise", "session"])).contains("nothing wrong")
+    );
 
     let unlike = txn(0, "[:w 1 1]") + &txn(1, "[:append 2 1]");
     let bank = txn(0, "[:r 0 5] [:r 1 6]");
     for (words, text, more, code) in [
-        (&["line 2", "ends where a form is expected"][..], "; half a line\n{:type :ok, :proc", &[][..], 2),
+        (
+            &["line 2", "ends where a form is expected"][..],
+            "; half a line\n{:type :ok, :proc",
+            &[][..],
+            2,
+        ),
         (&["line 1", "follows the form at column 5"], "GET / HTTP/1.1", &[], 2),
         (&["no transaction"], "", &[], 2),
         (&["no transaction"], "", &["--workload", "register"], 2),
-        (&["no transaction"], "{:type :ok, :process 0, :f :read, :value 5}", &["--workload", "list-append"], 2),
-        (&["nothing of bank", "list-append"], &stale, &["--workload", "bank", "--accounts", "2", "--total", "12"], 2),
+        (
+            &["no transaction"],
+            "{:type :ok, :process 0, :f :read, :value 5}",
+            &["--workload", "list-append"],
+            2,
+        ),
+        (
+            &["nothing of bank", "list-append"],
+            &stale,
+            &["--workload", "bank", "--accounts", "2", "--total", "12"],
+            2,
+        ),
         (&["nothing of list-append", "register"], &bank, &["--workload", "list-append"], 2),
         (&["nothing to check"], &event("invoke", 0, "[:r 1 nil]"), &[], 2),
         (&["both lists and registers", "--workload"], &unlike, &[], 2),
@@ -487,7 +615,8 @@ fn a_bank_under_load_keeps_its_total_and_a_history_is_whole() {
     let server = Server::start(&folder.path().join("data"));
     let bench = |words: &[&str]| {
         let common = ["--duration", "1s", "--warmup", "0s", "--clients", "16", "-o", "json"];
-        let report: Value = serde_json::from_str(&succeeded(&server.run(&[words, &common].concat()))).unwrap();
+        let report: Value =
+            serde_json::from_str(&succeeded(&server.run(&[words, &common].concat()))).unwrap();
         assert!(report["committed_per_second"].as_f64().unwrap() > 0.0, "{report}");
         report
     };
@@ -513,14 +642,19 @@ fn a_bank_under_load_keeps_its_total_and_a_history_is_whole() {
     failed(&run(timestone().arg("check").arg(&history).args(["--total", "9999"])), 1, &["concern"]);
     // An open loop starts what it was asked to start.
     let report = bench(&["bench", "ycsb-b", "--keys", "1000", "--rate", "500"]);
-    let started = report["committed_per_second"].as_f64().unwrap() + report["aborted_per_second"].as_f64().unwrap();
+    let started = report["committed_per_second"].as_f64().unwrap()
+        + report["aborted_per_second"].as_f64().unwrap();
     assert!((300.0..700.0).contains(&started), "{report}");
     // Loading faster than the device writes loses nothing and leaves nothing behind.
     bench(&["bench", "ycsb-c", "--keys", "50000", "--keyspace", "bulk"]);
     let status = server.json(&["status", "-o", "json"]);
     assert!(status["servers"][0]["figures"]["keys"].as_u64().unwrap() >= 50_000, "{status}");
     succeeded(&server.run(&["keyspace", "drop", "bulk", "--yes"]));
-    failed(&server.run(&["bench", "list-append", "--keyspace", "default"]), 2, &["default", "--keyspace"]);
+    failed(
+        &server.run(&["bench", "list-append", "--keyspace", "default"]),
+        2,
+        &["default", "--keyspace"],
+    );
     failed(&server.run(&["bench", "tpc-e"]), 2, &["retwis", "tpc-e"]);
 }
 
@@ -529,7 +663,8 @@ fn sim(folder: &Path, words: &[&str]) -> Output {
     let file = folder.join("small.toml");
     std::fs::write(
         &file,
-        "[workload]\nkind = \"bank\"\nrate = 50\nseconds = 2\n[faults]\nbreak = { every = \"500ms\" }\n",
+        "[workload]\nkind = \"bank\"\nrate = 50\nseconds = 2\n[faults]\nbreak = \
+         { every = \"500ms\" }\n",
     )
     .unwrap();
     run(timestone().args(["sim", "--scenario"]).arg(&file).args(words))
@@ -540,10 +675,17 @@ fn a_seed_is_stepped_through_and_only_what_is_asked_for_is_shown() {
     let folder = tempfile::tempdir().unwrap();
     let whole = succeeded(&sim(folder.path(), &["--step"]));
     let last = |text: &str| text.lines().last().unwrap_or_default().to_owned();
-    assert!(whole.starts_with("0.000000000s server-0") && last(&whole).contains("everything is as promised"));
-    let moments =
-        |text: &str| -> Vec<f64> { text.lines().filter_map(|line| line.split_once("s ")?.0.parse().ok()).collect() };
-    let part = succeeded(&sim(folder.path(), &["--step", "--server", "server-1", "--from", "1s", "--until", "1200ms"]));
+    assert!(
+        whole.starts_with("0.000000000s server-0")
+            && last(&whole).contains("everything is as promised")
+    );
+    let moments = |text: &str| -> Vec<f64> {
+        text.lines().filter_map(|line| line.split_once("s ")?.0.parse().ok()).collect()
+    };
+    let part = succeeded(&sim(
+        folder.path(),
+        &["--step", "--server", "server-1", "--from", "1s", "--until", "1200ms"],
+    ));
     let shown = moments(&part);
     assert!(shown.len() > 10 && shown.iter().all(|moment| (1.0..=1.2).contains(moment)), "{part}");
     assert!(part.lines().rev().skip(1).all(|line| line.contains(" server-1 ")), "{part}");
@@ -552,13 +694,26 @@ fn a_seed_is_stepped_through_and_only_what_is_asked_for_is_shown() {
     let lines = succeeded(&sim(folder.path(), &["--step", "--until", "100ms", "-o", "json"]));
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (end, steps) = lines.split_last().unwrap();
-    assert_eq!((end["complete"].as_bool(), end["shown"].as_u64()), (Some(false), Some(steps.len() as u64)));
-    assert!(steps.iter().all(|step| step["at_ns"].is_u64() && step["process"].is_string() && step["what"].is_string()));
+    assert_eq!(
+        (end["complete"].as_bool(), end["shown"].as_u64()),
+        (Some(false), Some(steps.len() as u64))
+    );
+    assert!(steps.iter().all(|step| step["at_ns"].is_u64()
+        && step["process"].is_string()
+        && step["what"].is_string()));
 
     let none = succeeded(&sim(folder.path(), &["--step", "--transaction", "999-9"]));
     assert!(last(&none).contains("none of them is about what you asked for"), "{none}");
-    failed(&sim(folder.path(), &["--step", "--server", "server-9"]), 3, &["server-9", "server-0, server-1"]);
-    failed(&sim(folder.path(), &["--step", "--from", "2s", "--until", "1s"]), 2, &["--until lies before --from"]);
+    failed(
+        &sim(folder.path(), &["--step", "--server", "server-9"]),
+        3,
+        &["server-9", "server-0, server-1"],
+    );
+    failed(
+        &sim(folder.path(), &["--step", "--from", "2s", "--until", "1s"]),
+        2,
+        &["--until lies before --from"],
+    );
     failed(&sim(folder.path(), &["--step", "--from", "soon"]), 2, &["soon", "250ms"]);
     failed(&sim(folder.path(), &["--step", "--seeds", "2"]), 2, &["--step", "--seeds"]);
 }
@@ -567,16 +722,27 @@ fn a_seed_is_stepped_through_and_only_what_is_asked_for_is_shown() {
 fn a_simulated_history_says_how_it_is_judged() {
     let folder = tempfile::tempdir().unwrap();
     let history = folder.path().join("bank.edn");
-    let said = succeeded(&sim(folder.path(), &["--seed", "3", "--history", history.to_str().unwrap()]));
+    let said =
+        succeeded(&sim(folder.path(), &["--seed", "3", "--history", history.to_str().unwrap()]));
     let flags = said.lines().last().and_then(|line| line.split_once("timestone check ")).unwrap().1;
     let words: Vec<&str> = flags.split(' ').collect();
-    assert!(succeeded(&run(timestone().arg("check").args(&words))).contains("nothing wrong"), "{said}");
-    assert!(succeeded(&run(timestone().arg("check").arg(&history))).contains("bank, conflicts"), "its head says so");
+    assert!(
+        succeeded(&run(timestone().arg("check").args(&words))).contains("nothing wrong"),
+        "{said}"
+    );
+    assert!(
+        succeeded(&run(timestone().arg("check").arg(&history))).contains("bank, conflicts"),
+        "its head says so"
+    );
     // One that has lost its head is taken for what its operations look like.
     let text = std::fs::read_to_string(&history).unwrap();
     std::fs::write(&history, text.split_once('\n').unwrap().1).unwrap();
     failed(&run(timestone().arg("check").arg(&history)), 1, &["written twice", "--workload bank"]);
-    failed(&sim(folder.path(), &["--history", "/nowhere/h.edn"]), 2, &["could not write /nowhere/h.edn"]);
+    failed(
+        &sim(folder.path(), &["--history", "/nowhere/h.edn"]),
+        2,
+        &["could not write /nowhere/h.edn"],
+    );
 }
 
 /// Runs a command line that the binary has printed, as a shell does, with more words behind it.
@@ -590,11 +756,16 @@ fn typed(line: &str, more: &str) -> Output {
 #[test]
 fn a_history_is_judged_by_what_was_promised_or_not_at_all() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, history) = (folder.path().join("a scenario.toml"), folder.path().join("a history.edn"));
+    let (file, history) =
+        (folder.path().join("a scenario.toml"), folder.path().join("a history.edn"));
     let said = |more: &str| {
         let text = format!("[workload]\nkind = \"list-append\"\nrate = 50\nseconds = 1\n{more}");
         std::fs::write(&file, text).unwrap();
-        succeeded(&run(timestone().args(["sim", "--scenario"]).arg(&file).arg("--history").arg(&history)))
+        succeeded(&run(timestone()
+            .args(["sim", "--scenario"])
+            .arg(&file)
+            .arg("--history")
+            .arg(&history)))
     };
     for (more, promise) in [("", "conflicts"), ("external = \"wait\"\n", "real-time")] {
         let said = said(more);
@@ -604,7 +775,10 @@ fn a_history_is_judged_by_what_was_promised_or_not_at_all() {
     }
     for (more, why) in [
         ("closed = true\n", "closed sessions write nothing down"),
-        ("[faults]\nrot = { every = \"100ms\" }\n", "what had been acknowledged was lost, as it may be"),
+        (
+            "[faults]\nrot = { every = \"100ms\" }\n",
+            "what had been acknowledged was lost, as it may be",
+        ),
     ] {
         let said = said(more);
         assert!(said.contains(why) && !said.contains("timestone check"), "{said}");
@@ -615,7 +789,11 @@ fn a_history_is_judged_by_what_was_promised_or_not_at_all() {
 /// A scenario in which every tenth append is acknowledged and never made.
 fn canary(folder: &Path) -> std::path::PathBuf {
     let file = folder.join("a canary.toml");
-    std::fs::write(&file, "[workload]\nkind = \"list-append\"\nrate = 100\nseconds = 1\ncanary = true\n").unwrap();
+    std::fs::write(
+        &file,
+        "[workload]\nkind = \"list-append\"\nrate = 100\nseconds = 1\ncanary = true\n",
+    )
+    .unwrap();
     file
 }
 
@@ -641,9 +819,13 @@ fn a_failing_seed_is_told_and_stepped_through_from_its_finding_to_its_transactio
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&said["seeds"], &said["failed"][0]["seed"]), (&1.into(), &1.into()));
     let findings = said["failed"][0]["findings"].as_array().unwrap();
-    assert!(findings.iter().any(|finding| finding["property"] == "durability and atomicity"), "{said}");
+    assert!(
+        findings.iter().any(|finding| finding["property"] == "durability and atomicity"),
+        "{said}"
+    );
 
-    // What was lost, by a transaction that wrote something else besides: a client ends what writes nothing by itself, without an id.
+    // What was lost, by a transaction that wrote something else besides: a client ends what writes
+    // nothing by itself, without an id.
     let written = std::fs::read_to_string(&trace).unwrap();
     let lost = written.lines().rev().find_map(|line| {
         let (_, told) = line.split_once("lost write: ")?;
@@ -659,30 +841,51 @@ fn a_failing_seed_is_told_and_stepped_through_from_its_finding_to_its_transactio
 
     let stderr = text(&output.stderr);
     let line = stderr.lines().find_map(|line| line.split_once("again, step by step: ")).unwrap().1;
-    assert!(line.contains("a canary.toml' --costs ") && line.ends_with(" --seed 1 --step"), "{line}");
+    assert!(
+        line.contains("a canary.toml' --costs ") && line.ends_with(" --seed 1 --step"),
+        "{line}"
+    );
     let steps = |more: &str| {
         let output = typed(line, more);
         failed(&output, 1, &["seed 1 failed"]);
         let steps: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
-        let end = steps.iter().position(|line| line.starts_with("serializability: ") || line.starts_with("durab"));
-        assert!(steps.last().unwrap().contains("this seed failed") && !steps.last().unwrap().contains("none of them"));
+        let end = steps
+            .iter()
+            .position(|line| line.starts_with("serializability: ") || line.starts_with("durab"));
+        assert!(
+            steps.last().unwrap().contains("this seed failed")
+                && !steps.last().unwrap().contains("none of them")
+        );
         // Faults and starts are shown whatever is asked for.
-        steps[..end.unwrap()].iter().filter(|line| !line.contains(" *  ")).cloned().collect::<Vec<_>>()
+        steps[..end.unwrap()]
+            .iter()
+            .filter(|line| !line.contains(" *  "))
+            .cloned()
+            .collect::<Vec<_>>()
     };
     let by_id = steps(&format!("--transaction {id}"));
-    for words in [format!("{name} begins:"), format!("append {key} {element}"), format!("{name} committed:")] {
+    for words in
+        [format!("{name} begins:"), format!("append {key} {element}"), format!("{name} committed:")]
+    {
         assert!(by_id.iter().any(|line| line.contains(&words)), "{words} is missing in {by_id:#?}");
     }
     let of_store = steps(&format!("--transaction {txn}"));
-    assert!(of_store.iter().any(|line| line.contains("Prepare to shard") && line.contains(" sends ")));
-    assert!(of_store.iter().any(|line| line.contains("Vote to shard")) && of_store.len() < by_id.len());
+    assert!(
+        of_store.iter().any(|line| line.contains("Prepare to shard") && line.contains(" sends "))
+    );
+    assert!(
+        of_store.iter().any(|line| line.contains("Vote to shard")) && of_store.len() < by_id.len()
+    );
     assert!(of_store.iter().all(|line| by_id.contains(line)), "{of_store:#?}");
 
     let number = key.strip_prefix("key ").unwrap();
     let by_key = steps(&format!("--key {number}"));
     assert!(by_key.iter().all(|line| line.contains(key)) && by_key.len() > 20, "{by_key:#?}");
     for words in [" Get to shard", " Value to shard", " w key "] {
-        assert!(by_key.iter().any(|line| line.contains(words)), "{words} is missing in {by_key:#?}");
+        assert!(
+            by_key.iter().any(|line| line.contains(words)),
+            "{words} is missing in {by_key:#?}"
+        );
     }
     assert_eq!(steps(&format!("--key k{number:0>15}")), by_key);
 }
@@ -692,7 +895,11 @@ fn many_failing_seeds_leave_some_traces_and_one_that_cannot_be_written_ends_noth
     let folder = tempfile::tempdir().unwrap();
     let (file, traces) = (canary(folder.path()), folder.path().join("traces"));
     let seeds = |traces: &Path, count: &str| {
-        run(timestone().args(["sim", "--seeds", count, "--scenario"]).arg(&file).arg("--traces").arg(traces))
+        run(timestone()
+            .args(["sim", "--seeds", count, "--scenario"])
+            .arg(&file)
+            .arg("--traces")
+            .arg(traces))
     };
     let output = seeds(&traces, "12");
     failed(&output, 1, &["12 seeds of scenario a canary failed"]);
@@ -729,10 +936,16 @@ fn scenarios_that_are_none_are_refused_with_what_is_right() {
     }
     failed(&refused(b"\xff\xfe\x00"), 2, &["broken.toml is no text"]);
     failed(&run(timestone().args(["sim", "--scenario"]).arg(folder.path())), 2, &["is a folder"]);
-    failed(&run(timestone().args(["sim", "--scenario", "earthquake"])), 3, &["earthquake", "list-append"]);
-    for (words, said) in
-        [(["--seeds", "0"], "0 is not in 1.."), (["--jobs", "0"], "1..=256"), (["--minutes", "nan"], "above zero")]
-    {
+    failed(
+        &run(timestone().args(["sim", "--scenario", "earthquake"])),
+        3,
+        &["earthquake", "list-append"],
+    );
+    for (words, said) in [
+        (["--seeds", "0"], "0 is not in 1.."),
+        (["--jobs", "0"], "1..=256"),
+        (["--minutes", "nan"], "above zero"),
+    ] {
         failed(&run(timestone().arg("sim").args(words)), 2, &[said]);
     }
 }
@@ -744,17 +957,31 @@ fn seeds_that_are_interrupted_tell_what_they_came_to() {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Until the signal is its to handle, it would end at once; then it has not run a seed yet.
     std::thread::sleep(Duration::from_secs(2));
-    assert!(Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-s", "INT", &child.id().to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
     let output = child.wait_with_output().unwrap();
     failed(&output, 130, &["interrupted after"]);
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((said["interrupted"].as_bool(), said["failed"].as_array().map(Vec::len)), (Some(true), Some(0)));
+    assert_eq!(
+        (said["interrupted"].as_bool(), said["failed"].as_array().map(Vec::len)),
+        (Some(true), Some(0))
+    );
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let mut command = timestone();
-    let mut child = command.args(["completion", "zsh"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .args(["completion", "zsh"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));

@@ -1,5 +1,5 @@
-//! What one read costs on the event loop's own path (future, engine, encoding, decoding), against a shard in the same process that
-//! answers every read with 512 bytes without looking.
+//! What one read costs on the event loop's own path (future, engine, encoding, decoding), against a
+//! shard in the same process that answers every read with 512 bytes without looking.
 //!
 //! `cargo run --release -p timestone-client --example get_overhead [tasks] [reads per transaction] [seconds] [1: copy values, 0: look at them in place]`
 
@@ -7,11 +7,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use timestone_client::{ClientEvent, ClientInput, EngineConfig, InProcess, LocalDb, Result, in_process};
+use timestone_client::{
+    ClientEvent, ClientInput, EngineConfig, InProcess, LocalDb, Result, in_process,
+};
 use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::{DirectoryId, ServerAddresses, ServerId, ServerInfo, ShardMap};
 use timestone_seda::{
-    Context, Layout, NetCommand, NetEvent, Parcel, ParcelEvent, Runtime, RuntimeConfig, Stage, StageId,
+    Context, Layout, NetCommand, NetEvent, Parcel, ParcelEvent, Runtime, RuntimeConfig, Stage,
+    StageId,
 };
 use timestone_types::{ClientId, ClusterId, Epoch, Expiry, ShardId, Timestamp, Version};
 use timestone_wire::{Frame, Frames, Get, Kind, Message, Prepare, Value, Verdict, Vote};
@@ -62,16 +65,23 @@ impl Echo {
         match frame.kind() {
             Kind::Get => {
                 if let Ok(get) = Get::decode(frame) {
-                    let version = Version::new(Timestamp::from_nanos(get.key.len() as u64), ClientId::new(1));
+                    let version =
+                        Version::new(Timestamp::from_nanos(get.key.len() as u64), ClientId::new(1));
                     let expires_at = Expiry::NEVER;
-                    let reply =
-                        Value { version, expires_at, prepared_before: false, present: true, value: &self.value };
+                    let reply = Value {
+                        version,
+                        expires_at,
+                        prepared_before: false,
+                        present: true,
+                        value: &self.value,
+                    };
                     reply.encode(&envelope, out);
                 }
             }
             Kind::Prepare => {
                 if let Ok(prepare) = Prepare::decode(frame) {
-                    Vote { txn: prepare.txn, commit: prepare.commit, verdict: Verdict::Yes }.encode(&envelope, out);
+                    Vote { txn: prepare.txn, commit: prepare.commit, verdict: Verdict::Yes }
+                        .encode(&envelope, out);
                 }
             }
             _ => {}
@@ -146,7 +156,8 @@ fn echo_alone(echo: &Echo) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(rounds) / 256.0
 }
 
-/// CPU time of this process so far, in ns (the kernel counts ticks of 10 ms): other programs on the machine do not disturb it.
+/// CPU time of this process so far, in ns (the kernel counts ticks of 10 ms): other programs on the
+/// machine do not disturb it.
 fn cpu_ns() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
@@ -155,15 +166,26 @@ fn cpu_ns() -> f64 {
 
 fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).map(|text| text.parse::<u64>());
-    let mut next = |default: u64| arguments.next().transpose().map(|given| given.unwrap_or(default));
+    let mut next =
+        |default: u64| arguments.next().transpose().map(|given| given.unwrap_or(default));
     let (tasks, reads, seconds, copies) = (next(256)?, next(4)?, next(3)?, next(1)? == 1);
     let echo = |n: u16| Echo { name: format!("echo-{n}"), value: vec![7; 512] };
-    let info = ServerInfo { id: ServerId::new(1), directory: DirectoryId(1), addresses: ServerAddresses::IN_PROCESS };
+    let info = ServerInfo {
+        id: ServerId::new(1),
+        directory: DirectoryId(1),
+        addresses: ServerAddresses::IN_PROCESS,
+    };
     let map = ShardMap::single(ClusterId::new(1), info, 4)?;
     let shards = (0..4).map(|n| (ShardId::new(n), StageId::new(1 + n))).collect();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let wiring = InProcess { shards, server: StageId::new(1) };
-    let client = in_process::<Event>(ClientId::new(1), &map, wiring, EngineConfig::default(), Arc::clone(&clock));
+    let client = in_process::<Event>(
+        ClientId::new(1),
+        &map,
+        wiring,
+        EngineConfig::default(),
+        Arc::clone(&clock),
+    );
     let (stage, attachment) = client.split();
     let mut stages = vec![stage];
     stages.extend((0..4).map(|n| Box::new(echo(n)) as Box<dyn Stage<Event>>));
@@ -172,7 +194,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let db = attachment.attach(handle.injector(), StageId::new(0), None);
     let (begin, cpu) = (Instant::now(), cpu_ns());
     let until = begin + Duration::from_secs(seconds);
-    let running: Vec<_> = (0..tasks).map(|_| db.spawn(move |db| read_for(db, reads, until, copies))).collect();
+    let running: Vec<_> =
+        (0..tasks).map(|_| db.spawn(move |db| read_for(db, reads, until, copies))).collect();
     let mut total = 0;
     for one in running {
         total += one.wait()?;
@@ -181,7 +204,8 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let per_read = (cpu_ns() - cpu) / total as f64;
     let alone = echo_alone(&echo(0));
     println!(
-        "{tasks} tasks, {reads} reads a transaction: {total} reads, {wall:.0} ns each, {per_read:.0} ns of CPU, of which the shard {alone:.0} ns"
+        "{tasks} tasks, {reads} reads a transaction: {total} reads, {wall:.0} ns each, \
+         {per_read:.0} ns of CPU, of which the shard {alone:.0} ns"
     );
     println!("client path: {:.0} ns a read; {:?}", per_read - alone, db.stats().wait()?);
     drop(db);

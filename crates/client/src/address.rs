@@ -9,7 +9,8 @@ use crate::{Error, Result};
 /// The port of the native protocol.
 pub(crate) const PORT: u16 = 7400;
 
-/// The servers named by a URL: `timestone://host[:port][,host[:port]]…`, each as `host:port`. The scheme may be left out.
+/// The servers named by a URL: `timestone://host[:port][,host[:port]]…`, each as `host:port`. The
+/// scheme may be left out.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -32,7 +33,8 @@ pub(crate) fn parse(url: &str) -> Result<Vec<String>> {
     }
     let one = |host: &str| match host.trim() {
         "" => Err(bad("has no host")),
-        host => with_port(host).ok_or_else(|| bad(&format!("has {host:?} where a host and a port are expected"))),
+        host => with_port(host)
+            .ok_or_else(|| bad(&format!("has {host:?} where a host and a port are expected"))),
     };
     hosts.split(',').map(one).collect()
 }
@@ -92,7 +94,10 @@ mod tests {
             "timestone://[::1",
         ] {
             let error = parse(bad).unwrap_err().to_string();
-            assert!(error.contains("TS1042") && error.contains("timestone://host:7400"), "{bad}: {error}");
+            assert!(
+                error.contains("TS1042") && error.contains("timestone://host:7400"),
+                "{bad}: {error}"
+            );
         }
     }
 }

@@ -23,7 +23,10 @@ use timestone_types::{Expiry, KeyspaceId, Timestamp, TxnId, Version};
 
 use crate::retry::Retry;
 use crate::scan::{Entry, scanning};
-use crate::{ConnectOptions, Error, Result, ScanOptions, TransactOptions, TransactionOptions, Value, WriteOutcome};
+use crate::{
+    ConnectOptions, Error, Result, ScanOptions, TransactOptions, TransactionOptions, Value,
+    WriteOutcome,
+};
 
 /// Connects to a cluster. See [`crate::connect`].
 ///
@@ -156,7 +159,12 @@ impl Db {
     ///
     /// # Errors
     /// As [`Db::put`].
-    pub fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, value: &[u8]) -> Result<bool> {
+    pub fn compare_and_set(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool> {
         self.0.compare_and_set(key, expected, value).wait()
     }
 

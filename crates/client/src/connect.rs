@@ -1,4 +1,5 @@
-//! How a client comes to life: over TCP with a runtime of its own, or as a stage of a runtime that has a server in it.
+//! How a client comes to life: over TCP with a runtime of its own, or as a stage of a runtime that
+//! has a server in it.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,8 +8,8 @@ use std::time::Duration;
 use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::ShardMap;
 use timestone_seda::{
-    Injector, Layout, NetConfig, NetStage, Network, Runtime, RuntimeConfig, Spin, Stage, StageId, Tcp as SystemTcp,
-    TimeSource,
+    Injector, Layout, NetConfig, NetStage, Network, Runtime, RuntimeConfig, Spin, Stage, StageId,
+    Tcp as SystemTcp, TimeSource,
 };
 use timestone_session::{Engine, EngineConfig, Routes};
 use timestone_types::{ClientId, Timestamp};
@@ -30,8 +31,8 @@ pub struct ConnectOptions {
     pub name: String,
     /// How long to try before `connect` gives up.
     pub connect_timeout: Duration,
-    /// For how long servers that refuse the connection, or speak another protocol, are tried again before `connect` gives up: long enough for
-    /// one that is being started at the same time.
+    /// For how long servers that refuse the connection, or speak another protocol, are tried again
+    /// before `connect` gives up: long enough for one that is being started at the same time.
     pub refused_patience: Duration,
     /// How the event loop's thread waits. Off where it shares its core.
     pub spin: Spin,
@@ -51,8 +52,8 @@ impl Default for ConnectOptions {
     }
 }
 
-/// Connects to the cluster that one of the servers of `timestone://host[:port][,host[:port]]…` belongs to. The event loop gets a
-/// thread of its own, which ends with the last handle.
+/// Connects to the cluster that one of the servers of `timestone://host[:port][,host[:port]]…`
+/// belongs to. The event loop gets a thread of its own, which ends with the last handle.
 ///
 /// # Errors
 /// A bad address, or no server that answers.
@@ -64,7 +65,10 @@ pub fn connect(url: &str) -> impl Future<Output = Result<Db>> + Send + use<> {
 ///
 /// # Errors
 /// As [`connect`].
-pub fn connect_with(url: &str, options: &ConnectOptions) -> impl Future<Output = Result<Db>> + Send + use<> {
+pub fn connect_with(
+    url: &str,
+    options: &ConnectOptions,
+) -> impl Future<Output = Result<Db>> + Send + use<> {
     let started = start(url, options);
     async move {
         let (db, ready) = started?;
@@ -85,15 +89,25 @@ impl TimeSource for Ticks {
 const NET: StageId = StageId::new(0);
 const CLIENT: StageId = StageId::new(1);
 
-/// Starts the event loop; what is returned beside the handle tells when the first server has answered.
+/// Starts the event loop; what is returned beside the handle tells when the first server has
+/// answered.
 pub(crate) fn start(url: &str, options: &ConnectOptions) -> Result<(Db, Pending<()>)> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let seed = seed_of(&clock);
     let Parts { stages, shared, ready } = parts(url, options, &clock, Arc::new(SystemTcp), seed)?;
-    let runtime = RuntimeConfig { name: "timestone-client".to_owned(), spin: options.spin, ..RuntimeConfig::default() };
-    let handle = Runtime::start(stages, Layout::single(2), Ticks(clock), runtime).map_err(|error| {
-        Error::new(ErrorCode::Internal, format!("the client's thread could not be started: {error}"), "")
-    })?;
+    let runtime = RuntimeConfig {
+        name: "timestone-client".to_owned(),
+        spin: options.spin,
+        ..RuntimeConfig::default()
+    };
+    let handle =
+        Runtime::start(stages, Layout::single(2), Ticks(clock), runtime).map_err(|error| {
+            Error::new(
+                ErrorCode::Internal,
+                format!("the client's thread could not be started: {error}"),
+                "",
+            )
+        })?;
     shared.set_notifier(notifier(handle.injector(), CLIENT));
     let end = move || {
         if let Err(error) = handle.shutdown(limits::SHUTDOWN_PATIENCE) {
@@ -121,20 +135,36 @@ fn parts(
     let seeds = address::parse(url)?;
     let shared = Arc::new(Shared::new());
     let (sender, receiver) = oneshot::channel();
-    let transport =
-        Tcp::new(NET, options.name.clone(), seeds, (options.connect_timeout, options.refused_patience), sender);
+    let transport = Tcp::new(
+        NET,
+        options.name.clone(),
+        seeds,
+        (options.connect_timeout, options.refused_patience),
+        sender,
+    );
     // Nothing is known yet: routes and id come with the first welcome.
     let nowhere = Routes::new(0, Vec::new(), |_| None);
     let engine = Engine::new(options.engine, ClientId::ZERO, nowhere, seed);
-    let config =
-        NetConfig { name: "net".to_owned(), max_frame_bytes: MAX_FRAME_BYTES, network, ..NetConfig::default() };
+    let config = NetConfig {
+        name: "net".to_owned(),
+        max_frame_bytes: MAX_FRAME_BYTES,
+        network,
+        ..NetConfig::default()
+    };
     let net: NetStage<ClientStageEvent, Native> = NetStage::new(Native::of(CLIENT), config);
-    let client = ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), transport, Arc::clone(clock));
+    let client = ClientStage::new(
+        "client".to_owned(),
+        engine,
+        Arc::clone(&shared),
+        transport,
+        Arc::clone(clock),
+    );
     let stages: Vec<Box<dyn Stage<ClientStageEvent>>> = vec![Box::new(net), Box::new(client)];
     Ok(Parts { stages, shared, ready: Pending::of(receiver) })
 }
 
-/// A client's stages without a thread, for other drivers than the real one: the very stages that [`connect`] starts.
+/// A client's stages without a thread, for other drivers than the real one: the very stages that
+/// [`connect`] starts.
 pub struct ClientStages {
     /// By id: the net stage, and the event loop.
     pub stages: Vec<Box<dyn Stage<ClientStageEvent>>>,
@@ -172,8 +202,11 @@ impl std::fmt::Debug for ClientStages {
 fn notifier<E: ClientEvent>(injector: Injector<E>, stage: StageId) -> Box<dyn Fn() + Send + Sync> {
     Box::new(move || {
         if injector.send(stage, E::wake()).is_err() {
-            // The queue is full, so the loop is awake, and looks into its own queues at its next deadline at the latest.
-            tracing::debug!("The event loop could not be woken: its queue is full, or it has ended.");
+            // The queue is full, so the loop is awake, and looks into its own queues at its next
+            // deadline at the latest.
+            tracing::debug!(
+                "The event loop could not be woken: its queue is full, or it has ended."
+            );
         }
     })
 }
@@ -196,8 +229,8 @@ impl<E> std::fmt::Debug for InProcessClient<E> {
     }
 }
 
-/// A client without sockets, for `open` and for servers that call themselves: frames go to the stages of the shards directly. The
-/// host has registered `client` with its master.
+/// A client without sockets, for `open` and for servers that call themselves: frames go to the
+/// stages of the shards directly. The host has registered `client` with its master.
 #[must_use]
 pub fn in_process<E: ClientEvent>(
     client: ClientId,
@@ -207,13 +240,15 @@ pub fn in_process<E: ClientEvent>(
     clock: Arc<dyn Clock>,
 ) -> InProcessClient<E> {
     let shared = Arc::new(Shared::new());
-    let engine = Engine::new(engine, client, Routes::from(map), seed_of(&clock) ^ u64::from(client.get()));
+    let engine =
+        Engine::new(engine, client, Routes::from(map), seed_of(&clock) ^ u64::from(client.get()));
     let name = format!("client-{client}");
     let stage = ClientStage::new(name, engine, Arc::clone(&shared), Lanes::<E>::new(wiring), clock);
     InProcessClient { stage: Box::new(stage), shared }
 }
 
-/// The parts of an [`InProcessClient`]: the stage goes into the runtime, the other part makes handles once it runs.
+/// The parts of an [`InProcessClient`]: the stage goes into the runtime, the other part makes
+/// handles once it runs.
 #[derive(Debug)]
 pub struct Attachment(Arc<Shared>);
 
@@ -226,7 +261,8 @@ impl<E: ClientEvent> InProcessClient<E> {
 }
 
 impl Attachment {
-    /// A handle, when the runtime runs with the stage under the id `stage`. `end` is run when the last handle is dropped.
+    /// A handle, when the runtime runs with the stage under the id `stage`. `end` is run when the
+    /// last handle is dropped.
     #[must_use]
     pub fn attach<E: ClientEvent>(
         self,

@@ -1,5 +1,6 @@
-//! The store from any thread and any executor: calls travel to the event loop through a bounded queue, results come back through a
-//! oneshot each. Every call begins when it is made; awaiting its [`Pending`] waits for the result.
+//! The store from any thread and any executor: calls travel to the event loop through a bounded
+//! queue, results come back through a oneshot each. Every call begins when it is made; awaiting its
+//! [`Pending`] waits for the result.
 
 use core::fmt;
 use core::future::Future;
@@ -21,7 +22,8 @@ use crate::scan::{Entry, Progress};
 use crate::shared::Shared;
 use crate::{Error, Result, TransactOptions, TransactionOptions, Value, WriteOutcome};
 
-/// A call under way. Await it, or [`Pending::wait`] for it on a thread of its own. Dropping it does not take the call back.
+/// A call under way. Await it, or [`Pending::wait`] for it on a thread of its own. Dropping it does
+/// not take the call back.
 #[derive(Debug)]
 pub struct Pending<T>(State<T>);
 
@@ -36,7 +38,8 @@ impl<T> Pending<T> {
         Self(State::Asked(receiver))
     }
 
-    /// Blocks the thread until the result is there. Never call it on an event loop: it would wait for itself.
+    /// Blocks the thread until the result is there. Never call it on an event loop: it would wait
+    /// for itself.
     ///
     /// # Errors
     /// Those of the call.
@@ -55,9 +58,9 @@ impl<T> Future for Pending<T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
         match &mut self.0 {
-            State::Asked(receiver) => {
-                Pin::new(receiver).poll(context).map(|got| got.unwrap_or_else(|| Err(Error::closed())))
-            }
+            State::Asked(receiver) => Pin::new(receiver)
+                .poll(context)
+                .map(|got| got.unwrap_or_else(|| Err(Error::closed()))),
             State::Refused(error) => Poll::Ready(Err(error.take().unwrap_or_else(Error::closed))),
         }
     }
@@ -78,7 +81,8 @@ impl Drop for Lifeline {
     }
 }
 
-/// The store. Cheap to clone, usable from every thread; all clones share one session, so they see each other's writes.
+/// The store. Cheap to clone, usable from every thread; all clones share one session, so they see
+/// each other's writes.
 ///
 /// ```no_run
 /// # async fn example() -> timestone_client::Result<()> {
@@ -121,7 +125,9 @@ impl Db {
         Fut: Future<Output = Result<T>> + 'static,
     {
         let (keyspace, deadline) = (self.keyspace, self.deadline);
-        self.on_loop(move |core| LocalDb::shared(core).map(|db| body(db.with_options(keyspace, deadline))))
+        self.on_loop(move |core| {
+            LocalDb::shared(core).map(|db| body(db.with_options(keyspace, deadline)))
+        })
     }
 
     fn on_loop<T, F, Fut>(&self, begin: F) -> Pending<T>
@@ -137,13 +143,15 @@ impl Db {
         });
         match self.life.shared.call(command) {
             Ok(()) => Pending(State::Asked(receiver)),
-            Err(_) if self.life.shared.is_closed() => Pending(State::Refused(Some(Error::closed()))),
+            Err(_) if self.life.shared.is_closed() => {
+                Pending(State::Refused(Some(Error::closed())))
+            }
             Err(_) => Pending(State::Refused(Some(Error::overloaded()))),
         }
     }
 
-    /// Runs a task *on* the event loop, with a session of its own: the fast path. Its future need not be `Send`; nothing crosses
-    /// threads until it has finished.
+    /// Runs a task *on* the event loop, with a session of its own: the fast path. Its future need
+    /// not be `Send`; nothing crosses threads until it has finished.
     ///
     /// ```no_run
     /// # async fn example(db: timestone_client::Db) -> timestone_client::Result<()> {
@@ -167,7 +175,9 @@ impl Db {
         Fut: Future<Output = Result<T>> + 'static,
     {
         let (keyspace, deadline) = (self.keyspace, self.deadline);
-        self.on_loop(move |core| LocalDb::open(core).map(|db| task(db.with_options(keyspace, deadline))))
+        self.on_loop(move |core| {
+            LocalDb::open(core).map(|db| task(db.with_options(keyspace, deadline)))
+        })
     }
 
     /// The same session, with operations that give up after `span`.
@@ -212,8 +222,9 @@ impl Db {
         self.call(move |db| async move { db.drop_keyspace(&name).await })
     }
 
-    /// How far the clock of each shard's server is from this machine's, as the latest answer told; shards that have answered
-    /// nothing yet are left out. Nothing rests on it: sessions go by this machine's clock.
+    /// How far the clock of each shard's server is from this machine's, as the latest answer told;
+    /// shards that have answered nothing yet are left out. Nothing rests on it: sessions go by this
+    /// machine's clock.
     pub fn clock_offsets(&self) -> Pending<Vec<(ShardId, ClockOffset)>> {
         self.call(|db| async move { Ok(db.clock_offsets()) })
     }
@@ -252,13 +263,22 @@ impl Db {
         self.call(move |db| async move { db.put_if_absent(&key, &value).await })
     }
 
-    /// Writes a key when it has the value `expected` (`None`: when it is absent); tells whether it did.
-    pub fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, value: &[u8]) -> Pending<bool> {
+    /// Writes a key when it has the value `expected` (`None`: when it is absent); tells whether it
+    /// did.
+    pub fn compare_and_set(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Pending<bool> {
         let (key, expected, value) = (key.to_vec(), expected.map(<[u8]>::to_vec), value.to_vec());
-        self.call(move |db| async move { db.compare_and_set(&key, expected.as_deref(), &value).await })
+        self.call(
+            move |db| async move { db.compare_and_set(&key, expected.as_deref(), &value).await },
+        )
     }
 
-    /// Writes a key when its latest version is `version` ([`Version::ZERO`]: when it is absent); tells whether it did.
+    /// Writes a key when its latest version is `version` ([`Version::ZERO`]: when it is absent);
+    /// tells whether it did.
     pub fn put_if_version(&self, key: &[u8], version: Version, value: &[u8]) -> Pending<bool> {
         let (key, value) = (key.to_vec(), value.to_vec());
         self.call(move |db| async move { db.put_if_version(&key, version, &value).await })
@@ -268,7 +288,9 @@ impl Db {
     pub fn take(&self, key: &[u8]) -> Pending<WriteOutcome> {
         use timestone_session::{Condition, Mutation};
         let key = key.to_vec();
-        self.call(move |db| async move { db.write(&key, Mutation::Delete, Condition::Present, true).await })
+        self.call(move |db| async move {
+            db.write(&key, Mutation::Delete, Condition::Present, true).await
+        })
     }
 
     /// Asks what became of a transaction.
@@ -307,14 +329,16 @@ impl Db {
     /// # Errors
     /// As [`Db::begin`].
     pub async fn snapshot(&self, at: Timestamp) -> Result<Transaction> {
-        self.begin(&TransactionOptions { snapshot_at: Some(at), ..TransactionOptions::default() }).await
+        self.begin(&TransactionOptions { snapshot_at: Some(at), ..TransactionOptions::default() })
+            .await
     }
 
-    /// Runs a closure as a transaction, again after conflicts, and commits it. The closure must have no effects of its own: it may
-    /// run several times.
+    /// Runs a closure as a transaction, again after conflicts, and commits it. The closure must
+    /// have no effects of its own: it may run several times.
     ///
     /// # Errors
-    /// What the closure returns; the last conflict when every attempt met one; `UnknownOutcome` when it may have committed.
+    /// What the closure returns; the last conflict when every attempt met one; `UnknownOutcome`
+    /// when it may have committed.
     pub async fn transact<T, F>(&self, body: F) -> Result<T>
     where
         F: AsyncFnMut(Transaction) -> Result<T>,
@@ -348,8 +372,9 @@ impl Db {
         }
     }
 
-    /// As [`Db::transact`], for closures with an error type of their own: it is whatever an [`Error`] can be made into, and the closure's own
-    /// errors come back as they are. Each of them aborts the transaction. It is run again when the commit met a conflict, or one of its
+    /// As [`Db::transact`], for closures with an error type of their own: it is whatever an
+    /// [`Error`] can be made into, and the closure's own errors come back as they are. Each of them
+    /// aborts the transaction. It is run again when the commit met a conflict, or one of its
     /// operations met what a new attempt may not meet, however the closure put that.
     ///
     /// ```no_run
@@ -378,7 +403,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// What the closure returns; the last conflict when every attempt met one; `UnknownOutcome` when it may have committed.
+    /// What the closure returns; the last conflict when every attempt met one; `UnknownOutcome`
+    /// when it may have committed.
     pub async fn transact_as<E, T>(
         &self,
         body: impl AsyncFnMut(Transaction) -> core::result::Result<T, E>,
@@ -425,7 +451,8 @@ impl Db {
     }
 }
 
-/// A transaction from any thread. Clones are the same transaction; when the last one is dropped without a commit, it is aborted.
+/// A transaction from any thread. Clones are the same transaction; when the last one is dropped
+/// without a commit, it is aborted.
 #[derive(Clone)]
 pub struct Transaction {
     db: Db,
@@ -449,7 +476,8 @@ fn lock(met: &Met) -> MutexGuard<'_, Option<Error>> {
 impl Drop for Owner {
     fn drop(&mut self) {
         let id = self.id;
-        // When the queue is full the transaction stays until the client ends or the watermark passes it; nothing was sent for it.
+        // When the queue is full the transaction stays until the client ends or the watermark
+        // passes it; nothing was sent for it.
         let forget: crate::shared::Command = Box::new(move |core: &Rc<Core>| {
             let gone = core.remote.borrow_mut().remove(&id);
             drop(gone);
@@ -527,8 +555,8 @@ impl Transaction {
         self.call(move |tx| async move { tx.get_many(&keys).await })
     }
 
-    /// Writes a key at commit. Limits are checked now; when the result is not awaited, a write that is refused makes the commit
-    /// fail with the same error.
+    /// Writes a key at commit. Limits are checked now; when the result is not awaited, a write that
+    /// is refused makes the commit fail with the same error.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Pending<()> {
         self.put_until(key, value, Expiry::NEVER)
     }
@@ -546,7 +574,10 @@ impl Transaction {
     }
 
     /// Something that is done the moment the call reaches the loop, so that calls keep their order.
-    fn now(&self, body: impl FnOnce(&LocalTransaction) -> Result<()> + Send + 'static) -> Pending<()> {
+    fn now(
+        &self,
+        body: impl FnOnce(&LocalTransaction) -> Result<()> + Send + 'static,
+    ) -> Pending<()> {
         self.call(move |tx| core::future::ready(body(&tx)))
     }
 

@@ -1,7 +1,7 @@
 //! What went wrong, in words and in fields.
 //!
-//! `TS1020 CONFLICT key=acct/7: read version 41.3, committed 43 by txn 9f-2; retry`: a stable code, the thing, the facts, and what to
-//! do. Programs use the fields; the text may change.
+//! `TS1020 CONFLICT key=acct/7: read version 41.3, committed 43 by txn 9f-2; retry`: a stable code,
+//! the thing, the facts, and what to do. Programs use the fields; the text may change.
 
 use core::fmt;
 use core::time::Duration;
@@ -47,7 +47,8 @@ impl Error {
         }))
     }
 
-    /// An error of the application itself: returned from the closure of `transact`, it aborts the transaction and is not retried.
+    /// An error of the application itself: returned from the closure of `transact`, it aborts the
+    /// transaction and is not retried.
     #[must_use]
     pub fn application(message: impl fmt::Display) -> Self {
         Self::new(ErrorCode::Aborted, message.to_string(), "")
@@ -69,8 +70,11 @@ impl Error {
 
     pub(crate) fn unknown(txn: TxnId) -> Self {
         let message = format!("whether transaction {txn} committed is not known yet");
-        let mut error =
-            Self::new(ErrorCode::UnknownOutcome, message, "ask with `timestone txn status`, or by Db::status");
+        let mut error = Self::new(
+            ErrorCode::UnknownOutcome,
+            message,
+            "ask with `timestone txn status`, or by Db::status",
+        );
         error.0.txn = Some(txn);
         error
     }
@@ -78,8 +82,12 @@ impl Error {
     /// The same for a change of the cluster that was sent and not answered: it may have been made.
     pub(crate) fn of_lost_change(self) -> Self {
         let message = "no answer came; whether the change was made is not known";
-        Self::new(self.0.code, message, "look whether it was (`timestone keyspace list`), then ask again")
-            .not_retryable()
+        Self::new(
+            self.0.code,
+            message,
+            "look whether it was (`timestone keyspace list`), then ask again",
+        )
+        .not_retryable()
     }
 
     pub(crate) fn of_abort(abort: &Abort<'_>) -> Self {
@@ -93,7 +101,8 @@ impl Error {
     }
 
     pub(crate) fn of_reply(reply: &ErrorReply<'_>) -> Self {
-        let mut error = Self::new(reply.code, reply.message, if reply.retryable() { "retry" } else { "" });
+        let mut error =
+            Self::new(reply.code, reply.message, if reply.retryable() { "retry" } else { "" });
         error.0.retry_after = reply.retry_after();
         error.0.other = reply.other;
         error
@@ -115,14 +124,15 @@ impl Error {
         self.0.code
     }
 
-    /// Whether running the same work again may succeed. Never true when the work may have taken place.
+    /// Whether running the same work again may succeed. Never true when the work may have taken
+    /// place.
     #[must_use]
     pub fn retryable(&self) -> bool {
         self.0.retryable
     }
 
-    /// Whether the work has certainly not taken place: aborted, worth another try, or refused for want of room or for a late clock. The others may say so in
-    /// words, or not know.
+    /// Whether the work has certainly not taken place: aborted, worth another try, or refused for
+    /// want of room or for a late clock. The others may say so in words, or not know.
     #[must_use]
     pub fn had_no_effect(&self) -> bool {
         let refused = matches!(self.0.code, ErrorCode::DeviceFull | ErrorCode::ClientClockBehind);
@@ -178,7 +188,8 @@ impl Error {
     }
 }
 
-/// A point in time as a clock on the wall has it, for people: what is gone is minutes old, not days.
+/// A point in time as a clock on the wall has it, for people: what is gone is minutes old, not
+/// days.
 fn time_of_day(at: Timestamp) -> String {
     let seconds = at.as_nanos() / 1_000_000_000;
     format!("{:02}:{:02}:{:02} UTC", seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60)
@@ -188,12 +199,15 @@ fn time_of_day(at: Timestamp) -> String {
 fn describe(abort: &Abort<'_>) -> String {
     let by = abort.reason.other.map_or_else(String::new, |other| format!(" by txn {other}"));
     match (abort.kind(), abort.read) {
-        (AbortKind::ReadConflict, Some(read)) => format!("read version {read}, committed {}{by}", abort.reason.at),
+        (AbortKind::ReadConflict, Some(read)) => {
+            format!("read version {read}, committed {}{by}", abort.reason.at)
+        }
         (AbortKind::WriteConflict, _) => format!("written{by} at {}", abort.reason.at),
         (AbortKind::Prepared, _) => format!("being written{by}, not decided in time"),
         (AbortKind::TooOld, _) => {
             format!(
-                "history before {} is gone; ask for a later time, or, in a transaction, commit sooner after its begin",
+                "history before {} is gone; ask for a later time, or, in a transaction, commit \
+                 sooner after its begin",
                 time_of_day(abort.reason.at)
             )
         }
@@ -205,7 +219,8 @@ impl From<SessionError> for Error {
     fn from(error: SessionError) -> Self {
         let code = error.code().unwrap_or(ErrorCode::Aborted);
         let retryable = error.retryable();
-        let retry_after = if let SessionError::Busy { retry_after } = error { Some(retry_after) } else { None };
+        let retry_after =
+            if let SessionError::Busy { retry_after } = error { Some(retry_after) } else { None };
         let mut out = Self::new(code, error.to_string(), if retryable { "retry" } else { "" });
         out.0.retry_after = retry_after;
         out.0.retryable = retryable;
@@ -255,14 +270,22 @@ mod tests {
         let other = TxnId::new(ClientId::new(0x9f), Sequence::new(2));
         let at = Timestamp::from_nanos;
         let abort = Abort {
-            reason: AbortReason { kind: AbortKind::ReadConflict, item: Some(0), other: Some(other), at: at(43) },
+            reason: AbortReason {
+                kind: AbortKind::ReadConflict,
+                item: Some(0),
+                other: Some(other),
+                at: at(43),
+            },
             key: Some(KeyName { keyspace: KeyspaceId::DEFAULT, key: b"acct/7" }),
             read: Some(Version::new(at(41), ClientId::new(3))),
             found: None,
             txn: None,
         };
         let error = Error::of_abort(&abort);
-        assert_eq!(error.to_string(), "TS1020 CONFLICT key=acct/7: read version 41.3, committed 43 by txn 9f-2; retry");
+        assert_eq!(
+            error.to_string(),
+            "TS1020 CONFLICT key=acct/7: read version 41.3, committed 43 by txn 9f-2; retry"
+        );
         assert!(error.retryable());
         assert_eq!((error.key(), error.other()), (Some(&b"acct/7"[..]), Some(other)));
         let last = error.after(64).to_string();
@@ -273,14 +296,23 @@ mod tests {
     fn history_that_is_gone_is_told_by_the_clock_on_the_wall() {
         let at = Timestamp::from_nanos(1_795_382_386 * 1_000_000_000 + 7);
         let reason = AbortReason { at, ..AbortReason::of(AbortKind::TooOld) };
-        let error = Error::of_abort(&Abort { reason, key: None, read: None, found: None, txn: None }).to_string();
-        assert!(error.contains("history before 21:19:46 UTC is gone; ask for a later time"), "{error}");
+        let error =
+            Error::of_abort(&Abort { reason, key: None, read: None, found: None, txn: None })
+                .to_string();
+        assert!(
+            error.contains("history before 21:19:46 UTC is gone; ask for a later time"),
+            "{error}"
+        );
     }
 
     #[test]
     fn an_unknown_outcome_is_never_retried() {
         let error = Error::unknown(TxnId::new(ClientId::new(1), Sequence::new(2)));
         assert!(!error.retryable());
-        assert!(error.to_string().starts_with("TS1029 UNKNOWN_OUTCOME: whether transaction 1-2 committed"));
+        assert!(
+            error
+                .to_string()
+                .starts_with("TS1029 UNKNOWN_OUTCOME: whether transaction 1-2 committed")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! How a runtime's events carry what a client stage is told; and the events of a client that has its runtime to itself.
+//! How a runtime's events carry what a client stage is told; and the events of a client that has
+//! its runtime to itself.
 
 use timestone_seda::{NetCommand, NetEvent, Parcel, ParcelEvent};
 
@@ -13,13 +14,15 @@ pub enum ClientInput {
     Replies(Parcel),
 }
 
-/// Events that can be told to a client stage. In a process with a server, the server's events implement it: shards answer a client
-/// stage as they answer a net stage, with a [`NetCommand::Send`], which becomes [`ClientInput::Replies`].
+/// Events that can be told to a client stage. In a process with a server, the server's events
+/// implement it: shards answer a client stage as they answer a net stage, with a
+/// [`NetCommand::Send`], which becomes [`ClientInput::Replies`].
 pub trait ClientEvent: ParcelEvent {
     /// The event that makes a client stage look into its queues.
     fn wake() -> Self;
 
-    /// Unwraps what concerns a client stage; anything else sent to one is given back, and is a mistake of the sender.
+    /// Unwraps what concerns a client stage; anything else sent to one is given back, and is a
+    /// mistake of the sender.
     ///
     /// # Errors
     /// The event itself.

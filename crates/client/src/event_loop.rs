@@ -5,7 +5,8 @@
 //!    ▲                                        │
 //!    └─ run queue ◄─ OpTable ◄─ next_done ◄── replies
 //! ```
-//! Lives on one thread; tasks and local handles share it by `Rc`. Borrows are short: nothing is borrowed while a task is polled.
+//! Lives on one thread; tasks and local handles share it by `Rc`. Borrows are short: nothing is
+//! borrowed while a task is polled.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -34,7 +35,8 @@ pub(crate) struct Core {
     pub(crate) clock: Arc<dyn Clock>,
     now: Cell<Timestamp>,
     timers: RefCell<BinaryHeap<Reverse<(Timestamp, OpId)>>>,
-    /// Frames for any server: the master's business. Each carries its operation's name as request number.
+    /// Frames for any server: the master's business. Each carries its operation's name as request
+    /// number.
     pub(crate) to_server: RefCell<Vec<u8>>,
     /// The session of handles that live on other threads.
     pub(crate) shared_session: Cell<Option<SessionId>>,
@@ -42,8 +44,8 @@ pub(crate) struct Core {
     pub(crate) remote: RefCell<BTreeMap<u64, Rc<LocalTransaction>>>,
     pub(crate) next_remote: Cell<u64>,
     pub(crate) keyspaces: RefCell<BTreeMap<String, KeyspaceId>>,
-    /// Of the keyspaces that this client has heard of: whether commits are acknowledged only when the clock's error bound has passed
-    /// (`external = wait`). The default one never waits.
+    /// Of the keyspaces that this client has heard of: whether commits are acknowledged only when
+    /// the clock's error bound has passed (`external = wait`). The default one never waits.
     pub(crate) external_waits: RefCell<BTreeMap<KeyspaceId, bool>>,
     /// A shard map that was fetched and that the transport has not looked at.
     pub(crate) newer_map: RefCell<Option<ShardMap>>,
@@ -103,7 +105,8 @@ impl Core {
     pub(crate) fn collect(&self) {
         let mut engine = self.engine.borrow_mut();
         while let Some(Done { op, result }) = engine.next_done() {
-            // By reference: a result is a large thing to move about, and most are a value that stays where it is.
+            // By reference: a result is a large thing to move about, and most are a value that
+            // stays where it is.
             self.finish(op, |in_place| match &result {
                 OpResult::Value(_) if in_place => Output::InPlace,
                 result => result.into(),

@@ -4,8 +4,8 @@
 //!   spawn ─► task ─ poll ─► waits for an operation ─► the loop finishes it ─► run queue ─► poll …       (no waker, no lock)
 //!                    └────► waits for anything else ─► its waker, from any thread ─► wake list ─► run queue
 //! ```
-//! Single-threaded: tasks need not be `Send`. Invariant: a task is in the run queue at most once, and is never polled while it is
-//! being polled.
+//! Single-threaded: tasks need not be `Send`. Invariant: a task is in the run queue at most once,
+//! and is never polled while it is being polled.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -80,7 +80,8 @@ impl Executor {
         });
         let slot = &mut slots[index as usize];
         let task = TaskId { index, generation: slot.generation };
-        slot.waker = Some(Waker::from(Arc::new(TaskWaker { task, shared: Arc::clone(&self.shared) })));
+        slot.waker =
+            Some(Waker::from(Arc::new(TaskWaker { task, shared: Arc::clone(&self.shared) })));
         slot.future = Some(future);
         slot.queued = true;
         self.live.set(self.live.get() + 1);
@@ -128,10 +129,13 @@ impl Executor {
 
     fn poll(&self, task: TaskId, mut future: LocalFuture, waker: Waker) {
         *self.current.borrow_mut() = Some((task, waker));
-        // The waker stays in `current` while the future runs; a clone of it would cost two atomic operations.
+        // The waker stays in `current` while the future runs; a clone of it would cost two atomic
+        // operations.
         let ready = {
             let own = self.current.borrow();
-            own.as_ref().is_some_and(|(_, waker)| future.as_mut().poll(&mut Context::from_waker(waker)).is_ready())
+            own.as_ref().is_some_and(|(_, waker)| {
+                future.as_mut().poll(&mut Context::from_waker(waker)).is_ready()
+            })
         };
         let waker = self.current.borrow_mut().take().map(|(_, waker)| waker);
         if ready {

@@ -1,10 +1,14 @@
-//! The way to shards in the same process: parcels are sent to their stages directly, no socket, no copy.
+//! The way to shards in the same process: parcels are sent to their stages directly, no socket, no
+//! copy.
 //!
-//! A shard's stage gets what a net stage would send it, with this client's stage as the origin, and answers there.
+//! A shard's stage gets what a net stage would send it, with this client's stage as the origin, and
+//! answers there.
 
 use std::collections::VecDeque;
 
-use timestone_seda::{ConnectionId, Context, Generation, NetEvent, Origin, Parcel, ParcelEvent, StageId};
+use timestone_seda::{
+    ConnectionId, Context, Generation, NetEvent, Origin, Parcel, ParcelEvent, StageId,
+};
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::{Frames, count_frames};
 
@@ -17,7 +21,8 @@ use crate::transport::{Transport, take_frames};
 pub struct InProcess {
     /// The stage of every shard.
     pub shards: Vec<(ShardId, StageId)>,
-    /// The stage that answers what concerns the server and the master (keyspaces, client ids, the map).
+    /// The stage that answers what concerns the server and the master (keyspaces, client ids, the
+    /// map).
     pub server: StageId,
 }
 
@@ -44,8 +49,11 @@ impl<E> Lanes<E> {
 
 impl<E: ClientEvent> Lanes<E> {
     fn send(&mut self, context: &mut Context<'_, E>, to: StageId, bytes: &mut Vec<u8>) {
-        let origin =
-            Origin { stage: context.stage(), connection: ConnectionId::new(0), generation: Generation::new(0) };
+        let origin = Origin {
+            stage: context.stage(),
+            connection: ConnectionId::new(0),
+            generation: Generation::new(0),
+        };
         let mut buffer = context.take_buffer();
         core::mem::swap(&mut buffer, bytes);
         let mut parcel = Parcel::new(origin, buffer);
@@ -75,10 +83,14 @@ impl<E: ClientEvent> Transport<E> for Lanes<E> {
     fn start(&mut self, _context: &mut Context<'_, E>, _core: &Core) {}
 
     fn input(&mut self, context: &mut Context<'_, E>, core: &Core, input: ClientInput) {
-        let (ClientInput::Replies(parcel) | ClientInput::Net(NetEvent::Parcel(parcel))) = input else { return };
+        let (ClientInput::Replies(parcel) | ClientInput::Net(NetEvent::Parcel(parcel))) = input
+        else {
+            return;
+        };
         if let Err(error) = take_frames(core, &parcel.bytes) {
             let left = Frames::new(&parcel.bytes).rest().len();
-            tracing::error!(%error, left, "A reply of this process's own shard could not be read; what follows it is dropped.");
+            tracing::error!(%error, left, "A reply of this process's own shard could not be read; \
+                what follows it is dropped.");
         }
         context.finish_parcel(parcel);
     }

@@ -1,17 +1,19 @@
-//! Bounds of the client. Those of keys, values and transactions are `timestone_types::limits`, those of the engine
-//! `timestone_session::limits`.
+//! Bounds of the client. Those of keys, values and transactions are `timestone_types::limits`,
+//! those of the engine `timestone_session::limits`.
 
 use core::time::Duration;
 
 /// Calls from other threads that may wait for the event loop; beyond it a call is refused as busy.
 pub const COMMAND_QUEUE: usize = 64 * 1024;
-/// Calls from other threads that are taken up in one turn of the loop, so that replies are not kept waiting.
+/// Calls from other threads that are taken up in one turn of the loop, so that replies are not kept
+/// waiting.
 pub const COMMANDS_PER_TURN: usize = 4096;
 /// Times that tasks are polled in one turn of the loop before bytes are sent and received again.
 pub const POLLS_PER_TURN: usize = 16 * 1024;
 /// How often `transact` runs its closure by default, at most.
 pub const MAX_ATTEMPTS: u32 = 64;
-/// First pause before a server that could not be reached is dialled again; doubles up to [`MAX_RECONNECT_PAUSE`].
+/// First pause before a server that could not be reached is dialled again; doubles up to
+/// [`MAX_RECONNECT_PAUSE`].
 pub const MIN_RECONNECT_PAUSE: Duration = Duration::from_millis(10);
 /// Longest pause before a server is dialled again. Servers rely on it.
 pub const MAX_RECONNECT_PAUSE: Duration = timestone_types::limits::MAX_RECONNECT_PAUSE;
@@ -19,7 +21,8 @@ pub const MAX_RECONNECT_PAUSE: Duration = timestone_types::limits::MAX_RECONNECT
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often connections are looked at for silence.
 pub const SILENCE_LOOK: Duration = Duration::from_millis(100);
-/// Whoever has not looked for this long was stopped itself, and reads what arrived meanwhile before it judges.
+/// Whoever has not looked for this long was stopped itself, and reads what arrived meanwhile before
+/// it judges.
 pub const OVERSLEPT: Duration = Duration::from_secs(1);
 /// How long `connect` tries before it gives up.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,5 +47,7 @@ pub const SCAN_READ_BYTES: usize = 4 * 1024 * 1024;
 /// Values that a scan reads together at first, when nothing tells how long they are.
 pub const FIRST_SCAN_READS: usize = 3;
 // The first fit a transaction, however long they are.
-const _: () =
-    assert!(FIRST_SCAN_READS * timestone_types::limits::MAX_VALUE_BYTES < timestone_types::limits::MAX_TXN_BYTES);
+const _: () = assert!(
+    FIRST_SCAN_READS * timestone_types::limits::MAX_VALUE_BYTES
+        < timestone_types::limits::MAX_TXN_BYTES
+);

@@ -1,7 +1,9 @@
-//! The store as tasks on the event loop see it: no other thread is involved, nothing is locked, a read costs a frame.
+//! The store as tasks on the event loop see it: no other thread is involved, nothing is locked, a
+//! read costs a frame.
 //!
-//! [`LocalDb`] and [`LocalTransaction`] are what `Db::spawn` hands to its closure. Operations begin when they are called and are
-//! waited for by awaiting, so `let a = tx.get(b"a"); let b = tx.get(b"b"); (a.await?, b.await?)` asks for both at once.
+//! [`LocalDb`] and [`LocalTransaction`] are what `Db::spawn` hands to its closure. Operations begin
+//! when they are called and are waited for by awaiting, so
+//! `let a = tx.get(b"a"); let b = tx.get(b"b"); (a.await?, b.await?)` asks for both at once.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,14 +13,18 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use timestone_cluster::{ExternalMode, Keyspace, KeyspaceName, KeyspaceOptions, MasterAnswer, MasterCommand};
+use timestone_cluster::{
+    ExternalMode, Keyspace, KeyspaceName, KeyspaceOptions, MasterAnswer, MasterCommand,
+};
 use timestone_session::limits::DEFAULT_DEADLINE;
 use timestone_session::{
-    ClockOffset, Condition, Mutation, RequestOptions, SessionError, SessionId, Step, Ticket, TxnHandle, TxnStatus,
-    ValueView,
+    ClockOffset, Condition, Mutation, RequestOptions, SessionError, SessionId, Step, Ticket,
+    TxnHandle, TxnStatus, ValueView,
 };
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
-use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Kind, MasterAsk, MasterReply, Message, RequestId};
+use timestone_wire::{
+    Envelope, ErrorCode, ErrorReply, Frame, Kind, MasterAsk, MasterReply, Message, RequestId,
+};
 
 use crate::event_loop::Core;
 use crate::operation::{Met, Operation};
@@ -44,7 +50,9 @@ fn to_nothing(output: Output) -> Result<()> {
 
 fn to_outcome(output: Output) -> Result<WriteOutcome> {
     match output {
-        Output::Written(timestamp, previous) => Ok(WriteOutcome { written: Some(timestamp), found: previous }),
+        Output::Written(timestamp, previous) => {
+            Ok(WriteOutcome { written: Some(timestamp), found: previous })
+        }
         Output::ConditionFailed(found) => Ok(WriteOutcome { written: None, found }),
         other => unexpected(other),
     }
@@ -166,7 +174,8 @@ impl LocalDb {
         self.core.external_waits.borrow_mut().insert(keyspace.id, waits);
     }
 
-    /// Whether a keyspace was created with `external = wait`; `None` while this client has neither created nor listed nor looked it up.
+    /// Whether a keyspace was created with `external = wait`; `None` while this client has neither
+    /// created nor listed nor looked it up.
     fn external_wait_of(&self, keyspace: KeyspaceId) -> Option<bool> {
         self.core.external_waits.borrow().get(&keyspace).copied()
     }
@@ -181,8 +190,9 @@ impl LocalDb {
         Ok(*self.core.external_waits.borrow_mut().entry(keyspace).or_insert(false))
     }
 
-    /// How far the clock of each shard's server is from this machine's, as the latest answer told; shards that have answered
-    /// nothing yet are left out. Nothing rests on it: sessions go by this machine's clock.
+    /// How far the clock of each shard's server is from this machine's, as the latest answer told;
+    /// shards that have answered nothing yet are left out. Nothing rests on it: sessions go by this
+    /// machine's clock.
     #[must_use]
     pub fn clock_offsets(&self) -> Vec<(ShardId, ClockOffset)> {
         self.core.engine.borrow().clock_offsets().collect()
@@ -204,8 +214,14 @@ impl LocalDb {
         let ticket = Cell::new(None);
         let start = |op| {
             let mut engine = self.core.engine.borrow_mut();
-            let step =
-                engine.get_latest(self.now(), self.session.id, self.keyspace, key, self.request_options(), op)?;
+            let step = engine.get_latest(
+                self.now(),
+                self.session.id,
+                self.keyspace,
+                key,
+                self.request_options(),
+                op,
+            )?;
             Ok(keep(step, &ticket).map(|view| Ok(owned(view))))
         };
         Operation::begin(&self.core, to_value, None, start, || ticket.take())
@@ -221,7 +237,8 @@ impl LocalDb {
     ) -> Operation<WriteOutcome> {
         if self.external_wait_of(self.keyspace).is_none() {
             let (db, key) = (self.clone(), key.to_vec());
-            let (mutation, condition) = (OwnedMutation::from(mutation), OwnedCondition::from(condition));
+            let (mutation, condition) =
+                (OwnedMutation::from(mutation), OwnedCondition::from(condition));
             return Operation::later(&self.core, async move {
                 db.learn_external_wait(db.keyspace).await?;
                 db.write(&key, mutation.borrow(), condition.borrow(), return_previous).await
@@ -232,7 +249,16 @@ impl LocalDb {
             let options = RequestOptions { return_previous, ..self.request_options() };
             let mut engine = self.core.engine.borrow_mut();
             let (now, session) = (self.now(), self.session.id);
-            let step = engine.write_if(now, session, self.keyspace, key, mutation, condition, options, op)?;
+            let step = engine.write_if(
+                now,
+                session,
+                self.keyspace,
+                key,
+                mutation,
+                condition,
+                options,
+                op,
+            )?;
             Ok(keep(step, &ticket).map(|_| Err(Error::closed())))
         };
         Operation::begin(&self.core, to_outcome, None, start, || ticket.take())
@@ -244,8 +270,15 @@ impl LocalDb {
     }
 
     /// Writes a key that becomes absent at `expires_at`.
-    pub async fn put_until(&self, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<Timestamp> {
-        self.write(key, Mutation::Put { value, expires_at }, Condition::Always, false).await?.or_condition(key)
+    pub async fn put_until(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Expiry,
+    ) -> Result<Timestamp> {
+        self.write(key, Mutation::Put { value, expires_at }, Condition::Always, false)
+            .await?
+            .or_condition(key)
     }
 
     /// Deletes a key.
@@ -259,14 +292,21 @@ impl LocalDb {
         Ok(self.write(key, mutation, Condition::Absent, false).await?.took_place())
     }
 
-    /// Writes a key when it has the value `expected` (`None`: when it is absent); tells whether it did.
-    pub async fn compare_and_set(&self, key: &[u8], expected: Option<&[u8]>, value: &[u8]) -> Result<bool> {
+    /// Writes a key when it has the value `expected` (`None`: when it is absent); tells whether it
+    /// did.
+    pub async fn compare_and_set(
+        &self,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        value: &[u8],
+    ) -> Result<bool> {
         let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
         let condition = expected.map_or(Condition::Absent, Condition::ValueIs);
         Ok(self.write(key, mutation, condition, false).await?.took_place())
     }
 
-    /// Writes a key when its latest version is `version` ([`Version::ZERO`]: when it is absent); tells whether it did.
+    /// Writes a key when its latest version is `version` ([`Version::ZERO`]: when it is absent);
+    /// tells whether it did.
     pub async fn put_if_version(&self, key: &[u8], version: Version, value: &[u8]) -> Result<bool> {
         let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
         Ok(self.write(key, mutation, Condition::VersionIs(version), false).await?.took_place())
@@ -328,7 +368,9 @@ impl LocalDb {
         let answer = Operation::waiting(&self.core, op, to_frame);
         // No answer came. What the master refuses, it says in one.
         let answer = self.within(answer).await.map_err(|error| match command {
-            MasterCommand::CreateKeyspace { .. } | MasterCommand::DropKeyspace { .. } => error.of_lost_change(),
+            MasterCommand::CreateKeyspace { .. } | MasterCommand::DropKeyspace { .. } => {
+                error.of_lost_change()
+            }
             _ => error,
         });
         read_answer(&answer?)
@@ -338,7 +380,9 @@ impl LocalDb {
     async fn within<T>(&self, mut operation: Operation<T>) -> Result<T> {
         let mut over = self.sleep(self.deadline.unwrap_or(DEFAULT_DEADLINE));
         std::future::poll_fn(|context| match Pin::new(&mut operation).poll(context) {
-            Poll::Pending => Pin::new(&mut over).poll(context).map(|_| Err(SessionError::DeadlineExceeded.into())),
+            Poll::Pending => Pin::new(&mut over)
+                .poll(context)
+                .map(|_| Err(SessionError::DeadlineExceeded.into())),
             ready => ready,
         })
         .await
@@ -401,10 +445,15 @@ impl LocalDb {
             return Ok(id);
         }
         let list = self.keyspaces().await?;
-        let found = list.iter().find(|keyspace| keyspace.name.as_str() == name).map(|keyspace| keyspace.id);
+        let found =
+            list.iter().find(|keyspace| keyspace.name.as_str() == name).map(|keyspace| keyspace.id);
         let unknown = || {
             let message = format!("there is no keyspace {name:?}");
-            Error::new(ErrorCode::KeyspaceUnknown, message, "create it with `timestone keyspace create`")
+            Error::new(
+                ErrorCode::KeyspaceUnknown,
+                message,
+                "create it with `timestone keyspace create`",
+            )
         };
         let id = found.ok_or_else(unknown)?;
         self.core.keyspaces.borrow_mut().insert(name.to_owned(), id);
@@ -412,8 +461,13 @@ impl LocalDb {
     }
 }
 
-/// Asks a shard something that concerns no single key: `encode` appends one frame with the request number that it is given.
-pub(crate) fn ask_shard(core: &Rc<Core>, shard: ShardId, encode: impl FnOnce(u64, &mut Vec<u8>)) -> Operation<Vec<u8>> {
+/// Asks a shard something that concerns no single key: `encode` appends one frame with the request
+/// number that it is given.
+pub(crate) fn ask_shard(
+    core: &Rc<Core>,
+    shard: ShardId,
+    encode: impl FnOnce(u64, &mut Vec<u8>),
+) -> Operation<Vec<u8>> {
     let ticket = Cell::new(None);
     let start = |op| {
         let mut engine = core.engine.borrow_mut();
@@ -443,15 +497,18 @@ fn read_answer(bytes: &[u8]) -> Result<MasterAnswer> {
             let reply = MasterReply::decode(&frame).map_err(|_| misunderstood())?;
             reply.master_answer().map_err(|_| misunderstood())
         }
-        Kind::ErrorReply => {
-            Err(ErrorReply::decode(&frame).map_or_else(|_| misunderstood(), |reply| Error::of_reply(&reply)))
-        }
+        Kind::ErrorReply => Err(ErrorReply::decode(&frame)
+            .map_or_else(|_| misunderstood(), |reply| Error::of_reply(&reply))),
         _ => Err(misunderstood()),
     }
 }
 
 fn misunderstood() -> Error {
-    Error::new(ErrorCode::Malformed, "the server's answer could not be read", "update the older side")
+    Error::new(
+        ErrorCode::Malformed,
+        "the server's answer could not be read",
+        "update the older side",
+    )
 }
 
 fn bad_keyspace(error: &timestone_cluster::ClusterError) -> Error {
@@ -505,14 +562,20 @@ impl LocalTransaction {
         self.get_in(self.keyspace, key)
     }
 
-    /// Reads a key and looks at its value where it is, without a copy of its own: the fastest read there is.
+    /// Reads a key and looks at its value where it is, without a copy of its own: the fastest read
+    /// there is.
     ///
     /// # Errors
     /// As awaiting [`LocalTransaction::get`].
-    pub async fn get_with<R>(&self, key: &[u8], look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
+    pub async fn get_with<R>(
+        &self,
+        key: &[u8],
+        look: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R> {
         self.read(self.keyspace, key, to_nothing, |_| ()).await?;
         let engine = self.core.engine.borrow();
-        let view = engine.peek(self.handle, self.keyspace, key).ok_or(SessionError::NoTransaction)?;
+        let view =
+            engine.peek(self.handle, self.keyspace, key).ok_or(SessionError::NoTransaction)?;
         Ok(look(view.value))
     }
 
@@ -535,7 +598,8 @@ impl LocalTransaction {
             let step = engine.get(self.core.now(), self.handle, keyspace, key, op)?;
             Ok(keep(step, &ticket).map(|found| Ok(view(found))))
         };
-        Operation::begin(&self.core, convert, Some(view), start, || ticket.take()).noting(self.met.as_ref())
+        Operation::begin(&self.core, convert, Some(view), start, || ticket.take())
+            .noting(self.met.as_ref())
     }
 
     /// Reads several keys at once; the answers come in their order.
@@ -571,10 +635,23 @@ impl LocalTransaction {
     ///
     /// # Errors
     /// As [`LocalTransaction::put`].
-    pub fn put_in(&self, keyspace: KeyspaceId, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<()> {
+    pub fn put_in(
+        &self,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        value: &[u8],
+        expires_at: Expiry,
+    ) -> Result<()> {
         self.touch(keyspace);
         let now = self.core.now();
-        self.note(self.core.engine.borrow_mut().put(now, self.handle, keyspace, key, value, expires_at))
+        self.note(self.core.engine.borrow_mut().put(
+            now,
+            self.handle,
+            keyspace,
+            key,
+            value,
+            expires_at,
+        ))
     }
 
     /// Deletes a key at commit.
@@ -613,7 +690,8 @@ impl LocalTransaction {
         }
     }
 
-    /// Whether any keyspace that it is about has commits wait for the clocks; `None` while that is not known of all.
+    /// Whether any keyspace that it is about has commits wait for the clocks; `None` while that is
+    /// not known of all.
     fn external_wait(&self) -> Option<bool> {
         let waits = self.core.external_waits.borrow();
         let mut any = *waits.get(&self.keyspace)?;
@@ -633,7 +711,8 @@ impl LocalTransaction {
         Ok(any)
     }
 
-    /// A refused write must not be left out silently: the commit will be refused with the same error.
+    /// A refused write must not be left out silently: the commit will be refused with the same
+    /// error.
     fn note(&self, result: Result<(), SessionError>) -> Result<()> {
         result.map_err(|error| {
             let error = Error::from(error);

@@ -17,12 +17,12 @@ use crate::retry::Retry;
 use crate::{Error, Result, TransactOptions};
 
 impl LocalDb {
-    /// Runs a closure as a transaction, again after conflicts, and commits it. The closure must have no effects of its own: it may
-    /// run several times.
+    /// Runs a closure as a transaction, again after conflicts, and commits it. The closure must
+    /// have no effects of its own: it may run several times.
     ///
     /// # Errors
-    /// What the closure returns; the last conflict when every attempt met one; [`crate::ErrorCode::UnknownOutcome`] when it may have
-    /// committed.
+    /// What the closure returns; the last conflict when every attempt met one;
+    /// [`crate::ErrorCode::UnknownOutcome`] when it may have committed.
     pub async fn transact<T, F, Fut>(&self, body: F) -> Result<T>
     where
         F: FnMut(Rc<LocalTransaction>) -> Fut,
@@ -35,7 +35,11 @@ impl LocalDb {
     ///
     /// # Errors
     /// As [`LocalDb::transact`].
-    pub async fn transact_with<T, F, Fut>(&self, options: &TransactOptions, mut body: F) -> Result<T>
+    pub async fn transact_with<T, F, Fut>(
+        &self,
+        options: &TransactOptions,
+        mut body: F,
+    ) -> Result<T>
     where
         F: FnMut(Rc<LocalTransaction>) -> Fut,
         Fut: Future<Output = Result<T>>,
@@ -58,9 +62,10 @@ impl LocalDb {
         }
     }
 
-    /// As [`LocalDb::transact`], for closures with an error type of their own: it is whatever an [`Error`] can be made into, and the closure's
-    /// own errors come back as they are. Each of them aborts the transaction. It is run again when the commit met a conflict, or one of its
-    /// reads met what a new attempt may not meet, however the closure put that.
+    /// As [`LocalDb::transact`], for closures with an error type of their own: it is whatever an
+    /// [`Error`] can be made into, and the closure's own errors come back as they are. Each of them
+    /// aborts the transaction. It is run again when the commit met a conflict, or one of its reads
+    /// met what a new attempt may not meet, however the closure put that.
     ///
     /// ```no_run
     /// # use timestone_client::{Error, LocalDb};
@@ -88,8 +93,8 @@ impl LocalDb {
     /// ```
     ///
     /// # Errors
-    /// What the closure returns; the last conflict when every attempt met one; [`crate::ErrorCode::UnknownOutcome`] when it may have
-    /// committed.
+    /// What the closure returns; the last conflict when every attempt met one;
+    /// [`crate::ErrorCode::UnknownOutcome`] when it may have committed.
     pub async fn transact_as<E, T, F, Fut>(&self, body: F) -> core::result::Result<T, E>
     where
         E: From<Error>,

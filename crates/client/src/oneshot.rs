@@ -1,4 +1,5 @@
-//! One result from the event loop to whoever asked: awaited in any executor, or waited for by a blocked thread.
+//! One result from the event loop to whoever asked: awaited in any executor, or waited for by a
+//! blocked thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -43,7 +44,8 @@ pub(crate) struct Receiver<T>(Arc<Shared<T>>);
 
 /// A new pair.
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Shared { state: Mutex::new(State::Waiting(None)), ready: Condvar::new() });
+    let shared =
+        Arc::new(Shared { state: Mutex::new(State::Waiting(None)), ready: Condvar::new() });
     (Sender(Some(Arc::clone(&shared))), Receiver(shared))
 }
 

@@ -1,4 +1,5 @@
-//! An operation of a task on the event loop: begun when it is called, waited for by awaiting, given up when it is dropped.
+//! An operation of a task on the event loop: begun when it is called, waited for by awaiting, given
+//! up when it is dropped.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -13,7 +14,8 @@ use crate::event_loop::Core;
 use crate::ops::{Output, Wake, unexpected};
 use crate::{Error, Result};
 
-/// An operation under way. Dropping it gives the operation up; a write under way may still take place.
+/// An operation under way. Dropping it gives the operation up; a write under way may still take
+/// place.
 pub struct Operation<T> {
     core: Rc<Core>,
     state: OperationState<T>,
@@ -60,15 +62,30 @@ impl<T> Operation<T> {
     }
 
     pub(crate) fn waiting(core: &Rc<Core>, op: OpId, convert: fn(Output) -> Result<T>) -> Self {
-        Self { core: Rc::clone(core), state: OperationState::Waiting(op, None), convert, view: None, met: None }
+        Self {
+            core: Rc::clone(core),
+            state: OperationState::Waiting(op, None),
+            convert,
+            view: None,
+            met: None,
+        }
     }
 
     pub(crate) fn ready(core: &Rc<Core>, result: Result<T>) -> Self {
-        Self { core: Rc::clone(core), state: OperationState::Ready(result), convert: unexpected, view: None, met: None }
+        Self {
+            core: Rc::clone(core),
+            state: OperationState::Ready(result),
+            convert: unexpected,
+            view: None,
+            met: None,
+        }
     }
 
     /// One that begins when it is first waited for.
-    pub(crate) fn later(core: &Rc<Core>, future: impl Future<Output = Result<T>> + 'static) -> Self {
+    pub(crate) fn later(
+        core: &Rc<Core>,
+        future: impl Future<Output = Result<T>> + 'static,
+    ) -> Self {
         let state = OperationState::Later(Box::pin(future));
         Self { core: Rc::clone(core), state, convert: unexpected, view: None, met: None }
     }

@@ -45,7 +45,9 @@ impl From<&OpResult<'_>> for Output {
         match *result {
             OpResult::Value(view) => Self::Value(owned(view)),
             OpResult::Committed(committed) => Self::Committed(committed.timestamp),
-            OpResult::Written(written) => Self::Written(written.timestamp, written.previous.and_then(owned)),
+            OpResult::Written(written) => {
+                Self::Written(written.timestamp, written.previous.and_then(owned))
+            }
             OpResult::Aborted(ref abort) if abort.kind() == AbortKind::Condition => {
                 Self::ConditionFailed(abort.found.and_then(owned))
             }
@@ -74,15 +76,17 @@ struct Slot {
     state: State,
 }
 
-/// All operations of one loop. Slots are reused; the generation tells an old operation from a new one.
+/// All operations of one loop. Slots are reused; the generation tells an old operation from a new
+/// one.
 #[derive(Default)]
 pub(crate) struct OpTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
 }
 
-/// Bits of an operation's name that hold its generation: together with 32 bits of slot they stay below the engine's numbers, so
-/// that an operation's name can be the request number of a message to a server.
+/// Bits of an operation's name that hold its generation: together with 32 bits of slot they stay
+/// below the engine's numbers, so that an operation's name can be the request number of a message
+/// to a server.
 const GENERATION_MASK: u32 = (1 << 29) - 1;
 
 const fn name(index: u32, generation: u32) -> OpId {
@@ -95,7 +99,8 @@ impl OpTable {
         self.open_as(false)
     }
 
-    /// A new operation; `in_place`: a value that it yields is not copied, whoever waits looks at it in the engine.
+    /// A new operation; `in_place`: a value that it yields is not copied, whoever waits looks at it
+    /// in the engine.
     pub(crate) fn open_as(&mut self, in_place: bool) -> OpId {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 0, state: State::Free });
@@ -110,11 +115,12 @@ impl OpTable {
 
     fn slot(&mut self, op: OpId) -> Option<&mut Slot> {
         let slot = self.slots.get_mut(op.0 as u32 as usize)?;
-        (u64::from(slot.generation) == op.0 >> 32 && !matches!(slot.state, State::Free)).then_some(slot)
+        (u64::from(slot.generation) == op.0 >> 32 && !matches!(slot.state, State::Free))
+            .then_some(slot)
     }
 
-    /// Finishes an operation; tells who is to be woken. An operation that was given up is left alone.
-    /// `output` is told whether a value may stay where it is.
+    /// Finishes an operation; tells who is to be woken. An operation that was given up is left
+    /// alone. `output` is told whether a value may stay where it is.
     pub(crate) fn finish(&mut self, op: OpId, output: impl FnOnce(bool) -> Output) -> Wake {
         let Some(slot) = self.slot(op) else { return Wake::Nobody };
         let State::Waiting { wake, in_place } = &mut slot.state else { return Wake::Nobody };
@@ -123,7 +129,8 @@ impl OpTable {
         wake
     }
 
-    /// Takes the result, when it is there; the operation is over then. Otherwise `wake` is woken when it comes.
+    /// Takes the result, when it is there; the operation is over then. Otherwise `wake` is woken
+    /// when it comes.
     pub(crate) fn take(&mut self, op: OpId, wake: impl FnOnce() -> Wake) -> Option<Output> {
         let Some(slot) = self.slot(op) else { return Some(Output::Failed(Error::closed())) };
         if let State::Waiting { wake: waiting, .. } = &mut slot.state {

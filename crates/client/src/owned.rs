@@ -1,4 +1,5 @@
-//! What a single-key write is to do, kept for as long as something has to be found out before it is sent.
+//! What a single-key write is to do, kept for as long as something has to be found out before it is
+//! sent.
 
 use timestone_session::{Condition, Mutation};
 use timestone_types::{Expiry, Version};

@@ -23,7 +23,11 @@ pub struct TransactionOptions {
 }
 
 impl TransactionOptions {
-    pub(crate) fn for_engine(&self, now: Timestamp, handle_deadline: Option<Duration>) -> TxnOptions {
+    pub(crate) fn for_engine(
+        &self,
+        now: Timestamp,
+        handle_deadline: Option<Duration>,
+    ) -> TxnOptions {
         TxnOptions {
             read_only: self.read_only,
             strict: self.strict,
@@ -54,7 +58,8 @@ impl Default for TransactOptions {
 pub struct WriteOutcome {
     /// When it took place; `None` when its condition did not hold.
     pub written: Option<Timestamp>,
-    /// The value that the key had before, when it was asked for; or what it has, when the condition did not hold.
+    /// The value that the key had before, when it was asked for; or what it has, when the condition
+    /// did not hold.
     pub found: Option<Value>,
 }
 
@@ -68,7 +73,10 @@ impl WriteOutcome {
     /// The timestamp of a write without a condition.
     pub(crate) fn or_condition(self, key: &[u8]) -> Result<Timestamp> {
         self.written.ok_or_else(|| {
-            let message = format!("the write of key {} had a condition that did not hold", key.escape_ascii());
+            let message = format!(
+                "the write of key {} had a condition that did not hold",
+                key.escape_ascii()
+            );
             Error::new(timestone_wire::ErrorCode::ConditionFailed, message, "")
         })
     }
@@ -89,11 +97,15 @@ impl Retry {
     /// An attempt failed with `error`: whether there is another one.
     pub(crate) fn again(&mut self, error: Error) -> Result<()> {
         self.attempts += 1;
-        if error.retryable() && self.attempts < self.most { Ok(()) } else { Err(error.after(self.attempts)) }
+        if error.retryable() && self.attempts < self.most {
+            Ok(())
+        } else {
+            Err(error.after(self.attempts))
+        }
     }
 
-    /// An attempt ended with an error of the application's own: whether there is another one, because an operation of it had met what a new
-    /// attempt may not meet.
+    /// An attempt ended with an error of the application's own: whether there is another one,
+    /// because an operation of it had met what a new attempt may not meet.
     pub(crate) fn again_after(&mut self, met: Option<Error>) -> bool {
         met.is_some_and(|met| self.again(met).is_ok())
     }

@@ -4,10 +4,12 @@
 //!   Db::scan ─► newest? of every shard ─► read-only transaction, above all of them, which holds the snapshot in place
 //!     ├─► page: Scan to one shard ─► keys ─► their values, some at a time ─► next page, next shard
 //! ```
-//! A scan begins above everything that was acknowledged before, by whomever and whatever clock. It lasts for as long as a transaction may
-//! stay open (5 min). The order is that of the keys' hashes, shard by shard: none that means anything. Values are read by further
-//! transactions of the same snapshot, which end with them: a scan may find more keys and bytes than one transaction may hold.
-//! What it deliberately does not do: scan inside a transaction that writes; what others add meanwhile would go unnoticed there.
+//! A scan begins above everything that was acknowledged before, by whomever and whatever clock. It
+//! lasts for as long as a transaction may stay open (5 min). The order is that of the keys' hashes,
+//! shard by shard: none that means anything. Values are read by further transactions of the same
+//! snapshot, which end with them: a scan may find more keys and bytes than one transaction may
+//! hold. What it deliberately does not do: scan inside a transaction that writes; what others add
+//! meanwhile would go unnoticed there.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -15,7 +17,9 @@ use std::rc::Rc;
 use timestone_cluster::MapVersion;
 use timestone_session::SessionError;
 use timestone_types::{Epoch, KeyspaceId, ShardId, Timestamp};
-use timestone_wire::{Envelope, ErrorCode, ErrorReply, Frame, Message, Newest, NewestIs, RequestId, ScanPage};
+use timestone_wire::{
+    Envelope, ErrorCode, ErrorReply, Frame, Message, Newest, NewestIs, RequestId, ScanPage,
+};
 
 use crate::event_loop::Core;
 use crate::limits::{FIRST_SCAN_READS, SCAN_PAGE_KEYS, SCAN_READ_BYTES};
@@ -70,8 +74,9 @@ pub struct Scan {
 }
 
 impl Db {
-    /// Reads every key of the keyspace, as of one point in time: above everything that was acknowledged before the call, unless the
-    /// options name another. It is a transaction of its own, which only reads.
+    /// Reads every key of the keyspace, as of one point in time: above everything that was
+    /// acknowledged before the call, unless the options name another. It is a transaction of its
+    /// own, which only reads.
     ///
     /// ```no_run
     /// # async fn example(db: timestone_client::Db) -> timestone_client::Result<()> {
@@ -84,7 +89,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// A point in time in the future, too many transactions, or no answer from a shard before the deadline.
+    /// A point in time in the future, too many transactions, or no answer from a shard before the
+    /// deadline.
     pub async fn scan(&self, options: &ScanOptions) -> Result<Scan> {
         if options.at.is_none() {
             self.catch_up().await?;
@@ -161,7 +167,8 @@ impl LocalDb {
         Ok(LocalScan { transaction, progress, found: VecDeque::new() })
     }
 
-    /// Has the session see everything of the keyspace that was acknowledged by now, by whomever: what it begins lies above that.
+    /// Has the session see everything of the keyspace that was acknowledged by now, by whomever:
+    /// what it begins lies above that.
     pub(crate) async fn catch_up(&self) -> Result<()> {
         let keyspace = self.keyspace_of_handle();
         let shards = self.core().engine.borrow().routes().shards().len();
@@ -177,7 +184,8 @@ impl LocalDb {
             .collect::<Result<_>>()?;
         let mut newest = Timestamp::ZERO;
         for answer in asked {
-            newest = newest.max(read_answer(&answer.await?, |frame| NewestIs::decode(frame).map(|is| is.at))?);
+            newest = newest
+                .max(read_answer(&answer.await?, |frame| NewestIs::decode(frame).map(|is| is.at))?);
         }
         self.saw(newest)
     }
@@ -211,26 +219,32 @@ impl LocalTransaction {
             while progress.keys.is_empty() {
                 let Some(place) = progress.place else { return Ok(Vec::new()) };
                 let (keys, next) = self.scan_page(progress.keyspace, place).await?;
-                progress.keys.extend(keys.into_iter().filter(|key| key.starts_with(&progress.prefix)));
+                progress
+                    .keys
+                    .extend(keys.into_iter().filter(|key| key.starts_with(&progress.prefix)));
                 progress.place = next;
             }
             let count = progress.at_a_time.min(progress.keys.len());
             match self.read_some(progress, count).await {
                 Ok((entries, bytes)) => {
                     progress.keys.drain(..count);
-                    progress.at_a_time = (SCAN_READ_BYTES / (bytes / count).max(1)).clamp(1, SCAN_PAGE_KEYS as usize);
+                    progress.at_a_time = (SCAN_READ_BYTES / (bytes / count).max(1))
+                        .clamp(1, SCAN_PAGE_KEYS as usize);
                     if !entries.is_empty() {
                         return Ok(entries);
                     }
                 }
                 // These are larger than those before them.
-                Err(error) if error.code() == ErrorCode::TxnTooLarge && count > 1 => progress.at_a_time = count / 2,
+                Err(error) if error.code() == ErrorCode::TxnTooLarge && count > 1 => {
+                    progress.at_a_time = count / 2
+                }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// The values of the first `count` keys that were found, and their bytes. A key is gone when it expires at this very moment.
+    /// The values of the first `count` keys that were found, and their bytes. A key is gone when it
+    /// expires at this very moment.
     async fn read_some(&self, progress: &Progress, count: usize) -> Result<(Vec<Entry>, usize)> {
         let reader = self.db().snapshot(self.begin_timestamp()?)?;
         let keys = progress.keys.iter().take(count);
@@ -247,7 +261,11 @@ impl LocalTransaction {
     }
 
     /// Some keys, and where to go on.
-    async fn scan_page(&self, keyspace: KeyspaceId, place: Place) -> Result<(Vec<Vec<u8>>, Option<Place>)> {
+    async fn scan_page(
+        &self,
+        keyspace: KeyspaceId,
+        place: Place,
+    ) -> Result<(Vec<Vec<u8>>, Option<Place>)> {
         let at = self.begin_timestamp()?;
         let (shard, envelope) = envelope_for(self.core(), place.shard)?;
         let (client, shards) = {
@@ -257,7 +275,8 @@ impl LocalTransaction {
         let answer = ask_shard(self.core(), shard, |request, out| {
             let envelope = Envelope { request: RequestId::new(request), ..envelope };
             let (cursor, limit) = (place.cursor, SCAN_PAGE_KEYS);
-            timestone_wire::Scan { keyspace, cursor, limit, at, client, with_values: false }.encode(&envelope, out);
+            timestone_wire::Scan { keyspace, cursor, limit, at, client, with_values: false }
+                .encode(&envelope, out);
         });
         let answer = answer.await?;
         read_answer(&answer, |frame| {
@@ -284,8 +303,17 @@ fn envelope_for(core: &Rc<Core>, place: usize) -> Result<(ShardId, Envelope)> {
 }
 
 /// Reads an answer, or the refusal that came instead.
-fn read_answer<T>(answer: &[u8], read: impl FnOnce(&Frame<'_>) -> Result<T, timestone_wire::WireError>) -> Result<T> {
-    let unread = |_| Error::new(ErrorCode::Malformed, "the server's answer could not be read", "update the older side");
+fn read_answer<T>(
+    answer: &[u8],
+    read: impl FnOnce(&Frame<'_>) -> Result<T, timestone_wire::WireError>,
+) -> Result<T> {
+    let unread = |_| {
+        Error::new(
+            ErrorCode::Malformed,
+            "the server's answer could not be read",
+            "update the older side",
+        )
+    };
     let frame = Frame::parse(answer).map_err(unread)?;
     if let Ok(refused) = ErrorReply::decode(&frame) {
         return Err(Error::of_reply(&refused));

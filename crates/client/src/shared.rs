@@ -1,4 +1,5 @@
-//! What other threads share with the event loop: the queue of calls, the list of woken tasks, and the way to wake the loop.
+//! What other threads share with the event loop: the queue of calls, the list of woken tasks, and
+//! the way to wake the loop.
 
 use std::fmt;
 use std::rc::Rc;
@@ -72,7 +73,8 @@ impl Shared {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// The loop ends: calls are refused from now on, those that wait are dropped, so their callers learn it.
+    /// The loop ends: calls are refused from now on, those that wait are dropped, so their callers
+    /// learn it.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.drop_commands();

@@ -1,11 +1,12 @@
-//! The event loop: one stage that hosts the engine, runs the tasks, and moves bytes in and out once per turn.
+//! The event loop: one stage that hosts the engine, runs the tasks, and moves bytes in and out once
+//! per turn.
 //!
 //! ```text
 //!   turn   calls of other threads ─► tasks ⇄ engine ─► transport.ship
 //!   handle replies ─► engine ─► (results) ─► tasks, in the turn that follows
 //! ```
-//! Everything but the transport is `!Send` and lives in thread-local storage of the thread that the stage is started on; the stage
-//! itself, which travels there, carries only what it needs to begin.
+//! Everything but the transport is `!Send` and lives in thread-local storage of the thread that the
+//! stage is started on; the stage itself, which travels there, carries only what it needs to begin.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -50,7 +51,13 @@ pub(crate) struct ClientStage<T> {
 }
 
 impl<T> ClientStage<T> {
-    pub(crate) fn new(name: String, engine: Engine, shared: Arc<Shared>, transport: T, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(
+        name: String,
+        engine: Engine,
+        shared: Arc<Shared>,
+        transport: T,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
         Self {
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
             name,
@@ -68,7 +75,9 @@ impl<T> ClientStage<T> {
 
     /// The loop, which lives on this thread once the stage was started here.
     fn core(&self) -> Option<Rc<Core>> {
-        LOOPS.with_borrow(|loops| loops.iter().find(|entry| entry.0 == self.number).map(|entry| Rc::clone(&entry.1)))
+        LOOPS.with_borrow(|loops| {
+            loops.iter().find(|entry| entry.0 == self.number).map(|entry| Rc::clone(&entry.1))
+        })
     }
 
     /// Asks the master for a newer map or a new id, when a server said that ours is outdated.
@@ -100,7 +109,8 @@ impl<T> ClientStage<T> {
         }));
     }
 
-    /// Calls of other threads and tasks, until there is nothing to do or the turn's budget is used up. Tells whether work is left.
+    /// Calls of other threads and tasks, until there is nothing to do or the turn's budget is used
+    /// up. Tells whether work is left.
     fn run(&self, core: &Rc<Core>) -> bool {
         self.shared.looked();
         self.shared.drain_wakes(|task| core.tasks.wake(task));
@@ -120,7 +130,8 @@ impl<T> ClientStage<T> {
         core.tasks.has_work() || self.shared.has_commands()
     }
 
-    /// The last turn: what is open is aborted, what was committed is brought to its participants, bounded in time.
+    /// The last turn: what is open is aborted, what was committed is brought to its participants,
+    /// bounded in time.
     fn part<E: ClientEvent>(&mut self, context: &mut Context<'_, E>, core: &Rc<Core>)
     where
         T: Transport<E>,
@@ -178,7 +189,9 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
         if now >= self.next_bound {
             self.next_bound = now.saturating_add(limits::CLOCK_BOUND_INTERVAL);
             // Ours may be ahead by its bound, and that of whoever comes next be behind by as much.
-            core.engine.borrow_mut().set_clock_error(self.clock.error_bound().bound.saturating_mul(2));
+            core.engine
+                .borrow_mut()
+                .set_clock_error(self.clock.error_bound().bound.saturating_mul(2));
         }
         core.engine.borrow_mut().tick(now);
         let more = self.run(&core);
@@ -190,7 +203,12 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
         if more {
             context.want_turn();
         }
-        let deadlines = [core.next_deadline(), self.transport.next_deadline(), self.farewell, Some(self.next_bound)];
+        let deadlines = [
+            core.next_deadline(),
+            self.transport.next_deadline(),
+            self.farewell,
+            Some(self.next_bound),
+        ];
         self.deadline = deadlines.into_iter().flatten().min();
     }
 
@@ -206,7 +224,8 @@ impl<E: ClientEvent, T: Transport<E>> Stage<E> for ClientStage<T> {
 impl<T> Drop for ClientStage<T> {
     fn drop(&mut self) {
         self.shared.close();
-        // On the loop's own thread this is the end of the tasks; elsewhere (never started) there is nothing to end.
+        // On the loop's own thread this is the end of the tasks; elsewhere (never started) there is
+        // nothing to end.
         let core = LOOPS
             .try_with(|loops| {
                 let mut loops = loops.try_borrow_mut().ok()?;
@@ -282,14 +301,24 @@ mod tests {
         fn new() -> (Self, Db) {
             let now = Timestamp::from_nanos(1_000_000_000);
             let clock = Arc::new(Bounded(timestone_clock::ManualClock::new(now)));
-            let routes = Routes::new(1, vec![(ShardId::new(0), Epoch::new(1))], |_| Some(ShardId::new(0)));
+            let routes =
+                Routes::new(1, vec![(ShardId::new(0), Epoch::new(1))], |_| Some(ShardId::new(0)));
             let engine = Engine::new(EngineConfig::default(), ClientId::new(3), routes, 1);
             let shared = Arc::new(Shared::new());
             let wiring = InProcess { shards: vec![(ShardId::new(0), SHARD)], server: SERVER };
             let lanes = Lanes::<ClientStageEvent>::new(wiring);
-            let stage =
-                ClientStage::new("client".to_owned(), engine, Arc::clone(&shared), lanes, Arc::clone(&clock) as _);
-            let driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<ClientStageEvent>>], now, 100);
+            let stage = ClientStage::new(
+                "client".to_owned(),
+                engine,
+                Arc::clone(&shared),
+                lanes,
+                Arc::clone(&clock) as _,
+            );
+            let driver = ManualDriver::new(
+                vec![Box::new(stage) as Box<dyn Stage<ClientStageEvent>>],
+                now,
+                100,
+            );
             (Self { driver, clock, now }, Db::new(Lifeline { shared, end: None }))
         }
 
@@ -305,7 +334,9 @@ mod tests {
         fn serve(&mut self) {
             self.pass(Duration::ZERO);
             while let Some((_, event)) = self.driver.take_sent() {
-                let ClientStageEvent::Net(NetEvent::Parcel(parcel)) = event else { panic!("unexpected: {event:?}") };
+                let ClientStageEvent::Net(NetEvent::Parcel(parcel)) = event else {
+                    panic!("unexpected: {event:?}")
+                };
                 let mut out = Vec::new();
                 let reading = wire::ClockIs::new(self.now.saturating_add(AHEAD), Some(BOUND));
                 reading.encode(&wire::Envelope::default(), &mut out);
@@ -313,7 +344,10 @@ mod tests {
                 self.clock.0.set(self.now.saturating_add(WAY));
                 Frames::new(&parcel.bytes).for_each(|frame| answer(&frame.unwrap(), &mut out));
                 self.driver
-                    .send(CLIENT, ClientStageEvent::Net(NetEvent::Parcel(Parcel::new(parcel.origin, out))))
+                    .send(
+                        CLIENT,
+                        ClientStageEvent::Net(NetEvent::Parcel(Parcel::new(parcel.origin, out))),
+                    )
                     .unwrap();
                 self.driver.turn();
             }
@@ -332,11 +366,14 @@ mod tests {
             self.outcome(&mut call).expect("answered at once")
         }
 
-        /// When the acknowledgement of a commit comes: not before the error bounds of this clock and of whoever reads next
-        /// have passed.
+        /// When the acknowledgement of a commit comes: not before the error bounds of this clock
+        /// and of whoever reads next have passed.
         fn expect_wait(&mut self, mut call: Pending<Timestamp>) {
             let begun = self.now;
-            assert!(self.outcome(&mut call).is_none(), "the shard has answered, the clocks have not caught up");
+            assert!(
+                self.outcome(&mut call).is_none(),
+                "the shard has answered, the clocks have not caught up"
+            );
             self.pass(2 * BOUND - Duration::from_micros(1));
             assert!(self.outcome(&mut call).is_none());
             self.pass(Duration::from_micros(2));
@@ -348,17 +385,28 @@ mod tests {
     fn keyspaces() -> Vec<Keyspace> {
         let name = |name| KeyspaceName::new(name).unwrap();
         let options = KeyspaceOptions { external: ExternalMode::Wait, ..KeyspaceOptions::DEFAULT };
-        let plain = Keyspace { id: KeyspaceId::new(6), name: name("plain"), options: KeyspaceOptions::DEFAULT };
-        vec![Keyspace::default_keyspace(), Keyspace { id: ORDERS, name: name("orders"), options }, plain]
+        let plain = Keyspace {
+            id: KeyspaceId::new(6),
+            name: name("plain"),
+            options: KeyspaceOptions::DEFAULT,
+        };
+        vec![
+            Keyspace::default_keyspace(),
+            Keyspace { id: ORDERS, name: name("orders"), options },
+            plain,
+        ]
     }
 
     fn answer(frame: &Frame<'_>, out: &mut Vec<u8>) {
         let envelope = frame.reply_envelope(Epoch::new(1), frame.envelope().map_version);
         match frame.kind() {
             Kind::MasterAsk => {
-                let answer = match wire::MasterAsk::decode(frame).unwrap().master_command().unwrap() {
+                let answer = match wire::MasterAsk::decode(frame).unwrap().master_command().unwrap()
+                {
                     MasterCommand::ListKeyspaces => MasterAnswer::Keyspaces(keyspaces()),
-                    MasterCommand::CreateKeyspace { .. } => MasterAnswer::Created(keyspaces().swap_remove(1)),
+                    MasterCommand::CreateKeyspace { .. } => {
+                        MasterAnswer::Created(keyspaces().swap_remove(1))
+                    }
                     other => panic!("not asked in this test: {other:?}"),
                 };
                 let mut bytes = Vec::new();
@@ -381,7 +429,8 @@ mod tests {
             Kind::Prepare => {
                 let prepare = wire::Prepare::decode(frame).unwrap();
                 let verdict = wire::Verdict::Yes;
-                wire::Vote { txn: prepare.txn, commit: prepare.commit, verdict }.encode(&envelope, out);
+                wire::Vote { txn: prepare.txn, commit: prepare.commit, verdict }
+                    .encode(&envelope, out);
             }
             Kind::Report => {}
             other => panic!("not asked in this test: {}", other.name()),
@@ -389,7 +438,8 @@ mod tests {
     }
 
     #[test]
-    fn handles_on_a_keyspace_with_external_wait_are_told_of_commits_when_every_clock_has_passed_them() {
+    fn handles_on_a_keyspace_with_external_wait_are_told_of_commits_when_every_clock_has_passed_them()
+     {
         let (mut bench, db) = Bench::new();
         let id = bench.wait(db.keyspace_id("orders"));
         assert_eq!(id, ORDERS);
@@ -409,7 +459,8 @@ mod tests {
     fn whoever_knows_the_id_of_a_keyspace_with_external_wait_alone_waits_too() {
         let (mut bench, db) = Bench::new();
         bench.expect_wait(db.in_keyspace(ORDERS).put(b"k", b"v"));
-        // A transaction that begins before it is known, and one that writes there beside its own keyspace.
+        // A transaction that begins before it is known, and one that writes there beside its own
+        // keyspace.
         let (mut bench, db) = Bench::new();
         let orders = db.in_keyspace(ORDERS);
         let (txn, begin) = bench.wait(orders.begin_on_loop(&crate::TransactionOptions::default()));

@@ -1,13 +1,15 @@
-//! The way to servers over TCP: dials, greets, keeps one connection per server, dials again after a loss.
+//! The way to servers over TCP: dials, greets, keeps one connection per server, dials again after a
+//! loss.
 //!
 //! ```text
 //!   Idle ── due ──► Resolving ──► Dialing ── connected, hello ──► Greeting ── welcome ──► Up ── lost ──► Idle (pause doubles)
 //!     ▲                │              │                              │
 //!     └────────────────┴──────────────┴── failed ────────────────────┘          (or owes answers and is silent)
 //! ```
-//! The first welcome brings the cluster, this client's id and the shard map; from then on there is one entry per server that is
-//! primary of a shard, and seeds that are none of them are only asked again when nobody else answers.
-//! Invariant: a shard is connected in the engine exactly while its server's entry is `Up`.
+//! The first welcome brings the cluster, this client's id and the shard map; from then on there is
+//! one entry per server that is primary of a shard, and seeds that are none of them are only asked
+//! again when nobody else answers. Invariant: a shard is connected in the engine exactly while its
+//! server's entry is `Up`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,13 +18,14 @@ use std::time::Duration;
 
 use timestone_cluster::{ServerId, ShardMap};
 use timestone_seda::{
-    Break, ConnectionView, Context, DialId, DisconnectReason, NetCommand, NetEvent, Origin, Parcel, Protocol, Split,
-    StageId,
+    Break, ConnectionView, Context, DialId, DisconnectReason, NetCommand, NetEvent, Origin, Parcel,
+    Protocol, Split, StageId,
 };
 use timestone_session::{OpId, Patience, Routes};
 use timestone_types::{ClientId, ClusterId, ShardId, Span, Timestamp};
 use timestone_wire::{
-    Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome, frame_length,
+    Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Message, RequestId, Role, Welcome,
+    frame_length,
 };
 
 use crate::event::{ClientInput, ClientStageEvent};
@@ -32,7 +35,8 @@ use crate::ops::Output;
 use crate::transport::{Transport, asker, take_frames};
 use crate::{Error, Result, address, limits};
 
-/// The native protocol as its clients see it: cuts the bytes of servers into frames, all for the stage that dialled.
+/// The native protocol as its clients see it: cuts the bytes of servers into frames, all for the
+/// stage that dialled.
 #[derive(Clone, Copy, Debug)]
 pub struct Native {
     owner: StageId,
@@ -62,7 +66,14 @@ impl Protocol for Native {
         false
     }
 
-    fn refuse(&mut self, _connection: &ConnectionView, _reason: Break, _rest: &[u8], _out: &mut Vec<u8>) {}
+    fn refuse(
+        &mut self,
+        _connection: &ConnectionView,
+        _reason: Break,
+        _rest: &[u8],
+        _out: &mut Vec<u8>,
+    ) {
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,7 +139,8 @@ pub(crate) struct Tcp {
     ready: Option<Sender<Result<()>>>,
     give_up_at: Option<Timestamp>,
     connect_timeout: Duration,
-    /// For how long servers that refuse connections, or speak something else, are tried before the first welcome.
+    /// For how long servers that refuse connections, or speak something else, are tried before the
+    /// first welcome.
     refused_patience: Duration,
     began: Timestamp,
     last_failure: String,
@@ -172,9 +184,11 @@ impl Tcp {
 
     fn command(&self, context: &mut Context<'_, ClientStageEvent>, command: NetCommand) {
         if context.send(self.net, ClientStageEvent::Command(command)).is_err() {
-            // The net stage is on this thread and empties its queue every turn; what is lost is asked again after its timeout.
+            // The net stage is on this thread and empties its queue every turn; what is lost is
+            // asked again after its timeout.
             tracing::warn!(
-                "The queue of the net stage is full; a message to a server is dropped and will be repeated."
+                "The queue of the net stage is full; a message to a server is dropped and will be \
+                 repeated."
             );
             context.want_turn();
         }
@@ -191,17 +205,27 @@ impl Tcp {
                     (server.address.clone(), Arc::clone(&self.resolved), Arc::clone(&core.shared));
                 let looking_up = move || {
                     let found = address::resolve(&name);
-                    resolved.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((name, found));
+                    resolved
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner)
+                        .push((name, found));
                     shared.tell();
                 };
-                if let Err(error) = std::thread::Builder::new().name("timestone-names".to_owned()).spawn(looking_up) {
+                if let Err(error) =
+                    std::thread::Builder::new().name("timestone-names".to_owned()).spawn(looking_up)
+                {
                     self.failed(core, index, format!("cannot start a thread: {error}"));
                 }
             }
         }
     }
 
-    fn dial_address(&mut self, context: &mut Context<'_, ClientStageEvent>, index: usize, address: SocketAddr) {
+    fn dial_address(
+        &mut self,
+        context: &mut Context<'_, ClientStageEvent>,
+        index: usize,
+        address: SocketAddr,
+    ) {
         let dial = DialId::new(self.next_dial);
         self.next_dial += 1;
         self.servers[index].state = State::Dialing(dial);
@@ -209,9 +233,12 @@ impl Tcp {
     }
 
     fn take_resolved(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
-        let found = core::mem::take(&mut *self.resolved.lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let found = core::mem::take(
+            &mut *self.resolved.lock().unwrap_or_else(std::sync::PoisonError::into_inner),
+        );
         for (name, found) in found {
-            let waits = |server: &Server| server.state == State::Resolving && server.address == name;
+            let waits =
+                |server: &Server| server.state == State::Resolving && server.address == name;
             let Some(index) = self.servers.iter().position(waits) else { continue };
             match found {
                 Ok(address) => self.dial_address(context, index, address),
@@ -226,7 +253,12 @@ impl Tcp {
         let server = &mut self.servers[index];
         let doubled = limits::MIN_RECONNECT_PAUSE.saturating_mul(1 << server.attempts.min(16));
         let pause = doubled.min(limits::MAX_RECONNECT_PAUSE);
-        tracing::debug!(address = server.address, why, ?pause, "A server is not reached; it will be dialled again.");
+        tracing::debug!(
+            address = server.address,
+            why,
+            ?pause,
+            "A server is not reached; it will be dialled again."
+        );
         server.attempts += 1;
         server.refused = false;
         server.state = State::Idle { retry_at: now.saturating_add(pause) };
@@ -236,14 +268,26 @@ impl Tcp {
         }
         drop(engine);
         for op in server.asked.drain(..) {
-            let lost = || Error::new(ErrorCode::Unavailable, "the connection was lost before the answer came", "retry");
+            let lost = || {
+                Error::new(
+                    ErrorCode::Unavailable,
+                    "the connection was lost before the answer came",
+                    "retry",
+                )
+            };
             core.finish(op, |_| Output::Failed(lost()));
         }
         self.last_failure = format!("{}: {why}", server.address);
     }
 
-    fn connected(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, view: &ConnectionView) {
-        let dialled = |server: &Server| view.dial.is_some_and(|dial| server.state == State::Dialing(dial));
+    fn connected(
+        &mut self,
+        context: &mut Context<'_, ClientStageEvent>,
+        core: &Core,
+        view: &ConnectionView,
+    ) {
+        let dialled =
+            |server: &Server| view.dial.is_some_and(|dial| server.state == State::Dialing(dial));
         let Some(index) = self.servers.iter().position(dialled) else {
             return self.command(context, NetCommand::Abort(view.origin));
         };
@@ -251,12 +295,21 @@ impl Tcp {
         self.servers[index].state = State::Greeting { origin: view.origin, until };
         let mut parcel = context.take_parcel(view.origin);
         let hello = Hello::new(Role::Client, self.cluster, self.client, &self.name);
-        hello.encode(&Envelope { request: RequestId::new(1), ..Envelope::default() }, &mut parcel.bytes);
+        hello.encode(
+            &Envelope { request: RequestId::new(1), ..Envelope::default() },
+            &mut parcel.bytes,
+        );
         self.command(context, NetCommand::Send(parcel));
     }
 
     /// The first frame of a server's connection.
-    fn greeted(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, index: usize, frame: &Frame<'_>) {
+    fn greeted(
+        &mut self,
+        context: &mut Context<'_, ClientStageEvent>,
+        core: &Core,
+        index: usize,
+        frame: &Frame<'_>,
+    ) {
         let refused = match frame.kind() {
             Kind::Welcome => match Welcome::decode(frame).map_err(|error| error.to_string()) {
                 Ok(welcome) => match welcome.shard_map() {
@@ -265,15 +318,18 @@ impl Tcp {
                 },
                 Err(error) => error,
             },
-            Kind::ErrorReply => {
-                ErrorReply::decode(frame).map_or_else(|error| error.to_string(), |reply| reply.to_string())
-            }
+            Kind::ErrorReply => ErrorReply::decode(frame)
+                .map_or_else(|error| error.to_string(), |reply| reply.to_string()),
             other => format!("it answered the hello with {}", other.name()),
         };
         if let Some(origin) = self.servers[index].origin() {
             self.command(context, NetCommand::Abort(origin));
         }
-        tracing::warn!(address = self.servers[index].address, refused, "A server refused this client.");
+        tracing::warn!(
+            address = self.servers[index].address,
+            refused,
+            "A server refused this client."
+        );
         self.failed(core, index, refused);
     }
 
@@ -288,11 +344,16 @@ impl Tcp {
         let Some(origin) = self.servers[index].origin() else { return };
         if self.cluster != ClusterId::ZERO && welcome.cluster != self.cluster {
             self.command(context, NetCommand::Abort(origin));
-            return self.failed(core, index, format!("it belongs to another cluster, {:x}", welcome.cluster.get()));
+            return self.failed(
+                core,
+                index,
+                format!("it belongs to another cluster, {:x}", welcome.cluster.get()),
+            );
         }
         self.cluster = welcome.cluster;
-        // The first id stays. Servers that were greeted before it was known offer one each, and a late offer must not replace it: a
-        // server greeted in between repeats the first, and going back to it would begin its transactions' numbers anew.
+        // The first id stays. Servers that were greeted before it was known offer one each, and a
+        // late offer must not replace it: a server greeted in between repeats the first, and going
+        // back to it would begin its transactions' numbers anew.
         if self.client == ClientId::ZERO && welcome.client != ClientId::ZERO {
             self.client = welcome.client;
             core.engine.borrow_mut().renew_client(core.now(), welcome.client);
@@ -316,16 +377,23 @@ impl Tcp {
 
     /// Follows a newer map: who serves what, and where. `from` is the entry that brought it.
     fn follow(&mut self, core: &Core, from: usize, map: ShardMap) {
-        let primaries: Vec<_> =
-            map.servers().iter().filter(|server| map.owned_by(server.id).next().is_some()).collect();
+        let primaries: Vec<_> = map
+            .servers()
+            .iter()
+            .filter(|server| map.owned_by(server.id).next().is_some())
+            .collect();
         for info in &primaries {
             let known = self.servers.iter().position(|entry| entry.id == Some(info.id));
             let native = info.addresses.native.as_ref().map(timestone_cluster::Address::as_str);
             let seed = || {
-                // One server only: it is the one we talk to, whatever it calls itself. Else by address.
-                let by_address =
-                    self.servers.iter().position(|entry| entry.id.is_none() && Some(entry.address.as_str()) == native);
-                by_address.or((primaries.len() == 1 && self.servers[from].id.is_none()).then_some(from))
+                // One server only: it is the one we talk to, whatever it calls itself. Else by
+                // address.
+                let by_address = self
+                    .servers
+                    .iter()
+                    .position(|entry| entry.id.is_none() && Some(entry.address.as_str()) == native);
+                by_address
+                    .or((primaries.len() == 1 && self.servers[from].id.is_none()).then_some(from))
             };
             let entry = match (known.or_else(seed), native) {
                 (Some(entry), _) => entry,
@@ -342,10 +410,13 @@ impl Tcp {
         engine.set_routes(now, Routes::from(&map));
         for server in &mut self.servers {
             let id = server.id;
-            server.shards = id.map_or_else(Vec::new, |id| map.owned_by(id).map(|shard| shard.id).collect());
+            server.shards =
+                id.map_or_else(Vec::new, |id| map.owned_by(id).map(|shard| shard.id).collect());
         }
         for shard in map.shards() {
-            let serves = |server: &Server| matches!(server.state, State::Up(_)) && server.shards.contains(&shard.id);
+            let serves = |server: &Server| {
+                matches!(server.state, State::Up(_)) && server.shards.contains(&shard.id)
+            };
             if self.servers.iter().any(serves) {
                 engine.connected(now, shard.id);
             } else {
@@ -358,7 +429,12 @@ impl Tcp {
         self.map = Some(map);
     }
 
-    fn arrived(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, parcel: Parcel) {
+    fn arrived(
+        &mut self,
+        context: &mut Context<'_, ClientStageEvent>,
+        core: &Core,
+        parcel: Parcel,
+    ) {
         let origin = parcel.origin;
         let mut bytes = &parcel.bytes[..];
         if let Some(index) = self.find(origin) {
@@ -387,8 +463,14 @@ impl Tcp {
     fn look_after_connections(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         let now = core.now();
         let newer = core.newer_map.borrow_mut().take();
-        if let Some(map) = newer.filter(|map| self.map.as_ref().is_none_or(|known| known.version() < map.version())) {
-            let from = self.servers.iter().position(|server| matches!(server.state, State::Up(_))).unwrap_or(0);
+        if let Some(map) = newer
+            .filter(|map| self.map.as_ref().is_none_or(|known| known.version() < map.version()))
+        {
+            let from = self
+                .servers
+                .iter()
+                .position(|server| matches!(server.state, State::Up(_)))
+                .unwrap_or(0);
             self.follow(core, from, map);
         }
         if self.ask_map_at.is_some_and(|at| at <= now) {
@@ -399,10 +481,14 @@ impl Tcp {
         let someone_up = self.servers.iter().any(|server| matches!(server.state, State::Up(_)));
         for index in 0..self.servers.len() {
             let server = &self.servers[index];
-            // Once the map is known, seeds that are nobody's primary are dialled only when nobody else answers.
-            let wanted = (server.id.is_some() && !server.shards.is_empty()) || !has_primaries || !someone_up;
+            // Once the map is known, seeds that are nobody's primary are dialled only when nobody
+            // else answers.
+            let wanted =
+                (server.id.is_some() && !server.shards.is_empty()) || !has_primaries || !someone_up;
             match server.state {
-                State::Idle { retry_at } if wanted && retry_at <= now => self.dial(context, core, index),
+                State::Idle { retry_at } if wanted && retry_at <= now => {
+                    self.dial(context, core, index)
+                }
                 State::Greeting { origin, until } if until <= now => {
                     self.command(context, NetCommand::Abort(origin));
                     self.failed(core, index, "it does not answer the hello".to_owned());
@@ -410,23 +496,31 @@ impl Tcp {
                 _ => {}
             }
         }
-        let refused =
-            self.servers.iter().all(|server| server.refused) && now.since(self.began) >= self.refused_patience;
+        let refused = self.servers.iter().all(|server| server.refused)
+            && now.since(self.began) >= self.refused_patience;
         if self.ready.is_some() && (refused || self.give_up_at.is_some_and(|at| at <= now)) {
             let message = if refused {
                 format!("no server was reached; last tried {}", self.last_failure)
             } else {
-                format!("no server answered within {}; last tried {}", Span(self.connect_timeout), self.last_failure)
+                format!(
+                    "no server answered within {}; last tried {}",
+                    Span(self.connect_timeout),
+                    self.last_failure
+                )
             };
-            let error =
-                Error::new(ErrorCode::Unavailable, message, "check that the server runs and the address is right");
+            let error = Error::new(
+                ErrorCode::Unavailable,
+                message,
+                "check that the server runs and the address is right",
+            );
             if let Some(ready) = self.ready.take() {
                 ready.send(Err(error));
             }
         }
     }
 
-    /// Gives up connections whose servers owe answers and are silent: nobody tells when a connection is forgotten on its way.
+    /// Gives up connections whose servers owe answers and are silent: nobody tells when a
+    /// connection is forgotten on its way.
     fn give_up_silent(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core) {
         let now = core.now();
         let since = now.since(self.looked);
@@ -451,7 +545,8 @@ impl Tcp {
                 server.patience.give_up();
                 tracing::warn!(
                     address = server.address,
-                    "A server owes answers and is silent; its connection is given up, and it is dialled anew."
+                    "A server owes answers and is silent; its connection is given up, and it is \
+                     dialled anew."
                 );
                 self.command(context, NetCommand::Abort(origin));
                 self.failed(core, index, "the server owes answers and is silent".to_owned());
@@ -468,7 +563,9 @@ impl Tcp {
         let Some(origin) = self.servers[index].origin() else { return };
         let mut parcel = context.take_parcel(origin);
         core::mem::swap(&mut parcel.bytes, &mut core.to_server.borrow_mut());
-        self.servers[index].asked.extend(Frames::new(&parcel.bytes).flatten().filter_map(|frame| asker(&frame)));
+        self.servers[index]
+            .asked
+            .extend(Frames::new(&parcel.bytes).flatten().filter_map(|frame| asker(&frame)));
         self.command(context, NetCommand::Send(parcel));
     }
 }
@@ -479,13 +576,20 @@ impl Transport<ClientStageEvent> for Tcp {
         self.give_up_at = Some(self.began.saturating_add(self.connect_timeout));
     }
 
-    fn input(&mut self, context: &mut Context<'_, ClientStageEvent>, core: &Core, input: ClientInput) {
+    fn input(
+        &mut self,
+        context: &mut Context<'_, ClientStageEvent>,
+        core: &Core,
+        input: ClientInput,
+    ) {
         match input {
             ClientInput::Net(NetEvent::Parcel(parcel)) | ClientInput::Replies(parcel) => {
                 self.arrived(context, core, parcel)
             }
             ClientInput::Net(NetEvent::Connected(view)) => self.connected(context, core, &view),
-            ClientInput::Net(NetEvent::HalfClosed(origin)) => self.command(context, NetCommand::Close(origin)),
+            ClientInput::Net(NetEvent::HalfClosed(origin)) => {
+                self.command(context, NetCommand::Close(origin))
+            }
             ClientInput::Net(NetEvent::Disconnected { origin, reason, .. }) => {
                 if let Some(index) = self.find(origin) {
                     let foreign = matches!(reason, DisconnectReason::Broken(Break::Malformed));
@@ -499,7 +603,9 @@ impl Transport<ClientStageEvent> for Tcp {
                 }
             }
             ClientInput::Net(NetEvent::DialFailed { dial, error, .. }) => {
-                if let Some(index) = self.servers.iter().position(|server| server.state == State::Dialing(dial)) {
+                if let Some(index) =
+                    self.servers.iter().position(|server| server.state == State::Dialing(dial))
+                {
                     let refused = error.kind() == std::io::ErrorKind::ConnectionRefused;
                     let words = if refused {
                         "connection refused; is the server running?".to_owned()
@@ -548,9 +654,12 @@ impl Transport<ClientStageEvent> for Tcp {
         };
         let giving_up = self.give_up_at.filter(|_| self.ready.is_some());
         // A seed that is not wanted is Idle with a time long past: it must not keep the loop awake.
-        let servers = self.servers.iter().filter(|server| !server.shards.is_empty() || self.map.is_none());
-        let owes = |server: &Server| matches!(server.state, State::Up(_)) && server.patience.is_owed();
-        let look = self.servers.iter().any(owes).then(|| self.looked.saturating_add(limits::SILENCE_LOOK));
+        let servers =
+            self.servers.iter().filter(|server| !server.shards.is_empty() || self.map.is_none());
+        let owes =
+            |server: &Server| matches!(server.state, State::Up(_)) && server.patience.is_owed();
+        let look =
+            self.servers.iter().any(owes).then(|| self.looked.saturating_add(limits::SILENCE_LOOK));
         servers.filter_map(of_server).chain(giving_up).chain(self.ask_map_at).chain(look).min()
     }
 }

@@ -20,8 +20,8 @@ pub(crate) trait Transport<E: ClientEvent>: Send {
     /// Sends what waits, at the end of a turn; looks after connections.
     fn ship(&mut self, context: &mut Context<'_, E>, core: &Core);
 
-    /// Everything is sent, and nothing more will be: lets go of connections so that the last words arrive. To close a socket with unread answers would
-    /// reset it, and destroy them.
+    /// Everything is sent, and nothing more will be: lets go of connections so that the last words
+    /// arrive. To close a socket with unread answers would reset it, and destroy them.
     fn leave(&mut self, _context: &mut Context<'_, E>) {}
 
     /// When `ship` wants to be called at the latest.
@@ -54,7 +54,8 @@ fn take_frame(core: &Core, engine: &mut Engine, now: Timestamp, frame: &Frame<'_
     }
 }
 
-/// The operation that asked a server; `None` for what the engine asked. The engine's numbers have one of the two highest bits set.
+/// The operation that asked a server; `None` for what the engine asked. The engine's numbers have
+/// one of the two highest bits set.
 pub(crate) fn asker(frame: &Frame<'_>) -> Option<OpId> {
     let request = frame.envelope().request.get();
     (request != 0 && request >> 62 == 0).then_some(OpId(request))

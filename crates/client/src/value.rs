@@ -100,7 +100,8 @@ impl AsRef<[u8]> for Key {
     }
 }
 
-// Equal bytes are equal keys, and keys stand in the order of their bytes: maps may be asked with bytes.
+// Equal bytes are equal keys, and keys stand in the order of their bytes: maps may be asked with
+// bytes.
 impl Borrow<[u8]> for Key {
     fn borrow(&self) -> &[u8] {
         &self.0

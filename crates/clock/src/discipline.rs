@@ -1,4 +1,5 @@
-//! A process's time: it runs with the machine's oscillator and follows the physical clock without ever jumping.
+//! A process's time: it runs with the machine's oscillator and follows the physical clock without
+//! ever jumping.
 //!
 //! ```text
 //!   time = boot time + offset                      wanted offset = physical clock − boot time
@@ -7,18 +8,22 @@
 //!       ▲  └─ slews, a tenth at most                 │ offset stands still           │ slews, a tenth at most
 //!       └───────────── wanted is back, or reached ───┴───────────────────────────────┘
 //! ```
-//! A clock that steps is either repaired at that moment or broken at that moment, and nobody can tell which. Followed at once, a step
-//! forward makes a server promise a future that the true time has yet to reach, and a step back makes it refuse what it promised
-//! before. So a step is *held*: time goes on as before while the step is counted and told, and what stays wrong for
-//! [`GLITCH_HOLD`] is approached at a rate that timers and expiry do not notice. `CLOCK_BOOTTIME` is the oscillator: unlike
-//! `CLOCK_MONOTONIC` it goes on while the machine sleeps, so that waking up is no step (time.md, "A clock that glitches").
+//! A clock that steps is either repaired at that moment or broken at that moment, and nobody can
+//! tell which. Followed at once, a step forward makes a server promise a future that the true time
+//! has yet to reach, and a step back makes it refuse what it promised before. So a step is *held*:
+//! time goes on as before while the step is counted and told, and what stays wrong for
+//! [`GLITCH_HOLD`] is approached at a rate that timers and expiry do not notice. `CLOCK_BOOTTIME`
+//! is the oscillator: unlike `CLOCK_MONOTONIC` it goes on while the machine sleeps, so that waking
+//! up is no step (time.md, "A clock that glitches").
 //!
-//! It reads no clock: [`Reading`]s are handed in. [`crate::SystemClock`] reads the kernel's clocks, the simulator makes them up.
+//! It reads no clock: [`Reading`]s are handed in. [`crate::SystemClock`] reads the kernel's clocks,
+//! the simulator makes them up.
 //!
 //! # Invariants
 //! - Time never runs backwards, and never faster or slower than boot time by more than a tenth.
 //! - A step that is undone within [`GLITCH_HOLD`] never moves time by more than [`STEP`].
-//! - A [`Course`] is a function of boot time: whoever holds one computes the same time from the same boot time.
+//! - A [`Course`] is a function of boot time: whoever holds one computes the same time from the
+//!   same boot time.
 //!
 //! What is deliberately absent: who is right. No other machine is asked.
 
@@ -75,13 +80,15 @@ impl Reading {
     }
 }
 
-/// A straight piece of a [`Course`]: the offset changes evenly from one boot time until another one, and then stays.
+/// A straight piece of a [`Course`]: the offset changes evenly from one boot time until another
+/// one, and then stays.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Piece {
     from: BootTime,
     until: BootTime,
     offset_ns: i64,
-    /// Change of the offset for each 2³² ns of boot time: what is divided by a power of two costs next to nothing.
+    /// Change of the offset for each 2³² ns of boot time: what is divided by a power of two costs
+    /// next to nothing.
     slope: i64,
 }
 
@@ -115,10 +122,15 @@ impl Course {
 
     #[inline]
     const fn offset_at(&self, boot: BootTime) -> i64 {
-        if boot.0 < self.after.from.0 { self.before.offset_at(boot) } else { self.after.offset_at(boot) }
+        if boot.0 < self.after.from.0 {
+            self.before.offset_at(boot)
+        } else {
+            self.after.offset_at(boot)
+        }
     }
 
-    /// What time it is at a boot time that is not before the reading which the course was made from.
+    /// What time it is at a boot time that is not before the reading which the course was made
+    /// from.
     #[inline]
     #[must_use]
     pub const fn at(&self, boot: BootTime) -> Timestamp {
@@ -150,7 +162,12 @@ impl Course {
                 offset_ns: offset as i64,
                 slope: slope as i64,
             },
-            after: Piece { from: BootTime(then), until: BootTime(end), offset_ns: later as i64, slope: rate as i64 },
+            after: Piece {
+                from: BootTime(then),
+                until: BootTime(end),
+                offset_ns: later as i64,
+                slope: rate as i64,
+            },
         }
     }
 }
@@ -163,7 +180,8 @@ pub enum ClockState {
     Following,
     /// The physical clock has stepped; time goes on as if it had not.
     Held,
-    /// The step has lasted: time approaches the physical clock, a tenth faster or slower than it would run.
+    /// The step has lasted: time approaches the physical clock, a tenth faster or slower than it
+    /// would run.
     Slewing,
 }
 
@@ -182,15 +200,16 @@ impl fmt::Display for ClockState {
 pub struct ClockHealth {
     /// What it makes of it.
     pub state: ClockState,
-    /// How far the process's time is ahead of the physical clock, in nanoseconds; negative when it is behind.
+    /// How far the process's time is ahead of the physical clock, in nanoseconds; negative when it
+    /// is behind.
     pub offset_ns: i64,
     /// Steps of the physical clock that were held, since the clock was made.
     pub held_steps: u64,
 }
 
 impl ClockHealth {
-    /// How far the physical clock leads the process's time because a step is held or being followed: so far ahead, a timestamp of
-    /// another process on this machine is nobody's fault.
+    /// How far the physical clock leads the process's time because a step is held or being
+    /// followed: so far ahead, a timestamp of another process on this machine is nobody's fault.
     #[must_use]
     pub const fn held_back(&self) -> Duration {
         match self.state {
@@ -216,7 +235,8 @@ impl fmt::Display for ClockHealth {
             ClockState::Following => write!(f, "the process follows the system's clock"),
             ClockState::Held => write!(
                 f,
-                "the system's clock has stepped; the process goes on with its own time, {apart} {way} it, and follows when \
+                "the system's clock has stepped; the process goes on with its own time, {apart} \
+                 {way} it, and follows when \
                  that lasts for {}",
                 Span(GLITCH_HOLD)
             ),
@@ -224,7 +244,8 @@ impl fmt::Display for ClockHealth {
                 let left = Span(self.apart().saturating_mul(MAX_SLEW_DIVISOR as u32));
                 write!(
                     f,
-                    "the process's time is {apart} {way} the system's clock and approaches it, for another {left}"
+                    "the process's time is {apart} {way} the system's clock and approaches it, for \
+                     another {left}"
                 )
             }
         }
@@ -255,7 +276,8 @@ pub struct Discipline {
     /// What was wanted at the last reading.
     wanted_ns: i64,
     held_steps: u64,
-    /// The physical clock is followed at once, steps and all: a bug on purpose, and how clocks without a discipline are.
+    /// The physical clock is followed at once, steps and all: a bug on purpose, and how clocks
+    /// without a discipline are.
     follows_steps: bool,
 }
 
@@ -285,23 +307,26 @@ impl Discipline {
         &self.course
     }
 
-    /// Time begins at this reading, whatever the physical clock has done since the first one: it is taken for true as it is now. To be called
-    /// at the start of a process, before anybody has asked what time it is: this is a jump. Returns how far time moves by it, in nanoseconds.
+    /// Time begins at this reading, whatever the physical clock has done since the first one: it is
+    /// taken for true as it is now. To be called at the start of a process, before anybody has
+    /// asked what time it is: this is a jump. Returns how far time moves by it, in nanoseconds.
     pub fn begin_anew(&mut self, reading: Reading) -> i64 {
         let moves_ns = self.gap_ns(reading);
         *self = Self { follows_steps: self.follows_steps, ..Self::new(reading) };
         moves_ns
     }
 
-    /// Time goes on from `at`, unless it is there already: what an earlier life of the process promised is not undercut. To be called at
-    /// its start, before anybody has asked what time it is: this is a jump.
+    /// Time goes on from `at`, unless it is there already: what an earlier life of the process
+    /// promised is not undercut. To be called at its start, before anybody has asked what time it
+    /// is: this is a jump.
     pub fn go_on_from(&mut self, reading: Reading, at: Timestamp) {
         let now = self.course.at(reading.boot);
         if at <= now {
             return;
         }
         let ahead = at.since(now);
-        self.course = Course::constant(self.course.offset_at(reading.boot).saturating_add(nanos_of(ahead)));
+        self.course =
+            Course::constant(self.course.offset_at(reading.boot).saturating_add(nanos_of(ahead)));
         if self.gap_ns(reading).unsigned_abs() > nanos_of(STEP).unsigned_abs() {
             self.hold(reading.boot);
         }
@@ -325,8 +350,9 @@ impl Discipline {
         self.held_steps += 1;
     }
 
-    /// Takes a reading, not earlier than the last one. What it changes holds from [`LEAD_IN`] after it, so that threads which still hold
-    /// the course of before compute the same. Readings within that are ignored.
+    /// Takes a reading, not earlier than the last one. What it changes holds from [`LEAD_IN`] after
+    /// it, so that threads which still hold the course of before compute the same. Readings within
+    /// that are ignored.
     pub fn read(&mut self, reading: Reading) -> Option<ClockEvent> {
         if reading.boot < self.course.after.from {
             return None;
@@ -353,10 +379,13 @@ impl Discipline {
             self.state = ClockState::Following;
             return (!agreed).then_some(ClockEvent::Agrees);
         }
-        // Without a step in one piece it was many small ones, or an oscillator that is off by more than is slewed.
+        // Without a step in one piece it was many small ones, or an oscillator that is off by more
+        // than is slewed.
         if is_step(moved_ns) || self.state == ClockState::Following {
             self.hold(boot);
-            return Some(ClockEvent::Stepped { by_ns: if is_step(moved_ns) { moved_ns } else { gap_ns } });
+            return Some(ClockEvent::Stepped {
+                by_ns: if is_step(moved_ns) { moved_ns } else { gap_ns },
+            });
         }
         if self.state == ClockState::Held && boot.since(self.held_since) >= GLITCH_HOLD {
             self.state = ClockState::Slewing;
@@ -365,7 +394,8 @@ impl Discipline {
         None
     }
 
-    /// Lets the offset move by `gap_ns` and then stand still, however long it takes until the next reading.
+    /// Lets the offset move by `gap_ns` and then stand still, however long it takes until the next
+    /// reading.
     fn steer(&mut self, boot: BootTime, gap_ns: i64) {
         let from = boot.after(LEAD_IN);
         let offset_ns = self.course.offset_at(from);
@@ -378,7 +408,8 @@ impl Discipline {
         let fastest = nanos_of(FOLLOW_SPAN) / MAX_SLEW_DIVISOR;
         let per_span = if is_small { 0 } else { gap_ns.clamp(-fastest, fastest) };
         let slope = ((i128::from(per_span) << 32) / i128::from(nanos_of(FOLLOW_SPAN))) as i64;
-        let run = if slope == 0 { 0 } else { ((i128::from(gap_ns) << 32) / i128::from(slope)) as u64 };
+        let run =
+            if slope == 0 { 0 } else { ((i128::from(gap_ns) << 32) / i128::from(slope)) as u64 };
         let after = Piece { from, until: BootTime(from.0.saturating_add(run)), offset_ns, slope };
         self.course = Course { before: self.course.after, after };
     }
@@ -416,7 +447,8 @@ mod tests {
     impl Machine {
         fn new() -> Self {
             let boot = BootTime::from_nanos(5_000_000_000);
-            let reading = Reading { boot, physical: Timestamp::from_nanos(EPOCH + boot.as_nanos()) };
+            let reading =
+                Reading { boot, physical: Timestamp::from_nanos(EPOCH + boot.as_nanos()) };
             let discipline = Discipline::new(reading);
             Self { boot, off_ns: 0, discipline, last: reading.physical, events: Vec::new() }
         }
@@ -485,8 +517,15 @@ mod tests {
             let moved = machine.error_ns() * by_ns.signum();
             assert!((900 * MILLI..=SECOND).contains(&moved), "{moved}");
             machine.pass(Duration::from_secs(60));
-            assert!((machine.error_ns() - by_ns).abs() <= nanos_of(DEAD_BAND), "{}", machine.error_ns());
-            assert_eq!(machine.events, [ClockEvent::Stepped { by_ns }, ClockEvent::Slews, ClockEvent::Agrees]);
+            assert!(
+                (machine.error_ns() - by_ns).abs() <= nanos_of(DEAD_BAND),
+                "{}",
+                machine.error_ns()
+            );
+            assert_eq!(
+                machine.events,
+                [ClockEvent::Stepped { by_ns }, ClockEvent::Slews, ClockEvent::Agrees]
+            );
         }
     }
 
@@ -498,7 +537,10 @@ mod tests {
         assert_eq!(machine.state(), ClockState::Slewing);
         machine.off_ns = -60 * SECOND;
         machine.pass(Duration::from_secs(5));
-        assert_eq!((machine.state(), machine.discipline.health(machine.boot).held_steps), (ClockState::Held, 2));
+        assert_eq!(
+            (machine.state(), machine.discipline.health(machine.boot).held_steps),
+            (ClockState::Held, 2)
+        );
     }
 
     #[test]
@@ -529,7 +571,11 @@ mod tests {
         machine.pass(POLL);
         machine.boot = machine.boot.after(Duration::from_secs(3_600));
         machine.check();
-        assert!((machine.error_ns() - machine.off_ns).abs() <= nanos_of(DEAD_BAND), "{}", machine.error_ns());
+        assert!(
+            (machine.error_ns() - machine.off_ns).abs() <= nanos_of(DEAD_BAND),
+            "{}",
+            machine.error_ns()
+        );
     }
 
     #[test]
@@ -540,7 +586,10 @@ mod tests {
         machine.discipline.go_on_from(reading, before);
         assert_eq!(machine.discipline.course().at(machine.boot), before);
         let health = machine.discipline.health(machine.boot);
-        assert_eq!((health.state, health.offset_ns, health.held_steps), (ClockState::Held, 5 * SECOND, 1));
+        assert_eq!(
+            (health.state, health.offset_ns, health.held_steps),
+            (ClockState::Held, 5 * SECOND, 1)
+        );
         machine.last = before;
         machine.pass(GLITCH_HOLD + Duration::from_secs(60));
         assert!(machine.error_ns().abs() <= nanos_of(DEAD_BAND));
@@ -558,7 +607,10 @@ mod tests {
             assert_eq!(machine.state(), ClockState::Slewing);
             let moves_ns = machine.discipline.begin_anew(machine.reading());
             assert_eq!(machine.error_ns(), by_ns);
-            assert!((moves_ns - by_ns).abs() <= SECOND && moves_ns.signum() == by_ns.signum(), "{moves_ns}");
+            assert!(
+                (moves_ns - by_ns).abs() <= SECOND && moves_ns.signum() == by_ns.signum(),
+                "{moves_ns}"
+            );
             assert_eq!(machine.discipline.health(machine.boot), ClockHealth::default());
             // From then on steps are held as ever.
             machine.last = machine.discipline.course().at(machine.boot);
@@ -595,12 +647,16 @@ mod tests {
             told(ClockState::Held, 5 * SECOND)
         );
         let slewing = told(ClockState::Slewing, -SECOND);
-        assert!(slewing.contains("1 s behind the system's clock") && slewing.contains("another 10 s"), "{slewing}");
+        assert!(
+            slewing.contains("1 s behind the system's clock") && slewing.contains("another 10 s"),
+            "{slewing}"
+        );
     }
 
     proptest! {
-        /// Whatever the physical clock does and whenever it is read: time rises, within a tenth of the oscillator's pace, and two holders of
-        /// one course after the other agree until the new one begins.
+        /// Whatever the physical clock does and whenever it is read: time rises, within a tenth of
+        /// the oscillator's pace, and two holders of one course after the other agree until the new
+        /// one begins.
         #[test]
         fn time_never_jumps(steps in prop::collection::vec((0u64..20_000, -400i64..400, 0u8..4), 1..80)) {
             let mut machine = Machine::new();

@@ -5,7 +5,8 @@
 pub enum ClockError {
     /// The text names no skew model.
     #[error(
-        "'{0}' is no skew model; use perfect, ptp, ntp, azure-ptp, or a duration such as 250us, 2ms or 1s (at most 60s)"
+        "'{0}' is no skew model; use perfect, ptp, ntp, azure-ptp, or a duration such as 250us, \
+         2ms or 1s (at most 60s)"
     )]
     UnknownModel(String),
 }

@@ -7,18 +7,24 @@
 //!   a skew model ─────────────────► SkewedClock ─┘                                                ▲
 //!                                                     last commit, bound learned from an abort ───┘
 //! ```
-//! A [`Clock`] is a clock with a bound on its error. The physical one beneath a [`SystemClock`] may stand still, jump and step backwards, as
-//! real ones do; its [`Discipline`] makes of that a time that only ever runs forward, and smoothly. A [`SessionClock`] turns its readings into strictly rising timestamps that lie above everything that the session has seen
-//! (SEMEL §3, MILANA §4.1). [`SkewModel`] reproduces the clock disciplines that the papers measured, from a seed.
+//! A [`Clock`] is a clock with a bound on its error. The physical one beneath a [`SystemClock`] may
+//! stand still, jump and step backwards, as real ones do; its [`Discipline`] makes of that a time
+//! that only ever runs forward, and smoothly. A [`SessionClock`] turns its readings into strictly
+//! rising timestamps that lie above everything that the session has seen (SEMEL §3, MILANA §4.1).
+//! [`SkewModel`] reproduces the clock disciplines that the papers measured, from a seed.
 //!
-//! Skew costs performance and never correctness, so nothing here asks other machines what time it is.
+//! Skew costs performance and never correctness, so nothing here asks other machines what time it
+//! is.
 //!
 //! # Invariants
-//! - This is the only crate of ours that reads the system's clock: everything else is handed a [`Timestamp`] or a [`Clock`].
-//! - Nothing here draws entropy: a [`SkewedClock`] is a function of its seed, its client and the clock beneath it.
+//! - This is the only crate of ours that reads the system's clock: everything else is handed a
+//!   [`Timestamp`] or a [`Clock`].
+//! - Nothing here draws entropy: a [`SkewedClock`] is a function of its seed, its client and the
+//!   clock beneath it.
 //! - Timestamps that one [`SessionClock`] issues rise strictly.
 //!
-//! What is deliberately absent: the watermark and `max_clock_lead` (the `txn` core has them), timers, and sleeping (`seda`).
+//! What is deliberately absent: the watermark and `max_clock_lead` (the `txn` core has them),
+//! timers, and sleeping (`seda`).
 
 mod discipline;
 mod error;
@@ -44,7 +50,8 @@ pub use system::SystemClock;
 pub struct ErrorBound {
     /// True time lies within this span of [`Clock::now`], either way.
     pub bound: Duration,
-    /// Whether anything disciplines the clock. When nothing does, `bound` is what the source claims and guarantees nothing.
+    /// Whether anything disciplines the clock. When nothing does, `bound` is what the source claims
+    /// and guarantees nothing.
     pub synchronised: bool,
 }
 
@@ -55,7 +62,11 @@ impl ErrorBound {
 
 impl std::fmt::Display for ErrorBound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        if self.synchronised { write!(f, "±{:?}", self.bound) } else { f.write_str("unsynchronised") }
+        if self.synchronised {
+            write!(f, "±{:?}", self.bound)
+        } else {
+            f.write_str("unsynchronised")
+        }
     }
 }
 
@@ -70,23 +81,27 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     /// What the clock is, as `status` and the metrics show it: `system`, `manual`, `simulated`.
     fn source(&self) -> &'static str;
 
-    /// How its time stands to the physical clock beneath it. Clocks without one have nothing to tell.
+    /// How its time stands to the physical clock beneath it. Clocks without one have nothing to
+    /// tell.
     fn health(&self) -> ClockHealth {
         ClockHealth::default()
     }
 
-    /// How far the physical clock leads, because a step of it is held or being followed. Cheap: it may be asked for every request.
+    /// How far the physical clock leads, because a step of it is held or being followed. Cheap: it
+    /// may be asked for every request.
     fn held_back(&self) -> Duration {
         self.health().held_back()
     }
 
-    /// Time begins now, with what the physical clock shows now: a process may have waited for others, or read its logs for minutes, and the clock
-    /// may have been set right meanwhile. Asked for at the start, before the time was told to anybody and before [`Clock::go_on_from`]. Clocks
-    /// without a physical one beneath go on as they are.
+    /// Time begins now, with what the physical clock shows now: a process may have waited for
+    /// others, or read its logs for minutes, and the clock may have been set right meanwhile. Asked
+    /// for at the start, before the time was told to anybody and before [`Clock::go_on_from`].
+    /// Clocks without a physical one beneath go on as they are.
     fn begin_anew(&self) {}
 
-    /// Time goes on from `at`, unless it is there already: what an earlier life of the process promised is not undercut. Asked for at
-    /// the start, before the time was told to anybody. Clocks that cannot be told anything go on as they are.
+    /// Time goes on from `at`, unless it is there already: what an earlier life of the process
+    /// promised is not undercut. Asked for at the start, before the time was told to anybody.
+    /// Clocks that cannot be told anything go on as they are.
     fn go_on_from(&self, at: Timestamp) {
         let _ = at;
     }

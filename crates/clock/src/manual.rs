@@ -1,4 +1,5 @@
-//! A clock that stands still until it is told otherwise: for tests, and under the simulator's virtual time.
+//! A clock that stands still until it is told otherwise: for tests, and under the simulator's
+//! virtual time.
 //!
 //! Clones show the same hands. It is never read by production code.
 
@@ -34,15 +35,18 @@ impl ManualClock {
         Self { nanos: Arc::new(AtomicU64::new(start.as_nanos())) }
     }
 
-    /// Moves the hands to `at`, which may lie in the clock's past: real clocks are set back as well.
+    /// Moves the hands to `at`, which may lie in the clock's past: real clocks are set back as
+    /// well.
     pub fn set(&self, at: Timestamp) {
         self.nanos.store(at.as_nanos(), Ordering::Release);
     }
 
-    /// Moves the hands forward, stopping at [`Timestamp::MAX`], and returns what the clock shows then.
+    /// Moves the hands forward, stopping at [`Timestamp::MAX`], and returns what the clock shows
+    /// then.
     pub fn advance(&self, span: Duration) -> Timestamp {
         let step = |nanos| Some(Timestamp::from_nanos(nanos).saturating_add(span).as_nanos());
-        let (Ok(before) | Err(before)) = self.nanos.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
+        let (Ok(before) | Err(before)) =
+            self.nanos.fetch_update(Ordering::AcqRel, Ordering::Acquire, step);
         Timestamp::from_nanos(before).saturating_add(span)
     }
 }

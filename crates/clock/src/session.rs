@@ -1,4 +1,5 @@
-//! The clock of one session: readings of a physical clock made strictly monotonic, and never below what the session has seen.
+//! The clock of one session: readings of a physical clock made strictly monotonic, and never below
+//! what the session has seen.
 //!
 //! ```text
 //!   physical now ──────────────┐
@@ -6,11 +7,13 @@
 //!   last commit + 1 ──┐        │
 //!   learned bound ────┴ floor ─┘
 //! ```
-//! So a session reads its own writes even when its commit timestamp was pushed upwards, and a retry after an abort begins
-//! above what it collided with (SEMEL §3, MILANA §4.4). It reads no clock: the physical reading is an argument.
+//! So a session reads its own writes even when its commit timestamp was pushed upwards, and a retry
+//! after an abort begins above what it collided with (SEMEL §3, MILANA §4.4). It reads no clock:
+//! the physical reading is an argument.
 //!
 //! # Invariants
-//! - Every issued timestamp is above every one issued before, above every commit reported, and at or above every learned bound.
+//! - Every issued timestamp is above every one issued before, above every commit reported, and at
+//!   or above every learned bound.
 
 use timestone_types::Timestamp;
 
@@ -42,17 +45,22 @@ impl SessionClock {
     /// The begin timestamp of a transaction that starts when the physical clock shows `physical`.
     pub fn begin(&mut self, physical: Timestamp) -> Timestamp {
         let issued = self.peek(physical);
-        assert!(issued > self.last_issued, "a session ran out of timestamps: {issued} is the last there is");
+        assert!(
+            issued > self.last_issued,
+            "a session ran out of timestamps: {issued} is the last there is"
+        );
         self.last_issued = issued;
         issued
     }
 
-    /// A commit timestamp to propose when the physical clock shows `physical`: by the rule of [`begin`](Self::begin).
+    /// A commit timestamp to propose when the physical clock shows `physical`: by the rule of
+    /// [`begin`](Self::begin).
     pub fn propose_commit(&mut self, physical: Timestamp) -> Timestamp {
         self.begin(physical)
     }
 
-    /// What [`begin`](Self::begin) would return, without issuing it: the lowest timestamp that an idle session may still use.
+    /// What [`begin`](Self::begin) would return, without issuing it: the lowest timestamp that an
+    /// idle session may still use.
     #[must_use]
     pub fn peek(&self, physical: Timestamp) -> Timestamp {
         physical.max(self.last_issued.next()).max(self.floor)

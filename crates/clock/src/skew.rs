@@ -1,8 +1,9 @@
 //! Clocks that are wrong the way real disciplines make them wrong, from a seed.
 //!
-//! The papers report one number per discipline, the *average skew between two clients*: 53.2 µs for PTP with software
-//! timestamps and 1.51 ms for NTP (MILANA §5), 400 µs for Azure's PTP (Kairos §6). A client's offset is drawn anew, normally
-//! distributed, at every [`SKEW_INTERVAL`](crate::limits::SKEW_INTERVAL) and moves smoothly in between:
+//! The papers report one number per discipline, the *average skew between two clients*: 53.2 µs for
+//! PTP with software timestamps and 1.51 ms for NTP (MILANA §5), 400 µs for Azure's PTP (Kairos
+//! §6). A client's offset is drawn anew, normally distributed, at every
+//! [`SKEW_INTERVAL`](crate::limits::SKEW_INTERVAL) and moves smoothly in between:
 //!
 //! ```text
 //!   offset    x₁                      offset(k + f) = ((1 − f)·xₖ + f·xₖ₊₁) / √((1 − f)² + f²)
@@ -14,9 +15,11 @@
 //! For two independent normal offsets E|x − y| = 2σ/√π, hence σ = average · √π / 2.
 //!
 //! # Invariants
-//! - An offset is a function of (seed, client, time): no state, no entropy, the same on every machine. The normal draws use
-//!   additions and one correctly rounded root only, so no libm decides a simulation's fate.
-//! - For the named models a skewed clock over a rising one rises: an offset moves by less than an interval per interval.
+//! - An offset is a function of (seed, client, time): no state, no entropy, the same on every
+//!   machine. The normal draws use additions and one correctly rounded root only, so no libm
+//!   decides a simulation's fate.
+//! - For the named models a skewed clock over a rising one rises: an offset moves by less than an
+//!   interval per interval.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -29,8 +32,8 @@ use crate::{Clock, ClockError, ErrorBound};
 /// √π / 2: from the average difference of two normal offsets to the spread of each.
 const SPREAD_PER_AVERAGE: f64 = 0.886_226_925_452_758;
 
-/// How far apart the clocks of clients are, on average. Read from text with [`str::parse`]: `perfect`, `ptp`, `ntp`,
-/// `azure-ptp`, or a duration such as `250us`.
+/// How far apart the clocks of clients are, on average. Read from text with [`str::parse`]:
+/// `perfect`, `ptp`, `ntp`, `azure-ptp`, or a duration such as `250us`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SkewModel {
     /// All clocks agree.
@@ -59,7 +62,8 @@ impl SkewModel {
         }
     }
 
-    /// How far the clock of `client` is ahead of true time at `at`, in nanoseconds; negative when it is behind.
+    /// How far the clock of `client` is ahead of true time at `at`, in nanoseconds; negative when
+    /// it is behind.
     #[must_use]
     pub fn offset_ns(self, seed: u64, client: ClientId, at: Timestamp) -> i64 {
         let spread_ns = self.average().min(MAX_GIVEN_SKEW).as_nanos() as f64 * SPREAD_PER_AVERAGE;
@@ -129,8 +133,8 @@ const fn mix(x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// The `index`-th standard normal draw of a stream: the sum of twelve uniform numbers minus six (Irwin–Hall), which has mean 0,
-/// variance 1 and never leaves ±6.
+/// The `index`-th standard normal draw of a stream: the sum of twelve uniform numbers minus six
+/// (Irwin–Hall), which has mean 0, variance 1 and never leaves ±6.
 fn normal(stream: u64, index: u64) -> f64 {
     let mut sum = 0.0;
     for half in 0..6 {
@@ -150,7 +154,8 @@ pub struct SkewedClock<C> {
 }
 
 impl<C: Clock> SkewedClock<C> {
-    /// The clock of `client` under `model`, where `truth` shows true time. Equal arguments give equal clocks.
+    /// The clock of `client` under `model`, where `truth` shows true time. Equal arguments give
+    /// equal clocks.
     pub const fn new(truth: C, model: SkewModel, seed: u64, client: ClientId) -> Self {
         Self { truth, model, seed, client }
     }
@@ -172,7 +177,8 @@ impl<C: Clock> Clock for SkewedClock<C> {
         // The draws never leave ±6 σ, and between two draws the two add up to at most √2 of that.
         const WIDEST_DRAW: f64 = 6.0 * std::f64::consts::SQRT_2;
         let truth = self.truth.error_bound();
-        let widest = self.model.average().min(MAX_GIVEN_SKEW).mul_f64(SPREAD_PER_AVERAGE * WIDEST_DRAW);
+        let widest =
+            self.model.average().min(MAX_GIVEN_SKEW).mul_f64(SPREAD_PER_AVERAGE * WIDEST_DRAW);
         ErrorBound { bound: truth.bound.saturating_add(widest), ..truth }
     }
 
@@ -201,9 +207,14 @@ mod tests {
 
     #[test]
     fn two_clients_differ_by_the_published_average() {
-        for model in [SkewModel::Ptp, SkewModel::Ntp, SkewModel::AzurePtp, SkewModel::Given(Duration::from_millis(20))]
-        {
-            let ratio = average_difference(model, 50_000).as_secs_f64() / model.average().as_secs_f64();
+        for model in [
+            SkewModel::Ptp,
+            SkewModel::Ntp,
+            SkewModel::AzurePtp,
+            SkewModel::Given(Duration::from_millis(20)),
+        ] {
+            let ratio =
+                average_difference(model, 50_000).as_secs_f64() / model.average().as_secs_f64();
             assert!((0.97..1.03).contains(&ratio), "{model}: {ratio}");
         }
     }
@@ -223,7 +234,8 @@ mod tests {
 
     #[test]
     fn an_offset_is_a_known_number() {
-        let offsets = [1, 2, 3].map(|client| SkewModel::Ptp.offset_ns(42, ClientId::new(client), START));
+        let offsets =
+            [1, 2, 3].map(|client| SkewModel::Ptp.offset_ns(42, ClientId::new(client), START));
         assert_eq!(offsets, [17_072, 51_246, -8_152]);
     }
 

@@ -1,5 +1,6 @@
-//! The system's clock, as a process goes by it: `CLOCK_BOOTTIME` with an offset that follows `CLOCK_REALTIME` (whatever disciplines
-//! that: chrony, ntpd, PTP's phc2sys) without ever jumping, and the kernel's word on the error.
+//! The system's clock, as a process goes by it: `CLOCK_BOOTTIME` with an offset that follows
+//! `CLOCK_REALTIME` (whatever disciplines that: chrony, ntpd, PTP's phc2sys) without ever jumping,
+//! and the kernel's word on the error.
 //!
 //! ```text
 //!   clock_gettime (vDSO, ~25 ns) ─► boot time ── course ──► now
@@ -8,10 +9,14 @@
 //! ```
 //!
 //! # Invariants
-//! - Threads read the course without a lock, and all of it or none: a sequence number tells when it was being replaced.
-//! - Whoever finds a reading due takes it; the others go on with the course of before, which says the same for another millisecond.
-//! - Whoever finds the cached bound old claims the refresh first, so that many threads ask the kernel once.
-//! - What the kernel will not tell (a sandbox that forbids `adjtimex`) counts as unsynchronised, never as exact.
+//! - Threads read the course without a lock, and all of it or none: a sequence number tells when it
+//!   was being replaced.
+//! - Whoever finds a reading due takes it; the others go on with the course of before, which says
+//!   the same for another millisecond.
+//! - Whoever finds the cached bound old claims the refresh first, so that many threads ask the
+//!   kernel once.
+//! - What the kernel will not tell (a sandbox that forbids `adjtimex`) counts as unsynchronised,
+//!   never as exact.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -21,8 +26,12 @@ use rtime_clock::adjtime::{Timex, adjtimex};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use timestone_types::{Span, Timestamp};
 
-use crate::discipline::{BootTime, COURSE_WORDS, ClockEvent, ClockHealth, Course, Discipline, Reading};
-use crate::limits::{ERROR_BOUND_MAX_AGE, GLITCH_HOLD, LONGEST_READING, POLL_INTERVAL, STEP, UNSYNCHRONISED};
+use crate::discipline::{
+    BootTime, COURSE_WORDS, ClockEvent, ClockHealth, Course, Discipline, Reading,
+};
+use crate::limits::{
+    ERROR_BOUND_MAX_AGE, GLITCH_HOLD, LONGEST_READING, POLL_INTERVAL, STEP, UNSYNCHRONISED,
+};
 use crate::{Clock, ErrorBound};
 
 /// `STA_UNSYNC` of `<linux/timex.h>`: nothing disciplines the clock.
@@ -30,8 +39,8 @@ const STATUS_UNSYNCHRONISED: i32 = 0x40;
 /// How often a reading that was interrupted is tried again before it is left for the next time.
 const READING_ATTEMPTS: u32 = 4;
 
-/// A process's time, which follows the machine's `CLOCK_REALTIME`. Every part of a process shares one: two of them may hold different
-/// steps.
+/// A process's time, which follows the machine's `CLOCK_REALTIME`. Every part of a process shares
+/// one: two of them may hold different steps.
 ///
 /// ```
 /// use timestone_clock::{Clock, SystemClock};
@@ -48,11 +57,12 @@ pub struct SystemClock {
     /// When the next reading is due, by boot time.
     next_reading: AtomicU64,
     discipline: Mutex<Discipline>,
-    /// As of the last reading, for those who do not want to wait for the lock: how far time is ahead of the physical clock, and how far
-    /// that leads because a step is held.
+    /// As of the last reading, for those who do not want to wait for the lock: how far time is
+    /// ahead of the physical clock, and how far that leads because a step is held.
     offset_ns: AtomicI64,
     held_back_ns: AtomicU64,
-    /// When the bound was asked for last, in nanoseconds of `CLOCK_MONOTONIC`: a step of the realtime clock must not freeze it.
+    /// When the bound was asked for last, in nanoseconds of `CLOCK_MONOTONIC`: a step of the
+    /// realtime clock must not freeze it.
     asked_at: AtomicU64,
     bound: AtomicU64,
     /// How far the realtime clock is set wrong.
@@ -129,7 +139,8 @@ impl SystemClock {
         }
     }
 
-    /// Puts time elsewhere at the start of the process, by the clocks as they are now. Returns what that came to, and how the clock is then.
+    /// Puts time elsewhere at the start of the process, by the clocks as they are now. Returns what
+    /// that came to, and how the clock is then.
     fn begin<T>(&self, put: impl FnOnce(&mut Discipline, Reading) -> T) -> (T, ClockHealth) {
         let mut discipline = self.discipline.lock().unwrap_or_else(PoisonError::into_inner);
         let (Ok(reading) | Err(reading)) = read_both(self.set_by_ns());
@@ -178,11 +189,17 @@ impl Clock for SystemClock {
         let now = read(ClockId::Monotonic);
         let asked_at = self.asked_at.load(Ordering::Acquire);
         let is_old = u128::from(now.saturating_sub(asked_at)) >= ERROR_BOUND_MAX_AGE.as_nanos();
-        if is_old && self.asked_at.compare_exchange(asked_at, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if is_old
+            && self
+                .asked_at
+                .compare_exchange(asked_at, now, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        {
             self.bound.store(pack(ask_kernel()), Ordering::Release);
         }
         let kernel = unpack(self.bound.load(Ordering::Acquire));
-        // True time is within the kernel's bound of the physical clock, and time may be apart from that.
+        // True time is within the kernel's bound of the physical clock, and time may be apart from
+        // that.
         let apart = Duration::from_nanos(self.offset_ns.load(Ordering::Relaxed).unsigned_abs());
         ErrorBound { bound: kernel.bound.saturating_add(apart), ..kernel }
     }
@@ -202,13 +219,15 @@ impl Clock for SystemClock {
 
     fn begin_anew(&self) {
         let (moves_ns, _) = self.begin(|discipline, reading| {
-            self.next_reading.store(reading.boot.after(POLL_INTERVAL).as_nanos(), Ordering::Relaxed);
+            self.next_reading
+                .store(reading.boot.after(POLL_INTERVAL).as_nanos(), Ordering::Relaxed);
             discipline.begin_anew(reading)
         });
         let moves = Duration::from_nanos(moves_ns.unsigned_abs());
         if moves > STEP {
             let way = if moves_ns < 0 { "back" } else { "forward" };
-            tracing::warn!(step = %Span(moves), way, "the system's clock has stepped while the process started; time begins with what it shows now");
+            tracing::warn!(step = %Span(moves), way, "the system's clock has stepped while the \
+                process started; time begins with what it shows now");
         }
     }
 
@@ -217,7 +236,8 @@ impl Clock for SystemClock {
         if health.state == crate::ClockState::Held {
             tracing::warn!(
                 behind = %Span(health.apart()),
-                "the system's clock is behind what was promised before the start; time goes on from there"
+                "the system's clock is behind what was promised before the start; time goes on \
+                 from there"
             );
         }
     }
@@ -232,24 +252,32 @@ fn tell(event: ClockEvent, health: &ClockHealth) {
             let way = if by_ns < 0 { "back" } else { "forward" };
             tracing::warn!(
                 %step, way, %apart, held_steps = health.held_steps,
-                "the system's clock has stepped; time goes on as before, and follows if that lasts for {}", Span(GLITCH_HOLD)
+                "the system's clock has stepped; time goes on as before, and follows if that lasts \
+                 for {}", Span(GLITCH_HOLD)
             );
         }
         ClockEvent::Slews => {
-            tracing::warn!(%apart, "the step of the system's clock has lasted; time approaches it slowly");
+            tracing::warn!(%apart, "the step of the system's clock has lasted; time approaches it \
+                slowly");
         }
-        ClockEvent::Agrees => tracing::info!("the system's clock and the process's time agree again"),
+        ClockEvent::Agrees => {
+            tracing::info!("the system's clock and the process's time agree again")
+        }
     }
 }
 
-/// What both clocks show; as an error when the thread was interrupted in between, so that they may not belong together.
+/// What both clocks show; as an error when the thread was interrupted in between, so that they may
+/// not belong together.
 fn read_both(set_by_ns: i64) -> Result<Reading, Reading> {
     let mut reading = Reading { boot: BootTime::default(), physical: Timestamp::ZERO };
     for _ in 0..READING_ATTEMPTS {
         let before = read(ClockId::Boottime);
         let physical = read(ClockId::Realtime).saturating_add_signed(set_by_ns);
         let took = read(ClockId::Boottime).saturating_sub(before);
-        reading = Reading { boot: BootTime::from_nanos(before + took / 2), physical: Timestamp::from_nanos(physical) };
+        reading = Reading {
+            boot: BootTime::from_nanos(before + took / 2),
+            physical: Timestamp::from_nanos(physical),
+        };
         if u128::from(took) <= LONGEST_READING.as_nanos() {
             return Ok(reading);
         }
@@ -285,12 +313,17 @@ const SYNCHRONISED_BIT: u64 = 1 << 63;
 const _: () = assert!(UNSYNCHRONISED.as_nanos() < SYNCHRONISED_BIT as u128);
 
 fn pack(bound: ErrorBound) -> u64 {
-    let nanos = u64::try_from(bound.bound.as_nanos()).unwrap_or(SYNCHRONISED_BIT - 1).min(SYNCHRONISED_BIT - 1);
+    let nanos = u64::try_from(bound.bound.as_nanos())
+        .unwrap_or(SYNCHRONISED_BIT - 1)
+        .min(SYNCHRONISED_BIT - 1);
     if bound.synchronised { nanos | SYNCHRONISED_BIT } else { nanos }
 }
 
 const fn unpack(word: u64) -> ErrorBound {
-    ErrorBound { bound: Duration::from_nanos(word & !SYNCHRONISED_BIT), synchronised: word & SYNCHRONISED_BIT != 0 }
+    ErrorBound {
+        bound: Duration::from_nanos(word & !SYNCHRONISED_BIT),
+        synchronised: word & SYNCHRONISED_BIT != 0,
+    }
 }
 
 #[cfg(test)]
@@ -298,14 +331,20 @@ mod tests {
     use super::*;
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the standard library's word is what ours is held against")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the standard library's word is what ours is held against"
+    )]
     fn it_agrees_with_the_standard_library() {
         let clock = SystemClock::new();
-        let nanos_of = |time: std::time::SystemTime| time.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos();
+        let nanos_of = |time: std::time::SystemTime| {
+            time.duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()
+        };
         let before = nanos_of(std::time::SystemTime::now());
         let shown = u128::from(clock.now().as_nanos());
         let after = nanos_of(std::time::SystemTime::now());
-        // The two clocks are read one after the other, and the thread may be interrupted in between.
+        // The two clocks are read one after the other, and the thread may be interrupted in
+        // between.
         let slack = 1_000_000;
         assert!(before <= shown + slack && shown <= after + slack, "{before} {shown} {after}");
     }
@@ -317,7 +356,10 @@ mod tests {
         assert_eq!(judge(16_000_000, STATUS_UNSYNCHRONISED), sixteen);
         assert_eq!(judge(99_000_000, 0), sixteen);
         assert_eq!(judge(-1, 0), sixteen);
-        assert_eq!(judge(250, 0), ErrorBound { bound: Duration::from_micros(250), synchronised: true });
+        assert_eq!(
+            judge(250, 0),
+            ErrorBound { bound: Duration::from_micros(250), synchronised: true }
+        );
         assert!(!judge(250, STATUS_UNSYNCHRONISED).synchronised);
     }
 
@@ -357,15 +399,22 @@ mod tests {
             clock.set_by_ns.store(by, Ordering::Relaxed);
             next_reading(&clock);
             let after = clock.now();
-            assert!(after >= before && after.since(before) < Duration::from_secs(5), "{before} {after}");
+            assert!(
+                after >= before && after.since(before) < Duration::from_secs(5),
+                "{before} {after}"
+            );
             let health = clock.health();
             assert_eq!((health.state, health.held_steps), (crate::ClockState::Held, 1));
-            let apart = Duration::from_nanos(by.unsigned_abs()).saturating_sub(Duration::from_millis(1));
+            let apart =
+                Duration::from_nanos(by.unsigned_abs()).saturating_sub(Duration::from_millis(1));
             assert!(health.apart() >= apart && clock.error_bound().bound >= bound + apart);
             assert_eq!(clock.held_back() >= apart, by > 0);
             clock.set_by_ns.store(0, Ordering::Relaxed);
             next_reading(&clock);
-            assert_eq!((clock.health().state, clock.held_back()), (crate::ClockState::Following, Duration::ZERO));
+            assert_eq!(
+                (clock.health().state, clock.held_back()),
+                (crate::ClockState::Following, Duration::ZERO)
+            );
         }
     }
 
@@ -379,7 +428,10 @@ mod tests {
             clock.begin_anew();
             let moved = clock.now().as_nanos() as i64 - begun.as_nanos() as i64;
             assert!((by..by + 5_000_000_000).contains(&moved), "{moved}");
-            assert_eq!((clock.health().state, clock.held_back()), (crate::ClockState::Following, Duration::ZERO));
+            assert_eq!(
+                (clock.health().state, clock.held_back()),
+                (crate::ClockState::Following, Duration::ZERO)
+            );
         }
     }
 

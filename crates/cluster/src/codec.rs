@@ -1,7 +1,9 @@
-//! Little-endian reading and writing of metadata: a cursor that checks every bound, and helpers that append.
+//! Little-endian reading and writing of metadata: a cursor that checks every bound, and helpers
+//! that append.
 //!
-//! Metadata is small and rarely read; the code favours plainness over speed. Lists announce their length as `u32` and every
-//! reader says how many it accepts at most, so that no announced length makes it allocate more than the bytes can hold.
+//! Metadata is small and rarely read; the code favours plainness over speed. Lists announce their
+//! length as `u32` and every reader says how many it accepts at most, so that no announced length
+//! makes it allocate more than the bytes can hold.
 
 use crate::ClusterError;
 

@@ -16,7 +16,8 @@ pub enum ClusterError {
     },
     /// The stored state was written by another version of the format.
     #[error(
-        "the master's state has format {found}, this program reads format {supported}: run the program that wrote it, or migrate"
+        "the master's state has format {found}, this program reads format {supported}: run the \
+         program that wrote it, or migrate"
     )]
     Format {
         /// The format found.
@@ -26,7 +27,8 @@ pub enum ClusterError {
     },
     /// The checksum of the stored state does not match its bytes.
     #[error(
-        "the master's state is damaged: its checksum is {found:#010x}, its bytes give {computed:#010x}; restore it from a backup"
+        "the master's state is damaged: its checksum is {found:#010x}, its bytes give \
+         {computed:#010x}; restore it from a backup"
     )]
     Checksum {
         /// The checksum that is stored.
@@ -67,14 +69,17 @@ pub enum ClusterError {
     },
     /// A name that keyspaces cannot have.
     #[error(
-        "{name:?} cannot name a keyspace: use 1 to 64 of a-z, 0-9, '-', '_' and '.', starting with a letter or a digit"
+        "{name:?} cannot name a keyspace: use 1 to 64 of a-z, 0-9, '-', '_' and '.', starting with \
+         a letter or a digit"
     )]
     BadName {
         /// The name, cut to a printable length.
         name: String,
     },
     /// An address that cannot be dialled.
-    #[error("{address:?} is not an address: give HOST:PORT, for example 127.0.0.1:7400 or [::1]:7400")]
+    #[error(
+        "{address:?} is not an address: give HOST:PORT, for example 127.0.0.1:7400 or [::1]:7400"
+    )]
     BadAddress {
         /// The address, cut to a printable length.
         address: String,
@@ -106,7 +111,8 @@ pub enum ClusterError {
     },
     /// The command belongs to another cluster.
     #[error(
-        "this server belongs to cluster {ours:016x}, the request to cluster {theirs:016x}: check the address, or the data directory"
+        "this server belongs to cluster {ours:016x}, the request to cluster {theirs:016x}: check \
+         the address, or the data directory"
     )]
     WrongCluster {
         /// This cluster.
@@ -117,7 +123,8 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Whether the very same command may succeed later. Nothing here heals by waiting: every refusal needs somebody to act.
+    /// Whether the very same command may succeed later. Nothing here heals by waiting: every
+    /// refusal needs somebody to act.
     #[must_use]
     pub const fn retryable(&self) -> bool {
         false

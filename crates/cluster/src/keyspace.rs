@@ -1,8 +1,9 @@
 //! Keyspaces: names, ids and options.
 //!
-//! A keyspace's id is part of every stored key and is never used again after a drop. The options name all that the design has;
-//! [`KeyspaceOptions::check_served`] refuses, with what is served instead, those that this version does not serve.
-//! Source: interfaces.md (`timestone keyspace create`).
+//! A keyspace's id is part of every stored key and is never used again after a drop. The options
+//! name all that the design has; [`KeyspaceOptions::check_served`] refuses, with what is served
+//! instead, those that this version does not serve. Source: interfaces.md
+//! (`timestone keyspace create`).
 
 use core::fmt;
 use core::str::FromStr;
@@ -13,7 +14,8 @@ use crate::ClusterError;
 use crate::codec::{Cursor, put_text, put_u8, put_u32};
 use crate::limits::MAX_KEYSPACE_NAME_BYTES;
 
-/// Declares an option: an enum with numbers for layouts, names for people, and which of them this version serves.
+/// Declares an option: an enum with numbers for layouts, names for people, and which of them this
+/// version serves.
 macro_rules! option {
     (
         $(#[$doc:meta])* $name:ident($text:literal, served: $served:literal, choices: $choices:literal) {
@@ -134,7 +136,8 @@ option! {
     ExternalMode("external", served: "none, wait", choices: "none, wait") {
         /// Acknowledge at once.
         None = 1 "none" true,
-        /// Acknowledge when the clock's error bound has passed the commit timestamp: strictly serializable.
+        /// Acknowledge when the clock's error bound has passed the commit timestamp: strictly
+        /// serializable.
         Wait = 2 "wait" true,
     }
 }
@@ -167,7 +170,8 @@ impl KeyspaceOptions {
     /// Whether this version serves every one of them.
     ///
     /// # Errors
-    /// [`ClusterError::Unsupported`] naming the first option that it does not serve, and what it serves instead.
+    /// [`ClusterError::Unsupported`] naming the first option that it does not serve, and what it
+    /// serves instead.
     pub fn check_served(&self) -> Result<(), ClusterError> {
         self.index.check_served()?;
         self.isolation.check_served()?;
@@ -276,7 +280,11 @@ impl Keyspace {
     /// The keyspace that always exists.
     #[must_use]
     pub fn default_keyspace() -> Self {
-        Self { id: KeyspaceId::DEFAULT, name: KeyspaceName::default_keyspace(), options: KeyspaceOptions::DEFAULT }
+        Self {
+            id: KeyspaceId::DEFAULT,
+            name: KeyspaceName::default_keyspace(),
+            options: KeyspaceOptions::DEFAULT,
+        }
     }
 
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
@@ -287,7 +295,11 @@ impl Keyspace {
 
     pub(crate) fn decode(cursor: &mut Cursor<'_>) -> Result<Self, ClusterError> {
         let id = KeyspaceId::new(cursor.u32()?);
-        Ok(Self { id, name: KeyspaceName::decode(cursor)?, options: KeyspaceOptions::decode(cursor)? })
+        Ok(Self {
+            id,
+            name: KeyspaceName::decode(cursor)?,
+            options: KeyspaceOptions::decode(cursor)?,
+        })
     }
 }
 
@@ -308,13 +320,32 @@ mod tests {
     #[test]
     fn options_that_are_not_served_are_refused_by_name() {
         assert_eq!(KeyspaceOptions::DEFAULT.check_served(), Ok(()));
-        assert_eq!(KeyspaceOptions { external: ExternalMode::Wait, ..KeyspaceOptions::DEFAULT }.check_served(), Ok(()));
+        assert_eq!(
+            KeyspaceOptions { external: ExternalMode::Wait, ..KeyspaceOptions::DEFAULT }
+                .check_served(),
+            Ok(())
+        );
         let refused = [
-            (KeyspaceOptions { index: IndexKind::Frugal, ..KeyspaceOptions::DEFAULT }, "index = frugal"),
-            (KeyspaceOptions { index: IndexKind::Ordered, ..KeyspaceOptions::DEFAULT }, "index = ordered"),
-            (KeyspaceOptions { isolation: Isolation::Nmsi, ..KeyspaceOptions::DEFAULT }, "isolation = nmsi"),
-            (KeyspaceOptions { commit: CommitMode::Server, ..KeyspaceOptions::DEFAULT }, "commit = server"),
-            (KeyspaceOptions { cache: CacheMode::Lease, ..KeyspaceOptions::DEFAULT }, "cache = lease"),
+            (
+                KeyspaceOptions { index: IndexKind::Frugal, ..KeyspaceOptions::DEFAULT },
+                "index = frugal",
+            ),
+            (
+                KeyspaceOptions { index: IndexKind::Ordered, ..KeyspaceOptions::DEFAULT },
+                "index = ordered",
+            ),
+            (
+                KeyspaceOptions { isolation: Isolation::Nmsi, ..KeyspaceOptions::DEFAULT },
+                "isolation = nmsi",
+            ),
+            (
+                KeyspaceOptions { commit: CommitMode::Server, ..KeyspaceOptions::DEFAULT },
+                "commit = server",
+            ),
+            (
+                KeyspaceOptions { cache: CacheMode::Lease, ..KeyspaceOptions::DEFAULT },
+                "cache = lease",
+            ),
         ];
         for (options, expected) in refused {
             let error = options.check_served().expect_err("must be refused").to_string();

@@ -1,4 +1,5 @@
-//! Who owns what: slots, shards, servers, keyspaces and client ids, and the master that decides about them.
+//! Who owns what: slots, shards, servers, keyspaces and client ids, and the master that decides
+//! about them.
 //!
 //! ```text
 //!   servers ─ RegisterServer ─┐                         ┌─► ShardMap ─► clients route by slot
@@ -6,11 +7,13 @@
 //!   admins  ─ keyspaces ──────┘    state: bytes + CRC   └─► keyspace ids, never reused
 //! ```
 //!
-//! The crate is sans-IO and deterministic. [`Master`] is the embedded master's core: commands in, answers and "make this state
-//! durable first" out; whoever drives it does the file I/O. [`MasterCommand`] and [`MasterAnswer`] are the interface that an
-//! etcd-backed master offers as well. Source: replication.md ("Epochs", "The master"); SEMEL §3.2.
+//! The crate is sans-IO and deterministic. [`Master`] is the embedded master's core: commands in,
+//! answers and "make this state durable first" out; whoever drives it does the file I/O.
+//! [`MasterCommand`] and [`MasterAnswer`] are the interface that an etcd-backed master offers as
+//! well. Source: replication.md ("Epochs", "The master"); SEMEL §3.2.
 //!
-//! What is deliberately absent: heartbeats and failure detection, moving of slots between shards, sockets and files.
+//! What is deliberately absent: heartbeats and failure detection, moving of slots between shards,
+//! sockets and files.
 
 mod codec;
 mod error;
@@ -24,7 +27,8 @@ mod state;
 
 pub use error::ClusterError;
 pub use keyspace::{
-    CacheMode, CommitMode, ExternalMode, IndexKind, Isolation, Keyspace, KeyspaceName, KeyspaceOptions,
+    CacheMode, CommitMode, ExternalMode, IndexKind, Isolation, Keyspace, KeyspaceName,
+    KeyspaceOptions,
 };
 pub use map::{MapVersion, ShardEntry, ShardMap, SlotRange};
 pub use master::{Master, MasterStep};

@@ -2,7 +2,8 @@
 
 use timestone_types::{ClientId, SLOT_COUNT};
 
-/// Most shards of one cluster. Each owns at least one slot, and 4096 shards of 4 slots are more than any master wants to list.
+/// Most shards of one cluster. Each owns at least one slot, and 4096 shards of 4 slots are more
+/// than any master wants to list.
 pub const MAX_SHARDS: u16 = 4096;
 /// Most slot ranges over all shards of one map: a shard's ranges fragment when slots are moved.
 pub const MAX_SLOT_RANGES: usize = SLOT_COUNT as usize;
@@ -14,9 +15,11 @@ pub const MAX_REPLICAS: usize = 15;
 pub const MAX_KEYSPACES: usize = 1024;
 /// Longest name of a keyspace, in bytes.
 pub const MAX_KEYSPACE_NAME_BYTES: usize = 64;
-/// Longest address (`host:port`), in bytes: a DNS name is at most 253 bytes, brackets and port take 8.
+/// Longest address (`host:port`), in bytes: a DNS name is at most 253 bytes, brackets and port
+/// take 8.
 pub const MAX_ADDRESS_BYTES: usize = 261;
-/// How many client ids are reserved durably at a time. A crash wastes at most this many of four billion.
+/// How many client ids are reserved durably at a time. A crash wastes at most this many of four
+/// billion.
 pub const CLIENT_ID_BLOCK: u32 = 1024;
 /// Most client ids that one command may ask for.
 pub const MAX_CLIENT_IDS_PER_COMMAND: u32 = 1024;

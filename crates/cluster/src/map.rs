@@ -3,11 +3,13 @@
 //! ```text
 //!   key ─ slot_of ─► slot 0..16383 ─► starts: [0→shard 0 | 4096→shard 1 | 8192→shard 2 | …] ─► ShardEntry ─► ServerInfo
 //! ```
-//! Clients and servers hold whole maps and replace them; a higher [`MapVersion`] is newer. Every message carries the sender's
-//! version and the shard's epoch, so that a stale map is noticed where it matters. Source: replication.md ("Epochs").
+//! Clients and servers hold whole maps and replace them; a higher [`MapVersion`] is newer. Every
+//! message carries the sender's version and the shard's epoch, so that a stale map is noticed where
+//! it matters. Source: replication.md ("Epochs").
 //!
-//! Invariants: every slot has exactly one owner; shard ids are unique and ascending; a primary is in its replica set; the map of
-//! a cluster is never edited in place, only succeeded by one of a higher version.
+//! Invariants: every slot has exactly one owner; shard ids are unique and ascending; a primary is
+//! in its replica set; the map of a cluster is never edited in place, only succeeded by one of a
+//! higher version.
 
 use core::fmt;
 
@@ -119,8 +121,8 @@ impl ShardMap {
     /// Checks the parts and builds the routing table. Servers and shards may come in any order.
     ///
     /// # Errors
-    /// A slot without or with two owners, a shard or server named twice, a primary outside its replica set, a replica that is
-    /// not among the servers, or a bound of [`crate::limits`].
+    /// A slot without or with two owners, a shard or server named twice, a primary outside its
+    /// replica set, a replica that is not among the servers, or a bound of [`crate::limits`].
     pub fn new(
         cluster: ClusterId,
         version: MapVersion,
@@ -135,7 +137,8 @@ impl ShardMap {
         Ok(Self { version, cluster, servers, shards, starts })
     }
 
-    /// A map of `shards` shards of equal size (within one slot) that no server has taken yet, version 1, epoch 0.
+    /// A map of `shards` shards of equal size (within one slot) that no server has taken yet,
+    /// version 1, epoch 0.
     ///
     /// # Errors
     /// [`ClusterError::Limit`] when `shards` is 0 or above [`MAX_SHARDS`].
@@ -147,7 +150,8 @@ impl ShardMap {
                 limit: u64::from(MAX_SHARDS),
             });
         }
-        let bound = |index: u16| (u32::from(index) * u32::from(SLOT_COUNT) / u32::from(shards)) as u16;
+        let bound =
+            |index: u16| (u32::from(index) * u32::from(SLOT_COUNT) / u32::from(shards)) as u16;
         let entries = (0..shards).map(|index| ShardEntry {
             id: ShardId::new(index),
             epoch: Epoch::ZERO,
@@ -162,11 +166,16 @@ impl ShardMap {
         Self::new(cluster, MapVersion::new(1), Vec::new(), entries.collect())
     }
 
-    /// A map of one server that is primary of all `shards` shards, each in epoch 1: the whole cluster of one process.
+    /// A map of one server that is primary of all `shards` shards, each in epoch 1: the whole
+    /// cluster of one process.
     ///
     /// # Errors
     /// As [`ShardMap::even`].
-    pub fn single(cluster: ClusterId, server: ServerInfo, shards: u16) -> Result<Self, ClusterError> {
+    pub fn single(
+        cluster: ClusterId,
+        server: ServerInfo,
+        shards: u16,
+    ) -> Result<Self, ClusterError> {
         let mut map = Self::even(cluster, shards)?;
         for shard in &mut map.shards {
             shard.epoch = Epoch::new(1);
@@ -203,10 +212,15 @@ impl ShardMap {
     /// The entry of a shard.
     #[must_use]
     pub fn shard(&self, id: ShardId) -> Option<&ShardEntry> {
-        // Ids are handed out from 0 without gaps today; the search is for maps that have merged shards.
+        // Ids are handed out from 0 without gaps today; the search is for maps that have merged
+        // shards.
         match self.shards.get(usize::from(id.get())) {
             Some(entry) if entry.id == id => Some(entry),
-            _ => self.shards.binary_search_by_key(&id, |entry| entry.id).ok().map(|index| &self.shards[index]),
+            _ => self
+                .shards
+                .binary_search_by_key(&id, |entry| entry.id)
+                .ok()
+                .map(|index| &self.shards[index]),
         }
     }
 
@@ -229,10 +243,14 @@ impl ShardMap {
     /// A server by its id.
     #[must_use]
     pub fn server(&self, id: ServerId) -> Option<&ServerInfo> {
-        self.servers.binary_search_by_key(&id, |server| server.id).ok().map(|index| &self.servers[index])
+        self.servers
+            .binary_search_by_key(&id, |server| server.id)
+            .ok()
+            .map(|index| &self.servers[index])
     }
 
-    /// The server that is primary of a shard; `None` when the shard does not exist or nobody has taken it.
+    /// The server that is primary of a shard; `None` when the shard does not exist or nobody has
+    /// taken it.
     #[must_use]
     pub fn primary(&self, shard: ShardId) -> Option<&ServerInfo> {
         self.shard(shard).and_then(|entry| self.server(entry.primary))
@@ -249,7 +267,8 @@ impl ShardMap {
         self.shards.iter().filter(move |entry| entry.primary == server)
     }
 
-    /// Appends the map's bytes: what `Welcome` and the map messages carry (docs/formats/cluster.md).
+    /// Appends the map's bytes: what `Welcome` and the map messages carry
+    /// (docs/formats/cluster.md).
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.cluster.get());
         put_u32(out, self.version.get());
@@ -266,7 +285,8 @@ impl ShardMap {
     /// Reads what [`ShardMap::encode`] wrote, and checks it as [`ShardMap::new`] does.
     ///
     /// # Errors
-    /// [`ClusterError::Malformed`] for bytes that do not follow the layout, and everything that `new` refuses.
+    /// [`ClusterError::Malformed`] for bytes that do not follow the layout, and everything that
+    /// `new` refuses.
     pub fn decode(bytes: &[u8]) -> Result<Self, ClusterError> {
         let mut cursor = Cursor::new("a shard map", bytes);
         if bytes.len() > MAX_ENCODED_BYTES {
@@ -322,7 +342,9 @@ fn decode_shard(cursor: &mut Cursor<'_>) -> Result<ShardEntry, ClusterError> {
     for _ in 0..cursor.count(MAX_SLOT_RANGES, 4)? {
         let (first, last) = (Slot::new(cursor.u16()?), Slot::new(cursor.u16()?));
         let range = first.zip(last).and_then(|(first, last)| SlotRange::new(first, last));
-        ranges.push(range.ok_or_else(|| cursor.fail("a range of slots is out of bounds or the wrong way round"))?);
+        ranges.push(range.ok_or_else(|| {
+            cursor.fail("a range of slots is out of bounds or the wrong way round")
+        })?);
     }
     Ok(ShardEntry { id, epoch, primary, replicas, ranges })
 }
@@ -366,20 +388,31 @@ fn check_shards(shards: &[ShardEntry], servers: &[ServerInfo]) -> Result<(), Clu
             });
         }
         if !shard.replicas.iter().all(known) {
-            return Err(ClusterError::malformed("a shard map", "a replica is not among its servers"));
+            return Err(ClusterError::malformed(
+                "a shard map",
+                "a replica is not among its servers",
+            ));
         }
-        let placed =
-            if shard.primary.is_none() { shard.replicas.is_empty() } else { shard.replicas.contains(&shard.primary) };
+        let placed = if shard.primary.is_none() {
+            shard.replicas.is_empty()
+        } else {
+            shard.replicas.contains(&shard.primary)
+        };
         if !placed {
-            return Err(ClusterError::malformed("a shard map", "a primary is not among its shard's replicas"));
+            return Err(ClusterError::malformed(
+                "a shard map",
+                "a primary is not among its shard's replicas",
+            ));
         }
     }
     Ok(())
 }
 
 fn routing_table(shards: &[ShardEntry]) -> Result<Vec<(u16, ShardId)>, ClusterError> {
-    let mut runs: Vec<(SlotRange, ShardId)> =
-        shards.iter().flat_map(|shard| shard.ranges.iter().map(|&range| (range, shard.id))).collect();
+    let mut runs: Vec<(SlotRange, ShardId)> = shards
+        .iter()
+        .flat_map(|shard| shard.ranges.iter().map(|&range| (range, shard.id)))
+        .collect();
     runs.sort_by_key(|(range, _)| range.first);
     let mut starts: Vec<(u16, ShardId)> = Vec::with_capacity(runs.len());
     let mut next = 0u16;

@@ -1,4 +1,5 @@
-//! The embedded master's core: one command in, one answer out, and whether the state must be durable before the answer leaves.
+//! The embedded master's core: one command in, one answer out, and whether the state must be
+//! durable before the answer leaves.
 //!
 //! ```text
 //!   command ─► step ─► MasterStep { answer, persist }
@@ -6,20 +7,25 @@
 //!                         no       ─► send the answer at once
 //! ```
 //! Invariants:
-//! - a client id leaves only when a durable state reserves it, and after a restart nothing below the reservation leaves again;
+//! - a client id leaves only when a durable state reserves it, and after a restart nothing below
+//!   the reservation leaves again;
 //! - keyspace ids and server numbers are never used twice, also not after a drop;
-//! - the map's version rises with every change of the map, a shard's epoch with every change of its primary;
+//! - the map's version rises with every change of the map, a shard's epoch with every change of its
+//!   primary;
 //! - a refused command changes nothing.
 //!
-//! Source: replication.md ("The master"). What is deliberately absent: file I/O, time, who is allowed to ask.
+//! Source: replication.md ("The master"). What is deliberately absent: file I/O, time, who is
+//! allowed to ask.
 
 use timestone_types::{ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, ShardId};
 
-use crate::limits::{CLIENT_ID_BLOCK, MAX_CLIENT_ID, MAX_CLIENT_IDS_PER_COMMAND, MAX_KEYSPACES, MAX_SERVERS};
+use crate::limits::{
+    CLIENT_ID_BLOCK, MAX_CLIENT_ID, MAX_CLIENT_IDS_PER_COMMAND, MAX_KEYSPACES, MAX_SERVERS,
+};
 use crate::state::State;
 use crate::{
-    ClientIdBlock, ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions, MasterAnswer, MasterCommand,
-    ServerAddresses, ServerId, ServerInfo, ShardMap,
+    ClientIdBlock, ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions,
+    MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap,
 };
 
 /// What came of one command.
@@ -40,12 +46,16 @@ pub struct Master {
 }
 
 impl Master {
-    /// A new cluster of `shards` shards that no server has taken yet, with the seed of key hashes that all its servers will use. Persist it
-    /// before use.
+    /// A new cluster of `shards` shards that no server has taken yet, with the seed of key hashes
+    /// that all its servers will use. Persist it before use.
     ///
     /// # Errors
     /// [`ClusterError::Limit`] when `shards` is 0 or above [`crate::limits::MAX_SHARDS`].
-    pub fn create(cluster: ClusterId, shards: u16, hash_seed: HashSeed) -> Result<Self, ClusterError> {
+    pub fn create(
+        cluster: ClusterId,
+        shards: u16,
+        hash_seed: HashSeed,
+    ) -> Result<Self, ClusterError> {
         let state = State {
             map: ShardMap::even(cluster, shards)?,
             hash_seed,
@@ -57,7 +67,8 @@ impl Master {
         Ok(Self { next_client: state.clients_reserved_to, state })
     }
 
-    /// Goes on from durable state. Client ids that the last incarnation reserved are skipped: some of them were handed out.
+    /// Goes on from durable state. Client ids that the last incarnation reserved are skipped: some
+    /// of them were handed out.
     ///
     /// # Errors
     /// [`ClusterError::Format`], [`ClusterError::Checksum`] or [`ClusterError::Malformed`].
@@ -107,7 +118,9 @@ impl Master {
             }
             MasterCommand::FetchMap => Ok(unchanged(MasterAnswer::Map(self.state.map.clone()))),
             MasterCommand::CreateKeyspace { name, options } => self.create_keyspace(name, options),
-            MasterCommand::ListKeyspaces => Ok(unchanged(MasterAnswer::Keyspaces(self.state.keyspaces.clone()))),
+            MasterCommand::ListKeyspaces => {
+                Ok(unchanged(MasterAnswer::Keyspaces(self.state.keyspaces.clone())))
+            }
             MasterCommand::DropKeyspace { name } => self.drop_keyspace(&name),
         }
     }
@@ -133,9 +146,13 @@ impl Master {
         self.next_client += count;
         let persist = self.next_client > self.state.clients_reserved_to;
         if persist {
-            self.state.clients_reserved_to = self.next_client.saturating_add(CLIENT_ID_BLOCK).min(end);
+            self.state.clients_reserved_to =
+                self.next_client.saturating_add(CLIENT_ID_BLOCK).min(end);
         }
-        assert!(self.next_client <= self.state.clients_reserved_to, "ids leave only from the reservation");
+        assert!(
+            self.next_client <= self.state.clients_reserved_to,
+            "ids leave only from the reservation"
+        );
         Ok(MasterStep { answer: MasterAnswer::Clients(block), persist })
     }
 
@@ -147,7 +164,10 @@ impl Master {
         shards_wanted: u16,
     ) -> Result<MasterStep, ClusterError> {
         if cluster != ClusterId::ZERO && cluster != self.cluster() {
-            return Err(ClusterError::WrongCluster { ours: self.cluster().get(), theirs: cluster.get() });
+            return Err(ClusterError::WrongCluster {
+                ours: self.cluster().get(),
+                theirs: cluster.get(),
+            });
         }
         let (mut servers, mut shards) = self.state.map.clone().into_parts();
         let known = servers.iter().position(|server| server.directory == directory);
@@ -180,7 +200,8 @@ impl Master {
             changed = true;
         }
         if changed {
-            self.state.map = ShardMap::new(self.cluster(), self.state.map.version().next(), servers, shards)?;
+            self.state.map =
+                ShardMap::new(self.cluster(), self.state.map.version().next(), servers, shards)?;
         }
         if known.is_none() {
             self.state.next_server = ServerId::new(id.get() + 1);
@@ -188,10 +209,17 @@ impl Master {
         let map = self.state.map.clone();
         let owned: Vec<ShardId> = map.owned_by(id).map(|shard| shard.id).collect();
         let hash_seed = self.state.hash_seed;
-        Ok(MasterStep { answer: MasterAnswer::Server { server: id, hash_seed, shards: owned, map }, persist: changed })
+        Ok(MasterStep {
+            answer: MasterAnswer::Server { server: id, hash_seed, shards: owned, map },
+            persist: changed,
+        })
     }
 
-    fn create_keyspace(&mut self, name: KeyspaceName, options: KeyspaceOptions) -> Result<MasterStep, ClusterError> {
+    fn create_keyspace(
+        &mut self,
+        name: KeyspaceName,
+        options: KeyspaceOptions,
+    ) -> Result<MasterStep, ClusterError> {
         options.check_served()?;
         if self.keyspace(name.as_str()).is_some() {
             return Err(ClusterError::KeyspaceExists { name: name.to_string() });
@@ -221,7 +249,8 @@ impl Master {
         if name.as_str() == KeyspaceName::DEFAULT {
             return Err(ClusterError::KeyspacePermanent);
         }
-        let Some(index) = self.state.keyspaces.iter().position(|keyspace| keyspace.name == *name) else {
+        let Some(index) = self.state.keyspaces.iter().position(|keyspace| keyspace.name == *name)
+        else {
             return Err(ClusterError::KeyspaceUnknown { name: name.to_string() });
         };
         let dropped = self.state.keyspaces.remove(index);

@@ -1,22 +1,29 @@
-//! The master's interface: commands and answers, the same for the embedded master and for one on etcd.
+//! The master's interface: commands and answers, the same for the embedded master and for one on
+//! etcd.
 //!
-//! They travel inside `wire`'s master frames; their bytes are a kind byte and the fields in order (docs/formats/cluster.md).
+//! They travel inside `wire`'s master frames; their bytes are a kind byte and the fields in order
+//! (docs/formats/cluster.md).
 
 use timestone_types::{ClientId, ClusterId, HashSeed, KeyspaceId, ShardId};
 
 use crate::codec::{Cursor, put_count, put_u8, put_u16, put_u32, put_u64};
 use crate::limits::{MAX_KEYSPACES, MAX_SHARDS};
-use crate::{ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions, ServerAddresses, ServerId, ShardMap};
+use crate::{
+    ClusterError, DirectoryId, Keyspace, KeyspaceName, KeyspaceOptions, ServerAddresses, ServerId,
+    ShardMap,
+};
 
 /// What the master is asked to do.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MasterCommand {
-    /// Hand out `count` client ids that were never handed out before (1 to [`crate::limits::MAX_CLIENT_IDS_PER_COMMAND`]).
+    /// Hand out `count` client ids that were never handed out before (1 to
+    /// [`crate::limits::MAX_CLIENT_IDS_PER_COMMAND`]).
     RegisterClient {
         /// How many.
         count: u32,
     },
-    /// A server starts, for the first time or again. Repeating it changes nothing but the addresses.
+    /// A server starts, for the first time or again. Repeating it changes nothing but the
+    /// addresses.
     RegisterServer {
         /// The cluster its data directory belongs to; [`ClusterId::ZERO`] for a new directory.
         cluster: ClusterId,
@@ -24,7 +31,8 @@ pub enum MasterCommand {
         directory: DirectoryId,
         /// Where it is reached from now on.
         addresses: ServerAddresses,
-        /// Of how many shards it wants to be primary, those it has included; it gets them as far as shards are free.
+        /// Of how many shards it wants to be primary, those it has included; it gets them as far as
+        /// shards are free.
         shards_wanted: u16,
     },
     /// Give the current map.
@@ -38,7 +46,8 @@ pub enum MasterCommand {
     },
     /// List the keyspaces that exist.
     ListKeyspaces,
-    /// Drop a keyspace. Whoever asks has fenced its data at every shard first, or does so after: its id is never used again.
+    /// Drop a keyspace. Whoever asks has fenced its data at every shard first, or does so after:
+    /// its id is never used again.
     DropKeyspace {
         /// Its name.
         name: KeyspaceName,
@@ -123,7 +132,8 @@ impl MasterCommand {
     /// Reads what [`MasterCommand::encode`] wrote.
     ///
     /// # Errors
-    /// [`ClusterError::Malformed`] for bytes that do not follow the layout; a name or address that is not one.
+    /// [`ClusterError::Malformed`] for bytes that do not follow the layout; a name or address that
+    /// is not one.
     pub fn decode(bytes: &[u8]) -> Result<Self, ClusterError> {
         let mut cursor = Cursor::new("a command to the master", bytes);
         let command = match cursor.u8()? {
@@ -192,7 +202,8 @@ impl MasterAnswer {
     /// Reads what [`MasterAnswer::encode`] wrote.
     ///
     /// # Errors
-    /// [`ClusterError::Malformed`] for bytes that do not follow the layout; a map that [`ShardMap::new`] refuses.
+    /// [`ClusterError::Malformed`] for bytes that do not follow the layout; a map that
+    /// [`ShardMap::new`] refuses.
     pub fn decode(bytes: &[u8]) -> Result<Self, ClusterError> {
         let mut cursor = Cursor::new("an answer of the master", bytes);
         let answer = match cursor.u8()? {
@@ -204,7 +215,12 @@ impl MasterAnswer {
                 for _ in 0..cursor.count(usize::from(MAX_SHARDS), 2)? {
                     shards.push(ShardId::new(cursor.u16()?));
                 }
-                Self::Server { server, hash_seed, shards, map: ShardMap::decode(cursor.remainder())? }
+                Self::Server {
+                    server,
+                    hash_seed,
+                    shards,
+                    map: ShardMap::decode(cursor.remainder())?,
+                }
             }
             3 => Self::Map(ShardMap::decode(cursor.remainder())?),
             4 => Self::Created(Keyspace::decode(&mut cursor)?),
@@ -225,7 +241,10 @@ impl MasterAnswer {
 
 fn decode_block(cursor: &mut Cursor<'_>) -> Result<ClientIdBlock, ClusterError> {
     let block = ClientIdBlock { first: ClientId::new(cursor.u32()?), count: cursor.u32()? };
-    if block.count == 0 || block.first == ClientId::ZERO || block.first.get().checked_add(block.count).is_none() {
+    if block.count == 0
+        || block.first == ClientId::ZERO
+        || block.first.get().checked_add(block.count).is_none()
+    {
         return Err(cursor.fail("its client ids are out of bounds"));
     }
     Ok(block)

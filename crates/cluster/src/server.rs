@@ -39,8 +39,8 @@ impl fmt::Display for ServerId {
     }
 }
 
-/// Names one data directory for ever: drawn at random and stored there before the server first registers, so that a repeated
-/// registration finds the same server instead of making a second one.
+/// Names one data directory for ever: drawn at random and stored there before the server first
+/// registers, so that a repeated registration finds the same server instead of making a second one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct DirectoryId(pub u64);
 
@@ -52,7 +52,8 @@ impl Address {
     /// Takes an address as people write it.
     ///
     /// # Errors
-    /// [`ClusterError::BadAddress`] when it has no host, no port, an IPv6 host without brackets, or odd characters.
+    /// [`ClusterError::BadAddress`] when it has no host, no port, an IPv6 host without brackets, or
+    /// odd characters.
     pub fn new(text: &str) -> Result<Self, ClusterError> {
         let bad = || ClusterError::BadAddress { address: text.chars().take(80).collect() };
         let (host, port) = text.rsplit_once(':').ok_or_else(bad)?;
@@ -62,7 +63,9 @@ impl Address {
             Some(v6) => v6.parse::<core::net::Ipv6Addr>().is_ok(),
             None => {
                 !host.is_empty()
-                    && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'))
+                    && host.bytes().all(|byte| {
+                        byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_')
+                    })
             }
         };
         if !port_ok || !host_ok || text.len() > MAX_ADDRESS_BYTES {
@@ -95,7 +98,8 @@ impl core::str::FromStr for Address {
 /// Where a server is reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServerAddresses {
-    /// Native protocol; `None` for a store that lives inside its application's process and is reached through memory only.
+    /// Native protocol; `None` for a store that lives inside its application's process and is
+    /// reached through memory only.
     pub native: Option<Address>,
     /// Redis protocol, when the server is a gateway.
     pub resp: Option<Address>,

@@ -7,7 +7,8 @@
 //!         16   n   body: map (with its length), seed of key hashes, next server, reserved client ids, next keyspace, keyspaces
 //!       16+n   4   CRC-32C of everything before it
 //! ```
-//! The state is small and is written whole: to a new file that replaces the old one atomically, by whoever drives the master.
+//! The state is small and is written whole: to a new file that replaces the old one atomically, by
+//! whoever drives the master.
 
 use timestone_types::{HashSeed, KeyspaceId};
 
@@ -26,7 +27,8 @@ const HEAD_BYTES: usize = 16;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct State {
     pub(crate) map: ShardMap,
-    /// The secret seed of key hashes, the same on every server: drawn when the cluster is created, and never changed.
+    /// The secret seed of key hashes, the same on every server: drawn when the cluster is created,
+    /// and never changed.
     pub(crate) hash_seed: HashSeed,
     /// The number of the next new server.
     pub(crate) next_server: ServerId,
@@ -71,7 +73,9 @@ impl State {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, ClusterError> {
         let mut head = Cursor::new("the master's state", bytes);
-        let Some(body) = bytes.get(HEAD_BYTES..) else { return Err(head.fail("it ends too early")) };
+        let Some(body) = bytes.get(HEAD_BYTES..) else {
+            return Err(head.fail("it ends too early"));
+        };
         if bytes[..8] != MAGIC {
             return Err(head.fail("it does not begin with TSMASTER"));
         }
@@ -106,7 +110,8 @@ impl State {
             keyspaces.push(Keyspace::decode(&mut cursor)?);
         }
         cursor.finish()?;
-        let state = Self { map, hash_seed, next_server, clients_reserved_to, next_keyspace, keyspaces };
+        let state =
+            Self { map, hash_seed, next_server, clients_reserved_to, next_keyspace, keyspaces };
         state.check().map_err(|reason| ClusterError::malformed("the master's state", reason))?;
         Ok(state)
     }
@@ -114,13 +119,17 @@ impl State {
     /// What holds of every state that a master wrote.
     fn check(&self) -> Result<(), &'static str> {
         let ascending = self.keyspaces.windows(2).all(|pair| pair[0].id < pair[1].id);
-        if !ascending || self.keyspaces.first().is_none_or(|first| *first != Keyspace::default_keyspace()) {
+        if !ascending
+            || self.keyspaces.first().is_none_or(|first| *first != Keyspace::default_keyspace())
+        {
             return Err("its keyspaces are not in order, or default is missing");
         }
         if self.keyspaces.last().is_some_and(|last| last.id >= self.next_keyspace) {
             return Err("a keyspace has an id that was not handed out yet");
         }
-        if self.map.servers().last().is_some_and(|last| last.id >= self.next_server) || self.next_server.is_none() {
+        if self.map.servers().last().is_some_and(|last| last.id >= self.next_server)
+            || self.next_server.is_none()
+        {
             return Err("a server has a number that was not handed out yet");
         }
         if self.clients_reserved_to == 0 || self.clients_reserved_to > MAX_CLIENT_ID.get() + 1 {

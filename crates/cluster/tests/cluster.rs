@@ -1,13 +1,16 @@
-//! The master as its drivers use it: crashes between steps, repeated commands, damaged bytes; and the map's rules.
+//! The master as its drivers use it: crashes between steps, repeated commands, damaged bytes; and
+//! the map's rules.
 
 use proptest::prelude::*;
 use timestone_cluster::limits::{CLIENT_ID_BLOCK, MAX_CLIENT_IDS_PER_COMMAND, MAX_KEYSPACES};
 use timestone_cluster::{
-    Address, CacheMode, ClientIdBlock, ClusterError, DirectoryId, IndexKind, Keyspace, KeyspaceName, KeyspaceOptions,
-    MapVersion, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardEntry, ShardMap,
-    SlotRange,
+    Address, CacheMode, ClientIdBlock, ClusterError, DirectoryId, IndexKind, Keyspace,
+    KeyspaceName, KeyspaceOptions, MapVersion, Master, MasterAnswer, MasterCommand,
+    ServerAddresses, ServerId, ServerInfo, ShardEntry, ShardMap, SlotRange,
 };
-use timestone_types::{ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, SLOT_COUNT, ShardId, Slot, slot_of};
+use timestone_types::{
+    ClientId, ClusterId, Epoch, HashSeed, KeyspaceId, SLOT_COUNT, ShardId, Slot, slot_of,
+};
 
 const SEED: HashSeed = HashSeed(77);
 const CLUSTER: ClusterId = ClusterId::new(0xc1);
@@ -41,16 +44,27 @@ fn create(text: &str) -> MasterCommand {
 }
 
 fn server(id: u32) -> ServerInfo {
-    ServerInfo { id: ServerId::new(id), directory: DirectoryId(u64::from(id)), addresses: addresses(7400) }
+    ServerInfo {
+        id: ServerId::new(id),
+        directory: DirectoryId(u64::from(id)),
+        addresses: addresses(7400),
+    }
 }
 
 fn range(first: u16, last: u16) -> SlotRange {
-    SlotRange::new(Slot::new(first).expect("a slot"), Slot::new(last).expect("a slot")).expect("a range")
+    SlotRange::new(Slot::new(first).expect("a slot"), Slot::new(last).expect("a slot"))
+        .expect("a range")
 }
 
 fn entry(id: u16, ranges: Vec<SlotRange>) -> ShardEntry {
     let one = ServerId::new(1);
-    ShardEntry { id: ShardId::new(id), epoch: Epoch::new(1), primary: one, replicas: vec![one], ranges }
+    ShardEntry {
+        id: ShardId::new(id),
+        epoch: Epoch::new(1),
+        primary: one,
+        replicas: vec![one],
+        ranges,
+    }
 }
 
 fn map_of(shards: Vec<ShardEntry>) -> Result<ShardMap, ClusterError> {
@@ -77,7 +91,8 @@ fn every_slot_of_an_even_map_has_the_owner_whose_range_holds_it() {
             assert!(owner.ranges.iter().any(|range| range.contains(slot)));
             sizes[usize::from(owner.id.get())] += 1;
         }
-        let (least, most) = (sizes.iter().min().expect("shards"), sizes.iter().max().expect("shards"));
+        let (least, most) =
+            (sizes.iter().min().expect("shards"), sizes.iter().max().expect("shards"));
         assert!(most - least <= 1, "{shards} shards have {least} to {most} slots");
     }
     assert!(ShardMap::even(CLUSTER, 0).is_err());
@@ -97,11 +112,20 @@ fn keys_with_one_hash_tag_live_in_one_shard() {
 #[test]
 fn a_map_with_a_gap_an_overlap_or_a_stranger_is_refused_by_name() {
     let gap = map_of(vec![entry(0, vec![range(0, 99)]), entry(1, vec![range(101, 16_383)])]);
-    assert_eq!(gap, Err(ClusterError::SlotOwners { slot: Slot::new(100).expect("a slot"), owners: 0 }));
+    assert_eq!(
+        gap,
+        Err(ClusterError::SlotOwners { slot: Slot::new(100).expect("a slot"), owners: 0 })
+    );
     let end = map_of(vec![entry(0, vec![range(0, 16_382)])]);
-    assert_eq!(end, Err(ClusterError::SlotOwners { slot: Slot::new(16_383).expect("a slot"), owners: 0 }));
+    assert_eq!(
+        end,
+        Err(ClusterError::SlotOwners { slot: Slot::new(16_383).expect("a slot"), owners: 0 })
+    );
     let overlap = map_of(vec![entry(0, vec![range(0, 100)]), entry(1, vec![range(100, 16_383)])]);
-    assert_eq!(overlap, Err(ClusterError::SlotOwners { slot: Slot::new(100).expect("a slot"), owners: 2 }));
+    assert_eq!(
+        overlap,
+        Err(ClusterError::SlotOwners { slot: Slot::new(100).expect("a slot"), owners: 2 })
+    );
     let twice = map_of(vec![entry(0, vec![range(0, 100)]), entry(0, vec![range(101, 16_383)])]);
     assert_eq!(twice, Err(ClusterError::DuplicateShard(ShardId::ZERO)));
     let mut stranger = entry(0, vec![range(0, 16_383)]);
@@ -110,25 +134,40 @@ fn a_map_with_a_gap_an_overlap_or_a_stranger_is_refused_by_name() {
     let mut outside = entry(0, vec![range(0, 16_383)]);
     outside.replicas.clear();
     assert!(matches!(map_of(vec![outside]), Err(ClusterError::Malformed { .. })));
-    let twin =
-        ShardMap::new(CLUSTER, MapVersion::new(1), vec![server(1), server(1)], vec![entry(0, vec![range(0, 16_383)])]);
+    let twin = ShardMap::new(
+        CLUSTER,
+        MapVersion::new(1),
+        vec![server(1), server(1)],
+        vec![entry(0, vec![range(0, 16_383)])],
+    );
     assert!(matches!(twin, Err(ClusterError::Malformed { .. })));
 }
 
 #[test]
 fn interleaved_ranges_route_to_their_shards() {
-    let map =
-        map_of(vec![entry(5, vec![range(0, 9), range(20, 29)]), entry(2, vec![range(10, 19), range(30, 16_383)])])
-            .expect("a map");
-    for (slot, owner) in [(0, 5), (9, 5), (10, 2), (19, 2), (20, 5), (29, 5), (30, 2), (16_383, 2)] {
-        assert_eq!(map.shard_of(Slot::new(slot).expect("a slot")), ShardId::new(owner), "slot {slot}");
+    let map = map_of(vec![
+        entry(5, vec![range(0, 9), range(20, 29)]),
+        entry(2, vec![range(10, 19), range(30, 16_383)]),
+    ])
+    .expect("a map");
+    for (slot, owner) in [(0, 5), (9, 5), (10, 2), (19, 2), (20, 5), (29, 5), (30, 2), (16_383, 2)]
+    {
+        assert_eq!(
+            map.shard_of(Slot::new(slot).expect("a slot")),
+            ShardId::new(owner),
+            "slot {slot}"
+        );
     }
     assert_eq!(map.shard(ShardId::new(5)).map(|shard| shard.ranges.len()), Some(2));
 }
 
 #[test]
 fn the_layout_of_a_map_is_the_documented_one() {
-    let info = ServerInfo { id: ServerId::new(1), directory: DirectoryId(2), addresses: ServerAddresses::IN_PROCESS };
+    let info = ServerInfo {
+        id: ServerId::new(1),
+        directory: DirectoryId(2),
+        addresses: ServerAddresses::IN_PROCESS,
+    };
     let map = ShardMap::single(ClusterId::new(3), info, 1).expect("a map");
     let mut bytes = Vec::new();
     map.encode(&mut bytes);
@@ -150,7 +189,8 @@ fn client_ids_are_never_handed_out_twice_whatever_crashes() {
     let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
     let mut durable = bytes_of(&master);
     let mut last = 0;
-    // Crash after every third answer, and often before a reservation became durable: such an answer never left.
+    // Crash after every third answer, and often before a reservation became durable: such an answer
+    // never left.
     for round in 0..5000u32 {
         let count = 1 + round % 7;
         let step = master.step(MasterCommand::RegisterClient { count }).expect("ids");
@@ -191,10 +231,14 @@ fn servers_share_the_free_shards_and_keep_theirs_over_restarts() {
     assert!(first.persist);
     let (one, shards, map) = registered(first.answer);
     assert_eq!((one, shards), (ServerId::new(1), vec![0, 1, 2]));
-    assert_eq!((map.version(), map.epoch(ShardId::ZERO)), (MapVersion::new(2), Some(Epoch::new(1))));
+    assert_eq!(
+        (map.version(), map.epoch(ShardId::ZERO)),
+        (MapVersion::new(2), Some(Epoch::new(1)))
+    );
     assert_eq!(map.primary(ShardId::new(3)), None);
 
-    let (two, shards, _) = registered(master.step(register(20, 7500, u16::MAX)).expect("registered").answer);
+    let (two, shards, _) =
+        registered(master.step(register(20, 7500, u16::MAX)).expect("registered").answer);
     assert_eq!((two, shards), (ServerId::new(2), vec![3]));
     let (_, shards, _) = registered(master.step(register(30, 7600, 2)).expect("registered").answer);
     assert_eq!(shards, Vec::<u16>::new());
@@ -231,13 +275,21 @@ fn a_directory_of_another_cluster_is_refused() {
 #[test]
 fn keyspace_ids_are_not_used_again() {
     let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
-    let MasterAnswer::Created(users) = master.step(create("users")).expect("created").answer else { panic!() };
+    let MasterAnswer::Created(users) = master.step(create("users")).expect("created").answer else {
+        panic!()
+    };
     assert_eq!(users.id, KeyspaceId::new(1));
-    assert_eq!(master.step(create("users")), Err(ClusterError::KeyspaceExists { name: "users".to_owned() }));
-    let dropped = master.step(MasterCommand::DropKeyspace { name: name("users") }).expect("dropped");
+    assert_eq!(
+        master.step(create("users")),
+        Err(ClusterError::KeyspaceExists { name: "users".to_owned() })
+    );
+    let dropped =
+        master.step(MasterCommand::DropKeyspace { name: name("users") }).expect("dropped");
     assert_eq!(dropped.answer, MasterAnswer::Dropped { id: users.id });
     master = Master::decode(&bytes_of(&master)).expect("the state");
-    let MasterAnswer::Created(next) = master.step(create("users")).expect("created").answer else { panic!() };
+    let MasterAnswer::Created(next) = master.step(create("users")).expect("created").answer else {
+        panic!()
+    };
     assert_eq!(next.id, KeyspaceId::new(2));
     assert_eq!(master.keyspace("users").map(|keyspace| keyspace.id), Some(next.id));
     let list = master.step(MasterCommand::ListKeyspaces).expect("listed").answer;
@@ -248,13 +300,25 @@ fn keyspace_ids_are_not_used_again() {
 fn refused_keyspace_commands_say_why_and_change_nothing() {
     let mut master = Master::create(CLUSTER, 1, SEED).expect("a master");
     let before = master.clone();
-    let options = KeyspaceOptions { index: IndexKind::Ordered, cache: CacheMode::Lease, ..KeyspaceOptions::DEFAULT };
-    let refused = master.step(MasterCommand::CreateKeyspace { name: name("x"), options }).expect_err("not served");
-    assert_eq!(refused.to_string(), "keyspace option index = ordered is not served by this version; it serves full");
+    let options = KeyspaceOptions {
+        index: IndexKind::Ordered,
+        cache: CacheMode::Lease,
+        ..KeyspaceOptions::DEFAULT
+    };
+    let refused = master
+        .step(MasterCommand::CreateKeyspace { name: name("x"), options })
+        .expect_err("not served");
+    assert_eq!(
+        refused.to_string(),
+        "keyspace option index = ordered is not served by this version; it serves full"
+    );
     let drop_default = MasterCommand::DropKeyspace { name: name("default") };
     assert_eq!(master.step(drop_default), Err(ClusterError::KeyspacePermanent));
     let drop_unknown = MasterCommand::DropKeyspace { name: name("nobody") };
-    assert_eq!(master.step(drop_unknown), Err(ClusterError::KeyspaceUnknown { name: "nobody".to_owned() }));
+    assert_eq!(
+        master.step(drop_unknown),
+        Err(ClusterError::KeyspaceUnknown { name: "nobody".to_owned() })
+    );
     assert_eq!(master, before);
     for index in 1..MAX_KEYSPACES {
         master.step(create(&format!("k{index}"))).expect("below the limit");
@@ -319,7 +383,10 @@ fn commands_and_answers_read_back_and_their_beginnings_do_not() {
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
         for length in 0..bytes.len() {
-            assert!(MasterCommand::decode(&bytes[..length]).is_err(), "{command:?} cut to {length}");
+            assert!(
+                MasterCommand::decode(&bytes[..length]).is_err(),
+                "{command:?} cut to {length}"
+            );
         }
         assert_eq!(MasterCommand::decode(&bytes), Ok(command));
         bytes.push(0);

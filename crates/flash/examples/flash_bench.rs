@@ -1,14 +1,16 @@
-//! Measures a file device: 4 KiB random reads at several depths, sequential programs in 128 KiB pieces, erases.
+//! Measures a file device: 4 KiB random reads at several depths, sequential programs in 128 KiB
+//! pieces, erases.
 //!
-//! `cargo run --release -p timestone-flash --example flash_bench -- FILE [MIB] [uring|threads]` creates FILE (it must not exist),
-//! uses it and removes it. It prints one line per measurement, and says which engine and whether O_DIRECT was in use.
+//! `cargo run --release -p timestone-flash --example flash_bench -- FILE [MIB] [uring|threads]`
+//! creates FILE (it must not exist), uses it and removes it. It prints one line per measurement,
+//! and says which engine and whether O_DIRECT was in use.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use timestone_flash::{
-    AlignedBuffer, BlockId, FileConfig, FileDevice, FlashCompletion, FlashDevice, FlashError, FlashOp, PAGE_BYTES,
-    PageId, RejectedReason, Token,
+    AlignedBuffer, BlockId, FileConfig, FileDevice, FlashCompletion, FlashDevice, FlashError,
+    FlashOp, PAGE_BYTES, PageId, RejectedReason, Token,
 };
 use timestone_io::EngineChoice;
 
@@ -18,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let path = PathBuf::from(arguments.next().ok_or("usage: flash_bench FILE [MIB] [uring|threads]")?);
+    let path =
+        PathBuf::from(arguments.next().ok_or("usage: flash_bench FILE [MIB] [uring|threads]")?);
     let blocks: u32 = arguments.next().map_or(Ok(2048), |mebibytes| mebibytes.parse())?;
     let engine = match arguments.next().as_deref() {
         None => EngineChoice::Auto,
@@ -45,7 +48,11 @@ impl Bench {
     fn measure(mut self, started: Instant) -> Result<(), Box<dyn std::error::Error>> {
         let geometry = self.device.geometry();
         let mebibytes = geometry.usable_bytes() >> 20;
-        println!("engine {}, O_DIRECT {}, {mebibytes} MiB", self.device.engine().name(), self.device.is_direct());
+        println!(
+            "engine {}, O_DIRECT {}, {mebibytes} MiB",
+            self.device.engine().name(),
+            self.device.is_direct()
+        );
         report("create and fill with zeros", mebibytes, "MiB", started.elapsed());
         for (depth, rounds) in [(1, 0), (8, 1)] {
             if rounds > 0 {
@@ -55,13 +62,23 @@ impl Bench {
             }
             let started = Instant::now();
             self.program_all(depth)?;
-            report(&format!("sequential programs of 128 KiB, depth {depth}"), mebibytes, "MiB", started.elapsed());
+            report(
+                &format!("sequential programs of 128 KiB, depth {depth}"),
+                mebibytes,
+                "MiB",
+                started.elapsed(),
+            );
         }
         for depth in [1, 8, 32, 128] {
             let count = READS.min(depth * 20_000);
             let started = Instant::now();
             self.read_at_random(count, depth as usize)?;
-            report(&format!("random reads of 4 KiB, depth {depth}"), count, "reads", started.elapsed());
+            report(
+                &format!("random reads of 4 KiB, depth {depth}"),
+                count,
+                "reads",
+                started.elapsed(),
+            );
         }
         Ok(())
     }
@@ -75,10 +92,12 @@ impl Bench {
 
     fn program_all(&mut self, depth: usize) -> Result<(), FlashError> {
         let geometry = self.device.geometry();
-        for page in (0..geometry.blocks * geometry.pages_per_block).step_by(PROGRAM_PAGES as usize) {
+        for page in (0..geometry.blocks * geometry.pages_per_block).step_by(PROGRAM_PAGES as usize)
+        {
             let buffer = self.buffer(PROGRAM_PAGES as usize);
             self.submit(FlashOp::Program { token: Token(0), page: PageId(page), buffer }, depth)?;
-            // Each piece is a write of its own here: neighbours submitted between two polls would become one.
+            // Each piece is a write of its own here: neighbours submitted between two polls would
+            // become one.
             self.device.poll(&mut self.done);
             self.collect()?;
         }
@@ -91,7 +110,9 @@ impl Bench {
         let pages = u64::from(geometry.blocks) * u64::from(geometry.pages_per_block);
         let mut random = 1_u64;
         for _ in 0..count {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             let page = PageId(((random >> 32) % pages) as u32);
             let buffer = self.buffer(1);
             self.submit(FlashOp::Read { token: Token(0), page, pages: 1, buffer }, depth)?;
@@ -138,5 +159,9 @@ impl Bench {
 
 fn report(what: &str, count: u64, unit: &str, elapsed: Duration) {
     let seconds = elapsed.as_secs_f64();
-    println!("{what:44} {:>10.0} {unit}/s   ({:.1} µs each)", count as f64 / seconds, seconds * 1e6 / count as f64);
+    println!(
+        "{what:44} {:>10.0} {unit}/s   ({:.1} µs each)",
+        count as f64 / seconds,
+        seconds * 1e6 / count as f64
+    );
 }

@@ -1,4 +1,5 @@
-//! The interface of a flash device: geometry, operations, completions, and the trait that every device implements.
+//! The interface of a flash device: geometry, operations, completions, and the trait that every
+//! device implements.
 //!
 //! ```text
 //!            submit Erase            Program 0..n, in order          submit Erase
@@ -6,14 +7,17 @@
 //!      └──── observe(generation, programmed pages) ────────────┘
 //! ```
 //!
-//! **Rules.** A block has a generation (its erase count, from 1) and a write pointer. A program must start at the write pointer;
-//! pages below it can be read once their program has completed. A device that was opened again does not know the write
-//! pointers: until the owner [`observe`](FlashDevice::observe)s a block, every page of it may be read (whatever is there, also leftovers of
-//! older generations, which is why owners stamp pages with the generation), and none programmed.
+//! **Rules.** A block has a generation (its erase count, from 1) and a write pointer. A program
+//! must start at the write pointer; pages below it can be read once their program has completed. A
+//! device that was opened again does not know the write pointers: until the owner
+//! [`observe`](FlashDevice::observe)s a block, every page of it may be read (whatever is there,
+//! also leftovers of older generations, which is why owners stamp pages with the generation), and
+//! none programmed.
 //!
-//! **Order.** Completions of programs to one block come in page order; everything else completes in any order. An erase takes
-//! its turn after the reads and programs of its block that were submitted before it; from its submission to its completion
-//! the block takes nothing else. Programs are durable after a `Sync` that was *submitted after their completion*; erases and growth are
+//! **Order.** Completions of programs to one block come in page order; everything else completes in
+//! any order. An erase takes its turn after the reads and programs of its block that were submitted
+//! before it; from its submission to its completion the block takes nothing else. Programs are
+//! durable after a `Sync` that was *submitted after their completion*; erases and growth are
 //! durable when they complete.
 
 use core::fmt;
@@ -35,7 +39,8 @@ pub struct BlockId(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct PageId(pub u32);
 
-/// How often a block was erased, plus one; zero is never handed out, so that a page of zeros belongs to no generation.
+/// How often a block was erased, plus one; zero is never handed out, so that a page of zeros
+/// belongs to no generation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u32);
 
@@ -119,7 +124,8 @@ pub struct Token(pub u64);
 /// One operation on a device.
 #[derive(Debug)]
 pub enum FlashOp {
-    /// Reads `pages` consecutive pages of one block into the start of `buffer`, which must be large enough.
+    /// Reads `pages` consecutive pages of one block into the start of `buffer`, which must be large
+    /// enough.
     Read {
         /// Returned in the completion.
         token: Token,
@@ -130,8 +136,9 @@ pub enum FlashOp {
         /// Where they go; comes back in the completion.
         buffer: AlignedBuffer,
     },
-    /// Programs the next pages of a block: as many as `buffer` is long (a multiple of [`PAGE_BYTES`]). `page` must be the block's
-    /// write pointer. Programs that follow each other are written together.
+    /// Programs the next pages of a block: as many as `buffer` is long (a multiple of
+    /// [`PAGE_BYTES`]). `page` must be the block's write pointer. Programs that follow each other
+    /// are written together.
     Program {
         /// Returned in the completion.
         token: Token,
@@ -152,8 +159,8 @@ pub enum FlashOp {
         /// Returned in the completion.
         token: Token,
     },
-    /// Adds `blocks` erased blocks at the end, in the background and in pieces; `geometry().blocks` rises at completion. One
-    /// at a time.
+    /// Adds `blocks` erased blocks at the end, in the background and in pieces; `geometry().blocks`
+    /// rises at completion. One at a time.
     Grow {
         /// Returned in the completion.
         token: Token,
@@ -228,7 +235,8 @@ pub struct DeviceStats {
     pub errors: u64,
     /// Operations rejected because they break the rules.
     pub misuses: u64,
-    /// Damaged copies of device structures that were found at opening and repaired from their twins.
+    /// Damaged copies of device structures that were found at opening and repaired from their
+    /// twins.
     pub repairs: u64,
     /// Lowest generation of a usable block.
     pub wear_min: u32,
@@ -236,33 +244,43 @@ pub struct DeviceStats {
     pub wear_max: u32,
 }
 
-/// A flash device: asynchronous, single-threaded, never blocking but in [`wait`](Self::wait). See the module's rules.
+/// A flash device: asynchronous, single-threaded, never blocking but in [`wait`](Self::wait). See
+/// the module's rules.
 pub trait FlashDevice: Send {
     /// The shape now.
     fn geometry(&self) -> Geometry;
 
-    /// The current generation of a block, zero when there is no such block. Rises when an erase *completes*.
+    /// The current generation of a block, zero when there is no such block. Rises when an erase
+    /// *completes*.
     fn generation(&self, block: BlockId) -> Generation;
 
-    /// The write pointer: pages of the block that were submitted for programming since its erase. `None` while it is unknown (opened
-    /// again and not yet observed, or no such block).
+    /// The write pointer: pages of the block that were submitted for programming since its erase.
+    /// `None` while it is unknown (opened again and not yet observed, or no such block).
     fn programmed(&self, block: BlockId) -> Option<u32>;
 
-    /// Recovery: tells the device what the owner's scan of page headers found, so that it accepts the next program there and
-    /// guards what is below. A generation above the device's own is adopted (its table was damaged and lags). A generation
-    /// below it says that only leftovers were found: the block counts as erased.
+    /// Recovery: tells the device what the owner's scan of page headers found, so that it accepts
+    /// the next program there and guards what is below. A generation above the device's own is
+    /// adopted (its table was damaged and lags). A generation below it says that only leftovers
+    /// were found: the block counts as erased.
     ///
     /// # Errors
     /// Misuse when the block does not exist, is already known, is busy, or has fewer pages.
-    fn observe(&mut self, block: BlockId, generation: Generation, programmed_pages: u32) -> Result<(), FlashError>;
+    fn observe(
+        &mut self,
+        block: BlockId,
+        generation: Generation,
+        programmed_pages: u32,
+    ) -> Result<(), FlashError>;
 
     /// Accepts an operation; it starts at the next [`poll`](Self::poll) or [`wait`](Self::wait).
     ///
     /// # Errors
-    /// Gives the operation back when the queue is full, it breaks the rules, or the device has failed.
+    /// Gives the operation back when the queue is full, it breaks the rules, or the device has
+    /// failed.
     fn submit(&mut self, op: FlashOp) -> Result<(), Rejected>;
 
-    /// Starts what was accepted, appends what has completed to `completions`, says how many. Never blocks.
+    /// Starts what was accepted, appends what has completed to `completions`, says how many. Never
+    /// blocks.
     fn poll(&mut self, completions: &mut Vec<FlashCompletion>) -> usize;
 
     /// Operations accepted and not yet completed by a poll.
@@ -271,8 +289,9 @@ pub trait FlashDevice: Send {
     /// Blocks until a poll may make progress, or `timeout` has passed (recovery, shutdown, tests).
     fn wait(&mut self, timeout: Duration);
 
-    /// Becomes readable (a new edge each time) when a poll may make progress; needs no reading by an edge-triggered
-    /// [`Poller`](timestone_io::Poller). `None`: poll whenever something is in flight.
+    /// Becomes readable (a new edge each time) when a poll may make progress; needs no reading by
+    /// an edge-triggered [`Poller`](timestone_io::Poller). `None`: poll whenever something is in
+    /// flight.
     fn wake_fd(&self) -> Option<BorrowedFd<'_>>;
 
     /// Counters and wear.

@@ -27,9 +27,12 @@ pub enum FlashError {
         /// Which bound was met.
         reason: String,
     },
-    /// An earlier failure (of a sync or of the block table) makes everything written since doubtful: reads still work, nothing else
-    /// does until the device is opened again.
-    #[error("the flash device stopped accepting writes after an earlier failure ({reason}); restart to recover")]
+    /// An earlier failure (of a sync or of the block table) makes everything written since
+    /// doubtful: reads still work, nothing else does until the device is opened again.
+    #[error(
+        "the flash device stopped accepting writes after an earlier failure ({reason}); restart to \
+         recover"
+    )]
     Failed {
         /// What had failed.
         reason: &'static str,
@@ -111,13 +114,17 @@ pub enum Misuse {
         next: u32,
     },
     /// Programming a block whose extent the device does not know since it was opened.
-    #[error("block {block} has not been observed since the device was opened; observe or erase it first")]
+    #[error(
+        "block {block} has not been observed since the device was opened; observe or erase it first"
+    )]
     NotObserved {
         /// The block.
         block: BlockId,
     },
     /// Observing a block whose extent the device knows.
-    #[error("block {block} is known to the device; only blocks found at opening can be observed, once")]
+    #[error(
+        "block {block} is known to the device; only blocks found at opening can be observed, once"
+    )]
     AlreadyKnown {
         /// The block.
         block: BlockId,

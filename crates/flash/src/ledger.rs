@@ -1,4 +1,5 @@
-//! The rules of a flash device, kept for each block: one implementation, so that all devices agree on them.
+//! The rules of a flash device, kept for each block: one implementation, so that all devices agree
+//! on them.
 //!
 //! ```text
 //!   unknown ──observe──► known: 0 ≤ readable ≤ accepted ≤ pages per block
@@ -6,10 +7,11 @@
 //!      └──────erase────────┴──┘        erase completed: generation + 1, accepted = readable = 0
 //! ```
 //!
-//! The device asks before it starts something (`begin_*`) and tells what came of it (`end_*`). Nothing here does I/O.
+//! The device asks before it starts something (`begin_*`) and tells what came of it (`end_*`).
+//! Nothing here does I/O.
 //!
-//! Invariants: `readable ≤ accepted`; generations only rise; an erasing block accepts nothing; a block with a failed program or
-//! erase accepts no program until it is erased.
+//! Invariants: `readable ≤ accepted`; generations only rise; an erasing block accepts nothing; a
+//! block with a failed program or erase accepts no program until it is erased.
 
 use timestone_io::AlignedBuffer;
 
@@ -55,8 +57,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A ledger over blocks that exist with the given generations. `known`: they are all erased; otherwise their extents are
-    /// to be observed.
+    /// A ledger over blocks that exist with the given generations. `known`: they are all erased;
+    /// otherwise their extents are to be observed.
     pub(crate) fn new(
         pages_per_block: u32,
         max_blocks: u32,
@@ -153,7 +155,11 @@ impl Ledger {
     }
 
     /// May these pages be programmed? Moves the write pointer.
-    pub(crate) fn begin_program(&mut self, page: PageId, buffer: &AlignedBuffer) -> Result<Extent, FlashError> {
+    pub(crate) fn begin_program(
+        &mut self,
+        page: PageId,
+        buffer: &AlignedBuffer,
+    ) -> Result<Extent, FlashError> {
         let pages = u32::try_from(buffer.len() / PAGE_BYTES).unwrap_or(u32::MAX);
         let extent = self.extent(page, pages)?;
         let id = extent.block;
@@ -179,8 +185,8 @@ impl Ledger {
         Ok(extent)
     }
 
-    /// A program has ended; programs of one block end in page order. Says whether its pages can be read: not when this one failed or
-    /// one before it did.
+    /// A program has ended; programs of one block end in page order. Says whether its pages can be
+    /// read: not when this one failed or one before it did.
     pub(crate) fn end_program(&mut self, extent: Extent, succeeded: bool) -> bool {
         let block = &mut self.blocks[extent.block.0 as usize];
         assert!(block.programs > 0, "a program of block {} ended that never began", extent.block);
@@ -189,7 +195,11 @@ impl Ledger {
         if block.failed {
             return false;
         }
-        assert_eq!(block.readable, extent.index, "programs of block {} ended out of order", extent.block);
+        assert_eq!(
+            block.readable, extent.index,
+            "programs of block {} ended out of order",
+            extent.block
+        );
         block.readable += extent.pages;
         true
     }
@@ -210,7 +220,8 @@ impl Ledger {
         block.erasing && block.reads == 0 && block.programs == 0
     }
 
-    /// The erase has ended. When it failed, what was readable still is, but the generation on the medium is in doubt.
+    /// The erase has ended. When it failed, what was readable still is, but the generation on the
+    /// medium is in doubt.
     pub(crate) fn end_erase(&mut self, id: BlockId, succeeded: bool) {
         assert!(self.erase_is_due(id), "an erase of block {id} ended before its turn");
         let block = &mut self.blocks[id.0 as usize];
@@ -231,7 +242,10 @@ impl Ledger {
         match have.checked_add(blocks).filter(|&sum| sum <= self.max_blocks) {
             Some(sum) => Ok(sum),
             None => Err(FlashError::Full {
-                reason: format!("it has {have} blocks of at most {}, so it cannot grow by {blocks}", self.max_blocks),
+                reason: format!(
+                    "it has {have} blocks of at most {}, so it cannot grow by {blocks}",
+                    self.max_blocks
+                ),
             }),
         }
     }
@@ -271,7 +285,16 @@ impl Ledger {
 
 impl Block {
     const fn erased(generation: Generation, known: bool) -> Self {
-        Self { generation, accepted: 0, readable: 0, reads: 0, programs: 0, known, erasing: false, failed: false }
+        Self {
+            generation,
+            accepted: 0,
+            readable: 0,
+            reads: 0,
+            programs: 0,
+            known,
+            erasing: false,
+            failed: false,
+        }
     }
 }
 

@@ -12,20 +12,26 @@ pub const DEFAULT_QUEUE_DEPTH: u32 = 128;
 pub const MAX_QUEUE_DEPTH: u32 = 2048;
 /// What a power cut can tear: the unit in which disks write atomically.
 pub const SECTOR_BYTES: usize = 512;
-/// Most pages that adjacent programs are coalesced into one write for (1 MiB): larger writes gain no bandwidth.
+/// Most pages that adjacent programs are coalesced into one write for (1 MiB): larger writes gain
+/// no bandwidth.
 pub const MAX_RUN_PAGES: u32 = 256;
 /// Writes of the block table in flight at once.
 pub const TABLE_WRITES_IN_FLIGHT: usize = 4;
-/// Writes of zeros in flight while the device grows: enough to go on, few enough not to slow reads down.
+/// Writes of zeros in flight while the device grows: enough to go on, few enough not to slow reads
+/// down.
 pub const GROW_WRITES_IN_FLIGHT: usize = 2;
-/// Operations of its own that a file device may have in flight: table writes, zero writes, one sync, one allocation.
+/// Operations of its own that a file device may have in flight: table writes, zero writes, one
+/// sync, one allocation.
 pub const OWN_OPS_IN_FLIGHT: usize = TABLE_WRITES_IN_FLIGHT + GROW_WRITES_IN_FLIGHT + 2;
-/// How far beyond its capacity at creation a file device can grow at least: room in its block table.
+/// How far beyond its capacity at creation a file device can grow at least: room in its block
+/// table.
 pub const TABLE_ROOM_FACTOR: u32 = 8;
 /// Pages of the block table that are read at once when a device is opened.
 pub const TABLE_READ_PAGES: u32 = 64;
 
 const _: () = assert!(MAX_RUN_PAGES as usize <= timestone_io::limits::MAX_VECTORS);
-const _: () = assert!(MAX_QUEUE_DEPTH as usize + OWN_OPS_IN_FLIGHT <= timestone_io::limits::MAX_DEPTH as usize);
+const _: () = assert!(
+    MAX_QUEUE_DEPTH as usize + OWN_OPS_IN_FLIGHT <= timestone_io::limits::MAX_DEPTH as usize
+);
 const _: () = assert!(crate::device::PAGE_BYTES == timestone_io::ALIGNMENT);
 const _: () = assert!(crate::device::PAGE_BYTES.is_multiple_of(SECTOR_BYTES));

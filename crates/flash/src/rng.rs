@@ -1,4 +1,5 @@
-//! A small seeded generator for the memory device's faults: the same seed gives the same faults, on every machine.
+//! A small seeded generator for the memory device's faults: the same seed gives the same faults, on
+//! every machine.
 //!
 //! Deliberately not a source of entropy, and not for anything but tests and simulation.
 
@@ -23,7 +24,8 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound` (at least 1). The bias of the remainder is far below what faults can notice.
+    /// A number below `bound` (at least 1). The bias of the remainder is far below what faults can
+    /// notice.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }

@@ -1,11 +1,12 @@
 //! Page-aligned memory for O_DIRECT, and a pool of it.
 //!
-//! A buffer is plain owned memory: it moves into an operation and comes back in the completion, so nobody can look at it while
-//! the kernel writes into it. The pool is single-threaded and explicit (`take`, `give`): a buffer that is dropped instead of
-//! given back is simply freed.
+//! A buffer is plain owned memory: it moves into an operation and comes back in the completion, so
+//! nobody can look at it while the kernel writes into it. The pool is single-threaded and explicit
+//! (`take`, `give`): a buffer that is dropped instead of given back is simply freed.
 //!
-//! Invariants: memory is always initialised (zeroed when allocated); `length ≤ capacity`, both multiples of [`ALIGNMENT`];
-//! the memory neither moves nor is freed while its `AlignedBuffer` exists, wherever that value itself is moved to.
+//! Invariants: memory is always initialised (zeroed when allocated); `length ≤ capacity`, both
+//! multiples of [`ALIGNMENT`]; the memory neither moves nor is freed while its `AlignedBuffer`
+//! exists, wherever that value itself is moved to.
 
 #![expect(unsafe_code, reason = "aligned allocation has no safe interface in std")]
 
@@ -15,7 +16,8 @@ use core::ptr::NonNull;
 use core::slice;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 
-/// Alignment and granularity of buffers, in bytes: the page size, which every O_DIRECT file system we support accepts.
+/// Alignment and granularity of buffers, in bytes: the page size, which every O_DIRECT file system
+/// we support accepts.
 pub const ALIGNMENT: usize = 4096;
 
 /// Owned memory, aligned to [`ALIGNMENT`], whose length is a multiple of it.
@@ -25,7 +27,8 @@ pub struct AlignedBuffer {
     capacity: usize,
 }
 
-// SAFETY: the buffer owns its memory alone (no aliases are handed out but through borrows), like a `Vec<u8>`.
+// SAFETY: the buffer owns its memory alone (no aliases are handed out but through borrows), like a
+// `Vec<u8>`.
 unsafe impl Send for AlignedBuffer {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for AlignedBuffer {}
@@ -51,14 +54,18 @@ impl AlignedBuffer {
         self.capacity
     }
 
-    /// Changes the visible length to `bytes`, rounded up to a multiple of [`ALIGNMENT`]. Content is kept; what comes into
-    /// view is whatever was there before.
+    /// Changes the visible length to `bytes`, rounded up to a multiple of [`ALIGNMENT`]. Content is
+    /// kept; what comes into view is whatever was there before.
     ///
     /// # Panics
     /// When that exceeds the capacity.
     pub fn set_length(&mut self, bytes: usize) {
         let length = round_up(bytes);
-        assert!(length <= self.capacity, "a buffer of {} bytes cannot become {length} long", self.capacity);
+        assert!(
+            length <= self.capacity,
+            "a buffer of {} bytes cannot become {length} long",
+            self.capacity
+        );
         self.length = length;
     }
 
@@ -73,13 +80,15 @@ impl AlignedBuffer {
     }
 
     fn layout(capacity: usize) -> Layout {
-        Layout::from_size_align(capacity, ALIGNMENT).expect("a buffer is smaller than the address space")
+        Layout::from_size_align(capacity, ALIGNMENT)
+            .expect("a buffer is smaller than the address space")
     }
 }
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `zeroed` with exactly this layout (capacity never changes), and freed only here.
+        // SAFETY: allocated in `zeroed` with exactly this layout (capacity never changes), and
+        // freed only here.
         unsafe { dealloc(self.memory.as_ptr(), Self::layout(self.capacity)) }
     }
 }
@@ -88,7 +97,8 @@ impl Deref for AlignedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `length ≤ capacity` bytes were allocated and initialised; the borrow of self keeps them alive and unwritten.
+        // SAFETY: `length ≤ capacity` bytes were allocated and initialised; the borrow of self
+        // keeps them alive and unwritten.
         unsafe { slice::from_raw_parts(self.memory.as_ptr(), self.length) }
     }
 }
@@ -106,7 +116,8 @@ impl fmt::Debug for AlignedBuffer {
     }
 }
 
-/// Recycles buffers by size class (powers of two times [`ALIGNMENT`]), so that steady state allocates nothing.
+/// Recycles buffers by size class (powers of two times [`ALIGNMENT`]), so that steady state
+/// allocates nothing.
 ///
 /// Owned by one thread. Keeps at most `keep_bytes`; what is given beyond is freed.
 #[derive(Debug)]
@@ -123,8 +134,8 @@ impl BufferPool {
         Self { classes: Vec::new(), kept_bytes: 0, keep_bytes }
     }
 
-    /// A buffer of `bytes`, rounded up to a multiple of [`ALIGNMENT`]. Its content is unspecified (zeros or what its last
-    /// user left).
+    /// A buffer of `bytes`, rounded up to a multiple of [`ALIGNMENT`]. Its content is unspecified
+    /// (zeros or what its last user left).
     #[must_use]
     pub fn take(&mut self, bytes: usize) -> AlignedBuffer {
         let class = class_to_hold(bytes);
@@ -172,7 +183,8 @@ fn class_to_hold(bytes: usize) -> usize {
     (round_up(bytes) / ALIGNMENT).next_power_of_two().trailing_zeros() as usize
 }
 
-/// Largest class whose size a buffer of `capacity` reaches: every buffer kept in a class is at least as large as the class says.
+/// Largest class whose size a buffer of `capacity` reaches: every buffer kept in a class is at
+/// least as large as the class says.
 fn class_within(capacity: usize) -> usize {
     (capacity / ALIGNMENT).ilog2() as usize
 }
@@ -211,7 +223,11 @@ mod tests {
     fn an_odd_capacity_is_kept_where_it_is_large_enough() {
         let mut pool = BufferPool::new(1 << 20);
         pool.give(AlignedBuffer::zeroed(3 * ALIGNMENT));
-        assert_eq!(pool.take(4 * ALIGNMENT).capacity(), 4 * ALIGNMENT, "three pages cannot serve four");
+        assert_eq!(
+            pool.take(4 * ALIGNMENT).capacity(),
+            4 * ALIGNMENT,
+            "three pages cannot serve four"
+        );
         assert_eq!(pool.take(2 * ALIGNMENT).capacity(), 3 * ALIGNMENT);
     }
 

@@ -5,11 +5,13 @@
 //!                                       └─ signals wake_fd; wait() blocks for it
 //! ```
 //!
-//! Invariants: what was accepted completes exactly once, in any order; `in_flight ≤ depth`; an operation's file and buffers
-//! belong to the engine from acceptance to completion; dropping the engine waits for what is in flight.
+//! Invariants: what was accepted completes exactly once, in any order; `in_flight ≤ depth`; an
+//! operation's file and buffers belong to the engine from acceptance to completion; dropping the
+//! engine waits for what is in flight.
 //!
-//! What it deliberately does not do: order operations (submit the second after the first has completed), merge them, or
-//! retry failures. Interrupted and short transfers are continued, so that a completion is whole or an error.
+//! What it deliberately does not do: order operations (submit the second after the first has
+//! completed), merge them, or retry failures. Interrupted and short transfers are continued, so
+//! that a completion is whole or an error.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -88,7 +90,8 @@ impl IoEngine {
     /// Starts an engine; `Auto` probes io_uring with a real round trip and logs what it chose.
     ///
     /// # Errors
-    /// When the depth is out of bounds, io_uring was insisted on and does not work, or threads cannot be started.
+    /// When the depth is out of bounds, io_uring was insisted on and does not work, or threads
+    /// cannot be started.
     pub fn new(config: IoConfig) -> Result<Self, IoError> {
         if config.depth == 0 || config.depth > MAX_DEPTH {
             return Err(IoError::OutOfBounds {
@@ -110,7 +113,11 @@ impl IoEngine {
             },
         };
         let engine = Self { backend, depth: config.depth as usize };
-        tracing::debug!(engine = engine.kind().name(), depth = config.depth, "file I/O engine started");
+        tracing::debug!(
+            engine = engine.kind().name(),
+            depth = config.depth,
+            "file I/O engine started"
+        );
         Ok(engine)
     }
 
@@ -123,7 +130,8 @@ impl IoEngine {
         }
     }
 
-    /// Accepts an operation. It starts at the next [`flush`](Self::flush), [`poll`](Self::poll) or [`wait`](Self::wait).
+    /// Accepts an operation. It starts at the next [`flush`](Self::flush), [`poll`](Self::poll) or
+    /// [`wait`](Self::wait).
     ///
     /// # Errors
     /// Gives the operation back when the queue is full or the operation is malformed.
@@ -157,7 +165,8 @@ impl IoEngine {
         }
     }
 
-    /// Flushes, then blocks until at least one completion waits to be polled, or `timeout` has passed, or nothing is in flight.
+    /// Flushes, then blocks until at least one completion waits to be polled, or `timeout` has
+    /// passed, or nothing is in flight.
     pub fn wait(&mut self, timeout: Duration) {
         match &mut self.backend {
             Backend::Uring(engine) => engine.wait(timeout),
@@ -180,8 +189,9 @@ impl IoEngine {
         self.depth
     }
 
-    /// Becomes readable (a new edge each time) when something completes. Polling does not read it: register it with a
-    /// [`Poller`](crate::Poller), which is edge-triggered, or call [`clear_wake`](Self::clear_wake) after each wake-up.
+    /// Becomes readable (a new edge each time) when something completes. Polling does not read it:
+    /// register it with a [`Poller`](crate::Poller), which is edge-triggered, or call
+    /// [`clear_wake`](Self::clear_wake) after each wake-up.
     #[must_use]
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         match &self.backend {
@@ -190,8 +200,8 @@ impl IoEngine {
         }
     }
 
-    /// Makes [`wake_fd`](Self::wake_fd) unreadable until the next completion, for level-triggered pollers. Call it *before* the poll
-    /// that collects the completions.
+    /// Makes [`wake_fd`](Self::wake_fd) unreadable until the next completion, for level-triggered
+    /// pollers. Call it *before* the poll that collects the completions.
     pub fn clear_wake(&self) {
         match &self.backend {
             Backend::Uring(engine) => engine.clear_wake(),

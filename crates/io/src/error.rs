@@ -3,10 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
-/// An I/O failure that happened outside of an operation (operations carry their own [`io::Error`] in their completion).
+/// An I/O failure that happened outside of an operation (operations carry their own [`io::Error`]
+/// in their completion).
 #[derive(Debug, thiserror::Error)]
 pub enum IoError {
-    /// The kernel refused io_uring, or lacks an operation we need, and the configuration insisted on it.
+    /// The kernel refused io_uring, or lacks an operation we need, and the configuration insisted
+    /// on it.
     #[error("io_uring is not usable here ({reason}); use engine = \"auto\" or \"threads\"")]
     UringUnavailable {
         /// What the probe found.

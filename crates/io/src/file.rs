@@ -1,7 +1,8 @@
-//! Files for the engines: opened directly (O_DIRECT) where the file system agrees, shared by reference count, preallocated.
+//! Files for the engines: opened directly (O_DIRECT) where the file system agrees, shared by
+//! reference count, preallocated.
 //!
-//! The helpers here block; they are for opening, creating and recovering. The data path goes through
-//! [`IoEngine`](crate::IoEngine).
+//! The helpers here block; they are for opening, creating and recovering. The data path goes
+//! through [`IoEngine`](crate::IoEngine).
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -43,7 +44,8 @@ struct Inner {
 }
 
 impl IoFile {
-    /// Wraps a file that somebody else opened; `direct` says whether O_DIRECT's alignment rules hold for it.
+    /// Wraps a file that somebody else opened; `direct` says whether O_DIRECT's alignment rules
+    /// hold for it.
     #[must_use]
     pub fn new(file: File, path: &Path, direct: bool) -> Self {
         Self { inner: Arc::new(Inner { file, path: path.to_owned(), direct }) }
@@ -75,9 +77,10 @@ impl IoFile {
         Ok(self.file().metadata().map_err(|source| self.failed("measure", source))?.len())
     }
 
-    /// Takes the file's advisory lock for as long as the file is open; `false` when somebody else has it. Blocks up to
-    /// [`LOCK_PATIENCE`]: what a killed process had under way keeps its files open, and may still write to them, after the process is gone.
-    /// Whoever got the lock knows that this is over.
+    /// Takes the file's advisory lock for as long as the file is open; `false` when somebody else
+    /// has it. Blocks up to
+    /// [`LOCK_PATIENCE`]: what a killed process had under way keeps its files open, and may still
+    /// write to them, after the process is gone. Whoever got the lock knows that this is over.
     ///
     /// # Errors
     /// When the file system has no locks.
@@ -86,7 +89,9 @@ impl IoFile {
         loop {
             match flock(self.file(), FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(true),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => sleep(LOCK_RETRY),
+                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                    sleep(LOCK_RETRY)
+                }
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
                 Err(errno) => return Err(self.failed("lock", errno.into())),
             }
@@ -96,18 +101,21 @@ impl IoFile {
     /// Makes everything written so far durable; blocks.
     ///
     /// # Errors
-    /// When the device failed. What was written since the last success may be lost then, even if a later call succeeds.
+    /// When the device failed. What was written since the last success may be lost then, even if a
+    /// later call succeeds.
     pub fn sync(&self) -> Result<(), IoError> {
         self.file().sync_data().map_err(|source| self.failed("sync", source))
     }
 
-    /// Reads `buffer.len()` bytes at `offset`; blocks. Bytes beyond the end of the file read as zeros.
+    /// Reads `buffer.len()` bytes at `offset`; blocks. Bytes beyond the end of the file read as
+    /// zeros.
     ///
     /// # Errors
     /// When the device failed.
     pub fn read_blocking(&self, offset: u64, buffer: &mut AlignedBuffer) -> Result<(), IoError> {
         let length = buffer.len();
-        let got = read_fully(self, offset, buffer, length).map_err(|source| self.failed("read", source))?;
+        let got = read_fully(self, offset, buffer, length)
+            .map_err(|source| self.failed("read", source))?;
         buffer[got..].fill(0);
         Ok(())
     }
@@ -131,7 +139,8 @@ impl AsFd for IoFile {
     }
 }
 
-/// Opens a file with O_DIRECT; where the file system refuses that, without it (and says so once in the log).
+/// Opens a file with O_DIRECT; where the file system refuses that, without it (and says so once in
+/// the log).
 ///
 /// # Errors
 /// When the file cannot be opened or created.
@@ -143,12 +152,14 @@ pub fn open_direct(path: &Path, access: Access) -> Result<IoFile, IoError> {
     match direct {
         Ok(file) => Ok(IoFile::new(file, path, true)),
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
-            // The refusal may come after the file was created: then it is ours to open, not somebody else's.
+            // The refusal may come after the file was created: then it is ours to open, not
+            // somebody else's.
             if access == Access::CreateNew && path.exists() {
                 options.create_new(false);
             }
             let file = options.open(path).map_err(failed)?;
-            tracing::warn!(path = %path.display(), "the file system refuses O_DIRECT: going through the page cache");
+            tracing::warn!(path = %path.display(), "the file system refuses O_DIRECT: going \
+                through the page cache");
             Ok(IoFile::new(file, path, false))
         }
         Err(error) => Err(failed(error)),
@@ -171,12 +182,14 @@ pub fn sync_parent(path: &Path) -> Result<(), IoError> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let failed = |source| IoError::File { action: "sync the folder", path: folder.to_owned(), source };
+    let failed =
+        |source| IoError::File { action: "sync the folder", path: folder.to_owned(), source };
     File::open(folder).map_err(failed)?.sync_all().map_err(failed)
 }
 
-/// Reserves the range *and writes zeros over it*, then syncs: later writes inside change no metadata, which makes a synced
-/// 4 KiB write about ten times faster than an extending one (building-blocks.md). Blocks; bytes are multiples of 4096.
+/// Reserves the range *and writes zeros over it*, then syncs: later writes inside change no
+/// metadata, which makes a synced 4 KiB write about ten times faster than an extending one
+/// (building-blocks.md). Blocks; bytes are multiples of 4096.
 ///
 /// # Errors
 /// [`IoError::NoSpace`] when the file system is full, otherwise the failing call.
@@ -188,7 +201,9 @@ pub fn preallocate_zeroed(file: &IoFile, offset: u64, bytes: u64) -> Result<(), 
         _ => file.failed("preallocate", source),
     };
     allocate(file, offset, bytes).map_err(full)?;
-    let zeros = AlignedBuffer::zeroed(ZERO_FILL_BYTES.min(usize::try_from(bytes).unwrap_or(ZERO_FILL_BYTES)));
+    let zeros = AlignedBuffer::zeroed(
+        ZERO_FILL_BYTES.min(usize::try_from(bytes).unwrap_or(ZERO_FILL_BYTES)),
+    );
     let mut at = offset;
     let end = offset + bytes;
     while at < end {
@@ -209,7 +224,9 @@ pub(crate) fn allocate(file: &IoFile, offset: u64, bytes: u64) -> io::Result<()>
         return match rustix::fs::fallocate(file.file(), FallocateFlags::empty(), offset, bytes) {
             Ok(()) => Ok(()),
             Err(rustix::io::Errno::INTR) => continue,
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => extend(file, offset, bytes),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+                extend(file, offset, bytes)
+            }
             Err(errno) => Err(errno.into()),
         };
     }
@@ -224,7 +241,12 @@ pub(crate) fn extend(file: &IoFile, offset: u64, bytes: u64) -> io::Result<()> {
 }
 
 /// Reads until `length` bytes are there or the file ends; says how many there were.
-pub(crate) fn read_fully(file: &IoFile, offset: u64, buffer: &mut AlignedBuffer, length: usize) -> io::Result<usize> {
+pub(crate) fn read_fully(
+    file: &IoFile,
+    offset: u64,
+    buffer: &mut AlignedBuffer,
+    length: usize,
+) -> io::Result<usize> {
     let mut done = 0;
     while done < length {
         match file.file().read_at(&mut buffer[done..length], offset + done as u64) {
@@ -242,7 +264,8 @@ pub(crate) fn read_fully(file: &IoFile, offset: u64, buffer: &mut AlignedBuffer,
     Ok(done)
 }
 
-/// A direct read that stopped off the grid has met the end of the file; asking on from there would be refused.
+/// A direct read that stopped off the grid has met the end of the file; asking on from there would
+/// be refused.
 pub(crate) fn at_unaligned_end(file: &IoFile, done: usize) -> bool {
     file.is_direct() && !done.is_multiple_of(crate::ALIGNMENT)
 }

@@ -1,7 +1,9 @@
-//! Mappings of whole huge pages, for [`Region`](crate::Region) and [`HugePageAllocator`](crate::HugePageAllocator).
+//! Mappings of whole huge pages, for [`Region`](crate::Region) and
+//! [`HugePageAllocator`](crate::HugePageAllocator).
 //!
-//! Anonymous, zeroed when first touched, aligned to the size of a huge page and advised (`MADV_HUGEPAGE`); where those are not to be had it is
-//! ordinary memory. Nothing here allocates or unwinds: an allocator calls it.
+//! Anonymous, zeroed when first touched, aligned to the size of a huge page and advised
+//! (`MADV_HUGEPAGE`); where those are not to be had it is ordinary memory. Nothing here allocates
+//! or unwinds: an allocator calls it.
 
 #![expect(unsafe_code, reason = "mapping memory has no safe interface")]
 
@@ -34,13 +36,21 @@ pub(crate) fn map(bytes: usize, rest: Rest) -> io::Result<NonNull<u8>> {
     let (Some(bytes), Some(with_slack)) = (whole, with_slack) else {
         return Err(io::ErrorKind::OutOfMemory.into());
     };
-    // SAFETY: a fresh anonymous mapping at an address of the system's choice touches no memory of anybody.
-    let mapped =
-        unsafe { mmap_anonymous(null_mut(), with_slack, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) }?;
+    // SAFETY: a fresh anonymous mapping at an address of the system's choice touches no memory of
+    // anybody.
+    let mapped = unsafe {
+        mmap_anonymous(
+            null_mut(),
+            with_slack,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )
+    }?;
     let mapped = mapped.cast::<u8>();
     let skip = mapped.align_offset(HUGE_PAGE_BYTES);
-    // SAFETY: `skip` is below a huge page, so the aligned stretch lies inside the mapping; what is before and behind it belongs to nobody
-    // else and is given back, in whole pages since both ends are aligned to them. The advice changes no content.
+    // SAFETY: `skip` is below a huge page, so the aligned stretch lies inside the mapping; what is
+    // before and behind it belongs to nobody else and is given back, in whole pages since both ends
+    // are aligned to them. The advice changes no content.
     let start = unsafe {
         let start = mapped.add(skip);
         if skip > 0 {
@@ -64,7 +74,8 @@ pub(crate) fn map(bytes: usize, rest: Rest) -> io::Result<NonNull<u8>> {
 /// Gives back what [`map`] gave for so many bytes. Whether the system took it; if not, it is lost.
 ///
 /// # Safety
-/// `start` came from [`map`] with the same `bytes`, was not given back before, and nobody uses it any more.
+/// `start` came from [`map`] with the same `bytes`, was not given back before, and nobody uses it
+/// any more.
 pub(crate) unsafe fn unmap(start: NonNull<u8>, bytes: usize) -> bool {
     // SAFETY: exactly the mapping made in `map`, by the caller's promise.
     unsafe { munmap(start.as_ptr().cast(), bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES)) }.is_ok()

@@ -1,4 +1,5 @@
-//! The ground floor's I/O: everything that the rest of Timestone wants from the operating system's files and sockets.
+//! The ground floor's I/O: everything that the rest of Timestone wants from the operating system's
+//! files and sockets.
 //!
 //! ```text
 //!   flash, wal ──IoOp──► IoEngine ──► io_uring            (probed at start)
@@ -7,12 +8,14 @@
 //!   seda ──register──► Poller (epoll, edge-triggered) ◄── wake_fd of engines, Waker of other threads
 //! ```
 //!
-//! Files go through *completions* (a buffer moves into the operation and comes back with its outcome), sockets through
-//! *readiness*. Buffers are aligned to pages, so that O_DIRECT accepts them.
+//! Files go through *completions* (a buffer moves into the operation and comes back with its
+//! outcome), sockets through *readiness*. Buffers are aligned to pages, so that O_DIRECT accepts
+//! them.
 //!
-//! What is deliberately absent: any notion of pages, blocks, logs or frames; retries that change an outcome; async runtimes.
-//! The only `unsafe` of the crate is in [`buffer`](AlignedBuffer), [`Region`], [`HugePageAllocator`], [`prefetch()`] and the io_uring engine; the API around it is safe, also
-//! when an engine is dropped while operations are in flight.
+//! What is deliberately absent: any notion of pages, blocks, logs or frames; retries that change an
+//! outcome; async runtimes. The only `unsafe` of the crate is in [`buffer`](AlignedBuffer),
+//! [`Region`], [`HugePageAllocator`], [`prefetch()`] and the io_uring engine; the API around it is
+//! safe, also when an engine is dropped while operations are in flight.
 
 mod allocator;
 mod buffer;

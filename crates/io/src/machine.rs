@@ -1,12 +1,13 @@
 //! How much memory the machine has, and how much this process uses, as the system tells it.
 //!
-//! A container's processes see the whole machine but are ended at their control group's limit: the smaller one counts.
+//! A container's processes see the whole machine but are ended at their control group's limit: the
+//! smaller one counts.
 
 use std::fs;
 use std::path::Path;
 
-/// Memory that this process may use at most, in bytes: the machine's, or the limit of the tightest control group that it is in. `None` where
-/// the system does not tell.
+/// Memory that this process may use at most, in bytes: the machine's, or the limit of the tightest
+/// control group that it is in. `None` where the system does not tell.
 #[must_use]
 pub fn machine_memory() -> Option<u64> {
     let total = total_of(&fs::read_to_string("/proc/meminfo").ok()?)?;
@@ -32,11 +33,13 @@ fn kibibytes(text: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The lowest limit of the control groups that `/proc/self/cgroup` names, from the process's own up to the root.
+/// The lowest limit of the control groups that `/proc/self/cgroup` names, from the process's own up
+/// to the root.
 fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let limits = groups.lines().flat_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
-        let (controllers, group) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        let (controllers, group) =
+            (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         let (root, file) = match controllers {
             "" => ("/sys/fs/cgroup", "memory.max"),
             _ if controllers.split(',').any(|one| one == "memory") => {
@@ -45,7 +48,9 @@ fn group_limit(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u
             _ => return Vec::new(),
         };
         let own = Path::new(group.trim_start_matches('/'));
-        let limit = |group: &Path| read(&Path::new(root).join(group).join(file))?.trim().parse::<u64>().ok();
+        let limit = |group: &Path| {
+            read(&Path::new(root).join(group).join(file))?.trim().parse::<u64>().ok()
+        };
         own.ancestors().filter_map(limit).collect()
     });
     limits.min()

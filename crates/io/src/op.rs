@@ -1,22 +1,25 @@
 //! The words between an engine and its users: operations, completions, refusals.
 //!
-//! Everything an operation needs (file, buffers) moves into it and comes back in its completion or refusal, so no memory is
-//! shared with the kernel or another thread while its owner could touch it.
+//! Everything an operation needs (file, buffers) moves into it and comes back in its completion or
+//! refusal, so no memory is shared with the kernel or another thread while its owner could touch
+//! it.
 
 use std::io;
 
 use crate::buffer::AlignedBuffer;
 use crate::file::IoFile;
 
-/// Chosen by the caller of [`IoEngine::submit`](crate::IoEngine::submit), returned in the completion, never interpreted.
+/// Chosen by the caller of [`IoEngine::submit`](crate::IoEngine::submit), returned in the
+/// completion, never interpreted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct IoToken(pub u64);
 
-/// One operation on a file. Offsets and lengths are in bytes; on a direct file they must be multiples of 4096
-/// ([`ALIGNMENT`](crate::ALIGNMENT)), or the system fails the operation.
+/// One operation on a file. Offsets and lengths are in bytes; on a direct file they must be
+/// multiples of 4096 ([`ALIGNMENT`](crate::ALIGNMENT)), or the system fails the operation.
 #[derive(Debug)]
 pub enum IoOp {
-    /// Fills `buffer[..length]` from `offset`. The completion says how many bytes there were: fewer only at the file's end.
+    /// Fills `buffer[..length]` from `offset`. The completion says how many bytes there were: fewer
+    /// only at the file's end.
     Read {
         /// The file to read.
         file: IoFile,
@@ -38,8 +41,9 @@ pub enum IoOp {
         /// How many of them.
         length: usize,
     },
-    /// Writes whole buffers one after another from `offset`, as one transfer, all of it or an error. Between 1 and
-    /// [`MAX_VECTORS`](crate::limits::MAX_VECTORS) of them. The `Vec` comes back in the completion, for reuse.
+    /// Writes whole buffers one after another from `offset`, as one transfer, all of it or an
+    /// error. Between 1 and [`MAX_VECTORS`](crate::limits::MAX_VECTORS) of them. The `Vec` comes
+    /// back in the completion, for reuse.
     WriteMany {
         /// The file to write.
         file: IoFile,
@@ -48,13 +52,15 @@ pub enum IoOp {
         /// The bytes, in order.
         buffers: Vec<AlignedBuffer>,
     },
-    /// `fdatasync`: writes that had *completed* before this was submitted are durable when it completes.
+    /// `fdatasync`: writes that had *completed* before this was submitted are durable when it
+    /// completes.
     Sync {
         /// The file to sync.
         file: IoFile,
     },
-    /// `fallocate`: reserves space (and extends the file). Completes with an error of kind `StorageFull` when there is none;
-    /// a file system that cannot reserve extends the file instead.
+    /// `fallocate`: reserves space (and extends the file). Completes with an error of kind
+    /// `StorageFull` when there is none; a file system that cannot reserve extends the file
+    /// instead.
     Allocate {
         /// The file to extend.
         file: IoFile,
@@ -116,7 +122,8 @@ pub struct IoCompletion {
 pub enum RefusedReason {
     /// As many operations are in flight as the engine's depth allows: poll, then try again.
     QueueFull,
-    /// Lengths and buffers do not fit together, or exceed the bounds of one operation: a bug of the caller.
+    /// Lengths and buffers do not fit together, or exceed the bounds of one operation: a bug of the
+    /// caller.
     Malformed,
 }
 

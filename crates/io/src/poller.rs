@@ -1,7 +1,9 @@
-//! Readiness: which sockets and event descriptors have something to say. A thin face over mio (epoll).
+//! Readiness: which sockets and event descriptors have something to say. A thin face over mio
+//! (epoll).
 //!
-//! Registrations are **edge-triggered**: after an event, read or write until `WouldBlock`. A [`wake_fd`](crate::IoEngine::wake_fd)
-//! of an engine needs no reading at all: each signal is an edge of its own.
+//! Registrations are **edge-triggered**: after an event, read or write until `WouldBlock`. A
+//! [`wake_fd`](crate::IoEngine::wake_fd) of an engine needs no reading at all: each signal is an
+//! edge of its own.
 //!
 //! What is deliberately absent: ownership of sockets, timers, and any reaction to an event.
 
@@ -28,7 +30,8 @@ pub struct Readiness {
     pub readable: bool,
     /// There may be room to write (or a connection attempt ended).
     pub writable: bool,
-    /// The peer has closed its sending side or the whole connection: what is still buffered can be read.
+    /// The peer has closed its sending side or the whole connection: what is still buffered can be
+    /// read.
     pub closed: bool,
     /// The source is in an error state; the next call on it says which.
     pub error: bool,
@@ -65,7 +68,8 @@ impl PollEvents {
     }
 }
 
-/// Wakes the thread that blocks in [`Poller::poll`], from any other thread. Wakes that arrive before it blocks are kept.
+/// Wakes the thread that blocks in [`Poller::poll`], from any other thread. Wakes that arrive
+/// before it blocks are kept.
 #[derive(Clone, Debug)]
 pub struct Waker {
     waker: Arc<mio::Waker>,
@@ -93,7 +97,8 @@ impl Poller {
     /// # Errors
     /// When the system is out of descriptors.
     pub fn new() -> Result<Self, IoError> {
-        let poll = mio::Poll::new().map_err(|source| IoError::System { action: "create a poller", source })?;
+        let poll = mio::Poll::new()
+            .map_err(|source| IoError::System { action: "create a poller", source })?;
         Ok(Self { poll })
     }
 
@@ -101,19 +106,31 @@ impl Poller {
     ///
     /// # Errors
     /// When the source is already registered or cannot be polled.
-    pub fn register(&self, source: &mut impl Source, token: PollToken, interest: Interest) -> Result<(), IoError> {
+    pub fn register(
+        &self,
+        source: &mut impl Source,
+        token: PollToken,
+        interest: Interest,
+    ) -> Result<(), IoError> {
         self.poll.registry().register(source, mio::Token(token.0), interest).map_err(registering)
     }
 
-    /// Changes what is watched of a source, and re-arms it: readiness that exists now is reported again.
+    /// Changes what is watched of a source, and re-arms it: readiness that exists now is reported
+    /// again.
     ///
     /// # Errors
     /// When the source is not registered.
-    pub fn reregister(&self, source: &mut impl Source, token: PollToken, interest: Interest) -> Result<(), IoError> {
+    pub fn reregister(
+        &self,
+        source: &mut impl Source,
+        token: PollToken,
+        interest: Interest,
+    ) -> Result<(), IoError> {
         self.poll.registry().reregister(source, mio::Token(token.0), interest).map_err(registering)
     }
 
-    /// Stops watching a source. Needed before it is handed to another poller; closing it suffices otherwise.
+    /// Stops watching a source. Needed before it is handed to another poller; closing it suffices
+    /// otherwise.
     ///
     /// # Errors
     /// When the source is not registered.
@@ -121,11 +138,17 @@ impl Poller {
         self.poll.registry().deregister(source).map_err(registering)
     }
 
-    /// Starts to watch a raw descriptor for reading, for example an engine's wake descriptor. The caller keeps it open.
+    /// Starts to watch a raw descriptor for reading, for example an engine's wake descriptor. The
+    /// caller keeps it open.
     ///
     /// # Errors
     /// When the descriptor is already registered or cannot be polled.
-    pub fn register_fd(&self, fd: BorrowedFd<'_>, token: PollToken, interest: Interest) -> Result<(), IoError> {
+    pub fn register_fd(
+        &self,
+        fd: BorrowedFd<'_>,
+        token: PollToken,
+        interest: Interest,
+    ) -> Result<(), IoError> {
         self.register(&mut mio::unix::SourceFd(&fd.as_raw_fd()), token, interest)
     }
 
@@ -147,12 +170,17 @@ impl Poller {
         Ok(Waker { waker: Arc::new(waker) })
     }
 
-    /// Blocks until something is ready or `timeout` has passed (`None`: for ever; zero: not at all), and replaces the content
-    /// of `events`. A signal, or the kernel's own interruption on behalf of io_uring, ends the wait early and without events.
+    /// Blocks until something is ready or `timeout` has passed (`None`: for ever; zero: not at
+    /// all), and replaces the content of `events`. A signal, or the kernel's own interruption on
+    /// behalf of io_uring, ends the wait early and without events.
     ///
     /// # Errors
     /// When the poller itself is broken.
-    pub fn poll(&mut self, events: &mut PollEvents, timeout: Option<Duration>) -> Result<(), IoError> {
+    pub fn poll(
+        &mut self,
+        events: &mut PollEvents,
+        timeout: Option<Duration>,
+    ) -> Result<(), IoError> {
         match self.poll.poll(&mut events.events, timeout) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {

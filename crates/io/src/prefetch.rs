@@ -1,7 +1,8 @@
 //! Asking the processor for memory ahead of its use.
 //!
-//! A load that misses all caches takes longer than all the other work on a request; a prefetch takes one instruction, waits for nothing and
-//! faults on nothing. Who knows a few requests beforehand what they will look at, asks for all of it first.
+//! A load that misses all caches takes longer than all the other work on a request; a prefetch
+//! takes one instruction, waits for nothing and faults on nothing. Who knows a few requests
+//! beforehand what they will look at, asks for all of it first.
 //!
 //! Where the processor has no such instruction in stable Rust, these do nothing.
 

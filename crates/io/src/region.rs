@@ -1,8 +1,10 @@
-//! Large memory that is looked at everywhere: anonymous, zeroed when first touched, on huge pages where the system has them.
+//! Large memory that is looked at everywhere: anonymous, zeroed when first touched, on huge pages
+//! where the system has them.
 //!
-//! A cache of a gigabyte in pages of 4 KiB needs a walk through the page tables for nearly every look; in pages of 2 MiB
-//! it needs none. A region is aligned to the size of a huge page and advised (`MADV_HUGEPAGE`); where that is not to be had it is
-//! ordinary memory. Memory is taken from the system only as it is touched.
+//! A cache of a gigabyte in pages of 4 KiB needs a walk through the page tables for nearly every
+//! look; in pages of 2 MiB it needs none. A region is aligned to the size of a huge page and
+//! advised (`MADV_HUGEPAGE`); where that is not to be had it is ordinary memory. Memory is taken
+//! from the system only as it is touched.
 
 #![expect(unsafe_code, reason = "mapping memory has no safe interface")]
 
@@ -20,7 +22,8 @@ pub struct Region {
     bytes: usize,
 }
 
-// SAFETY: the region owns its mapping alone (no aliases are handed out but through borrows), like a `Vec<u8>`.
+// SAFETY: the region owns its mapping alone (no aliases are handed out but through borrows), like a
+// `Vec<u8>`.
 unsafe impl Send for Region {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for Region {}
@@ -31,7 +34,10 @@ impl Region {
     /// # Errors
     /// The system has no room in the address space.
     pub fn new(bytes: usize) -> io::Result<Self> {
-        let bytes = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or(io::ErrorKind::OutOfMemory)?;
+        let bytes = bytes
+            .max(1)
+            .checked_next_multiple_of(HUGE_PAGE_BYTES)
+            .ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start: map(bytes, Rest::Huge)?, bytes })
     }
 }
@@ -40,7 +46,8 @@ impl Deref for Region {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start..start + bytes` is mapped, readable and initialised (zeroed by the system) as long as `self` lives.
+        // SAFETY: `start..start + bytes` is mapped, readable and initialised (zeroed by the system)
+        // as long as `self` lives.
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }

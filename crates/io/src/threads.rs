@@ -5,8 +5,8 @@
 //!                                                                        └─ signal the wake descriptor
 //! ```
 //!
-//! Both queues are bounded by the engine's depth, which the facade enforces. A worker that panics would lose an operation, so
-//! workers do nothing that can.
+//! Both queues are bounded by the engine's depth, which the facade enforces. A worker that panics
+//! would lose an operation, so workers do nothing that can.
 
 use std::collections::VecDeque;
 use std::io;
@@ -56,13 +56,17 @@ impl ThreadEngine {
             finish_added: Condvar::new(),
             wakeup: Wakeup::new()?,
         });
-        let mut engine = Self { shared, staged: VecDeque::new(), workers: Vec::new(), in_flight: 0 };
+        let mut engine =
+            Self { shared, staged: VecDeque::new(), workers: Vec::new(), in_flight: 0 };
         for index in 0..depth.min(FALLBACK_THREADS) {
             let shared = Arc::clone(&engine.shared);
             let worker = std::thread::Builder::new()
                 .name(format!("file-io-{index}"))
                 .spawn(move || shared.work())
-                .map_err(|source| IoError::System { action: "start a thread for file I/O", source })?;
+                .map_err(|source| IoError::System {
+                    action: "start a thread for file I/O",
+                    source,
+                })?;
             engine.workers.push(worker);
         }
         Ok(engine)
@@ -114,7 +118,12 @@ impl ThreadEngine {
             if rest.is_zero() {
                 return;
             }
-            finished = self.shared.finish_added.wait_timeout(finished, rest).unwrap_or_else(PoisonError::into_inner).0;
+            finished = self
+                .shared
+                .finish_added
+                .wait_timeout(finished, rest)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
         }
     }
 
@@ -141,7 +150,8 @@ impl Drop for ThreadEngine {
         lock(&self.shared.jobs).closing = true;
         self.shared.job_added.notify_all();
         for worker in self.workers.drain(..) {
-            // A worker cannot have panicked with an operation of ours that could still be waited for.
+            // A worker cannot have panicked with an operation of ours that could still be waited
+            // for.
             let _ = worker.join();
         }
     }
@@ -183,8 +193,13 @@ fn perform(token: IoToken, mut op: IoOp) -> IoCompletion {
 }
 
 /// Writes whole buffers one after another, with as few calls as the kernel allows.
-fn write_many(file: &crate::IoFile, offset: u64, buffers: &[crate::AlignedBuffer]) -> io::Result<usize> {
-    let slices: Vec<io::IoSlice<'_>> = buffers.iter().map(|buffer| io::IoSlice::new(buffer)).collect();
+fn write_many(
+    file: &crate::IoFile,
+    offset: u64,
+    buffers: &[crate::AlignedBuffer],
+) -> io::Result<usize> {
+    let slices: Vec<io::IoSlice<'_>> =
+        buffers.iter().map(|buffer| io::IoSlice::new(buffer)).collect();
     let total: usize = buffers.iter().map(|buffer| buffer.len()).sum();
     let mut rest = slices;
     let mut rest = rest.as_mut_slice();

@@ -5,11 +5,15 @@
 //!   poll   ◄─ slot freed, buffers given back ◄─ CQE ◄────────────────────────┘
 //! ```
 //!
-//! Invariants: an SQE points only into memory that its slot owns; a slot is emptied only by its CQE; at most `depth` slots are
-//! occupied, the submission ring has at least `depth` entries and the completion ring twice as many, so neither overflows;
-//! a slot whose CQE can never be fetched is leaked, never freed.
+//! Invariants: an SQE points only into memory that its slot owns; a slot is emptied only by its
+//! CQE; at most `depth` slots are occupied, the submission ring has at least `depth` entries and
+//! the completion ring twice as many, so neither overflows; a slot whose CQE can never be fetched
+//! is leaked, never freed.
 
-#![expect(unsafe_code, reason = "submission entries carry raw pointers; soundness is this file's only job")]
+#![expect(
+    unsafe_code,
+    reason = "submission entries carry raw pointers; soundness is this file's only job"
+)]
 
 use std::io;
 use std::mem;
@@ -45,15 +49,17 @@ struct Slot {
     vectors: Vec<libc::iovec>,
 }
 
-// SAFETY: the raw pointers in `vectors` point into buffers that the same slot owns, so they move with the engine; the ring's
-// mappings are not tied to a thread (it is set up without SINGLE_ISSUER).
+// SAFETY: the raw pointers in `vectors` point into buffers that the same slot owns, so they move
+// with the engine; the ring's mappings are not tied to a thread (it is set up without
+// SINGLE_ISSUER).
 unsafe impl Send for UringEngine {}
 
 impl UringEngine {
     /// Sets a ring up and proves by a no-op that it works.
     pub(crate) fn new(depth: u32) -> Result<Self, IoError> {
         let unavailable = |reason: String| IoError::UringUnavailable { reason };
-        // Completions run when we enter the kernel or sleep; the plain setup is for kernels before 5.19.
+        // Completions run when we enter the kernel or sleep; the plain setup is for kernels before
+        // 5.19.
         let ring = IoUring::builder()
             .setup_clamp()
             .setup_coop_taskrun()
@@ -69,14 +75,14 @@ impl UringEngine {
         }
         check_features(&ring).map_err(unavailable)?;
         let wakeup = Wakeup::new()?;
-        let slots = (0..depth).map(|_| Slot { token: IoToken(0), op: None, done: 0, vectors: Vec::new() }).collect();
+        let slots = (0..depth)
+            .map(|_| Slot { token: IoToken(0), op: None, done: 0, vectors: Vec::new() })
+            .collect();
         let mut engine = Self { ring, wakeup, slots, free: (0..depth).rev().collect() };
         engine.round_trip().map_err(|error| unavailable(format!("a no-op failed: {error}")))?;
-        engine
-            .ring
-            .submitter()
-            .register_eventfd(engine.wakeup.as_fd().as_raw_fd())
-            .map_err(|error| unavailable(format!("registering an event descriptor failed: {error}")))?;
+        engine.ring.submitter().register_eventfd(engine.wakeup.as_fd().as_raw_fd()).map_err(
+            |error| unavailable(format!("registering an event descriptor failed: {error}")),
+        )?;
         Ok(engine)
     }
 
@@ -111,12 +117,14 @@ impl UringEngine {
     /// Describes what is left of a slot's operation to the kernel.
     fn push(&mut self, index: u32) {
         let entry = self.slots[index as usize].entry().user_data(index.into());
-        // SAFETY: the entry points into the file, buffers and vectors that the slot owns. They stay put and untouched until
-        // the slot's completion is fetched (`reap`) or are leaked (`drop`): heap memory does not move with its owner.
+        // SAFETY: the entry points into the file, buffers and vectors that the slot owns. They stay
+        // put and untouched until the slot's completion is fetched (`reap`) or are leaked (`drop`):
+        // heap memory does not move with its owner.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         if pushed.is_err() {
-            // The ring holds entries that the kernel did not take yet (it was short of memory). There are as many entries as slots
-            // and each slot has at most one in the ring, so this cannot be.
+            // The ring holds entries that the kernel did not take yet (it was short of memory).
+            // There are as many entries as slots and each slot has at most one in the ring, so this
+            // cannot be.
             unreachable!("the submission ring has an entry for every slot");
         }
     }
@@ -128,8 +136,8 @@ impl UringEngine {
             (queue.is_empty(), queue.taskrun())
         };
         if !submitted || to_run {
-            // On a shortage of memory the entries stay in the ring, and the next turn tries again. Entering also runs
-            // completions that wait for this thread to visit the kernel.
+            // On a shortage of memory the entries stay in the ring, and the next turn tries again.
+            // Entering also runs completions that wait for this thread to visit the kernel.
             let _ = self.ring.submit();
         }
     }
@@ -211,7 +219,10 @@ impl Drop for UringEngine {
     fn drop(&mut self) {
         if !self.drain() {
             // The kernel may still write into these buffers: they must outlive everything.
-            tracing::error!(operations = self.in_flight(), "io_uring could not be drained; leaking its buffers");
+            tracing::error!(
+                operations = self.in_flight(),
+                "io_uring could not be drained; leaking its buffers"
+            );
             mem::forget(mem::take(&mut self.slots));
         }
     }
@@ -239,7 +250,8 @@ impl Slot {
         match op {
             IoOp::Read { file, offset, buffer, length } => {
                 debug_assert!(done <= *length && *length <= buffer.len());
-                // In bounds: `done ≤ length ≤ buffer.len()`, checked when the operation was accepted.
+                // In bounds: `done ≤ length ≤ buffer.len()`, checked when the operation was
+                // accepted.
                 let start = buffer.as_mut_pointer().wrapping_add(done);
                 opcode::Read::new(descriptor(file), start, (*length - done) as u32)
                     .offset(*offset + done as u64)
@@ -260,14 +272,23 @@ impl Slot {
                     skip -= skipped;
                     if skipped < buffer.len() {
                         let start = buffer.as_mut_pointer().wrapping_add(skipped);
-                        self.vectors.push(libc::iovec { iov_base: start.cast(), iov_len: buffer.len() - skipped });
+                        self.vectors.push(libc::iovec {
+                            iov_base: start.cast(),
+                            iov_len: buffer.len() - skipped,
+                        });
                     }
                 }
-                opcode::Writev::new(descriptor(file), self.vectors.as_ptr(), self.vectors.len() as u32)
-                    .offset(*offset + done as u64)
-                    .build()
+                opcode::Writev::new(
+                    descriptor(file),
+                    self.vectors.as_ptr(),
+                    self.vectors.len() as u32,
+                )
+                .offset(*offset + done as u64)
+                .build()
             }
-            IoOp::Sync { file } => opcode::Fsync::new(descriptor(file)).flags(FsyncFlags::DATASYNC).build(),
+            IoOp::Sync { file } => {
+                opcode::Fsync::new(descriptor(file)).flags(FsyncFlags::DATASYNC).build()
+            }
             IoOp::Allocate { file, offset, length } => {
                 opcode::Fallocate::new(descriptor(file), *length).offset(*offset).build()
             }
@@ -297,7 +318,9 @@ impl Slot {
             return Settled::Done(Ok(self.done));
         }
         match op {
-            IoOp::Read { file, .. } if moved == 0 || at_unaligned_end(file, self.done) => Settled::Done(Ok(self.done)),
+            IoOp::Read { file, .. } if moved == 0 || at_unaligned_end(file, self.done) => {
+                Settled::Done(Ok(self.done))
+            }
             IoOp::Read { .. } => Settled::Continue,
             _ if moved == 0 => Settled::Done(Err(io::ErrorKind::WriteZero.into())),
             _ => Settled::Continue,
@@ -317,11 +340,16 @@ fn is_transient(error: &io::Error) -> bool {
 /// Everything this engine uses must be there.
 fn check_features(ring: &IoUring) -> Result<(), String> {
     let params = ring.params();
-    if !params.is_feature_ext_arg() || !params.is_feature_nodrop() || !params.is_feature_submit_stable() {
+    if !params.is_feature_ext_arg()
+        || !params.is_feature_nodrop()
+        || !params.is_feature_submit_stable()
+    {
         return Err("the kernel is older than 5.11".to_owned());
     }
     let mut probe = Probe::new();
-    ring.submitter().register_probe(&mut probe).map_err(|error| format!("probing failed: {error}"))?;
+    ring.submitter()
+        .register_probe(&mut probe)
+        .map_err(|error| format!("probing failed: {error}"))?;
     let needed = [
         ("read", opcode::Read::CODE),
         ("write", opcode::Write::CODE),

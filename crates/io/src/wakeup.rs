@@ -1,7 +1,8 @@
 //! The event descriptor that tells a sleeping reactor about completions.
 //!
-//! It is written once or more per completion and needs no reading by edge-triggered pollers. Its counter cannot block a writer:
-//! the descriptor is non-blocking, and a full counter is as readable as any other.
+//! It is written once or more per completion and needs no reading by edge-triggered pollers. Its
+//! counter cannot block a writer: the descriptor is non-blocking, and a full counter is as readable
+//! as any other.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -18,8 +19,9 @@ pub(crate) struct Wakeup {
 impl Wakeup {
     /// A descriptor that is not readable yet.
     pub(crate) fn new() -> Result<Self, IoError> {
-        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(|errno| IoError::System { action: "create an event descriptor", source: errno.into() })?;
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(|errno| {
+            IoError::System { action: "create an event descriptor", source: errno.into() }
+        })?;
         Ok(Self { fd })
     }
 

@@ -1,7 +1,7 @@
 //! One suite that every engine passes, and the poller together with both of them.
 //!
-//! io_uring is required where the kernel has it: the suite asks the kernel's own switch, so a broken ring engine cannot hide
-//! behind the fallback.
+//! io_uring is required where the kernel has it: the suite asks the kernel's own switch, so a
+//! broken ring engine cannot hide behind the fallback.
 
 #![expect(clippy::unwrap_used, reason = "a test says what is wrong by where it panics")]
 
@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use timestone_io::{
-    ALIGNMENT, Access, AlignedBuffer, EngineChoice, EngineKind, Interest, IoCompletion, IoConfig, IoEngine, IoError,
-    IoFile, IoOp, IoToken, PollEvents, PollToken, Poller, RefusedReason, open_direct, preallocate_zeroed, sync_parent,
+    ALIGNMENT, Access, AlignedBuffer, EngineChoice, EngineKind, Interest, IoCompletion, IoConfig,
+    IoEngine, IoError, IoFile, IoOp, IoToken, PollEvents, PollToken, Poller, RefusedReason,
+    open_direct, preallocate_zeroed, sync_parent,
 };
 
 const LONG: Duration = Duration::from_secs(20);
@@ -33,7 +34,10 @@ impl World {
             Ok(engine) => Some(Self { folder, engine }),
             Err(IoError::UringUnavailable { reason }) => {
                 let switch = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled");
-                assert!(switch.is_ok_and(|text| text.trim() != "0"), "the kernel allows io_uring, but: {reason}");
+                assert!(
+                    switch.is_ok_and(|text| text.trim() != "0"),
+                    "the kernel allows io_uring, but: {reason}"
+                );
                 None
             }
             Err(error) => panic!("{error}"),
@@ -51,7 +55,9 @@ impl World {
     }
 
     fn submit(&mut self, token: u64, op: IoOp) {
-        self.engine.submit(IoToken(token), op).unwrap_or_else(|refused| panic!("{:?}", refused.reason));
+        self.engine
+            .submit(IoToken(token), op)
+            .unwrap_or_else(|refused| panic!("{:?}", refused.reason));
     }
 
     fn drain(&mut self) -> BTreeMap<u64, IoCompletion> {
@@ -63,7 +69,8 @@ impl World {
             self.engine.poll(&mut completions);
         }
         let count = completions.len();
-        let by_token: BTreeMap<_, _> = completions.into_iter().map(|done| (done.token.0, done)).collect();
+        let by_token: BTreeMap<_, _> =
+            completions.into_iter().map(|done| (done.token.0, done)).collect();
         assert_eq!(by_token.len(), count, "an operation completed twice");
         by_token
     }
@@ -93,7 +100,10 @@ fn what_is_written_is_read_back(world: &mut World) {
     }
     for (token, done) in world.drain() {
         assert_eq!(done.result.unwrap(), ALIGNMENT, "write {token}");
-        assert!(done.buffer.unwrap().iter().all(|&byte| byte == token as u8), "the buffer comes back unchanged");
+        assert!(
+            done.buffer.unwrap().iter().all(|&byte| byte == token as u8),
+            "the buffer comes back unchanged"
+        );
     }
     world.submit(0, IoOp::Sync { file: file.clone() });
     assert_eq!(world.drain().remove(&0).unwrap().result.unwrap(), 0);
@@ -112,7 +122,10 @@ fn many_buffers_are_written_as_one_transfer(world: &mut World) {
     world.submit(9, IoOp::WriteMany { file: file.clone(), offset: 2 * ALIGNMENT as u64, buffers });
     let done = world.drain().remove(&9).unwrap();
     assert_eq!(done.result.unwrap(), 6 * ALIGNMENT);
-    assert_eq!(done.buffers.iter().map(|buffer| buffer.len() / ALIGNMENT).collect::<Vec<_>>(), [1, 3, 2]);
+    assert_eq!(
+        done.buffers.iter().map(|buffer| buffer.len() / ALIGNMENT).collect::<Vec<_>>(),
+        [1, 3, 2]
+    );
     world.submit(0, read(&file, 0, 10));
     let buffer = world.drain().remove(&0).unwrap().buffer.unwrap();
     let firsts: Vec<_> = buffer.chunks(ALIGNMENT).map(|page| page[0]).collect();
@@ -183,8 +196,14 @@ fn the_depth_is_a_bound_and_the_operation_comes_back(world: &mut World) {
 
 fn malformed_operations_are_refused(world: &mut World) {
     let file = world.file(1);
-    let long = IoOp::Write { file: file.clone(), offset: 0, buffer: filled(1, 0), length: ALIGNMENT + 1 };
-    let far = IoOp::Read { file: file.clone(), offset: u64::MAX - 100, buffer: filled(1, 0), length: ALIGNMENT };
+    let long =
+        IoOp::Write { file: file.clone(), offset: 0, buffer: filled(1, 0), length: ALIGNMENT + 1 };
+    let far = IoOp::Read {
+        file: file.clone(),
+        offset: u64::MAX - 100,
+        buffer: filled(1, 0),
+        length: ALIGNMENT,
+    };
     let empty = IoOp::WriteMany { file: file.clone(), offset: 0, buffers: Vec::new() };
     let crowd = (0..=timestone_io::limits::MAX_VECTORS).map(|_| filled(1, 0)).collect();
     let many = IoOp::WriteMany { file: file.clone(), offset: 0, buffers: crowd };
@@ -303,7 +322,8 @@ fn a_depth_out_of_bounds_is_refused() {
 #[test]
 fn the_deepest_engine_works() {
     let engine = EngineChoice::Auto;
-    let mut engine = IoEngine::new(IoConfig { depth: timestone_io::limits::MAX_DEPTH, engine }).unwrap();
+    let mut engine =
+        IoEngine::new(IoConfig { depth: timestone_io::limits::MAX_DEPTH, engine }).unwrap();
     assert_eq!(engine.poll(&mut Vec::new()), 0);
 }
 
@@ -370,7 +390,8 @@ fn a_waker_wakes_from_another_thread_and_wakes_are_kept() {
 fn sockets_report_readiness() {
     let mut poller = Poller::new().unwrap();
     let mut events = PollEvents::with_capacity(8);
-    let mut listener = timestone_io::mio::net::TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let mut listener =
+        timestone_io::mio::net::TcpListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     poller.register(&mut listener, PollToken(7), Interest::READABLE).unwrap();
     let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut seen = await_event(&mut poller, &mut events);

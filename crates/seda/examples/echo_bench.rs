@@ -1,7 +1,9 @@
-//! Requests per second and CPU time per request over loopback: the server's runtime on one thread, an event-loop client on another.
+//! Requests per second and CPU time per request over loopback: the server's runtime on one thread,
+//! an event-loop client on another.
 //!
-//! 128 B requests are answered with 600 B, at 1 connection with 1 outstanding request, 8×1, 8×16 and 8×64, as in building-blocks.md's table.
-//! Run with `cargo run --release -p timestone-seda --example echo_bench [seconds per case]`.
+//! 128 B requests are answered with 600 B, at 1 connection with 1 outstanding request, 8×1, 8×16
+//! and 8×64, as in building-blocks.md's table. Run with
+//! `cargo run --release -p timestone-seda --example echo_bench [seconds per case]`.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use timestone_seda::{
-    Break, ConnectionView, Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage, Origin, Parcel,
-    ParcelEvent, Protocol, Runtime, RuntimeConfig, Split, Stage, StageId,
+    Break, ConnectionView, Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage,
+    Origin, Parcel, ParcelEvent, Protocol, Runtime, RuntimeConfig, Split, Stage, StageId,
 };
 use timestone_types::Timestamp;
 
@@ -48,9 +50,15 @@ struct Lengths;
 impl Protocol for Lengths {
     #[inline]
     fn split(&mut self, _: &ConnectionView, bytes: &[u8]) -> Split {
-        let Some(&header) = bytes.first_chunk::<4>() else { return Split::Incomplete { needed: 4 } };
+        let Some(&header) = bytes.first_chunk::<4>() else {
+            return Split::Incomplete { needed: 4 };
+        };
         let length = u32::from_le_bytes(header) as usize;
-        if bytes.len() < length { Split::Incomplete { needed: length } } else { Split::Frame { length, to: WORK } }
+        if bytes.len() < length {
+            Split::Incomplete { needed: length }
+        } else {
+            Split::Frame { length, to: WORK }
+        }
     }
 
     fn busy(&mut self, _: &ConnectionView, _: &[u8], _: &mut Vec<u8>) -> bool {
@@ -66,7 +74,8 @@ fn frame(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends a frame for each frame that it gets; the client's starts with `depth` frames on each of its connections.
+/// Sends a frame for each frame that it gets; the client's starts with `depth` frames on each of
+/// its connections.
 struct Work {
     name: &'static str,
     frame: Vec<u8>,
@@ -95,7 +104,8 @@ impl Stage<Event> for Work {
     fn start(&mut self, ctx: &mut Context<'_, Event>) {
         let Some((address, connections)) = self.dial else { return };
         for number in 0..connections {
-            let command = NetCommand::Dial { dial: DialId::new(number as u64), address, owner: WORK };
+            let command =
+                NetCommand::Dial { dial: DialId::new(number as u64), address, owner: WORK };
             assert!(ctx.send(NET, Event::Command(command)).is_ok());
         }
     }
@@ -109,7 +119,9 @@ impl Stage<Event> for Work {
                     self.done.fetch_add(u64::from(frames), Ordering::Relaxed);
                     self.send(ctx, origin, frames as usize);
                 }
-                Event::Net(NetEvent::Connected(view)) if view.dial.is_some() => self.send(ctx, view.origin, self.depth),
+                Event::Net(NetEvent::Connected(view)) if view.dial.is_some() => {
+                    self.send(ctx, view.origin, self.depth)
+                }
                 _ => {}
             }
         }
@@ -136,13 +148,26 @@ fn measure(connections: usize, depth: usize, span: Duration) {
         Ok(address) => address,
         Err(error) => return eprintln!("{error}"),
     };
-    let (answerer, asker) = (work("server", ANSWER, None), work("client", REQUEST, Some((address, connections))));
+    let (answerer, asker) =
+        (work("server", ANSWER, None), work("client", REQUEST, Some((address, connections))));
     let counts = [&answerer.cpu, &asker.cpu, &asker.done].map(Arc::clone);
     let client_net = NetStage::<Event, _>::new(Lengths, NetConfig::default());
     let config = || RuntimeConfig { other_threads: 1, ..RuntimeConfig::default() };
-    let server = Runtime::start(vec![Box::new(net), Box::new(answerer)], Layout::single(2), clock(), config());
-    let client = Runtime::start(vec![Box::new(client_net), Box::new(asker)], Layout::single(2), clock(), config());
-    let (Ok(server), Ok(client)) = (server, client) else { return eprintln!("the runtimes could not be started") };
+    let server = Runtime::start(
+        vec![Box::new(net), Box::new(answerer)],
+        Layout::single(2),
+        clock(),
+        config(),
+    );
+    let client = Runtime::start(
+        vec![Box::new(client_net), Box::new(asker)],
+        Layout::single(2),
+        clock(),
+        config(),
+    );
+    let (Ok(server), Ok(client)) = (server, client) else {
+        return eprintln!("the runtimes could not be started");
+    };
     std::thread::sleep(span / 4);
     let read = || counts.each_ref().map(|count| count.load(Ordering::Relaxed));
     let (before, begin) = (read(), Instant::now());
@@ -153,7 +178,8 @@ fn measure(connections: usize, depth: usize, span: Duration) {
     let metrics = server.metrics();
     let threads = metrics.threads[0];
     println!(
-        "{connections:>2} × {depth:<3} {:>8.0} k req/s   server {:>6.2}   client {:>6.2} CPU-µs/req   {:>6.1} requests/turn, {} sleeps, {} of {} spins paid, {} buffers",
+        "{connections:>2} × {depth:<3} {:>8.0} k req/s   server {:>6.2}   client {:>6.2} \
+         CPU-µs/req   {:>6.1} requests/turn, {} sleeps, {} of {} spins paid, {} buffers",
         requests as f64 / elapsed.as_secs_f64() / 1000.0,
         micros(0),
         micros(1),

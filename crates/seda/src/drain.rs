@@ -5,8 +5,9 @@
 //!   look:   every thread quiet, Σ received, then Σ sent; equal, and once more the same numbers: drained
 //! ```
 //!
-//! Invariant: an event is counted as sent before anybody can take it, and as received only when the turn that handled it has ended, with
-//! all that it sent counted. So equal sums leave nothing on the way, provided that nothing moved between two looks.
+//! Invariant: an event is counted as sent before anybody can take it, and as received only when the
+//! turn that handled it has ended, with all that it sent counted. So equal sums leave nothing on
+//! the way, provided that nothing moved between two looks.
 
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 

@@ -13,7 +13,10 @@ pub enum SedaError {
     #[error("The layout names stage {0} {1}; place every stage on exactly one thread.")]
     Layout(StageId, &'static str),
     /// There are more stages or threads than the runtime supports, or none.
-    #[error("A runtime of {stages} stages on {threads} threads is not possible; use between 1 and {limit} of each.")]
+    #[error(
+        "A runtime of {stages} stages on {threads} threads is not possible; use between 1 and \
+         {limit} of each."
+    )]
     Size {
         /// Stages asked for.
         stages: usize,
@@ -24,7 +27,8 @@ pub enum SedaError {
     },
     /// A listening address could not be bound.
     #[error(
-        "Cannot listen on {address}: {source}. Is another process using the port? Choose another address, or stop that process."
+        "Cannot listen on {address}: {source}. Is another process using the port? Choose another \
+         address, or stop that process."
     )]
     Listen {
         /// The address asked for.
@@ -33,7 +37,9 @@ pub enum SedaError {
         source: io::Error,
     },
     /// The operating system refused a thread, a poller or a waker.
-    #[error("Cannot start the runtime ({what}): {source}. Check the limits on open files and threads.")]
+    #[error(
+        "Cannot start the runtime ({what}): {source}. Check the limits on open files and threads."
+    )]
     Start {
         /// What was being created.
         what: &'static str,

@@ -1,7 +1,8 @@
 //! Admission: how much waits for a stage, and whether more may come in.
 //!
-//! The net stage admits what it forwards; the stage releases what it has answered. Over the limit, the net stage answers `Busy`
-//! through its protocol instead of queueing ("overload is refused at the door, never by unbounded queues", server-commit.md).
+//! The net stage admits what it forwards; the stage releases what it has answered. Over the limit,
+//! the net stage answers `Busy` through its protocol instead of queueing ("overload is refused at
+//! the door, never by unbounded queues", server-commit.md).
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -25,10 +26,11 @@ impl Default for AdmissionLimit {
     }
 }
 
-/// What is admitted to one stage and not yet released. Exceeded by at most one parcel per net stage.
+/// What is admitted to one stage and not yet released. Exceeded by at most one parcel per net
+/// stage.
 ///
-/// Whether it counts is decided when it is made, so that what was admitted is what is released; its limit may change at any time, and
-/// holds for what comes from then on.
+/// Whether it counts is decided when it is made, so that what was admitted is what is released; its
+/// limit may change at any time, and holds for what comes from then on.
 #[derive(Debug)]
 pub struct Gauge {
     counts: bool,
@@ -57,8 +59,8 @@ impl Gauge {
         }
     }
 
-    /// Changes the limit, for servers whose memory becomes scarce or plentiful. What is admitted already stays. A gauge that was made
-    /// without a limit counts nothing, and goes on so.
+    /// Changes the limit, for servers whose memory becomes scarce or plentiful. What is admitted
+    /// already stays. A gauge that was made without a limit counts nothing, and goes on so.
     pub fn set_limit(&self, limit: AdmissionLimit) {
         self.most_requests.store(limit.requests, Ordering::Relaxed);
         self.most_bytes.store(limit.bytes, Ordering::Relaxed);

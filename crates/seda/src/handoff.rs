@@ -1,7 +1,8 @@
 //! Handing events to another thread: counted, pushed, and only then is its flag looked at.
 //!
-//! The order is what [`drain`](crate::drain) and [`sleep`](crate::sleep) rest on: an event that is pushed is counted already, and a consumer
-//! that sleeps is looked for only when it can see the event.
+//! The order is what [`drain`](crate::drain) and [`sleep`](crate::sleep) rest on: an event that is
+//! pushed is counted already, and a consumer that sleeps is looked for only when it can see the
+//! event.
 
 use crate::StageId;
 use crate::drain::Counts;
@@ -20,7 +21,8 @@ pub(crate) fn push_lane<E>(lane: &mut LaneSender<E>, own: &Counts, target: &Slee
     target.must_wake()
 }
 
-/// Pushes an event from outside. Whether the caller must wake the thread; the event itself when the queue is full.
+/// Pushes an event from outside. Whether the caller must wake the thread; the event itself when the
+/// queue is full.
 pub(crate) fn inject<E>(
     queue: &ArrayQueue<(StageId, E)>,
     to: StageId,

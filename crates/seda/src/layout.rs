@@ -15,7 +15,8 @@ pub enum Pinning {
     List(Vec<usize>),
 }
 
-/// Which stages run on which thread, in which order: list net stages first, then the stages they feed.
+/// Which stages run on which thread, in which order: list net stages first, then the stages they
+/// feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The stages of each thread.
@@ -54,7 +55,11 @@ impl Layout {
             }
         }
         let missing = |index| SedaError::Layout(StageId::new(index as u16), "nowhere");
-        homes.into_iter().enumerate().map(|(index, home)| home.ok_or_else(|| missing(index))).collect()
+        homes
+            .into_iter()
+            .enumerate()
+            .map(|(index, home)| home.ok_or_else(|| missing(index)))
+            .collect()
     }
 }
 

@@ -1,16 +1,19 @@
-//! Stages, the queues between them, and the threads that run them: the machine room of servers and clients.
+//! Stages, the queues between them, and the threads that run them: the machine room of servers and
+//! clients.
 //!
-//! A *stage* owns its state and turns batches of events into events for other stages; it never blocks. A *layout* says which
-//! stages run on which thread. The *fused driver* of this crate runs all stages of a thread to completion in turns; the [`simulated`]
-//! one runs the same stages single-threaded under a virtual clock, since a stage only ever sees its [`Context`].
+//! A *stage* owns its state and turns batches of events into events for other stages; it never
+//! blocks. A *layout* says which stages run on which thread. The *fused driver* of this crate runs
+//! all stages of a thread to completion in turns; the [`simulated`] one runs the same stages
+//! single-threaded under a virtual clock, since a stage only ever sees its [`Context`].
 //!
 //! ```text
 //!   sockets ─► NetStage ─ parcel ─► stage ─ event ─► stage ─ parcel ─► NetStage ─► one write per connection and turn
 //!                 same thread: VecDeque      other thread: SPSC lane + sleeping flag      outside: Injector
 //! ```
 //!
-//! What is deliberately absent: any knowledge of messages (a [`Protocol`] splits bytes, [`ParcelEvent`] wraps parcels), of shards,
-//! logs or clients, and of where time comes from (a [`TimeSource`] is handed in). Source: DTranx, "Stages"; building-blocks.md.
+//! What is deliberately absent: any knowledge of messages (a [`Protocol`] splits bytes,
+//! [`ParcelEvent`] wraps parcels), of shards, logs or clients, and of where time comes from (a
+//! [`TimeSource`] is handed in). Source: DTranx, "Stages"; building-blocks.md.
 
 mod drain;
 mod error;
@@ -42,8 +45,9 @@ pub use layout::{Layout, Pinning};
 pub use memory::{Charge, Memory, MemoryUse, Tally};
 pub use metrics::{RuntimeSnapshot, StageMetrics, StageSnapshot, ThreadSnapshot};
 pub use net::{
-    Break, ConnectionView, DialId, DisconnectReason, Listener, ListenerSocket, NetCommand, NetConfig, NetEvent,
-    NetMetrics, NetSnapshot, NetStage, Network, ParcelEvent, Protocol, Seat, Split, Stream, StreamSocket, Tcp,
+    Break, ConnectionView, DialId, DisconnectReason, Listener, ListenerSocket, NetCommand,
+    NetConfig, NetEvent, NetMetrics, NetSnapshot, NetStage, Network, ParcelEvent, Protocol, Seat,
+    Split, Stream, StreamSocket, Tcp,
 };
 pub use parcel::{ConnectionId, Generation, Origin, Parcel, ParcelPool};
 pub use runtime::{Handle, Injector, Runtime, RuntimeConfig};

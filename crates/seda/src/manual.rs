@@ -1,8 +1,10 @@
-//! A driver without threads, sockets or clock: stages are stepped by hand, under a time that the caller sets.
+//! A driver without threads, sockets or clock: stages are stepped by hand, under a time that the
+//! caller sets.
 //!
-//! For tests of stages, and the proof that a [`Context`] can be made by another driver than the threads of this crate: the
-//! simulator's follows the same pattern. Stages run in the order of their ids, to completion; events for stages that do not exist
-//! here are collected, so that a single stage can be tested by what it sends.
+//! For tests of stages, and the proof that a [`Context`] can be made by another driver than the
+//! threads of this crate: the simulator's follows the same pattern. Stages run in the order of
+//! their ids, to completion; events for stages that do not exist here are collected, so that a
+//! single stage can be tested by what it sends.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -61,7 +63,8 @@ impl<E> ManualDriver<E> {
             capacity,
         };
         let asked = vec![true; stages.len()];
-        let mut driver = Self { stages, asked, queues, pool: ParcelPool::new(), now, shutting_down: false };
+        let mut driver =
+            Self { stages, asked, queues, pool: ParcelPool::new(), now, shutting_down: false };
         for index in 0..driver.stages.len() {
             let id = StageId::new(index as u16);
             let mut ctx = Context::new(&mut driver.queues, &mut driver.pool, now, id, false);
@@ -70,7 +73,8 @@ impl<E> ManualDriver<E> {
         driver
     }
 
-    /// Counts what is admitted to a stage of this driver, and refuses more at a limit; without this nothing is counted.
+    /// Counts what is admitted to a stage of this driver, and refuses more at a limit; without this
+    /// nothing is counted.
     ///
     /// # Panics
     /// When there is no such stage.
@@ -106,8 +110,8 @@ impl<E> ManualDriver<E> {
         self.asked.fill(true);
     }
 
-    /// One turn: every stage that has something to do does it, over and over while events pass between them, up to
-    /// [`crate::limits::MAX_ROUNDS`] times. Whether anything was done.
+    /// One turn: every stage that has something to do does it, over and over while events pass
+    /// between them, up to [`crate::limits::MAX_ROUNDS`] times. Whether anything was done.
     pub fn turn(&mut self) -> bool {
         let mut due: Vec<bool> = self.asked.iter_mut().map(std::mem::take).collect();
         for (due, stage) in due.iter_mut().zip(&self.stages) {
@@ -118,7 +122,9 @@ impl<E> ManualDriver<E> {
         for _ in 0..crate::limits::MAX_ROUNDS {
             let mut any = false;
             for index in 0..self.stages.len() {
-                if std::mem::take(&mut due[index]) || (!held[index] && !self.queues.inboxes[index].is_empty()) {
+                if std::mem::take(&mut due[index])
+                    || (!held[index] && !self.queues.inboxes[index].is_empty())
+                {
                     any = true;
                     worked[index] = true;
                     held[index] |= self.run_stage(index);
@@ -130,7 +136,8 @@ impl<E> ManualDriver<E> {
         }
         for index in (0..self.stages.len()).filter(|&index| worked[index]) {
             let id = StageId::new(index as u16);
-            let mut ctx = Context::new(&mut self.queues, &mut self.pool, self.now, id, self.shutting_down);
+            let mut ctx =
+                Context::new(&mut self.queues, &mut self.pool, self.now, id, self.shutting_down);
             self.stages[index].flush(&mut ctx);
             self.asked[index] |= ctx.wants_turn();
         }
@@ -141,7 +148,8 @@ impl<E> ManualDriver<E> {
     fn run_stage(&mut self, index: usize) -> bool {
         let mut batch = std::mem::take(&mut self.queues.inboxes[index]);
         let id = StageId::new(index as u16);
-        let mut ctx = Context::new(&mut self.queues, &mut self.pool, self.now, id, self.shutting_down);
+        let mut ctx =
+            Context::new(&mut self.queues, &mut self.pool, self.now, id, self.shutting_down);
         turn::run(&mut *self.stages[index], &mut ctx, &mut Vec::new(), &mut batch);
         self.asked[index] |= ctx.wants_turn();
         turn::put_back(&mut batch, &mut self.queues.inboxes[index]) > 0
@@ -161,7 +169,8 @@ impl<E> ManualDriver<E> {
     /// Whether every stage says that it is drained, and nothing is queued.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.queues.inboxes.iter().all(VecDeque::is_empty) && self.stages.iter().all(|stage| stage.drained())
+        self.queues.inboxes.iter().all(VecDeque::is_empty)
+            && self.stages.iter().all(|stage| stage.drained())
     }
 }
 
@@ -213,16 +222,23 @@ mod tests {
     #[test]
     fn stages_run_under_a_virtual_clock_and_keep_what_they_leave() {
         let start = Timestamp::from_nanos(5);
-        let mut driver = ManualDriver::new(vec![Box::new(Delay { due: VecDeque::new() })], start, 2);
+        let mut driver =
+            ManualDriver::new(vec![Box::new(Delay { due: VecDeque::new() })], start, 2);
         let stage = StageId::new(0);
-        assert_eq!((driver.send(stage, 1), driver.send(stage, 2), driver.send(stage, 3)), (Ok(()), Ok(()), Err(3)));
+        assert_eq!(
+            (driver.send(stage, 1), driver.send(stage, 2), driver.send(stage, 3)),
+            (Ok(()), Ok(()), Err(3))
+        );
         assert!(driver.turn() && driver.turn());
         assert!(!driver.turn(), "nothing is due before the deadline");
         let deadline = start.saturating_add(Duration::from_secs(1));
         assert_eq!((driver.next_deadline(), driver.is_drained()), (Some(deadline), false));
         driver.set_now(deadline);
         assert!(driver.turn());
-        assert_eq!((driver.take_sent(), driver.take_sent()), (Some((StageId::new(9), 1)), Some((StageId::new(9), 2))));
+        assert_eq!(
+            (driver.take_sent(), driver.take_sent()),
+            (Some((StageId::new(9), 1)), Some((StageId::new(9), 2)))
+        );
         assert!(driver.is_drained());
     }
 }

@@ -1,4 +1,5 @@
-//! Memory that is bounded: what connections have sent and what they are owed, counted in bytes over the whole process.
+//! Memory that is bounded: what connections have sent and what they are owed, counted in bytes over
+//! the whole process.
 //!
 //! ```text
 //!   one Memory a process ─┬─ input:  commands and frames that are not carried out yet
@@ -6,11 +7,13 @@
 //!                         └─ output: answers that are not written to their socket yet
 //!   Charge   bytes of one buffer, given back when it is dropped          Tally   the sum of a stage's many small ones
 //! ```
-//! Each has a limit of its own: answers that nobody reads never keep requests out, and what was received always finds room to be carried out.
-//! Whatever its size, what comes alone has room. The counters are
-//! shared by all threads, so they are touched rarely: a charge is for large buffers, a tally publishes its sum in steps of [`TALLY_STEP`].
+//! Each has a limit of its own: answers that nobody reads never keep requests out, and what was
+//! received always finds room to be carried out. Whatever its size, what comes alone has room. The
+//! counters are shared by all threads, so they are touched rarely: a charge is for large buffers, a
+//! tally publishes its sum in steps of [`TALLY_STEP`].
 //!
-//! What it does not do: refuse. Whoever is about to take memory asks first ([`Memory::has_room`]) and says `Busy` in its own words.
+//! What it does not do: refuse. Whoever is about to take memory asks first ([`Memory::has_room`])
+//! and says `Busy` in its own words.
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,7 +60,8 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Memory with these limits, in bytes. They are exceeded by at most what was under way when they were reached.
+    /// Memory with these limits, in bytes. They are exceeded by at most what was under way when
+    /// they were reached.
     #[must_use]
     pub fn new(input: u64, writes: u64, output: u64) -> Self {
         Self { input: Pool::new(input), writes: Pool::new(writes), output: Pool::new(output) }
@@ -148,7 +152,11 @@ impl Charge {
             used.fetch_add(bytes - self.bytes, Ordering::Relaxed);
         } else if bytes < self.bytes {
             let before = used.fetch_sub(self.bytes - bytes, Ordering::Relaxed);
-            debug_assert!(before >= self.bytes - bytes, "gave back {} bytes of {before}", self.bytes - bytes);
+            debug_assert!(
+                before >= self.bytes - bytes,
+                "gave back {} bytes of {before}",
+                self.bytes - bytes
+            );
         }
         self.bytes = bytes;
     }
@@ -202,7 +210,8 @@ impl Tally {
     pub fn change(&mut self, before: u64, after: u64) {
         debug_assert!(self.exact + after >= before, "{before} bytes left a sum of {}", self.exact);
         self.exact = (self.exact + after).saturating_sub(before);
-        // Nothing is told as nothing: what comes alone has room whatever its size. So is the little that idle connections keep.
+        // Nothing is told as nothing: what comes alone has room whatever its size. So is the little
+        // that idle connections keep.
         let is_over = self.exact == 0 && self.published.bytes() > 0;
         if is_over || self.exact.abs_diff(self.published.bytes()) >= TALLY_STEP {
             self.published.set(if self.exact < TALLY_STEP { 0 } else { self.exact });
@@ -220,7 +229,8 @@ mod tests {
         let mut first = memory.try_charge(MemoryUse::Input, 60).expect("there is room");
         assert!(!memory.is_scarce(MemoryUse::Output) && memory.is_scarce(MemoryUse::Input));
         assert!(
-            memory.try_charge(MemoryUse::Input, 41).is_none() && memory.try_charge(MemoryUse::Output, 41).is_some()
+            memory.try_charge(MemoryUse::Input, 41).is_none()
+                && memory.try_charge(MemoryUse::Output, 41).is_some()
         );
         assert!(first.try_grow(40) && !first.try_grow(1));
         assert_eq!((memory.used(MemoryUse::Input), memory.refused(MemoryUse::Input)), (100, 2));

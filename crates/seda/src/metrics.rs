@@ -1,7 +1,7 @@
 //! What stages and threads report of themselves, readable from any thread.
 //!
-//! Each value has one writing thread, so counting is a plain load and store; clocks are read in one turn of
-//! [`crate::limits::SAMPLE_EVERY`] only.
+//! Each value has one writing thread, so counting is a plain load and store; clocks are read in one
+//! turn of [`crate::limits::SAMPLE_EVERY`] only.
 
 use std::time::Duration;
 
@@ -101,7 +101,12 @@ impl StageMetrics {
         self.queue_length.store(length, Ordering::Relaxed);
     }
 
-    pub(crate) fn snapshot(&self, name: &str, thread: usize, gauge: &crate::Gauge) -> StageSnapshot {
+    pub(crate) fn snapshot(
+        &self,
+        name: &str,
+        thread: usize,
+        gauge: &crate::Gauge,
+    ) -> StageSnapshot {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         StageSnapshot {
             name: name.to_owned(),

@@ -4,9 +4,9 @@
 //!   handle: order, then wake every poller          thread: sleep? only if nothing new was ordered (looked at behind the announcement)
 //!                                                          each turn: look again
 //! ```
-//! Orders are given once and never taken back. Invariant: whoever gives one wakes all threads behind it, whether they sleep or not, and a
-//! poller remembers a wake-up that finds it awake; so a thread that missed the order does not block, or not for long. Waking is the
-//! caller's business.
+//! Orders are given once and never taken back. Invariant: whoever gives one wakes all threads
+//! behind it, whether they sleep or not, and a poller remembers a wake-up that finds it awake; so a
+//! thread that missed the order does not block, or not for long. Waking is the caller's business.
 
 use crate::sync::{AtomicBool, Ordering};
 
@@ -38,8 +38,10 @@ impl Orders {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// For a thread that is about to sleep: whether there is no order that it does not know. `finishing`: it knows of the shutdown.
+    /// For a thread that is about to sleep: whether there is no order that it does not know.
+    /// `finishing`: it knows of the shutdown.
     pub(crate) fn nothing_new(&self, finishing: bool) -> bool {
-        !self.stopped.load(Ordering::Relaxed) && self.shutting_down.load(Ordering::Relaxed) == finishing
+        !self.stopped.load(Ordering::Relaxed)
+            && self.shutting_down.load(Ordering::Relaxed) == finishing
     }
 }

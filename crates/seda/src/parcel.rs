@@ -1,7 +1,8 @@
 //! Parcels: pooled runs of whole frames of one connection, and the pool they come from.
 //!
-//! A parcel travels by value (the bytes stay where they are); whoever consumes it gives the buffer to the pool of its own thread.
-//! Requests and answers flow both ways between threads, so pools stay balanced; they are bounded in buffers and bytes.
+//! A parcel travels by value (the bytes stay where they are); whoever consumes it gives the buffer
+//! to the pool of its own thread. Requests and answers flow both ways between threads, so pools
+//! stay balanced; they are bounded in buffers and bytes.
 
 use core::fmt;
 
@@ -26,7 +27,8 @@ impl ConnectionId {
     }
 }
 
-/// How often a connection slot was used before: tells a connection from its successor in the same slot.
+/// How often a connection slot was used before: tells a connection from its successor in the same
+/// slot.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Generation(u32);
 
@@ -44,8 +46,9 @@ impl Generation {
     }
 }
 
-/// Where a parcel comes from and where its answer goes: a connection of a net stage. Stages inside the process that ask others
-/// may make up their own connection ids: their own stage id tells them apart.
+/// Where a parcel comes from and where its answer goes: a connection of a net stage. Stages inside
+/// the process that ask others may make up their own connection ids: their own stage id tells them
+/// apart.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
     /// The net stage (or asking stage) that owns the connection; answers are sent there.
@@ -62,13 +65,14 @@ impl fmt::Debug for Origin {
     }
 }
 
-/// A run of whole frames of one connection for one stage (or of raw bytes, if the protocol splits so).
+/// A run of whole frames of one connection for one stage (or of raw bytes, if the protocol splits
+/// so).
 #[derive(Debug)]
 pub struct Parcel {
     /// The connection that it came from, or, on the way out, that it goes to.
     pub origin: Origin,
-    /// Frames in `bytes` as counted by whoever admitted them, for [`crate::Gauge::release`]; zero on the way out, and between stages
-    /// that admit nothing.
+    /// Frames in `bytes` as counted by whoever admitted them, for [`crate::Gauge::release`]; zero
+    /// on the way out, and between stages that admit nothing.
     pub frames: u32,
     /// The frames, one after another.
     pub bytes: Vec<u8>,
@@ -84,7 +88,8 @@ impl Parcel {
     }
 }
 
-/// Free buffers of one thread. Invariant: `bytes` is the sum of the capacities of `free`; both stay within their limits.
+/// Free buffers of one thread. Invariant: `bytes` is the sum of the capacities of `free`; both stay
+/// within their limits.
 #[derive(Debug, Default)]
 pub struct ParcelPool {
     free: Vec<Vec<u8>>,
@@ -111,7 +116,8 @@ impl ParcelPool {
         }
     }
 
-    /// Takes a buffer back; its content is dropped, and it is freed when it is larger than worth keeping or the pool is full.
+    /// Takes a buffer back; its content is dropped, and it is freed when it is larger than worth
+    /// keeping or the pool is full.
     pub fn give(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if capacity == 0

@@ -1,5 +1,5 @@
-//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist only with the feature
-//! `planted-bugs`, which no release has.
+//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist
+//! only with the feature `planted-bugs`, which no release has.
 
 use std::cell::Cell;
 
@@ -10,7 +10,8 @@ pub struct PlantedBugs {
     pub ignores_output_limit: bool,
     /// Peers that read nothing are waited for at a shutdown as ever.
     pub waits_for_readers: bool,
-    /// What waits for peers counts with the bytes that are not written, and not with the buffers that hold them.
+    /// What waits for peers counts with the bytes that are not written, and not with the buffers
+    /// that hold them.
     pub counts_bytes_only: bool,
 }
 

@@ -8,9 +8,10 @@
 //!   └── nothing to do? spin if that pays, then announce sleep, look once more, block until a wake-up or the next deadline
 //! ```
 //!
-//! Invariants: a thread never blocks while an event that it could handle is queued on it; an event handed to another thread is
-//! pushed, and its thread woken, before this one blocks, or else it retries within [`RETRY_INTERVAL`]. The time is read once per turn.
-//! A panic of a stage aborts the process: a half-done turn must not be continued by anybody.
+//! Invariants: a thread never blocks while an event that it could handle is queued on it; an event
+//! handed to another thread is pushed, and its thread woken, before this one blocks, or else it
+//! retries within [`RETRY_INTERVAL`]. The time is read once per turn. A panic of a stage aborts the
+//! process: a half-done turn must not be continued by anybody.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,13 +31,17 @@ use crate::metrics::bump;
 use crate::runtime::Shared;
 use crate::spin::{Spin, Spinner};
 use crate::stage::TOKEN_BITS;
-use crate::{Context, Driver, Gauge, IoRegistry, ParcelPool, Readiness, Stage, StageId, TimeSource, handoff, turn};
+use crate::{
+    Context, Driver, Gauge, IoRegistry, ParcelPool, Readiness, Stage, StageId, TimeSource, handoff,
+    turn,
+};
 
 /// The token of each thread's waker.
 pub(crate) const WAKER: Token = Token(usize::MAX);
 /// Below a stage's place in a token: whether it is about the stage's wake descriptor.
 const WAKE_BIT: usize = 1 << TOKEN_BITS;
-/// The operating system's timeouts are whole milliseconds; shorter waits, and odd ones below this, take another way.
+/// The operating system's timeouts are whole milliseconds; shorter waits, and odd ones below this,
+/// take another way.
 const COARSE_WAIT: Duration = Duration::from_millis(20);
 
 /// The operating system counts a timeout's milliseconds in 31 bits.
@@ -115,7 +120,9 @@ impl<E: Send + 'static> Driver<E> for Local<E> {
                 return Ok(());
             }
             Err(event)
-        } else if target.metrics.queue_length.load(Ordering::Relaxed) >= self.shared.queue_capacity as u64 {
+        } else if target.metrics.queue_length.load(Ordering::Relaxed)
+            >= self.shared.queue_capacity as u64
+        {
             Err(event)
         } else {
             match self.lanes[thread].as_mut() {
@@ -178,7 +185,8 @@ impl<E: Send + 'static> Reactor<E> {
         spin: Spin,
     ) -> io::Result<Self> {
         let registry = poll.registry().try_clone()?;
-        let inboxes = stages.iter().map(|_| Inbox { queue: VecDeque::new(), probe: None }).collect();
+        let inboxes =
+            stages.iter().map(|_| Inbox { queue: VecDeque::new(), probe: None }).collect();
         let slot = |(id, stage)| Slot {
             id,
             stage,
@@ -210,9 +218,12 @@ impl<E: Send + 'static> Reactor<E> {
     pub(crate) fn run_or_abort(mut self) {
         let ended = catch_unwind(AssertUnwindSafe(|| self.run()));
         if ended.is_err() {
-            let name = self.current.map_or("the runtime itself", |id| &self.shared.stages[id.index()].name);
+            let name = self
+                .current
+                .map_or("the runtime itself", |id| &self.shared.stages[id.index()].name);
             let text = format!(
-                "Stage {name} panicked (see above). Its state cannot be trusted any more: the process is aborted."
+                "Stage {name} panicked (see above). Its state cannot be trusted any more: the \
+                 process is aborted."
             );
             tracing::error!("{text}");
             let _ = io::Write::write_all(&mut io::stderr(), format!("{text}\n").as_bytes());
@@ -240,8 +251,15 @@ impl<E: Send + 'static> Reactor<E> {
             self.current = Some(slot.id);
             if let Some(descriptor) = slot.stage.wake_fd() {
                 let token = Token(token_base(place) | WAKE_BIT);
-                let registered = self.local.registry.register(&mut SourceFd(&descriptor), token, Interest::READABLE);
-                assert!(registered.is_ok(), "the wake descriptor of a stage is refused by the poller: {registered:?}");
+                let registered = self.local.registry.register(
+                    &mut SourceFd(&descriptor),
+                    token,
+                    Interest::READABLE,
+                );
+                assert!(
+                    registered.is_ok(),
+                    "the wake descriptor of a stage is refused by the poller: {registered:?}"
+                );
             }
             let mut ctx = Context::new(&mut self.local, &mut self.pool, now, slot.id, false);
             slot.stage.start(&mut ctx);
@@ -253,7 +271,9 @@ impl<E: Send + 'static> Reactor<E> {
         let mut taken = 0;
         let Self { shared, receivers, local, .. } = self;
         for receiver in receivers {
-            taken += receiver.take(INTAKE_PER_TURN, |to, event| local.queue(shared.stages[to.index()].place, event));
+            taken += receiver.take(INTAKE_PER_TURN, |to, event| {
+                local.queue(shared.stages[to.index()].place, event)
+            });
         }
         let injector = &shared.threads[local.thread].injector;
         for _ in 0..INTAKE_PER_TURN {
@@ -268,7 +288,9 @@ impl<E: Send + 'static> Reactor<E> {
     /// Whether a turn is due at once, deadlines aside.
     fn has_work(&self) -> bool {
         let begins = !self.shutting_down && self.shared.orders.is_shutting_down();
-        let busy = |(slot, inbox): (&Slot<E>, &Inbox<E>)| slot.asked || (!inbox.queue.is_empty() && !slot.held);
+        let busy = |(slot, inbox): (&Slot<E>, &Inbox<E>)| {
+            slot.asked || (!inbox.queue.is_empty() && !slot.held)
+        };
         begins || self.slots.iter().zip(&self.local.inboxes).any(busy)
     }
 
@@ -283,13 +305,19 @@ impl<E: Send + 'static> Reactor<E> {
         let timeout = if let Some(wait) = fine {
             let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
             // Whether it was ready, interrupted or late: the poll below tells.
-            let _ = rustix::event::poll(&mut [PollFd::new(self.poll.registry(), PollFlags::IN)], Some(&timeout));
+            let _ = rustix::event::poll(
+                &mut [PollFd::new(self.poll.registry(), PollFlags::IN)],
+                Some(&timeout),
+            );
             Some(Duration::ZERO)
         } else {
             timeout
         };
         if let Err(error) = self.poll.poll(&mut self.events, timeout) {
-            assert!(error.kind() == io::ErrorKind::Interrupted, "the poller of a thread failed: {error}");
+            assert!(
+                error.kind() == io::ErrorKind::Interrupted,
+                "the poller of a thread failed: {error}"
+            );
             self.events.clear();
         }
     }
@@ -416,7 +444,8 @@ impl<E: Send + 'static> Reactor<E> {
         self.finish_turn(now);
     }
 
-    /// Gives one stage its readiness, its events and a turn; a wish that it utters counts for the next turn of the thread.
+    /// Gives one stage its readiness, its events and a turn; a wish that it utters counts for the
+    /// next turn of the thread.
     fn run_stage(&mut self, place: usize, now: Timestamp, due: bool) {
         let Self { shared, slots, local, pool, batch, current, shutting_down, .. } = self;
         let slot = &mut slots[place];
@@ -455,7 +484,8 @@ impl<E: Send + 'static> Reactor<E> {
             bump(&metrics.service_events, handled);
             bump(&metrics.service_samples, 1);
         }
-        // Another thread may be waiting for just this: it gets what is for it before the next stage runs here, not after the turn.
+        // Another thread may be waiting for just this: it gets what is for it before the next stage
+        // runs here, not after the turn.
         for thread in 0..shared.threads.len() {
             local.push_lane(thread);
         }
@@ -472,7 +502,8 @@ impl<E: Send + 'static> Reactor<E> {
             slot.worked = false;
             self.current = Some(slot.id);
             let begin = self.local.timed.then(Instant::now);
-            let mut ctx = Context::new(&mut self.local, &mut self.pool, now, slot.id, self.shutting_down);
+            let mut ctx =
+                Context::new(&mut self.local, &mut self.pool, now, slot.id, self.shutting_down);
             slot.stage.flush(&mut ctx);
             slot.asked |= ctx.wants_turn();
             slot.deadline = slot.stage.next_deadline();

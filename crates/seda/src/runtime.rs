@@ -5,7 +5,8 @@
 //!                                                        └───── patience is over ──────────────────┘
 //! ```
 //!
-//! Draining ends when every thread says that its stages are drained and its queues empty, and nothing is under way between them (`drain`).
+//! Draining ends when every thread says that its stages are drained and its queues empty, and
+//! nothing is under way between them (`drain`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ use crate::reactor::Reactor;
 use crate::sleep::SleepFlag;
 use crate::sync::ArrayQueue;
 use crate::{
-    AdmissionLimit, Gauge, Layout, Pinning, RuntimeSnapshot, SedaError, Spin, Stage, StageId, StageMetrics, TimeSource,
-    drain, handoff, lanes,
+    AdmissionLimit, Gauge, Layout, Pinning, RuntimeSnapshot, SedaError, Spin, Stage, StageId,
+    StageMetrics, TimeSource, drain, handoff, lanes,
 };
 
 /// How a runtime behaves.
@@ -32,8 +33,8 @@ pub struct RuntimeConfig {
     pub name: String,
     /// How threads wait.
     pub spin: Spin,
-    /// Busy threads of this machine that are known beforehand and are not of this runtime (clients, say). Clients that connect over
-    /// loopback are noticed by themselves.
+    /// Busy threads of this machine that are known beforehand and are not of this runtime (clients,
+    /// say). Clients that connect over loopback are noticed by themselves.
     pub other_threads: usize,
     /// Events that may wait for one stage.
     pub queue_capacity: usize,
@@ -77,7 +78,8 @@ impl<E> ThreadShared<E> {
     /// Wakes the thread, whatever it does.
     pub(crate) fn wake(&self) {
         if let Err(error) = self.waker.wake() {
-            tracing::error!(%error, "A thread could not be woken; it will notice at its next deadline.");
+            tracing::error!(%error, "A thread could not be woken; it will notice at its next \
+                deadline.");
         }
     }
 }
@@ -105,7 +107,8 @@ impl<E> Shared<E> {
     }
 
     fn snapshot(&self) -> RuntimeSnapshot {
-        let stage = |stage: &StageShared| stage.metrics.snapshot(&stage.name, stage.thread, &stage.gauge);
+        let stage =
+            |stage: &StageShared| stage.metrics.snapshot(&stage.name, stage.thread, &stage.gauge);
         RuntimeSnapshot {
             stages: self.stages.iter().map(stage).collect(),
             threads: self.threads.iter().map(|thread| thread.metrics.snapshot()).collect(),
@@ -122,7 +125,8 @@ impl<E> Shared<E> {
 pub struct Runtime;
 
 impl Runtime {
-    /// Starts one thread per entry of `layout`, which run `stages` until the handle stops them. A stage's id is its index.
+    /// Starts one thread per entry of `layout`, which run `stages` until the handle stops them. A
+    /// stage's id is its index.
     ///
     /// # Errors
     /// An impossible layout, or what the operating system refuses.
@@ -138,21 +142,25 @@ impl Runtime {
             let named = config.admission.iter().find(|(stage, _)| stage.index() == id);
             named.map_or(AdmissionLimit::NONE, |&(_, limit)| limit)
         };
-        let described = stages.iter().zip(&homes).enumerate().map(|(id, (stage, &(thread, place)))| StageShared {
-            name: stage.name().to_owned(),
-            thread,
-            place,
-            metrics: StageMetrics::default(),
-            gauge: Gauge::new(limit_of(id)),
-            drained: AtomicBool::new(false),
-        });
+        let described =
+            stages.iter().zip(&homes).enumerate().map(|(id, (stage, &(thread, place)))| {
+                StageShared {
+                    name: stage.name().to_owned(),
+                    thread,
+                    place,
+                    metrics: StageMetrics::default(),
+                    gauge: Gauge::new(limit_of(id)),
+                    drained: AtomicBool::new(false),
+                }
+            });
         let described = described.collect();
         let start = |what| move |source| SedaError::Start { what, source };
         let mut polls = Vec::new();
         let mut threads = Vec::new();
         for _ in &layout.threads {
             let poll = mio::Poll::new().map_err(start("poller"))?;
-            let waker = mio::Waker::new(poll.registry(), crate::reactor::WAKER).map_err(start("waker"))?;
+            let waker =
+                mio::Waker::new(poll.registry(), crate::reactor::WAKER).map_err(start("waker"))?;
             polls.push(poll);
             threads.push(ThreadShared {
                 flag: SleepFlag::default(),
@@ -174,16 +182,28 @@ impl Runtime {
         let mut handle = Handle { shared: Arc::clone(&shared), threads: Vec::new() };
         let time: Arc<dyn TimeSource> = Arc::new(time);
         let mut stages: Vec<Option<Box<dyn Stage<E>>>> = stages.into_iter().map(Some).collect();
-        for (index, (poll, lanes)) in polls.into_iter().zip(lanes::mesh(layout.threads.len())).enumerate() {
+        for (index, (poll, lanes)) in
+            polls.into_iter().zip(lanes::mesh(layout.threads.len())).enumerate()
+        {
             let own = layout.threads[index].iter();
-            let own = own.filter_map(|&id| stages[id.index()].take().map(|stage| (id, stage))).collect();
-            let reactor = Reactor::new(index, Arc::clone(&shared), own, lanes, poll, Arc::clone(&time), config.spin)
-                .map_err(start("poller"))?;
+            let own =
+                own.filter_map(|&id| stages[id.index()].take().map(|stage| (id, stage))).collect();
+            let reactor = Reactor::new(
+                index,
+                Arc::clone(&shared),
+                own,
+                lanes,
+                poll,
+                Arc::clone(&time),
+                config.spin,
+            )
+            .map_err(start("poller"))?;
             let core = core_of(&layout.pinning, index, cores);
-            let spawned = thread::Builder::new().name(format!("{}-{index}", config.name)).spawn(move || {
-                pin(core);
-                reactor.run_or_abort();
-            });
+            let spawned =
+                thread::Builder::new().name(format!("{}-{index}", config.name)).spawn(move || {
+                    pin(core);
+                    reactor.run_or_abort();
+                });
             handle.threads.push(spawned.map_err(start("thread"))?);
         }
         Ok(handle)
@@ -242,7 +262,8 @@ impl<E: Send + 'static> Handle<E> {
     /// Tells all stages to finish, waits until they are drained, stops and joins the threads.
     ///
     /// # Errors
-    /// [`SedaError::NotDrained`] when that takes longer than `patience`; the threads are stopped nevertheless.
+    /// [`SedaError::NotDrained`] when that takes longer than `patience`; the threads are stopped
+    /// nevertheless.
     pub fn shutdown(mut self, patience: Duration) -> Result<(), SedaError> {
         self.shared.orders.begin_shutdown();
         self.shared.wake_all();
@@ -309,7 +330,8 @@ impl<E: Send + 'static> Injector<E> {
     /// Queues an event for a stage, and wakes its thread if that sleeps.
     ///
     /// # Errors
-    /// The event itself when the queue is full, when there is no such stage, or when the runtime has stopped.
+    /// The event itself when the queue is full, when there is no such stage, or when the runtime
+    /// has stopped.
     pub fn send(&self, to: StageId, event: E) -> Result<(), E> {
         let Some(stage) = self.shared.stages.get(to.index()) else { return Err(event) };
         if self.shared.orders.is_stopped() {

@@ -10,11 +10,13 @@
 //!   flag = AWAKE
 //! ```
 //!
-//! Invariant (Dekker's): of the consumer's look at the queues and the producer's look at the flag, at least one comes after both
-//! fences and sees the other's write. So either the consumer finds the event, or the producer finds it sleeping and wakes it. The
-//! swap lets one of several producers pay for the system call. The module knows nothing of queues and pollers, so that it can be
-//! modelled by itself. Every change of the flag is a swap, so that each follows the one that it replaced, in one order for all: a
-//! late swap of a producer can never pass for a change after the next announcement. Only those on their way to sleep pay for it.
+//! Invariant (Dekker's): of the consumer's look at the queues and the producer's look at the flag,
+//! at least one comes after both fences and sees the other's write. So either the consumer finds
+//! the event, or the producer finds it sleeping and wakes it. The swap lets one of several
+//! producers pay for the system call. The module knows nothing of queues and pollers, so that it
+//! can be modelled by itself. Every change of the flag is a swap, so that each follows the one that
+//! it replaced, in one order for all: a late swap of a producer can never pass for a change after
+//! the next announcement. Only those on their way to sleep pay for it.
 
 use crate::sync::{AtomicBool, Ordering, fence};
 
@@ -25,8 +27,9 @@ pub(crate) struct SleepFlag {
 }
 
 impl SleepFlag {
-    /// Consumer: announces sleep, and looks once more. `true`: block now, once, then call [`SleepFlag::awake`]; whatever ended the
-    /// block has used the announcement up, so blocking again needs a new one. `false`: there is work.
+    /// Consumer: announces sleep, and looks once more. `true`: block now, once, then call
+    /// [`SleepFlag::awake`]; whatever ended the block has used the announcement up, so blocking
+    /// again needs a new one. `false`: there is work.
     pub(crate) fn may_sleep(&self, idle: impl FnOnce() -> bool) -> bool {
         self.sleeping.swap(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -80,8 +83,9 @@ mod tests {
                 let mut taken = 0;
                 while taken < ROUNDS {
                     if flag.may_sleep(|| sent.load(Ordering::Relaxed) == taken) {
-                        // Without a wake-up for a pending event this parks for ever, and the test hangs. A wake-up may be
-                        // meant for an event that was already seen: then sleep must be announced anew.
+                        // Without a wake-up for a pending event this parks for ever, and the test
+                        // hangs. A wake-up may be meant for an event that was already seen: then
+                        // sleep must be announced anew.
                         thread::park();
                         flag.awake();
                     }

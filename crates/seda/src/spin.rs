@@ -1,8 +1,9 @@
 //! Whether to spin for a moment before going to sleep.
 //!
-//! Waking an idle virtual CPU costs about 22 µs a side (building-blocks.md): when the next event usually comes sooner than that,
-//! spinning halves the round trip. When it does not, or when somebody else wants the core, spinning only burns. So: never when
-//! the threads of this process and its local clients outnumber the cores; otherwise a score that rises by hits and falls by
+//! Waking an idle virtual CPU costs about 22 µs a side (building-blocks.md): when the next event
+//! usually comes sooner than that, spinning halves the round trip. When it does not, or when
+//! somebody else wants the core, spinning only burns. So: never when the threads of this process
+//! and its local clients outnumber the cores; otherwise a score that rises by hits and falls by
 //! misses, and a rest once it is used up.
 
 use std::time::Duration;
@@ -28,7 +29,8 @@ impl Default for Spin {
 const FULL: u32 = 16;
 /// A hit saves about as much latency as three misses burn.
 const HIT: u32 = 3;
-/// Sleeps without spinning after the score was used up; doubles up to [`LONGEST_REST`] while spinning keeps failing.
+/// Sleeps without spinning after the score was used up; doubles up to [`LONGEST_REST`] while
+/// spinning keeps failing.
 const REST: u32 = 32;
 /// See [`REST`].
 const LONGEST_REST: u32 = 4096;

@@ -7,8 +7,9 @@
 //!                    └─────────────────────────────────────────────────┘
 //! ```
 //!
-//! Invariants: a stage never blocks and reads no clock but [`Context::now`]; everything that it wants done is an event sent
-//! through the context. A [`Context`] is built by any [`Driver`]: threads and sockets here, the simulator elsewhere.
+//! Invariants: a stage never blocks and reads no clock but [`Context::now`]; everything that it
+//! wants done is an event sent through the context. A [`Context`] is built by any [`Driver`]:
+//! threads and sockets here, the simulator elsewhere.
 
 use core::fmt;
 use std::collections::VecDeque;
@@ -63,7 +64,8 @@ impl<F: Fn() -> Timestamp + Send + Sync + 'static> TimeSource for F {
     }
 }
 
-/// A handler that owns its state and turns batches of events of type `E` into events for other stages.
+/// A handler that owns its state and turns batches of events of type `E` into events for other
+/// stages.
 pub trait Stage<E>: Send {
     /// Its name in metrics, logs and panics, such as `shard-3`.
     fn name(&self) -> &str;
@@ -71,34 +73,38 @@ pub trait Stage<E>: Send {
     /// Called once, on the thread that the stage will live on, before anything else.
     fn start(&mut self, _ctx: &mut Context<'_, E>) {}
 
-    /// Handles a batch, in order. What is left in `events` stays queued, ahead of newer ones, and is offered again in the next
-    /// turn (not in the same one).
+    /// Handles a batch, in order. What is left in `events` stays queued, ahead of newer ones, and
+    /// is offered again in the next turn (not in the same one).
     fn handle(&mut self, ctx: &mut Context<'_, E>, events: &mut VecDeque<E>);
 
-    /// Called after `handle` or `ready`, when a deadline has passed, when the wake descriptor was readable, when it was asked for with
-    /// [`Context::want_turn`], and at the start and the beginning of shutdown: the place for the work of a whole batch. May be
-    /// called several times in a turn of the thread, as events come back from other stages.
+    /// Called after `handle` or `ready`, when a deadline has passed, when the wake descriptor was
+    /// readable, when it was asked for with [`Context::want_turn`], and at the start and the
+    /// beginning of shutdown: the place for the work of a whole batch. May be called several times
+    /// in a turn of the thread, as events come back from other stages.
     fn turn(&mut self, _ctx: &mut Context<'_, E>) {}
 
-    /// Called once at the end of a turn of the thread in which the stage did anything, after all stages came to rest: I/O stages
-    /// write here.
+    /// Called once at the end of a turn of the thread in which the stage did anything, after all
+    /// stages came to rest: I/O stages write here.
     fn flush(&mut self, _ctx: &mut Context<'_, E>) {}
 
     /// The sockets, registered through [`Context::io`], that became ready (edge-triggered).
     fn ready(&mut self, _ctx: &mut Context<'_, E>, _ready: &[Readiness]) {}
 
-    /// When `turn` shall be called at the latest; asked after every turn of the stage. Waking is punctual to some 50 µs.
+    /// When `turn` shall be called at the latest; asked after every turn of the stage. Waking is
+    /// punctual to some 50 µs.
     fn next_deadline(&self) -> Option<Timestamp> {
         None
     }
 
-    /// A descriptor whose readiness means that `turn` shall be called (the eventfd of a completion engine). Registered
-    /// edge-triggered for the stage's whole life; the stage reads it empty, if it needs that.
+    /// A descriptor whose readiness means that `turn` shall be called (the eventfd of a completion
+    /// engine). Registered edge-triggered for the stage's whole life; the stage reads it empty, if
+    /// it needs that.
     fn wake_fd(&self) -> Option<RawFd> {
         None
     }
 
-    /// Whether nothing is left to do; asked during shutdown only. Must become true without new input from outside.
+    /// Whether nothing is left to do; asked during shutdown only. Must become true without new
+    /// input from outside.
     fn drained(&self) -> bool {
         true
     }
@@ -119,13 +125,15 @@ pub struct Readiness {
     pub write_closed: bool,
 }
 
-/// Bits of an operating-system token that hold a stage's own token; those above hold the stage's place on its thread.
+/// Bits of an operating-system token that hold a stage's own token; those above hold the stage's
+/// place on its thread.
 pub(crate) const TOKEN_BITS: u32 = 44;
 
 /// Registers sockets with the thread's poller on behalf of one stage.
 #[derive(Debug)]
 pub struct IoRegistry<'a> {
-    /// None where the driver has no poller: only sockets that are not the operating system's can be registered then.
+    /// None where the driver has no poller: only sockets that are not the operating system's can be
+    /// registered then.
     pub(crate) registry: Option<&'a Registry>,
     pub(crate) base: usize,
     pub(crate) stage: StageId,
@@ -136,7 +144,12 @@ impl IoRegistry<'_> {
     ///
     /// # Errors
     /// What the operating system says, such as a full table.
-    pub fn register(&self, source: &mut impl Source, token: u64, interest: Interest) -> io::Result<()> {
+    pub fn register(
+        &self,
+        source: &mut impl Source,
+        token: u64,
+        interest: Interest,
+    ) -> io::Result<()> {
         self.poller()?.register(source, self.token(token), interest)
     }
 
@@ -155,7 +168,12 @@ impl IoRegistry<'_> {
     }
 
     fn poller(&self) -> io::Result<&Registry> {
-        let none = || io::Error::new(io::ErrorKind::Unsupported, "this driver has no poller for sockets of the system");
+        let none = || {
+            io::Error::new(
+                io::ErrorKind::Unsupported,
+                "this driver has no poller for sockets of the system",
+            )
+        };
         self.registry.ok_or_else(none)
     }
 
@@ -165,8 +183,8 @@ impl IoRegistry<'_> {
     }
 }
 
-/// What a driver does for the stage that it is running. Implemented by the threads of this crate, by
-/// [`crate::manual::ManualDriver`] for tests, and by [`crate::simulated`].
+/// What a driver does for the stage that it is running. Implemented by the threads of this crate,
+/// by [`crate::manual::ManualDriver`] for tests, and by [`crate::simulated`].
 pub trait Driver<E> {
     /// Queues an event for a stage; gives it back when the queue is full.
     ///
@@ -180,8 +198,8 @@ pub trait Driver<E> {
     /// The thread's poller, for the I/O stages; none where there are no sockets.
     fn io(&self, stage: StageId) -> Option<IoRegistry<'_>>;
 
-    /// Tells that this many clients on the same machine came (or went, if negative): they need the cores too, so that threads
-    /// spin less.
+    /// Tells that this many clients on the same machine came (or went, if negative): they need the
+    /// cores too, so that threads spin less.
     fn note_local_peers(&mut self, change: i64);
 }
 
@@ -219,10 +237,12 @@ impl<'a, E> Context<'a, E> {
         self.stage
     }
 
-    /// Queues an event for a stage (itself included). Same thread: handled in this turn; other thread: it is woken if it sleeps.
+    /// Queues an event for a stage (itself included). Same thread: handled in this turn; other
+    /// thread: it is woken if it sleeps.
     ///
     /// # Errors
-    /// The event itself when the queue is full: keep it, ask for a turn later (a deadline), or refuse the work.
+    /// The event itself when the queue is full: keep it, ask for a turn later (a deadline), or
+    /// refuse the work.
     #[inline]
     pub fn send(&mut self, to: StageId, event: E) -> Result<(), E> {
         self.driver.send(self.stage, to, event)
@@ -250,11 +270,14 @@ impl<'a, E> Context<'a, E> {
         Parcel::new(origin, self.parcels.take())
     }
 
-    /// Gives back the buffer of a parcel that this stage received and is finished with, and releases what was admitted with it. What
-    /// stages of one process send each other comes without a count of frames: it passed no door, so there is nothing to release.
+    /// Gives back the buffer of a parcel that this stage received and is finished with, and
+    /// releases what was admitted with it. What stages of one process send each other comes without
+    /// a count of frames: it passed no door, so there is nothing to release.
     pub fn finish_parcel(&mut self, parcel: Parcel) {
         if parcel.frames > 0 {
-            self.driver.gauge(self.stage).release(u64::from(parcel.frames), parcel.bytes.len() as u64);
+            self.driver
+                .gauge(self.stage)
+                .release(u64::from(parcel.frames), parcel.bytes.len() as u64);
         }
         self.parcels.give(parcel.bytes);
     }
@@ -281,7 +304,8 @@ impl<'a, E> Context<'a, E> {
         self.driver.note_local_peers(change);
     }
 
-    /// Asks that `turn` be called in the next turn of the thread, which then does not sleep before it.
+    /// Asks that `turn` be called in the next turn of the thread, which then does not sleep before
+    /// it.
     pub fn want_turn(&mut self) {
         self.wants_turn = true;
     }
@@ -301,6 +325,9 @@ impl<'a, E> Context<'a, E> {
 
 impl<E> fmt::Debug for Context<'_, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("stage", &self.stage).field("now", &self.now).finish_non_exhaustive()
+        f.debug_struct("Context")
+            .field("stage", &self.stage)
+            .field("now", &self.now)
+            .finish_non_exhaustive()
     }
 }

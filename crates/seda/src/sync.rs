@@ -1,4 +1,5 @@
-//! What the lock-free parts are built from, in one place: the models (`models/`) compile the same files against loom's.
+//! What the lock-free parts are built from, in one place: the models (`models/`) compile the same
+//! files against loom's.
 
 pub(crate) use crossbeam_queue::ArrayQueue;
 pub(crate) use rtrb::{Consumer, Producer, RingBuffer};

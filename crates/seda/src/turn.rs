@@ -1,4 +1,5 @@
-//! What every driver does with a stage that is due: the threads, the simulator and the driver by hand run their stages by these.
+//! What every driver does with a stage that is due: the threads, the simulator and the driver by
+//! hand run their stages by these.
 //!
 //! When a stage is due, and what its work costs, is each driver's own business.
 
@@ -6,7 +7,8 @@ use std::collections::VecDeque;
 
 use crate::{Context, Readiness, Stage};
 
-/// Runs a stage once: what became ready, then its batch, then its turn. What it leaves of the batch stays there.
+/// Runs a stage once: what became ready, then its batch, then its turn. What it leaves of the batch
+/// stays there.
 pub(crate) fn run<E>(
     stage: &mut dyn Stage<E>,
     ctx: &mut Context<'_, E>,
@@ -23,7 +25,8 @@ pub(crate) fn run<E>(
     stage.turn(ctx);
 }
 
-/// Puts what a stage left of its batch back into its queue, ahead of what came meanwhile. How many events that were.
+/// Puts what a stage left of its batch back into its queue, ahead of what came meanwhile. How many
+/// events that were.
 pub(crate) fn put_back<E>(batch: &mut VecDeque<E>, queue: &mut VecDeque<E>) -> usize {
     let left = batch.len();
     if left > 0 {

@@ -15,9 +15,12 @@ use std::time::Duration;
 
 use timestone_clock::Clock;
 use timestone_clock::limits::MAX_START_LEAD;
-use timestone_cluster::{Address, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
+use timestone_cluster::{
+    Address, Master, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap,
+};
 use timestone_seda::{
-    Layout, Memory, NetConfig, NetMetrics, NetStage, Network, Pinning, RuntimeConfig, Stage, StageId,
+    Layout, Memory, NetConfig, NetMetrics, NetStage, Network, Pinning, RuntimeConfig, Stage,
+    StageId,
 };
 use timestone_types::{ClientId, ClusterId, HashSeed, ShardId, Span, Timestamp};
 use timestone_wal::DeviceKind;
@@ -57,7 +60,8 @@ pub struct GuestSeat {
     pub shards: Vec<(ShardId, StageId)>,
     /// The stage that answers what concerns the server and the master.
     pub node: StageId,
-    /// The server's clock, which every part of a process goes by: two clocks of one process may hold different steps.
+    /// The server's clock, which every part of a process goes by: two clocks of one process may
+    /// hold different steps.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -95,7 +99,8 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// For how long some shard still refuses writes because the clock stands far behind what it has served.
+    /// For how long some shard still refuses writes because the clock stands far behind what it has
+    /// served.
     pub(crate) fn clock_behind(&self, now: Timestamp) -> Option<Duration> {
         self.shards.iter().filter_map(|shard| shard.clock_behind(now)).max()
     }
@@ -118,17 +123,20 @@ pub(crate) fn assemble(
     refuse_strangers(config)?;
     let mut config = config.clone();
     config.memory_bytes = config.memory_bytes.or_else(|| Some(timestone_io::machine_memory()? / 2));
-    config.max_connections = config.max_connections.or_else(|| connections_by_descriptors(config.thread_count()));
+    config.max_connections =
+        config.max_connections.or_else(|| connections_by_descriptors(config.thread_count()));
     let config = &config;
     let premises = Local::open(config)?;
     config.check_capacity(premises.shards())?;
     assemble_on(config, Arc::new(premises), want_guests, guests)
 }
 
-/// How many connections each net stage may have so that files, other threads and health checks never lack a descriptor.
+/// How many connections each net stage may have so that files, other threads and health checks
+/// never lack a descriptor.
 fn connections_by_descriptors(threads: usize) -> Option<usize> {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current?;
-    let free = usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(limits::RESERVED_DESCRIPTORS);
+    let free =
+        usize::try_from(most).unwrap_or(usize::MAX).saturating_sub(limits::RESERVED_DESCRIPTORS);
     // One net stage a protocol and thread.
     Some((free / (2 * threads)).max(limits::MIN_CONNECTIONS))
 }
@@ -160,7 +168,12 @@ pub(crate) fn assemble_on(
     let budget = Budget::of(config);
     if budget.cache < config.cache_bytes {
         let (wanted, got) = (config.cache_bytes, budget.cache);
-        tracing::warn!(wanted, got, memory = budget.total, "the cache gets no more than half of the process's memory");
+        tracing::warn!(
+            wanted,
+            got,
+            memory = budget.total,
+            "the cache gets no more than half of the process's memory"
+        );
     }
     let config = &ServerConfig { cache_bytes: budget.cache, ..config.clone() };
     let memory = budget.memory();
@@ -181,7 +194,8 @@ pub(crate) fn assemble_on(
         http: http.as_ref().map(|http| address_of(http.address())).transpose()?,
     };
     let mut place = join_cluster(config, &premises, &manifest, addresses)?;
-    // The master may have kept it waiting, and the clock may have been set right meanwhile: nobody has asked for the time yet.
+    // The master may have kept it waiting, and the clock may have been set right meanwhile: nobody
+    // has asked for the time yet.
     if !is_planted!(TimeOfStart) {
         clock.begin_anew();
     }
@@ -189,7 +203,8 @@ pub(crate) fn assemble_on(
         return Err(ServerError::Master {
             address: master_address(config),
             detail: format!(
-                "it has {} shards for this server, whose data directory holds {}; set --cluster-shards there to the sum over all servers",
+                "it has {} shards for this server, whose data directory holds {}; set \
+                 --cluster-shards there to the sum over all servers",
                 place.shards.len(),
                 premises.shards()
             ),
@@ -199,9 +214,16 @@ pub(crate) fn assemble_on(
         place.shards.iter().enumerate().map(|(index, &shard)| (shard, plan.shard(index))).collect();
     let _ = table.set(by_number(&stage_of, plan.node()));
 
-    let mut replays = open_stores(config, &*premises, &manifest, &tuning, &place.shards, place.map.cluster())?;
-    let log_stages = replay_logs(config, &premises, &manifest, &tuning, &plan, &stage_of, &mut replays)?;
-    let lived_until = replays.iter().map(Replay::lived_until).max().unwrap_or_default().max(manifest.lived_until());
+    let mut replays =
+        open_stores(config, &*premises, &manifest, &tuning, &place.shards, place.map.cluster())?;
+    let log_stages =
+        replay_logs(config, &premises, &manifest, &tuning, &plan, &stage_of, &mut replays)?;
+    let lived_until = replays
+        .iter()
+        .map(Replay::lived_until)
+        .max()
+        .unwrap_or_default()
+        .max(manifest.lived_until());
     begin_time(&*clock, lived_until);
     let youngest = replays.iter().map(Replay::youngest).max().unwrap_or_default();
     let past = manifest.begin_run(&Beginning {
@@ -285,9 +307,11 @@ pub(crate) fn assemble_on(
     let gauges_of_shards: Arc<[Arc<ShardGauges>]> = shard_gauges.clone().into();
     for thread in 0..threads {
         let seat = seat(plan.gateway(thread), thread)?;
-        let gauges = GatewayGauges { shards: Arc::clone(&gauges_of_shards), ..GatewayGauges::default() };
+        let gauges =
+            GatewayGauges { shards: Arc::clone(&gauges_of_shards), ..GatewayGauges::default() };
         gateways.push(Arc::clone(&gauges.latencies));
-        let gateway = crate::gateway::GatewayStage::new(seat, plan.node(), premises.draw(), &memory, gauges);
+        let gateway =
+            crate::gateway::GatewayStage::new(seat, plan.node(), premises.draw(), &memory, gauges);
         stages[plan.gateway(thread).index()] = Some(Box::new(gateway));
     }
     let mut seats = Vec::new();
@@ -320,7 +344,12 @@ pub(crate) fn assemble_on(
     });
     let figures = {
         let observed = Arc::downgrade(&observed);
-        Arc::new(move || observed.upgrade().map(|observed| crate::running::figures(&observed)).unwrap_or_default())
+        Arc::new(move || {
+            observed
+                .upgrade()
+                .map(|observed| crate::running::figures(&observed))
+                .unwrap_or_default()
+        })
     };
     stages[plan.node().index()] = Some(Box::new(NodeStage::new(NodeParts {
         server: place.server,
@@ -336,7 +365,9 @@ pub(crate) fn assemble_on(
         clock: Arc::clone(&clock),
         life: (config.log == DeviceKind::None).then(|| Arc::clone(&manifest)),
         embedded: Embedded {
-            stages: (0..threads).flat_map(|thread| [plan.gateway(thread), plan.guest(thread)]).collect(),
+            stages: (0..threads)
+                .flat_map(|thread| [plan.gateway(thread), plan.guest(thread)])
+                .collect(),
             manifest,
         },
     })));
@@ -346,9 +377,12 @@ pub(crate) fn assemble_on(
         stages.into_iter().map(|stage| stage.unwrap_or_else(|| Box::new(Empty))).collect();
     let mut layout = Layout::new(plan.threads_of(config.layout, &used));
     layout.pinning = if config.pin { Pinning::Cores } else { Pinning::None };
-    let mut admission: Vec<_> = (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
-    admission.extend((0..plan.threads).map(|thread| (plan.gateway(thread), limits::GATEWAY_ADMISSION)));
-    let runtime = RuntimeConfig { name: "timestone".to_owned(), admission, ..RuntimeConfig::default() };
+    let mut admission: Vec<_> =
+        (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
+    admission
+        .extend((0..plan.threads).map(|thread| (plan.gateway(thread), limits::GATEWAY_ADMISSION)));
+    let runtime =
+        RuntimeConfig { name: "timestone".to_owned(), admission, ..RuntimeConfig::default() };
     Ok(Assembled {
         stages,
         layout,
@@ -364,9 +398,11 @@ pub(crate) fn assemble_on(
     })
 }
 
-/// Begins the server's time with what the clock shows now, but not before the time by which stores and logs were read: reading them may take
-/// minutes. Lets it go on from where it was when the last life ended, should the clock have been set back meanwhile: what was served then
-/// stays in the past. A clock that is further behind is left as it is: reads are served, and writes refused until it has passed that.
+/// Begins the server's time with what the clock shows now, but not before the time by which stores
+/// and logs were read: reading them may take minutes. Lets it go on from where it was when the last
+/// life ended, should the clock have been set back meanwhile: what was served then stays in the
+/// past. A clock that is further behind is left as it is: reads are served, and writes refused
+/// until it has passed that.
 fn begin_time(clock: &dyn Clock, lived_until: Timestamp) {
     let read_at = clock.now();
     if !is_planted!(TimeOfStart) {
@@ -379,7 +415,8 @@ fn begin_time(clock: &dyn Clock, lived_until: Timestamp) {
     }
     tracing::error!(
         behind = %Span(behind),
-        "the system's clock is far behind what was served before the restart; nothing is written until it has passed that: set the \
+        "the system's clock is far behind what was served before the restart; nothing is written \
+         until it has passed that: set the \
          clock right and restart the server, or wait"
     );
 }
@@ -435,13 +472,14 @@ impl Plan {
         shard % self.threads
     }
 
-    /// The stages of every thread, net stages first; the node has a thread of its own, because it may block. Ids of stages that this
-    /// configuration does not have go there too.
+    /// The stages of every thread, net stages first; the node has a thread of its own, because it
+    /// may block. Ids of stages that this configuration does not have go there too.
     fn threads_of(&self, layout: StageLayout, used: &[bool]) -> Vec<Vec<StageId>> {
         let mut threads = match layout {
             StageLayout::Fused => self.fused(used),
             StageLayout::Staged => {
-                let stages = (0..self.total()).filter(|&index| used[index] && Self::id(index) != self.node());
+                let stages = (0..self.total())
+                    .filter(|&index| used[index] && Self::id(index) != self.node());
                 stages.map(|index| vec![Self::id(index)]).collect()
             }
         };
@@ -453,8 +491,15 @@ impl Plan {
 
     fn fused(&self, used: &[bool]) -> Vec<Vec<StageId>> {
         let of_thread = |thread| {
-            let mut stages = vec![self.native(thread), self.resp(thread), self.gateway(thread), self.guest(thread)];
-            stages.extend((0..self.shards).filter(|&shard| self.thread_of(shard) == thread).map(Self::id));
+            let mut stages = vec![
+                self.native(thread),
+                self.resp(thread),
+                self.gateway(thread),
+                self.guest(thread),
+            ];
+            stages.extend(
+                (0..self.shards).filter(|&shard| self.thread_of(shard) == thread).map(Self::id),
+            );
             stages.push(self.log(thread));
             stages.retain(|stage| used[stage.index()]);
             stages
@@ -560,9 +605,15 @@ fn cuts_half_closed() -> bool {
 }
 
 impl<P: timestone_seda::Protocol> Nets<P> {
-    fn listen(&mut self, address: Option<SocketAddr>, purpose: &'static str) -> Result<(), ServerError> {
+    fn listen(
+        &mut self,
+        address: Option<SocketAddr>,
+        purpose: &'static str,
+    ) -> Result<(), ServerError> {
         if let (Some(address), Some(first)) = (address, self.stages.first_mut()) {
-            let bound = first.listen(address).map_err(|error| ServerError::listen(address, purpose, error))?;
+            let bound = first
+                .listen(address)
+                .map_err(|error| ServerError::listen(address, purpose, error))?;
             self.address = Some(bound);
         }
         Ok(())
@@ -586,7 +637,9 @@ impl Place {
     fn client(&mut self) -> Result<ClientId, ServerError> {
         match self.link.client_id() {
             Ok(Some(client)) => Ok(client),
-            Ok(None) => Err(ServerError::Internal("the master's first block of client ids is too small".to_owned())),
+            Ok(None) => Err(ServerError::Internal(
+                "the master's first block of client ids is too small".to_owned(),
+            )),
             Err(error) => Err(ServerError::part(error)),
         }
     }
@@ -595,9 +648,10 @@ impl Place {
 const fn master_address(config: &ServerConfig) -> SocketAddr {
     match config.master {
         MasterPlace::Remote(address) => address,
-        MasterPlace::Embedded => {
-            SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), limits::NATIVE_PORT)
-        }
+        MasterPlace::Embedded => SocketAddr::new(
+            std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+            limits::NATIVE_PORT,
+        ),
     }
 }
 
@@ -639,11 +693,14 @@ fn join_cluster(
         return Ok(Place { server, shards, map, link, name });
     }
     let master = match premises.load_master()? {
-        Some(bytes) => Master::decode(&bytes)
-            .map_err(|error| ServerError::BadMaster { path: premises.place(), detail: error.to_string() })?,
+        Some(bytes) => Master::decode(&bytes).map_err(|error| ServerError::BadMaster {
+            path: premises.place(),
+            detail: error.to_string(),
+        })?,
         None => {
             let (cluster, seed) = (ClusterId::new(premises.draw()), HashSeed(premises.draw()));
-            Master::create(cluster, config.cluster_shards.unwrap_or(shards_wanted), seed).map_err(ServerError::part)?
+            Master::create(cluster, config.cluster_shards.unwrap_or(shards_wanted), seed)
+                .map_err(ServerError::part)?
         }
     };
     let cluster = master.cluster();

@@ -1,7 +1,8 @@
-//! The name of a cluster, for people: what keeps a server from joining the wrong one, or from starting on another one's data.
+//! The name of a cluster, for people: what keeps a server from joining the wrong one, or from
+//! starting on another one's data.
 //!
-//! A cluster is known by its id; the name is given once, by the server that hosts the master, and stands in the data directories of
-//! all its servers. Whoever names no cluster is not checked.
+//! A cluster is known by its id; the name is given once, by the server that hosts the master, and
+//! stands in the data directories of all its servers. Whoever names no cluster is not checked.
 
 use std::path::Path;
 
@@ -51,7 +52,12 @@ impl ClusterName {
     ///
     /// # Errors
     /// [`ServerError::OtherCluster`].
-    pub(crate) fn check(&self, place: &Path, cluster: ClusterId, name: Option<&str>) -> Result<(), ServerError> {
+    pub(crate) fn check(
+        &self,
+        place: &Path,
+        cluster: ClusterId,
+        name: Option<&str>,
+    ) -> Result<(), ServerError> {
         if self.means(cluster, name) {
             return Ok(());
         }
@@ -67,15 +73,22 @@ mod tests {
     #[test]
     fn a_cluster_is_known_by_name_and_by_id() {
         let cluster = ClusterId::new(0x1f);
-        let check =
-            |wanted: &str, name| ClusterName::parse(wanted).unwrap().check(Path::new("/data/master"), cluster, name);
+        let check = |wanted: &str, name| {
+            ClusterName::parse(wanted).unwrap().check(Path::new("/data/master"), cluster, name)
+        };
         assert!(check("blue", Some("blue")).is_ok());
         assert!(check("000000000000001f", Some("blue")).is_ok());
         let error = check("green", Some("blue")).unwrap_err().to_string();
-        assert!(error.contains("--cluster says 'green', but /data/master belongs to cluster 'blue' (00"), "{error}");
+        assert!(
+            error
+                .contains("--cluster says 'green', but /data/master belongs to cluster 'blue' (00"),
+            "{error}"
+        );
         let error = check("green", None).unwrap_err().to_string();
         assert!(
-            error.contains("000000000000001f, which has no name; give the right name, or another --data"),
+            error.contains(
+                "000000000000001f, which has no name; give the right name, or another --data"
+            ),
             "{error}"
         );
         for bad in ["", "with space", "a/b", &"x".repeat(65)] {

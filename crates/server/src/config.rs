@@ -1,4 +1,5 @@
-//! What a server is told at start. Parsing flags, environment and files is the binary's business; here are the typed values.
+//! What a server is told at start. Parsing flags, environment and files is the binary's business;
+//! here are the typed values.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -46,11 +47,12 @@ impl AcceptedLoss {
 /// Which stages run on which thread (server-commit.md "Stages").
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum StageLayout {
-    /// Each reactor thread runs all stages of its shards to completion: events between them never leave its core.
+    /// Each reactor thread runs all stages of its shards to completion: events between them never
+    /// leave its core.
     #[default]
     Fused,
-    /// Each stage has a thread of its own, and events pass from thread to thread, as in DTranx. The number of threads says how many net
-    /// stages, gateways and logs there are.
+    /// Each stage has a thread of its own, and events pass from thread to thread, as in DTranx. The
+    /// number of threads says how many net stages, gateways and logs there are.
     Staged,
 }
 
@@ -75,18 +77,21 @@ pub struct ServerConfig {
     pub cache_bytes: u64,
     /// Most connections of each net stage; `None`: as many as the process's descriptors allow.
     pub max_connections: Option<usize>,
-    /// Memory that the process may use, caches included; `None`: half of what the machine, or the control group, has.
+    /// Memory that the process may use, caches included; `None`: half of what the machine, or the
+    /// control group, has.
     pub memory_bytes: Option<u64>,
-    /// Shards that this process holds; fixed when the data directory is created. `None`: as it is, or the default.
+    /// Shards that this process holds; fixed when the data directory is created. `None`: as it is,
+    /// or the default.
     pub shards: Option<u16>,
     /// Reactor threads; `None`: by the number of cores.
     pub threads: Option<usize>,
     /// Which stages run on which thread.
     pub layout: StageLayout,
-    /// Shards of the whole cluster, when this process hosts the master of several; `None`: just this process's.
+    /// Shards of the whole cluster, when this process hosts the master of several; `None`: just
+    /// this process's.
     pub cluster_shards: Option<u16>,
-    /// The cluster that this server must belong to, by its name (which a new cluster gets) or by its id in hexadecimal; `None`: whichever
-    /// the data directory or the master says.
+    /// The cluster that this server must belong to, by its name (which a new cluster gets) or by
+    /// its id in hexadecimal; `None`: whichever the data directory or the master says.
     pub cluster: Option<String>,
     /// Where the master is.
     pub master: MasterPlace,
@@ -201,7 +206,8 @@ impl ServerConfig {
     /// What this configuration comes to on this machine. Changes nothing.
     ///
     /// # Errors
-    /// The data directory cannot be read, has another number of shards, or the capacity is too small.
+    /// The data directory cannot be read, has another number of shards, or the capacity is too
+    /// small.
     pub fn in_force(&self) -> Result<InForce, ServerError> {
         let existing = crate::datadir::existing_shards(&self.data)?;
         if let (Some(existing), Some(wanted)) = (existing, self.shards)
@@ -222,12 +228,15 @@ impl ServerConfig {
     pub(crate) fn check_capacity(&self, shards: u16) -> Result<(), ServerError> {
         let least = u64::from(shards) * u64::from(limits::MIN_BLOCKS) * limits::BLOCK_BYTES;
         match self.capacity_bytes {
-            Some(wanted) if wanted < least => Err(ServerError::CapacityTooSmall { wanted, least, shards }),
+            Some(wanted) if wanted < least => {
+                Err(ServerError::CapacityTooSmall { wanted, least, shards })
+            }
             _ => Ok(()),
         }
     }
 
-    /// Reactor threads to run: as said, else half the cores (clients of one machine need the others), at least one.
+    /// Reactor threads to run: as said, else half the cores (clients of one machine need the
+    /// others), at least one.
     #[must_use]
     pub fn thread_count(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, core::num::NonZero::get);

@@ -13,9 +13,11 @@
 //!   wal/thread-0/ the log files of one reactor thread
 //! ```
 //!
-//! Invariants: one process at a time; a foreign directory, and one of another format, is refused before anything in it is touched; every file
-//! that is replaced is written aside, synced and renamed; every folder is durable in its parent before anything is put into it. A small file
-//! that is damaged, or missing where there is data, is refused by name: without it the data would be another server's, or another cluster's.
+//! Invariants: one process at a time; a foreign directory, and one of another format, is refused
+//! before anything in it is touched; every file that is replaced is written aside, synced and
+//! renamed; every folder is durable in its parent before anything is put into it. A small file that
+//! is damaged, or missing where there is data, is refused by name: without it the data would be
+//! another server's, or another cluster's.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -31,7 +33,8 @@ use crate::cluster_name::ClusterName;
 use crate::error::ServerError;
 use crate::manifest::Manifest;
 
-/// The format of the directory and of everything in it. Raised when a reader of the version before could not cope.
+/// The format of the directory and of everything in it. Raised when a reader of the version before
+/// could not cope.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
 const FORMAT_FILE: &str = "FORMAT";
@@ -45,7 +48,8 @@ const CLUSTER_DIGITS: usize = 16;
 /// What is wrong with a file that says whose the data is, and is not there.
 const MISSING: &str = "it is missing, and the directory holds data";
 const RESERVE_FILE: &str = "RESERVE";
-/// What the largest of the small files may take twice by far, but for a master of very many servers and keyspaces.
+/// What the largest of the small files may take twice by far, but for a master of very many servers
+/// and keyspaces.
 const RESERVE_BYTES: usize = 64 * 1024;
 const LOG_FOLDER: &str = "wal";
 const SHARD_PREFIX: &str = "shard-";
@@ -53,11 +57,12 @@ const FLASH_FILE: &str = "flash";
 /// Begins the last line of `FORMAT`: the CRC-32C of the lines before it.
 const CHECKSUM_KEY: &str = "checksum = ";
 
-/// The files of a data directory's logs that are gone and whose loss was accepted at a start, by the folder of their log. For whoever
-/// explains a log without a server.
+/// The files of a data directory's logs that are gone and whose loss was accepted at a start, by
+/// the folder of their log. For whoever explains a log without a server.
 #[must_use]
 pub fn accepted_losses(directory: &Path) -> BTreeMap<String, Vec<FileName>> {
-    fs::read(directory.join(MANIFEST_FILE)).map_or_else(|_| BTreeMap::new(), |bytes| Manifest::accepted_losses(&bytes))
+    fs::read(directory.join(MANIFEST_FILE))
+        .map_or_else(|_| BTreeMap::new(), |bytes| Manifest::accepted_losses(&bytes))
 }
 
 /// What `FORMAT` says about the directory.
@@ -81,17 +86,23 @@ pub(crate) struct DataDir {
 }
 
 impl DataDir {
-    /// Opens `path`, creating it when it does not exist, and takes its lock. `shards` is what a fresh directory gets; an existing one
-    /// keeps its number, and a different wish is an error.
+    /// Opens `path`, creating it when it does not exist, and takes its lock. `shards` is what a
+    /// fresh directory gets; an existing one keeps its number, and a different wish is an error.
     ///
     /// # Errors
-    /// The directory is in use, has another format, another number of shards, or cannot be read or written.
-    pub(crate) fn open(path: &Path, shards: Option<u16>, draw_id: impl FnOnce() -> u64) -> Result<Self, ServerError> {
+    /// The directory is in use, has another format, another number of shards, or cannot be read or
+    /// written.
+    pub(crate) fn open(
+        path: &Path,
+        shards: Option<u16>,
+        draw_id: impl FnOnce() -> u64,
+    ) -> Result<Self, ServerError> {
         // Before anything is created: what is not ours, or cannot be read, stays as it is.
         if read_identity(path)?.is_none() {
             refuse_foreign_content(path)?;
         }
-        create_folder(path).map_err(|source| ServerError::io("create the data directory", path, source))?;
+        create_folder(path)
+            .map_err(|source| ServerError::io("create the data directory", path, source))?;
         let lock = take_lock(path)?;
         // Again, now that nobody else creates it.
         let identity = match read_identity(path)? {
@@ -112,7 +123,11 @@ impl DataDir {
         if let Some(wanted) = shards
             && wanted != identity.shards
         {
-            return Err(ServerError::ShardCount { path: path.to_owned(), existing: identity.shards, wanted });
+            return Err(ServerError::ShardCount {
+                path: path.to_owned(),
+                existing: identity.shards,
+                wanted,
+            });
         }
         Ok(Self { path: path.to_owned(), identity, _lock: lock })
     }
@@ -150,8 +165,8 @@ impl DataDir {
         Ok(root.join(name))
     }
 
-    /// Removes the folder of a log that holds no log files any more, durably. What else is in it is not ours: it stays, and the folder
-    /// with it. Whether it is gone.
+    /// Removes the folder of a log that holds no log files any more, durably. What else is in it is
+    /// not ours: it stays, and the folder with it. Whether it is gone.
     ///
     /// # Errors
     /// It cannot be removed.
@@ -160,7 +175,9 @@ impl DataDir {
         let removed = fs::remove_dir(&folder).and_then(|()| File::open(&root)?.sync_all());
         match removed {
             Err(source) if source.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(false),
-            removed => removed.map(|()| true).map_err(|source| ServerError::io("remove", &folder, source)),
+            removed => {
+                removed.map(|()| true).map_err(|source| ServerError::io("remove", &folder, source))
+            }
         }
     }
 
@@ -232,8 +249,9 @@ impl DataDir {
         shard_folders(&self.path)
     }
 
-    /// Every log folder that exists, whichever number of threads wrote them, in order of name. Other folders may be beside them, which
-    /// nobody may even be allowed to read: a file system that is mounted there has its `lost+found`.
+    /// Every log folder that exists, whichever number of threads wrote them, in order of name.
+    /// Other folders may be beside them, which nobody may even be allowed to read: a file system
+    /// that is mounted there has its `lost+found`.
     ///
     /// # Errors
     /// The folder of the logs cannot be read.
@@ -276,7 +294,8 @@ impl DataDir {
         self.path.join(MASTER_FILE)
     }
 
-    /// The cluster that this directory joined, where the master is elsewhere; zero before it has joined one.
+    /// The cluster that this directory joined, where the master is elsewhere; zero before it has
+    /// joined one.
     ///
     /// # Errors
     /// The file exists but cannot be read or understood, or it is missing where there is data.
@@ -294,7 +313,10 @@ impl DataDir {
         };
         let id = text.strip_suffix('\n').filter(|id| id.len() == CLUSTER_DIGITS);
         let id = id.and_then(|id| u64::from_str_radix(id, 16).ok()).map(ClusterId::new);
-        id.ok_or_else(|| ServerError::BadFormatFile { path, detail: "it holds no id of a cluster".to_owned() })
+        id.ok_or_else(|| ServerError::BadFormatFile {
+            path,
+            detail: "it holds no id of a cluster".to_owned(),
+        })
     }
 
     /// Remembers the cluster that this directory belongs to.
@@ -302,7 +324,10 @@ impl DataDir {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn save_cluster(&self, cluster: ClusterId) -> Result<(), ServerError> {
-        replace_file(&self.cluster_path(), format!("{:0CLUSTER_DIGITS$x}\n", cluster.get()).as_bytes())
+        replace_file(
+            &self.cluster_path(),
+            format!("{:0CLUSTER_DIGITS$x}\n", cluster.get()).as_bytes(),
+        )
     }
 
     /// Where the id of the cluster is, where the master is elsewhere.
@@ -328,7 +353,10 @@ impl DataDir {
         };
         match text.strip_suffix('\n').map(ClusterName::parse) {
             Some(Ok(name)) => Ok(Some(name.as_str().to_owned())),
-            _ => Err(ServerError::BadFormatFile { path, detail: "it holds no name of a cluster".to_owned() }),
+            _ => Err(ServerError::BadFormatFile {
+                path,
+                detail: "it holds no name of a cluster".to_owned(),
+            }),
         }
     }
 
@@ -365,15 +393,16 @@ pub(crate) fn existing_shards(path: &Path) -> Result<Option<u16>, ServerError> {
     Ok(read_identity(path)?.map(|identity| identity.shards))
 }
 
-/// What the flash devices of a directory may take when nothing is said: 80 % of the free space, and what they have already. The directory
-/// may be one that is still to be created.
+/// What the flash devices of a directory may take when nothing is said: 80 % of the free space, and
+/// what they have already. The directory may be one that is still to be created.
 ///
 /// # Errors
 /// The file system does not tell.
 pub(crate) fn default_capacity(path: &Path) -> Result<u64, ServerError> {
     let existing = path.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
     let told = rustix::fs::statvfs(existing);
-    let told = told.map_err(|errno| ServerError::io("measure the free space of", existing, errno.into()))?;
+    let told =
+        told.map_err(|errno| ServerError::io("measure the free space of", existing, errno.into()))?;
     let used: u64 = shard_folders(path)
         .map(|folder| fs::metadata(folder.join(FLASH_FILE)).map_or(0, |metadata| metadata.len()))
         .sum();
@@ -382,11 +411,13 @@ pub(crate) fn default_capacity(path: &Path) -> Result<u64, ServerError> {
 
 fn shard_folders(path: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(SHARD_PREFIX)).map(|entry| entry.path())
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(SHARD_PREFIX))
+        .map(|entry| entry.path())
 }
 
-/// Whether a folder among the logs is that of a log: by its name, or since it holds a file of one. A log's own folder is one without any
-/// file, too.
+/// Whether a folder among the logs is that of a log: by its name, or since it holds a file of one.
+/// A log's own folder is one without any file, too.
 fn is_log_folder(path: &Path) -> bool {
     #[cfg(feature = "planted-bugs")]
     if crate::planted::is_planted(crate::planted::Bug::EveryFolderIsALog) {
@@ -425,7 +456,8 @@ fn take_lock(path: &Path) -> Result<File, ServerError> {
 }
 
 fn identity_text(identity: &Identity) -> Result<String, ServerError> {
-    let mut text = toml::to_string(identity).map_err(|error| ServerError::Internal(error.to_string()))?;
+    let mut text =
+        toml::to_string(identity).map_err(|error| ServerError::Internal(error.to_string()))?;
     let checksum = crc32c::crc32c(text.as_bytes());
     text.push_str(&format!("{CHECKSUM_KEY}{checksum}\n"));
     Ok(text)
@@ -451,7 +483,8 @@ fn parse_identity(path: &Path, text: &str) -> Result<Identity, ServerError> {
     struct Format {
         format: u32,
     }
-    let damaged = |detail: String| ServerError::BadFormatFile { path: path.join(FORMAT_FILE), detail };
+    let damaged =
+        |detail: String| ServerError::BadFormatFile { path: path.join(FORMAT_FILE), detail };
     let told = text.rsplit_once(CHECKSUM_KEY);
     // Before anything of it is believed, the number of the format included.
     if let Some((covered, checksum)) = told
@@ -461,7 +494,11 @@ fn parse_identity(path: &Path, text: &str) -> Result<Identity, ServerError> {
     }
     let found: Format = toml::from_str(text).map_err(|error| damaged(error.to_string()))?;
     if found.format != FORMAT_VERSION {
-        return Err(ServerError::OtherFormat { path: path.to_owned(), found: found.format, ours: FORMAT_VERSION });
+        return Err(ServerError::OtherFormat {
+            path: path.to_owned(),
+            found: found.format,
+            ours: FORMAT_VERSION,
+        });
     }
     if told.is_none() {
         return Err(damaged("its checksum is missing".to_owned()));
@@ -469,8 +506,8 @@ fn parse_identity(path: &Path, text: &str) -> Result<Identity, ServerError> {
     toml::from_str(text).map_err(|error| damaged(error.to_string()))
 }
 
-/// A directory without `FORMAT` must be empty but for what a creation that a crash cut short has left: somebody's photographs are not a
-/// database.
+/// A directory without `FORMAT` must be empty but for what a creation that a crash cut short has
+/// left: somebody's photographs are not a database.
 fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -491,20 +528,28 @@ fn refuse_foreign_content(path: &Path) -> Result<(), ServerError> {
         let name = entry.file_name();
         if !ours.iter().any(|known| name == known.as_str()) {
             return Err(match path.join(MANIFEST_FILE).exists() {
-                true => ServerError::BadFormatFile { path: path.join(FORMAT_FILE), detail: MISSING.to_owned() },
-                false => ServerError::NotOurs { path: path.to_owned(), found: name.to_string_lossy().into_owned() },
+                true => ServerError::BadFormatFile {
+                    path: path.join(FORMAT_FILE),
+                    detail: MISSING.to_owned(),
+                },
+                false => ServerError::NotOurs {
+                    path: path.to_owned(),
+                    found: name.to_string_lossy().into_owned(),
+                },
             });
         }
     }
     Ok(())
 }
 
-/// Creates a folder, and those that it is in, where they are missing; each is durable in its parent.
+/// Creates a folder, and those that it is in, where they are missing; each is durable in its
+/// parent.
 fn create_folder(path: &Path) -> std::io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     create_folder(parent)?;
     match fs::create_dir(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => {}
@@ -513,20 +558,24 @@ fn create_folder(path: &Path) -> std::io::Result<()> {
     File::open(parent)?.sync_all()
 }
 
-/// Replaces the file, also on a file system that is full: the log can reuse its files only when the manifest can be saved. What that
-/// takes is given by a file of zeros, which is put up again as soon as there is room.
+/// Replaces the file, also on a file system that is full: the log can reuse its files only when the
+/// manifest can be saved. What that takes is given by a file of zeros, which is put up again as
+/// soon as there is room.
 pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> Result<(), ServerError> {
     let reserve = path.with_file_name(RESERVE_FILE);
     let is_full = |source: &std::io::Error| {
         matches!(source.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
     };
     match write_aside(path, bytes) {
-        Err(source) if is_full(&source) && fs::remove_file(&reserve).is_ok() => write_aside(path, bytes),
+        Err(source) if is_full(&source) && fs::remove_file(&reserve).is_ok() => {
+            write_aside(path, bytes)
+        }
         written => written,
     }
     .map_err(|source| ServerError::io("write", path, source))?;
     // Half of it, and none, are tried again at the next change; nothing depends on it before.
-    let is_whole = fs::metadata(&reserve).is_ok_and(|metadata| metadata.len() == RESERVE_BYTES as u64);
+    let is_whole =
+        fs::metadata(&reserve).is_ok_and(|metadata| metadata.len() == RESERVE_BYTES as u64);
     if !is_whole && fs::write(&reserve, [0; RESERVE_BYTES]).is_err() {
         let _ = fs::remove_file(&reserve);
     }
@@ -569,16 +618,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let _first = open(folder.path(), None).unwrap();
         let error = open(folder.path(), None).unwrap_err();
-        assert!(matches!(&error, ServerError::InUse { pid, .. } if *pid == std::process::id().to_string()), "{error}");
+        assert!(
+            matches!(&error, ServerError::InUse { pid, .. } if *pid == std::process::id().to_string()),
+            "{error}"
+        );
     }
 
     #[test]
     fn another_format_another_count_and_foreign_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         drop(open(folder.path(), Some(2)).unwrap());
-        assert!(matches!(open(folder.path(), Some(4)), Err(ServerError::ShardCount { existing: 2, wanted: 4, .. })));
+        assert!(matches!(
+            open(folder.path(), Some(4)),
+            Err(ServerError::ShardCount { existing: 2, wanted: 4, .. })
+        ));
         fs::write(folder.path().join(FORMAT_FILE), "format = 999\n").unwrap();
-        assert!(matches!(open(folder.path(), None), Err(ServerError::OtherFormat { found: 999, .. })));
+        assert!(matches!(
+            open(folder.path(), None),
+            Err(ServerError::OtherFormat { found: 999, .. })
+        ));
         fs::write(folder.path().join(FORMAT_FILE), "garbage").unwrap();
         assert!(matches!(open(folder.path(), None), Err(ServerError::BadFormatFile { .. })));
 
@@ -592,7 +650,12 @@ mod tests {
     fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
         let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
         let mut files: Vec<_> = entries
-            .map(|entry| (entry.file_name().into_string().unwrap(), fs::read(entry.path()).unwrap_or_default()))
+            .map(|entry| {
+                (
+                    entry.file_name().into_string().unwrap(),
+                    fs::read(entry.path()).unwrap_or_default(),
+                )
+            })
             .collect();
         files.sort();
         files
@@ -607,7 +670,8 @@ mod tests {
         assert_eq!(content(folder.path()), before);
 
         let older = tempfile::tempdir().unwrap();
-        fs::write(older.path().join(FORMAT_FILE), "format = 1\nshards = 3\nhash_seed = 42\n").unwrap();
+        fs::write(older.path().join(FORMAT_FILE), "format = 1\nshards = 3\nhash_seed = 42\n")
+            .unwrap();
         fs::write(older.path().join(LOCK_FILE), "1234567").unwrap();
         let before = content(older.path());
         let error = open(older.path(), None).unwrap_err().to_string();
@@ -619,15 +683,19 @@ mod tests {
     fn a_creation_that_was_cut_short_anywhere_is_done_again_and_a_format_that_went_is_missed() {
         let whole = tempfile::tempdir().unwrap();
         drop(open(whole.path(), None).unwrap());
-        let [lock, manifest, format] =
-            [LOCK_FILE, MANIFEST_FILE, FORMAT_FILE].map(|name| fs::read(whole.path().join(name)).unwrap());
+        let [lock, manifest, format] = [LOCK_FILE, MANIFEST_FILE, FORMAT_FILE]
+            .map(|name| fs::read(whole.path().join(name)).unwrap());
         let half = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
         let steps: [&[(&str, Vec<u8>)]; 6] = [
             &[],
             &[("LOCK", Vec::new())],
             &[("LOCK", lock.clone()), ("MANIFEST.new", half(&manifest))],
             &[("LOCK", lock.clone()), ("MANIFEST", manifest.clone())],
-            &[("LOCK", lock.clone()), ("MANIFEST", manifest.clone()), ("FORMAT.new", half(&format))],
+            &[
+                ("LOCK", lock.clone()),
+                ("MANIFEST", manifest.clone()),
+                ("FORMAT.new", half(&format)),
+            ],
             &[("LOCK", lock.clone()), ("MANIFEST", manifest.clone()), ("FORMAT", format.clone())],
         ];
         for (step, files) in steps.iter().enumerate() {
@@ -635,7 +703,8 @@ mod tests {
             for (name, bytes) in *files {
                 fs::write(folder.path().join(name), bytes).unwrap();
             }
-            let opened = open(folder.path(), None).unwrap_or_else(|error| panic!("step {step}: {error}"));
+            let opened =
+                open(folder.path(), None).unwrap_or_else(|error| panic!("step {step}: {error}"));
             assert!(opened.load_manifest().is_ok(), "step {step}");
         }
 
@@ -647,7 +716,8 @@ mod tests {
         assert!(error.contains("/FORMAT is damaged (it is missing"), "{error}");
     }
 
-    /// The names of the logs where there is a folder of a mounted file system, a stray one, a copy of a log, and an empty log.
+    /// The names of the logs where there is a folder of a mounted file system, a stray one, a copy
+    /// of a log, and an empty log.
     fn logs_beside_other_folders() -> Vec<String> {
         let folder = tempfile::tempdir().unwrap();
         let directory = open(folder.path(), None).unwrap();
@@ -670,7 +740,8 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_folder_that_is_taken_for_a_log_is_noticed() {
-        let logs = crate::planted::with(crate::planted::Bug::EveryFolderIsALog, logs_beside_other_folders);
+        let logs =
+            crate::planted::with(crate::planted::Bug::EveryFolderIsALog, logs_beside_other_folders);
         assert_eq!(logs.len(), 4, "the planted bug is found");
     }
 
@@ -687,7 +758,9 @@ mod tests {
             fs::write(&path, damaged).unwrap();
             match open(folder.path(), None) {
                 Ok(directory) => assert_eq!(directory.identity(), identity, "bit {bit}"),
-                Err(error) => assert!(error.to_string().contains(FORMAT_FILE), "bit {bit}: {error}"),
+                Err(error) => {
+                    assert!(error.to_string().contains(FORMAT_FILE), "bit {bit}: {error}")
+                }
             }
         }
     }

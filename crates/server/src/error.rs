@@ -1,4 +1,5 @@
-//! What can keep a server from starting or from going on, in sentences for the person at the terminal.
+//! What can keep a server from starting or from going on, in sentences for the person at the
+//! terminal.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,7 +13,10 @@ use timestone_types::ShardId;
 #[derive(Debug, Error)]
 pub enum ServerError {
     /// An operation on a file or folder failed.
-    #[error("could not {action} {path}: {source}; check that the path exists, its permissions and the free space")]
+    #[error(
+        "could not {action} {path}: {source}; check that the path exists, its permissions and the \
+         free space"
+    )]
     Io {
         /// What was tried.
         action: &'static str,
@@ -23,7 +27,8 @@ pub enum ServerError {
     },
     /// Another process owns the data directory.
     #[error(
-        "data directory {path} is in use by process {pid}; stop that server, or give this one another --data directory"
+        "data directory {path} is in use by process {pid}; stop that server, or give this one \
+         another --data directory"
     )]
     InUse {
         /// The directory.
@@ -45,7 +50,8 @@ pub enum ServerError {
     },
     /// The `FORMAT` file cannot be understood.
     #[error(
-        "{path} is damaged ({detail}); restore it from a backup of this directory: without it nothing in the directory is touched"
+        "{path} is damaged ({detail}); restore it from a backup of this directory: without it \
+         nothing in the directory is touched"
     )]
     BadFormatFile {
         /// The file.
@@ -54,7 +60,10 @@ pub enum ServerError {
         detail: String,
     },
     /// The directory holds something else.
-    #[error("{path} is not a Timestone data directory (it holds '{found}'); give --data an empty or a new directory")]
+    #[error(
+        "{path} is not a Timestone data directory (it holds '{found}'); give --data an empty or a \
+         new directory"
+    )]
     NotOurs {
         /// The directory.
         path: PathBuf,
@@ -63,7 +72,10 @@ pub enum ServerError {
     },
     /// Files that the directory must hold are gone.
     #[error(
-        "data directory {path} lacks {names}: it was there when the directory was last used, and it holds data. Put it back from where it went or from a backup of the whole directory. To go on without it, and without the data that only it held, start once with --accept-loss {accept}"
+        "data directory {path} lacks {names}: it was there when the directory was last used, and \
+         it holds data. Put it back from where it went or from a backup of the whole directory. To \
+         go on without it, and without the data that only it held, start once with --accept-loss \
+         {accept}"
     )]
     Missing {
         /// The directory.
@@ -75,7 +87,8 @@ pub enum ServerError {
     },
     /// A capacity that the shards cannot do with.
     #[error(
-        "--capacity is {wanted} bytes, and {shards} shards need {least} at least ({} MiB each); give more, or fewer --shards when the directory is created",
+        "--capacity is {wanted} bytes, and {shards} shards need {least} at least ({} MiB each); \
+         give more, or fewer --shards when the directory is created",
         least / u64::from(*shards) / (1 << 20)
     )]
     CapacityTooSmall {
@@ -88,7 +101,8 @@ pub enum ServerError {
     },
     /// The directory has another number of shards than was asked for.
     #[error(
-        "data directory {path} has {existing} shards, but {wanted} were asked for; leave --shards out: the number is fixed when the directory is created"
+        "data directory {path} has {existing} shards, but {wanted} were asked for; leave --shards \
+         out: the number is fixed when the directory is created"
     )]
     ShardCount {
         /// The directory.
@@ -100,7 +114,8 @@ pub enum ServerError {
     },
     /// A port cannot be had.
     #[error(
-        "could not listen on {address} for {purpose}: {source}; another process may use the port: choose another one, or 0 for any free one"
+        "could not listen on {address} for {purpose}: {source}; another process may use the port: \
+         choose another one, or 0 for any free one"
     )]
     Listen {
         /// The address.
@@ -112,7 +127,8 @@ pub enum ServerError {
     },
     /// An address that others can reach was asked for without protection.
     #[error(
-        "refusing to listen on {address}: it is reachable from other machines, and this server has neither TLS nor authentication switched on; use a loopback address, or say --insecure"
+        "refusing to listen on {address}: it is reachable from other machines, and this server has \
+         neither TLS nor authentication switched on; use a loopback address, or say --insecure"
     )]
     Insecure {
         /// The address.
@@ -120,7 +136,8 @@ pub enum ServerError {
     },
     /// The log holds a record that this version does not know.
     #[error(
-        "the log of shard {shard} holds a record of kind {kind}, which this version does not know; use the version that wrote it"
+        "the log of shard {shard} holds a record of kind {kind}, which this version does not know; \
+         use the version that wrote it"
     )]
     UnknownRecord {
         /// The shard.
@@ -130,7 +147,8 @@ pub enum ServerError {
     },
     /// The log holds records of a shard that this server does not have.
     #[error(
-        "the log in {path} holds records of shard {shard}, which this server does not own; it belongs to another data directory or cluster"
+        "the log in {path} holds records of shard {shard}, which this server does not own; it \
+         belongs to another data directory or cluster"
     )]
     ForeignRecord {
         /// The log's folder.
@@ -140,8 +158,10 @@ pub enum ServerError {
     },
     /// The directory holds a log that it does not list.
     #[error(
-        "data directory {path} holds a log in wal/{log} that it does not list, with records: a copy, or one from another time, and what was \
-         deleted since would come back with it. Move that folder out of the directory, or restore the whole directory from one backup"
+        "data directory {path} holds a log in wal/{log} that it does not list, with records: a \
+         copy, or one from another time, and what was \
+         deleted since would come back with it. Move that folder out of the directory, or restore \
+         the whole directory from one backup"
     )]
     UnlistedLog {
         /// The directory.
@@ -151,7 +171,8 @@ pub enum ServerError {
     },
     /// What the logs hold of a shard does not fit together.
     #[error(
-        "the records of shard {shard} in the log do not fit together ({detail}); a folder of the log, or the master's state, is from another \
+        "the records of shard {shard} in the log do not fit together ({detail}); a folder of the \
+         log, or the master's state, is from another \
          time: restore the whole directory from one backup"
     )]
     RecordOrder {
@@ -169,7 +190,10 @@ pub enum ServerError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The embedded master's state is damaged.
-    #[error("the master's state in {path} cannot be used: {detail}; restore the file from a backup of this directory")]
+    #[error(
+        "the master's state in {path} cannot be used: {detail}; restore the file from a backup of \
+         this directory"
+    )]
     BadMaster {
         /// The file.
         path: PathBuf,
@@ -178,7 +202,8 @@ pub enum ServerError {
     },
     /// The server was told to belong to another cluster.
     #[error(
-        "--cluster says '{wanted}', but {place} belongs to cluster {found}; give the right name, or another --data directory"
+        "--cluster says '{wanted}', but {place} belongs to cluster {found}; give the right name, \
+         or another --data directory"
     )]
     OtherCluster {
         /// The name that was asked for.
@@ -213,7 +238,8 @@ pub enum ServerError {
 /// What to do with a directory of another format.
 fn way_out(found: u32, ours: u32) -> &'static str {
     if found < ours {
-        "run the Timestone version that wrote it beside this one, which gets another --data directory and other ports, and copy the keys \
+        "run the Timestone version that wrote it beside this one, which gets another --data \
+         directory and other ports, and copy the keys \
          from one to the other, for example over the Redis protocol (SCAN, GET, PTTL, SET)"
     } else {
         "use the Timestone version that wrote it, or another --data directory"

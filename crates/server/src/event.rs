@@ -31,7 +31,8 @@ pub enum Event {
         /// The first batch that it still needs.
         keep_from: BatchNumber,
     },
-    /// The logs of one stage can hand out none of the receiving shard's batches before this one at a recovery any more.
+    /// The logs of one stage can hand out none of the receiving shard's batches before this one at
+    /// a recovery any more.
     LogRetained {
         /// The log stage.
         log: StageId,
@@ -43,7 +44,8 @@ pub enum Event {
         /// The first batch that is not meant.
         below: BatchNumber,
     },
-    /// How much the receiving shards may still let in while a log cannot make its next file; `None`: it can again.
+    /// How much the receiving shards may still let in while a log cannot make its next file;
+    /// `None`: it can again.
     LogRoom {
         /// The log stage.
         log: StageId,

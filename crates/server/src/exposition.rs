@@ -1,6 +1,8 @@
-//! The metrics that people alert on: how long things took, what became of transactions, room, and the process itself.
+//! The metrics that people alert on: how long things took, what became of transactions, room, and
+//! the process itself.
 //!
-//! Names follow Prometheus: units last, `process_…` as its own client libraries have them, histograms with `le` in seconds.
+//! Names follow Prometheus: units last, `process_…` as its own client libraries have them,
+//! histograms with `le` in seconds.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::fmt::Write;
@@ -23,7 +25,12 @@ pub(crate) fn add(page: &mut Page, observed: &Observed) {
 }
 
 /// One histogram for each label set.
-fn histogram(page: &mut Page, name: &str, help: &str, samples: impl IntoIterator<Item = (String, Counts)>) {
+fn histogram(
+    page: &mut Page,
+    name: &str,
+    help: &str,
+    samples: impl IntoIterator<Item = (String, Counts)>,
+) {
     // Writing to a String cannot fail.
     let _ = writeln!(page.0, "# HELP {name} {help}\n# TYPE {name} histogram");
     for (labels, counts) in samples {
@@ -45,19 +52,22 @@ fn latencies(page: &mut Page, observed: &Observed) {
     histogram(
         page,
         "timestone_command_duration_seconds",
-        "How long commands of Redis clients on keys took, by the clock of the turns in which they were read and answered.",
+        "How long commands of Redis clients on keys took, by the clock of the turns in which they \
+         were read and answered.",
         commands,
     );
     let kinds = observed.shards.iter().flat_map(|shard| {
         Timed::ALL.iter().filter_map(move |(timed, name)| {
             let counts = shard.latencies.of(*timed).counts();
-            (counts.total() > 0).then(|| (format!("shard=\"{}\",kind=\"{name}\"", shard.shard), counts))
+            (counts.total() > 0)
+                .then(|| (format!("shard=\"{}\",kind=\"{name}\"", shard.shard), counts))
         })
     });
     histogram(
         page,
         "timestone_request_duration_seconds",
-        "How long requests took at their shard: reads, single writes, and the phases of commits (prepare, decide, resolve).",
+        "How long requests took at their shard: reads, single writes, and the phases of commits \
+         (prepare, decide, resolve).",
         kinds,
     );
     let logs = observed.logs.iter().enumerate();
@@ -70,28 +80,29 @@ fn latencies(page: &mut Page, observed: &Observed) {
 }
 
 fn outcomes(page: &mut Page, observed: &Observed) {
-    let committed = observed
-        .shards
-        .iter()
-        .map(|shard| (format!("{{shard=\"{}\"}}", shard.shard), shard.committed.load(Relaxed) as f64));
+    let committed = observed.shards.iter().map(|shard| {
+        (format!("{{shard=\"{}\"}}", shard.shard), shard.committed.load(Relaxed) as f64)
+    });
     page.family(
         "timestone_commits_total",
         "counter",
-        "Transactions and single writes that took effect at a shard; a transaction over several counts at each.",
+        "Transactions and single writes that took effect at a shard; a transaction over several \
+         counts at each.",
         committed,
     );
     let aborted = observed.shards.iter().flat_map(|shard| {
         let kinds = AbortKind::ALL.iter().zip(&shard.votes_no);
         let kinds = kinds.map(|(kind, count)| (kind.name(), count.load(Relaxed)));
         let told = [("decided", shard.aborts_decided.load(Relaxed))];
-        kinds
-            .chain(told)
-            .map(move |(reason, count)| (format!("{{shard=\"{}\",reason=\"{reason}\"}}", shard.shard), count as f64))
+        kinds.chain(told).map(move |(reason, count)| {
+            (format!("{{shard=\"{}\",reason=\"{reason}\"}}", shard.shard), count as f64)
+        })
     });
     page.family(
         "timestone_aborts_total",
         "counter",
-        "Transactions and single writes that a shard refused, by reason; \"decided\": promised here, and aborted for another shard.",
+        "Transactions and single writes that a shard refused, by reason; \"decided\": promised \
+         here, and aborted for another shard.",
         aborted,
     );
 }
@@ -99,7 +110,12 @@ fn outcomes(page: &mut Page, observed: &Observed) {
 fn room(page: &mut Page, observed: &Observed) {
     if let Some((size, free)) = crate::process::file_system(&observed.directory) {
         let one = |value: u64| [(String::new(), value as f64)];
-        page.family("timestone_filesystem_size_bytes", "gauge", "Size of the data directory's file system.", one(size));
+        page.family(
+            "timestone_filesystem_size_bytes",
+            "gauge",
+            "Size of the data directory's file system.",
+            one(size),
+        );
         page.family(
             "timestone_filesystem_free_bytes",
             "gauge",
@@ -110,17 +126,32 @@ fn room(page: &mut Page, observed: &Observed) {
 }
 
 fn process(page: &mut Page, observed: &Observed) {
-    let build = format!("{{version=\"{}\",arch=\"{}\"}}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let build = format!(
+        "{{version=\"{}\",arch=\"{}\"}}",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH
+    );
     page.family("timestone_build_info", "gauge", "Which build this is; always 1.", [(build, 1.0)]);
-    let Figures { cpu_seconds, resident_bytes, virtual_bytes, open_fds, max_fds } = crate::process::figures();
+    let Figures { cpu_seconds, resident_bytes, virtual_bytes, open_fds, max_fds } =
+        crate::process::figures();
     let started = observed.started.as_nanos() as f64 / 1e9;
     for (name, kind, help, value) in [
-        ("process_cpu_seconds_total", "counter", "User and system processor time used.", cpu_seconds),
+        (
+            "process_cpu_seconds_total",
+            "counter",
+            "User and system processor time used.",
+            cpu_seconds,
+        ),
         ("process_resident_memory_bytes", "gauge", "Memory that is in use.", resident_bytes),
         ("process_virtual_memory_bytes", "gauge", "Address space that is in use.", virtual_bytes),
         ("process_open_fds", "gauge", "Open files and connections.", open_fds),
         ("process_max_fds", "gauge", "The most files and connections that may be open.", max_fds),
-        ("process_start_time_seconds", "gauge", "When the server started, since the Unix epoch.", Some(started)),
+        (
+            "process_start_time_seconds",
+            "gauge",
+            "When the server started, since the Unix epoch.",
+            Some(started),
+        ),
     ] {
         if let Some(value) = value {
             page.family(name, kind, help, [(String::new(), value)]);
@@ -142,7 +173,12 @@ mod tests {
         latencies.since(Timestamp::ZERO, Timestamp::from_nanos(3_000));
         latencies.since(Timestamp::ZERO, Timestamp::from_nanos(100_000_000_000));
         let mut page = Page::default();
-        histogram(&mut page, "t_seconds", "How long.", [("kind=\"get\"".to_owned(), latencies.counts())]);
+        histogram(
+            &mut page,
+            "t_seconds",
+            "How long.",
+            [("kind=\"get\"".to_owned(), latencies.counts())],
+        );
         let lines: Vec<&str> = page.0.lines().collect();
         assert_eq!(&lines[..2], ["# HELP t_seconds How long.", "# TYPE t_seconds histogram"]);
         assert_eq!(lines[2], "t_seconds_bucket{kind=\"get\",le=\"0.000001024\"} 1");

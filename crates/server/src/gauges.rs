@@ -1,5 +1,5 @@
-//! Figures that stages publish for the HTTP port and for `NodeStatus`: plain atomics, written by one stage, read by whoever
-//! looks.
+//! Figures that stages publish for the HTTP port and for `NodeStatus`: plain atomics, written by
+//! one stage, read by whoever looks.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use core::time::Duration;
@@ -46,7 +46,8 @@ pub(crate) struct LogGauges {
     pub(crate) space_bytes: AtomicU64,
     pub(crate) queued_bytes: AtomicU64,
     failure: OnceLock<String>,
-    /// Why writes are refused, while the log has no room for another file and little in the one that it has.
+    /// Why writes are refused, while the log has no room for another file and little in the one
+    /// that it has.
     pub(crate) shortage: Words,
 }
 
@@ -118,7 +119,8 @@ impl Timed {
     }
 }
 
-/// How long requests of a shard took, from the turn in which they arrived to the one in which they were answered.
+/// How long requests of a shard took, from the turn in which they arrived to the one in which they
+/// were answered.
 #[derive(Debug, Default)]
 pub(crate) struct RequestLatencies([Latencies; Timed::ALL.len()]);
 
@@ -150,7 +152,8 @@ pub(crate) struct ShardGauges {
     pub(crate) watermark: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) prepared: AtomicU64,
-    /// Requests whose timestamps led too far, and those that did because a step of the clock is held.
+    /// Requests whose timestamps led too far, and those that did because a step of the clock is
+    /// held.
     pub(crate) clock_ahead: AtomicU64,
     pub(crate) clock_held: AtomicU64,
     /// Writes commit above it.
@@ -159,7 +162,8 @@ pub(crate) struct ShardGauges {
     pub(crate) full: AtomicBool,
     /// Why its device cannot grow, when that is why it is full.
     pub(crate) full_for: Words,
-    /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes otherwise.
+    /// Bytes that the shard's record cache shall have; [`AS_CONFIGURED`] until somebody wishes
+    /// otherwise.
     pub(crate) cache_wish: AtomicU64,
     /// Gateways and guests of this process that may still send the shard something.
     pub(crate) writers: AtomicU64,
@@ -177,7 +181,10 @@ pub(crate) const TABLE_FIGURES: [(&str, &str); 6] = [
     ("kept_outcomes", "Decided transactions whose outcome is kept for those who may ask."),
     ("waiting_requests", "Reads and prepares that wait for a transaction to be decided."),
     ("known_clients", "Clients whose reports hold the watermark, or did lately."),
-    ("resolving_transactions", "Transactions that the shard brings to an end for clients that are gone."),
+    (
+        "resolving_transactions",
+        "Transactions that the shard brings to an end for clients that are gone.",
+    ),
 ];
 
 /// The figures of a store: names with units last, and what they mean.
@@ -206,7 +213,9 @@ pub(crate) const STORE_FIGURES: [(&str, &str); 21] = [
 ];
 
 /// A store's figures, by name.
-pub(crate) fn store_figures(stats: &StoreStats) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+pub(crate) fn store_figures(
+    stats: &StoreStats,
+) -> impl Iterator<Item = (&'static str, u64)> + use<> {
     let values = [
         stats.keys,
         stats.versions,
@@ -262,13 +271,15 @@ impl ShardGauges {
         }
     }
 
-    /// How far the watermark trails `now`; `None` while there is none, because no session has reported yet.
+    /// How far the watermark trails `now`; `None` while there is none, because no session has
+    /// reported yet.
     pub(crate) fn watermark_lag(&self, now: Timestamp) -> Option<Duration> {
         let watermark = Timestamp::from_nanos(self.watermark.load(Relaxed));
         (watermark > Timestamp::ZERO).then(|| now.since(watermark))
     }
 
-    /// For how long writes are still refused because the clock stands far behind what was served before the restart.
+    /// For how long writes are still refused because the clock stands far behind what was served
+    /// before the restart.
     pub(crate) fn clock_behind(&self, now: Timestamp) -> Option<Duration> {
         let left = Timestamp::from_nanos(self.floor.load(Relaxed)).since(now);
         (left > MAX_FLOOR_LEAD).then_some(left)
@@ -321,7 +332,14 @@ impl ShardGauges {
     /// The sizes of the participant's tables.
     pub(crate) fn publish_tables(&self, stats: &Stats) {
         self.floor.store(stats.floor.as_nanos(), Relaxed);
-        let sizes = [stats.marks, stats.in_flight, stats.kept, stats.waiting, stats.clients, stats.resolving];
+        let sizes = [
+            stats.marks,
+            stats.in_flight,
+            stats.kept,
+            stats.waiting,
+            stats.clients,
+            stats.resolving,
+        ];
         for (slot, size) in self.tables.iter().zip(sizes) {
             slot.store(size as u64, Relaxed);
         }
@@ -329,10 +347,19 @@ impl ShardGauges {
 
     /// The sizes of the participant's tables as last published, in entries.
     pub(crate) fn tables(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        TABLE_FIGURES.into_iter().map(|(name, _)| name).zip(self.tables.iter().map(|value| value.load(Relaxed)))
+        TABLE_FIGURES
+            .into_iter()
+            .map(|(name, _)| name)
+            .zip(self.tables.iter().map(|value| value.load(Relaxed)))
     }
 
-    pub(crate) fn publish(&self, stats: &StoreStats, watermark: Timestamp, requests: usize, prepared: usize) {
+    pub(crate) fn publish(
+        &self,
+        stats: &StoreStats,
+        watermark: Timestamp,
+        requests: usize,
+        prepared: usize,
+    ) {
         self.watermark.store(watermark.as_nanos(), Relaxed);
         self.requests.store(requests as u64, Relaxed);
         self.prepared.store(prepared as u64, Relaxed);
@@ -344,7 +371,10 @@ impl ShardGauges {
 
     /// The store's figures as last published.
     pub(crate) fn store(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
-        STORE_FIGURES.into_iter().map(|(name, _)| name).zip(self.store.iter().map(|value| value.load(Relaxed)))
+        STORE_FIGURES
+            .into_iter()
+            .map(|(name, _)| name)
+            .zip(self.store.iter().map(|value| value.load(Relaxed)))
     }
 }
 
@@ -361,7 +391,9 @@ mod tests {
         let gauges = ShardGauges::new(ShardId::new(0));
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         assert_eq!(gauges.clock_behind(now), None);
-        for (ahead, left) in [(MAX_FLOOR_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))] {
+        for (ahead, left) in
+            [(MAX_FLOOR_LEAD, None), (Duration::from_secs(900), Some(Duration::from_secs(900)))]
+        {
             gauges.publish_tables(&Stats { floor: now.saturating_add(ahead), ..Stats::default() });
             assert_eq!(gauges.clock_behind(now), left);
         }

@@ -1,6 +1,8 @@
-//! A guest among the server's stages, counted for the shards: they close their stores only when none is left that may write.
+//! A guest among the server's stages, counted for the shards: they close their stores only when
+//! none is left that may write.
 //!
-//! Guests end by themselves after the begin of a shutdown, once what they have under way has ended. This says nothing of what they are.
+//! Guests end by themselves after the begin of a shutdown, once what they have under way has ended.
+//! This says nothing of what they are.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;

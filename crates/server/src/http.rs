@@ -1,6 +1,8 @@
-//! Metrics and health over HTTP, on a thread of its own that shares nothing with the data path but atomics.
+//! Metrics and health over HTTP, on a thread of its own that shares nothing with the data path but
+//! atomics.
 //!
-//! `/metrics` (Prometheus text), `/livez` (the process runs), `/readyz` (it serves; `?verbose` says why).
+//! `/metrics` (Prometheus text), `/livez` (the process runs), `/readyz` (it serves; `?verbose` says
+//! why).
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -54,12 +56,17 @@ impl HttpServer {
     }
 
     /// Serves until it is stopped.
-    pub(crate) fn serve(mut self, observed: Arc<Observed>, injector: Injector<Event>) -> Result<Self, ServerError> {
+    pub(crate) fn serve(
+        mut self,
+        observed: Arc<Observed>,
+        injector: Injector<Event>,
+    ) -> Result<Self, ServerError> {
         let Some(listener) = self.listener.take() else { return Ok(self) };
         let (stop, stopped) = oneshot::channel();
         let address = self.address;
         let failed = move |source| ServerError::Listen { address, purpose: "HTTP", source };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let router = Router::new()
             .route("/metrics", get(metrics))
             .route("/livez", get(|| async { "ok\n" }))
@@ -73,7 +80,9 @@ impl HttpServer {
                             // A dropped sender means the same as a message.
                             let _ = stopped.await;
                         };
-                        axum::serve(BoundedListener::new(listener), router).with_graceful_shutdown(quit).await
+                        axum::serve(BoundedListener::new(listener), router)
+                            .with_graceful_shutdown(quit)
+                            .await
                     }
                     Err(error) => Err(error),
                 };
@@ -82,7 +91,10 @@ impl HttpServer {
                 }
             });
         };
-        let thread = std::thread::Builder::new().name("timestone-http".to_owned()).spawn(run).map_err(failed)?;
+        let thread = std::thread::Builder::new()
+            .name("timestone-http".to_owned())
+            .spawn(run)
+            .map_err(failed)?;
         self.stop = Some(stop);
         self.thread = Some(thread);
         Ok(self)
@@ -104,7 +116,9 @@ impl HttpServer {
 }
 
 async fn ready(State(shared): State<Shared>, RawQuery(query): RawQuery) -> impl IntoResponse {
-    let verbose = query.as_deref().is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
+    let verbose = query
+        .as_deref()
+        .is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
     let (ok, text) = readiness(&checks(&shared.observed), &notes(&shared.observed), verbose);
     (if ok { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, text)
 }
@@ -118,7 +132,10 @@ fn checks(observed: &Observed) -> [Check; 6] {
     let failure = observed.logs.iter().find_map(|log| log.failure());
     let shortage = observed.logs.iter().find_map(|log| log.shortage.get());
     [
-        ("recovered", holds(observed.ready.load(Relaxed), "the data directory is still being recovered")),
+        (
+            "recovered",
+            holds(observed.ready.load(Relaxed), "the data directory is still being recovered"),
+        ),
         ("not-stopping", holds(!observed.stopping.load(Relaxed), "the server is shutting down")),
         ("shards-owned", holds(unowned == 0, "some shards of the cluster have no server yet")),
         ("room", room(&observed.shards, &observed.directory)),
@@ -141,7 +158,8 @@ fn room(shards: &[Arc<ShardGauges>], directory: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "no room for writes in {}, shard {}: reads and deletes go on; delete something, free space on the disk or raise the capacity",
+        "no room for writes in {}, shard {}: reads and deletes go on; delete something, free space \
+         on the disk or raise the capacity",
         directory.display(),
         full.join(", ")
     ))
@@ -151,18 +169,22 @@ fn room(shards: &[Arc<ShardGauges>], directory: &Path) -> Result<(), String> {
 fn log_works(failure: Option<&str>, shortage: Option<&str>) -> Result<(), String> {
     if let Some(cause) = failure {
         return Err(format!(
-            "the log failed ({cause}): what is latest can be read, writes and later snapshots are refused; remove the cause, then \
+            "the log failed ({cause}): what is latest can be read, writes and later snapshots are \
+             refused; remove the cause, then \
              restart the server"
         ));
     }
-    shortage.map_or(Ok(()), |words| Err(format!("writes are refused, reads and deletes go on: {words}")))
+    shortage.map_or(Ok(()), |words| {
+        Err(format!("writes are refused, reads and deletes go on: {words}"))
+    })
 }
 
 /// A clock that stands far behind what was served before the restart keeps writes out.
 fn writes_wait(behind: Option<Duration>) -> Result<(), String> {
     behind.map_or(Ok(()), |left| {
         Err(format!(
-            "the system's clock is far behind what was served before the restart: reads go on, writes are refused for another {}; \
+            "the system's clock is far behind what was served before the restart: reads go on, \
+             writes are refused for another {}; \
              set the clock right and restart the server, or wait",
             Span(left)
         ))
@@ -186,14 +208,17 @@ fn notes(observed: &Observed) -> Vec<(&'static str, String)> {
 
 /// Which shards the Redis port refuses, as other servers have them.
 fn elsewhere(map: &ShardMap, own: ServerId) -> Option<String> {
-    let others = map.shards().iter().filter(|entry| !entry.primary.is_none() && entry.primary != own);
+    let others =
+        map.shards().iter().filter(|entry| !entry.primary.is_none() && entry.primary != own);
     let mut by_server: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in others {
         let server = map.primary(entry.id).map_or_else(String::new, ServerInfo::for_redis_clients);
         by_server.entry(server).or_default().push(entry.id.to_string());
     }
-    let places: Vec<String> =
-        by_server.into_iter().map(|(server, shards)| format!("shards {} are on {server}", shards.join(", "))).collect();
+    let places: Vec<String> = by_server
+        .into_iter()
+        .map(|(server, shards)| format!("shards {} are on {server}", shards.join(", ")))
+        .collect();
     let words = "the Redis port answers commands on keys of other servers' shards with CLUSTERDOWN";
     (!places.is_empty()).then(|| format!("{words}: {}", places.join("; ")))
 }
@@ -250,7 +275,9 @@ impl Page {
 fn shards(page: &mut Page, observed: &Observed) {
     let label = |shard: &crate::gauges::ShardGauges| format!("{{shard=\"{}\"}}", shard.shard);
     let requests = observed.shards.iter().flat_map(|shard| {
-        let of = |kind: &str, value: u64| (format!("{{shard=\"{}\",kind=\"{kind}\"}}", shard.shard), value as f64);
+        let of = |kind: &str, value: u64| {
+            (format!("{{shard=\"{}\",kind=\"{kind}\"}}", shard.shard), value as f64)
+        };
         [
             of("get", shard.gets.load(Relaxed)),
             of("prepare", shard.prepares.load(Relaxed)),
@@ -258,32 +285,62 @@ fn shards(page: &mut Page, observed: &Observed) {
             of("decide", shard.decisions.load(Relaxed)),
         ]
     });
-    page.family("timestone_requests_total", "counter", "Requests that shards took, by kind.", requests);
+    page.family(
+        "timestone_requests_total",
+        "counter",
+        "Requests that shards took, by kind.",
+        requests,
+    );
     let votes = observed.shards.iter().flat_map(|shard| {
-        let of = |vote: &str, value: u64| (format!("{{shard=\"{}\",vote=\"{vote}\"}}", shard.shard), value as f64);
-        let no =
-            AbortKind::ALL.iter().zip(&shard.votes_no).map(move |(kind, count)| (kind.name(), count.load(Relaxed)));
+        let of = |vote: &str, value: u64| {
+            (format!("{{shard=\"{}\",vote=\"{vote}\"}}", shard.shard), value as f64)
+        };
+        let no = AbortKind::ALL
+            .iter()
+            .zip(&shard.votes_no)
+            .map(move |(kind, count)| (kind.name(), count.load(Relaxed)));
         [("yes", shard.votes_yes.load(Relaxed)), ("later", shard.votes_later.load(Relaxed))]
             .into_iter()
             .chain(no)
             .map(move |(name, value)| of(name, value))
     });
-    page.family("timestone_votes_total", "counter", "Votes of shards: yes, later, or the reason of a no.", votes);
+    page.family(
+        "timestone_votes_total",
+        "counter",
+        "Votes of shards: yes, later, or the reason of a no.",
+        votes,
+    );
     let now = observed.clock.now();
-    let lag = observed.shards.iter().filter_map(|shard| Some((label(shard), shard.watermark_lag(now)?.as_secs_f64())));
-    page.family("timestone_watermark_lag_seconds", "gauge", "How far the watermark trails the clock.", lag);
-    let waiting = observed.shards.iter().map(|shard| (label(shard), shard.requests.load(Relaxed) as f64));
+    let lag = observed
+        .shards
+        .iter()
+        .filter_map(|shard| Some((label(shard), shard.watermark_lag(now)?.as_secs_f64())));
+    page.family(
+        "timestone_watermark_lag_seconds",
+        "gauge",
+        "How far the watermark trails the clock.",
+        lag,
+    );
+    let waiting =
+        observed.shards.iter().map(|shard| (label(shard), shard.requests.load(Relaxed) as f64));
     page.family(
         "timestone_requests_under_way",
         "gauge",
         "Requests that wait for a decision, the log or the device.",
         waiting,
     );
-    let prepared = observed.shards.iter().map(|shard| (label(shard), shard.prepared.load(Relaxed) as f64));
-    page.family("timestone_prepared_transactions", "gauge", "Transactions promised and not yet applied.", prepared);
+    let prepared =
+        observed.shards.iter().map(|shard| (label(shard), shard.prepared.load(Relaxed) as f64));
+    page.family(
+        "timestone_prepared_transactions",
+        "gauge",
+        "Transactions promised and not yet applied.",
+        prepared,
+    );
     for (name, help) in crate::gauges::TABLE_FIGURES {
         let samples = observed.shards.iter().map(|shard| {
-            let value = shard.tables().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);
+            let value =
+                shard.tables().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);
             (label(shard), value as f64)
         });
         page.family(&format!("timestone_shard_{name}"), "gauge", help, samples);
@@ -291,13 +348,16 @@ fn shards(page: &mut Page, observed: &Observed) {
     for (name, help) in crate::gauges::STORE_FIGURES {
         let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
         let samples = observed.shards.iter().map(|shard| {
-            let value = shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);
+            let value =
+                shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value);
             (label(shard), value as f64)
         });
         page.family(&format!("timestone_store_{name}"), kind, help, samples);
     }
     let per_key = observed.shards.iter().map(|shard| {
-        let of = |name: &str| shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value) as f64;
+        let of = |name: &str| {
+            shard.store().find(|(known, _)| *known == name).map_or(0, |(_, value)| value) as f64
+        };
         (label(shard), if of("keys") > 0.0 { of("index_bytes") / of("keys") } else { 0.0 })
     });
     page.family(
@@ -310,19 +370,35 @@ fn shards(page: &mut Page, observed: &Observed) {
 
 fn logs(page: &mut Page, observed: &Observed) {
     let label = |index: usize| format!("{{log=\"{index}\"}}");
-    let mut family = |name: &str, kind: &str, help: &str, read: fn(&crate::gauges::LogGauges) -> u64| {
-        let samples = observed.logs.iter().enumerate().map(|(index, log)| (label(index), read(log) as f64));
+    let mut family = |name: &str,
+                      kind: &str,
+                      help: &str,
+                      read: fn(&crate::gauges::LogGauges) -> u64| {
+        let samples =
+            observed.logs.iter().enumerate().map(|(index, log)| (label(index), read(log) as f64));
         page.family(name, kind, help, samples);
     };
-    family("timestone_log_batches_total", "counter", "Batches appended.", |log| log.batches.load(Relaxed));
-    family("timestone_log_written_bytes_total", "counter", "Bytes written, headers and padding included.", |log| {
-        log.written_bytes.load(Relaxed)
+    family("timestone_log_batches_total", "counter", "Batches appended.", |log| {
+        log.batches.load(Relaxed)
     });
-    family("timestone_log_groups_total", "counter", "Groups made durable, each by one wait for the device.", |log| {
-        log.groups.load(Relaxed)
+    family(
+        "timestone_log_written_bytes_total",
+        "counter",
+        "Bytes written, headers and padding included.",
+        |log| log.written_bytes.load(Relaxed),
+    );
+    family(
+        "timestone_log_groups_total",
+        "counter",
+        "Groups made durable, each by one wait for the device.",
+        |log| log.groups.load(Relaxed),
+    );
+    family("timestone_log_files", "gauge", "Files that hold batches.", |log| {
+        log.files.load(Relaxed)
     });
-    family("timestone_log_files", "gauge", "Files that hold batches.", |log| log.files.load(Relaxed));
-    family("timestone_log_space_bytes", "gauge", "Bytes of the log's files.", |log| log.space_bytes.load(Relaxed));
+    family("timestone_log_space_bytes", "gauge", "Bytes of the log's files.", |log| {
+        log.space_bytes.load(Relaxed)
+    });
     family("timestone_log_queued_bytes", "gauge", "Bytes accepted and not durable yet.", |log| {
         log.queued_bytes.load(Relaxed)
     });
@@ -331,27 +407,51 @@ fn logs(page: &mut Page, observed: &Observed) {
 fn stages(page: &mut Page, injector: &Injector<Event>) {
     let snapshot = injector.metrics();
     let label = |name: &str| format!("{{stage=\"{name}\"}}");
-    let mut family = |name: &str, kind: &str, help: &str, read: fn(&timestone_seda::StageSnapshot) -> f64| {
-        let samples =
-            snapshot.stages.iter().filter(|stage| stage.turns_total > 0).map(|stage| (label(&stage.name), read(stage)));
-        page.family(name, kind, help, samples);
-    };
-    family("timestone_stage_events_total", "counter", "Events handled.", |stage| stage.events_total as f64);
-    family("timestone_stage_batches_total", "counter", "Batches they came in.", |stage| stage.batches_total as f64);
-    family("timestone_stage_queue_length", "gauge", "Events waiting.", |stage| stage.queue_length as f64);
-    family("timestone_stage_refused_total", "counter", "Events refused because the queue was full.", |stage| {
-        stage.refused_total as f64
+    let mut family =
+        |name: &str, kind: &str, help: &str, read: fn(&timestone_seda::StageSnapshot) -> f64| {
+            let samples = snapshot
+                .stages
+                .iter()
+                .filter(|stage| stage.turns_total > 0)
+                .map(|stage| (label(&stage.name), read(stage)));
+            page.family(name, kind, help, samples);
+        };
+    family("timestone_stage_events_total", "counter", "Events handled.", |stage| {
+        stage.events_total as f64
     });
-    family("timestone_stage_admitted_requests", "gauge", "Requests let in and not finished.", |stage| {
-        stage.admitted_requests as f64
+    family("timestone_stage_batches_total", "counter", "Batches they came in.", |stage| {
+        stage.batches_total as f64
     });
-    family("timestone_stage_admitted_bytes", "gauge", "Their bytes.", |stage| stage.admitted_bytes as f64);
-    family("timestone_stage_service_seconds", "gauge", "Mean time for each event, sampled.", |stage| {
-        stage.service_per_event().as_secs_f64()
+    family("timestone_stage_queue_length", "gauge", "Events waiting.", |stage| {
+        stage.queue_length as f64
     });
-    family("timestone_stage_wait_seconds", "gauge", "Mean wait of a batch in the queue, sampled.", |stage| {
-        stage.wait_mean().as_secs_f64()
+    family(
+        "timestone_stage_refused_total",
+        "counter",
+        "Events refused because the queue was full.",
+        |stage| stage.refused_total as f64,
+    );
+    family(
+        "timestone_stage_admitted_requests",
+        "gauge",
+        "Requests let in and not finished.",
+        |stage| stage.admitted_requests as f64,
+    );
+    family("timestone_stage_admitted_bytes", "gauge", "Their bytes.", |stage| {
+        stage.admitted_bytes as f64
     });
+    family(
+        "timestone_stage_service_seconds",
+        "gauge",
+        "Mean time for each event, sampled.",
+        |stage| stage.service_per_event().as_secs_f64(),
+    );
+    family(
+        "timestone_stage_wait_seconds",
+        "gauge",
+        "Mean wait of a batch in the queue, sampled.",
+        |stage| stage.wait_mean().as_secs_f64(),
+    );
 }
 
 fn clock(page: &mut Page, observed: &Observed) {
@@ -376,8 +476,9 @@ fn clock(page: &mut Page, observed: &Observed) {
         "Steps of the system's clock that were held.",
         one(health.held_steps as f64),
     );
-    let states = [ClockState::Following, ClockState::Held, ClockState::Slewing]
-        .map(|state| (format!("{{state=\"{state}\"}}"), f64::from(u8::from(state == health.state))));
+    let states = [ClockState::Following, ClockState::Held, ClockState::Slewing].map(|state| {
+        (format!("{{state=\"{state}\"}}"), f64::from(u8::from(state == health.state)))
+    });
     page.family(
         "timestone_clock_state",
         "gauge",
@@ -389,7 +490,8 @@ fn clock(page: &mut Page, observed: &Observed) {
     page.family(
         "timestone_clock_behind_seconds",
         "gauge",
-        "For how long writes are refused because the clock is far behind what was served before the restart.",
+        "For how long writes are refused because the clock is far behind what was served before \
+         the restart.",
         one(left),
     );
     let ahead = observed.shards.iter().flat_map(|shard| {
@@ -401,11 +503,17 @@ fn clock(page: &mut Page, observed: &Observed) {
     page.family(
         "timestone_clock_ahead_total",
         "counter",
-        "Requests whose timestamps led too far: refused because of the client's clock, or told to wait because the server's is held.",
+        "Requests whose timestamps led too far: refused because of the client's clock, or told to \
+         wait because the server's is held.",
         ahead,
     );
     let synchronised = f64::from(u8::from(bound.synchronised));
-    page.family("timestone_clock_synchronised", "gauge", "Whether anything disciplines the clock.", one(synchronised));
+    page.family(
+        "timestone_clock_synchronised",
+        "gauge",
+        "Whether anything disciplines the clock.",
+        one(synchronised),
+    );
     let uptime = observed.clock.now().since(observed.started).as_secs_f64();
     page.family("timestone_uptime_seconds", "gauge", "Time since the server started.", one(uptime));
 }
@@ -419,9 +527,18 @@ fn memory(page: &mut Page, observed: &Observed) {
         ("memory_index_bytes", "Memory of the indexes; it grows with the number of keys."),
         ("memory_input_limit_bytes", "What clients may have sent that is not carried out yet."),
         ("memory_input_bytes", "What clients have sent that is not carried out yet."),
-        ("memory_input_refused_total", "Requests that waited for, or were refused, memory for input."),
-        ("memory_writes_limit_bytes", "Write sets that may be promised and not readable from the store yet."),
-        ("memory_writes_bytes", "Write sets that are promised and not readable from the store yet."),
+        (
+            "memory_input_refused_total",
+            "Requests that waited for, or were refused, memory for input.",
+        ),
+        (
+            "memory_writes_limit_bytes",
+            "Write sets that may be promised and not readable from the store yet.",
+        ),
+        (
+            "memory_writes_bytes",
+            "Write sets that are promised and not readable from the store yet.",
+        ),
         ("memory_writes_refused_total", "Writes that were told to come again for want of memory."),
         ("memory_output_limit_bytes", "Answers that may wait to be read by clients."),
         ("memory_output_bytes", "Answers that wait to be read by clients."),
@@ -440,21 +557,40 @@ fn nets(page: &mut Page, observed: &Observed) {
         .nets
         .iter()
         .enumerate()
-        .map(|(index, (kind, net))| (format!("{{protocol=\"{kind}\",net=\"{index}\"}}"), net.snapshot()))
+        .map(|(index, (kind, net))| {
+            (format!("{{protocol=\"{kind}\",net=\"{index}\"}}"), net.snapshot())
+        })
         .collect();
     let families: [(&str, &str, &str, Read); 10] = [
         ("timestone_net_connections", "gauge", "Open connections.", |net| net.connections),
-        ("timestone_net_accepted_total", "counter", "Connections accepted.", |net| net.accepted_total),
-        ("timestone_net_broken_total", "counter", "Connections closed because they broke the protocol.", |net| {
-            net.broken_total
+        ("timestone_net_accepted_total", "counter", "Connections accepted.", |net| {
+            net.accepted_total
         }),
-        ("timestone_net_busy_total", "counter", "Frames answered with busy.", |net| net.frames_busy_total),
-        ("timestone_net_received_bytes_total", "counter", "Bytes received.", |net| net.bytes_received_total),
+        (
+            "timestone_net_broken_total",
+            "counter",
+            "Connections closed because they broke the protocol.",
+            |net| net.broken_total,
+        ),
+        ("timestone_net_busy_total", "counter", "Frames answered with busy.", |net| {
+            net.frames_busy_total
+        }),
+        ("timestone_net_received_bytes_total", "counter", "Bytes received.", |net| {
+            net.bytes_received_total
+        }),
         ("timestone_net_sent_bytes_total", "counter", "Bytes sent.", |net| net.bytes_sent_total),
-        ("timestone_net_queued_bytes", "gauge", "Bytes of answers that wait for their peers.", |net| net.queued_bytes),
-        ("timestone_net_refused_total", "counter", "Connections refused: too many, or shutting down.", |net| {
-            net.refused_total
-        }),
+        (
+            "timestone_net_queued_bytes",
+            "gauge",
+            "Bytes of answers that wait for their peers.",
+            |net| net.queued_bytes,
+        ),
+        (
+            "timestone_net_refused_total",
+            "counter",
+            "Connections refused: too many, or shutting down.",
+            |net| net.refused_total,
+        ),
         (
             "timestone_net_stalled_total",
             "counter",
@@ -469,7 +605,12 @@ fn nets(page: &mut Page, observed: &Observed) {
         ),
     ];
     for (name, kind, help, read) in families {
-        page.family(name, kind, help, snapshots.iter().map(|(labels, net)| (labels.clone(), read(net) as f64)));
+        page.family(
+            name,
+            kind,
+            help,
+            snapshots.iter().map(|(labels, net)| (labels.clone(), read(net) as f64)),
+        );
     }
 }
 
@@ -481,15 +622,22 @@ mod tests {
     fn readiness_tells_what_fails_and_why() {
         let fine: [Check; 2] = [("recovered", Ok(())), ("log", Ok(()))];
         assert_eq!(readiness(&fine, &[], false), (true, "ready\n".to_owned()));
-        assert_eq!(readiness(&fine, &[], true), (true, "[+]recovered ok\n[+]log ok\nready\n".to_owned()));
-        let failed: [Check; 2] = [("recovered", Ok(())), ("log", Err("the device is gone".to_owned()))];
+        assert_eq!(
+            readiness(&fine, &[], true),
+            (true, "[+]recovered ok\n[+]log ok\nready\n".to_owned())
+        );
+        let failed: [Check; 2] =
+            [("recovered", Ok(())), ("log", Err("the device is gone".to_owned()))];
         assert_eq!(
             readiness(&failed, &[], false),
             (false, "[-]log failed: the device is gone\nnot ready\n".to_owned())
         );
         // What people should know does not make a server unready.
         let notes = [("redis-keys", "some are elsewhere".to_owned())];
-        assert_eq!(readiness(&fine, &notes, false), (true, "[!]redis-keys: some are elsewhere\nready\n".to_owned()));
+        assert_eq!(
+            readiness(&fine, &notes, false),
+            (true, "[!]redis-keys: some are elsewhere\nready\n".to_owned())
+        );
     }
 
     #[test]
@@ -497,7 +645,10 @@ mod tests {
         let health = |state| ClockHealth { state, offset_ns: 5_000_000_000, held_steps: 1 };
         assert_eq!(clock_note(&health(ClockState::Following)), None);
         let (_, words) = clock_note(&health(ClockState::Held)).expect("a note");
-        assert!(words.starts_with("the system's clock has stepped") && words.contains("5 s ahead"), "{words}");
+        assert!(
+            words.starts_with("the system's clock has stepped") && words.contains("5 s ahead"),
+            "{words}"
+        );
         assert_eq!(writes_wait(None), Ok(()));
         let words = writes_wait(Some(Duration::from_secs(3_000))).expect_err("not ready");
         assert!(words.contains("writes are refused for another 50 min"), "{words}");

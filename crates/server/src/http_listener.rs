@@ -1,13 +1,16 @@
-//! Where HTTP connections come from: bounded in number and in time, and served also when the process is short of descriptors.
+//! Where HTTP connections come from: bounded in number and in time, and served also when the
+//! process is short of descriptors.
 //!
-//! A peer has [`HTTP_PATIENCE`] from the beginning of its connection, or from the last answer, to send its next request; however slowly its
-//! headers come, then it is closed. One descriptor is kept in reserve: health checks are answered when clients have taken all others.
+//! A peer has [`HTTP_PATIENCE`] from the beginning of its connection, or from the last answer, to
+//! send its next request; however slowly its headers come, then it is closed. One descriptor is
+//! kept in reserve: health checks are answered when clients have taken all others.
 //!
 //! ```text
 //!   no descriptor is free ─► the reserve is closed, and its number accepts a connection ─► that ends: its number is the reserve again
 //! ```
-//! The number is free for a moment only, between a reserve that is given up for a connection that waits and the accepting of that: while
-//! clients wait for descriptors, another listener of the process would take it, and no health check would be answered any more.
+//! The number is free for a moment only, between a reserve that is given up for a connection that
+//! waits and the accepting of that: while clients wait for descriptors, another listener of the
+//! process would take it, and no health check would be answered any more.
 
 use std::fs::File;
 use std::io;
@@ -36,7 +39,11 @@ pub(crate) struct BoundedListener {
 impl BoundedListener {
     pub(crate) fn new(listener: TcpListener) -> Self {
         let reserve = Reserve { null: null(), spare: Mutex::new(null()) };
-        Self { listener, places: Arc::new(Semaphore::new(MAX_HTTP_CONNECTIONS)), reserve: Arc::new(reserve) }
+        Self {
+            listener,
+            places: Arc::new(Semaphore::new(MAX_HTTP_CONNECTIONS)),
+            reserve: Arc::new(reserve),
+        }
     }
 }
 
@@ -96,9 +103,12 @@ impl Listener for BoundedListener {
             let place = Arc::clone(&self.places).acquire_owned().await.ok();
             self.reserve.refill();
             match self.listener.accept().await {
-                Ok((stream, peer)) => return (BoundedStream::new(stream, place, &self.reserve), peer),
-                // Without the reserve the next attempt succeeds. The system says that it lacks a descriptor also when nobody waits: given up
-                // then, the number would be free for others until somebody comes.
+                Ok((stream, peer)) => {
+                    return (BoundedStream::new(stream, place, &self.reserve), peer);
+                }
+                // Without the reserve the next attempt succeeds. The system says that it lacks a
+                // descriptor also when nobody waits: given up then, the number would be free for
+                // others until somebody comes.
                 Err(_) if is_waited_for(&self.listener) && self.reserve.give_up() => {
                     if let Ok((stream, peer)) = self.listener.accept().await {
                         return (BoundedStream::new(stream, place, &self.reserve), peer);
@@ -151,7 +161,11 @@ fn too_slow<T>() -> Poll<io::Result<T>> {
 }
 
 impl AsyncRead for BoundedStream {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
         if self.is_over(context) {
             return too_slow();
         }
@@ -160,7 +174,11 @@ impl AsyncRead for BoundedStream {
 }
 
 impl AsyncWrite for BoundedStream {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
         let written = self.stream()?.poll_write(context, bytes);
         match written {
             // The peer takes its answer; its time for the next request begins anew.

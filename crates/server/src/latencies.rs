@@ -1,8 +1,9 @@
 //! How long things took, in buckets: one thread writes, whoever looks reads.
 //!
-//! Buckets double: the first takes what took at most 1 µs, the last but one 16.8 s, the last everything longer. Whoever records owns the
-//! counters, so that a record is a shift and four plain loads and stores; time is that of the turn, so that what begins and ends
-//! in one turn counts as nothing.
+//! Buckets double: the first takes what took at most 1 µs, the last but one 16.8 s, the last
+//! everything longer. Whoever records owns the counters, so that a record is a shift and four plain
+//! loads and stores; time is that of the turn, so that what begins and ends in one turn counts as
+//! nothing.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -34,7 +35,8 @@ fn bump(counter: &AtomicU64, by: u64) {
 }
 
 impl Latencies {
-    /// Something began and ended then; a clock that went backwards counts as nothing. Only one thread may say so.
+    /// Something began and ended then; a clock that went backwards counts as nothing. Only one
+    /// thread may say so.
     #[inline]
     pub(crate) fn since(&self, begin: Timestamp, end: Timestamp) {
         let nanos = end.as_nanos().saturating_sub(begin.as_nanos());
@@ -44,7 +46,10 @@ impl Latencies {
 
     /// What was recorded so far.
     pub(crate) fn counts(&self) -> Counts {
-        Counts { buckets: core::array::from_fn(|at| self.buckets[at].load(Relaxed)), sum_ns: self.sum_ns.load(Relaxed) }
+        Counts {
+            buckets: core::array::from_fn(|at| self.buckets[at].load(Relaxed)),
+            sum_ns: self.sum_ns.load(Relaxed),
+        }
     }
 }
 
@@ -90,7 +95,9 @@ mod tests {
 
     #[test]
     fn every_span_is_in_the_bucket_whose_bound_it_does_not_exceed() {
-        for (nanos, bucket) in [(0, 0), (1, 0), (1_024, 0), (1_025, 1), (2_048, 1), (2_049, 2), (1 << 34, 24)] {
+        for (nanos, bucket) in
+            [(0, 0), (1, 0), (1_024, 0), (1_025, 1), (2_048, 1), (2_049, 2), (1 << 34, 24)]
+        {
             assert_eq!(bucket_of(nanos), bucket, "{nanos} ns");
         }
         assert_eq!((bucket_of((1 << 34) + 1), bucket_of(u64::MAX)), (BOUNDED, BOUNDED));

@@ -4,10 +4,12 @@
 //!   ServerConfig ─► datadir (lock, format) ─► stores recover ─► logs replay ─► stages ─► Runtime
 //!                                             shard · log · native net · RESP net · gateway · node        HTTP beside them
 //! ```
-//! Roles on one node: storage (shards), gateway (RESP), master (embedded). The stages wrap the protocol cores and hold no protocol of
-//! their own. What this crate deliberately does not do: parse flags and files, choose log formats, print.
+//! Roles on one node: storage (shards), gateway (RESP), master (embedded). The stages wrap the
+//! protocol cores and hold no protocol of their own. What this crate deliberately does not do:
+//! parse flags and files, choose log formats, print.
 
-/// Whether a bug, or one of several, is planted on this thread; never where planted bugs are not compiled.
+/// Whether a bug, or one of several, is planted on this thread; never where planted bugs are not
+/// compiled.
 #[cfg(feature = "planted-bugs")]
 macro_rules! is_planted {
     ($($bug:ident)|+) => {

@@ -22,7 +22,8 @@ pub const DEFAULT_MEMORY_BYTES: u64 = 4 << 30;
 pub const MIN_MEMORY_BYTES: u64 = 256 << 20;
 /// What a process needs beside caches, indexes and buffers of connections.
 pub const BASE_MEMORY_BYTES: u64 = 64 << 20;
-/// Descriptors that are kept from connections: for shards, logs, threads, HTTP and what is opened now and then.
+/// Descriptors that are kept from connections: for shards, logs, threads, HTTP and what is opened
+/// now and then.
 pub const RESERVED_DESCRIPTORS: usize = 256;
 /// Connections of each net stage that are allowed however few descriptors there are.
 pub const MIN_CONNECTIONS: usize = 8;
@@ -36,31 +37,39 @@ pub const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of answers to one origin after which an open parcel leaves before the end of the turn.
 pub const REPLY_PARCEL_BYTES: usize = 256 * 1024;
-/// Values of this length and more count in the memory for answers while they are on their way from a shard.
+/// Values of this length and more count in the memory for answers while they are on their way from
+/// a shard.
 pub const CHARGED_VALUE_BYTES: usize = 16 * 1024;
 /// Bytes of records after which an open log batch leaves before the end of the turn.
 pub const LOG_BATCH_BYTES: usize = 1024 * 1024;
-/// A log that cannot make its next file tells its shards what may still be let in, in steps of so many bytes.
+/// A log that cannot make its next file tells its shards what may still be let in, in steps of so
+/// many bytes.
 pub const LOG_ROOM_STEP_BYTES: u64 = 64 * 1024;
-/// How long a shutdown waits for a log that has no room for what waits: shards that sync their stores may let go of a file meanwhile.
+/// How long a shutdown waits for a log that has no room for what waits: shards that sync their
+/// stores may let go of a file meanwhile.
 pub const BLOCKED_LOG_PATIENCE: Duration = Duration::from_secs(5);
-/// Bytes that the flash files leave free on the file system beside a file for each log: for the small files of the directory.
+/// Bytes that the flash files leave free on the file system beside a file for each log: for the
+/// small files of the directory.
 pub const FREE_BYTES: u64 = 4 * 1024 * 1024;
-/// How often a shard tries again to apply what its store had no room for, when nothing else makes it.
+/// How often a shard tries again to apply what its store had no room for, when nothing else makes
+/// it.
 pub const APPLY_INTERVAL: Duration = Duration::from_millis(1);
 /// How often a shard that ends looks whether anybody may still send it something.
 pub const CLOSE_INTERVAL: Duration = Duration::from_millis(5);
-/// How long a shard that ends waits for the decisions about what it has promised: a client that lives sends them at once. Its log keeps the
-/// promises; one without a log makes one for them then.
+/// How long a shard that ends waits for the decisions about what it has promised: a client that
+/// lives sends them at once. Its log keeps the promises; one without a log makes one for them then.
 pub const LAST_DECISIONS: Duration = Duration::from_secs(2);
-/// Bytes of each file of a log that is made at the end of a run without one, and of the files that are made for logs which are only emptied.
-/// Promises and outcomes are small: this is some 70 000 of them.
+/// Bytes of each file of a log that is made at the end of a run without one, and of the files that
+/// are made for logs which are only emptied. Promises and outcomes are small: this is some 70 000
+/// of them.
 pub const LAST_LOG_FILE_BYTES: u64 = 4 * 1024 * 1024;
 /// How long a refused request should wait before it is sent again.
 pub const BUSY_RETRY_AFTER: Duration = Duration::from_millis(5);
-/// What a request that leads because the clock is held is told to wait, at most: a held clock needs seconds.
+/// What a request that leads because the clock is held is told to wait, at most: a held clock needs
+/// seconds.
 pub const HELD_RETRY_AFTER: Duration = Duration::from_millis(100);
-/// How long a read should wait before it is sent again, whose answer found too many others that nobody had read.
+/// How long a read should wait before it is sent again, whose answer found too many others that
+/// nobody had read.
 pub const UNREAD_RETRY_AFTER: Duration = Duration::from_millis(20);
 /// Client ids that a process fetches at a time from a master elsewhere.
 pub const CLIENT_BLOCK: u32 = 256;
@@ -68,8 +77,8 @@ pub const CLIENT_BLOCK: u32 = 256;
 pub const MAX_RELAYED: usize = 4096;
 /// Most bytes that wait for a connection to another process.
 pub const LINK_BACKLOG_BYTES: usize = 4 * 1024 * 1024;
-/// How often a run without a log saves how far it has lived. What it serves within this long before a kill is not known to the next run if
-/// the clock is set back over it.
+/// How often a run without a log saves how far it has lived. What it serves within this long before
+/// a kill is not known to the next run if the clock is set back over it.
 pub const LIFE_INTERVAL: Duration = Duration::from_secs(10);
 /// The same during a shutdown, in which gateways and shards may go on to answer for a few seconds.
 pub const LAST_LIFE_INTERVAL: Duration = Duration::from_millis(250);
@@ -79,18 +88,23 @@ pub const MASTER_PATIENCE: Duration = Duration::from_secs(30);
 pub const BLOCK_BYTES: u64 = 256 * 4096;
 /// Fewest blocks that a shard's device may have.
 pub const MIN_BLOCKS: u32 = 16;
-/// Blocks that a shard's device has room for in its table at least, whatever its capacity is at creation: 256 GiB. The table takes 2 MiB.
+/// Blocks that a shard's device has room for in its table at least, whatever its capacity is at
+/// creation: 256 GiB. The table takes 2 MiB.
 pub const TABLE_BLOCKS: u32 = 262_144;
 /// Blocks that a shard's device has at first; it grows as it fills.
 pub const INITIAL_BLOCKS: u32 = 16;
 /// What a shard takes on before it answers "busy".
-pub const SHARD_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, bytes: 256 * 1024 * 1024 };
-/// What a gateway keeps of commands that wait before the Redis port reads no more. More than one connection may keep, so that the
-/// connection which sends without end is closed before it holds up the others.
-pub const GATEWAY_ADMISSION: AdmissionLimit = AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
+pub const SHARD_ADMISSION: AdmissionLimit =
+    AdmissionLimit { requests: 262_144, bytes: 256 * 1024 * 1024 };
+/// What a gateway keeps of commands that wait before the Redis port reads no more. More than one
+/// connection may keep, so that the connection which sends without end is closed before it holds up
+/// the others.
+pub const GATEWAY_ADMISSION: AdmissionLimit =
+    AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
 /// Missing files that an error names; of more it says how many.
 pub const MAX_MISSING_NAMED: usize = 5;
-/// Clients of a server's own that its manifest remembers. What they left in the logs matters for a minute, so that the last few runs do.
+/// Clients of a server's own that its manifest remembers. What they left in the logs matters for a
+/// minute, so that the last few runs do.
 pub const MAX_OWN_CLIENTS: usize = 4 * MAX_THREADS;
 /// Bytes of log records that a thread of a replay is given at a time.
 pub const REPLAY_CHUNK_BYTES: usize = 256 * 1024;
@@ -100,7 +114,8 @@ pub const REPLAY_CHUNKS_AHEAD: usize = 16;
 pub const PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 /// Frames of a parcel whose keys are looked at before the first of them is worked on.
 pub const LOOK_AHEAD: usize = 16;
-/// How long a full page waits for others while the log makes puts durable: long enough for groups of 512 KiB.
+/// How long a full page waits for others while the log makes puts durable: long enough for groups
+/// of 512 KiB.
 pub const PACKING_DELAY: Duration = Duration::from_millis(25);
 /// How often a shard's device is synced, so that the log can let go of what is in pages.
 pub const SYNC_INTERVAL: Duration = Duration::from_millis(200);
@@ -109,7 +124,8 @@ pub const PACKING_DELAY_WITHOUT_LOG: Duration = Duration::from_millis(10);
 /// As [`SYNC_INTERVAL`], where nothing but the pages survives a crash.
 pub const SYNC_INTERVAL_WITHOUT_LOG: Duration = Duration::from_millis(100);
 
-/// How often a stage looks at a log that was made at the end of a run: nobody is called for that one.
+/// How often a stage looks at a log that was made at the end of a run: nobody is called for that
+/// one.
 pub(crate) const LAST_LOG_POLL: Duration = Duration::from_millis(1);
 /// How often a stage looks whether a file of a log that is being emptied has gone.
 pub(crate) const EMPTYING_POLL: Duration = Duration::from_millis(10);

@@ -5,13 +5,14 @@
 //!   shard ◄─ LogDurable{batch} ──────────────┘      (everything queued during one sync is the next group)
 //!   shard ── LogRelease{shard, keep_from} ───► whole old files go      LogCarry{below} ──► shard
 //! ```
-//! A run without a log has one such stage as well. It empties what earlier runs left, and makes a log when a shard that ends appends to it
-//! what others still need.
+//! A run without a log has one such stage as well. It empties what earlier runs left, and makes a
+//! log when a shard that ends appends to it what others still need.
 //!
-//! Invariants: a batch is acknowledged only when the log says durable; after a failure nothing is ever acknowledged again. Shards are
-//! told when the log cannot make its next file, long before it has no room: they let in only what it can take, and what they have
-//! let in can be finished. A log that has no room even for that counts as failed at a shutdown.
-//! What it deliberately does not do: look into records. Source: DTranx §3.3, §3.4.
+//! Invariants: a batch is acknowledged only when the log says durable; after a failure nothing is
+//! ever acknowledged again. Shards are told when the log cannot make its next file, long before it
+//! has no room: they let in only what it can take, and what they have let in can be finished. A log
+//! that has no room even for that counts as failed at a shutdown. What it deliberately does not do:
+//! look into records. Source: DTranx §3.3, §3.4.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -24,7 +25,8 @@ use crate::error::ServerError;
 use crate::event::{Event, LogAppend, LogShortage};
 use crate::limits::{BLOCKED_LOG_PATIENCE, EMPTYING_POLL, LAST_LOG_POLL, LOG_ROOM_STEP_BYTES};
 
-/// Makes the log for what a run without one leaves. Blocks, for as long as a small file takes to be made.
+/// Makes the log for what a run without one leaves. Blocks, for as long as a small file takes to be
+/// made.
 pub(crate) type LastLog = Box<dyn FnOnce(Timestamp) -> Result<Log, ServerError> + Send>;
 
 /// Owns one log and answers the shards of its thread.
@@ -32,9 +34,11 @@ pub(crate) struct LogStage {
     name: String,
     log: Option<Log>,
     events: Vec<LogEvent>,
-    // A batch the log had no room for; everything behind it waits, so that batches of a shard stay in order.
+    // A batch the log had no room for; everything behind it waits, so that batches of a shard stay
+    // in order.
     blocked: bool,
-    // All shards of the process: those of this thread append here, others may have batches of an earlier run here.
+    // All shards of the process: those of this thread append here, others may have batches of an
+    // earlier run here.
     shards: Vec<(ShardId, StageId)>,
     gauges: std::sync::Arc<crate::gauges::LogGauges>,
     unsent: VecDeque<(StageId, Event)>,
@@ -71,7 +75,8 @@ impl LogStage {
         stage
     }
 
-    /// A stage without a log, which empties the logs that it adopts. It takes nothing unless it [can make one](Self::makes_last_log).
+    /// A stage without a log, which empties the logs that it adopts. It takes nothing unless it
+    /// [can make one](Self::makes_last_log).
     pub(crate) fn without_log(
         thread: usize,
         shards: Vec<(ShardId, StageId)>,
@@ -124,7 +129,8 @@ impl LogStage {
         }
     }
 
-    /// Tells the shards what the logs of this stage can still hand out at a recovery, when that has changed.
+    /// Tells the shards what the logs of this stage can still hand out at a recovery, when that has
+    /// changed.
     fn tell_retained(&mut self, ctx: &mut Context<'_, Event>) {
         let logs = || self.log.iter().chain(&self.adopted);
         let reclaimed = logs().map(|log| log.stats().reclaimed).sum();
@@ -134,7 +140,12 @@ impl LogStage {
         self.told = Some(reclaimed);
         for index in 0..self.shards.len() {
             let (shard, stage) = self.shards[index];
-            let oldest = self.log.iter().chain(&self.adopted).filter_map(|log| log.retained_from(shard)).min();
+            let oldest = self
+                .log
+                .iter()
+                .chain(&self.adopted)
+                .filter_map(|log| log.retained_from(shard))
+                .min();
             let from = oldest.unwrap_or(BatchNumber::MAX);
             self.send(ctx, stage, Event::LogRetained { log: ctx.stage(), from });
         }
@@ -143,7 +154,8 @@ impl LogStage {
     /// Tells the shards how much they may still let in, when that has changed.
     fn tell_room(&mut self, ctx: &mut Context<'_, Event>) {
         let now = self.log.as_ref().filter(|_| !self.failed).and_then(Log::shortage);
-        let now = now.map(|(cause, room)| (cause, room / LOG_ROOM_STEP_BYTES * LOG_ROOM_STEP_BYTES));
+        let now =
+            now.map(|(cause, room)| (cause, room / LOG_ROOM_STEP_BYTES * LOG_ROOM_STEP_BYTES));
         let said = self.short.as_ref().map(|(room, cause)| (cause.as_str(), *room));
         if now == said {
             return;
@@ -152,7 +164,8 @@ impl LogStage {
         let shortage = next.as_ref().map(|(room_bytes, cause)| LogShortage {
             room_bytes: *room_bytes,
             words: format!(
-                "no room for writes: {cause}. Delete something or free space on the disk; writes go on by themselves then"
+                "no room for writes: {cause}. Delete something or free space on the disk; writes \
+                 go on by themselves then"
             )
             .into(),
         });
@@ -167,7 +180,8 @@ impl LogStage {
         }
     }
 
-    /// Gives up a log at a shutdown that has no room for what waits, and gets none: it is in doubt, and nobody is told otherwise.
+    /// Gives up a log at a shutdown that has no room for what waits, and gets none: it is in doubt,
+    /// and nobody is told otherwise.
     fn give_up_when_stuck(&mut self, ctx: &mut Context<'_, Event>) {
         let waits = self.blocked || self.log.as_ref().is_some_and(|log| !log.is_idle());
         self.give_up_at = None;
@@ -193,14 +207,16 @@ impl LogStage {
     }
 
     fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {
-        // Whoever has left a run without a log behind lets all go that earlier runs have logged; what it leaves itself is to stay.
-        let keeps_own = self.is_last && keep_from == BatchNumber::MAX && !is_planted!(ReleasedLastLog);
+        // Whoever has left a run without a log behind lets all go that earlier runs have logged;
+        // what it leaves itself is to stay.
+        let keeps_own =
+            self.is_last && keep_from == BatchNumber::MAX && !is_planted!(ReleasedLastLog);
         let own = self.log.iter_mut().filter(|_| !keeps_own);
         own.chain(&mut self.adopted).for_each(|log| log.release(shard, keep_from));
     }
 
-    /// Carries out the releases that stand behind a batch without room: the file that one of them frees may be what that batch waits for.
-    /// Their order to batches means nothing.
+    /// Carries out the releases that stand behind a batch without room: the file that one of them
+    /// frees may be what that batch waits for. Their order to batches means nothing.
     fn release_behind(&mut self, events: &mut VecDeque<Event>) {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::WaitingRelease) {
@@ -217,7 +233,8 @@ impl LogStage {
         self.shards.iter().position(|(id, _)| *id == shard)
     }
 
-    /// Batches of a shard up to this one are durable: how long they waited. What waits is bounded by what the log queues.
+    /// Batches of a shard up to this one are durable: how long they waited. What waits is bounded
+    /// by what the log queues.
     fn time_durable(&mut self, now: Timestamp, shard: ShardId, batch: BatchNumber) {
         let Some(place) = self.place_of(shard) else { return };
         let appended = &mut self.appended[place];
@@ -239,11 +256,14 @@ impl LogStage {
                     self.time_durable(ctx.now(), shard, batch);
                     self.tell(ctx, shard, Event::LogDurable { batch });
                 }
-                LogEvent::PleaseCarry { shard, below } => self.tell(ctx, shard, Event::LogCarry { below }),
+                LogEvent::PleaseCarry { shard, below } => {
+                    self.tell(ctx, shard, Event::LogCarry { below })
+                }
                 LogEvent::Degraded(error) => {
                     tracing::warn!(
                         log = self.name, %error,
-                        "the log cannot make its next file: it goes on in the current one, and writes are refused before that is full; \
+                        "the log cannot make its next file: it goes on in the current one, and \
+                         writes are refused before that is full; \
                          free space on the disk, or delete something"
                     );
                 }
@@ -258,14 +278,17 @@ impl LogStage {
         if self.is_last {
             tracing::error!(
                 %error,
-                "what this server has decided and others have not been told, and what it has promised, cannot be saved: it is lost with the \
-                 end of this run, which has no log. Transactions over several servers that were acknowledged in the last seconds may be left in \
+                "what this server has decided and others have not been told, and what it has \
+                 promised, cannot be saved: it is lost with the \
+                 end of this run, which has no log. Transactions over several servers that were \
+                 acknowledged in the last seconds may be left in \
                  halves. Look at the free space under the data directory before the next stop"
             );
         } else {
             tracing::error!(
                 %error,
-                "the log failed: reads go on, writes are refused. What was acknowledged is safe. Remove the cause (look at the \
+                "the log failed: reads go on, writes are refused. What was acknowledged is safe. \
+                 Remove the cause (look at the \
                  device and the free space under the data directory), then restart the server"
             );
         }
@@ -314,9 +337,11 @@ impl Stage<Event> for LogStage {
                 self.make_last_log(ctx);
             }
             match event {
-                // What follows a batch that is missing must not become durable: it would vouch for that one, too.
+                // What follows a batch that is missing must not become durable: it would vouch for
+                // that one, too.
                 Event::LogAppend(append) if self.failed => {
-                    // A last log is taken by one shard after the other: this one may not have heard of it.
+                    // A last log is taken by one shard after the other: this one may not have heard
+                    // of it.
                     if self.is_last && !is_planted!(UntoldLastLog) {
                         self.tell(ctx, append.head.shard, Event::LogFailed { log: ctx.stage() });
                     }
@@ -357,7 +382,8 @@ impl Stage<Event> for LogStage {
             log.pump(ctx.now(), &mut self.events);
         }
         let is_changing = self.adopted.iter().any(Log::is_changing);
-        let poll = if self.is_last { Some(LAST_LOG_POLL) } else { is_changing.then_some(EMPTYING_POLL) };
+        let poll =
+            if self.is_last { Some(LAST_LOG_POLL) } else { is_changing.then_some(EMPTYING_POLL) };
         self.look_at = poll.map(|poll| ctx.now().saturating_add(poll));
         self.report(ctx);
         self.tell_room(ctx);
@@ -366,7 +392,8 @@ impl Stage<Event> for LogStage {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        // Nothing else wakes a stage that only empties logs: not to go on with one of them when something went wrong, either.
+        // Nothing else wakes a stage that only empties logs: not to go on with one of them when
+        // something went wrong, either.
         let logs = self.log.iter().chain(&self.adopted).filter_map(Log::next_deadline).min();
         [logs, self.look_at, self.give_up_at].into_iter().flatten().min()
     }

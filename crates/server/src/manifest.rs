@@ -1,4 +1,5 @@
-//! The manifest: what a data directory must hold, so that a file that is gone is not taken for one that never was.
+//! The manifest: what a data directory must hold, so that a file that is gone is not taken for one
+//! that never was.
 //!
 //! ```text
 //!   start ─► Manifest::open ─ everything there ──────────────► go on
@@ -7,11 +8,12 @@
 //!   flash file created ─► flash_created      log file created ─► created (before its first block)
 //!   log file about to go ─► removing         (the log stays, until its folder is gone)
 //! ```
-//! Invariants: whatever the manifest names exists; it is named after it was made durable, and is no longer named before it goes. The
-//! manifest is replaced atomically, under one lock, by threads that may block. Nothing on the path of a request waits for it.
-//! A run without a log is marked, and so is an accepted loss, so that the next run knows that what its log tells of the past is not all.
-//! A log file is made for 100 MB of log, so this happens seldom.
-//! What it deliberately does not do: look into files. Whether their bytes are right is for the stores and the logs to say.
+//! Invariants: whatever the manifest names exists; it is named after it was made durable, and is no
+//! longer named before it goes. The manifest is replaced atomically, under one lock, by threads
+//! that may block. Nothing on the path of a request waits for it. A run without a log is marked,
+//! and so is an accepted loss, so that the next run knows that what its log tells of the past is
+//! not all. A log file is made for 100 MB of log, so this happens seldom. What it deliberately does
+//! not do: look into files. Whether their bytes are right is for the stores and the logs to say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -43,24 +45,26 @@ struct Contents {
     /// Shards whose flash file was created.
     #[serde(default)]
     shards: BTreeSet<u16>,
-    /// No log tells up to which timestamp the last run served, nor its watermark: it had none, or the loss of a part was accepted. Until a
-    /// run with a log has begun.
+    /// No log tells up to which timestamp the last run served, nor its watermark: it had none, or
+    /// the loss of a part was accepted. Until a run with a log has begun.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unlogged: bool,
-    /// Clients of this server's own, as gateways are: those of earlier runs and of this one, the latest last. A run that ended has taken its
-    /// own with it.
+    /// Clients of this server's own, as gateways are: those of earlier runs and of this one, the
+    /// latest last. A run that ended has taken its own with it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     clients: Vec<u32>,
     /// When the last run began, in nanoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     began: Option<u64>,
-    /// When the first of the last runs began, none of which lasted until all sessions that it waited for can have come back.
+    /// When the first of the last runs began, none of which lasted until all sessions that it
+    /// waited for can have come back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unsettled_since: Option<u64>,
     /// All that unlogged runs served lies below this, in nanoseconds; see [`Served`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     served_below: Option<u64>,
-    /// How far the clock of the last run had come when that was saved last, in nanoseconds, if the run had no log to tell.
+    /// How far the clock of the last run had come when that was saved last, in nanoseconds, if the
+    /// run had no log to tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lived: Option<u64>,
     /// Logs by the name of their folder.
@@ -73,7 +77,8 @@ struct Contents {
 struct LogContents {
     /// Files that must be there.
     files: BTreeSet<String>,
-    /// Files that are gone, which somebody accepted. Forgotten when all files before them are gone as well.
+    /// Files that are gone, which somebody accepted. Forgotten when all files before them are gone
+    /// as well.
     #[serde(default)]
     lost: BTreeSet<String>,
 }
@@ -87,7 +92,8 @@ pub(crate) struct Beginning {
     pub(crate) now: Timestamp,
     /// Nothing in the stores is younger.
     pub(crate) youngest: Timestamp,
-    /// Where time stood at least when the last run ended, as the stores, the logs and [`Manifest::lived_until`] tell.
+    /// Where time stood at least when the last run ended, as the stores, the logs and
+    /// [`Manifest::lived_until`] tell.
     pub(crate) lived_until: Timestamp,
     /// The latest read bound that is in the logs.
     pub(crate) bound: Timestamp,
@@ -98,8 +104,9 @@ pub(crate) struct Beginning {
 pub(crate) struct Past {
     /// What they served, as far as the logs may not tell it.
     pub(crate) served: Served,
-    /// How long nobody was served, if the sessions that were live are to be waited for: their last server has not been gone for long, the
-    /// logs tell of them, and it did not begin again and again before they can have come back.
+    /// How long nobody was served, if the sessions that were live are to be waited for: their last
+    /// server has not been gone for long, the logs tell of them, and it did not begin again and
+    /// again before they can have come back.
     pub(crate) outage: Option<Duration>,
 }
 
@@ -125,7 +132,8 @@ impl Contents {
     }
 
     fn encode(&self) -> Result<Vec<u8>, ServerError> {
-        let mut text = toml::to_string(self).map_err(|error| ServerError::Internal(error.to_string()))?;
+        let mut text =
+            toml::to_string(self).map_err(|error| ServerError::Internal(error.to_string()))?;
         let checksum = crc32c::crc32c(text.as_bytes());
         text.push_str(&format!("{CHECKSUM_KEY}{checksum}\n"));
         Ok(text.into_bytes())
@@ -133,8 +141,11 @@ impl Contents {
 
     fn decode(bytes: &[u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text".to_owned())?;
-        let (covered, checksum) = text.rsplit_once(CHECKSUM_KEY).ok_or("its last line is not its checksum")?;
-        let told = checksum.strip_suffix('\n').filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
+        let (covered, checksum) =
+            text.rsplit_once(CHECKSUM_KEY).ok_or("its last line is not its checksum")?;
+        let told = checksum
+            .strip_suffix('\n')
+            .filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
         if told.and_then(|digits| digits.parse().ok()) != Some(crc32c::crc32c(covered.as_bytes())) {
             return Err("its checksum is wrong".to_owned());
         }
@@ -153,11 +164,17 @@ impl Contents {
 
     /// What is named and not there.
     fn missing(&self, premises: &dyn Premises) -> Result<Missing, ServerError> {
-        let shards =
-            self.shards.iter().copied().map(ShardId::new).filter(|&shard| !premises.has_flash(shard)).collect();
+        let shards = self
+            .shards
+            .iter()
+            .copied()
+            .map(ShardId::new)
+            .filter(|&shard| !premises.has_flash(shard))
+            .collect();
         let mut files = BTreeMap::new();
         for (log, contents) in &self.logs {
-            let present: BTreeSet<String> = premises.log_files(log)?.into_iter().map(|file| file.to_string()).collect();
+            let present: BTreeSet<String> =
+                premises.log_files(log)?.into_iter().map(|file| file.to_string()).collect();
             let gone: BTreeSet<String> = contents.files.difference(&present).cloned().collect();
             if !gone.is_empty() {
                 files.insert(log.clone(), gone);
@@ -202,8 +219,8 @@ impl Missing {
         self.shards.is_empty() && self.files.is_empty()
     }
 
-    /// The shards whose data may be gone. Every shard of the directory may have written to any of its logs: which shard runs on which
-    /// thread changes from start to start.
+    /// The shards whose data may be gone. Every shard of the directory may have written to any of
+    /// its logs: which shard runs on which thread changes from start to start.
     fn concerned(&self, all: &BTreeSet<u16>) -> BTreeSet<ShardId> {
         let of_logs = all.iter().copied().map(ShardId::new).filter(|_| !self.files.is_empty());
         self.shards.iter().copied().chain(of_logs).collect()
@@ -212,7 +229,10 @@ impl Missing {
     /// The names of what is missing, as paths in the directory.
     fn names(&self) -> String {
         let flash = self.shards.iter().map(|shard| format!("shard-{:04}/flash", shard.get()));
-        let logs = self.files.iter().flat_map(|(log, files)| files.iter().map(move |file| format!("wal/{log}/{file}")));
+        let logs = self
+            .files
+            .iter()
+            .flat_map(|(log, files)| files.iter().map(move |file| format!("wal/{log}/{file}")));
         let all: Vec<String> = flash.chain(logs).collect();
         let more = all.len().saturating_sub(MAX_MISSING_NAMED);
         let mut named = all[..all.len() - more].join(", ");
@@ -232,7 +252,8 @@ pub(crate) struct Manifest {
 #[derive(Debug)]
 struct State {
     contents: Contents,
-    /// The last change could not be saved, at least not durably: the disk holds the contents with it or without it.
+    /// The last change could not be saved, at least not durably: the disk holds the contents with
+    /// it or without it.
     is_unsure: bool,
 }
 
@@ -251,11 +272,12 @@ impl Manifest {
         Contents::default().encode()
     }
 
-    /// The files that are gone and whose loss was accepted, by the folder of their log; none when the bytes cannot be read, as a start
-    /// would say.
+    /// The files that are gone and whose loss was accepted, by the folder of their log; none when
+    /// the bytes cannot be read, as a start would say.
     pub(crate) fn accepted_losses(bytes: &[u8]) -> BTreeMap<String, Vec<FileName>> {
         let Ok(contents) = Contents::decode(bytes) else { return BTreeMap::new() };
-        let of_log = |log: &LogContents| log.lost.iter().filter_map(|name| FileName::parse(name)).collect();
+        let of_log =
+            |log: &LogContents| log.lost.iter().filter_map(|name| FileName::parse(name)).collect();
         contents.logs.iter().map(|(name, log)| (name.clone(), of_log(log))).collect()
     }
 
@@ -264,14 +286,20 @@ impl Manifest {
         Contents::decode(bytes).map_or(true, |contents| contents != Contents::default())
     }
 
-    /// Reads the manifest and looks whether everything that it names is there. Changes nothing unless a loss was accepted.
+    /// Reads the manifest and looks whether everything that it names is there. Changes nothing
+    /// unless a loss was accepted.
     ///
     /// # Errors
-    /// [`ServerError::BadFormatFile`] for a manifest that is damaged, [`ServerError::Missing`] for what is gone.
-    pub(crate) fn open(premises: &Arc<dyn Premises>, accepted: &AcceptedLoss) -> Result<Arc<Self>, ServerError> {
+    /// [`ServerError::BadFormatFile`] for a manifest that is damaged, [`ServerError::Missing`] for
+    /// what is gone.
+    pub(crate) fn open(
+        premises: &Arc<dyn Premises>,
+        accepted: &AcceptedLoss,
+    ) -> Result<Arc<Self>, ServerError> {
         let mut contents = match premises.load_manifest()? {
-            Some(bytes) => Contents::decode(&bytes)
-                .map_err(|detail| ServerError::BadFormatFile { path: premises.manifest_place(), detail })?,
+            Some(bytes) => Contents::decode(&bytes).map_err(|detail| {
+                ServerError::BadFormatFile { path: premises.manifest_place(), detail }
+            })?,
             None => Contents::default(),
         };
         let missing = contents.missing(&**premises)?;
@@ -282,20 +310,26 @@ impl Manifest {
         if missing.is_empty() {
             if *accepted != AcceptedLoss::Nothing {
                 tracing::warn!(
-                    "--accept-loss was given, and nothing is missing. Leave it out from now on: it would accept a later loss, too"
+                    "--accept-loss was given, and nothing is missing. Leave it out from now on: it \
+                     would accept a later loss, too"
                 );
             }
             return Ok(manifest(contents));
         }
-        let refused: Vec<ShardId> =
-            missing.concerned(&contents.shards).into_iter().filter(|&shard| !accepted.includes(shard)).collect();
+        let refused: Vec<ShardId> = missing
+            .concerned(&contents.shards)
+            .into_iter()
+            .filter(|&shard| !accepted.includes(shard))
+            .collect();
         if !refused.is_empty() {
             return Err(missing.refuse(&**premises, &contents));
         }
         tracing::error!(
             missing = missing.names(),
-            "going on without what is missing, as --accept-loss says. Acknowledged data that only it held is lost: all keys of a shard \
-             whose flash file is gone, up to what the logs still have; of a log that is gone, the last writes of any shard"
+            "going on without what is missing, as --accept-loss says. Acknowledged data that only \
+             it held is lost: all keys of a shard \
+             whose flash file is gone, up to what the logs still have; of a log that is gone, the \
+             last writes of any shard"
         );
         contents.forget(&missing);
         let manifest = manifest(contents);
@@ -303,7 +337,8 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Keeps the seed of key hashes that the cluster's master hands out. It never changes: what is on disk was hashed with it.
+    /// Keeps the seed of key hashes that the cluster's master hands out. It never changes: what is
+    /// on disk was hashed with it.
     ///
     /// # Errors
     /// The master hands out another one than before; the manifest cannot be saved.
@@ -315,7 +350,8 @@ impl Manifest {
             Some(_) => Err(ServerError::Master {
                 address: master,
                 detail: format!(
-                    "its seed of key hashes is not the one that {} has from an earlier start, so it is another cluster's master, or was \
+                    "its seed of key hashes is not the one that {} has from an earlier start, so \
+                     it is another cluster's master, or was \
                      set up anew; give the right --master, or another --data directory",
                     self.premises.manifest_place().display()
                 ),
@@ -329,7 +365,9 @@ impl Manifest {
     /// Our own mistake: there is none before the cluster was joined.
     pub(crate) fn hash_seed(&self) -> Result<HashSeed, ServerError> {
         let seed = self.lock().contents.hash_seed.map(HashSeed);
-        seed.ok_or_else(|| ServerError::Internal("the seed of key hashes is not known yet".to_owned()))
+        seed.ok_or_else(|| {
+            ServerError::Internal("the seed of key hashes is not known yet".to_owned())
+        })
     }
 
     /// The shard's flash file is there, durably.
@@ -350,19 +388,23 @@ impl Manifest {
             let was_unlogged = std::mem::replace(&mut contents.unlogged, !run.has_log);
             past.outage = contents.outage(run).filter(|_| !was_unlogged);
             #[cfg(feature = "planted-bugs")]
-            let was_unlogged = was_unlogged && !crate::planted::is_planted(crate::planted::Bug::ForgottenUnloggedRun);
+            let was_unlogged = was_unlogged
+                && !crate::planted::is_planted(crate::planted::Bug::ForgottenUnloggedRun);
             if was_unlogged {
-                // Durable from here on, so that a crash of this run before its first record needs no further care.
+                // Durable from here on, so that a crash of this run before its first record needs
+                // no further care.
                 let served = contents.served().max(Served::by(run.now, run.youngest));
                 contents.served_below = Some(served.as_timestamp().as_nanos());
             }
             past.served = contents.served();
-            // This run's shards know the bound from the logs of earlier ones, and let those go. It is the next run that would not know it.
+            // This run's shards know the bound from the logs of earlier ones, and let those go. It
+            // is the next run that would not know it.
             if !run.has_log && run.bound > Timestamp::ZERO && !is_planted!(ForgottenBound) {
                 contents.served_below = contents.served_below.max(Some(run.bound.as_nanos()));
             }
-            // Behind a clock that is left alone since it was set back too far, time did not stand lower than it did: whatever told of that,
-            // it may have been a log, and this run's are removed.
+            // Behind a clock that is left alone since it was set back too far, time did not stand
+            // lower than it did: whatever told of that, it may have been a log, and this run's are
+            // removed.
             let lived = run.now.max(run.lived_until);
             #[cfg(feature = "planted-bugs")]
             let lived = match crate::planted::is_planted(crate::planted::Bug::ForgetsWhatLogsTold) {
@@ -375,7 +417,8 @@ impl Manifest {
         Ok(past)
     }
 
-    /// How far the clock of the last run had come at least, as far as that run had to save it: zero if it had a log.
+    /// How far the clock of the last run had come at least, as far as that run had to save it: zero
+    /// if it had a log.
     pub(crate) fn lived_until(&self) -> Timestamp {
         Timestamp::from_nanos(self.lock().contents.lived.unwrap_or_default())
     }
@@ -390,10 +433,13 @@ impl Manifest {
             return Ok(());
         }
         let now = now.as_nanos();
-        self.change(|contents| contents.lived.replace(contents.lived.unwrap_or_default().max(now)) < Some(now))
+        self.change(|contents| {
+            contents.lived.replace(contents.lived.unwrap_or_default().max(now)) < Some(now)
+        })
     }
 
-    /// The clients that earlier runs of this server had of their own, as far as they are remembered: they are gone.
+    /// The clients that earlier runs of this server had of their own, as far as they are
+    /// remembered: they are gone.
     pub(crate) fn own_clients(&self) -> BTreeSet<ClientId> {
         self.lock().contents.clients.iter().copied().map(ClientId::new).collect()
     }
@@ -423,8 +469,9 @@ impl Manifest {
         self.lock().contents.logs.contains_key(log)
     }
 
-    /// Forgets the logs whose files are off the manifest and whose folders are gone; `present` are those that still have one. A file goes
-    /// after it was taken off the manifest: until its folder is gone, too, a log may have files that the manifest does not name.
+    /// Forgets the logs whose files are off the manifest and whose folders are gone; `present` are
+    /// those that still have one. A file goes after it was taken off the manifest: until its folder
+    /// is gone, too, a log may have files that the manifest does not name.
     ///
     /// # Errors
     /// The manifest cannot be saved.
@@ -442,7 +489,9 @@ impl Manifest {
             manifest: Arc::clone(self),
             log: log.to_owned(),
             #[cfg(feature = "planted-bugs")]
-            unlisted_with_last_file: crate::planted::is_planted(crate::planted::Bug::UnlistedWithLastFile),
+            unlisted_with_last_file: crate::planted::is_planted(
+                crate::planted::Bug::UnlistedWithLastFile,
+            ),
         })
     }
 
@@ -450,8 +499,9 @@ impl Manifest {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the contents and saves them, if `change` says that it did. A change that cannot be saved has not happened here; the disk may
-    /// hold it, until something is saved again, which is made up for at the next call.
+    /// Changes the contents and saves them, if `change` says that it did. A change that cannot be
+    /// saved has not happened here; the disk may hold it, until something is saved again, which is
+    /// made up for at the next call.
     fn change(&self, change: impl FnOnce(&mut Contents) -> bool) -> Result<(), ServerError> {
         let mut state = self.lock();
         let mut next = state.contents.clone();
@@ -468,7 +518,9 @@ impl Missing {
     fn refuse(&self, premises: &dyn Premises, contents: &Contents) -> ServerError {
         let concerned = self.concerned(&contents.shards);
         let accept = match self.files.is_empty() {
-            true => concerned.iter().map(|shard| shard.get().to_string()).collect::<Vec<_>>().join(","),
+            true => {
+                concerned.iter().map(|shard| shard.get().to_string()).collect::<Vec<_>>().join(",")
+            }
             false => "all".to_owned(),
         };
         ServerError::Missing { path: premises.root(), names: self.names(), accept }
@@ -487,8 +539,9 @@ struct LogRegistry {
 
 impl FileRegistry for LogRegistry {
     fn created(&self, file: FileName) -> io::Result<()> {
-        let insert =
-            |contents: &mut Contents| contents.logs.entry(self.log.clone()).or_default().files.insert(file.to_string());
+        let insert = |contents: &mut Contents| {
+            contents.logs.entry(self.log.clone()).or_default().files.insert(file.to_string())
+        };
         self.manifest.change(insert).map_err(io::Error::other)
     }
 
@@ -516,7 +569,8 @@ mod tests {
     use super::*;
 
     fn contents() -> Contents {
-        let file = |nanos: u64| FileName::new(timestone_types::Timestamp::from_nanos(nanos)).to_string();
+        let file =
+            |nanos: u64| FileName::new(timestone_types::Timestamp::from_nanos(nanos)).to_string();
         let log = LogContents { files: [file(1), file(3)].into(), lost: [file(2)].into() };
         Contents {
             hash_seed: Some(u64::MAX - 1),
@@ -534,11 +588,21 @@ mod tests {
     #[test]
     fn it_is_read_back_as_written_and_every_flipped_bit_is_noticed() {
         let sealed = contents().encode().unwrap();
-        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nunlogged = true\nclients = [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\nlived = 8\n\n[logs.thread-0]\nfiles = [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
+        let words = "hash_seed = 18446744073709551614\nshards = [0, 3]\nunlogged = true\nclients = \
+            [4, 9]\nbegan = 6\nunsettled_since = 5\nserved_below = 7\nlived = \
+            8\n\n[logs.thread-0]\nfiles = \
+            [\"00000000000000000001.log\", \"00000000000000000003.log\"]\n\
                      lost = [\"00000000000000000002.log\"]\n# checksum = ";
-        assert!(String::from_utf8(sealed.clone()).unwrap().starts_with(words), "{}", String::from_utf8_lossy(&sealed));
+        assert!(
+            String::from_utf8(sealed.clone()).unwrap().starts_with(words),
+            "{}",
+            String::from_utf8_lossy(&sealed)
+        );
         assert_eq!(Contents::decode(&sealed).unwrap(), contents());
-        assert!(Manifest::names_anything(&sealed) && !Manifest::names_anything(&Manifest::blank().unwrap()));
+        assert!(
+            Manifest::names_anything(&sealed)
+                && !Manifest::names_anything(&Manifest::blank().unwrap())
+        );
         for bit in 0..sealed.len() * 8 {
             let mut damaged = sealed.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
@@ -557,20 +621,31 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn an_outage_that_counts_as_waiting_is_noticed() {
-        assert_eq!(crate::planted::with(crate::planted::Bug::CountedOutage, outage_after_a_short_run), None);
+        assert_eq!(
+            crate::planted::with(crate::planted::Bug::CountedOutage, outage_after_a_short_run),
+            None
+        );
     }
 
     const fn second(n: u64) -> Timestamp {
         Timestamp::from_nanos(n * 1_000_000_000)
     }
 
-    /// A run that begins at `now`, where something tells that time had come to `lived_until`; both in seconds.
+    /// A run that begins at `now`, where something tells that time had come to `lived_until`; both
+    /// in seconds.
     fn beginning(has_log: bool, now: u64, lived_until: u64) -> Beginning {
         let lived_until = second(lived_until);
-        Beginning { has_log, now: second(now), youngest: lived_until, lived_until, bound: Timestamp::ZERO }
+        Beginning {
+            has_log,
+            now: second(now),
+            youngest: lived_until,
+            lived_until,
+            bound: Timestamp::ZERO,
+        }
     }
 
-    /// Begins one run after the other in a new directory: what each is told of earlier ones, and how far the last one is known to have lived.
+    /// Begins one run after the other in a new directory: what each is told of earlier ones, and
+    /// how far the last one is known to have lived.
     fn begun(runs: &[Beginning]) -> (Vec<Past>, Timestamp) {
         let folder = tempfile::tempdir().unwrap();
         let config = crate::ServerConfig::embedded(folder.path().join("data"));
@@ -598,7 +673,11 @@ mod tests {
         assert_eq!(begin(1400, 1399), Some(Duration::from_secs(1)));
         // Runs of five seconds each.
         for run in 1..=8 {
-            assert_eq!(begin(1400 + run * 7, 1400 + run * 7 - 2), Some(Duration::from_secs(2)), "run {run}");
+            assert_eq!(
+                begin(1400 + run * 7, 1400 + run * 7 - 2),
+                Some(Duration::from_secs(2)),
+                "run {run}"
+            );
         }
         assert_eq!(begin(1463, 1461), None, "a minute is over");
         assert_eq!(begin(1470, 1468), None);
@@ -607,8 +686,9 @@ mod tests {
         assert_eq!(begin(1400, 1510), Some(Duration::ZERO));
     }
 
-    /// What is saved of how far time had come when a run without a log begins by a clock that shows less than the logs tell: the clock was
-    /// set back by more than what is made up for, and this run's logs go.
+    /// What is saved of how far time had come when a run without a log begins by a clock that shows
+    /// less than the logs tell: the clock was set back by more than what is made up for, and this
+    /// run's logs go.
     fn saved_of_what_logs_told() -> Timestamp {
         begun(&[beginning(true, 4000, 0), beginning(false, 1000, 5000)]).1
     }
@@ -621,11 +701,13 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_log_that_told_in_vain_is_noticed() {
-        let saved = crate::planted::with(crate::planted::Bug::ForgetsWhatLogsTold, saved_of_what_logs_told);
+        let saved =
+            crate::planted::with(crate::planted::Bug::ForgetsWhatLogsTold, saved_of_what_logs_told);
         assert_eq!(saved, Timestamp::from_nanos(1_000_000_000_000), "the planted bug is found");
     }
 
-    /// What is known to be served when a run with a log was followed by one without, whose clock was set back, and then by another one.
+    /// What is known to be served when a run with a log was followed by one without, whose clock
+    /// was set back, and then by another one.
     fn served_after_a_log_has_gone() -> Timestamp {
         let without_a_log = Beginning { bound: second(5000), ..beginning(false, 1000, 0) };
         let (told, _) = begun(&[beginning(true, 4000, 0), without_a_log, beginning(true, 1001, 0)]);
@@ -641,7 +723,8 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_bound_that_goes_with_its_log_is_noticed() {
-        let served = crate::planted::with(crate::planted::Bug::ForgottenBound, served_after_a_log_has_gone);
+        let served =
+            crate::planted::with(crate::planted::Bug::ForgottenBound, served_after_a_log_has_gone);
         assert!(served < Timestamp::from_nanos(2_000_000_000_000), "the planted bug is found");
     }
 

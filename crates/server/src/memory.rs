@@ -7,8 +7,8 @@
 //!                       ├─ input, three copies of it              3/10: in a connection, in the gateway, on its way to a shard
 //!                       └─ promised writes, four copies of them   3/10: at the shard, in the log, in the log's blocks, in the store
 //! ```
-//! The shares of the buffers are upper bounds for what clients can cause, whatever they do. The indexes grow with the number of keys; they
-//! are told beside the others, and are not refused.
+//! The shares of the buffers are upper bounds for what clients can cause, whatever they do. The
+//! indexes grow with the number of keys; they are told beside the others, and are not refused.
 
 use std::sync::Arc;
 
@@ -39,7 +39,13 @@ impl Budget {
         let cache = config.cache_bytes.min(total / 2);
         let buffers = total - cache - BASE_MEMORY_BYTES;
         let share = |tenths: u64, copies: u64| buffers / 10 * tenths / copies;
-        Self { total, cache, input: share(3, INPUT_COPIES), writes: share(3, WRITE_COPIES), output: share(4, 1) }
+        Self {
+            total,
+            cache,
+            input: share(3, INPUT_COPIES),
+            writes: share(3, WRITE_COPIES),
+            output: share(4, 1),
+        }
     }
 
     /// The counters that keep to it.
@@ -54,14 +60,18 @@ mod tests {
 
     #[test]
     fn the_shares_and_their_copies_are_within_the_total() {
-        for (memory, cache) in [(0, u64::MAX), (768 << 20, 64 << 20), (64 << 30, 1 << 30), (2 << 30, 3 << 30)] {
+        for (memory, cache) in
+            [(0, u64::MAX), (768 << 20, 64 << 20), (64 << 30, 1 << 30), (2 << 30, 3 << 30)]
+        {
             let mut config = ServerConfig::new("data".into());
             (config.memory_bytes, config.cache_bytes) = (Some(memory), cache);
             let budget = Budget::of(&config);
             let copies = INPUT_COPIES * budget.input + WRITE_COPIES * budget.writes + budget.output;
             assert!(budget.cache + BASE_MEMORY_BYTES + copies <= budget.total, "{budget:?}");
             assert!(
-                budget.cache <= budget.total / 2 && budget.output > budget.input && budget.writes > 0,
+                budget.cache <= budget.total / 2
+                    && budget.output > budget.input
+                    && budget.writes > 0,
                 "{budget:?}"
             );
         }

@@ -1,5 +1,6 @@
-//! Bugs on purpose, of every crate that a server is built of, one of which a test plants for its thread: the simulator must then
-//! find it. They exist only with the feature `planted-bugs`, which no release has.
+//! Bugs on purpose, of every crate that a server is built of, one of which a test plants for its
+//! thread: the simulator must then find it. They exist only with the feature `planted-bugs`, which
+//! no release has.
 //!
 //! ```text
 //!   plant(Bug) ─┬─► txn: participants, coordinators       ├─► store: collection
@@ -42,7 +43,8 @@ pub enum Bug {
     FollowedStep,
     /// A server's time begins when its process starts, and not when it serves.
     TimeOfStart,
-    /// A client's unfinished writes hold the watermark of every shard, not only of those that they concern.
+    /// A client's unfinished writes hold the watermark of every shard, not only of those that they
+    /// concern.
     HeldEverywhere,
     /// A client's report ignores its oldest open transaction.
     IgnoredSession,
@@ -76,39 +78,50 @@ pub enum Bug {
     StaleManifest,
     /// Recovery believes promises whose decisions are gone from the log.
     RevivedPromise,
-    /// A shard counts writes in recovered batches as settled by the watermark, although a log can hand them out again.
+    /// A shard counts writes in recovered batches as settled by the watermark, although a log can
+    /// hand them out again.
     SettledEarly,
-    /// A shard that goes on without a log takes what an earlier run logged for gone at once, and never releases it.
+    /// A shard that goes on without a log takes what an earlier run logged for gone at once, and
+    /// never releases it.
     NoHandOver,
-    /// A shard that goes on without a log acknowledges decisions about promises of the earlier run before their puts are on the device.
+    /// A shard that goes on without a log acknowledges decisions about promises of the earlier run
+    /// before their puts are on the device.
     EarlyHandOverAck,
     /// A shard without a log carries forward what holds up a log of an earlier run.
     CarriesWithoutLog,
-    /// A shard that has asked another one to end a transaction does not hear that it has ended there.
+    /// A shard that has asked another one to end a transaction does not hear that it has ended
+    /// there.
     IgnoredEnds,
-    /// A shard closes its store at the end although what it promised is undecided, and one without a log saves nothing of it.
+    /// A shard closes its store at the end although what it promised is undecided, and one without
+    /// a log saves nothing of it.
     EndsUndecided,
     /// A shard without a log saves nothing at its end of what others have not been told.
     LeavesNothing,
-    /// A run with a log takes what its log tells of the past for all of it, although a run without a log served meanwhile.
+    /// A run with a log takes what its log tells of the past for all of it, although a run without
+    /// a log served meanwhile.
     ForgottenUnloggedRun,
-    /// A run that cannot be certain what the last one served goes on with the watermark that its store finds.
+    /// A run that cannot be certain what the last one served goes on with the watermark that its
+    /// store finds.
     StaleWatermark,
-    /// A single write below a watermark that a restart has put ahead of the clock is refused, although the clock will have passed it soon.
+    /// A single write below a watermark that a restart has put ahead of the clock is refused,
+    /// although the clock will have passed it soon.
     RefusesBelowAheadWatermark,
     /// A run without a log does not save how far it has lived.
     ForgottenLife,
-    /// A run without a log, by a clock that was set back too far, does not save how far the logs say that time had come.
+    /// A run without a log, by a clock that was set back too far, does not save how far the logs
+    /// say that time had come.
     ForgetsWhatLogsTold,
     /// An outage counts as time for which a server has been waited for.
     CountedOutage,
     /// Whatever folder is found among the logs is taken for a log.
     EveryFolderIsALog,
-    /// What earlier runs recorded grows old by the clock alone, although that may have been set back.
+    /// What earlier runs recorded grows old by the clock alone, although that may have been set
+    /// back.
     AgeByTheClock,
     /// After a restart, expiry is judged by the clock alone, although that may have been set back.
     ForgottenExpiry,
-    /// After a restart, what the last run may have told expired since its last durable bound is told alive.
+    /// After a restart, what the last run may have told expired since its last durable bound is
+    /// told alive.
     ForgottenToldExpiry,
     /// Expiry is told although no bound is durable that lets the next run know.
     UnsettledExpiry,
@@ -122,21 +135,25 @@ pub enum Bug {
     ForgottenEnd,
     /// The last read bound of a run with a log goes with that log in the next one, which has none.
     ForgottenBound,
-    /// A shard that takes the last log of a run without one does not hear that it has failed already.
+    /// A shard that takes the last log of a run without one does not hear that it has failed
+    /// already.
     UntoldLastLog,
     /// A shard whose hand-over ends late lets go what is in the last log of a run without one, too.
     ReleasedLastLog,
     /// What frees a file of a log waits behind a batch that has no room there.
     WaitingRelease,
-    /// A log leaves the manifest with its last file, although a file that was taken off it before may still be there.
+    /// A log leaves the manifest with its last file, although a file that was taken off it before
+    /// may still be there.
     UnlistedWithLastFile,
     /// What a store finds at an opening counts as durable, although only a cache holds it.
     UnsyncedIsStable,
     /// A write that was reported as unknown goes on being tried at later timestamps.
     UndoneWrite,
-    /// A repeat of a write looks the record up afresh, before it looks for its own outcome, and is told what it finds.
+    /// A repeat of a write looks the record up afresh, before it looks for its own outcome, and is
+    /// told what it finds.
     RepeatLooksAfresh,
-    /// Whether what a write finds has expired is judged when its page is asked for, and not when the write takes place.
+    /// Whether what a write finds has expired is judged when its page is asked for, and not when
+    /// the write takes place.
     JudgesBeforeThePage,
     /// Whether a record has expired is judged by the timestamp of whoever reads it.
     ExpiryByClients,
@@ -146,9 +163,11 @@ pub enum Bug {
     UnorderedPipelines,
     /// Reads behind a transaction on their key do not wait for it.
     OvertakenTransactions,
-    /// A read may be answered from before an earlier read of its key in the pipeline, which was refused and is sent again.
+    /// A read may be answered from before an earlier read of its key in the pipeline, which was
+    /// refused and is sent again.
     OvertakenReads,
-    /// A read may be answered with less than an earlier read of its key in the pipeline, which was refused and has been sent again.
+    /// A read may be answered with less than an earlier read of its key in the pipeline, which was
+    /// refused and has been sent again.
     OutdatedReads,
     /// Snapshots judge expiry as of their own time, which may lie ahead of the server's.
     SnapshotsExpireAhead,
@@ -172,7 +191,8 @@ pub enum Bug {
     LostScanKeys,
     /// DBSIZE, KEYS, SCAN and FLUSHDB take what the gateway's own server has for all there is.
     PartialKeyspace,
-    /// A gateway calls the servers that have the keys which it refuses what they were called when it began.
+    /// A gateway calls the servers that have the keys which it refuses what they were called when
+    /// it began.
     StaleServerNames,
     /// Counts are of a moment before the command came.
     StaleCounts,
@@ -184,7 +204,8 @@ pub enum Bug {
     BoundlessAnswers,
     /// What commands make out of what is there is not counted.
     UncountedMaking,
-    /// What commands make may take all of the memory for input, and is alone only beside nothing at all.
+    /// What commands make may take all of the memory for input, and is alone only beside nothing at
+    /// all.
     GreedyMakers,
     /// A transaction that makes more than there is memory for begins again at each of its commands.
     RestartedMakers,
@@ -206,7 +227,8 @@ pub enum Bug {
     CountedForEver,
     /// A client's clock is believed however far behind it is.
     BelievedLateClocks,
-    /// Half-closed connections of Redis clients are cut a quarter of a second after their last answer.
+    /// Half-closed connections of Redis clients are cut a quarter of a second after their last
+    /// answer.
     CutsHalfClosed,
     /// A gateway that ends waits for clients that read nothing, and for answers that never come.
     EndlessGateway,
@@ -218,7 +240,8 @@ pub enum Bug {
     ClosesUnderWriters,
     /// Clients that say goodbye are waited for like those that fall silent.
     DeafToFarewells,
-    /// What answers tell of the server's clock was read a while before the requests came that they answer.
+    /// What answers tell of the server's clock was read a while before the requests came that they
+    /// answer.
     StaleReading,
 }
 
@@ -232,8 +255,8 @@ std::thread_local! {
 /// For so many turns puts wait.
 const TURNS: u32 = 256;
 
-/// Makes a rare path common on this thread, no bug by itself: puts of decided transactions wait for some turns of their shard, as
-/// they do when the store has no room for them at once.
+/// Makes a rare path common on this thread, no bug by itself: puts of decided transactions wait for
+/// some turns of their shard, as they do when the store has no room for them at once.
 pub fn defer_puts(wanted: bool) {
     DEFERS_PUTS.set(wanted.then_some(0));
 }
@@ -249,8 +272,8 @@ pub(crate) fn puts_still_wait() -> bool {
     turn != 0
 }
 
-/// Makes pages of scans small on this thread, no bug by itself: they hold as many bytes of keys, so that small keyspaces have many
-/// pages; `None` ends that.
+/// Makes pages of scans small on this thread, no bug by itself: they hold as many bytes of keys, so
+/// that small keyspaces have many pages; `None` ends that.
 pub fn shorten_scan_pages(bytes: Option<usize>) {
     SCAN_PAGE_BYTES.set(bytes);
 }
@@ -273,7 +296,11 @@ pub fn is_planted(bug: Bug) -> bool {
 
 /// What is told of a clock that shows `now`.
 pub(crate) fn read_clock(now: timestone_types::Timestamp) -> timestone_types::Timestamp {
-    if is_planted(Bug::StaleReading) { now.saturating_sub(core::time::Duration::from_millis(5)) } else { now }
+    if is_planted(Bug::StaleReading) {
+        now.saturating_sub(core::time::Duration::from_millis(5))
+    } else {
+        now
+    }
 }
 
 /// What this comes to with the bug planted on this thread.

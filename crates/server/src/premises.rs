@@ -4,8 +4,9 @@
 //!   assembly ──► Premises ─┬─ Local: a data directory, the system's clock and TCP, the master over a blocking socket
 //!                          └─ the simulator's: devices in memory, a skewed clock, a virtual network
 //! ```
-//! Everything that [`crate::Server`] takes from the operating system for its stages comes through here, so that the very same stages
-//! can be built elsewhere. What it deliberately leaves out: HTTP and threads, which are no business of stages.
+//! Everything that [`crate::Server`] takes from the operating system for its stages comes through
+//! here, so that the very same stages can be built elsewhere. What it deliberately leaves out: HTTP
+//! and threads, which are no business of stages.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -158,7 +159,8 @@ pub trait Premises: Send + Sync {
         self.place()
     }
 
-    /// What says which cluster was joined, or, when `named`, what the cluster is called, as error messages name it.
+    /// What says which cluster was joined, or, when `named`, what the cluster is called, as error
+    /// messages name it.
     fn cluster_place(&self, named: bool) -> PathBuf {
         let _ = named;
         self.place()
@@ -180,17 +182,21 @@ impl Local {
         let data = DataDir::open(&config.data, config.shards, || draw(&clock))?;
         let logs = match config.log {
             DeviceKind::None => limits::LAST_LOG_FILE_BYTES,
-            DeviceKind::Ssd | DeviceKind::Pmem => config.thread_count() as u64 * config.tuning().log.file_bytes,
+            DeviceKind::Ssd | DeviceKind::Pmem => {
+                config.thread_count() as u64 * config.tuning().log.file_bytes
+            }
         };
         let keep_free = logs + limits::FREE_BYTES;
         Ok(Self { data, clock, keep_free })
     }
 }
 
-/// A number that nobody can guess, for seeds and ids; the operating system's entropy by way of the standard library's hasher.
+/// A number that nobody can guess, for seeds and ids; the operating system's entropy by way of the
+/// standard library's hasher.
 fn draw(clock: &SystemClock) -> u64 {
     use std::hash::BuildHasher;
-    std::collections::hash_map::RandomState::new().hash_one((clock.now().as_nanos(), std::process::id()))
+    std::collections::hash_map::RandomState::new()
+        .hash_one((clock.now().as_nanos(), std::process::id()))
 }
 
 impl Premises for Local {
@@ -244,9 +250,12 @@ impl Premises for Local {
         if possible < blocks {
             tracing::warn!(
                 %shard, capacity_bytes = u64::from(possible) * limits::BLOCK_BYTES,
-                "the shard's flash file cannot grow to the whole capacity: the size of its block table was fixed when it was created, at the \
-                 larger of 256 GiB and eight times the capacity of then. To go beyond, write the keys into a file with `timestone dump`, and \
-                 load it with `timestone load` into a server on a new --data directory with this --capacity"
+                "the shard's flash file cannot grow to the whole capacity: the size of its block \
+                 table was fixed when it was created, at the \
+                 larger of 256 GiB and eight times the capacity of then. To go beyond, write the \
+                 keys into a file with `timestone dump`, and \
+                 load it with `timestone load` into a server on a new --data directory with this \
+                 --capacity"
             );
         }
         tracing::debug!(%shard, created, engine = ?device.engine(), direct = device.is_direct(), "flash device open");
@@ -259,7 +268,8 @@ impl Premises for Local {
 
     fn logs(&self) -> Result<Vec<String>, ServerError> {
         let folders = self.data.existing_log_folders()?;
-        let names = folders.iter().filter_map(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
+        let names =
+            folders.iter().filter_map(|folder| Some(folder.file_name()?.to_str()?.to_owned()));
         Ok(names.collect())
     }
 

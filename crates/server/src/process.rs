@@ -1,4 +1,5 @@
-//! What the operating system says of this process and of the file system of its data; asked by the HTTP thread alone.
+//! What the operating system says of this process and of the file system of its data; asked by the
+//! HTTP thread alone.
 
 use std::path::Path;
 
@@ -22,7 +23,8 @@ pub(crate) fn figures() -> Figures {
     let cpu = clock_gettime(ClockId::ProcessCPUTime);
     // Pages: all, resident, … (proc_pid_statm(5)).
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let mut pages = statm.split(' ').map(|word| Some(word.parse::<u64>().ok()? as f64 * page_size() as f64));
+    let mut pages =
+        statm.split(' ').map(|word| Some(word.parse::<u64>().ok()? as f64 * page_size() as f64));
     let (virtual_bytes, resident_bytes) = (pages.next().flatten(), pages.next().flatten());
     let open_fds = std::fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as f64);
     Figures {
@@ -47,7 +49,9 @@ mod tests {
     #[test]
     fn the_system_tells_of_this_process() {
         let figures = figures();
-        assert!(figures.resident_bytes > Some(1e5) && figures.virtual_bytes >= figures.resident_bytes);
+        assert!(
+            figures.resident_bytes > Some(1e5) && figures.virtual_bytes >= figures.resident_bytes
+        );
         assert!(figures.open_fds >= Some(3.0) && figures.max_fds >= figures.open_fds);
         let (size, free) = file_system(Path::new("/")).unwrap();
         assert!(size > 0 && free <= size);

@@ -23,7 +23,13 @@ impl Protocol for RawProtocol {
         false
     }
 
-    fn refuse(&mut self, _connection: &ConnectionView, reason: Break, _rest: &[u8], out: &mut Vec<u8>) {
+    fn refuse(
+        &mut self,
+        _connection: &ConnectionView,
+        reason: Break,
+        _rest: &[u8],
+        out: &mut Vec<u8>,
+    ) {
         let words: &[u8] = match reason {
             Break::Malformed | Break::TooLong { .. } => b"-ERR Protocol error\r\n",
             Break::TooManyConnections { .. } => b"-ERR max number of clients reached\r\n",

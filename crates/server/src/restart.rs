@@ -5,9 +5,9 @@
 //!   log ─► read, checked ─┬─ chunks ─► worker 0: shards 0, 2, …  ─► Replay::record
 //!                         └─ chunks ─► worker 1: shards 1, 3, …
 //! ```
-//! Records of a shard keep their order; between shards there is none. With a parallelism of one everything happens on the caller's
-//! thread, in order: what is simulated must not depend on threads.
-//! Source: DTranx §3.5.
+//! Records of a shard keep their order; between shards there is none. With a parallelism of one
+//! everything happens on the caller's thread, in order: what is simulated must not depend on
+//! threads. Source: DTranx §3.5.
 
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -43,12 +43,18 @@ pub(crate) fn open_stores(
         Some(bytes) => bytes,
         None => premises.capacity_bytes()?,
     };
-    let blocks = u32::try_from(capacity / count / tuning.block_bytes).unwrap_or(u32::MAX).max(limits::MIN_BLOCKS);
+    let blocks = u32::try_from(capacity / count / tuning.block_bytes)
+        .unwrap_or(u32::MAX)
+        .max(limits::MIN_BLOCKS);
     let cache_bytes = config.cache_bytes / count;
     #[cfg(feature = "planted-bugs")]
     let (known, cache_bytes) = (
         crate::planted::is_planted(crate::planted::Bug::ForgottenCapacity),
-        if crate::planted::is_planted(crate::planted::Bug::ForgottenCache) { 8 << 20 } else { cache_bytes },
+        if crate::planted::is_planted(crate::planted::Bug::ForgottenCache) {
+            8 << 20
+        } else {
+            cache_bytes
+        },
     );
     side_by_side(premises.parallelism(), shards, |&shard| {
         let started = std::time::Instant::now();
@@ -61,15 +67,16 @@ pub(crate) fn open_stores(
             seed: manifest.hash_seed()?,
             cache_bytes,
             staged_bytes: (budget.writes / count).min(timestone_store::limits::MAX_STAGED_BYTES),
-            assembled_bytes: (budget.output / 4 / count).min(timestone_store::limits::MAX_ASSEMBLED_BYTES),
+            assembled_bytes: (budget.output / 4 / count)
+                .min(timestone_store::limits::MAX_ASSEMBLED_BYTES),
             packing_delay: tuning.packing_delay,
             partial_page_delay: tuning.partial_page_delay,
             sync_interval: tuning.sync_interval,
             checkpoint_bytes: tuning.checkpoint_bytes,
             without_log: config.log == DeviceKind::None,
         };
-        let (store, report) =
-            Mftl::open(device, mftl).map_err(|source| ServerError::Store { shard, source: Box::new(source) })?;
+        let (store, report) = Mftl::open(device, mftl)
+            .map_err(|source| ServerError::Store { shard, source: Box::new(source) })?;
         tracing::info!(
             %shard, keys = report.keys, read_bytes = report.read_bytes, checkpoint = report.checkpoint.is_some(),
             elapsed_ms = started.elapsed().as_millis() as u64, "store open"
@@ -78,7 +85,8 @@ pub(crate) fn open_stores(
             tracing::warn!(
                 %shard, corrupt_records = report.corrupt_records, corrupt_pages = report.corrupt_pages,
                 bad_checkpoints = report.bad_checkpoints, unreadable_tails = report.unreadable_tails,
-                "the store met what it cannot read. After a crash that is what the last writes left, and the log has them; after a clean \
+                "the store met what it cannot read. After a crash that is what the last writes \
+                 left, and the log has them; after a clean \
                  shutdown the device is damaged: restore the shard from a backup if its keys matter"
             );
         }
@@ -102,14 +110,20 @@ pub(crate) fn replay_logs(
     let now = premises.clock().now();
     if config.log == DeviceKind::Pmem {
         // Refused by the log itself, in its own words.
-        premises.open_log(&name_of(0), LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() })?;
+        premises.open_log(
+            &name_of(0),
+            LogConfig { device: DeviceKind::Pmem, ..LogConfig::default() },
+        )?;
     }
     // Logs that an earlier run wrote are replayed whatever this one is told.
     let mut names = premises.logs()?;
     manifest.forget_logs_but(&names)?;
     refuse_unlisted_logs(&**premises, manifest, tuning, &names)?;
-    let own: Vec<String> =
-        if config.log == DeviceKind::Ssd { (0..plan.threads).map(name_of).collect() } else { Vec::new() };
+    let own: Vec<String> = if config.log == DeviceKind::Ssd {
+        (0..plan.threads).map(name_of).collect()
+    } else {
+        Vec::new()
+    };
     names.extend(own.iter().cloned());
     names.sort();
     names.dedup();
@@ -118,18 +132,24 @@ pub(crate) fn replay_logs(
     for name in &names {
         let (registry, lost) = (Some(manifest.registry(name)), manifest.lost_files(name));
         // Nothing is appended to the others, which have an empty file all the same.
-        let file_bytes = if own.contains(name) { tuning.log.file_bytes } else { last_file_bytes(tuning) };
-        let log = LogConfig { device: DeviceKind::Ssd, registry, lost, file_bytes, ..tuning.log.clone() };
+        let file_bytes =
+            if own.contains(name) { tuning.log.file_bytes } else { last_file_bytes(tuning) };
+        let log =
+            LogConfig { device: DeviceKind::Ssd, registry, lost, file_bytes, ..tuning.log.clone() };
         let mut recovery = premises.open_log(name, log)?;
         replay_side_by_side(premises.parallelism(), now, replays, |take| {
             while let Some(record) = recovery.next_record().map_err(ServerError::part)? {
                 let index = stage_of.iter().position(|(shard, _)| *shard == record.shard);
                 let Some(index) = index else {
-                    return Err(ServerError::ForeignRecord { path: name.into(), shard: record.shard });
+                    return Err(ServerError::ForeignRecord {
+                        path: name.into(),
+                        shard: record.shard,
+                    });
                 };
                 records += 1;
                 bytes += record.bytes.len() as u64;
-                let place = RecordPlace { batch: record.batch, epoch: record.epoch, number: record.number };
+                let place =
+                    RecordPlace { batch: record.batch, epoch: record.epoch, number: record.number };
                 take(index, place, record.bytes)?;
             }
             Ok(())
@@ -141,7 +161,13 @@ pub(crate) fn replay_logs(
         }
     }
     let applied: u64 = replays.iter().map(Replay::applied).sum();
-    tracing::info!(records, bytes, applied, elapsed_ms = started.elapsed().as_millis() as u64, "log replayed");
+    tracing::info!(
+        records,
+        bytes,
+        applied,
+        elapsed_ms = started.elapsed().as_millis() as u64,
+        "log replayed"
+    );
     // Earlier runs have emptied these, and this one writes nothing there.
     for (name, recovery) in emptied {
         recovery.discard().map_err(ServerError::part)?;
@@ -155,7 +181,8 @@ pub(crate) fn replay_logs(
         if !logs.is_empty() {
             tracing::info!(
                 logs = logs.len(),
-                "logs of an earlier run are emptied: they go when the store holds all that is in them"
+                "logs of an earlier run are emptied: they go when the store holds all that is in \
+                 them"
             );
         }
         let gauges = Arc::new(LogGauges::default());
@@ -164,12 +191,15 @@ pub(crate) fn replay_logs(
         stages.push((stage, gauges));
     }
     for thread in 0..own.len() {
-        let Some(index) = logs.iter().position(|(name, _)| *name == name_of(thread)) else { continue };
+        let Some(index) = logs.iter().position(|(name, _)| *name == name_of(thread)) else {
+            continue;
+        };
         let (_, log) = logs.swap_remove(index);
         let gauges = Arc::new(LogGauges::default());
         stages.push((LogStage::new(thread, log, stage_of.to_vec(), Arc::clone(&gauges)), gauges));
     }
-    // Logs that this run does not write to are held by the first stage, until nothing in them is needed.
+    // Logs that this run does not write to are held by the first stage, until nothing in them is
+    // needed.
     if let Some((first, _)) = stages.first_mut() {
         for (_, log) in logs {
             first.adopt(log);
@@ -187,8 +217,8 @@ fn last_file_bytes(tuning: &Tuning) -> u64 {
     limits::LAST_LOG_FILE_BYTES.min(tuning.log.file_bytes)
 }
 
-/// The log of what a run without one leaves at its end: beside those of earlier runs that are not empty yet. The next start takes it for one
-/// of these.
+/// The log of what a run without one leaves at its end: beside those of earlier runs that are not
+/// empty yet. The next start takes it for one of these.
 fn last_log(premises: &Arc<dyn Premises>, manifest: &Arc<Manifest>, tuning: &Tuning) -> LastLog {
     let (premises, manifest) = (Arc::clone(premises), Arc::clone(manifest));
     let log = LogConfig {
@@ -204,13 +234,17 @@ fn last_log(premises: &Arc<dyn Premises>, manifest: &Arc<Manifest>, tuning: &Tun
         let registry = Some(manifest.registry(&name));
         let recovery = premises.open_log(&name, LogConfig { registry, ..log })?;
         let log = recovery.finish(now).map_err(ServerError::part)?;
-        tracing::info!(log = name, "what others have not been told yet is saved for the next start");
+        tracing::info!(
+            log = name,
+            "what others have not been told yet is saved for the next start"
+        );
         Ok(log)
     })
 }
 
-/// A log whose first file was made is on the manifest until its folder is gone. One that is not there and holds records was put there
-/// by somebody: what was deleted since these were written would come back with them. Nothing has been replayed yet.
+/// A log whose first file was made is on the manifest until its folder is gone. One that is not
+/// there and holds records was put there by somebody: what was deleted since these were written
+/// would come back with them. Nothing has been replayed yet.
 fn refuse_unlisted_logs(
     premises: &dyn Premises,
     manifest: &Manifest,
@@ -226,7 +260,8 @@ fn refuse_unlisted_logs(
     Ok(())
 }
 
-/// Does `work` for every item, for up to `workers` of them at a time; the results come in the order of the items.
+/// Does `work` for every item, for up to `workers` of them at a time; the results come in the order
+/// of the items.
 fn side_by_side<T: Sync, R: Send>(
     workers: usize,
     items: &[T],
@@ -267,7 +302,8 @@ struct Chunk {
     bytes: Vec<u8>,
 }
 
-/// What takes the records of a log, one after the other: the index of the shard, where the record stands, its bytes.
+/// What takes the records of a log, one after the other: the index of the shard, where the record
+/// stands, its bytes.
 type Take<'a> = dyn FnMut(usize, RecordPlace, &[u8]) -> Result<(), ServerError> + 'a;
 
 /// Lets `read` hand out the records of a log and replays them, up to `workers` shards at a time.
@@ -300,8 +336,8 @@ fn replay_side_by_side(
             chunk.records.push((index / workers, place, start..chunk.bytes.len()));
             if chunk.bytes.len() >= REPLAY_CHUNK_BYTES { ship(sender, chunk) } else { Ok(()) }
         };
-        let read =
-            read(&mut take).and_then(|()| senders.iter_mut().try_for_each(|(sender, chunk)| ship(sender, chunk)));
+        let read = read(&mut take)
+            .and_then(|()| senders.iter_mut().try_for_each(|(sender, chunk)| ship(sender, chunk)));
         drop(senders);
         // A worker that failed says why; what the reader met then is only that the worker is gone.
         for thread in threads {
@@ -315,7 +351,11 @@ fn ship(to: &SyncSender<Chunk>, chunk: &mut Chunk) -> Result<(), ServerError> {
     to.send(std::mem::take(chunk)).map_err(|_| worker_panicked())
 }
 
-fn replay_share(now: Timestamp, mut share: Vec<&mut Replay>, chunks: &Receiver<Chunk>) -> Result<(), ServerError> {
+fn replay_share(
+    now: Timestamp,
+    mut share: Vec<&mut Replay>,
+    chunks: &Receiver<Chunk>,
+) -> Result<(), ServerError> {
     for chunk in chunks {
         for (index, place, range) in chunk.records {
             share[index].record(now, place, &chunk.bytes[range])?;
@@ -334,8 +374,12 @@ mod tests {
         for workers in [1, 2, 7, 100] {
             let squares = side_by_side(workers, &items, |n| Ok(n * n)).unwrap();
             assert!(squares.iter().zip(&items).all(|(square, n)| *square == n * n));
-            let odd = |n: &u32| if *n < 30 { Ok(()) } else { Err(ServerError::Internal(format!("number {n}"))) };
-            assert!(side_by_side(workers, &items, odd).unwrap_err().to_string().contains("number 30"));
+            let odd = |n: &u32| {
+                if *n < 30 { Ok(()) } else { Err(ServerError::Internal(format!("number {n}"))) }
+            };
+            assert!(
+                side_by_side(workers, &items, odd).unwrap_err().to_string().contains("number 30")
+            );
         }
     }
 }

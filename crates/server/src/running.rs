@@ -32,7 +32,9 @@ pub struct Addresses {
 impl fmt::Display for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut first = true;
-        for (scheme, address) in [("timestone", self.native), ("redis", self.resp), ("http", self.http)] {
+        for (scheme, address) in
+            [("timestone", self.native), ("redis", self.resp), ("http", self.http)]
+        {
             if let Some(address) = address {
                 write!(f, "{}{scheme}://{address}", if first { "" } else { " " })?;
                 first = false;
@@ -42,7 +44,8 @@ impl fmt::Display for Addresses {
     }
 }
 
-/// A running server. Dropping it stops the threads without draining; [`Server::shutdown`] is the graceful way.
+/// A running server. Dropping it stops the threads without draining; [`Server::shutdown`] is the
+/// graceful way.
 pub struct Server {
     handle: Handle<Event>,
     http: Option<HttpServer>,
@@ -67,7 +70,8 @@ impl Server {
         Self::run(assemble(config, false, |_| Vec::new())?)
     }
 
-    /// The same, with one stage of the owner's on every reactor thread; `guests` makes them once their seats are known.
+    /// The same, with one stage of the owner's on every reactor thread; `guests` makes them once
+    /// their seats are known.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -79,8 +83,19 @@ impl Server {
     }
 
     fn run(assembled: Assembled) -> Result<Self, ServerError> {
-        let Assembled { stages, layout, runtime, clock, native, resp, http, guests, shard_stages, observed, .. } =
-            assembled;
+        let Assembled {
+            stages,
+            layout,
+            runtime,
+            clock,
+            native,
+            resp,
+            http,
+            guests,
+            shard_stages,
+            observed,
+            ..
+        } = assembled;
         let time = move || clock.now();
         let handle = Runtime::start(stages, layout, time, runtime).map_err(ServerError::part)?;
         let http = match http {
@@ -165,7 +180,9 @@ pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
     }
     let cpu = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     figures.push(("cpu_seconds_total".to_owned(), format!("{}.{:09}", cpu.tv_sec, cpu.tv_nsec)));
-    figures.extend(memory(observed).into_iter().map(|(name, value)| (name.to_owned(), value.to_string())));
+    figures.extend(
+        memory(observed).into_iter().map(|(name, value)| (name.to_owned(), value.to_string())),
+    );
     let mut totals: Vec<(&'static str, u64)> = Vec::new();
     for shard in &observed.shards {
         for (name, value) in shard.store() {
@@ -177,18 +194,23 @@ pub(crate) fn figures(observed: &Observed) -> Vec<(String, String)> {
     }
     figures.extend(totals.into_iter().map(|(name, value)| (name.to_owned(), value.to_string())));
     for (index, log) in observed.logs.iter().enumerate() {
-        figures.push((format!("log_{index}_space_bytes"), log.space_bytes.load(Relaxed).to_string()));
+        figures
+            .push((format!("log_{index}_space_bytes"), log.space_bytes.load(Relaxed).to_string()));
         figures.push((format!("log_{index}_files"), log.files.load(Relaxed).to_string()));
     }
     for shard in &observed.shards {
         if let Some(lag) = shard.watermark_lag(now) {
-            figures.push((format!("shard_{}_watermark_lag_ms", shard.shard), lag.as_millis().to_string()));
+            figures.push((
+                format!("shard_{}_watermark_lag_ms", shard.shard),
+                lag.as_millis().to_string(),
+            ));
         }
     }
     figures
 }
 
-/// The process's memory: what it may use, what it uses, and the shares of the caches and of what connections cause.
+/// The process's memory: what it may use, what it uses, and the shares of the caches and of what
+/// connections cause.
 pub(crate) fn memory(observed: &Observed) -> Vec<(&'static str, u64)> {
     let of_stores = |figure: &str| {
         let figures = observed.shards.iter().flat_map(|shard| shard.store());

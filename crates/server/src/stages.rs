@@ -22,15 +22,24 @@ use crate::gauges::AS_CONFIGURED;
 use crate::node::Joining;
 use crate::premises::Premises;
 
-/// The exchange by which a server with this configuration joins the cluster of a master elsewhere, for whoever does it before
-/// [`ServerStages::build`] and hands the outcome to it through [`Premises::register`].
+/// The exchange by which a server with this configuration joins the cluster of a master elsewhere,
+/// for whoever does it before [`ServerStages::build`] and hands the outcome to it through
+/// [`Premises::register`].
 ///
 /// # Errors
 /// The premises cannot be read, or the address is none.
 pub fn joining(config: &ServerConfig, premises: &dyn Premises) -> Result<Joining, ServerError> {
-    let native = config.advertise.or(config.listen).map(|address| Address::new(&address.to_string())).transpose();
+    let native = config
+        .advertise
+        .or(config.listen)
+        .map(|address| Address::new(&address.to_string()))
+        .transpose();
     let native = native.map_err(ServerError::part)?;
-    let resp = config.resp.map(|address| Address::new(&address.to_string())).transpose().map_err(ServerError::part)?;
+    let resp = config
+        .resp
+        .map(|address| Address::new(&address.to_string()))
+        .transpose()
+        .map_err(ServerError::part)?;
     crate::assembly::joining(config, premises, ServerAddresses { native, resp, http: None })
 }
 
@@ -41,7 +50,8 @@ pub struct ShardFigures {
     pub shard: ShardId,
     /// Requests that wait for their answers.
     pub requests: u64,
-    /// Transactions whose writes are kept because they are not all readable from the store yet: prepared, or being applied.
+    /// Transactions whose writes are kept because they are not all readable from the store yet:
+    /// prepared, or being applied.
     pub prepared: u64,
     /// Below it nothing is asked for any more.
     pub watermark: Timestamp,
@@ -56,7 +66,8 @@ pub struct ShardFigures {
 pub struct ConnectionFigures {
     /// Bytes of answers that are not written to their sockets.
     pub output_bytes: u64,
-    /// Connections that were closed because their peers neither read nor finished what they had begun.
+    /// Connections that were closed because their peers neither read nor finished what they had
+    /// begun.
     pub stalled_total: u64,
 }
 
@@ -85,8 +96,9 @@ impl ServerStages {
     /// # Errors
     /// Whatever keeps a server from starting.
     pub fn build(config: &ServerConfig, premises: Arc<dyn Premises>) -> Result<Self, ServerError> {
-        let Assembled { stages, layout, runtime, native, shard_stages, log_stages, observed, .. } =
-            assemble_on(config, premises, false, |_| Vec::new())?;
+        let Assembled {
+            stages, layout, runtime, native, shard_stages, log_stages, observed, ..
+        } = assemble_on(config, premises, false, |_| Vec::new())?;
         observed.ready.store(true, Relaxed);
         Ok(Self {
             stages,
@@ -143,8 +155,9 @@ impl Caches {
         Self { observed: Arc::clone(observed) }
     }
 
-    /// Gives all caches together so many bytes, as [`ServerConfig::cache_bytes`] does at the start. Each shard follows when it publishes its
-    /// figures next, within [`crate::limits::PUBLISH_INTERVAL`] when it is busy; its cache starts empty.
+    /// Gives all caches together so many bytes, as [`ServerConfig::cache_bytes`] does at the start.
+    /// Each shard follows when it publishes its figures next, within
+    /// [`crate::limits::PUBLISH_INTERVAL`] when it is busy; its cache starts empty.
     pub fn resize(&self, bytes: u64) {
         let count = (self.observed.shards.len() as u64).max(1);
         for shard in &self.observed.shards {
@@ -156,7 +169,9 @@ impl Caches {
 
 impl fmt::Debug for Caches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Caches").field("shards", &self.observed.shards.len()).finish_non_exhaustive()
+        f.debug_struct("Caches")
+            .field("shards", &self.observed.shards.len())
+            .finish_non_exhaustive()
     }
 }
 

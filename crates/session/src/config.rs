@@ -9,11 +9,13 @@ use crate::limits;
 /// Settings of one [`crate::Engine`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EngineConfig {
-    /// Reads and prepares that meet a prepared write wait at the primary for its decision (bounded) instead of going on. Default on.
+    /// Reads and prepares that meet a prepared write wait at the primary for its decision (bounded)
+    /// instead of going on. Default on.
     pub wait: bool,
     /// An unanswered request is asked again after this long.
     pub request_timeout: Duration,
-    /// A connection that owes an answer and is silent for this long is given up by the host, see [`crate::Patience`].
+    /// A connection that owes an answer and is silent for this long is given up by the host, see
+    /// [`crate::Patience`].
     pub silence_limit: Duration,
     /// The deadline of operations that name none.
     pub default_deadline: Duration,

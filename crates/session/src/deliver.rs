@@ -1,7 +1,8 @@
 //! Replies: each finds its asker by its number, and moves it on.
 //!
-//! What is late (the slot has moved on), doubled (the asker does not wait any more), from the wrong shard or unreadable is counted
-//! and ignored: networks repeat and reorder, and no peer may bring the engine down.
+//! What is late (the slot has moved on), doubled (the asker does not wait any more), from the wrong
+//! shard or unreadable is counted and ignored: networks repeat and reorder, and no peer may bring
+//! the engine down.
 
 use timestone_txn::coordinator::Input;
 use timestone_txn::participant::Vote;
@@ -21,7 +22,8 @@ use crate::{
 };
 
 impl Engine {
-    /// Takes one reply frame that came from `shard`. Late, doubled and unreadable replies are counted and ignored.
+    /// Takes one reply frame that came from `shard`. Late, doubled and unreadable replies are
+    /// counted and ignored.
     pub fn deliver(&mut self, now: Timestamp, shard: ShardId, frame: &[u8]) {
         match Frame::parse(frame) {
             Ok(frame) => self.deliver_frame(now, shard, &frame),
@@ -32,7 +34,8 @@ impl Engine {
     /// Takes a run of whole reply frames; each says in its header which shard it comes from.
     ///
     /// # Errors
-    /// What could not be read: the connection cannot be trusted further and is to be closed. Frames before it were taken.
+    /// What could not be read: the connection cannot be trusted further and is to be closed. Frames
+    /// before it were taken.
     pub fn deliver_parcel(&mut self, now: Timestamp, bytes: &[u8]) -> Result<(), WireError> {
         let mut frames = Frames::new(bytes);
         for frame in &mut frames {
@@ -71,8 +74,9 @@ impl Engine {
         }
     }
 
-    /// Whether an answer was delivered whose arrival tells something of its server's clock: the host reads its own clock and says
-    /// so with [`Engine::arrived`]. The time of its turn would not do, for the turn may have begun before the answer arrived.
+    /// Whether an answer was delivered whose arrival tells something of its server's clock: the
+    /// host reads its own clock and says so with [`Engine::arrived`]. The time of its turn would
+    /// not do, for the turn may have begun before the answer arrived.
     #[must_use]
     pub const fn wants_arrival(&self) -> bool {
         self.wants_arrival.is_some()
@@ -85,7 +89,8 @@ impl Engine {
         }
     }
 
-    /// How far the clock of a shard's server is from this process's, as the latest exchange told; `None` before the first.
+    /// How far the clock of a shard's server is from this process's, as the latest exchange told;
+    /// `None` before the first.
     #[must_use]
     pub fn clock_offset(&self, shard: ShardId) -> Option<ClockOffset> {
         self.shards.at(self.shards.place_of(shard)?).offset.latest()
@@ -98,7 +103,13 @@ impl Engine {
     }
 
     /// An answer to a transaction's read.
-    fn deliver_read(&mut self, now: Timestamp, place: Place, number: Number, frame: &Frame<'_>) -> Option<()> {
+    fn deliver_read(
+        &mut self,
+        now: Timestamp,
+        place: Place,
+        number: Number,
+        frame: &Frame<'_>,
+    ) -> Option<()> {
         let name = self.txns.name(number.name.index).filter(|&name| number.is_for(name))?;
         let txn = self.txns.at_mut(name.index);
         let asked = txn.phase == Phase::Open && number.item < txn.keys.len();
@@ -121,7 +132,11 @@ impl Engine {
                     self.finish(op, EndedWhat::Read(name, number.item));
                 }
                 if !self.txns.at(name.index).waiters.is_empty() {
-                    self.tell_waiters(name.index, number.item, learned.err().map(SessionError::from));
+                    self.tell_waiters(
+                        name.index,
+                        number.item,
+                        learned.err().map(SessionError::from),
+                    );
                 }
             }
             Reply::Fault(fault) => self.fault_of_read(now, name.index, number.item, fault),
@@ -179,9 +194,12 @@ impl Engine {
 
     /// How long to wait before asking again, when the fault passes by itself.
     fn pause_for(&mut self, fault: &Fault<'_>, attempts: u32) -> Option<core::time::Duration> {
-        let pause = self.jitter.pause(attempts + 1, limits::MIN_RETRY_PAUSE, limits::MAX_RETRY_PAUSE);
+        let pause =
+            self.jitter.pause(attempts + 1, limits::MIN_RETRY_PAUSE, limits::MAX_RETRY_PAUSE);
         match *fault {
-            Fault::Busy { retry_after } => Some(retry_after.min(limits::MAX_RETRY_PAUSE).max(pause)),
+            Fault::Busy { retry_after } => {
+                Some(retry_after.min(limits::MAX_RETRY_PAUSE).max(pause))
+            }
             Fault::Prepared { .. } => Some(pause),
             Fault::WrongRoute => {
                 self.wants_routes = true;
@@ -192,10 +210,18 @@ impl Engine {
     }
 
     /// An answer to a committing transaction: a vote, an acknowledgement, or what became of it.
-    fn deliver_commit(&mut self, now: Timestamp, from: ShardId, number: Number, frame: &Frame<'_>) -> Option<()> {
+    fn deliver_commit(
+        &mut self,
+        now: Timestamp,
+        from: ShardId,
+        number: Number,
+        frame: &Frame<'_>,
+    ) -> Option<()> {
         let name = self.txns.name(number.name.index).filter(|&name| number.is_for(name))?;
         let index = name.index;
-        if !matches!(self.txns.at(index).phase, Phase::Committing | Phase::Told) || self.txns.at(index).settled {
+        if !matches!(self.txns.at(index).phase, Phase::Committing | Phase::Told)
+            || self.txns.at(index).settled
+        {
             return None;
         }
         let own = self.txns.at(index).id;
@@ -207,7 +233,9 @@ impl Engine {
             }
             Reply::Acked { txn } if txn == own => Input::Acked { from },
             Reply::WriteSetWanted { txn } if txn == own => Input::WriteSetWanted { from },
-            Reply::Status { txn, status } if txn == own => Input::StatusIs { from, status: status.into() },
+            Reply::Status { txn, status } if txn == own => {
+                Input::StatusIs { from, status: status.into() }
+            }
             Reply::Fault(fault) => Input::Refused { from, refusal: self.note_fault(index, fault)? },
             _ => return None,
         };
@@ -226,7 +254,13 @@ impl Engine {
     }
 
     /// An answer to a request outside transactions.
-    fn deliver_single(&mut self, now: Timestamp, place: Place, number: Number, frame: &Frame<'_>) -> Option<()> {
+    fn deliver_single(
+        &mut self,
+        now: Timestamp,
+        place: Place,
+        number: Number,
+        frame: &Frame<'_>,
+    ) -> Option<()> {
         let name = self.singles.name(number.name.index).filter(|&name| number.is_for(name))?;
         let index = name.index;
         let single = self.singles.at_mut(index);
@@ -237,10 +271,14 @@ impl Engine {
         let reply = frames::reply(frame).ok()?;
         match (single.want, reply) {
             (_, Reply::Fault(fault)) => self.fault_of_single(now, index, fault)?,
-            // The shard read around a write that was not decided or applied in time. What was acknowledged to somebody else may be in
-            // there: not the latest, then.
+            // The shard read around a write that was not decided or applied in time. What was
+            // acknowledged to somebody else may be in there: not the latest, then.
             (Want::Get, Reply::Value(Answer { prepared_before: true, .. })) => {
-                self.fault_of_single(now, index, Fault::Prepared { other: timestone_types::TxnId::default() })?;
+                self.fault_of_single(
+                    now,
+                    index,
+                    Fault::Prepared { other: timestone_types::TxnId::default() },
+                )?;
             }
             (Want::Get, Reply::Value(Answer { version, expires_at, value, .. })) => {
                 single.buffer.clear();
@@ -272,7 +310,8 @@ impl Engine {
         Some(())
     }
 
-    /// A vote about a single-key write. A decision counts whichever round it answers; `Later` only when it answers the present one.
+    /// A vote about a single-key write. A decision counts whichever round it answers; `Later` only
+    /// when it answers the present one.
     fn vote_on_single(
         &mut self,
         now: Timestamp,
@@ -283,23 +322,39 @@ impl Engine {
     ) -> Option<()> {
         match vote {
             Vote::Yes | Vote::Decided(TxnOutcome::Committed(_)) => {
-                let at = if let Vote::Decided(TxnOutcome::Committed(at)) = vote { at } else { commit };
+                let at =
+                    if let Vote::Decided(TxnOutcome::Committed(at)) = vote { at } else { commit };
                 self.wrote(now, index, at);
             }
-            // Too old for a copy means too old to be remembered: an earlier one may have been carried out, unless each was refused.
-            Vote::No(reason) if reason.kind == AbortKind::TooOld && self.singles.at(index).may_be_forgotten() => {
+            // Too old for a copy means too old to be remembered: an earlier one may have been
+            // carried out, unless each was refused.
+            Vote::No(reason)
+                if reason.kind == AbortKind::TooOld
+                    && self.singles.at(index).may_be_forgotten() =>
+            {
                 self.end_single(now, index, Outcome::Unknown);
             }
             Vote::No(reason) => self.end_single(now, index, Outcome::Aborted(reason)),
             Vote::Decided(TxnOutcome::Aborted) => {
-                self.end_single(now, index, Outcome::Aborted(AbortReason::of(AbortKind::Terminated)));
+                self.end_single(
+                    now,
+                    index,
+                    Outcome::Aborted(AbortReason::of(AbortKind::Terminated)),
+                );
             }
-            // It was reported as unknown. Others, its own session first, may have gone on from what they found: it takes place at the time at
-            // which it was asked, or never. Marks only rise, so no copy of it has a chance any more.
+            // It was reported as unknown. Others, its own session first, may have gone on from what
+            // they found: it takes place at the time at which it was asked, or never. Marks only
+            // rise, so no copy of it has a chance any more.
             Vote::Later(_)
-                if current && self.singles.at(index).outcome.is_some() && !crate::single::undoes_later_writes() =>
+                if current
+                    && self.singles.at(index).outcome.is_some()
+                    && !crate::single::undoes_later_writes() =>
             {
-                self.end_single(now, index, Outcome::Aborted(AbortReason::of(AbortKind::Timestamp)));
+                self.end_single(
+                    now,
+                    index,
+                    Outcome::Aborted(AbortReason::of(AbortKind::Timestamp)),
+                );
             }
             Vote::Later(bound) if current => self.later(now, index, bound),
             Vote::Later(_) => return None,
@@ -307,7 +362,8 @@ impl Engine {
         Some(())
     }
 
-    /// A single-key write took place at `at`: told at once, or when the clock's error bound has passed.
+    /// A single-key write took place at `at`: told at once, or when the clock's error bound has
+    /// passed.
     fn wrote(&mut self, now: Timestamp, index: u32, at: Timestamp) {
         let until = at.saturating_add(self.clock_error);
         let single = self.singles.at_mut(index);
@@ -327,8 +383,9 @@ impl Engine {
             let single = self.singles.at_mut(index);
             let told_unknown = single.is_write() && single.outcome.is_some();
             if told_unknown && fault.lacks_room() && !crate::single::keeps_refused() {
-                // Nobody waits for it, and as long as it is asked it keeps the room from becoming free that it asks for. An earlier copy takes
-                // place at its timestamp or, below the watermark, never.
+                // Nobody waits for it, and as long as it is asked it keeps the room from becoming
+                // free that it asks for. An earlier copy takes place at its timestamp or, below the
+                // watermark, never.
                 self.end_single(now, index, Outcome::Unknown);
                 return Some(());
             }
@@ -341,20 +398,25 @@ impl Engine {
         }
         self.wants_client |= matches!(fault, Fault::SessionEnded);
         let single = self.singles.at(index);
-        let (is_write, doubtful, forgotten) = (single.is_write(), single.doubtful, single.may_be_forgotten());
+        let (is_write, doubtful, forgotten) =
+            (single.is_write(), single.doubtful, single.may_be_forgotten());
         let outcome = match fault {
             // Forgotten, perhaps after it was carried out.
             Fault::TooOld { .. } if is_write && forgotten => Outcome::Unknown,
-            Fault::TooOld { watermark } => {
-                Outcome::Aborted(AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) })
-            }
+            Fault::TooOld { watermark } => Outcome::Aborted(AbortReason {
+                at: watermark,
+                ..AbortReason::of(AbortKind::TooOld)
+            }),
             // Under this id it was carried out or refused before, and nobody remembers which.
             Fault::SessionEnded | Fault::Terminating if is_write => Outcome::Unknown,
             Fault::Other { code: ErrorCode::UnknownOutcome, .. } if is_write => Outcome::Unknown,
-            // Whatever this copy met, an earlier one may have been carried out, or be waiting at the server for its turn.
+            // Whatever this copy met, an earlier one may have been carried out, or be waiting at
+            // the server for its turn.
             _ if is_write && doubtful && !crate::single::fails_for_copies() => Outcome::Unknown,
             // The server was restarted, and does not say whether it has forgotten an earlier copy.
-            Fault::Other { code: ErrorCode::ClockBehind, .. } if is_write && forgotten => Outcome::Unknown,
+            Fault::Other { code: ErrorCode::ClockBehind, .. } if is_write && forgotten => {
+                Outcome::Unknown
+            }
             other => Outcome::Failed(other.into()),
         };
         self.end_single(now, index, outcome);

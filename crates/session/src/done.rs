@@ -1,6 +1,7 @@
 //! What comes of an operation that could not be answered at once.
 //!
-//! Results borrow the engine's own buffers: a value is copied once, from the frame into the transaction's arena.
+//! Results borrow the engine's own buffers: a value is copied once, from the frame into the
+//! transaction's arena.
 
 use core::fmt;
 
@@ -30,14 +31,16 @@ pub enum OpResult<'a> {
     Written(Written<'a>),
     /// The transaction, or the single-key write, did not take place and never will.
     Aborted(Abort<'a>),
-    /// The deadline passed before the fate of the transaction was learned. [`crate::Engine::status`] may tell later.
+    /// The deadline passed before the fate of the transaction was learned.
+    /// [`crate::Engine::status`] may tell later.
     Unknown(TxnId),
     /// The answer to [`crate::Engine::status`].
     Status(TxnStatus),
-    /// The answer to [`crate::Engine::ask`]: the whole reply frame, to be decoded with `timestone-wire`.
+    /// The answer to [`crate::Engine::ask`]: the whole reply frame, to be decoded with
+    /// `timestone-wire`.
     Frame(&'a [u8]),
-    /// The operation failed; nothing of it took place. In a transaction, the transaction is over only when
-    /// [`SessionError::ends_transaction`] says so.
+    /// The operation failed; nothing of it took place. In a transaction, the transaction is over
+    /// only when [`SessionError::ends_transaction`] says so.
     Failed(SessionError),
 }
 
@@ -46,8 +49,9 @@ pub enum OpResult<'a> {
 pub struct ValueView<'a> {
     /// The value; `None` when the key is absent.
     pub value: Option<&'a [u8]>,
-    /// The version read; a tombstone's or expired record's when absent; [`Version::ZERO`] when nothing was ever written, or when
-    /// this is the transaction's own write, which has no version yet.
+    /// The version read; a tombstone's or expired record's when absent; [`Version::ZERO`] when
+    /// nothing was ever written, or when this is the transaction's own write, which has no version
+    /// yet.
     pub version: Version,
     /// When the value becomes absent.
     pub expires_at: Expiry,
@@ -74,11 +78,13 @@ pub struct Committed {
 /// A single-key write that took place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written<'a> {
-    /// The timestamp of the version written; where nothing had to be deleted, the request's place in the order of all.
+    /// The timestamp of the version written; where nothing had to be deleted, the request's place
+    /// in the order of all.
     pub timestamp: Timestamp,
     /// The request's id.
     pub txn: TxnId,
-    /// What the key had before, when that was asked for ([`crate::RequestOptions::return_previous`]).
+    /// What the key had before, when that was asked for
+    /// ([`crate::RequestOptions::return_previous`]).
     pub previous: Option<ValueView<'a>>,
 }
 
@@ -106,7 +112,8 @@ pub struct Abort<'a> {
     pub key: Option<KeyName<'a>>,
     /// The version of that key which this transaction had read, when it had.
     pub read: Option<Version>,
-    /// What the key has, when the condition of a single-key write did not hold; the value only when it was asked for.
+    /// What the key has, when the condition of a single-key write did not hold; the value only when
+    /// it was asked for.
     pub found: Option<ValueView<'a>>,
     /// The aborted transaction; `None` when it was refused before it asked for a commit.
     pub txn: Option<TxnId>,

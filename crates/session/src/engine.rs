@@ -8,11 +8,13 @@
 //! ```
 //!
 //! Invariants
-//! - A timestamp that a session issues is above every one it issued before and above all that it has seen.
+//! - A timestamp that a session issues is above every one it issued before and above all that it
+//!   has seen.
 //! - A write is never reported failed while any shard may still carry it out.
-//! - A slot is released only when its result was handed out and no participant is owed anything; so a value handed out by
-//!   [`Engine::next_done`] stays until the next call.
-//! - The watermark reported to a shard is at or below the begin of everything open, and of everything that this shard has not acknowledged.
+//! - A slot is released only when its result was handed out and no participant is owed anything; so
+//!   a value handed out by [`Engine::next_done`] stays until the next call.
+//! - The watermark reported to a shard is at or below the begin of everything open, and of
+//!   everything that this shard has not acknowledged.
 //!
 //! Deliberately absent: clocks (`now` is an argument), sockets, wakers.
 
@@ -21,11 +23,13 @@ use std::collections::VecDeque;
 
 use timestone_txn::coordinator::Output;
 use timestone_types::{
-    AbortKind, ClientId, HashSeed, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, hash_key,
+    AbortKind, ClientId, HashSeed, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome,
+    hash_key,
 };
 
 use crate::{
-    Abort, Committed, Done, EngineConfig, OpId, OpResult, Routes, SessionError, SessionId, Ticket, ValueView, Written,
+    Abort, Committed, Done, EngineConfig, OpId, OpResult, Routes, SessionError, SessionId, Ticket,
+    ValueView, Written,
     frames::Route,
     handle::TicketKind,
     jitter::Jitter,
@@ -85,8 +89,8 @@ pub struct Engine {
     pub(crate) wants_client: bool,
     /// An answer from there is to be told when it arrived.
     pub(crate) wants_arrival: Option<Place>,
-    /// Transactions reported `Unknown`, with what was learned since, oldest first: they hold the acknowledged bound back for a
-    /// while, so that the participants can still tell.
+    /// Transactions reported `Unknown`, with what was learned since, oldest first: they hold the
+    /// acknowledged bound back for a while, so that the participants can still tell.
     pub(crate) lingering: VecDeque<Lingering>,
 }
 
@@ -107,7 +111,8 @@ pub(crate) struct Ended {
     pub(crate) what: EndedWhat,
 }
 
-/// Results in order. The host takes all of them in every turn, so there is no ring: once empty, it starts from the front again.
+/// Results in order. The host takes all of them in every turn, so there is no ring: once empty, it
+/// starts from the front again.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     ended: Vec<Ended>,
@@ -141,7 +146,8 @@ pub(crate) enum EndedWhat {
     Verdict(Name),
     /// A request's outcome.
     Single(Name),
-    /// Here; boxed, because almost every result is kept elsewhere and the queue is walked all the time.
+    /// Here; boxed, because almost every result is kept elsewhere and the queue is walked all the
+    /// time.
     Failed(Box<SessionError>),
     /// Nowhere: it was handed out.
     Taken,
@@ -149,8 +155,9 @@ pub(crate) enum EndedWhat {
 
 /// Sessions.
 impl Engine {
-    /// An engine of `client` (an id that the master handed out). `seed` feeds the jitter of pauses and later timestamps. Every
-    /// shard counts as connected until [`Engine::disconnected`] says otherwise.
+    /// An engine of `client` (an id that the master handed out). `seed` feeds the jitter of pauses
+    /// and later timestamps. Every shard counts as connected until [`Engine::disconnected`] says
+    /// otherwise.
     #[must_use]
     pub fn new(config: EngineConfig, client: ClientId, routes: Routes, seed: u64) -> Self {
         let shards = Shards::new(&routes);
@@ -181,25 +188,31 @@ impl Engine {
         }
     }
 
-    /// Opens a session. Transactions of one session see each other's effects, whatever the clock does.
+    /// Opens a session. Transactions of one session see each other's effects, whatever the clock
+    /// does.
     ///
     /// # Errors
     /// `Busy` when the engine carries [`limits::MAX_SESSIONS`] already.
     pub fn open_session(&mut self) -> Result<SessionId, SessionError> {
-        let (name, session) =
-            self.sessions.take().ok_or(SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE })?;
+        let (name, session) = self
+            .sessions
+            .take()
+            .ok_or(SessionError::Busy { retry_after: limits::MAX_RETRY_PAUSE })?;
         *session = Session::default();
         Ok(SessionId { index: name.index, generation: name.generation })
     }
 
-    /// Closes a session: its open transactions are forgotten, its commits under way are still brought to an end.
+    /// Closes a session: its open transactions are forgotten, its commits under way are still
+    /// brought to an end.
     pub fn close_session(&mut self, session: SessionId) {
         let name = Name { index: session.index, generation: session.generation };
         if self.sessions.get(name).is_none() {
             return;
         }
         for index in 0..self.txns.slots() {
-            let Some(txn) = self.txns.name(index).and_then(|txn| self.txns.get(txn)) else { continue };
+            let Some(txn) = self.txns.name(index).and_then(|txn| self.txns.get(txn)) else {
+                continue;
+            };
             if txn.session == Some(name) && txn.phase == Phase::Open {
                 self.close(index, None);
             }
@@ -210,7 +223,8 @@ impl Engine {
 
 /// Transport.
 impl Engine {
-    /// The connection to `shard` is lost: what was asked is asked again after [`Engine::connected`]; nothing is reported failed.
+    /// The connection to `shard` is lost: what was asked is asked again after
+    /// [`Engine::connected`]; nothing is reported failed.
     pub fn disconnected(&mut self, now: Timestamp, shard: ShardId) {
         self.advance(now);
         if let Some(place) = self.shards.place_of(shard) {
@@ -227,9 +241,10 @@ impl Engine {
         self.report_to(place);
     }
 
-    /// For a host that has a way to these shards only: what concerns another one is refused at once ([`SessionError::Elsewhere`]), for
-    /// a request that nobody can take would hold the watermark of all shards for as long as it is open. The others are not reported
-    /// to either: a shard that is never asked anything keeps nothing for this client.
+    /// For a host that has a way to these shards only: what concerns another one is refused at once
+    /// ([`SessionError::Elsewhere`]), for a request that nobody can take would hold the watermark
+    /// of all shards for as long as it is open. The others are not reported to either: a shard that
+    /// is never asked anything keeps nothing for this client.
     pub fn reach_only(&mut self, shards: &[ShardId]) {
         self.shards.reach_only(shards);
     }
@@ -251,7 +266,8 @@ impl Engine {
     #[must_use]
     pub fn leaves_out(&self, shard: ShardId) -> bool {
         let place = self.shards.place_of(shard);
-        crate::planted::bugs().takes_reach_for_all && place.is_some_and(|place| self.shards.way_to(place).is_err())
+        crate::planted::bugs().takes_reach_for_all
+            && place.is_some_and(|place| self.shards.way_to(place).is_err())
     }
 
     /// What a refusal calls the server of a shard that this host has no way to.
@@ -259,8 +275,9 @@ impl Engine {
         self.shards.name_server(shard, name);
     }
 
-    /// Since when one of `shards` has owed an answer, with no frame from it meanwhile; `None` when none of them does. The host feeds
-    /// it to the [`crate::Patience`] of the connection that leads to them.
+    /// Since when one of `shards` has owed an answer, with no frame from it meanwhile; `None` when
+    /// none of them does. The host feeds it to the [`crate::Patience`] of the connection that leads
+    /// to them.
     #[must_use]
     pub fn asked_since(&self, shards: &[ShardId]) -> Option<Timestamp> {
         let places = shards.iter().filter_map(|&shard| self.shards.place_of(shard));
@@ -273,8 +290,9 @@ impl Engine {
         &self.config
     }
 
-    /// The next shard with bytes to send, and its outbox: whole frames. The host takes them out (clearing or swapping the buffer)
-    /// or leaves them, and then looks again with [`Engine::outbox`].
+    /// The next shard with bytes to send, and its outbox: whole frames. The host takes them out
+    /// (clearing or swapping the buffer) or leaves them, and then looks again with
+    /// [`Engine::outbox`].
     pub fn next_dirty(&mut self) -> Option<(ShardId, &mut Vec<u8>)> {
         self.shards.next_dirty()
     }
@@ -298,7 +316,8 @@ impl Engine {
         self.ask_again_at(now, None);
     }
 
-    /// The newest shard map has this version: if the routes in use are of it, there is nothing to follow.
+    /// The newest shard map has this version: if the routes in use are of it, there is nothing to
+    /// follow.
     pub fn routes_are_of(&mut self, version: timestone_cluster::MapVersion) -> bool {
         let current = version.get() <= self.routes.version();
         self.wants_routes &= !current;
@@ -322,14 +341,15 @@ impl Engine {
         self.wants_routes
     }
 
-    /// Whether the server ended this client's session: the host asks for a new client id and calls [`Engine::renew_client`].
+    /// Whether the server ended this client's session: the host asks for a new client id and calls
+    /// [`Engine::renew_client`].
     #[must_use]
     pub const fn wants_client(&self) -> bool {
         self.wants_client
     }
 
-    /// Goes on under a new client id. Open transactions are over, because their snapshots are not held any more; commits and writes
-    /// under way keep their ids and are resolved.
+    /// Goes on under a new client id. Open transactions are over, because their snapshots are not
+    /// held any more; commits and writes under way keep their ids and are resolved.
     pub fn renew_client(&mut self, now: Timestamp, client: ClientId) {
         self.advance(now);
         for index in 0..self.txns.slots() {
@@ -349,21 +369,28 @@ impl Engine {
         self.client
     }
 
-    /// How far ahead of another client's clock this one's may be, for `external_wait`: both error bounds together.
+    /// How far ahead of another client's clock this one's may be, for `external_wait`: both error
+    /// bounds together.
     pub const fn set_clock_error(&mut self, bound: Duration) {
         self.clock_error = bound;
     }
 
-    /// How long to pause before attempt number `attempt` (from 1) of a whole transaction: exponential with jitter.
+    /// How long to pause before attempt number `attempt` (from 1) of a whole transaction:
+    /// exponential with jitter.
     pub fn backoff(&mut self, attempt: u32) -> Duration {
         self.jitter.pause(attempt, limits::MIN_BACKOFF, limits::MAX_BACKOFF)
     }
 
-    /// How many transactions and writes are not finished at every participant yet; a host that shuts down waits for 0, bounded.
+    /// How many transactions and writes are not finished at every participant yet; a host that
+    /// shuts down waits for 0, bounded.
     #[must_use]
     pub fn unresolved(&self) -> usize {
         let txns = self.txns.iter().filter(|(_, txn)| !txn.settled).count();
-        txns + self.singles.iter().filter(|(_, single)| single.is_write() && !single.settled).count()
+        txns + self
+            .singles
+            .iter()
+            .filter(|(_, single)| single.is_write() && !single.settled)
+            .count()
     }
 
     /// The counters.
@@ -384,10 +411,12 @@ impl Engine {
         let result = match &ended.what {
             EndedWhat::Failed(error) => OpResult::Failed((**error).clone()),
             EndedWhat::Taken => OpResult::Failed(SessionError::NoTransaction),
-            EndedWhat::Read(name, entry) => match self.txns.get(*name).and_then(|txn| txn.keys.view_read(*entry)) {
-                Some(view) => OpResult::Value(view),
-                None => OpResult::Failed(SessionError::NoTransaction),
-            },
+            EndedWhat::Read(name, entry) => {
+                match self.txns.get(*name).and_then(|txn| txn.keys.view_read(*entry)) {
+                    Some(view) => OpResult::Value(view),
+                    None => OpResult::Failed(SessionError::NoTransaction),
+                }
+            }
             EndedWhat::Verdict(name) => match self.txns.get(*name) {
                 Some(txn) => verdict_of(txn),
                 None => OpResult::Failed(SessionError::NoTransaction),
@@ -400,18 +429,22 @@ impl Engine {
         Some(Done { op, result })
     }
 
-    /// What a transaction's read found, for as long as the transaction is open: a host may leave the value where it is until whoever
-    /// waits looks at it.
+    /// What a transaction's read found, for as long as the transaction is open: a host may leave
+    /// the value where it is until whoever waits looks at it.
     #[must_use]
     pub fn read_result(&self, ticket: Ticket) -> Option<ValueView<'_>> {
         let name = Name { index: ticket.index, generation: ticket.generation };
-        let txn = self.txns.get(name).filter(|txn| ticket.kind == TicketKind::Read && txn.phase == Phase::Open)?;
+        let txn = self
+            .txns
+            .get(name)
+            .filter(|txn| ticket.kind == TicketKind::Read && txn.phase == Phase::Open)?;
         txn.keys.view_read(ticket.item)
     }
 
-    /// Drops interest in an operation: its [`Done`] will not come, except when it is finished already. A write under way goes on, at the
-    /// timestamp that it has, and is brought to an end; what its session does next comes after it. A commit may still move to later timestamps. A read
-    /// is forgotten.
+    /// Drops interest in an operation: its [`Done`] will not come, except when it is finished
+    /// already. A write under way goes on, at the timestamp that it has, and is brought to an end;
+    /// what its session does next comes after it. A commit may still move to later timestamps. A
+    /// read is forgotten.
     pub fn cancel(&mut self, ticket: Ticket) {
         let name = Name { index: ticket.index, generation: ticket.generation };
         match ticket.kind {
@@ -423,15 +456,19 @@ impl Engine {
                 }
             }
             TicketKind::Commit => {
-                if let Some(txn) =
-                    self.txns.get_mut(name).filter(|txn| txn.op == Some(ticket.op) && txn.verdict.is_none())
+                if let Some(txn) = self
+                    .txns
+                    .get_mut(name)
+                    .filter(|txn| txn.op == Some(ticket.op) && txn.verdict.is_none())
                 {
                     txn.op = None;
                     self.release_txn_if_over(ticket.index);
                 }
             }
             TicketKind::Single => {
-                let Some(single) = self.singles.get_mut(name).filter(|single| single.op == Some(ticket.op)) else {
+                let Some(single) =
+                    self.singles.get_mut(name).filter(|single| single.op == Some(ticket.op))
+                else {
                     return;
                 };
                 if single.outcome.is_some() {
@@ -469,12 +506,18 @@ impl Engine {
 fn verdict_of(txn: &Txn) -> OpResult<'_> {
     let id = (txn.id != TxnId::default()).then_some(txn.id);
     match txn.verdict {
-        Some(Verdict::Committed(timestamp)) => OpResult::Committed(Committed { timestamp, txn: id }),
+        Some(Verdict::Committed(timestamp)) => {
+            OpResult::Committed(Committed { timestamp, txn: id })
+        }
         Some(Verdict::Aborted { reason, entry }) => {
-            let read = entry.map(|at| txn.keys.entry(at)).filter(|entry| entry.read == crate::keys::Read::Known);
+            let read = entry
+                .map(|at| txn.keys.entry(at))
+                .filter(|entry| entry.read == crate::keys::Read::Known);
             let key = entry.map(|at| txn.keys.key(at));
             match &txn.fault {
-                Some(fault) if reason.kind == AbortKind::Terminated => OpResult::Failed(fault.clone()),
+                Some(fault) if reason.kind == AbortKind::Terminated => {
+                    OpResult::Failed(fault.clone())
+                }
                 _ => OpResult::Aborted(Abort {
                     reason,
                     key,
@@ -502,7 +545,13 @@ fn outcome_of(single: &Single) -> OpResult<'_> {
         Some(Outcome::Aborted(reason)) => {
             let key = Some(crate::KeyName { keyspace: single.keyspace, key: single.key() });
             let found = single.previous().filter(|_| reason.kind == AbortKind::Condition);
-            OpResult::Aborted(Abort { reason: *reason, key, read: None, found, txn: Some(single.id) })
+            OpResult::Aborted(Abort {
+                reason: *reason,
+                key,
+                read: None,
+                found,
+                txn: Some(single.id),
+            })
         }
         Some(Outcome::Status(status)) => OpResult::Status(*status),
         Some(Outcome::Frame) => OpResult::Frame(&single.buffer),

@@ -24,7 +24,8 @@ pub enum LimitError {
         bytes: usize,
     },
     /// The transaction would carry too many bytes.
-    #[error("the transaction would carry {bytes} bytes; it may carry at most {limit}: commit in pieces", limit = limits::MAX_TXN_BYTES)]
+    #[error("the transaction would carry {bytes} bytes; it may carry at most {limit}: commit in \
+        pieces", limit = limits::MAX_TXN_BYTES)]
     TransactionTooLarge {
         /// What it would carry, in bytes of keys and values.
         bytes: usize,
@@ -47,11 +48,15 @@ pub enum SessionError {
     #[error(transparent)]
     Limit(#[from] LimitError),
     /// A write in a transaction that was begun read-only.
-    #[error("the transaction was begun read-only and cannot write; begin it without read_only or snapshot_at")]
+    #[error(
+        "the transaction was begun read-only and cannot write; begin it without read_only or \
+         snapshot_at"
+    )]
     ReadOnly,
     /// A snapshot in the future.
     #[error(
-        "a snapshot at {at} lies {} in the future of this client's clock, {now}; ask for an earlier one",
+        "a snapshot at {at} lies {} in the future of this client's clock, {now}; ask for an \
+         earlier one",
         Span(at.since(*now))
     )]
     SnapshotInFuture {
@@ -68,16 +73,19 @@ pub enum SessionError {
     },
     /// This client's clock is too far ahead of the server's. Never retried silently.
     #[error(
-        "this machine's clock is {} ahead of the server's, more than the {} allowed; set the clock right",
+        "this machine's clock is {} ahead of the server's, more than the {} allowed; set the clock \
+         right",
         Span(*lead), Span(limits::MAX_CLOCK_LEAD)
     )]
     ClockAhead {
         /// How far ahead.
         lead: Duration,
     },
-    /// This client's clock is so far behind the servers' that what it begins is too old for them. Never retried silently.
+    /// This client's clock is so far behind the servers' that what it begins is too old for them.
+    /// Never retried silently.
     #[error(
-        "this machine's clock is at least {} behind the server's, and servers wait for clocks that are up to {} behind; set the clock right",
+        "this machine's clock is at least {} behind the server's, and servers wait for clocks that \
+         are up to {} behind; set the clock right",
         Span(*lag), Span(limits::MAX_CLOCK_LAG)
     )]
     ClockBehind {
@@ -85,7 +93,9 @@ pub enum SessionError {
         lag: Duration,
     },
     /// The deadline passed before an answer came.
-    #[error("no answer came before the deadline; the request had no effect, so it may be asked again")]
+    #[error(
+        "no answer came before the deadline; the request had no effect, so it may be asked again"
+    )]
     DeadlineExceeded,
     /// The transaction was open longer than allowed.
     #[error("the transaction was open for longer than {}; commit earlier, or read from a snapshot", Span(*limit))]
@@ -94,14 +104,20 @@ pub enum SessionError {
         limit: Duration,
     },
     /// The server has ended this client's session; the host must ask for a new client id.
-    #[error("the server has ended this client's session because it was silent; the client must say hello again")]
+    #[error(
+        "the server has ended this client's session because it was silent; the client must say \
+         hello again"
+    )]
     SessionEnded,
     /// No shard owns the key's slot.
-    #[error("no shard serves this key's slot at the moment; try again when the shard map has changed")]
+    #[error(
+        "no shard serves this key's slot at the moment; try again when the shard map has changed"
+    )]
     NoShard,
     /// The host has no way to the server of the key's shard.
     #[error(
-        "shard {shard} is served by {server}, and this server does not pass commands on to others: nothing was done; \
+        "shard {shard} is served by {server}, and this server does not pass commands on to others: \
+         nothing was done; \
          send it there, or use a client of the native protocol, which finds every shard"
     )]
     Elsewhere {
@@ -111,7 +127,8 @@ pub enum SessionError {
         server: Box<str>,
     },
     /// Nobody who answered knows, and these did not answer.
-    #[error("{} did not answer before the deadline, and no other shard knows of it; ask again when their servers are up", shards_named(.shards))]
+    #[error("{} did not answer before the deadline, and no other shard knows of it; ask again when \
+        their servers are up", shards_named(.shards))]
     Silent {
         /// The shards that did not answer.
         shards: Vec<ShardId>,
@@ -132,7 +149,8 @@ fn shards_named(shards: &[ShardId]) -> String {
 }
 
 impl SessionError {
-    /// The stable code that people and programs know it by; `None` for a mistake in the use of the engine, which has none.
+    /// The stable code that people and programs know it by; `None` for a mistake in the use of the
+    /// engine, which has none.
     #[must_use]
     pub const fn code(&self) -> Option<ErrorCode> {
         Some(match self {
@@ -160,9 +178,11 @@ impl SessionError {
     #[must_use]
     pub const fn retryable(&self) -> bool {
         match self {
-            Self::Busy { .. } | Self::DeadlineExceeded | Self::Silent { .. } | Self::SessionEnded | Self::NoShard => {
-                true
-            }
+            Self::Busy { .. }
+            | Self::DeadlineExceeded
+            | Self::Silent { .. }
+            | Self::SessionEnded
+            | Self::NoShard => true,
             Self::Refused { code, .. } => code.retryable(),
             _ => false,
         }

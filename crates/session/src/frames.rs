@@ -1,17 +1,22 @@
-//! The engine's requests and replies as `timestone-wire` writes them, and what a refusal on the wire means here.
+//! The engine's requests and replies as `timestone-wire` writes them, and what a refusal on the
+//! wire means here.
 //!
-//! The only file that knows messages. Requests are appended straight to a shard's outbox; replies are read in place.
+//! The only file that knows messages. Requests are appended straight to a shard's outbox; replies
+//! are read in place.
 
 use core::time::Duration;
 
 use timestone_cluster::MapVersion;
 use timestone_txn::Refusal;
 use timestone_txn::participant;
-use timestone_types::{AbortKind, AbortReason, ClientId, Epoch, Sequence, ShardId, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{
+    AbortKind, AbortReason, ClientId, Epoch, Sequence, ShardId, Timestamp, TxnId, TxnOutcome,
+};
 use timestone_wire::{
-    Decide, DecideAck, Envelope, ErrorCode, ErrorReply, FetchWriteSet, Frame, Get, Kind, Message, Prepare, PrepareHead,
-    PrepareWriter, ReadAt, ReadEntry, Report, RequestId, Shards as ShardsOnWire, Status, StatusIs, Terminate, TxnState,
-    Value, Verdict, Vote, WireError, Write, WriteAction, WriteEntry, WriteKind, WriteSet, Written,
+    Decide, DecideAck, Envelope, ErrorCode, ErrorReply, FetchWriteSet, Frame, Get, Kind, Message,
+    Prepare, PrepareHead, PrepareWriter, ReadAt, ReadEntry, Report, RequestId,
+    Shards as ShardsOnWire, Status, StatusIs, Terminate, TxnState, Value, Verdict, Vote, WireError,
+    Write, WriteAction, WriteEntry, WriteKind, WriteSet, Written,
 };
 
 use crate::{
@@ -49,14 +54,22 @@ pub(crate) fn snapshot_read(
     key: KeyName<'_>,
     out: &mut Vec<u8>,
 ) {
-    let get = Get { keyspace: key.keyspace, at: ReadAt::Snapshot(begin), client, wait, key: key.key };
+    let get =
+        Get { keyspace: key.keyspace, at: ReadAt::Snapshot(begin), client, wait, key: key.key };
     get.encode(&route.into(), out);
 }
 
 /// A linearizable read of one key.
-pub(crate) fn latest_read(route: Route, client: ClientId, single: &Single, wait: bool, out: &mut Vec<u8>) {
+pub(crate) fn latest_read(
+    route: Route,
+    client: ClientId,
+    single: &Single,
+    wait: bool,
+    out: &mut Vec<u8>,
+) {
     let at = ReadAt::Latest(single.begin);
-    Get { keyspace: single.keyspace, at, client, wait, key: single.key() }.encode(&route.into(), out);
+    Get { keyspace: single.keyspace, at, client, wait, key: single.key() }
+        .encode(&route.into(), out);
 }
 
 /// A single-key write.
@@ -100,7 +113,8 @@ pub(crate) struct PrepareAs {
 
 /// A transaction's part at one shard.
 pub(crate) fn prepare(route: Route, txn: &Txn, how: &PrepareAs, out: &mut Vec<u8>) {
-    let participants = if how.single { core::slice::from_ref(&route.shard) } else { &txn.participants };
+    let participants =
+        if how.single { core::slice::from_ref(&route.shard) } else { &txn.participants };
     let head = PrepareHead {
         txn: txn.id,
         begin: txn.begin,
@@ -136,15 +150,19 @@ pub(crate) fn prepare(route: Route, txn: &Txn, how: &PrepareAs, out: &mut Vec<u8
     writer.finish();
 }
 
-/// The part of a committed transaction for a participant that never saw it. Rare: the part is written as a prepare first, whose
-/// body is then sent.
+/// The part of a committed transaction for a participant that never saw it. Rare: the part is
+/// written as a prepare first, whose body is then sent.
 pub(crate) fn write_set(route: Route, txn: &Txn, how: &PrepareAs, out: &mut Vec<u8>) {
     let mut scratch = Vec::new();
     prepare(route, txn, how, &mut scratch);
-    let body = Frame::parse(&scratch).and_then(|frame| Prepare::decode(&frame)).map(|prepare| prepare.body);
-    // What was just written reads back; were it not so, the participant would ask again and find out elsewhere.
+    let body = Frame::parse(&scratch)
+        .and_then(|frame| Prepare::decode(&frame))
+        .map(|prepare| prepare.body);
+    // What was just written reads back; were it not so, the participant would ask again and find
+    // out elsewhere.
     if let Ok(body) = body {
-        WriteSet { txn: txn.id, begin: txn.begin, commit: how.commit, body }.encode(&route.into(), out);
+        WriteSet { txn: txn.id, begin: txn.begin, commit: how.commit, body }
+            .encode(&route.into(), out);
     }
 }
 
@@ -160,7 +178,8 @@ pub(crate) fn decide(route: Route, txn: TxnId, outcome: TxnOutcome, out: &mut Ve
 /// A request to end a transaction that its coordinator could not.
 pub(crate) fn terminate(route: Route, txn: &Txn, out: &mut Vec<u8>) {
     let participants = ShardsOnWire::new(&txn.participants);
-    Terminate { txn: txn.id, begin: txn.begin, commit: txn.highest_commit, participants }.encode(&route.into(), out);
+    Terminate { txn: txn.id, begin: txn.begin, commit: txn.highest_commit, participants }
+        .encode(&route.into(), out);
 }
 
 /// A question about a transaction.
@@ -187,7 +206,8 @@ pub(crate) enum Reply<'a> {
     Value(keys::Answer<'a>),
     /// A participant's vote, for one commit timestamp.
     Vote { txn: TxnId, commit: Timestamp, vote: participant::Vote },
-    /// A single-key write's answer; the previous value where it was asked for or the condition failed.
+    /// A single-key write's answer; the previous value where it was asked for or the condition
+    /// failed.
     Written { commit: Timestamp, vote: participant::Vote, previous: ValueView<'a> },
     /// A decision is durable.
     Acked { txn: TxnId },
@@ -205,7 +225,8 @@ pub(crate) enum Reply<'a> {
 pub(crate) fn reply<'a>(frame: &Frame<'a>) -> Result<Reply<'a>, WireError> {
     Ok(match frame.kind() {
         Kind::Value => {
-            let Value { version, expires_at, prepared_before, present, value } = Value::decode(frame)?;
+            let Value { version, expires_at, prepared_before, present, value } =
+                Value::decode(frame)?;
             let value = present.then_some(value);
             Reply::Value(keys::Answer { version, expires_at, prepared_before, value })
         }
@@ -291,7 +312,9 @@ impl<'a> From<ErrorReply<'a>> for Fault<'a> {
                 Self::Busy { retry_after: error.retry_after().unwrap_or_default() }
             }
             ErrorCode::WrongShard | ErrorCode::StaleEpoch => Self::WrongRoute,
-            ErrorCode::SnapshotTooOld => Self::TooOld { watermark: Timestamp::from_nanos(error.detail) },
+            ErrorCode::SnapshotTooOld => {
+                Self::TooOld { watermark: Timestamp::from_nanos(error.detail) }
+            }
             ErrorCode::ClockAhead => Self::ClockAhead { lead: Duration::from_nanos(error.detail) },
             ErrorCode::Prepared => Self::Prepared { other: error.other.unwrap_or_default() },
             ErrorCode::SessionEnded => Self::SessionEnded,
@@ -313,7 +336,8 @@ impl From<Refusal> for Fault<'_> {
             Refusal::ClockHeld { wait } => Self::Busy { retry_after: wait },
             Refusal::ClockBehind { .. } => Self::Other {
                 code: ErrorCode::ClockBehind,
-                message: "the server's clock is far behind what it has served; nothing is written until it has passed that",
+                message: "the server's clock is far behind what it has served; nothing is written \
+                    until it has passed that",
             },
             Refusal::LogLost => Self::Other {
                 code: ErrorCode::StorageFailed,
@@ -328,13 +352,15 @@ impl From<Refusal> for Fault<'_> {
 }
 
 impl Fault<'_> {
-    /// Whether the server serves, and has no room for this. One that is not serving yet gives no hint when to come again.
+    /// Whether the server serves, and has no room for this. One that is not serving yet gives no
+    /// hint when to come again.
     pub(crate) const fn lacks_room(&self) -> bool {
         matches!(self, Self::Busy { retry_after } if !retry_after.is_zero())
     }
 
-    /// The same as a participant of the transaction core would say it; `None` when there is nothing to do but to wait for the map.
-    /// A refusal that waiting does not mend sends the coordinator to ask for termination, so that nothing stays promised.
+    /// The same as a participant of the transaction core would say it; `None` when there is nothing
+    /// to do but to wait for the map. A refusal that waiting does not mend sends the coordinator to
+    /// ask for termination, so that nothing stays promised.
     pub(crate) const fn refusal(&self) -> Option<Refusal> {
         Some(match *self {
             Self::Busy { .. } => Refusal::Busy,
@@ -349,7 +375,8 @@ impl Fault<'_> {
         })
     }
 
-    /// How a transaction ends that was refused so before anything was promised: as an abort with its reason, or as an error.
+    /// How a transaction ends that was refused so before anything was promised: as an abort with
+    /// its reason, or as an error.
     pub(crate) fn ending(&self) -> Result<Ending, AbortReason> {
         let aborted = |kind, at, other| AbortReason { kind, item: None, other, at };
         match *self {
@@ -357,8 +384,12 @@ impl Fault<'_> {
             Self::ClockAhead { lead } => Ok(Ending::ClockAhead { lead }),
             Self::SessionEnded => Ok(Ending::SessionEnded),
             Self::TooOld { watermark } => Err(aborted(AbortKind::TooOld, watermark, None)),
-            Self::Prepared { other } => Err(aborted(AbortKind::Prepared, Timestamp::ZERO, Some(other))),
-            Self::WrongRoute | Self::Terminating | Self::Other { .. } => Err(AbortReason::of(AbortKind::Terminated)),
+            Self::Prepared { other } => {
+                Err(aborted(AbortKind::Prepared, Timestamp::ZERO, Some(other)))
+            }
+            Self::WrongRoute | Self::Terminating | Self::Other { .. } => {
+                Err(AbortReason::of(AbortKind::Terminated))
+            }
         }
     }
 }
@@ -371,9 +402,10 @@ impl From<Fault<'_>> for SessionError {
             Fault::ClockAhead { lead } => Self::ClockAhead { lead },
             Fault::SessionEnded => Self::SessionEnded,
             Fault::Other { code, message } => Self::Refused { code, message: message.to_owned() },
-            Fault::TooOld { .. } => {
-                Self::Refused { code: ErrorCode::SnapshotTooOld, message: "the snapshot is too old".to_owned() }
-            }
+            Fault::TooOld { .. } => Self::Refused {
+                code: ErrorCode::SnapshotTooOld,
+                message: "the snapshot is too old".to_owned(),
+            },
             Fault::Prepared { .. } | Fault::Terminating => Self::Refused {
                 code: ErrorCode::Prepared,
                 message: "the key is being written by another transaction".to_owned(),

@@ -1,4 +1,5 @@
-//! Small random numbers from a seed (SplitMix64): jitter of pauses, steps of later timestamps. Not for secrets.
+//! Small random numbers from a seed (SplitMix64): jitter of pauses, steps of later timestamps. Not
+//! for secrets.
 
 use core::time::Duration;
 
@@ -18,7 +19,8 @@ impl Jitter {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number in `0..bound`; 0 when the bound is 0. The bias of the multiplication is below bound / 2⁶⁴.
+    /// A number in `0..bound`; 0 when the bound is 0. The bias of the multiplication is below bound
+    /// / 2⁶⁴.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         u64::try_from((u128::from(self.next()) * u128::from(bound)) >> 64).unwrap_or(0)
     }
@@ -36,7 +38,8 @@ impl Jitter {
 
     /// `first` doubled `attempt - 1` times, at most `most`, with jitter.
     pub(crate) fn pause(&mut self, attempt: u32, first: Duration, most: Duration) -> Duration {
-        let doubled = first.saturating_mul(1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
+        let doubled =
+            first.saturating_mul(1u32.checked_shl(attempt.saturating_sub(1)).unwrap_or(u32::MAX));
         self.about(doubled.min(most))
     }
 }
@@ -53,7 +56,10 @@ mod tests {
             let full = Duration::from_millis(full);
             for _ in 0..100 {
                 let pause = jitter.pause(attempt, first, most);
-                assert!(pause >= full / 2 && pause <= full, "attempt {attempt}: {pause:?} of {full:?}");
+                assert!(
+                    pause >= full / 2 && pause <= full,
+                    "attempt {attempt}: {pause:?} of {full:?}"
+                );
             }
         }
         let draws: Vec<u64> = (0..64).map(|_| jitter.below(8)).collect();

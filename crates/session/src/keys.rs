@@ -1,4 +1,5 @@
-//! What one transaction has read and will write: one entry per key, and one arena for all their bytes.
+//! What one transaction has read and will write: one entry per key, and one arena for all their
+//! bytes.
 //!
 //! ```text
 //!   entries  [ key ▪ read: version, value ▪ write: value ] [ … ]       arena  key│value read│value written│key│…
@@ -6,8 +7,9 @@
 //!   index    hash → entry, only above LINEAR_KEYS keys
 //! ```
 //!
-//! Invariants: an entry's key never changes; a read that is known never changes (repeatable reads); the bytes charged against the
-//! transaction's limit are those that some entry still points at; what nobody points at is squeezed out before it exceeds them.
+//! Invariants: an entry's key never changes; a read that is known never changes (repeatable reads);
+//! the bytes charged against the transaction's limit are those that some entry still points at;
+//! what nobody points at is squeezed out before it exceeds them.
 
 use hashbrown::HashTable;
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version, limits as shared};
@@ -47,7 +49,8 @@ pub(crate) enum Write {
     Put,
     /// It becomes absent.
     Delete,
-    /// The whole keyspace becomes absent (the key's bytes are empty, and there is one such entry per shard).
+    /// The whole keyspace becomes absent (the key's bytes are empty, and there is one such entry
+    /// per shard).
     Fence,
 }
 
@@ -97,7 +100,8 @@ pub(crate) struct KeySet {
 }
 
 impl KeySet {
-    /// Gives a large buffer back, once nobody looks at the set any more. Whole: a part of it that stayed would hold the place where it lies.
+    /// Gives a large buffer back, once nobody looks at the set any more. Whole: a part of it that
+    /// stayed would hold the place where it lies.
     #[inline]
     pub(crate) fn close(&mut self) {
         if self.arena.capacity() > limits::KEPT_ARENA_BYTES {
@@ -164,12 +168,17 @@ impl KeySet {
 
     /// The entries of a shard that were read, in order: the reads of its part of the prepare.
     pub(crate) fn reads_of(&self, place: Place) -> impl Iterator<Item = (u32, &Entry)> + Clone {
-        (0u32..).zip(&self.entries).filter(move |(_, entry)| entry.place == place && entry.read == Read::Known)
+        (0u32..)
+            .zip(&self.entries)
+            .filter(move |(_, entry)| entry.place == place && entry.read == Read::Known)
     }
 
-    /// The entries of a shard that are to be written, in order: the writes of its part of the prepare.
+    /// The entries of a shard that are to be written, in order: the writes of its part of the
+    /// prepare.
     pub(crate) fn writes_of(&self, place: Place) -> impl Iterator<Item = (u32, &Entry)> + Clone {
-        (0u32..).zip(&self.entries).filter(move |(_, entry)| entry.place == place && entry.write != Write::None)
+        (0u32..)
+            .zip(&self.entries)
+            .filter(move |(_, entry)| entry.place == place && entry.write != Write::None)
     }
 
     /// The entry that a participant counts as `item`: its reads first, then its writes.
@@ -265,7 +274,13 @@ impl KeySet {
     }
 
     /// A new entry for a key that has none.
-    pub(crate) fn add(&mut self, hash: u64, keyspace: KeyspaceId, key: &[u8], place: Place) -> Result<u32, LimitError> {
+    pub(crate) fn add(
+        &mut self,
+        hash: u64,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        place: Place,
+    ) -> Result<u32, LimitError> {
         if key.is_empty() {
             return Err(LimitError::EmptyKey);
         }
@@ -275,7 +290,13 @@ impl KeySet {
         self.insert(hash, keyspace, key, place)
     }
 
-    fn insert(&mut self, hash: u64, keyspace: KeyspaceId, key: &[u8], place: Place) -> Result<u32, LimitError> {
+    fn insert(
+        &mut self,
+        hash: u64,
+        keyspace: KeyspaceId,
+        key: &[u8],
+        place: Place,
+    ) -> Result<u32, LimitError> {
         if self.entries.len() >= shared::MAX_TXN_KEYS {
             return Err(LimitError::TooManyKeys);
         }
@@ -314,7 +335,9 @@ impl KeySet {
 
     /// Adds a fence of a keyspace on one shard.
     pub(crate) fn fence(&mut self, keyspace: KeyspaceId, place: Place) -> Result<(), LimitError> {
-        let known = |entry: &Entry| entry.write == Write::Fence && entry.keyspace == keyspace && entry.place == place;
+        let known = |entry: &Entry| {
+            entry.write == Write::Fence && entry.keyspace == keyspace && entry.place == place
+        };
         if self.entries.iter().any(known) {
             return Ok(());
         }
@@ -341,7 +364,12 @@ impl KeySet {
     }
 
     /// Buffers a write: a value, or a deletion.
-    pub(crate) fn write(&mut self, at: u32, value: Option<&[u8]>, expires_at: Expiry) -> Result<(), LimitError> {
+    pub(crate) fn write(
+        &mut self,
+        at: u32,
+        value: Option<&[u8]>,
+        expires_at: Expiry,
+    ) -> Result<(), LimitError> {
         let bytes = value.unwrap_or_default();
         if bytes.len() > shared::MAX_VALUE_BYTES {
             return Err(LimitError::ValueTooLong { bytes: bytes.len() });
@@ -383,9 +411,11 @@ impl KeySet {
     }
 
     fn store(&mut self, bytes: &[u8]) -> Span {
-        let is_full = self.arena.len() + bytes.len() > 2 * shared::MAX_TXN_BYTES + shared::MAX_VALUE_BYTES;
+        let is_full =
+            self.arena.len() + bytes.len() > 2 * shared::MAX_TXN_BYTES + shared::MAX_VALUE_BYTES;
         // Half of it dead: to go through the rest costs no more than to have written the dead.
-        let is_mostly_dead = self.dead > limits::DEAD_ARENA_BYTES && self.dead > self.arena.len() / 2;
+        let is_mostly_dead =
+            self.dead > limits::DEAD_ARENA_BYTES && self.dead > self.arena.len() / 2;
         if is_full || is_mostly_dead {
             self.squeeze(bytes.len());
         }
@@ -400,7 +430,9 @@ impl KeySet {
         for entry in &mut self.entries {
             for span in [&mut entry.key, &mut entry.value_read, &mut entry.value_written] {
                 let start = fresh.len() as u32;
-                fresh.extend_from_slice(&self.arena[span.start as usize..span.start as usize + span.bytes()]);
+                fresh.extend_from_slice(
+                    &self.arena[span.start as usize..span.start as usize + span.bytes()],
+                );
                 span.start = start;
             }
         }
@@ -420,7 +452,10 @@ mod tests {
     const SPACE: KeyspaceId = KeyspaceId::DEFAULT;
 
     fn found(value: &[u8], at: u64) -> Answer<'_> {
-        let version = Version::new(timestone_types::Timestamp::from_nanos(at), timestone_types::ClientId::new(1));
+        let version = Version::new(
+            timestone_types::Timestamp::from_nanos(at),
+            timestone_types::ClientId::new(1),
+        );
         Answer { version, expires_at: Expiry::NEVER, prepared_before: false, value: Some(value) }
     }
 
@@ -463,10 +498,16 @@ mod tests {
         let mut set = KeySet::default();
         assert_eq!(set.find_or_insert(0, SPACE, b"", Place(0)), Err(LimitError::EmptyKey));
         let long = vec![1; shared::MAX_KEY_BYTES + 1];
-        assert_eq!(set.find_or_insert(0, SPACE, &long, Place(0)), Err(LimitError::KeyTooLong { bytes: long.len() }));
+        assert_eq!(
+            set.find_or_insert(0, SPACE, &long, Place(0)),
+            Err(LimitError::KeyTooLong { bytes: long.len() })
+        );
         let at = insert(&mut set, b"a");
         let long = vec![1; shared::MAX_VALUE_BYTES + 1];
-        assert_eq!(set.write(at, Some(&long), Expiry::NEVER), Err(LimitError::ValueTooLong { bytes: long.len() }));
+        assert_eq!(
+            set.write(at, Some(&long), Expiry::NEVER),
+            Err(LimitError::ValueTooLong { bytes: long.len() })
+        );
         assert_eq!(set.writes(), 0);
         let value = &long[..shared::MAX_VALUE_BYTES];
         for key in [b"a", b"b", b"c"] {
@@ -474,10 +515,17 @@ mod tests {
             set.write(at, Some(value), Expiry::NEVER).unwrap();
         }
         let last = insert(&mut set, b"d");
-        assert!(matches!(set.write(last, Some(value), Expiry::NEVER), Err(LimitError::TransactionTooLarge { .. })));
+        assert!(matches!(
+            set.write(last, Some(value), Expiry::NEVER),
+            Err(LimitError::TransactionTooLarge { .. })
+        ));
         assert_eq!(set.view(last), None);
         let room = shared::MAX_TXN_BYTES - 3 * shared::MAX_VALUE_BYTES - 4;
-        assert_eq!(set.write(last, Some(&value[..room]), Expiry::NEVER), Ok(()), "exactly the limit is allowed");
+        assert_eq!(
+            set.write(last, Some(&value[..room]), Expiry::NEVER),
+            Ok(()),
+            "exactly the limit is allowed"
+        );
     }
 
     #[test]
@@ -486,7 +534,8 @@ mod tests {
         let at = insert(&mut set, b"a");
         let value = vec![7; shared::MAX_VALUE_BYTES];
         for step in 0..40 {
-            set.write(at, Some(&value[..shared::MAX_VALUE_BYTES - 40 + step]), Expiry::NEVER).unwrap();
+            set.write(at, Some(&value[..shared::MAX_VALUE_BYTES - 40 + step]), Expiry::NEVER)
+                .unwrap();
         }
         assert!(set.arena.len() <= 2 * shared::MAX_TXN_BYTES + shared::MAX_VALUE_BYTES);
         assert_eq!(set.view(at).unwrap().value.unwrap().len(), shared::MAX_VALUE_BYTES - 1);

@@ -1,7 +1,9 @@
-//! The client's side of Timestone as a state machine without input or output: sessions, read and write sets, routing, commits,
-//! single-key requests, retries, and the reports that move the watermark.
+//! The client's side of Timestone as a state machine without input or output: sessions, read and
+//! write sets, routing, commits, single-key requests, retries, and the reports that move the
+//! watermark.
 //!
-//! Source: MILANA §4 (client library, Algorithms 1 and 2), SEMEL §3.3 (single keys), DTranx (exactly once); `transactions.md`.
+//! Source: MILANA §4 (client library, Algorithms 1 and 2), SEMEL §3.3 (single keys), DTranx
+//! (exactly once); `transactions.md`.
 //!
 //! ```text
 //!   application ── begin · get · put · commit ──►┌────────┐── frames ──► outbox of each shard ──► host's transport
@@ -9,9 +11,10 @@
 //!   application ◄── Step::Ready, Done ───────────└────────┘◄─ deliver(frame) ── host's transport
 //! ```
 //!
-//! One [`Engine`] belongs to one event loop and carries many sessions. The host (native client, RESP gateway, simulator) moves the
-//! bytes, supplies the time and wakes whoever waits for an operation. What is deliberately absent: sockets, clocks, threads,
-//! futures and entropy; and the cache between transactions, which will slot in front of [`Engine::get`] without changing it.
+//! One [`Engine`] belongs to one event loop and carries many sessions. The host (native client,
+//! RESP gateway, simulator) moves the bytes, supplies the time and wakes whoever waits for an
+//! operation. What is deliberately absent: sockets, clocks, threads, futures and entropy; and the
+//! cache between transactions, which will slot in front of [`Engine::get`] without changing it.
 
 mod config;
 mod deliver;

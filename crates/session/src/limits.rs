@@ -1,8 +1,10 @@
-//! Bounds of the engine. Those that users meet (keys, values, transactions) are `timestone_types::limits`.
+//! Bounds of the engine. Those that users meet (keys, values, transactions) are
+//! `timestone_types::limits`.
 
 use core::time::Duration;
 
-/// Most requests outside transactions of one engine that may be under way at once; beyond it the engine answers `Busy`.
+/// Most requests outside transactions of one engine that may be under way at once; beyond it the
+/// engine answers `Busy`.
 pub const MAX_SINGLES: usize = 1 << 18;
 /// Most transactions of one engine that may be open or unacknowledged at once.
 pub const MAX_TRANSACTIONS: usize = 1 << 18;
@@ -12,47 +14,57 @@ pub const MAX_SESSIONS: usize = 1 << 20;
 pub const MAX_OUTBOX_BYTES: usize = 256 * 1024 * 1024;
 /// An unanswered request is asked again after this long, while its connection stands.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(1);
-/// A connection on which something was asked and nothing at all was heard for this long is given up, and the peer dialled anew. Several
-/// request timeouts, so that a server that is busy or paused for a moment is not left; less than the default deadline, so that an
-/// operation is asked on another connection before its time is over.
+/// A connection on which something was asked and nothing at all was heard for this long is given
+/// up, and the peer dialled anew. Several request timeouts, so that a server that is busy or paused
+/// for a moment is not left; less than the default deadline, so that an operation is asked on
+/// another connection before its time is over.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// What [`SILENCE_LIMIT`] doubles up to while connections are given up in a row.
 pub const MAX_SILENCE: Duration = Duration::from_secs(60);
-/// Requests under way are looked through at most this often, however many different times they are due at.
+/// Requests under way are looked through at most this often, however many different times they are
+/// due at.
 pub const SWEEP_INTERVAL: Duration = Duration::from_millis(1);
-/// The deadline of an operation that names none. Longer than the decision timeout, so that a vanished participant is resolved
-/// rather than reported unknown.
+/// The deadline of an operation that names none. Longer than the decision timeout, so that a
+/// vanished participant is resolved rather than reported unknown.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 /// Longest pause before a refused (`Busy`) or unanswered request is asked again.
 pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// The first pause after `Busy` without a hint; doubles with every attempt.
 pub const MIN_RETRY_PAUSE: Duration = Duration::from_millis(1);
-/// The largest random step by which a later timestamp is raised above the highest mark met, so that two coordinators that were
-/// both pushed do not meet again.
+/// The largest random step by which a later timestamp is raised above the highest mark met, so that
+/// two coordinators that were both pushed do not meet again.
 pub const LATER_SPREAD: Duration = Duration::from_micros(20);
-/// The first pause of the retry of a whole transaction; doubles with every attempt up to [`MAX_BACKOFF`].
+/// The first pause of the retry of a whole transaction; doubles with every attempt up to
+/// [`MAX_BACKOFF`].
 pub const MIN_BACKOFF: Duration = Duration::from_micros(50);
 /// Longest pause between two attempts of a whole transaction.
 pub const MAX_BACKOFF: Duration = Duration::from_millis(100);
-/// Buffers of a finished transaction larger than this are given back to the allocator, so that one giant does not stay for ever.
+/// Buffers of a finished transaction larger than this are given back to the allocator, so that one
+/// giant does not stay for ever.
 pub const KEPT_ARENA_BYTES: usize = 64 * 1024;
-/// Bytes of values that were replaced that a transaction keeps at most before it looks whether they are the greater part of its memory.
+/// Bytes of values that were replaced that a transaction keeps at most before it looks whether they
+/// are the greater part of its memory.
 pub const DEAD_ARENA_BYTES: usize = 1024 * 1024;
-/// With more keys than this, a transaction's keys are found by a hash table instead of by comparison.
+/// With more keys than this, a transaction's keys are found by a hash table instead of by
+/// comparison.
 pub const LINEAR_KEYS: usize = 12;
 
-/// A request whose answer is to tell of its server's clock is given up after this long for the next one.
+/// A request whose answer is to tell of its server's clock is given up after this long for the next
+/// one.
 pub const OFFSET_PATIENCE: Duration = REQUEST_TIMEOUT;
 
 const _: () = assert!(SWEEP_INTERVAL.as_nanos() * 100 <= REQUEST_TIMEOUT.as_nanos());
 const _: () = assert!(SILENCE_LIMIT.as_nanos() >= 5 * REQUEST_TIMEOUT.as_nanos());
 const _: () = assert!(
-    2 * SILENCE_LIMIT.as_nanos() <= DEFAULT_DEADLINE.as_nanos() && SILENCE_LIMIT.as_nanos() < MAX_SILENCE.as_nanos()
+    2 * SILENCE_LIMIT.as_nanos() <= DEFAULT_DEADLINE.as_nanos()
+        && SILENCE_LIMIT.as_nanos() < MAX_SILENCE.as_nanos()
 );
-const _: () = assert!(timestone_types::limits::DECISION_TIMEOUT.as_nanos() < DEFAULT_DEADLINE.as_nanos());
+const _: () =
+    assert!(timestone_types::limits::DECISION_TIMEOUT.as_nanos() < DEFAULT_DEADLINE.as_nanos());
 /// Entries that a finished transaction's buffer keeps.
 pub const KEPT_ENTRIES: usize = 1024;
-/// How long a transaction that was reported `Unknown` keeps its participants from forgetting its outcome, once that is known.
+/// How long a transaction that was reported `Unknown` keeps its participants from forgetting its
+/// outcome, once that is known.
 pub const LINGER: Duration = Duration::from_secs(60);
 /// Most transactions reported `Unknown` that are remembered.
 pub const MAX_LINGERING: usize = 1024;

@@ -1,4 +1,5 @@
-//! The correlation number of a request: says by itself whom the reply is for, so that no table of requests is kept.
+//! The correlation number of a request: says by itself whom the reply is for, so that no table of
+//! requests is kept.
 //!
 //! ```text
 //!    63 62 61                 35 34          17 16           0
@@ -8,7 +9,8 @@
 //!   │     │                     │ slot (18)    │ round (17)  │   single: one request outside a transaction
 //!   └─────┴─────────────────────┴──────────────┴─────────────┘
 //! ```
-//! Generations are cut to 27 bits: a reply would have to be late by 67 million uses of its slot to be taken for another's.
+//! Generations are cut to 27 bits: a reply would have to be late by 67 million uses of its slot to
+//! be taken for another's.
 
 use timestone_types::limits as shared;
 
@@ -19,7 +21,8 @@ const ITEM_BITS: u32 = 17;
 const GENERATION_BITS: u32 = 27;
 
 const _: () = assert!(2 + GENERATION_BITS + SLOT_BITS + ITEM_BITS == 64);
-const _: () = assert!(limits::MAX_TRANSACTIONS <= 1 << SLOT_BITS && limits::MAX_SINGLES <= 1 << SLOT_BITS);
+const _: () =
+    assert!(limits::MAX_TRANSACTIONS <= 1 << SLOT_BITS && limits::MAX_SINGLES <= 1 << SLOT_BITS);
 const _: () = assert!(shared::MAX_TXN_KEYS < 1 << ITEM_BITS);
 
 /// Whom a reply is for.

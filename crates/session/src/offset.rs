@@ -5,13 +5,14 @@
 //!                     ╲                              ╱
 //!   server's clock     ╲── request read · reading ──╱          reading − received  ≤  offset  ≤  reading − sent
 //! ```
-//! Cristian's way: the server read its clock between the sending of a request and the arrival of its answer, so the reading belongs
-//! to some moment in between. That holds whatever either clock does meanwhile, as long as neither runs backwards; how narrow the
-//! bound is depends on how long the answer took. Only the first copy of a request counts, for the answer to an earlier one may have been read
-//! before a later one was sent.
+//! Cristian's way: the server read its clock between the sending of a request and the arrival of
+//! its answer, so the reading belongs to some moment in between. That holds whatever either clock
+//! does meanwhile, as long as neither runs backwards; how narrow the bound is depends on how long
+//! the answer took. Only the first copy of a request counts, for the answer to an earlier one may
+//! have been read before a later one was sent.
 //!
-//! Deliberately absent: what to make of several bounds (their intersection, drift, several servers), and any use of them: sessions
-//! take their timestamps from their own clock.
+//! Deliberately absent: what to make of several bounds (their intersection, drift, several
+//! servers), and any use of them: sessions take their timestamps from their own clock.
 //! Source: time.md, "Sessions that follow the servers' time".
 
 use core::time::Duration;
@@ -22,7 +23,8 @@ use timestone_wire::ClockIs;
 /// What one exchange told of a server's clock, relative to this process's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClockOffset {
-    /// The server's clock is ahead of this one by at least this much, in nanoseconds; negative: it may be behind.
+    /// The server's clock is ahead of this one by at least this much, in nanoseconds; negative: it
+    /// may be behind.
     pub least_ns: i64,
     /// It is ahead by at most this much, in nanoseconds.
     pub most_ns: i64,
@@ -33,16 +35,22 @@ pub struct ClockOffset {
 }
 
 impl ClockOffset {
-    /// The bound from an exchange: when the request was sent, what the server then read, when the answer had arrived. `None` for
-    /// times that no exchange has.
+    /// The bound from an exchange: when the request was sent, what the server then read, when the
+    /// answer had arrived. `None` for times that no exchange has.
     #[must_use]
     pub fn of(sent: Timestamp, reading: ClockIs, received: Timestamp) -> Option<Self> {
         if received < sent {
             return None;
         }
-        let apart =
-            |own: Timestamp| i64::try_from(i128::from(reading.now.as_nanos()) - i128::from(own.as_nanos())).ok();
-        Some(Self { least_ns: apart(received)?, most_ns: apart(sent)?, error: reading.error(), at: received })
+        let apart = |own: Timestamp| {
+            i64::try_from(i128::from(reading.now.as_nanos()) - i128::from(own.as_nanos())).ok()
+        };
+        Some(Self {
+            least_ns: apart(received)?,
+            most_ns: apart(sent)?,
+            error: reading.error(),
+            at: received,
+        })
     }
 
     /// The middle of the bound: the best guess, in nanoseconds.
@@ -75,7 +83,8 @@ pub(crate) struct OffsetProbe {
 }
 
 impl OffsetProbe {
-    /// The first copy of a request is on its way. One at a time is watched, and given up after `patience`.
+    /// The first copy of a request is on its way. One at a time is watched, and given up after
+    /// `patience`.
     #[inline]
     pub(crate) fn sent(&mut self, request: u64, now: Timestamp, patience: Duration) {
         if self.asked.is_none_or(|(_, sent)| now.since(sent) >= patience) {
@@ -88,7 +97,8 @@ impl OffsetProbe {
         self.reading = Some(reading);
     }
 
-    /// An answer came. Whether it was the one that was waited for: then the host is to tell the time.
+    /// An answer came. Whether it was the one that was waited for: then the host is to tell the
+    /// time.
     #[inline]
     pub(crate) fn answered(&mut self, request: u64) -> bool {
         match (self.asked, self.reading) {
@@ -110,7 +120,8 @@ impl OffsetProbe {
         }
     }
 
-    /// The connection is gone, and with it what is under way. What was learned stays true of its moment.
+    /// The connection is gone, and with it what is under way. What was learned stays true of its
+    /// moment.
     pub(crate) const fn lost(&mut self) {
         self.asked = None;
         self.reading = None;

@@ -4,25 +4,30 @@ use timestone_types::{Expiry, Timestamp, Version};
 
 use crate::{Ticket, done::ValueView};
 
-/// How a transaction is to run. `default()` is a serializable read-write transaction that begins now.
+/// How a transaction is to run. `default()` is a serializable read-write transaction that begins
+/// now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TxnOptions {
     /// Refuse writes. Costs nothing, gains nothing but the check.
     pub read_only: bool,
-    /// Even when nothing is written, validate at commit that every version read is still the latest: externally consistent.
+    /// Even when nothing is written, validate at commit that every version read is still the
+    /// latest: externally consistent.
     pub strict: bool,
-    /// Read as of this point in time instead of now; implies `read_only`. Zero and the future are refused.
+    /// Read as of this point in time instead of now; implies `read_only`. Zero and the future are
+    /// refused.
     pub snapshot_at: Option<Timestamp>,
     /// Acknowledge the commit only when the clock's error bound has passed the commit timestamp.
     pub external_wait: bool,
-    /// When to stop waiting, for every operation of the transaction and for its commit. `None`: the configured default after each call.
+    /// When to stop waiting, for every operation of the transaction and for its commit. `None`: the
+    /// configured default after each call.
     pub deadline: Option<Timestamp>,
 }
 
 /// How a request outside a transaction is to run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct RequestOptions {
-    /// When to stop trying; then a read fails and a write's fate is `Unknown`. `None`: the configured default.
+    /// When to stop trying; then a read fails and a write's fate is `Unknown`. `None`: the
+    /// configured default.
     pub deadline: Option<Timestamp>,
     /// Acknowledge a write only when the clock's error bound has passed its timestamp.
     pub external_wait: bool,
@@ -45,7 +50,8 @@ pub enum Mutation<'a> {
         /// The value's bytes.
         value: &'a [u8],
     },
-    /// Makes the key absent. Where it is absent already nothing is written, and the request succeeds.
+    /// Makes the key absent. Where it is absent already nothing is written, and the request
+    /// succeeds.
     Delete,
 }
 
@@ -59,7 +65,8 @@ pub enum Condition<'a> {
     Absent,
     /// Only when the key is present (Redis's XX).
     Present,
-    /// Only when the key is present with this version (compare and set); [`Version::ZERO`] means absent.
+    /// Only when the key is present with this version (compare and set); [`Version::ZERO`] means
+    /// absent.
     VersionIs(Version),
     /// Only when the key is present with this value.
     ValueIs(&'a [u8]),
@@ -70,7 +77,8 @@ pub enum Condition<'a> {
 pub enum Step<'a> {
     /// A read was answered from the transaction itself.
     Value(ValueView<'a>),
-    /// The operation is finished and has no result, or a commit needed no message and took place at this timestamp.
+    /// The operation is finished and has no result, or a commit needed no message and took place at
+    /// this timestamp.
     Committed(Timestamp),
     /// A [`crate::Done`] will follow.
     Pending(Ticket),

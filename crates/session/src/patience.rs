@@ -4,17 +4,20 @@
 //!   asked ──► owes ── heard ──► quiet again, the limit is the usual one
 //!              └── nothing for the limit ──► over: the host ends the connection and dials anew; the limit doubles
 //! ```
-//! A connection can be dead with nobody to tell it: the peer's machine is gone, or something on the way (a firewall, an address
-//! translator) has forgotten the connection. The operating system notices after a quarter of an hour. Requests are repeated under their
-//! own identity, so that it costs nothing but time to ask them again on another connection, and whoever has heard nothing at all
-//! for several request timeouts does so.
+//! A connection can be dead with nobody to tell it: the peer's machine is gone, or something on the
+//! way (a firewall, an address translator) has forgotten the connection. The operating system
+//! notices after a quarter of an hour. Requests are repeated under their own identity, so that it
+//! costs nothing but time to ask them again on another connection, and whoever has heard nothing at
+//! all for several request timeouts does so.
 //!
-//! The limit doubles with every connection that is given up in a row: a request that takes long to send, or an answer that takes
-//! long to arrive, gets its time in the end. Silence is no reason while nothing was asked: peers have nothing to say then.
+//! The limit doubles with every connection that is given up in a row: a request that takes long to
+//! send, or an answer that takes long to arrive, gets its time in the end. Silence is no reason
+//! while nothing was asked: peers have nothing to say then.
 //!
 //! Invariants
 //! - A connection on which something was heard within the limit is never given up.
-//! - A connection on which something was asked and nothing heard is over after [`limits::MAX_SILENCE`] at the latest.
+//! - A connection on which something was asked and nothing heard is over after
+//!   [`limits::MAX_SILENCE`] at the latest.
 
 use core::time::Duration;
 
@@ -22,7 +25,8 @@ use timestone_types::Timestamp;
 
 use crate::limits;
 
-/// What one side of a connection knows about the silence of the other. Belongs to the peer, over all its connections in turn.
+/// What one side of a connection knows about the silence of the other. Belongs to the peer, over
+/// all its connections in turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Patience {
     /// When the first thing was asked since the last was heard.
@@ -48,15 +52,16 @@ impl Patience {
         self.asked = None;
     }
 
-    /// Whether the peer owes an answer and has been silent for the limit: `limit` for the first connection, twice as much for each
-    /// further one in a row, [`limits::MAX_SILENCE`] at most.
+    /// Whether the peer owes an answer and has been silent for the limit: `limit` for the first
+    /// connection, twice as much for each further one in a row, [`limits::MAX_SILENCE`] at most.
     #[must_use]
     pub fn is_over(&self, now: Timestamp, limit: Duration) -> bool {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::bugs().never_gives_up {
             return false;
         }
-        let doubled = limit.saturating_mul(1 << self.given_up.min(16)).min(limits::MAX_SILENCE.max(limit));
+        let doubled =
+            limit.saturating_mul(1 << self.given_up.min(16)).min(limits::MAX_SILENCE.max(limit));
         self.asked.is_some_and(|asked| now >= asked.max(self.heard).saturating_add(doubled))
     }
 
@@ -92,7 +97,10 @@ mod tests {
         assert!(!patience.is_over(at(5_999), LIMIT));
         assert!(patience.is_over(at(6_000), LIMIT));
         patience.heard(at(5_000));
-        assert!(!patience.is_over(at(3_600_000), LIMIT), "what was asked is answered, or will be asked again");
+        assert!(
+            !patience.is_over(at(3_600_000), LIMIT),
+            "what was asked is answered, or will be asked again"
+        );
         // One of many questions is old, and answers to others keep coming.
         patience.asked(at(1_000));
         assert!(!patience.is_over(at(9_999), LIMIT));
@@ -110,7 +118,10 @@ mod tests {
             assert!(patience.is_over(at(now + expected), LIMIT));
             patience.give_up();
             now += expected;
-            assert!(!patience.is_over(at(now + 3_600_000), LIMIT), "nothing was asked on the next connection");
+            assert!(
+                !patience.is_over(at(now + 3_600_000), LIMIT),
+                "nothing was asked on the next connection"
+            );
         }
         patience.asked(at(now));
         patience.heard(at(now + 1));

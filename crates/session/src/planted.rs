@@ -1,5 +1,5 @@
-//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist only with the feature
-//! `planted-bugs`, which no release has.
+//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist
+//! only with the feature `planted-bugs`, which no release has.
 
 use std::cell::Cell;
 
@@ -12,15 +12,19 @@ pub struct PlantedBugs {
     pub hold_everywhere: bool,
     /// A connection that is silent is never given up.
     pub never_gives_up: bool,
-    /// A write that was reported as unknown goes on being tried at later timestamps, and its session does not mind it.
+    /// A write that was reported as unknown goes on being tried at later timestamps, and its
+    /// session does not mind it.
     pub undoes_later_writes: bool,
-    /// A write that was refused for want of room holds the watermark back for as long as it is tried.
+    /// A write that was refused for want of room holds the watermark back for as long as it is
+    /// tried.
     pub keeps_refused_writes: bool,
     /// What a copy of a write met is told as what became of the write.
     pub fails_for_copies: bool,
-    /// A write that is too old counts as forgotten, perhaps after it was carried out, although every earlier copy of it was refused.
+    /// A write that is too old counts as forgotten, perhaps after it was carried out, although
+    /// every earlier copy of it was refused.
     pub doubts_refusals: bool,
-    /// The shards that there is a way to count as all there are where a whole keyspace is concerned.
+    /// The shards that there is a way to count as all there are where a whole keyspace is
+    /// concerned.
     pub takes_reach_for_all: bool,
 }
 

@@ -1,4 +1,5 @@
-//! What an engine keeps of a session, of a transaction and of a request outside transactions. Data only; buffers are reused.
+//! What an engine keeps of a session, of a transaction and of a request outside transactions. Data
+//! only; buffers are reused.
 //!
 //! ```text
 //!   transaction   Open ── commit ──► Committing ── Finished ──► Told ── Done ──► released
@@ -11,10 +12,13 @@ use core::time::Duration;
 
 use timestone_clock::SessionClock;
 use timestone_txn::coordinator::Coordinator;
-use timestone_types::{AbortReason, ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, Version};
+use timestone_types::{
+    AbortReason, ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, Version,
+};
 
 use crate::{
-    Condition, OpId, SessionError, TxnOptions, TxnStatus, ValueView, keys::KeySet, limits, shards::Place, slab::Name,
+    Condition, OpId, SessionError, TxnOptions, TxnStatus, ValueView, keys::KeySet, limits,
+    shards::Place, slab::Name,
 };
 
 /// One session.
@@ -92,7 +96,8 @@ pub(crate) struct Txn {
     pub(crate) participants: Vec<ShardId>,
     /// The highest commit timestamp that was tried.
     pub(crate) highest_commit: Timestamp,
-    /// What a participant refused with that no retry mends; told when the transaction turns out to be aborted.
+    /// What a participant refused with that no retry mends; told when the transaction turns out to
+    /// be aborted.
     pub(crate) fault: Option<SessionError>,
     pub(crate) coordinator: Coordinator,
     /// When the coordinator wants a tick.
@@ -104,7 +109,13 @@ pub(crate) struct Txn {
 
 impl Txn {
     /// Makes a reused slot fresh.
-    pub(crate) fn open(&mut self, session: Name, options: TxnOptions, begin: Timestamp, now: Timestamp) {
+    pub(crate) fn open(
+        &mut self,
+        session: Name,
+        options: TxnOptions,
+        begin: Timestamp,
+        now: Timestamp,
+    ) {
         self.phase = Phase::Open;
         self.session = Some(session);
         self.options = options;
@@ -214,7 +225,8 @@ pub(crate) struct Single {
     pub(crate) op: Option<OpId>,
     pub(crate) place: Place,
     pub(crate) keyspace: KeyspaceId,
-    /// Key, value, expected value, previous value; or a frame to send. What a read or the host asked for replaces it.
+    /// Key, value, expected value, previous value; or a frame to send. What a read or the host
+    /// asked for replaces it.
     pub(crate) buffer: Vec<u8>,
     pub(crate) key_bytes: usize,
     pub(crate) value_bytes: usize,
@@ -228,12 +240,14 @@ pub(crate) struct Single {
     pub(crate) id: TxnId,
     pub(crate) begin: Timestamp,
     pub(crate) commit: Timestamp,
-    /// Counts what was sent under different timestamps, so that an answer to an earlier round is told from one to this.
+    /// Counts what was sent under different timestamps, so that an answer to an earlier round is
+    /// told from one to this.
     pub(crate) round: u32,
     pub(crate) attempts: u32,
     /// The copy sent last has not been answered.
     pub(crate) unanswered: bool,
-    /// A copy was sent while an earlier one was unanswered: what is said of one need not be true of the other.
+    /// A copy was sent while an earlier one was unanswered: what is said of one need not be true of
+    /// the other.
     pub(crate) doubtful: bool,
     /// When to ask again.
     pub(crate) due: Timestamp,
@@ -248,7 +262,8 @@ pub(crate) struct Single {
 }
 
 impl Single {
-    /// Gives a large buffer back, once nobody looks at its value any more. Whole: a part of it that stayed would hold the place where it lies.
+    /// Gives a large buffer back, once nobody looks at its value any more. Whole: a part of it that
+    /// stayed would hold the place where it lies.
     pub(crate) fn close(&mut self) {
         if self.buffer.capacity() > limits::KEPT_ARENA_BYTES {
             self.buffer = Vec::new();
@@ -314,16 +329,19 @@ impl Single {
         Some(ValueView { value: present.then_some(bytes), version, expires_at })
     }
 
-    /// Whether it begins anew when it is sent again, at a later timestamp: no server has it, nor ever will unless it is sent again, since every copy
-    /// of it was answered with a refusal, and nobody was told that it may take place at the timestamp that it has. It holds nothing back: a store
-    /// that waits for the watermark would wait for ever for a write that waits for the store.
+    /// Whether it begins anew when it is sent again, at a later timestamp: no server has it, nor
+    /// ever will unless it is sent again, since every copy of it was answered with a refusal, and
+    /// nobody was told that it may take place at the timestamp that it has. It holds nothing back:
+    /// a store that waits for the watermark would wait for ever for a write that waits for the
+    /// store.
     pub(crate) fn begins_anew(&self) -> bool {
         let is_nowhere = !self.unanswered && !self.doubtful;
         self.is_write() && is_nowhere && self.outcome.is_none() && !crate::single::keeps_refused()
     }
 
-    /// Whether its server may have carried out a copy of it and have forgotten that since. Not when all copies but the last one were answered
-    /// with refusals, as a server's are that is being restarted: then the answer to the last one is the whole answer.
+    /// Whether its server may have carried out a copy of it and have forgotten that since. Not when
+    /// all copies but the last one were answered with refusals, as a server's are that is being
+    /// restarted: then the answer to the last one is the whole answer.
     pub(crate) fn may_be_forgotten(&self) -> bool {
         self.doubtful || self.attempts > 0 && crate::single::doubts_refusals()
     }

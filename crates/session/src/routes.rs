@@ -17,15 +17,21 @@ pub struct Routes {
 const NOBODY: u16 = u16::MAX;
 
 impl Routes {
-    /// Routes of map `version` to `shards`, which are sorted here; `owner` tells who serves each slot.
+    /// Routes of map `version` to `shards`, which are sorted here; `owner` tells who serves each
+    /// slot.
     #[must_use]
-    pub fn new(version: u32, mut shards: Vec<(ShardId, Epoch)>, owner: impl Fn(Slot) -> Option<ShardId>) -> Self {
+    pub fn new(
+        version: u32,
+        mut shards: Vec<(ShardId, Epoch)>,
+        owner: impl Fn(Slot) -> Option<ShardId>,
+    ) -> Self {
         shards.sort_unstable();
         shards.dedup_by_key(|entry| entry.0);
         let slots = (0..SLOT_COUNT)
             .map(|raw| {
                 let shard = Slot::new(raw).and_then(&owner);
-                let place = shard.and_then(|shard| shards.binary_search_by_key(&shard, |entry| entry.0).ok());
+                let place = shard
+                    .and_then(|shard| shards.binary_search_by_key(&shard, |entry| entry.0).ok());
                 place.map_or(NOBODY, |place| u16::try_from(place).unwrap_or(NOBODY))
             })
             .collect();

@@ -1,7 +1,8 @@
-//! The shards as an engine sees them: where a key goes, what waits to be sent there, and whether the way is open.
+//! The shards as an engine sees them: where a key goes, what waits to be sent there, and whether
+//! the way is open.
 //!
-//! A shard keeps its place for the engine's lifetime, whatever maps come: requests under way name places. Deliberately without
-//! addresses.
+//! A shard keeps its place for the engine's lifetime, whatever maps come: requests under way name
+//! places. Deliberately without addresses.
 
 use timestone_types::{Epoch, ShardId, Timestamp, slot_of};
 
@@ -162,7 +163,10 @@ impl Shards {
     #[cold]
     fn no_way_to(&self, place: Place) -> SessionError {
         let shard = self.at(place);
-        SessionError::Elsewhere { shard: shard.id, server: shard.elsewhere.clone().unwrap_or_default() }
+        SessionError::Elsewhere {
+            shard: shard.id,
+            server: shard.elsewhere.clone().unwrap_or_default(),
+        }
     }
 
     pub(crate) fn at(&self, place: Place) -> &Shard {
@@ -179,7 +183,11 @@ impl Shards {
 
     /// The places of the shards that the present map has, in the order of their places.
     pub(crate) fn known(&self) -> impl Iterator<Item = Place> + '_ {
-        (0u16..).map(Place).zip(&self.table).filter(|(_, shard)| shard.known).map(|(place, _)| place)
+        (0u16..)
+            .map(Place)
+            .zip(&self.table)
+            .filter(|(_, shard)| shard.known)
+            .map(|(place, _)| place)
     }
 
     /// How many places there are.
@@ -256,7 +264,10 @@ mod tests {
         assert_eq!(shards.place_of(ShardId::new(9)), Some(nine));
         assert_eq!(shards.known().count(), 2);
         assert_eq!(shards.at(shards.of_key(b"k").unwrap()).id, ShardId::new(2));
-        assert_eq!(shards.next_dirty().map(|(id, bytes)| (id, bytes.len())), Some((ShardId::new(9), 5)));
+        assert_eq!(
+            shards.next_dirty().map(|(id, bytes)| (id, bytes.len())),
+            Some((ShardId::new(9), 5))
+        );
         assert_eq!(shards.next_dirty(), None);
     }
 }

@@ -1,5 +1,5 @@
-//! Requests outside transactions: linearizable reads and exactly-once writes of one key, questions about a transaction, and the
-//! host's own frames.
+//! Requests outside transactions: linearizable reads and exactly-once writes of one key, questions
+//! about a transaction, and the host's own frames.
 //!
 //! ```text
 //!   write ──► Prepare-like request under one TxnId ──► took place | condition failed | aborted ──► Done
@@ -9,10 +9,13 @@
 //! ```
 //! Source: SEMEL §3.3; DTranx (exactly once); `transactions.md` "Single keys".
 
-use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, TxnOutcome, limits as shared};
+use timestone_types::{
+    Expiry, KeyspaceId, ShardId, Timestamp, TxnId, TxnOutcome, limits as shared,
+};
 
 use crate::{
-    Condition, Engine, LimitError, Mutation, OpId, RequestOptions, SessionError, SessionId, Step, Ticket, TxnStatus,
+    Condition, Engine, LimitError, Mutation, OpId, RequestOptions, SessionError, SessionId, Step,
+    Ticket, TxnStatus,
     engine::{EndedWhat, Lingering},
     frames,
     handle::TicketKind,
@@ -32,7 +35,8 @@ pub(crate) fn undoes_later_writes() -> bool {
     false
 }
 
-/// Whether a write fails when a copy of it does, although an earlier copy may have been carried out.
+/// Whether a write fails when a copy of it does, although an earlier copy may have been carried
+/// out.
 pub(crate) fn fails_for_copies() -> bool {
     #[cfg(feature = "planted-bugs")]
     return crate::planted::bugs().fails_for_copies;
@@ -48,7 +52,8 @@ pub(crate) fn keeps_refused() -> bool {
     false
 }
 
-/// Whether a write counts as one that may have been carried out and forgotten although every earlier copy of it was refused.
+/// Whether a write counts as one that may have been carried out and forgotten although every
+/// earlier copy of it was refused.
 pub(crate) fn doubts_refusals() -> bool {
     #[cfg(feature = "planted-bugs")]
     return crate::planted::bugs().doubts_refusals;
@@ -85,11 +90,15 @@ impl Engine {
         Ok(ticket(name, op))
     }
 
-    /// Writes one key, linearizably and exactly once, provided that `condition` holds (else `Aborted` with kind `Condition`).
+    /// Writes one key, linearizably and exactly once, provided that `condition` holds (else
+    /// `Aborted` with kind `Condition`).
     ///
     /// # Errors
     /// A closed session, a limit, a key that no shard serves, or too much under way.
-    #[expect(clippy::too_many_arguments, reason = "a request outside a transaction says everything at once")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a request outside a transaction says everything at once"
+    )]
     pub fn write_if(
         &mut self,
         now: Timestamp,
@@ -108,8 +117,11 @@ impl Engine {
             Mutation::PutKeepExpiry { value } => (Want::Put, value, Expiry::NEVER),
             Mutation::Delete => (Want::Delete, &[][..], Expiry::NEVER),
         };
-        let expected = if let Condition::ValueIs(expected) = condition { expected } else { &[][..] };
-        if let Some(bytes) = [value.len(), expected.len()].into_iter().find(|&bytes| bytes > shared::MAX_VALUE_BYTES) {
+        let expected =
+            if let Condition::ValueIs(expected) = condition { expected } else { &[][..] };
+        if let Some(bytes) =
+            [value.len(), expected.len()].into_iter().find(|&bytes| bytes > shared::MAX_VALUE_BYTES)
+        {
             return Err(LimitError::ValueTooLong { bytes }.into());
         }
         let begin = self.issue(now, session)?;
@@ -151,7 +163,8 @@ impl Engine {
         let now = self.advance(now);
         let first = self.shards.known().next().ok_or(SessionError::NoShard)?;
         let name = self.open_single(now, Want::Status, first, options, op)?;
-        let known = self.lingering.iter().find(|known| known.txn == txn).and_then(|known| known.outcome);
+        let known =
+            self.lingering.iter().find(|known| known.txn == txn).and_then(|known| known.outcome);
         let single = self.singles.at_mut(name.index);
         single.id = txn;
         single.silent.extend(self.shards.known());
@@ -164,8 +177,9 @@ impl Engine {
         Ok(ticket(name, op))
     }
 
-    /// Sends any other idempotent request (scan, count, statistics) to a shard: `encode` appends one frame that carries the given
-    /// request number. The answer is [`crate::OpResult::Frame`]. Asked again after a loss, until the deadline.
+    /// Sends any other idempotent request (scan, count, statistics) to a shard: `encode` appends
+    /// one frame that carries the given request number. The answer is [`crate::OpResult::Frame`].
+    /// Asked again after a loss, until the deadline.
     ///
     /// # Errors
     /// A shard that is in no map, or too much under way.
@@ -178,7 +192,8 @@ impl Engine {
         encode: impl FnOnce(u64, &mut Vec<u8>),
     ) -> Result<Step<'_>, SessionError> {
         let now = self.advance(now);
-        let place = self.shards.way_to(self.shards.place_of(shard).ok_or(SessionError::NoShard)?)?;
+        let place =
+            self.shards.way_to(self.shards.place_of(shard).ok_or(SessionError::NoShard)?)?;
         let name = self.open_single(now, Want::Ask, place, options, op)?;
         let single = self.singles.at_mut(name.index);
         encode(Number::new(Kind::Single, name, 0).pack(), &mut single.buffer);
@@ -186,7 +201,8 @@ impl Engine {
         Ok(ticket(name, op))
     }
 
-    /// The session has heard of something at `at`, from whomever: whatever it begins from now on lies above that.
+    /// The session has heard of something at `at`, from whomever: whatever it begins from now on
+    /// lies above that.
     ///
     /// # Errors
     /// [`SessionError::NoSession`].
@@ -228,20 +244,26 @@ impl Engine {
         if self.shards.is_full(place) {
             return Err(BUSY);
         }
-        let deadline = options.deadline.unwrap_or_else(|| now.saturating_add(self.config.default_deadline));
+        let deadline =
+            options.deadline.unwrap_or_else(|| now.saturating_add(self.config.default_deadline));
         let Some((name, single)) = self.singles.take() else { return Err(BUSY) };
         single.open(want, op, place, deadline);
         self.note_due(deadline);
         Ok(name)
     }
 
-    /// Appends a request to its shard's outbox (or to every silent shard's), when the way there is open.
+    /// Appends a request to its shard's outbox (or to every silent shard's), when the way there is
+    /// open.
     pub(crate) fn send_single(&mut self, now: Timestamp, index: u32) {
         let Some(name) = self.singles.name(index) else { return };
         let single = self.singles.at_mut(index);
         if single.begins_anew() && single.attempts > 0 {
-            // No server has seen it: it takes place after whatever its session has seen meanwhile, and the watermark has gone on without it.
-            let clock = single.session.and_then(|name| self.sessions.get_mut(name)).map(|session| &mut session.clock);
+            // No server has seen it: it takes place after whatever its session has seen meanwhile,
+            // and the watermark has gone on without it.
+            let clock = single
+                .session
+                .and_then(|name| self.sessions.get_mut(name))
+                .map(|session| &mut session.clock);
             single.begin = clock.map_or(now, |clock| clock.begin(now)).max(single.begin);
             single.commit = single.commit.max(single.begin.next());
         }
@@ -266,7 +288,11 @@ impl Engine {
             true
         };
         let sent = if single.want == Want::Status {
-            single.silent.iter().map(|&place| send(place, u32::from(place.0), single)).fold(false, |any, one| any | one)
+            single
+                .silent
+                .iter()
+                .map(|&place| send(place, u32::from(place.0), single))
+                .fold(false, |any, one| any | one)
         } else {
             send(single.place, single.round, single)
         };
@@ -294,7 +320,11 @@ impl Engine {
     /// Ends a request with an outcome; its operation is told, when anybody still waits.
     pub(crate) fn end_single(&mut self, now: Timestamp, index: u32, outcome: Outcome) {
         let Some(name) = self.singles.name(index) else { return };
-        let lag = if let Outcome::Aborted(reason) = &outcome { lag_behind(self.lag, reason) } else { None };
+        let lag = if let Outcome::Aborted(reason) = &outcome {
+            lag_behind(self.lag, reason)
+        } else {
+            None
+        };
         let single = self.singles.at_mut(index);
         let learned = match &outcome {
             Outcome::Committed(at) => {
@@ -310,7 +340,9 @@ impl Engine {
             Outcome::Unknown => Some(single.commit.next()),
             _ => None,
         };
-        if let (Some(bound), Some(session)) = (learned, single.session.and_then(|name| self.sessions.get_mut(name))) {
+        if let (Some(bound), Some(session)) =
+            (learned, single.session.and_then(|name| self.sessions.get_mut(name)))
+        {
             session.clock.learned(bound);
         }
         if single.is_write() && single.outcome.is_some() {
@@ -336,8 +368,9 @@ impl Engine {
         self.trim_lingering(now);
     }
 
-    /// The deadline of a write passed, or nobody waits for it any more: the application is told `Unknown`, if it is told; the request goes on
-    /// until its fate is known, at the timestamp that it has. What this session does next comes after that timestamp.
+    /// The deadline of a write passed, or nobody waits for it any more: the application is told
+    /// `Unknown`, if it is told; the request goes on until its fate is known, at the timestamp that
+    /// it has. What this session does next comes after that timestamp.
     pub(crate) fn give_up_write(&mut self, now: Timestamp, index: u32) {
         let Some(name) = self.singles.name(index) else { return };
         let single = self.singles.at_mut(index);
@@ -357,8 +390,8 @@ impl Engine {
         self.trim_lingering(now);
     }
 
-    /// The deadline of a write passed that took place and waits for the clocks: that none is behind it any more is not known in time. Whoever
-    /// asks is told that it took place.
+    /// The deadline of a write passed that took place and waits for the clocks: that none is behind
+    /// it any more is not known in time. Whoever asks is told that it took place.
     pub(crate) fn end_before_the_clocks(&mut self, now: Timestamp, index: u32) {
         let single = self.singles.at(index);
         let (txn, outcome, place) = (single.id, TxnOutcome::Committed(single.commit), single.place);
@@ -375,14 +408,22 @@ impl Engine {
     }
 
     /// Counts one shard's answer to a question about a transaction; the strongest answer wins.
-    pub(crate) fn merge_status(&mut self, now: Timestamp, index: u32, from: Place, status: TxnStatus) {
+    pub(crate) fn merge_status(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        from: Place,
+        status: TxnStatus,
+    ) {
         let single = self.singles.at_mut(index);
         let Some(at) = single.silent.iter().position(|&place| place == from) else { return };
         single.silent.swap_remove(at);
-        let best =
-            single.status.map_or(status, |known| if status.strength() > known.strength() { status } else { known });
+        let best = single.status.map_or(status, |known| {
+            if status.strength() > known.strength() { status } else { known }
+        });
         single.status = Some(best);
-        if single.silent.is_empty() || matches!(best, TxnStatus::Committed(_) | TxnStatus::Aborted) {
+        if single.silent.is_empty() || matches!(best, TxnStatus::Committed(_) | TxnStatus::Aborted)
+        {
             self.end_single(now, index, Outcome::Status(best));
         }
     }

@@ -1,7 +1,9 @@
-//! Slots that are reused, values and their buffers included, so that a steady state allocates nothing.
+//! Slots that are reused, values and their buffers included, so that a steady state allocates
+//! nothing.
 //!
-//! A freed slot's value stays where it is and is handed out again as it is: whoever takes a slot resets the value. The generation
-//! of a slot is odd while it is taken, and rises at every take and release, so an old name never finds a new value.
+//! A freed slot's value stays where it is and is handed out again as it is: whoever takes a slot
+//! resets the value. The generation of a slot is odd while it is taken, and rises at every take and
+//! release, so an old name never finds a new value.
 
 /// Slots of `T`.
 #[derive(Debug)]
@@ -56,7 +58,10 @@ impl<T: Default> Slab<T> {
 
     /// The value of this name, unless the slot has moved on.
     pub(crate) fn get(&self, name: Name) -> Option<&T> {
-        self.slots.get(name.index as usize).filter(|slot| slot.generation == name.generation).map(|slot| &slot.value)
+        self.slots
+            .get(name.index as usize)
+            .filter(|slot| slot.generation == name.generation)
+            .map(|slot| &slot.value)
     }
 
     /// The value of this name, unless the slot has moved on.
@@ -94,7 +99,10 @@ impl<T: Default> Slab<T> {
 
     /// The taken slots in the order of their indexes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        (0u32..).zip(&self.slots).filter(|(_, slot)| slot.generation % 2 == 1).map(|(index, slot)| (index, &slot.value))
+        (0u32..)
+            .zip(&self.slots)
+            .filter(|(_, slot)| slot.generation % 2 == 1)
+            .map(|(index, slot)| (index, &slot.value))
     }
 }
 

@@ -1,8 +1,9 @@
-//! What time brings: requests to repeat, deadlines, coordinators' timers, acknowledgements that were held back, and the reports
-//! that let the watermark rise.
+//! What time brings: requests to repeat, deadlines, coordinators' timers, acknowledgements that
+//! were held back, and the reports that let the watermark rise.
 //!
-//! Nothing is kept per request: one due time for the whole engine, at or before the earliest thing that is due, and a look at
-//! everything open when it comes. Most requests are answered long before, so the look is rare.
+//! Nothing is kept per request: one due time for the whole engine, at or before the earliest thing
+//! that is due, and a look at everything open when it comes. Most requests are answered long
+//! before, so the look is rare.
 
 use timestone_txn::coordinator::Input;
 use timestone_types::{ClientId, Sequence, Timestamp, TxnId};
@@ -37,7 +38,8 @@ impl Report {
         }
     }
 
-    /// Every transaction and write of this client up to it is finished and acknowledged by all who took part.
+    /// Every transaction and write of this client up to it is finished and acknowledged by all who
+    /// took part.
     fn acked(&self, last: Sequence) -> Sequence {
         self.lowest.map_or(last, |lowest| Sequence::new(lowest.get() - 1))
     }
@@ -155,8 +157,8 @@ impl Engine {
         }
     }
 
-    /// What is known of a transaction at the deadline of the question. That nobody who answered has heard of it proves nothing: one of
-    /// those that were silent may have carried it out.
+    /// What is known of a transaction at the deadline of the question. That nobody who answered has
+    /// heard of it proves nothing: one of those that were silent may have carried it out.
     fn status_without_the_silent(&self, index: u32) -> Outcome {
         let single = self.singles.at(index);
         match single.status {
@@ -168,7 +170,8 @@ impl Engine {
         }
     }
 
-    /// Asks everything again that waits for this shard (or for any), because its connection or the map is new.
+    /// Asks everything again that waits for this shard (or for any), because its connection or the
+    /// map is new.
     pub(crate) fn ask_again_at(&mut self, now: Timestamp, place: Option<Place>) {
         let concerns = |other: Place| place.is_none_or(|place| place == other);
         for index in 0..self.txns.slots() {
@@ -193,7 +196,8 @@ impl Engine {
                 continue;
             }
             let single = self.singles.at_mut(index);
-            let waits = concerns(single.place) || single.silent.iter().any(|&silent| concerns(silent));
+            let waits =
+                concerns(single.place) || single.silent.iter().any(|&silent| concerns(silent));
             if !single.settled && waits {
                 single.attempts += 1;
                 if place.is_none() && !single.silent.is_empty() {
@@ -226,18 +230,23 @@ impl Engine {
 
 /// Reports.
 ///
-/// Each shard is told what may still be used *there*. An open transaction may touch any shard, so its begin holds all of them. What is being
-/// committed or written concerns the shards that take part in it and no others: one that is gone for long must not stop the collection on
-/// those that live (time.md, "Watermark").
+/// Each shard is told what may still be used *there*. An open transaction may touch any shard, so
+/// its begin holds all of them. What is being committed or written concerns the shards that take
+/// part in it and no others: one that is gone for long must not stop the collection on those that
+/// live (time.md, "Watermark").
 impl Engine {
-    /// What every shard may be told: the lowest timestamp that may still be used there, and the sequence up to which everything is over.
+    /// What every shard may be told: the lowest timestamp that may still be used there, and the
+    /// sequence up to which everything is over.
     pub(crate) fn reports(&self) -> Vec<Report> {
         let mut open = self.clock;
-        let mut reports = vec![Report { watermark: self.clock, lowest: None }; usize::from(self.shards.places())];
+        let mut reports =
+            vec![Report { watermark: self.clock, lowest: None }; usize::from(self.shards.places())];
         for (_, txn) in self.txns.iter() {
             match txn.phase {
                 Phase::Open => open = open.min(txn.begin),
-                Phase::Committing | Phase::Told if !txn.settled => self.hold_participants(txn, &mut reports),
+                Phase::Committing | Phase::Told if !txn.settled => {
+                    self.hold_participants(txn, &mut reports)
+                }
                 Phase::Committing | Phase::Told | Phase::Closed => {}
             }
         }
@@ -259,8 +268,8 @@ impl Engine {
         reports
     }
 
-    /// A transaction that is being committed: its begin may be used where the decision is not acknowledged yet. Its outcome is kept by every
-    /// participant until all have acknowledged it.
+    /// A transaction that is being committed: its begin may be used where the decision is not
+    /// acknowledged yet. Its outcome is kept by every participant until all have acknowledged it.
     fn hold_participants(&self, txn: &Txn, reports: &mut [Report]) {
         for &shard in &txn.participants {
             let Some(place) = self.shards.place_of(shard) else { continue };
@@ -280,13 +289,17 @@ impl Engine {
             reports.iter_mut().for_each(|report| report.hold(lowest));
         }
         if crate::planted::bugs().ignore_oldest_session {
-            let txns = self
-                .txns
+            let txns = self.txns.iter().filter(|(_, txn)| {
+                txn.phase != Phase::Closed && !(txn.phase == Phase::Told && txn.settled)
+            });
+            let singles = self
+                .singles
                 .iter()
-                .filter(|(_, txn)| txn.phase != Phase::Closed && !(txn.phase == Phase::Told && txn.settled));
-            let singles = self.singles.iter().filter(|(_, single)| !single.settled && single.begin != Timestamp::ZERO);
-            let mut begins: Vec<_> =
-                txns.map(|(_, txn)| txn.begin).chain(singles.map(|(_, single)| single.begin)).collect();
+                .filter(|(_, single)| !single.settled && single.begin != Timestamp::ZERO);
+            let mut begins: Vec<_> = txns
+                .map(|(_, txn)| txn.begin)
+                .chain(singles.map(|(_, single)| single.begin))
+                .collect();
             begins.sort_unstable();
             let second = begins.get(1).copied().unwrap_or(self.clock).min(self.clock);
             reports.iter_mut().for_each(|report| report.watermark = second);
@@ -298,7 +311,12 @@ impl Engine {
         self.trim_lingering(self.clock);
         self.next_report = self.clock.saturating_add(self.config.report_interval);
         for (raw, report) in (0..).zip(self.reports()) {
-            self.append_report(Place(raw), report.watermark, report.acked(self.last_sequence), false);
+            self.append_report(
+                Place(raw),
+                report.watermark,
+                report.acked(self.last_sequence),
+                false,
+            );
         }
     }
 
@@ -309,8 +327,9 @@ impl Engine {
         }
     }
 
-    /// Says goodbye to every shard: nothing of this client is open any more, so it holds the watermark back no longer, and will
-    /// not ask again. What is still under way stays to be terminated by the participants.
+    /// Says goodbye to every shard: nothing of this client is open any more, so it holds the
+    /// watermark back no longer, and will not ask again. What is still under way stays to be
+    /// terminated by the participants.
     pub fn say_goodbye(&mut self, now: Timestamp) {
         let now = self.advance(now);
         for (raw, report) in (0..).zip(self.reports()) {
@@ -318,7 +337,13 @@ impl Engine {
         }
     }
 
-    fn append_report(&mut self, place: Place, watermark: Timestamp, acked: Sequence, closing: bool) {
+    fn append_report(
+        &mut self,
+        place: Place,
+        watermark: Timestamp,
+        acked: Sequence,
+        closing: bool,
+    ) {
         let shard = self.shards.at(place);
         if !shard.up || !shard.known || shard.elsewhere.is_some() {
             return;
@@ -329,6 +354,13 @@ impl Engine {
             map_version: self.shards.map_version(),
             request: number::NOBODY,
         };
-        frames::report(route, self.client, (watermark, self.clock), acked, closing, self.shards.outbox(place));
+        frames::report(
+            route,
+            self.client,
+            (watermark, self.clock),
+            acked,
+            closing,
+            self.shards.outbox(place),
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Transactions as the application drives them: begin, reads, writes, commit, abort.
 //!
-//! Reads go to the shards at once and may overlap; writes stay here until commit. A commit takes one of four ways:
+//! Reads go to the shards at once and may overlap; writes stay here until commit. A commit takes
+//! one of four ways:
 //!
 //! ```text
 //!   writes? ── no ── strict, or a read met a prepared write? ── no ──► at once, without a message
@@ -15,7 +16,9 @@ use core::mem;
 use core::time::Duration;
 
 use timestone_txn::coordinator::{CommitKind, CommitResult, Input, Output};
-use timestone_types::{AbortKind, AbortReason, Expiry, KeyspaceId, ShardId, Timestamp, TxnOutcome, limits as shared};
+use timestone_types::{
+    AbortKind, AbortReason, Expiry, KeyspaceId, ShardId, Timestamp, TxnOutcome, limits as shared,
+};
 
 use crate::{
     Engine, OpId, SessionError, SessionId, Step, Ticket, TxnHandle, TxnOptions, ValueView,
@@ -44,7 +47,9 @@ impl Engine {
     ) -> Result<TxnHandle, SessionError> {
         let now = self.advance(now);
         let session = Name { index: session.index, generation: session.generation };
-        let Some(session_record) = self.sessions.get_mut(session) else { return Err(SessionError::NoSession) };
+        let Some(session_record) = self.sessions.get_mut(session) else {
+            return Err(SessionError::NoSession);
+        };
         let clock = &mut session_record.clock;
         let begin = match options.snapshot_at {
             Some(at) if at == Timestamp::ZERO || at > clock.peek(now) => {
@@ -84,8 +89,9 @@ impl Engine {
         Ok(name)
     }
 
-    /// Reads a key: the transaction's own write, else its own earlier read ([`Step::Value`]), else the shard is asked
-    /// ([`Step::Pending`], then a [`crate::Done`] with `op`). Many may be under way at once.
+    /// Reads a key: the transaction's own write, else its own earlier read ([`Step::Value`]), else
+    /// the shard is asked ([`Step::Pending`], then a [`crate::Done`] with `op`). Many may be under
+    /// way at once.
     ///
     /// # Errors
     /// A finished transaction, a limit, a key that no shard serves, or a full outbox.
@@ -149,7 +155,14 @@ impl Engine {
         if up {
             let route = Self::route(&self.shards, place, Kind::Read, name, at);
             let out = self.shards.ask(now, place);
-            frames::snapshot_read(route, self.client, txn.begin, self.config.wait, txn.keys.key(at), out);
+            frames::snapshot_read(
+                route,
+                self.client,
+                txn.begin,
+                self.config.wait,
+                txn.keys.key(at),
+                out,
+            );
             self.stats.requests += 1;
             self.note_due(due);
         }
@@ -218,7 +231,12 @@ impl Engine {
     ///
     /// # Errors
     /// A finished or read-only transaction.
-    pub fn fence(&mut self, now: Timestamp, txn: TxnHandle, keyspace: KeyspaceId) -> Result<(), SessionError> {
+    pub fn fence(
+        &mut self,
+        now: Timestamp,
+        txn: TxnHandle,
+        keyspace: KeyspaceId,
+    ) -> Result<(), SessionError> {
         let now = self.advance(now);
         let name = self.open(now, txn)?;
         let txn = self.txns.at_mut(name.index);
@@ -236,7 +254,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Its commit is acknowledged only when the clock's error bound has passed it, whatever was said at its begin.
+    /// Its commit is acknowledged only when the clock's error bound has passed it, whatever was
+    /// said at its begin.
     pub fn wait_for_clocks(&mut self, txn: TxnHandle) {
         let name = Name { index: txn.index, generation: txn.generation };
         if let Some(txn) = self.txns.get_mut(name).filter(|txn| txn.phase == Phase::Open) {
@@ -244,7 +263,8 @@ impl Engine {
         }
     }
 
-    /// Forgets a transaction. Nothing was sent that would have to be taken back. Without effect when it has finished.
+    /// Forgets a transaction. Nothing was sent that would have to be taken back. Without effect
+    /// when it has finished.
     pub fn abort(&mut self, txn: TxnHandle) {
         let name = Name { index: txn.index, generation: txn.generation };
         if self.txns.get(name).is_some_and(|txn| txn.phase == Phase::Open) {
@@ -252,13 +272,19 @@ impl Engine {
         }
     }
 
-    /// Commits. Without writes, and when no read met a prepared write, at once and without a message ([`Step::Committed`]); else a
-    /// [`crate::Done`] with `op` follows: `Committed`, `Aborted`, `Unknown` or `Failed`. The handle is worth nothing afterwards.
-    /// Reads that were asked and not answered are not part of the transaction.
+    /// Commits. Without writes, and when no read met a prepared write, at once and without a
+    /// message ([`Step::Committed`]); else a [`crate::Done`] with `op` follows: `Committed`,
+    /// `Aborted`, `Unknown` or `Failed`. The handle is worth nothing afterwards. Reads that were
+    /// asked and not answered are not part of the transaction.
     ///
     /// # Errors
     /// A finished or too old transaction, or a full outbox: the transaction is over then as well.
-    pub fn commit(&mut self, now: Timestamp, txn: TxnHandle, op: OpId) -> Result<Step<'_>, SessionError> {
+    pub fn commit(
+        &mut self,
+        now: Timestamp,
+        txn: TxnHandle,
+        op: OpId,
+    ) -> Result<Step<'_>, SessionError> {
         let now = self.advance(now);
         let name = self.open(now, txn)?;
         let Name { index, generation } = name;
@@ -266,7 +292,8 @@ impl Engine {
         let txn = self.txns.at_mut(index);
         let uncertain = txn.keys.first_uncertain();
         let validate = txn.options.strict || txn.options.external_wait || uncertain.is_some();
-        let kind = if txn.keys.writes() > 0 { CommitKind::ReadWrite } else { CommitKind::StrictReadOnly };
+        let kind =
+            if txn.keys.writes() > 0 { CommitKind::ReadWrite } else { CommitKind::StrictReadOnly };
         if txn.keys.writes() == 0 && (!validate || !txn.keys.has_reads()) {
             let begin = txn.begin;
             self.stats.committed_locally += 1;
@@ -277,9 +304,14 @@ impl Engine {
         let ticket = Ticket { kind: TicketKind::Commit, index, generation, item: 0, op };
         txn.op = Some(op);
         if txn.keys.writes() == 0 && txn.options.snapshot_at.is_some() {
-            // A snapshot in the past cannot be shown to be the latest state; only an undecided write can be waited out.
-            let kind = if uncertain.is_some() { AbortKind::Prepared } else { AbortKind::ReadConflict };
-            self.close(index, Some(Verdict::Aborted { reason: AbortReason::of(kind), entry: uncertain }));
+            // A snapshot in the past cannot be shown to be the latest state; only an undecided
+            // write can be waited out.
+            let kind =
+                if uncertain.is_some() { AbortKind::Prepared } else { AbortKind::ReadConflict };
+            self.close(
+                index,
+                Some(Verdict::Aborted { reason: AbortReason::of(kind), entry: uncertain }),
+            );
             return Ok(Step::Pending(ticket));
         }
         if txn.keys.places().any(|place| self.shards.is_full(place)) {
@@ -292,7 +324,8 @@ impl Engine {
         Ok(Step::Pending(ticket))
     }
 
-    /// The answer to a read that was just sent for the first time tells how far its server's clock is away.
+    /// The answer to a read that was just sent for the first time tells how far its server's clock
+    /// is away.
     fn watch_clock(&mut self, now: Timestamp, name: Name, at: u32) {
         let place = self.txns.at(name.index).keys.entry(at).place;
         let shard = self.shards.at_mut(place);
@@ -326,7 +359,8 @@ impl Engine {
             commit,
             participants: &participants,
             kind,
-            // Without writes, too: what was read may be a commit whose own client still waits, ahead of other clocks.
+            // Without writes, too: what was read may be a commit whose own client still waits,
+            // ahead of other clocks.
             external_wait: txn.options.external_wait,
             error_bound: self.clock_error,
             deadline: txn.deadline(now, self.config.default_deadline),
@@ -346,7 +380,9 @@ impl Engine {
         let mut outputs = mem::take(&mut self.outputs);
         for output in outputs.drain(..) {
             match output {
-                Output::Prepare { to, commit, single } => self.send_prepare(index, to, commit, single),
+                Output::Prepare { to, commit, single } => {
+                    self.send_prepare(index, to, commit, single)
+                }
                 Output::SendWriteSet { to, commit } => self.send_write_set(index, to, commit),
                 Output::Decide { to, outcome } => self.send_decision(index, to, outcome),
                 Output::Terminate { to } => self.send_terminate(index, to),
@@ -428,7 +464,8 @@ impl Engine {
                 learned = reason.at.next();
                 let lag = lag_behind(self.lag, &reason);
                 let place = by.and_then(|shard| self.shards.place_of(shard));
-                let entry = place.zip(reason.item).and_then(|(place, item)| txn.keys.item(place, item));
+                let entry =
+                    place.zip(reason.item).and_then(|(place, item)| txn.keys.item(place, item));
                 match lag {
                     Some(lag) => Verdict::Failed(Ending::ClockBehind { lag }),
                     None => Verdict::Aborted { reason, entry },
@@ -473,13 +510,15 @@ impl Engine {
 
     /// Forgets the oldest of the transactions that were reported `Unknown`.
     pub(crate) fn trim_lingering(&mut self, now: Timestamp) {
-        let over = |oldest: &Lingering, count: usize| oldest.until <= now || count > limits::MAX_LINGERING;
+        let over =
+            |oldest: &Lingering, count: usize| oldest.until <= now || count > limits::MAX_LINGERING;
         while self.lingering.front().is_some_and(|oldest| over(oldest, self.lingering.len())) {
             self.lingering.pop_front();
         }
     }
 
-    /// Ends an open transaction: reads under way fail; a verdict, when there is one, waits for its operation.
+    /// Ends an open transaction: reads under way fail; a verdict, when there is one, waits for its
+    /// operation.
     pub(crate) fn close(&mut self, index: u32, verdict: Option<Verdict>) {
         self.fail_reads(index, &SessionError::NoTransaction);
         let Some(name) = self.txns.name(index) else { return };
@@ -497,8 +536,14 @@ impl Engine {
         self.release_txn_if_over(index);
     }
 
-    /// Ends a transaction whose snapshot the servers do not hold any more. The read that learned it tells, when there is one.
-    pub(crate) fn close_as_too_old(&mut self, index: u32, entry: Option<u32>, watermark: Timestamp) {
+    /// Ends a transaction whose snapshot the servers do not hold any more. The read that learned it
+    /// tells, when there is one.
+    pub(crate) fn close_as_too_old(
+        &mut self,
+        index: u32,
+        entry: Option<u32>,
+        watermark: Timestamp,
+    ) {
         let txn = self.txns.at_mut(index);
         txn.op = entry.and_then(|at| txn.keys.take_waiter(at));
         if let Some(session) = txn.session.and_then(|session| self.sessions.get_mut(session)) {
@@ -561,8 +606,8 @@ impl Engine {
     }
 }
 
-/// How far this process's clock is behind the servers' by their latest reading, if that is why something was too old for them: who is
-/// further behind than they wait for holds nothing back.
+/// How far this process's clock is behind the servers' by their latest reading, if that is why
+/// something was too old for them: who is further behind than they wait for holds nothing back.
 pub(crate) fn lag_behind(lag: Duration, reason: &AbortReason) -> Option<Duration> {
     (reason.kind == AbortKind::TooOld && lag > shared::MAX_CLOCK_LAG).then_some(lag)
 }

@@ -1,12 +1,13 @@
-//! What must be gone, and what must be small, once the faults have ended and everybody has come to rest.
+//! What must be gone, and what must be small, once the faults have ended and everybody has come to
+//! rest.
 //!
 //! ```text
 //!   all sessions ended ─► every table is empty, every log short ─► each key is written once more ─► two versions a key
 //!                         (the watermark has passed all that was committed)
 //! ```
-//! Each bound says why it is what it is. The figures are those that servers publish; what they may be is judged by
-//! [`timestone_workload::check`]. What is deliberately absent: bytes of memory. Tables are slabs that keep what they once needed; that
-//! their entries go is what bounds them.
+//! Each bound says why it is what it is. The figures are those that servers publish; what they may
+//! be is judged by [`timestone_workload::check`]. What is deliberately absent: bytes of memory.
+//! Tables are slabs that keep what they once needed; that their entries go is what bounds them.
 
 use std::time::Duration;
 
@@ -18,9 +19,11 @@ use crate::clock::EPOCH;
 use crate::process::Role;
 use crate::world::World;
 
-/// For this long everything must have been as it should before a world counts as settled: figures are published now and then.
+/// For this long everything must have been as it should before a world counts as settled: figures
+/// are published now and then.
 pub(crate) const CALM: Duration = Duration::from_millis(500);
-/// Log files beyond those that may wait to be carried forward: the open one, the next one, and one being reclaimed a shard.
+/// Log files beyond those that may wait to be carried forward: the open one, the next one, and one
+/// being reclaimed a shard.
 const SPARE_LOG_FILES: u64 = 4;
 
 /// Whose figures they are.
@@ -37,22 +40,27 @@ fn named(figures: &[(&'static str, u64)], name: &str) -> u64 {
     figures.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value)
 }
 
-/// What stirs although nobody asks for anything any more, and what is larger than it may be. `ended`: when the last session did, by true
-/// time; `jump`: how far a clock may have been wrong.
+/// What stirs although nobody asks for anything any more, and what is larger than it may be.
+/// `ended`: when the last session did, by true time; `jump`: how far a clock may have been wrong.
 pub(crate) fn unsettled(world: &World, ended: Timestamp, jump: Duration) -> Verdict {
     let mut verdict = check_left_over(left_over(world, ended, jump));
     verdict.absorb(check_bounds(bounded(world)));
     verdict
 }
 
-/// No version lies further ahead of true time: participants refuse timestamps beyond the lead, and a restart's floor lies below its read bound. The
-/// clocks that both were measured by may have been set forward, by `jump` at most; those that differ by nature do so by less than the lead.
+/// No version lies further ahead of true time: participants refuse timestamps beyond the lead, and
+/// a restart's floor lies below its read bound. The clocks that both were measured by may have been
+/// set forward, by `jump` at most; those that differ by nature do so by less than the lead.
 pub(crate) const fn ahead(jump: Duration) -> Duration {
-    shared::MAX_CLOCK_LEAD.saturating_mul(2).saturating_add(shared::READ_BOUND_AHEAD).saturating_add(jump)
+    shared::MAX_CLOCK_LEAD
+        .saturating_mul(2)
+        .saturating_add(shared::READ_BOUND_AHEAD)
+        .saturating_add(jump)
 }
 
 fn left_over(world: &World, ended: Timestamp, jump: Duration) -> Vec<Quantity> {
-    let passed = Timestamp::from_nanos(EPOCH.as_nanos() + ended.as_nanos()).saturating_add(ahead(jump));
+    let passed =
+        Timestamp::from_nanos(EPOCH.as_nanos() + ended.as_nanos()).saturating_add(ahead(jump));
     let mut all = Vec::new();
     for (whose, _, figures) in shards(world) {
         let behind = u64::try_from(passed.since(figures.watermark).as_millis()).unwrap_or(u64::MAX);
@@ -63,20 +71,27 @@ fn left_over(world: &World, ended: Timestamp, jump: Duration) -> Vec<Quantity> {
             ("transactions in flight", tables("in_flight_transactions")),
             ("inputs that wait for decisions", tables("waiting_requests")),
             ("transactions that it is bringing to their end", tables("resolving_transactions")),
-            // Clients that are heard of report their clock's now when they are idle, and others leave after the session's time to live.
+            // Clients that are heard of report their clock's now when they are idle, and others
+            // leave after the session's time to live.
             ("milliseconds until its watermark has passed everything", behind),
-            // The watermark has passed the begin of every transaction: nobody may ask for an outcome any more.
+            // The watermark has passed the begin of every transaction: nobody may ask for an
+            // outcome any more.
             ("outcomes that are kept for replays", tables("kept_outcomes")),
         ];
-        all.extend(counts.map(|(what, held)| Quantity { whose: whose.clone(), what, held, bound: 0 }));
+        all.extend(counts.map(|(what, held)| Quantity {
+            whose: whose.clone(),
+            what,
+            held,
+            bound: 0,
+        }));
     }
     all
 }
 
 fn bounded(world: &World) -> Vec<Quantity> {
     let config = &world.config;
-    // One id for each client that lives; those of the dead leave after the session's time to live. Servers have a client for each
-    // thread's gateway.
+    // One id for each client that lives; those of the dead leave after the session's time to live.
+    // Servers have a client for each thread's gateway.
     let clients = u64::from(config.clients) + u64::from(config.servers) * config.threads as u64;
     let block = config.tuning.block_bytes;
     let shards_each = u64::from(config.shards_per_server.max(1));
@@ -95,11 +110,18 @@ fn bounded(world: &World) -> Vec<Quantity> {
                 0,
             ),
         ];
-        all.extend(limits.map(|(what, held, bound)| Quantity { whose: whose.clone(), what, held, bound }));
+        all.extend(limits.map(|(what, held, bound)| Quantity {
+            whose: whose.clone(),
+            what,
+            held,
+            bound,
+        }));
     }
-    // Beyond the files that wait to be carried forward, each shard may hold up two: one by its oldest put, one by its oldest outcome.
+    // Beyond the files that wait to be carried forward, each shard may hold up two: one by its
+    // oldest put, one by its oldest outcome.
     let log = &config.tuning.log;
-    let files = log.carry_after_files as u64 + SPARE_LOG_FILES + 2 * u64::from(config.shards_per_server);
+    let files =
+        log.carry_after_files as u64 + SPARE_LOG_FILES + 2 * u64::from(config.shards_per_server);
     let bound = files * log.file_bytes * config.threads as u64;
     for server in world.processes.iter().filter(|process| process.is_server()) {
         let held = world.log_bytes(server.id);
@@ -108,8 +130,9 @@ fn bounded(world: &World) -> Vec<Quantity> {
     all
 }
 
-/// Versions, after each key was written `touched` times in all, when the watermark had passed everything that was written before: of
-/// each key, what was written since and the youngest version at or below the watermark may be kept, and nothing else.
+/// Versions, after each key was written `touched` times in all, when the watermark had passed
+/// everything that was written before: of each key, what was written since and the youngest version
+/// at or below the watermark may be kept, and nothing else.
 pub(crate) fn versions(world: &World, touched: u64) -> Verdict {
     let (mut keys, mut versions) = (0, 0);
     for (_, _, figures) in shards(world) {

@@ -1,7 +1,8 @@
 //! What all clients of a run share: the plans to run, and the history of what came of them.
 //!
-//! A *slot* is a place for one session at a time. Its plans go on where they stopped when the client of its session dies, so that
-//! elements stay unique; its process number in the history changes then, as it does after every unknown outcome.
+//! A *slot* is a place for one session at a time. Its plans go on where they stopped when the
+//! client of its session dies, so that elements stay unique; its process number in the history
+//! changes then, as it does after every unknown outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -12,7 +13,9 @@ use timestone_client::ClockOffset;
 use timestone_seda::simulated::VirtualTime;
 use timestone_types::{ShardId, Timestamp};
 use timestone_workload::history::{Event, EventKind, History, MicroOp, Process, Seen};
-use timestone_workload::{Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, WorkloadSpec};
+use timestone_workload::{
+    Generator, KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, WorkloadSpec,
+};
 
 use crate::clock::TrueTime;
 use crate::redis::{Calls, Mode};
@@ -44,7 +47,8 @@ impl Work {
         }
     }
 
-    /// Whether values are a workload's fillings, each led by the number of its write: what was read is checked as registers are.
+    /// Whether values are a workload's fillings, each led by the number of its write: what was read
+    /// is checked as registers are.
     pub(crate) fn is_numbered(&self) -> bool {
         matches!(self, Self::Plans(spec) if spec.value_kind() == ValueKind::Opaque)
     }
@@ -221,7 +225,14 @@ impl Board {
                 Work::Ring { .. } => None,
             };
             let dice = seed.derive("slot", u64::from(slot)).dice();
-            made.push(Slot { process: u64::from(slot), open: None, generator, dice, next_start: None, running: false });
+            made.push(Slot {
+                process: u64::from(slot),
+                open: None,
+                generator,
+                dice,
+                next_start: None,
+                running: false,
+            });
         }
         let state = State {
             slots: made,
@@ -279,14 +290,16 @@ impl Board {
         let closed = self.closed;
         let slot = &mut state.slots[slot];
         let Some(next_start) = slot.next_start else {
-            // In step for ever, were closed sessions to begin together: all with the client, then all with the server.
+            // In step for ever, were closed sessions to begin together: all with the client, then
+            // all with the server.
             let first = if closed { slot.dice.below(STAGGER.as_nanos() as u64) } else { 0 };
             let start = now.after(Duration::from_nanos(first));
             slot.next_start = Some(start.after(slot.pause(interval)));
             return Some(start.since(now));
         };
         let start = next_start.max(now);
-        // Evenly between half and one and a half of the interval after the one before, or at once when that is past.
+        // Evenly between half and one and a half of the interval after the one before, or at once
+        // when that is past.
         slot.next_start = Some(next_start.after(slot.pause(interval)).max(now));
         Some(start.since(now))
     }
@@ -311,7 +324,11 @@ impl Board {
             };
             *numbered += 1;
             let value = *numbered;
-            *op = millis.map_or(Op::Write { key, value }, |millis| Op::WriteFor { key, value, millis });
+            *op = millis.map_or(Op::Write { key, value }, |millis| Op::WriteFor {
+                key,
+                value,
+                millis,
+            });
         }
     }
 
@@ -376,7 +393,11 @@ impl Board {
         let state = self.lock();
         let running = state.slots.iter().filter(|slot| slot.running);
         let one = |slot: &Slot| match &slot.open {
-            Some(open) => format!("{} is under way, with {} steps", name(open.index, slot.process), open.ops.len()),
+            Some(open) => format!(
+                "{} is under way, with {} steps",
+                name(open.index, slot.process),
+                open.ops.len()
+            ),
             None => format!("process {} is between transactions", slot.process),
         };
         let redis = self.redis.iter().flat_map(|calls| calls.unfinished());
@@ -405,7 +426,8 @@ impl Board {
         state.loaded = state.loaded.max(at);
     }
 
-    /// Whether a snapshot is of a time when not everything was loaded: a clock that is behind sees how things were.
+    /// Whether a snapshot is of a time when not everything was loaded: a clock that is behind sees
+    /// how things were.
     pub(crate) fn precedes_load(&self, snapshot: Timestamp) -> bool {
         snapshot < self.lock().loaded
     }
@@ -466,7 +488,8 @@ impl Board {
         }
     }
 
-    /// The slot's transaction ends. After an unknown outcome its session goes on as another process.
+    /// The slot's transaction ends. After an unknown outcome its session goes on as another
+    /// process.
     pub(crate) fn complete(&self, slot: usize, fate: Fate, seen: Vec<MicroOp>) {
         let mut state = self.lock();
         if self.end(&mut state, slot, fate, seen) && fate == Fate::Unknown {
@@ -481,14 +504,19 @@ impl Board {
         if self.notes {
             let steps = words::steps(ops);
             let colon = if steps.is_empty() { "" } else { ":" };
-            state.notes.push((self.truth.now(), format!("{} {what}{colon}{steps}", name(index, process.0))));
+            state.notes.push((
+                self.truth.now(),
+                format!("{} {what}{colon}{steps}", name(index, process.0)),
+            ));
         }
     }
 
     /// Writes down how a slot's transaction ended, if it has one.
     fn end(&self, state: &mut State, slot: usize, fate: Fate, seen: Vec<MicroOp>) -> bool {
         let entry = &mut state.slots[slot];
-        let Some(Open { index: invocation, ops: invoked, adds }) = entry.open.take() else { return false };
+        let Some(Open { index: invocation, ops: invoked, adds }) = entry.open.take() else {
+            return false;
+        };
         let process = Process(entry.process);
         let (kind, ended, ops) = match fate {
             Fate::Committed => (EventKind::Ok, "committed", seen),
@@ -531,8 +559,8 @@ impl Board {
         self.lock().slots[slots].iter().filter_map(|slot| slot.open.clone()).collect()
     }
 
-    /// A closed session begins its next transaction; whether the run goes on. Nothing is kept of it but its count: sessions of `bench` have no
-    /// board either.
+    /// A closed session begins its next transaction; whether the run goes on. Nothing is kept of it
+    /// but its count: sessions of `bench` have no board either.
     pub(crate) fn begin_closed(&self, slot: usize, plan: &mut TxnPlan) -> bool {
         let mut state = self.lock();
         if state.is_over {
@@ -563,7 +591,8 @@ impl Board {
             if offset.least_ns > 0 || offset.most_ns < 0 {
                 let (least, most) = (offset.least_ns, offset.most_ns);
                 self.wrong(format!(
-                    "the clock of shard {shard}'s server is said to be {least} to {most} ns ahead, and is not"
+                    "the clock of shard {shard}'s server is said to be {least} to {most} ns ahead, \
+                     and is not"
                 ));
             }
         }
@@ -580,11 +609,15 @@ impl Board {
 
     /// An operation that began at `invoked` has ended, and nobody knows how.
     pub(crate) fn ended_unknown(&self, invoked: VirtualTime) {
-        let allowed = self.deadline.unwrap_or_else(|| timestone_client::EngineConfig::default().default_deadline);
+        let allowed = self
+            .deadline
+            .unwrap_or_else(|| timestone_client::EngineConfig::default().default_deadline);
         let took = self.truth.now().since(invoked);
         // A client's clock may run a little faster than true time.
         if self.outcomes_known && took.saturating_add(took / 10) < allowed {
-            self.wrong(format!("nobody knows how an operation ended that took {took:?} of {allowed:?}"));
+            self.wrong(format!(
+                "nobody knows how an operation ended that took {took:?} of {allowed:?}"
+            ));
         }
     }
 
@@ -624,7 +657,8 @@ impl Board {
         self.redis.as_ref().map_or(native, |calls| native.plus(calls.tally()))
     }
 
-    /// The same of those whose history is judged for liveness: sessions of the native protocol, or calls of Redis clients where those do nothing.
+    /// The same of those whose history is judged for liveness: sessions of the native protocol, or
+    /// calls of Redis clients where those do nothing.
     pub(crate) fn tally_of_sessions(&self) -> Tally {
         let native = self.lock().tally;
         if native.begun > 0 { native } else { self.tally() }

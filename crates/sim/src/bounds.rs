@@ -1,8 +1,10 @@
-//! What a scenario may ask for: every number and every span of time has a range, and what lies outside of it is named with its place.
+//! What a scenario may ask for: every number and every span of time has a range, and what lies
+//! outside of it is named with its place.
 //!
-//! A range ends where no world comes up, where none comes to rest within the patience of a run, or where a machine's memory does: of such a
-//! file the file is to blame, and its run would blame the code under test. Where two values bound each other, what the file leaves out
-//! counts as what is usual.
+//! A range ends where no world comes up, where none comes to rest within the patience of a run, or
+//! where a machine's memory does: of such a file the file is to blame, and its run would blame the
+//! code under test. Where two values bound each other, what the file leaves out counts as what is
+//! usual.
 
 use std::fmt::Debug;
 use std::ops::RangeInclusive;
@@ -20,9 +22,11 @@ use crate::swarm::{SERVERS, SHARDS, Sizes, Slowest};
 
 /// Operations of a transaction, at most: a larger one takes longer to make up than anybody waits.
 const MOST_OPS: u32 = 1000;
-/// Keys, at most: loading them, 64 in a transaction of some milliseconds, fills the minute that a run has for it.
+/// Keys, at most: loading them, 64 in a transaction of some milliseconds, fills the minute that a
+/// run has for it.
 const MOST_KEYS: u64 = 1_000_000;
-/// Keys of a ring: a turn of it is about three of them, and one transaction walks all, one after the other.
+/// Keys of a ring: a turn of it is about three of them, and one transaction walks all, one after
+/// the other.
 const RING_KEYS: RangeInclusive<u64> = 3..=1000;
 /// Appends to a key, at most: every one of them writes the whole list.
 const MOST_APPENDS: u32 = 10_000;
@@ -30,24 +34,31 @@ const MOST_APPENDS: u32 = 10_000;
 const MOST_LOG_FILE_BYTES: u64 = 1_000_000_000;
 /// Bytes of a server's cache, at most: the table that finds its records is allocated at once.
 const MOST_CACHE_BYTES: u64 = 8 << 30;
-/// Bytes of a server's devices, at most, and of records between two checkpoints: they are in memory.
+/// Bytes of a server's devices, at most, and of records between two checkpoints: they are in
+/// memory.
 const MOST_BYTES: u64 = 64 << 30;
-/// The furthest that a clock may be set: it counts again when the others have caught up with it, which a run has a minute for.
+/// The furthest that a clock may be set: it counts again when the others have caught up with it,
+/// which a run has a minute for.
 const JUMP: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(10);
 /// How far clocks are apart on average: commits that wait for them do so for fifteen times as long.
 const CLOCKS: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_millis(200);
-/// One way through the network: a server that joins has five seconds for four of them there and back, participants have two for a decision.
+/// One way through the network: a server that joins has five seconds for four of them there and
+/// back, participants have two for a decision.
 const LATENCY: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_millis(200);
 /// The same with what jitter adds to it.
 const SLOWEST_LATENCY: Duration = Duration::from_millis(400);
-/// A run reads all keys in the end, one after the other, and has a minute for it, of which commits and repetitions take a part.
+/// A run reads all keys in the end, one after the other, and has a minute for it, of which commits
+/// and repetitions take a part.
 const AUDIT: Duration = Duration::from_secs(40);
 /// What reading one takes besides its way through the network.
 const READ: Duration = Duration::from_micros(200);
 /// A request is looked at every millisecond, and is given up after ten seconds.
-const REQUEST_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
-/// A participant asks others no more often than it looks at its timers, and no later than those who wait for it have given up.
-const DECISION_TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
+const REQUEST_TIMEOUT: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(10);
+/// A participant asks others no more often than it looks at its timers, and no later than those who
+/// wait for it have given up.
+const DECISION_TIMEOUT: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(10);
 /// An operation of a device: a transaction takes several of them one after the other.
 const OPERATION: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_millis(500);
 /// The same where slow disks make it up to 200 times slower still.
@@ -57,7 +68,8 @@ const PACKING_DELAY: RangeInclusive<Duration> = Duration::from_micros(1)..=Durat
 /// A sync takes half a millisecond; the log keeps what none has covered.
 const SYNC_INTERVAL: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(5);
 /// A watermark trails by a second in any case, and by ten more when a client has fallen silent.
-const WATERMARK_LAG: RangeInclusive<Duration> = Duration::from_secs(12)..=Duration::from_secs(3_600);
+const WATERMARK_LAG: RangeInclusive<Duration> =
+    Duration::from_secs(12)..=Duration::from_secs(3_600);
 /// No answer comes sooner; and what is awaited for longer would outlive the run's patience.
 const DEADLINE: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(10);
 /// Twice as large, and a server of the usual size in scenarios is full of them.
@@ -65,13 +77,16 @@ const MOST_VALUE_BYTES: u32 = 1_000_000;
 /// A value of 512 bytes takes half a millisecond of the slowest.
 const BANDWIDTH: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 /// More often, and there is nothing but faults.
-const FAULT_EVERY: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(86_400);
+const FAULT_EVERY: RangeInclusive<Duration> =
+    Duration::from_millis(1)..=Duration::from_secs(86_400);
 /// Whatever lasts longer lasts to the end of most runs, and is undone then.
 const FAULT_LASTING: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(30);
-/// A pause is not undone, may last half as long again as is said, and must be over before transactions are awaited that begin in calm.
+/// A pause is not undone, may last half as long again as is said, and must be over before
+/// transactions are awaited that begin in calm.
 const PAUSE_LASTING: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(5);
 
-/// A connection is closed half a minute after its client has read last; half as long again as is said is a minute.
+/// A connection is closed half a minute after its client has read last; half as long again as is
+/// said is a minute.
 const READER_LASTING: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(40);
 
 /// A value that makes no sense.
@@ -92,7 +107,11 @@ impl Wrong {
 type Checked = Result<(), Wrong>;
 
 /// What is left out is right.
-fn within<T: PartialOrd + Debug>(path: &[&'static str], value: Option<T>, allowed: RangeInclusive<T>) -> Checked {
+fn within<T: PartialOrd + Debug>(
+    path: &[&'static str],
+    value: Option<T>,
+    allowed: RangeInclusive<T>,
+) -> Checked {
     match value {
         Some(value) if !allowed.contains(&value) => {
             let (low, high) = allowed.into_inner();
@@ -147,12 +166,13 @@ fn check_workload(scenario: &Scenario) -> Checked {
     within(&["workload", "seconds"], Some(part.seconds), 0.01..=86_400.0)?;
     lasts(&["workload", "watermark-lag"], part.watermark_lag, WATERMARK_LAG)?;
     if part.warmup.0.as_secs_f64() >= part.seconds {
-        let what = format!("is {:?}; it is shorter than the run of {} s", part.warmup.0, part.seconds);
+        let what =
+            format!("is {:?}; it is shorter than the run of {} s", part.warmup.0, part.seconds);
         return Err(Wrong::new(&["workload", "warmup"], what));
     }
     if part.closed && matches!(part.kind, Kind::Cycle | Kind::Redis) {
-        let what =
-            "is for the workloads of `timestone bench`, whose throughput it predicts; cycle and redis are none of them";
+        let what = "is for the workloads of `timestone bench`, whose throughput it predicts; cycle \
+            and redis are none of them";
         return Err(Wrong::new(&["workload", "closed"], what.to_owned()));
     }
     let is_single = part.kind == Kind::Plans(WorkloadKind::Register) && part.ops == Some(1);
@@ -162,12 +182,18 @@ fn check_workload(scenario: &Scenario) -> Checked {
     }
     let is_register = part.kind == Kind::Plans(WorkloadKind::Register) && !part.closed;
     if part.scans.is_some_and(|scans| scans > 0) && !is_register {
-        return Err(Wrong::new(&["workload", "scans"], "is for kind = \"register\", which is not closed".to_owned()));
+        return Err(Wrong::new(
+            &["workload", "scans"],
+            "is for kind = \"register\", which is not closed".to_owned(),
+        ));
     }
     within(&["workload", "scans"], part.scans, 0..=100)?;
     if !part.singles && (part.expires.is_some() || part.large.is_some()) {
         let key = if part.expires.is_some() { "expires" } else { "large" };
-        return Err(Wrong::new(&["workload", key], "is for scenarios with singles = true".to_owned()));
+        return Err(Wrong::new(
+            &["workload", key],
+            "is for scenarios with singles = true".to_owned(),
+        ));
     }
     lasts(&["workload", "deadline"], part.deadline, DEADLINE)?;
     lasts(&["workload", "expires"], part.expires, DEADLINE)?;
@@ -177,7 +203,8 @@ fn check_workload(scenario: &Scenario) -> Checked {
     within(&["workload", "deletes"], part.deletes, 0..=100)?;
     within(&["workload", "expiring"], part.expiring, 0..=100)?;
     let spec = scenario.spec(0);
-    spec.validate().map_err(|error| Wrong::new(&["workload", key_of(&error)], error.to_string()))?;
+    spec.validate()
+        .map_err(|error| Wrong::new(&["workload", key_of(&error)], error.to_string()))?;
     let keys = if part.kind == Kind::Cycle { RING_KEYS } else { 1..=MOST_KEYS };
     within(&["workload", "keys"], part.keys, keys)?;
     check_room(scenario, &spec)?;
@@ -192,16 +219,21 @@ fn check_redis(scenario: &Scenario) -> Checked {
     within(&["redis", "keys"], Some(part.keys), 1..=1000)?;
     within(&["redis", "depth"], Some(part.depth), 1..=64)?;
     if scenario.workload.kind == Kind::Redis && part.clients == Some(0) {
-        return Err(Wrong::new(&["redis", "clients"], "is 0, and the workload is theirs".to_owned()));
+        return Err(Wrong::new(
+            &["redis", "clients"],
+            "is 0, and the workload is theirs".to_owned(),
+        ));
     }
     Ok(())
 }
 
-/// What is loaded takes half of the room at most: the other half is for what it is overwritten with.
+/// What is loaded takes half of the room at most: the other half is for what it is overwritten
+/// with.
 fn check_room(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
     // A seed may draw a single server.
     let servers = scenario.cluster.servers.unwrap_or(if scenario.swarm.draw { 1 } else { SERVERS });
-    let room = scenario.storage.capacity_bytes.unwrap_or(Sizes::of(&scenario.storage).capacity_bytes);
+    let room =
+        scenario.storage.capacity_bytes.unwrap_or(Sizes::of(&scenario.storage).capacity_bytes);
     let bytes = match spec.kind {
         // Values are integers of a few digits, in records with headers.
         WorkloadKind::Bank => 128,
@@ -212,7 +244,8 @@ fn check_room(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
         return Ok(());
     }
     let what = format!(
-        "is {}; half of {servers} times the capacity-bytes of {room} holds {most}, of {bytes} bytes each",
+        "is {}; half of {servers} times the capacity-bytes of {room} holds {most}, of {bytes} \
+         bytes each",
         spec.loaded_keys()
     );
     Err(Wrong::new(&["workload", "keys"], what))
@@ -229,8 +262,10 @@ fn check_audit(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
     let far = network.far.map_or(slowest.far, Duration::from).as_secs_f64();
     let jitter = network.jitter.unwrap_or(slowest.jitter);
     let regions = f64::from(scenario.cluster.regions.unwrap_or(slowest.regions));
-    let beside =
-        scenario.cluster.neighbours.map_or(1.0, |times| scenario.costs().map_or(1.0, |costs| costs.beside(times)));
+    let beside = scenario
+        .cluster
+        .neighbours
+        .map_or(1.0, |times| scenario.costs().map_or(1.0, |costs| costs.beside(times)));
     let slowness = scenario.cluster.slowness.unwrap_or(slowest.slowness) * beside;
     let way = (near + far.max(near) * (regions - 1.0)) / regions;
     let read = 2.0 * way * (1.0 + jitter / 2.0) + READ.as_secs_f64() * slowness;
@@ -243,13 +278,20 @@ fn check_audit(scenario: &Scenario, spec: &WorkloadSpec) -> Checked {
         return Ok(());
     }
     let read = Duration::from_micros((read * 1e6) as u64);
-    let what = format!("is {}; at {read:?} each, {most} are read in the {AUDIT:?} that a run has for it", spec.keys);
+    let what = format!(
+        "is {}; at {read:?} each, {most} are read in the {AUDIT:?} that a run has for it",
+        spec.keys
+    );
     Err(Wrong::new(&["workload", "keys"], what))
 }
 
 fn check_storage(scenario: &Scenario) -> Checked {
     let (part, usual) = (&scenario.storage, Sizes::of(&scenario.storage));
-    within(&["storage", "block-pages"], part.block_pages, MIN_PAGES_PER_BLOCK..=MAX_PAGES_PER_BLOCK)?;
+    within(
+        &["storage", "block-pages"],
+        part.block_pages,
+        MIN_PAGES_PER_BLOCK..=MAX_PAGES_PER_BLOCK,
+    )?;
     let block = u64::from(part.block_pages.unwrap_or(usual.block_pages)) * 4096;
     // A shard's device has some blocks, whatever is said.
     let shards = scenario.cluster.shards.unwrap_or(SHARDS);
@@ -263,7 +305,11 @@ fn check_storage(scenario: &Scenario) -> Checked {
     within(&["storage", "log-block-bytes"], part.log_block_bytes, SECTOR_BYTES..=MAX_BLOCK_BYTES)?;
     // Two blocks fit a file. A seed draws blocks that do in any case.
     let drawn = scenario.swarm.draw && part.log_block_bytes.is_none();
-    let log_block = if drawn { SECTOR_BYTES } else { part.log_block_bytes.unwrap_or(usual.tuning.log.block_bytes) };
+    let log_block = if drawn {
+        SECTOR_BYTES
+    } else {
+        part.log_block_bytes.unwrap_or(usual.tuning.log.block_bytes)
+    };
     let least = MIN_FILE_BYTES.max(2 * log_block.next_multiple_of(SECTOR_BYTES) as u64);
     within(&["storage", "log-file-bytes"], part.log_file_bytes, least..=MOST_LOG_FILE_BYTES)?;
     lasts(&["storage", "packing-delay"], part.packing_delay, PACKING_DELAY)?;
@@ -302,8 +348,10 @@ fn key_of(error: &WorkloadError) -> &'static str {
 mod tests {
     use super::*;
 
-    /// A table, a key, a value that is too small, the ends of what is allowed, and a value that is too large. No word where nothing is.
-    type Range = (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
+    /// A table, a key, a value that is too small, the ends of what is allowed, and a value that is
+    /// too large. No word where nothing is.
+    type Range =
+        (&'static str, &'static str, &'static str, &'static str, &'static str, &'static str);
 
     const RANGES: [Range; 39] = [
         ("cluster", "servers", "0", "1", "64", "65"),
@@ -349,17 +397,25 @@ mod tests {
 
     #[test]
     fn every_value_has_a_range_that_is_told() {
-        let read = |table, key, value| Scenario::read("file.toml", &format!("[{table}]\n{key} = {value}"));
+        let read =
+            |table, key, value| Scenario::read("file.toml", &format!("[{table}]\n{key} = {value}"));
         for (table, key, below, low, high, above) in RANGES {
             for right in [low, high] {
                 read(table, key, right).unwrap();
             }
             for wrong in [below, above].into_iter().filter(|wrong| !wrong.is_empty()) {
                 let said = read(table, key, wrong).unwrap_err().to_string();
-                let told =
-                    format!(" is {wrong}; it lies between {low} and {high}").replace('\'', "").replace("nan", "NaN");
-                assert!(said.starts_with("file.toml, line 2: ") && said.ends_with(&told), "{key} = {wrong}: {said}");
-                assert!(said.contains(key) || said.contains("every in [faults.kill]"), "{key} = {wrong}: {said}");
+                let told = format!(" is {wrong}; it lies between {low} and {high}")
+                    .replace('\'', "")
+                    .replace("nan", "NaN");
+                assert!(
+                    said.starts_with("file.toml, line 2: ") && said.ends_with(&told),
+                    "{key} = {wrong}: {said}"
+                );
+                assert!(
+                    said.contains(key) || said.contains("every in [faults.kill]"),
+                    "{key} = {wrong}: {said}"
+                );
             }
         }
     }
@@ -367,27 +423,71 @@ mod tests {
     #[test]
     fn values_bound_each_other() {
         for (broken, line, told) in [
-            ("[storage]\nlog-block-bytes = 262145\nlog-file-bytes = 65536", 3, "is 65536; it lies between 532480 and"),
-            ("[storage]\nas-served = true\nlog-file-bytes = 65536", 3, "is 65536; it lies between 524288 and"),
-            ("[storage]\nblock-pages = 4096\ncapacity-bytes = 1048576", 3, "it lies between 536870912 and"),
+            (
+                "[storage]\nlog-block-bytes = 262145\nlog-file-bytes = 65536",
+                3,
+                "is 65536; it lies between 532480 and",
+            ),
+            (
+                "[storage]\nas-served = true\nlog-file-bytes = 65536",
+                3,
+                "is 65536; it lies between 524288 and",
+            ),
+            (
+                "[storage]\nblock-pages = 4096\ncapacity-bytes = 1048576",
+                3,
+                "it lies between 536870912 and",
+            ),
             ("[network]\nfar = \"200ms\"\njitter = 3.0", 3, "is 3.0; it lies between 0.0 and 1.0"),
             (
                 "[faults]\nslow-disk.every = \"1s\"\n[storage]\nlog-write = \"51ms\"",
                 4,
                 "is 51ms; it lies between 0ns and 50ms",
             ),
-            ("[faults.pause]\nevery = \"1s\"\nlasting = \"6s\"", 3, "is 6s; it lies between 0ns and 5s"),
+            (
+                "[faults.pause]\nevery = \"1s\"\nlasting = \"6s\"",
+                3,
+                "is 6s; it lies between 0ns and 5s",
+            ),
             ("[workload]\nkind = \"cycle\"\nkeys = 2", 3, "is 2; it lies between 3 and 1000"),
             ("[workload]\nkind = \"retwis\"\nkeys = 98305", 3, "holds 98304, of 512 bytes each"),
-            ("[workload]\nkind = \"retwis\"\nkeys = 98304\n[swarm]\ndraw = true", 3, "holds 32768, of 512 bytes each"),
+            (
+                "[workload]\nkind = \"retwis\"\nkeys = 98304\n[swarm]\ndraw = true",
+                3,
+                "holds 32768, of 512 bytes each",
+            ),
             ("[workload]\nkind = \"bank\"\nkeys = 20000", 3, "10 000 accounts"),
-            ("[cluster]\nregions = 3\n[workload]\nkind = \"retwis\"\nkeys = 2000", 5, "796 are read in the 40s"),
+            (
+                "[cluster]\nregions = 3\n[workload]\nkind = \"retwis\"\nkeys = 2000",
+                5,
+                "796 are read in the 40s",
+            ),
             ("[swarm]\ndraw = true\n[workload]\nkind = \"retwis\"", 3, "are read in the 40s"),
-            ("[workload]\nkind = \"register\"\nexpires = '1s'", 3, "is for scenarios with singles = true"),
-            ("[storage]\ncapacity-bytes = 9000000\nvary-capacity = 8999999", 3, "it lies between 9000000 and"),
-            ("[workload]\nkind = \"register\"\nlarge = 9", 3, "is for scenarios with singles = true"),
-            ("[workload]\nkind = \"register\"\nsingles = true", 3, "is for kind = \"register\" with ops = 1 and"),
-            ("[faults.kill]\nevery = \"1s\"\nlasting = \"31s\"", 3, "is 31s; it lies between 0ns and 30s"),
+            (
+                "[workload]\nkind = \"register\"\nexpires = '1s'",
+                3,
+                "is for scenarios with singles = true",
+            ),
+            (
+                "[storage]\ncapacity-bytes = 9000000\nvary-capacity = 8999999",
+                3,
+                "it lies between 9000000 and",
+            ),
+            (
+                "[workload]\nkind = \"register\"\nlarge = 9",
+                3,
+                "is for scenarios with singles = true",
+            ),
+            (
+                "[workload]\nkind = \"register\"\nsingles = true",
+                3,
+                "is for kind = \"register\" with ops = 1 and",
+            ),
+            (
+                "[faults.kill]\nevery = \"1s\"\nlasting = \"31s\"",
+                3,
+                "is 31s; it lies between 0ns and 30s",
+            ),
         ] {
             let said = Scenario::read("file.toml", broken).unwrap_err().to_string();
             assert!(

@@ -1,12 +1,12 @@
-//! What must hold at the end of a run: the histories' verdicts, durability, totals, the ring. What must be
-//! at rest by then is in `aftermath.rs`.
+//! What must hold at the end of a run: the histories' verdicts, durability, totals, the ring. What
+//! must be at rest by then is in `aftermath.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use timestone_workload::check::{
-    AnomalyKind, Kept, Loss, Promise, Verdict, check_bank, check_durability, check_last_values, check_list_append,
-    check_redis, check_register, check_single_keys, history_until,
+    AnomalyKind, Kept, Loss, Promise, Verdict, check_bank, check_durability, check_last_values,
+    check_list_append, check_redis, check_register, check_single_keys, history_until,
 };
 use timestone_workload::history::{History, Seen};
 use timestone_workload::redis::RedisHistory;
@@ -35,7 +35,8 @@ impl Finding {
 pub(crate) enum Trust {
     /// In all but what servers without a log may have lost.
     Except(Vec<Loss>),
-    /// A disk lied about syncs, and lost power: anything may be gone, but nothing is made up, and nothing that aborted is there.
+    /// A disk lied about syncs, and lost power: anything may be gone, but nothing is made up, and
+    /// nothing that aborted is there.
     LiedTo,
     /// What was stored was destroyed: nothing is made up.
     Damaged,
@@ -56,7 +57,13 @@ impl Trust {
         match self {
             Self::Except(_) => true,
             Self::LiedTo => {
-                matches!(kind, AnomalyKind::Garbage | AnomalyKind::Malformed | AnomalyKind::G1a | AnomalyKind::G1b)
+                matches!(
+                    kind,
+                    AnomalyKind::Garbage
+                        | AnomalyKind::Malformed
+                        | AnomalyKind::G1a
+                        | AnomalyKind::G1b
+                )
             }
             Self::Damaged => matches!(kind, AnomalyKind::Garbage | AnomalyKind::Malformed),
         }
@@ -76,11 +83,18 @@ pub(crate) struct Checks {
     pub(crate) clock_slack: Duration,
 }
 
-/// Checks everything that the history and the end of the data tell. How many transactions were looked at.
-pub(crate) fn all(board: &Board, history: &History, checks: &Checks, findings: &mut Vec<Finding>) -> u64 {
+/// Checks everything that the history and the end of the data tell. How many transactions were
+/// looked at.
+pub(crate) fn all(
+    board: &Board,
+    history: &History,
+    checks: &Checks,
+    findings: &mut Vec<Finding>,
+) -> u64 {
     let Checks { promise, complete, clock_slack, ref trust } = *checks;
     let (losses, is_whole) = (trust.losses(), trust.is_whole());
-    // What looks at many keys at once, or takes whatever it finds for the last, can be judged until the first loss only.
+    // What looks at many keys at once, or takes whatever it finds for the last, can be judged until
+    // the first loss only.
     let until = losses.iter().map(|loss| loss.to).min();
     let before = until.map(|at| history_until(history, at));
     let before = before.as_ref().unwrap_or(history);
@@ -99,7 +113,8 @@ pub(crate) fn all(board: &Board, history: &History, checks: &Checks, findings: &
     };
     let made_up = |verdict: Verdict| {
         let is_made_up = |kind| Trust::LiedTo.holds(kind);
-        let anomalies = verdict.anomalies.into_iter().filter(|anomaly| is_made_up(anomaly.kind)).collect();
+        let anomalies =
+            verdict.anomalies.into_iter().filter(|anomaly| is_made_up(anomaly.kind)).collect();
         // They are looked at once more, without what may be lost.
         Verdict { transactions: 0, anomalies, ..verdict }
     };
@@ -118,8 +133,10 @@ pub(crate) fn all(board: &Board, history: &History, checks: &Checks, findings: &
         Work::Plans(spec) => match spec.kind {
             WorkloadKind::ListAppend => {
                 let kept = (!losses.is_empty()).then(|| Kept::of(history, losses));
-                let (told, end) =
-                    kept.as_ref().map_or_else(|| (history, found.clone()), |kept| (&kept.history, kept.end(&found)));
+                let (told, end) = kept.as_ref().map_or_else(
+                    || (history, found.clone()),
+                    |kept| (&kept.history, kept.end(&found)),
+                );
                 if !is_whole {
                     judge("serializability", made_up(check_list_append(history, promise)));
                 }
@@ -132,18 +149,24 @@ pub(crate) fn all(board: &Board, history: &History, checks: &Checks, findings: &
             WorkloadKind::Bank => {
                 judge("totals", check_bank(before, spec.keys, spec.total_balance()));
                 let complete = complete && is_whole;
-                if complete && let Err(what) = total(&found, spec.total_balance(), spec.delete_percent > 0) {
+                if complete
+                    && let Err(what) = total(&found, spec.total_balance(), spec.delete_percent > 0)
+                {
                     findings.push(Finding::new("totals", what));
                 }
-                if complete && let Err(what) = balances(&found, spec.initial_balance, &board.accounts()) {
+                if complete
+                    && let Err(what) = balances(&found, spec.initial_balance, &board.accounts())
+                {
                     findings.push(Finding::new("durability", what));
                 }
             }
             // Registers, and fillings that are numbered as registers are.
             _ => {
                 let kept = (!losses.is_empty()).then(|| Kept::of(history, losses));
-                let (told, end) =
-                    kept.as_ref().map_or_else(|| (history, found.clone()), |kept| (&kept.history, kept.end(&found)));
+                let (told, end) = kept.as_ref().map_or_else(
+                    || (history, found.clone()),
+                    |kept| (&kept.history, kept.end(&found)),
+                );
                 if !is_whole {
                     judge("serializability", made_up(check_register(history, promise)));
                 }
@@ -164,12 +187,14 @@ pub(crate) fn all(board: &Board, history: &History, checks: &Checks, findings: &
 }
 
 /// Checks what Redis clients were answered. How many calls were looked at.
-/// What may be lost takes its part with it: of a history with losses, what was answered before the first one is judged.
+/// What may be lost takes its part with it: of a history with losses, what was answered before the
+/// first one is judged.
 pub(crate) fn redis(history: &RedisHistory, trust: &Trust, findings: &mut Vec<Finding>) -> u64 {
     let Trust::Except(losses) = trust else { return 0 };
     let cut = losses.iter().map(|loss| loss.to).min().map(|at| history.until(at));
     let verdict = check_redis(cut.as_ref().unwrap_or(history));
-    findings.extend(verdict.anomalies.iter().map(|anomaly| Finding::new("redis", anomaly.to_string())));
+    findings
+        .extend(verdict.anomalies.iter().map(|anomaly| Finding::new("redis", anomaly.to_string())));
     verdict.transactions as u64
 }
 
@@ -182,7 +207,11 @@ fn lists(found: &BTreeMap<KeyIndex, Seen>) -> BTreeMap<KeyIndex, Vec<i64>> {
 }
 
 /// The accounts hold so much together; those that are closed, where some are, hold nothing.
-fn total(found: &BTreeMap<KeyIndex, Seen>, expected: i64, may_be_closed: bool) -> Result<(), String> {
+fn total(
+    found: &BTreeMap<KeyIndex, Seen>,
+    expected: i64,
+    may_be_closed: bool,
+) -> Result<(), String> {
     let mut sum = 0i64;
     for (key, seen) in found {
         match seen {
@@ -191,10 +220,15 @@ fn total(found: &BTreeMap<KeyIndex, Seen>, expected: i64, may_be_closed: bool) -
             _ => return Err(format!("in the end, account {} holds no balance", key.0)),
         }
     }
-    if sum == expected { Ok(()) } else { Err(format!("in the end, the accounts hold {sum} together, not {expected}")) }
+    if sum == expected {
+        Ok(())
+    } else {
+        Err(format!("in the end, the accounts hold {sum} together, not {expected}"))
+    }
 }
 
-/// Each account holds what it began with and all that was acknowledged; what is of unknown outcome may have been added or not.
+/// Each account holds what it began with and all that was acknowledged; what is of unknown outcome
+/// may have been added or not.
 fn balances(
     found: &BTreeMap<KeyIndex, Seen>,
     initial: i64,
@@ -215,7 +249,8 @@ fn balances(
             _ => {
                 let (key, count) = (key.0, account.unknown.len());
                 return Err(format!(
-                    "in the end, account {key} holds {seen:?}; by what was acknowledged it holds {certain}, and the {count} additions \
+                    "in the end, account {key} holds {seen:?}; by what was acknowledged it holds \
+                     {certain}, and the {count} additions \
                      of unknown outcome do not make up for it"
                 ));
             }
@@ -248,18 +283,28 @@ mod tests {
 
     #[test]
     fn an_acknowledged_addition_is_missed_and_an_unknown_one_may_be_there_or_not() {
-        let accounts = [(KeyIndex(1), Account { acknowledged: -5, unknown: vec![3, -4, 3] })].into();
-        let check = |balance| balances(&[(KeyIndex(1), Seen::Integer(balance))].into(), 100, &accounts);
+        let accounts =
+            [(KeyIndex(1), Account { acknowledged: -5, unknown: vec![3, -4, 3] })].into();
+        let check =
+            |balance| balances(&[(KeyIndex(1), Seen::Integer(balance))].into(), 100, &accounts);
         for right in [95, 98, 101, 91, 94, 97] {
             check(right).unwrap();
         }
         for wrong in [100, 96, 92, 104] {
             let said = check(wrong).unwrap_err();
-            assert!(said.contains("account 1 ") && said.contains("95") && said.contains("the 3 additions"), "{said}");
+            assert!(
+                said.contains("account 1 ")
+                    && said.contains("95")
+                    && said.contains("the 3 additions"),
+                "{said}"
+            );
         }
         let emptied = [(KeyIndex(3), Account { acknowledged: -100, unknown: Vec::new() })].into();
         balances(&[(KeyIndex(3), Seen::Nothing)].into(), 100, &emptied).unwrap();
-        assert!(balances(&[(KeyIndex(1), Seen::Nothing)].into(), 100, &accounts).is_err(), "it held something");
+        assert!(
+            balances(&[(KeyIndex(1), Seen::Nothing)].into(), 100, &accounts).is_err(),
+            "it held something"
+        );
         let untouched = balances(&[(KeyIndex(2), Seen::Integer(99))].into(), 100, &accounts);
         assert!(untouched.is_err(), "nobody added anything to it");
     }

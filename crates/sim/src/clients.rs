@@ -14,11 +14,18 @@ use crate::process::{Life, Role, SharedNetwork};
 use crate::world::{World, spin_of};
 
 impl World {
-    pub(crate) fn connect_redis(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
+    pub(crate) fn connect_redis(
+        &mut self,
+        id: ProcessId,
+        network: SharedNetwork,
+    ) -> Result<(), SimError> {
         let process = &self.processes[id.0 as usize];
-        let (Role::Redis(redis), Some(calls)) = (&process.role, &self.board.redis) else { return Ok(()) };
+        let (Role::Redis(redis), Some(calls)) = (&process.role, &self.board.redis) else {
+            return Ok(());
+        };
         let seed = redis.seed.derive("life", redis.lives);
-        let (stages, layout) = crate::redis::stages(calls, &redis.servers, redis.places.clone(), seed, network);
+        let (stages, layout) =
+            crate::redis::stages(calls, &redis.servers, redis.places.clone(), seed, network);
         let runtime = self.client_runtime(id, stages, &layout)?;
         self.processes[id.0 as usize].life = Life::Redis { runtime };
         self.schedule(id);
@@ -42,12 +49,17 @@ impl World {
             meter: process.counter.meter(),
             ..SimulatedConfig::default()
         };
-        let runtime = SimulatedRuntime::start(stages, layout, config, now, &process.clock).map_err(SimError::world)?;
+        let runtime = SimulatedRuntime::start(stages, layout, config, now, &process.clock)
+            .map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
         Ok(runtime)
     }
 
-    pub(crate) fn connect(&mut self, id: ProcessId, network: SharedNetwork) -> Result<(), SimError> {
+    pub(crate) fn connect(
+        &mut self,
+        id: ProcessId,
+        network: SharedNetwork,
+    ) -> Result<(), SimError> {
         let process = &self.processes[id.0 as usize];
         let Role::Client(client) = &process.role else { return Ok(()) };
         let clock: Arc<dyn Clock> = Arc::new(process.clock.clone());
@@ -59,7 +71,8 @@ impl World {
             ..ConnectOptions::default()
         };
         let seed = client.seed.derive("engine", client.lives).0;
-        let built = ClientStages::build(&client.url, &options, &clock, network, seed).map_err(SimError::world)?;
+        let built = ClientStages::build(&client.url, &options, &clock, network, seed)
+            .map_err(SimError::world)?;
         let ClientStages { stages, event_loop, db, .. } = built;
         let layout = Layout::single(u16::try_from(stages.len()).unwrap_or(u16::MAX));
         let runtime = self.client_runtime(id, stages, &layout)?;
@@ -83,7 +96,8 @@ impl World {
     pub(crate) fn begin_sessions(&mut self, id: ProcessId) {
         let Role::Client(client) = &self.processes[id.0 as usize].role else { return };
         let slots = client.slots.clone();
-        let (board, counter) = (Arc::clone(&self.board), self.processes[id.0 as usize].counter.clone());
+        let (board, counter) =
+            (Arc::clone(&self.board), self.processes[id.0 as usize].counter.clone());
         self.on_client(id, |db| {
             for slot in slots {
                 let (board, counter) = (Arc::clone(&board), counter.clone());

@@ -4,9 +4,10 @@
 //!   true time ── skew model · drift ──► oscillator ── jump · stop ──► physical clock ── Discipline ──► a server's time
 //!                                                                          └──────────────────────► a client's time
 //! ```
-//! Servers go by their clocks as they do in production. Clients follow theirs at once, as processes do that were just started, or that are
-//! not ours: whatever their clocks show, the answers must be right. Its error bound is an honest one: it covers the model, and every fault
-//! up to [`SimClock::repair`] widens it.
+//! Servers go by their clocks as they do in production. Clients follow theirs at once, as processes
+//! do that were just started, or that are not ours: whatever their clocks show, the answers must be
+//! right. Its error bound is an honest one: it covers the model, and every fault up to
+//! [`SimClock::repair`] widens it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,7 +22,8 @@ use crate::seed::Seed;
 /// What an exact clock shows when the world begins: some day in 2026.
 pub(crate) const EPOCH: Timestamp = Timestamp::from_nanos(1_770_000_000_000_000_000);
 
-/// How long every machine had been running by then: no fault makes an oscillator show a time before its start.
+/// How long every machine had been running by then: no fault makes an oscillator show a time before
+/// its start.
 const UPTIME: u64 = 1_000_000_000_000_000;
 
 /// True time, shared by everything that must know it.
@@ -77,8 +79,8 @@ impl Disciplined {
     }
 }
 
-/// The model's offset at the two ends of a stretch of time: between them it moves evenly. Drawing it anew for every reading would cost
-/// more than most turns.
+/// The model's offset at the two ends of a stretch of time: between them it moves evenly. Drawing
+/// it anew for every reading would cost more than most turns.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     number: u64,
@@ -108,8 +110,8 @@ impl SimClock {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A process begins that goes by this clock smoothly. It takes it as it is, but no further ahead than `most`: who starts has nothing to
-    /// tell a clock by that is ahead.
+    /// A process begins that goes by this clock smoothly. It takes it as it is, but no further
+    /// ahead than `most`: who starts has nothing to tell a clock by that is ahead.
     pub(crate) fn begin_process(&self, most: Duration) {
         let mut faults = self.faults();
         faults.jump_ns = faults.jump_ns.min(most.as_nanos() as i64 - faults.ahead_ns.min(0));
@@ -153,14 +155,19 @@ impl SimClock {
     pub(crate) fn repair(&self) {
         let mut faults = self.faults();
         let (stretch, process) = (faults.stretch, faults.process.take());
-        // What the oscillator has lost or won, it never gets back: the clock is set right beside it.
+        // What the oscillator has lost or won, it never gets back: the clock is set right beside
+        // it.
         let ahead_ns = faults.ahead_ns + drifted(&faults, self.truth.now());
         let jump_ns = -ahead_ns;
         *faults = Faults { stretch, process, ahead_ns, jump_ns, ..Faults::default() };
     }
 
     fn model_ns(&self, nanos: u64) -> i64 {
-        self.model.offset_ns(self.seed.0, self.number, EPOCH.saturating_add(Duration::from_nanos(nanos)))
+        self.model.offset_ns(
+            self.seed.0,
+            self.number,
+            EPOCH.saturating_add(Duration::from_nanos(nanos)),
+        )
     }
 
     fn skew_ns(&self, faults: &mut Faults, moment: VirtualTime) -> i64 {
@@ -171,7 +178,8 @@ impl SimClock {
         let stretch = match faults.stretch.filter(|stretch| stretch.number == number) {
             Some(stretch) => stretch,
             None => {
-                let (begin_ns, end_ns) = (self.model_ns(number * STRETCH), self.model_ns((number + 1) * STRETCH));
+                let (begin_ns, end_ns) =
+                    (self.model_ns(number * STRETCH), self.model_ns((number + 1) * STRETCH));
                 *faults.stretch.insert(Stretch { number, begin_ns, end_ns })
             }
         };
@@ -188,7 +196,8 @@ impl SimClock {
         let oscillator_ns = self.oscillator_ns(faults, moment);
         let stopped_ns = faults.stopped_at.map_or(0, |at| moment.since(at).as_nanos() as i64);
         let boot = (UPTIME + moment.as_nanos()).saturating_add_signed(oscillator_ns);
-        let physical = (EPOCH.as_nanos() - UPTIME + boot).saturating_add_signed(faults.jump_ns - stopped_ns);
+        let physical =
+            (EPOCH.as_nanos() - UPTIME + boot).saturating_add_signed(faults.jump_ns - stopped_ns);
         Reading { boot: BootTime::from_nanos(boot), physical: Timestamp::from_nanos(physical) }
     }
 
@@ -207,7 +216,9 @@ fn follows_steps() -> bool {
 }
 
 fn drifted(faults: &Faults, moment: VirtualTime) -> i64 {
-    faults.drift.map_or(0, |(ppm, since)| (moment.since(since).as_nanos() as i128 * i128::from(ppm) / 1_000_000) as i64)
+    faults.drift.map_or(0, |(ppm, since)| {
+        (moment.since(since).as_nanos() as i128 * i128::from(ppm) / 1_000_000) as i64
+    })
 }
 
 impl LocalTime for SimClock {
@@ -223,17 +234,21 @@ impl Clock for SimClock {
 
     fn error_bound(&self) -> ErrorBound {
         // As a skewed clock's own bound: draws never leave ±6 σ, times √2 between two of them.
-        let model = self.model.average().mul_f64(0.886_226_925_452_758 * 6.0 * std::f64::consts::SQRT_2);
+        let model =
+            self.model.average().mul_f64(0.886_226_925_452_758 * 6.0 * std::f64::consts::SQRT_2);
         let mut faults = self.faults();
         let now = self.truth.now();
         let shown = self.show(&mut faults, now).as_nanos() as i64;
         let wrong = (shown - (EPOCH.as_nanos() + now.as_nanos()) as i64).unsigned_abs();
         let is_set_wrong = faults.jump_ns + faults.ahead_ns != 0;
         let boot = self.reading(&mut faults, now).boot;
-        let apart = faults.process.as_ref().map_or(0, |process| process.discipline.health(boot).offset_ns);
+        let apart =
+            faults.process.as_ref().map_or(0, |process| process.discipline.health(boot).offset_ns);
         let is_apart = apart.unsigned_abs() > DEAD_BAND.as_nanos() as u64;
-        let is_faulty = is_set_wrong || is_apart || faults.drift.is_some() || faults.stopped_at.is_some();
-        let extra = if is_faulty { Duration::from_nanos(wrong.saturating_mul(2)) } else { Duration::ZERO };
+        let is_faulty =
+            is_set_wrong || is_apart || faults.drift.is_some() || faults.stopped_at.is_some();
+        let extra =
+            if is_faulty { Duration::from_nanos(wrong.saturating_mul(2)) } else { Duration::ZERO };
         ErrorBound { bound: model.saturating_add(extra), synchronised: true }
     }
 
@@ -244,7 +259,10 @@ impl Clock for SimClock {
     fn health(&self) -> ClockHealth {
         let mut faults = self.faults();
         let reading = self.reading(&mut faults, self.truth.now());
-        faults.process.as_ref().map_or_else(ClockHealth::default, |process| process.discipline.health(reading.boot))
+        faults
+            .process
+            .as_ref()
+            .map_or_else(ClockHealth::default, |process| process.discipline.health(reading.boot))
     }
 
     fn begin_anew(&self) {

@@ -9,7 +9,10 @@ pub enum SimError {
     #[error("{0}")]
     Scenario(String),
     /// The world could not be built.
-    #[error("the simulated world could not be built: {0}; this is a bug of the simulator or of the configuration")]
+    #[error(
+        "the simulated world could not be built: {0}; this is a bug of the simulator or of the \
+         configuration"
+    )]
     World(String),
 }
 

@@ -17,15 +17,18 @@ use crate::world::{World, WorldConfig};
 /// The kinds of faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum FaultKind {
-    /// A server's process ends at once and comes back. What its devices completed is there, synced or not. Its peers' connections are reset.
+    /// A server's process ends at once and comes back. What its devices completed is there, synced
+    /// or not. Its peers' connections are reset.
     Kill,
-    /// The same with its machine: its devices lose what was not synced, also what an earlier process left there, and nobody is told.
+    /// The same with its machine: its devices lose what was not synced, also what an earlier
+    /// process left there, and nobody is told.
     PowerCut,
     /// A server's process stands still.
     Pause,
     /// A client dies, wherever in a commit it is, and another one takes its place.
     ClientKill,
-    /// A client ends what it has open, says goodbye and ends; another one takes its place. No mishap, and nobody may have to wait for it.
+    /// A client ends what it has open, says goodbye and ends; another one takes its place. No
+    /// mishap, and nobody may have to wait for it.
     ClientLeave,
     /// A client stands still.
     ClientPause,
@@ -63,9 +66,11 @@ pub enum FaultKind {
     ClockDrift,
     /// A clock stands still.
     ClockStop,
-    /// The clock of a server's machine is set far forward or back, while the server runs or while it is being restarted.
+    /// The clock of a server's machine is set far forward or back, while the server runs or while
+    /// it is being restarted.
     ClockGlitch,
-    /// A server's memory is scarce: its caches shrink, and it takes on a few requests at a time; the others it calls busy.
+    /// A server's memory is scarce: its caches shrink, and it takes on a few requests at a time;
+    /// the others it calls busy.
     MemoryPressure,
     /// A bit of a flash page flips.
     Rot,
@@ -75,14 +80,16 @@ pub enum FaultKind {
     TornWrite,
     /// A flash device writes nothing, and says that all is well.
     LostWrite,
-    /// A server is stopped as an operator stops it, and comes back: whatever its log, nothing is lost.
+    /// A server is stopped as an operator stops it, and comes back: whatever its log, nothing is
+    /// lost.
     Stop,
-    /// A server's devices acknowledge syncs that they have not done. Half of the time they do them in the end, half of the time the power goes
-    /// before.
+    /// A server's devices acknowledge syncs that they have not done. Half of the time they do them
+    /// in the end, half of the time the power goes before.
     LyingSync,
     /// A process of Redis clients asks for far more than it may be owed, and reads none of it.
     StalledReader,
-    /// A client dies, and the one that takes its place begins with a clock that is too far behind to be believed.
+    /// A client dies, and the one that takes its place begins with a clock that is too far behind
+    /// to be believed.
     LateClock,
 }
 
@@ -135,8 +142,8 @@ impl FaultKind {
         KINDS.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
 
-    /// Whether it destroys what was acknowledged behind the store's back. A single copy can only notice that: after such a fault nothing is
-    /// demanded but that no answer is made up.
+    /// Whether it destroys what was acknowledged behind the store's back. A single copy can only
+    /// notice that: after such a fault nothing is demanded but that no answer is made up.
     #[must_use]
     pub const fn is_damage(self) -> bool {
         matches!(self, Self::Rot | Self::Misdirected | Self::TornWrite | Self::LostWrite)
@@ -160,17 +167,26 @@ impl FaultKind {
         )
     }
 
-    /// Whether a server that is told to stop takes no longer because of it: it waits for no other process without end.
+    /// Whether a server that is told to stop takes no longer because of it: it waits for no other
+    /// process without end.
     #[must_use]
     pub(crate) const fn holds_up_no_stop(self) -> bool {
         let orderly = matches!(self, Self::ClientLeave | Self::Stop | Self::Break);
-        orderly || matches!(self, Self::Kill | Self::PowerCut | Self::ClientKill | Self::StalledReader)
+        orderly
+            || matches!(self, Self::Kill | Self::PowerCut | Self::ClientKill | Self::StalledReader)
     }
 
     /// Whether it takes a clock out of the bound that everybody relies on.
     #[must_use]
     pub const fn is_of_clocks(self) -> bool {
-        matches!(self, Self::ClockJump | Self::ClockDrift | Self::ClockStop | Self::ClockGlitch | Self::LateClock)
+        matches!(
+            self,
+            Self::ClockJump
+                | Self::ClockDrift
+                | Self::ClockStop
+                | Self::ClockGlitch
+                | Self::LateClock
+        )
     }
 
     /// How long it lasts unless a scenario says otherwise.
@@ -186,7 +202,9 @@ impl FaultKind {
             | Self::FlashFailure => Duration::from_millis(300),
             Self::ClockGlitch => Duration::from_millis(1_500),
             Self::StalledReader => Duration::from_secs(10),
-            Self::RegionLoss | Self::Full | Self::ClockDrift | Self::LateClock => Duration::from_secs(2),
+            Self::RegionLoss | Self::Full | Self::ClockDrift | Self::LateClock => {
+                Duration::from_secs(2)
+            }
             Self::ClockStop => Duration::from_millis(200),
             _ => Duration::from_millis(500),
         }
@@ -274,27 +292,31 @@ pub(crate) struct Injector {
 
 /// A server that was told to stop is killed after this long (docs/operating.md).
 const STOP_PATIENCE: Duration = Duration::from_secs(20);
-/// A server ends within this time of being told to, whatever other processes do: what it waits for at most, one after the other (answers
-/// 3 s, decisions 2 s, without a log 5 s), and as much again for what takes time of its own.
+/// A server ends within this time of being told to, whatever other processes do: what it waits for
+/// at most, one after the other (answers 3 s, decisions 2 s, without a log 5 s), and as much again
+/// for what takes time of its own.
 const STOP_BOUND: Duration = Duration::from_secs(12);
 
 /// The furthest that a glitch sets a server's clock.
 const GLITCH: Duration = Duration::from_secs(300);
-/// The same, forward, while the server is being restarted: it takes that for true, and what it writes counts when true time is there.
+/// The same, forward, while the server is being restarted: it takes that for true, and what it
+/// writes counts when true time is there.
 const RESTART_GLITCH: Duration = Duration::from_secs(5);
-/// The same where there are other servers. Those that are further apart than clocks may be refuse each other's transactions until both have
-/// slewed.
+/// The same where there are other servers. Those that are further apart than clocks may be refuse
+/// each other's transactions until both have slewed.
 const NEAR_GLITCH: Duration = Duration::from_millis(200);
 
-/// How far ahead a server's clock may be when it starts. It takes that for true, for it has nothing to tell it by; what Redis clients let expire
-/// goes by as much earlier.
+/// How far ahead a server's clock may be when it starts. It takes that for true, for it has nothing
+/// to tell it by; what Redis clients let expire goes by as much earlier.
 pub(crate) const fn most_ahead_at_start(world: &WorldConfig) -> Duration {
     if world.servers == 1 && world.redis_clients == 0 { RESTART_GLITCH } else { NEAR_GLITCH }
 }
 
-/// How far behind a client's clock is that is too late to be believed: from a bit more than is allowed on.
+/// How far behind a client's clock is that is too late to be believed: from a bit more than is
+/// allowed on.
 const LATE: [Duration; 2] = [Duration::from_millis(10_500), Duration::from_secs(60)];
-/// Together with what a server's clock may be ahead by, a clock that is set back by as much is late.
+/// Together with what a server's clock may be ahead by, a clock that is set back by as much is
+/// late.
 const FAR_JUMP: Duration = Duration::from_secs(4);
 /// A client that works with such a clock is told so within this time.
 const TOLD_WITHIN: Duration = Duration::from_secs(3);
@@ -305,7 +327,10 @@ const UNDO_TOKENS: u64 = 1 << 33;
 
 impl Injector {
     pub(crate) fn new(plans: &BTreeMap<FaultKind, FaultPlan>, jump: Duration, seed: Seed) -> Self {
-        let plans = plans.iter().map(|(kind, plan)| (*kind, *plan, seed.derive(kind.name(), 0).dice())).collect();
+        let plans = plans
+            .iter()
+            .map(|(kind, plan)| (*kind, *plan, seed.derive(kind.name(), 0).dice()))
+            .collect();
         Self {
             plans,
             seed,
@@ -327,7 +352,8 @@ impl Injector {
     pub(crate) fn told_wrongly(&self, world: &World) -> Option<String> {
         // Clocks that are set far enough by other faults look late as well.
         let may_be = self.jump >= FAR_JUMP;
-        let others = world.processes.iter().filter(|process| !may_be && !self.late.contains(&process.id));
+        let others =
+            world.processes.iter().filter(|process| !may_be && !self.late.contains(&process.id));
         others
             .map(|process| process.id)
             .find(|id| told_late(world, *id) > 0)
@@ -337,8 +363,11 @@ impl Injector {
     /// Whether no fault is under way.
     pub(crate) fn is_calm(&self, world: &World) -> bool {
         // Who does not read is in nobody's way.
-        let is_left = |undo: &Undo| !matches!(undo, Undo::Patience(..) | Undo::StopBound(..) | Undo::Reader(_));
-        let is_well = |process: &Process| process.is_up() && !process.paused && process.doomed.is_none();
+        let is_left = |undo: &Undo| {
+            !matches!(undo, Undo::Patience(..) | Undo::StopBound(..) | Undo::Reader(_))
+        };
+        let is_well =
+            |process: &Process| process.is_up() && !process.paused && process.doomed.is_none();
         !self.undos.iter().flatten().any(is_left)
             && world.processes.iter().all(|process| is_well(process) && process.leaving.is_none())
     }
@@ -360,7 +389,9 @@ impl Injector {
     /// Something of it is due. `on`: whether faults still strike.
     pub(crate) fn look(&mut self, world: &mut World, token: u64, on: bool) {
         if token >= UNDO_TOKENS {
-            if let Some(undo) = self.undos.get_mut((token - UNDO_TOKENS) as usize).and_then(Option::take) {
+            if let Some(undo) =
+                self.undos.get_mut((token - UNDO_TOKENS) as usize).and_then(Option::take)
+            {
                 self.undo(world, undo);
             }
             return;
@@ -384,8 +415,10 @@ impl Injector {
     /// Ends all faults at once.
     pub(crate) fn end_all(&mut self, world: &mut World) {
         for place in 0..self.undos.len() {
-            // Who was told to stop may take as long as ever, and no longer: others may need it to come to their own ends.
-            let ended = self.undos[place].take_if(|undo| !matches!(undo, Undo::Patience(..) | Undo::StopBound(..)));
+            // Who was told to stop may take as long as ever, and no longer: others may need it to
+            // come to their own ends.
+            let ended = self.undos[place]
+                .take_if(|undo| !matches!(undo, Undo::Patience(..) | Undo::StopBound(..)));
             ended.into_iter().for_each(|undo| self.undo(world, undo));
         }
         world.heal(None);
@@ -471,8 +504,8 @@ impl Injector {
         world.start_at(id, world.now().after(Duration::from_millis(10)));
     }
 
-    /// Sets the clock of a server's machine wrong. Half of the time it is being restarted meanwhile, and half of those times again when the
-    /// clock is set right.
+    /// Sets the clock of a server's machine wrong. Half of the time it is being restarted
+    /// meanwhile, and half of those times again when the clock is set right.
     fn glitch(&mut self, world: &mut World, id: ProcessId, length: Duration, dice: &mut Dice) {
         let (forward, restarts, again) = (dice.chance(0.5), dice.chance(0.5), dice.chance(0.5));
         let most = if forward && restarts { most_ahead_at_start(&world.config) } else { GLITCH };
@@ -480,18 +513,32 @@ impl Injector {
         let most = most.as_nanos() as u64 >> dice.below(12);
         let by = dice.between(most / 2, most) as i64;
         let by = if forward { by } else { -by };
-        let words =
-            if restarts { "its clock is set by {by} ns while it restarts" } else { "its clock is set by {by} ns" };
+        let words = if restarts {
+            "its clock is set by {by} ns while it restarts"
+        } else {
+            "its clock is set by {by} ns"
+        };
         world.trace.note(world.now(), id, &words.replace("{by}", &by.to_string()));
         world.processes[id.0 as usize].clock.jump(by);
         if restarts {
             self.reboot(world, id);
         }
-        self.undo_at(world, length, if restarts && again { Undo::ClockAndReboot(id) } else { Undo::Clock(id) });
+        self.undo_at(
+            world,
+            length,
+            if restarts && again { Undo::ClockAndReboot(id) } else { Undo::Clock(id) },
+        );
     }
 
     /// A client's successor begins with a clock that is behind by more than anybody believes.
-    fn begin_late(&mut self, world: &mut World, id: ProcessId, length: Duration, seed: Seed, dice: &mut Dice) {
+    fn begin_late(
+        &mut self,
+        world: &mut World,
+        id: ProcessId,
+        length: Duration,
+        seed: Seed,
+        dice: &mut Dice,
+    ) {
         let [least, most] = LATE.map(|late| late.as_nanos() as u64);
         let by = dice.between(least, most);
         world.kill(id, false, seed);
@@ -502,7 +549,11 @@ impl Injector {
         let (life, told) = (process.lives + 1, told_late(world, id));
         self.late.insert(id);
         let since = world.now().after(Duration::from_millis(10));
-        world.trace.note(world.now(), id, &format!("its next life begins with a clock that is {by} ns behind"));
+        world.trace.note(
+            world.now(),
+            id,
+            &format!("its next life begins with a clock that is {by} ns behind"),
+        );
         world.start_at(id, since);
         self.undo_at(world, length, Undo::LateClock(Late { id, life, since, told }));
     }
@@ -519,7 +570,11 @@ impl Injector {
     }
 
     /// One of the processes that are up and pass the test.
-    fn target(world: &World, dice: &mut Dice, wanted: impl Fn(&Process) -> bool) -> Option<ProcessId> {
+    fn target(
+        world: &World,
+        dice: &mut Dice,
+        wanted: impl Fn(&Process) -> bool,
+    ) -> Option<ProcessId> {
         let up: Vec<ProcessId> = world
             .processes
             .iter()
@@ -530,7 +585,13 @@ impl Injector {
     }
 
     /// Whether there was something to strike.
-    fn strike(&mut self, world: &mut World, kind: FaultKind, length: Duration, dice: &mut Dice) -> bool {
+    fn strike(
+        &mut self,
+        world: &mut World,
+        kind: FaultKind,
+        length: Duration,
+        dice: &mut Dice,
+    ) -> bool {
         self.strikes += 1;
         let seed = self.seed.derive("strike", self.strikes);
         let until = world.now().after(length);
@@ -574,7 +635,9 @@ impl Injector {
             FaultKind::RegionLoss => return self.lose_region(world, until, seed, dice),
             FaultKind::Pause | FaultKind::ClientPause => world.pause(id, until),
             FaultKind::Cut | FaultKind::CutOneWay => {
-                let Some(server) = Self::target(world, dice, Process::is_server).filter(|server| *server != id) else {
+                let Some(server) =
+                    Self::target(world, dice, Process::is_server).filter(|server| *server != id)
+                else {
                     return false;
                 };
                 world.trace.note(world.now(), id, &format!("is cut off from process {}", server.0));
@@ -594,7 +657,11 @@ impl Injector {
                 if let Some(calls) = &world.board.redis {
                     calls.forget_one();
                 }
-                world.trace.note(world.now(), from, &format!("its connection to process {} is a black hole", to.0));
+                world.trace.note(
+                    world.now(),
+                    from,
+                    &format!("its connection to process {} is a black hole", to.0),
+                );
             }
             FaultKind::Loss | FaultKind::SlowNetwork => {
                 let quality = if kind == FaultKind::Loss {
@@ -618,8 +685,13 @@ impl Injector {
                 world.disks(id).iter().for_each(|disk| disk.fail_writes(true));
                 self.undo_at(world, length, Undo::Reboot(id));
             }
-            FaultKind::FlashFailure | FaultKind::ReadFailure => return self.fail_flash(world, id, kind, length, dice),
-            FaultKind::Rot | FaultKind::Misdirected | FaultKind::TornWrite | FaultKind::LostWrite => {
+            FaultKind::FlashFailure | FaultKind::ReadFailure => {
+                return self.fail_flash(world, id, kind, length, dice);
+            }
+            FaultKind::Rot
+            | FaultKind::Misdirected
+            | FaultKind::TornWrite
+            | FaultKind::LostWrite => {
                 return damage(world, id, kind, dice);
             }
             FaultKind::Full => {
@@ -629,8 +701,11 @@ impl Injector {
             }
             FaultKind::MemoryPressure => {
                 let cache_bytes = dice.below(2) * 16 * 1024;
-                let admission = AdmissionLimit { requests: dice.below(5), bytes: 1 << dice.between(8, 16) };
-                let words = format!("its memory is scarce: {cache_bytes} bytes for its caches, {admission:?}");
+                let admission =
+                    AdmissionLimit { requests: dice.below(5), bytes: 1 << dice.between(8, 16) };
+                let words = format!(
+                    "its memory is scarce: {cache_bytes} bytes for its caches, {admission:?}"
+                );
                 world.trace.note(world.now(), id, &words);
                 world.press_memory(id, Some((cache_bytes, admission)));
                 self.undo_at(world, length, Undo::Memory(id));
@@ -671,20 +746,31 @@ impl Injector {
 
     fn isolate(&mut self, world: &mut World, id: ProcessId, length: Duration) {
         world.trace.note(world.now(), id, "is cut off from everybody");
-        for other in (0..world.processes.len()).map(|other| ProcessId(other as u32)).filter(|other| *other != id) {
+        for other in (0..world.processes.len())
+            .map(|other| ProcessId(other as u32))
+            .filter(|other| *other != id)
+        {
             world.fabric.cut(id, other);
             world.fabric.cut(other, id);
         }
         self.undo_at(world, length, Undo::Rejoin(id));
     }
 
-    fn lose_region(&mut self, world: &mut World, until: VirtualTime, seed: Seed, dice: &mut Dice) -> bool {
+    fn lose_region(
+        &mut self,
+        world: &mut World,
+        until: VirtualTime,
+        seed: Seed,
+        dice: &mut Dice,
+    ) -> bool {
         let regions = world.config.regions.max(1);
         let region = dice.below(u64::from(regions)) as u32;
         let lost: Vec<ProcessId> = world
             .processes
             .iter()
-            .filter(|process| process.is_server() && process.is_up() && process.id.0 % regions == region)
+            .filter(|process| {
+                process.is_server() && process.is_up() && process.id.0 % regions == region
+            })
             .map(|process| process.id)
             .collect();
         for (index, &id) in (0u64..).zip(&lost) {
@@ -728,14 +814,20 @@ fn damage(world: &mut World, id: ProcessId, kind: FaultKind, dice: &mut Dice) ->
         FaultKind::Rot => {
             let pages = u64::from(world.config.flash.pages_per_block) * 16;
             // Most pages hold nothing yet: a few tries find one that does.
-            (0..64).any(|_| medium.flip_bit(PageId(dice.below(pages) as u32), dice.below(32_768) as usize))
+            (0..64).any(|_| {
+                medium.flip_bit(PageId(dice.below(pages) as u32), dice.below(32_768) as usize)
+            })
         }
         FaultKind::Misdirected => {
-            medium.inject(FlashFault::MisdirectedProgram { nth: 1, pages: dice.between(1, 64) as u32 });
+            medium.inject(FlashFault::MisdirectedProgram {
+                nth: 1,
+                pages: dice.between(1, 64) as u32,
+            });
             true
         }
         _ => {
-            let keep_bytes = if kind == FaultKind::LostWrite { 0 } else { dice.between(1, 4_095) as usize };
+            let keep_bytes =
+                if kind == FaultKind::LostWrite { 0 } else { dice.between(1, 4_095) as usize };
             medium.inject(FlashFault::TornProgram { nth: 1, keep_bytes });
             true
         }
@@ -759,7 +851,9 @@ fn told_late(world: &World, id: ProcessId) -> u64 {
 /// Lets a process of Redis clients read nothing, and ask for much, or read on.
 fn set_unreading(world: &World, id: ProcessId, unreading: bool) {
     world.fabric.set_unreading(id, unreading);
-    if let (Role::Redis(redis), Some(calls)) = (&world.processes[id.0 as usize].role, &world.board.redis) {
+    if let (Role::Redis(redis), Some(calls)) =
+        (&world.processes[id.0 as usize].role, &world.board.redis)
+    {
         calls.set_unreading(redis.places.clone(), unreading);
     }
 }

@@ -5,8 +5,8 @@
 //!    ▲                    └── lost, refused connection, silence: again after a pause ──┐
 //!    └───────────────────────────────────────────────────────────────────────────────┘
 //! ```
-//! What the real process does on a blocking socket before its stages run, this stage does over the same exchange: a client of the
-//! master, with the events and the frames of one.
+//! What the real process does on a blocking socket before its stages run, this stage does over the
+//! same exchange: a client of the master, with the events and the frames of one.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use timestone_client::{ClientStageEvent, Native};
 use timestone_seda::{
-    Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage, Network, Origin, Parcel, Stage, StageId,
+    Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage, Network, Origin, Parcel,
+    Stage, StageId,
 };
 use timestone_server::{JoinStep, Joining, Registration};
 use timestone_types::Timestamp;
@@ -43,8 +44,10 @@ struct JoinStage {
 
 impl JoinStage {
     fn send(&self, ctx: &mut Context<'_, ClientStageEvent>, origin: Origin, bytes: Vec<u8>) {
-        // The net stage is on the same thread; what does not fit its queue is asked again in the next attempt.
-        let _ = ctx.send(NET, ClientStageEvent::Command(NetCommand::Send(Parcel::new(origin, bytes))));
+        // The net stage is on the same thread; what does not fit its queue is asked again in the
+        // next attempt.
+        let _ =
+            ctx.send(NET, ClientStageEvent::Command(NetCommand::Send(Parcel::new(origin, bytes))));
     }
 
     fn give_up(&mut self, ctx: &mut Context<'_, ClientStageEvent>) {
@@ -61,7 +64,11 @@ impl Stage<ClientStageEvent> for JoinStage {
         "join"
     }
 
-    fn handle(&mut self, ctx: &mut Context<'_, ClientStageEvent>, events: &mut VecDeque<ClientStageEvent>) {
+    fn handle(
+        &mut self,
+        ctx: &mut Context<'_, ClientStageEvent>,
+        events: &mut VecDeque<ClientStageEvent>,
+    ) {
         while let Some(event) = events.pop_front() {
             match event {
                 ClientStageEvent::Net(NetEvent::Connected(view)) => {
@@ -71,7 +78,9 @@ impl Stage<ClientStageEvent> for JoinStage {
                     self.origin = Some(view.origin);
                     self.send(ctx, view.origin, bytes);
                 }
-                ClientStageEvent::Net(NetEvent::Parcel(parcel)) if Some(parcel.origin) == self.origin => {
+                ClientStageEvent::Net(NetEvent::Parcel(parcel))
+                    if Some(parcel.origin) == self.origin =>
+                {
                     let Some(attempt) = &mut self.attempt else { continue };
                     let answer = without_clock(&parcel.bytes);
                     if answer.is_empty() {
@@ -89,10 +98,14 @@ impl Stage<ClientStageEvent> for JoinStage {
                     self.give_up(ctx);
                 }
                 // What ends an earlier attempt is no news.
-                ClientStageEvent::Net(NetEvent::Disconnected { origin, .. }) if Some(origin) == self.origin => {
+                ClientStageEvent::Net(NetEvent::Disconnected { origin, .. })
+                    if Some(origin) == self.origin =>
+                {
                     self.give_up(ctx)
                 }
-                ClientStageEvent::Net(NetEvent::DialFailed { dial, .. }) if dial.number() == self.dials => {
+                ClientStageEvent::Net(NetEvent::DialFailed { dial, .. })
+                    if dial.number() == self.dials =>
+                {
                     self.give_up(ctx)
                 }
                 _ => {}
@@ -107,7 +120,8 @@ impl Stage<ClientStageEvent> for JoinStage {
         self.give_up(ctx);
         self.again_at = ctx.now().saturating_add(PATIENCE);
         self.dials += 1;
-        let dial = NetCommand::Dial { dial: DialId::new(self.dials), address: self.master, owner: JOIN };
+        let dial =
+            NetCommand::Dial { dial: DialId::new(self.dials), address: self.master, owner: JOIN };
         let _ = ctx.send(NET, ClientStageEvent::Command(dial));
     }
 
@@ -123,7 +137,12 @@ pub(crate) fn stages(
     network: Arc<dyn Network>,
 ) -> (Vec<Box<dyn Stage<ClientStageEvent>>>, Layout, Outcome) {
     let outcome = Outcome::default();
-    let config = NetConfig { name: "join-net".to_owned(), owner: Some(JOIN), network, ..NetConfig::default() };
+    let config = NetConfig {
+        name: "join-net".to_owned(),
+        owner: Some(JOIN),
+        network,
+        ..NetConfig::default()
+    };
     let stage = JoinStage {
         master,
         joining,

@@ -27,11 +27,17 @@ pub enum Judge {
 }
 
 impl Judge {
-    pub(crate) fn of(board: &Board, promise: Promise, is_whole: bool) -> Result<Self, &'static str> {
+    pub(crate) fn of(
+        board: &Board,
+        promise: Promise,
+        is_whole: bool,
+    ) -> Result<Self, &'static str> {
         if board.redis.as_ref().is_some_and(|calls| calls.work.mix.alone) && is_whole {
             return Ok(Self::Redis);
         }
-        let Work::Plans(spec) = &board.work else { return Err("no checker knows this workload's histories") };
+        let Work::Plans(spec) = &board.work else {
+            return Err("no checker knows this workload's histories");
+        };
         if board.closed {
             return Err("there is nothing in it to judge, for closed sessions write nothing down");
         }
@@ -63,8 +69,12 @@ pub(crate) fn head_of(board: &Board, promise: Promise, judge: Result<Judge, &'st
 impl fmt::Display for Judge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ListAppend(promise) => write!(f, "--workload list-append --promise {}", promise.name()),
-            Self::Register(promise) => write!(f, "--workload register --promise {}", promise.name()),
+            Self::ListAppend(promise) => {
+                write!(f, "--workload list-append --promise {}", promise.name())
+            }
+            Self::Register(promise) => {
+                write!(f, "--workload register --promise {}", promise.name())
+            }
             Self::Redis => write!(f, "--workload redis"),
             Self::Bank { accounts, total } => {
                 write!(f, "--workload bank --accounts {accounts} --total {total}")

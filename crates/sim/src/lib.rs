@@ -1,4 +1,5 @@
-//! The deterministic simulator: whole clusters of the real stages, clients, logs and devices under one virtual clock and one seed.
+//! The deterministic simulator: whole clusters of the real stages, clients, logs and devices under
+//! one virtual clock and one seed.
 //!
 //! ```text
 //!   scenario (TOML) + seed ─► swarm: the world to build ─► run: set up, load, faults, settle, audit ─► checks ─► RunReport
@@ -8,11 +9,12 @@
 //!         ├─ clock: skewed, drifting, jumping, stopped          └─ trace: a hash of all events, and words where wanted
 //!         └─ fault: what goes wrong, and how it is undone
 //! ```
-//! One thread, one root seed ([`Seed::derive`] says how everything's own seed comes from it), no real clock. Two runs of one seed
-//! are the same, event for event: [`RunReport::trace_hash`] proves it.
+//! One thread, one root seed ([`Seed::derive`] says how everything's own seed comes from it), no
+//! real clock. Two runs of one seed are the same, event for event: [`RunReport::trace_hash`] proves
+//! it.
 //!
-//! What is deliberately absent: a second implementation of anything under test; real time (whoever runs it measures); files.
-//! Source: docs/design/simulator.md.
+//! What is deliberately absent: a second implementation of anything under test; real time (whoever
+//! runs it measures); files. Source: docs/design/simulator.md.
 
 mod aftermath;
 mod board;
@@ -46,7 +48,10 @@ mod world;
 
 pub use board::Tally;
 pub use check::Finding;
-pub use cost::{CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts, Varying};
+pub use cost::{
+    CostTable, DeviceCosts, Samples, SocketCosts, StageCosts, StageKind, Stopwatch, ThreadCosts,
+    Varying,
+};
 pub use error::SimError;
 pub use fault::{FaultKind, FaultPlan};
 pub use judge::Judge;
@@ -54,7 +59,8 @@ pub use network::{LinkModel, LinkQuality, ProcessId};
 pub use restarts::Change;
 pub use run::{Pace, RunOptions, RunReport, Watch, measure, run, watch};
 pub use scenario::{
-    ClusterPart, FaultPart, Kind, NetworkPart, RedisPart, Scenario, Span, StoragePart, SwarmPart, WorkloadPart,
+    ClusterPart, FaultPart, Kind, NetworkPart, RedisPart, Scenario, Span, StoragePart, SwarmPart,
+    WorkloadPart,
 };
 pub use seed::{Dice, Seed};
 pub use trace::TraceLine;

@@ -1,4 +1,5 @@
-//! Looking at a world from outside: figures, logs, devices, CPU time and the trace. Nothing here changes it.
+//! Looking at a world from outside: figures, logs, devices, CPU time and the trace. Nothing here
+//! changes it.
 
 use std::time::Duration;
 
@@ -33,7 +34,10 @@ impl World {
                 Life::Down | Life::Joining { .. } => continue,
             };
             all.extend(
-                metrics.stages.iter().map(|stage| (format!("{} {}", process.name, stage.name), stage.turns_total)),
+                metrics
+                    .stages
+                    .iter()
+                    .map(|stage| (format!("{} {}", process.name, stage.name), stage.turns_total)),
             );
         }
         all
@@ -56,7 +60,9 @@ impl World {
     /// The log disks of a server.
     pub(crate) fn disks(&self, id: ProcessId) -> Vec<timestone_wal::device::memory::MemoryDisk> {
         match &self.processes[id.0 as usize].role {
-            Role::Server(server) => server.premises.disks().into_iter().map(|(_, disk)| disk).collect(),
+            Role::Server(server) => {
+                server.premises.disks().into_iter().map(|(_, disk)| disk).collect()
+            }
             Role::Client(_) | Role::Redis(_) => Vec::new(),
         }
     }

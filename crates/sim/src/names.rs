@@ -1,12 +1,14 @@
-//! What a trace calls things, so that a finding and the trace of its run agree: keys by their numbers, transactions as the history does.
+//! What a trace calls things, so that a finding and the trace of its run agree: keys by their
+//! numbers, transactions as the history does.
 //!
 //! ```text
 //!   board ── the transactions under way ──► what a client prepares fits one of them ──► "txn 2-14 (T57)" wherever the id stands
 //!   a frame that asks for a key, under a number ──► the frame that answers under that number is about the key, too
 //! ```
-//! A session does not know its transaction's id: the client gives it one at commit. So the first prepare of an id is compared with what the
-//! sessions of that client have begun. What is appended and what registers hold is unique, so that one alone fits; where only
-//! keys can be compared, several may, and all of them are named. Nothing of this is made where no words are wanted.
+//! A session does not know its transaction's id: the client gives it one at commit. So the first
+//! prepare of an id is compared with what the sessions of that client have begun. What is appended
+//! and what registers hold is unique, so that one alone fits; where only keys can be compared,
+//! several may, and all of them are named. Nothing of this is made where no words are wanted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -74,15 +76,31 @@ impl Names {
         self.slots.insert(process, slots);
     }
 
-    /// What a transaction is called: its id, and what the history calls it, if it is one of the history's.
+    /// What a transaction is called: its id, and what the history calls it, if it is one of the
+    /// history's.
     pub(crate) fn of(&self, txn: TxnId) -> String {
-        let named: Vec<String> =
-            self.transactions.get(&txn).into_iter().flatten().map(|index| transaction(*index)).collect();
-        if named.is_empty() { format!("txn {txn}") } else { format!("txn {txn} ({})", named.join(" or ")) }
+        let named: Vec<String> = self
+            .transactions
+            .get(&txn)
+            .into_iter()
+            .flatten()
+            .map(|index| transaction(*index))
+            .collect();
+        if named.is_empty() {
+            format!("txn {txn}")
+        } else {
+            format!("txn {txn} ({})", named.join(" or "))
+        }
     }
 
-    /// Looks at a frame that a process sends or is given. The key that it answers for, if it answers for one.
-    pub(crate) fn learn(&mut self, process: ProcessId, origin: Origin, frame: &Frame<'_>) -> Option<String> {
+    /// Looks at a frame that a process sends or is given. The key that it answers for, if it
+    /// answers for one.
+    pub(crate) fn learn(
+        &mut self,
+        process: ProcessId,
+        origin: Origin,
+        frame: &Frame<'_>,
+    ) -> Option<String> {
         let place = (process, origin, frame.envelope().request);
         match frame.kind() {
             Kind::Get => {
@@ -103,13 +121,16 @@ impl Names {
 
     fn identify(&mut self, process: ProcessId, prepare: &Prepare<'_>) {
         let Some(slots) = self.slots.get(&process) else { return };
-        let fitting = self.board.open(slots.clone()).into_iter().filter(|open| fits(&open.ops, &prepare.body));
+        let fitting = self
+            .board
+            .open(slots.clone())
+            .into_iter()
+            .filter(|open| fits(&open.ops, &prepare.body));
         let fitting: Vec<u64> = fitting.map(|open: Open| open.index).collect();
         let identified = &self.identified;
-        let known = self
-            .transactions
-            .entry(prepare.txn)
-            .or_insert_with(|| fitting.iter().copied().filter(|index| !identified.contains(index)).collect());
+        let known = self.transactions.entry(prepare.txn).or_insert_with(|| {
+            fitting.iter().copied().filter(|index| !identified.contains(index)).collect()
+        });
         // Another shard's part tells more.
         if known.len() > 1 && known.iter().any(|index| fitting.contains(index)) {
             known.retain(|index| fitting.contains(index));
@@ -123,12 +144,14 @@ impl Names {
 /// Whether a transaction that does this may have such a part.
 fn fits(ops: &[MicroOp], part: &PrepareBody<'_>) -> bool {
     let touches = |key: KeyIndex| ops.iter().any(|op| op.key() == key);
-    let wrote = |key: KeyIndex, value: &[u8]| ops.iter().any(|op| op.key() == key && writes(op, value));
+    let wrote =
+        |key: KeyIndex, value: &[u8]| ops.iter().any(|op| op.key() == key && writes(op, value));
     part.reads().all(|read| index_of(read.key).is_some_and(touches))
         && part.writes().all(|write| index_of(write.key).is_some_and(|key| wrote(key, write.value)))
 }
 
-/// Whether a step may be what left this value: a list ends with what was appended, a filling begins with its number.
+/// Whether a step may be what left this value: a list ends with what was appended, a filling begins
+/// with its number.
 fn writes(op: &MicroOp, value: &[u8]) -> bool {
     match *op {
         MicroOp::Read { .. } => false,
@@ -173,7 +196,8 @@ mod tests {
         number.extend_from_slice(b"|aaaa");
         assert!(writes(&MicroOp::Write { key, value: Some(12) }, &number));
         assert!(
-            writes(&MicroOp::Write { key, value: None }, b"") && !writes(&MicroOp::Write { key, value: Some(0) }, b"")
+            writes(&MicroOp::Write { key, value: None }, b"")
+                && !writes(&MicroOp::Write { key, value: Some(0) }, b"")
         );
     }
 }

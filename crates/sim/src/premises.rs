@@ -1,6 +1,8 @@
-//! What survives a simulated server's crashes: its flash media, its log disks and the small files beside them.
+//! What survives a simulated server's crashes: its flash media, its log disks and the small files
+//! beside them.
 //!
-//! Small files are replaced atomically and durably, as the real ones are; devices lose what was not synced when the power is cut.
+//! Small files are replaced atomically and durably, as the real ones are; devices lose what was not
+//! synced when the power is cut.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -61,7 +63,13 @@ pub(crate) struct SimPremises {
 }
 
 impl SimPremises {
-    pub(crate) fn new(seed: Seed, shards: u16, clock: SimClock, shape: FlashShape, pace: DevicePace) -> Self {
+    pub(crate) fn new(
+        seed: Seed,
+        shards: u16,
+        clock: SimClock,
+        shape: FlashShape,
+        pace: DevicePace,
+    ) -> Self {
         Self { seed, shards, clock, shape, pace, kept: Arc::default() }
     }
 
@@ -99,17 +107,19 @@ impl SimPremises {
         self.kept().disks.values().map(MemoryDisk::operations).collect()
     }
 
-    /// The process dies within a turn, in which its devices were asked for what they have not seen yet: of each one's operations a part,
-    /// from the front, is going to reach it when it is dropped.
+    /// The process dies within a turn, in which its devices were asked for what they have not seen
+    /// yet: of each one's operations a part, from the front, is going to reach it when it is
+    /// dropped.
     pub(crate) fn cut_submissions(&self, seed: Seed) {
         for (index, media) in (0u64..).zip(self.kept().media.values()) {
             media.cut_submissions(seed.derive("submissions", index).0);
         }
     }
 
-    /// The process has ended. `silent`: the power has gone as well, and what is not synced is lost, kept or torn; otherwise what completed
-    /// is there and may still be lost by a later cut. `before`: the log disks' operations before the turn in which the process died; a part
-    /// of those since, from the front, was handed in.
+    /// The process has ended. `silent`: the power has gone as well, and what is not synced is lost,
+    /// kept or torn; otherwise what completed is there and may still be lost by a later cut.
+    /// `before`: the log disks' operations before the turn in which the process died; a part of
+    /// those since, from the front, was handed in.
     pub(crate) fn end_after(&self, before: Option<&[u64]>, silent: bool, seed: Seed) {
         let mut kept = self.kept();
         kept.was_lied_to |= silent && kept.lies;
@@ -119,10 +129,11 @@ impl SimPremises {
         }
         for (index, disk) in (0u64..).zip(kept.disks.values()) {
             let crash = seed.derive("log", index).0;
-            let last = before.and_then(|before| before.get(index as usize)).map_or(u64::MAX, |&before| {
-                let since = disk.operations().saturating_sub(before);
-                before + seed.derive("handed-in", index).dice().below(since + 1)
-            });
+            let last =
+                before.and_then(|before| before.get(index as usize)).map_or(u64::MAX, |&before| {
+                    let since = disk.operations().saturating_sub(before);
+                    before + seed.derive("handed-in", index).dice().below(since + 1)
+                });
             if silent { disk.crash_after(last, crash) } else { disk.kill_after(last, crash) }
         }
     }
@@ -292,7 +303,11 @@ impl Premises for SimPremises {
         Ok(())
     }
 
-    fn register(&self, address: SocketAddr, _joining: Joining) -> Result<Registration, ServerError> {
+    fn register(
+        &self,
+        address: SocketAddr,
+        _joining: Joining,
+    ) -> Result<Registration, ServerError> {
         let registration = self.kept().registration.take();
         let detail = || "this process has not joined its cluster yet".to_owned();
         registration.ok_or_else(|| ServerError::Master { address, detail: detail() })
@@ -320,7 +335,11 @@ mod tests {
     }
 
     fn start(premises: &SimPremises, accept_loss: AcceptedLoss) -> Result<(), ServerError> {
-        let config = ServerConfig { threads: Some(1), accept_loss, ..ServerConfig::embedded(PathBuf::from("unused")) };
+        let config = ServerConfig {
+            threads: Some(1),
+            accept_loss,
+            ..ServerConfig::embedded(PathBuf::from("unused"))
+        };
         ServerStages::build(&config, Arc::new(premises.clone())).map(drop)
     }
 
@@ -339,14 +358,20 @@ mod tests {
         start(&premises, AcceptedLoss::Nothing).unwrap();
         premises.kept().media.remove(&ShardId::new(1));
         assert_eq!(missing(start(&premises, AcceptedLoss::Nothing)), "shard-0001/flash");
-        assert_eq!(missing(start(&premises, AcceptedLoss::Shards(vec![ShardId::new(0)]))), "shard-0001/flash");
+        assert_eq!(
+            missing(start(&premises, AcceptedLoss::Shards(vec![ShardId::new(0)]))),
+            "shard-0001/flash"
+        );
         start(&premises, AcceptedLoss::Shards(vec![ShardId::new(1)])).unwrap();
         start(&premises, AcceptedLoss::Nothing).unwrap();
 
         let disk = premises.disks()[0].1.clone();
         let newest = *disk.files().last().unwrap();
         disk.delete(newest);
-        assert_eq!(missing(start(&premises, AcceptedLoss::Nothing)), format!("wal/thread-0/{newest}"));
+        assert_eq!(
+            missing(start(&premises, AcceptedLoss::Nothing)),
+            format!("wal/thread-0/{newest}")
+        );
         premises.kept().disks.clear();
         let names = missing(start(&premises, AcceptedLoss::Shards(vec![ShardId::new(1)])));
         assert!(names.starts_with("wal/thread-0/"), "{names}");

@@ -1,4 +1,5 @@
-//! One simulated process: a server, a server that is still joining, a client, or one with Redis clients; running, paused or down.
+//! One simulated process: a server, a server that is still joining, a client, or one with Redis
+//! clients; running, paused or down.
 //!
 //! ```text
 //!   down ── start ──► joining ── registered ──► serving ── kill ──► down
@@ -104,7 +105,8 @@ impl Device {
         Self { kind, stage, scheduled: None, asked }
     }
 
-    /// Charges what it was asked for since the last time. How often it interrupts a core until that is done.
+    /// Charges what it was asked for since the last time. How often it interrupts a core until that
+    /// is done.
     pub(crate) fn charge(&mut self, counter: &Counter) -> u64 {
         let (before, now) = (self.asked, self.kind.asked());
         let (operations, bytes) = (now.0 - before.0, now.1 - before.1);
@@ -155,7 +157,8 @@ pub(crate) struct Process {
     pub(crate) paused: bool,
     /// It dies within its next turn.
     pub(crate) doomed: Option<Doom>,
-    /// It ends as soon as it has brought everything to its end, and another one takes its place then.
+    /// It ends as soon as it has brought everything to its end, and another one takes its place
+    /// then.
     pub(crate) leaving: Option<VirtualTime>,
     /// When its next turn is planned.
     pub(crate) scheduled: Option<Claim>,
@@ -209,7 +212,9 @@ impl Process {
             Life::Down => {}
             Life::Joining { runtime, .. } => runtime.ready(at, stage, readiness),
             Life::Serving(serving) => serving.runtime.ready(at, stage, readiness),
-            Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.ready(at, stage, readiness),
+            Life::Client { runtime, .. } | Life::Redis { runtime } => {
+                runtime.ready(at, stage, readiness)
+            }
         }
     }
 
@@ -217,7 +222,9 @@ impl Process {
     pub(crate) fn list_sleepers(&self, sleepers: &mut Sleepers) {
         match &self.life {
             Life::Serving(serving) => sleepers.add(self.id, serving.runtime.sleepers()),
-            Life::Client { runtime, .. } | Life::Redis { runtime } => sleepers.add(self.id, runtime.sleepers()),
+            Life::Client { runtime, .. } | Life::Redis { runtime } => {
+                sleepers.add(self.id, runtime.sleepers())
+            }
             Life::Down | Life::Joining { .. } => {}
         }
     }
@@ -230,7 +237,12 @@ impl Process {
         }
     }
 
-    pub(crate) fn run<W: Witness>(&mut self, now: VirtualTime, cores: &mut Cores, witness: &mut W) -> Option<Turn> {
+    pub(crate) fn run<W: Witness>(
+        &mut self,
+        now: VirtualTime,
+        cores: &mut Cores,
+        witness: &mut W,
+    ) -> Option<Turn> {
         let clock = &self.clock;
         match &mut self.life {
             Life::Down => None,
@@ -241,14 +253,19 @@ impl Process {
                 }
                 serving.runtime.run(now, cores, clock, witness)
             }
-            Life::Client { runtime, .. } | Life::Redis { runtime } => runtime.run(now, cores, clock, witness),
+            Life::Client { runtime, .. } | Life::Redis { runtime } => {
+                runtime.run(now, cores, clock, witness)
+            }
         }
     }
 }
 
 impl fmt::Debug for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Process").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("Process")
+            .field("id", &self.id)
+            .field("name", &self.name)
+            .finish_non_exhaustive()
     }
 }
 

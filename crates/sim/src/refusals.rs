@@ -1,9 +1,11 @@
-//! Why servers do not start, and whether their words are of use to whoever has to do something about it.
+//! Why servers do not start, and whether their words are of use to whoever has to do something
+//! about it.
 
 use timestone_server::ServerError;
 use timestone_wal::WalError;
 
-/// Whether a server can never start as it is set up: no fault, and nothing that the code under test is to blame for.
+/// Whether a server can never start as it is set up: no fault, and nothing that the code under test
+/// is to blame for.
 pub(crate) fn is_of_configuration(error: &ServerError) -> bool {
     let ServerError::Part(part) = error else { return false };
     matches!(part.downcast_ref(), Some(WalError::Config { .. } | WalError::Unsupported { .. }))
@@ -17,12 +19,17 @@ pub(crate) struct Refusal {
     pub(crate) words: String,
 }
 
-/// Whether a refusal to start names the file or the shard that is damaged, so that its operator knows what to restore.
+/// Whether a refusal to start names the file or the shard that is damaged, so that its operator
+/// knows what to restore.
 pub(crate) fn names_damage(error: &ServerError) -> bool {
     match error {
-        ServerError::Store { .. } | ServerError::RecordOrder { .. } | ServerError::UnlistedLog { .. } => true,
+        ServerError::Store { .. }
+        | ServerError::RecordOrder { .. }
+        | ServerError::UnlistedLog { .. } => true,
         ServerError::Part(part) => match part.downcast_ref() {
-            Some(WalError::Corrupt { .. } | WalError::Io { .. }) => error.to_string().contains(".log"),
+            Some(WalError::Corrupt { .. } | WalError::Io { .. }) => {
+                error.to_string().contains(".log")
+            }
             _ => false,
         },
         _ => false,

@@ -1,10 +1,12 @@
-//! What a server may be at its next start that it was not at the last one: threads, layout, log device, cache, capacity.
+//! What a server may be at its next start that it was not at the last one: threads, layout, log
+//! device, cache, capacity.
 //!
 //! ```text
 //!   first start: as the scenario says        every later one: what varies is drawn from (server, life)
 //! ```
-//! All of it is what an operator may change from one start to the next (docs/operating.md, "Settings"); how many shards a thread has follows
-//! from threads and layout. What is deliberately absent: anything that a running server changes.
+//! All of it is what an operator may change from one start to the next (docs/operating.md,
+//! "Settings"); how many shards a thread has follows from threads and layout. What is deliberately
+//! absent: anything that a running server changes.
 
 use std::fmt;
 use std::time::Duration;
@@ -129,7 +131,8 @@ fn changes(before: &ServerConfig, now: &ServerConfig) -> Vec<Change> {
 /// For how long a server has been acknowledging what only its memory holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Unlogged {
-    /// The first of its lives in a row without a log began then. What came before is in a log, or was brought to flash by an orderly stop.
+    /// The first of its lives in a row without a log began then. What came before is in a log, or
+    /// was brought to flash by an orderly stop.
     since: Option<VirtualTime>,
     /// Its devices could not keep up since then, and whether they still cannot.
     hindered: Option<VirtualTime>,
@@ -148,7 +151,8 @@ impl Unlogged {
         self.is_hindered = true;
     }
 
-    /// They can keep up again. What waits for them until then is not through before the life ends, for all that is known here.
+    /// They can keep up again. What waits for them until then is not through before the life ends,
+    /// for all that is known here.
     pub(crate) const fn ease(&mut self) {
         self.is_hindered = false;
     }
@@ -158,8 +162,8 @@ impl Unlogged {
         (self.since, self.hindered) = (None, self.is_hindered.then_some(now));
     }
 
-    /// It dies. What it may lose, if anything: what it acknowledged within `delay` before that, or since its devices could not keep up.
-    /// Without a delay it may be anything that no log has.
+    /// It dies. What it may lose, if anything: what it acknowledged within `delay` before that, or
+    /// since its devices could not keep up. Without a delay it may be anything that no log has.
     pub(crate) fn dies(&mut self, now: VirtualTime, delay: Option<Duration>) -> Option<Loss> {
         let hindered = std::mem::replace(&mut self.hindered, self.is_hindered.then_some(now));
         let since = self.since?;
@@ -174,12 +178,17 @@ impl World {
     /// Writes down what a server that dies now may lose, because it has no log.
     pub(crate) fn note_loss(&mut self, id: ProcessId) {
         let tuning = &self.config.tuning;
-        // A put waits for its page, that for its program, and for the sync after the one that is under way; a decision that got lost is asked for.
-        let delay = tuning.partial_page_delay + 2 * tuning.sync_interval + 2 * tuning.participant.decision_timeout;
+        // A put waits for its page, that for its program, and for the sync after the one that is
+        // under way; a decision that got lost is asked for.
+        let delay = tuning.partial_page_delay
+            + 2 * tuning.sync_interval
+            + 2 * tuning.participant.decision_timeout;
         let delay = (!self.may_be_late).then_some(delay + FLUSH_SLACK);
         let now = self.truth.now();
         let process = &mut self.processes[id.0 as usize];
-        let (Role::Server(server), Life::Serving(_)) = (&mut process.role, &process.life) else { return };
+        let (Role::Server(server), Life::Serving(_)) = (&mut process.role, &process.life) else {
+            return;
+        };
         self.losses.extend(server.unlogged.dies(now, delay));
     }
 

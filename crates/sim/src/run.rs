@@ -47,12 +47,13 @@ const SETUP_PATIENCE: Duration = Duration::from_secs(60);
 const FINISH_PATIENCE: Duration = Duration::from_secs(90);
 /// Then sessions work again for this long, and nothing is in their way.
 const CALM_WORK: Duration = Duration::from_millis(500);
-/// A transaction of those must be over, with a known outcome, after this long: the deadline of a commit, and half of it again.
+/// A transaction of those must be over, with a known outcome, after this long: the deadline of a
+/// commit, and half of it again.
 const CALM_PATIENCE: Duration = Duration::from_secs(15);
 /// After that, nothing may be left over, and everything must keep its bounds.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(60);
-/// The same where nothing went wrong, and nobody did more than leave, beyond [`aftermath::ahead`]: who has said goodbye is not waited for, as those are who
-/// fall silent.
+/// The same where nothing went wrong, and nobody did more than leave, beyond [`aftermath::ahead`]:
+/// who has said goodbye is not waited for, as those are who fall silent.
 const FAREWELL_PATIENCE: Duration = Duration::from_millis(1500);
 /// And everything must have been read.
 const AUDIT_PATIENCE: Duration = Duration::from_secs(60);
@@ -62,7 +63,8 @@ const CLOCK_SLACK: Duration = Duration::from_millis(5);
 const SPINNING_TURNS: u64 = 6_000;
 /// A process that does so for this many looks in a row goes round in circles.
 const SPINNING_LOOKS: u32 = 5;
-/// Clients lead servers by no more than they are allowed to, when the servers lag by this much and the clients are ahead by nature.
+/// Clients lead servers by no more than they are allowed to, when the servers lag by this much and
+/// the clients are ahead by nature.
 const LAG_OF_CLOCKS: Duration = Duration::from_millis(250);
 const LOOK_TOKEN: u64 = 0;
 
@@ -79,7 +81,8 @@ pub struct RunOptions {
 
 /// Looks on while a run goes on; see [`watch`].
 pub trait Watch {
-    /// So much virtual time has passed, and these lines were added to the trace, if words are wanted. Whether the run goes on.
+    /// So much virtual time has passed, and these lines were added to the trace, if words are
+    /// wanted. Whether the run goes on.
     fn look(&mut self, now: Duration, lines: &[TraceLine]) -> ControlFlow<()>;
 }
 
@@ -131,7 +134,8 @@ pub struct RunReport {
     pub judge: Result<Judge, &'static str>,
 }
 
-/// How much was done while transactions were begun: from the end of the warm-up to the end of the faults.
+/// How much was done while transactions were begun: from the end of the warm-up to the end of the
+/// faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pace {
     /// How long that was, in virtual time.
@@ -179,7 +183,8 @@ enum Phase {
 /// Runs a scenario under a seed.
 ///
 /// # Errors
-/// The world cannot be built. What goes wrong in it is a finding, a panic of the code under test included.
+/// The world cannot be built. What goes wrong in it is a finding, a panic of the code under test
+/// included.
 pub fn run(scenario: &Scenario, seed: Seed, options: RunOptions) -> Result<RunReport, SimError> {
     let ran = watch(scenario, seed, options, &mut Nobody)?;
     ran.ok_or_else(|| SimError::world("a run that nobody watches was given up"))
@@ -202,7 +207,11 @@ pub fn watch(
 ///
 /// # Errors
 /// As [`run`].
-pub fn measure(scenario: &Scenario, seed: Seed, stopwatch: &Stopwatch) -> Result<RunReport, SimError> {
+pub fn measure(
+    scenario: &Scenario,
+    seed: Seed,
+    stopwatch: &Stopwatch,
+) -> Result<RunReport, SimError> {
     let ran = run_with(scenario, seed, RunOptions::default(), &mut Nobody, Some(stopwatch))?;
     ran.ok_or_else(|| SimError::world("a run that nobody watches was given up"))
 }
@@ -219,8 +228,8 @@ fn run_with(
     world.stopwatch = stopwatch.cloned();
     let truth = TrueTime::default();
     let slots = world.clients * world.sessions;
-    let mut board =
-        Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0)).map_err(SimError::world)?;
+    let mut board = Board::new(truth.clone(), work, slots, interval, seed.derive("board", 0))
+        .map_err(SimError::world)?;
     board.redis = redis.map(|work| Arc::new(Calls::new(truth.clone(), work)));
     board.canary = scenario.workload.canary;
     board.external = external;
@@ -266,8 +275,12 @@ fn run_with(
         Ok(Err(error)) => return Err(error),
         Err(panic) => {
             let words = panic.downcast_ref::<String>().cloned();
-            let words = words.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            run.findings.push(Finding::new("assertions", words.unwrap_or_else(|| "a panic without words".to_owned())));
+            let words =
+                words.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            run.findings.push(Finding::new(
+                "assertions",
+                words.unwrap_or_else(|| "a panic without words".to_owned()),
+            ));
         }
     }
     if run.tell(watch).is_break() {
@@ -353,12 +366,14 @@ impl Run {
         self.since = self.world.now();
     }
 
-    /// Whether acknowledged data was destroyed: then nothing is demanded but that no answer is made up.
+    /// Whether acknowledged data was destroyed: then nothing is demanded but that no answer is made
+    /// up.
     fn is_damaged(&self) -> bool {
         self.injector.fired().keys().any(|kind| kind.is_damage())
     }
 
-    /// Whether the power went while devices held what they had acknowledged as synced: nothing is promised to be there then.
+    /// Whether the power went while devices held what they had acknowledged as synced: nothing is
+    /// promised to be there then.
     fn was_lied_to(&self) -> bool {
         let mut servers = self.world.processes.iter();
         servers.any(|process| matches!(&process.role, Role::Server(server) if server.premises.was_lied_to()))
@@ -367,7 +382,11 @@ impl Run {
     /// How long it may take until nothing is left over.
     fn settle_patience(&self) -> Duration {
         let quiet = self.injector.fired().keys().all(|kind| *kind == FaultKind::ClientLeave);
-        if quiet { aftermath::ahead(self.most_ahead()) + FAREWELL_PATIENCE } else { SETTLE_PATIENCE }
+        if quiet {
+            aftermath::ahead(self.most_ahead()) + FAREWELL_PATIENCE
+        } else {
+            SETTLE_PATIENCE
+        }
     }
 
     /// How far ahead a clock may have been that something was measured by.
@@ -376,15 +395,16 @@ impl Run {
         if glitched { self.jump.max(most_ahead_at_start(&self.world.config)) } else { self.jump }
     }
 
-    /// Whether some server's time still lags so far behind true time that clients with the right time have to wait for it. A server that had
-    /// to restart while its clock was wrong goes on from what it had promised, and follows its clock slowly once that is right again.
+    /// Whether some server's time still lags so far behind true time that clients with the right
+    /// time have to wait for it. A server that had to restart while its clock was wrong goes on
+    /// from what it had promised, and follows its clock slowly once that is right again.
     fn clocks_lag(&self) -> bool {
         let servers = self.world.processes.iter().filter(|process| process.is_server());
         servers.map(|server| server.clock.behind()).max().is_some_and(|lag| lag > LAG_OF_CLOCKS)
     }
 
-    /// Finds watermarks that trail the time by more than the scenario allows, on servers that have been up for longer than that: what is
-    /// wrong elsewhere must not hold them.
+    /// Finds watermarks that trail the time by more than the scenario allows, on servers that have
+    /// been up for longer than that: what is wrong elsewhere must not hold them.
     fn watch_watermarks(&mut self) -> Option<Finding> {
         let allowed = self.watermark_lag?;
         let now = self.world.now();
@@ -395,10 +415,14 @@ impl Run {
         }
         let truth = Timestamp::from_nanos(EPOCH.as_nanos() + now.as_nanos());
         for (id, figures) in self.world.figures() {
-            let (process, watched) = (&self.world.processes[id.0 as usize], &self.watched[id.0 as usize]);
+            let (process, watched) =
+                (&self.world.processes[id.0 as usize], &self.watched[id.0 as usize]);
             let lag = truth.since(figures.watermark);
             if now.since(watched.up_since) > allowed && lag > allowed {
-                let words = format!("the watermark of shard {} of {} trails by {lag:?}", figures.shard, process.name);
+                let words = format!(
+                    "the watermark of shard {} of {} trails by {lag:?}",
+                    figures.shard, process.name
+                );
                 return Some(Finding::new("watermark", words));
             }
         }
@@ -408,23 +432,29 @@ impl Run {
     /// Looks after what clients are owed that do not read.
     fn watch_unread(&mut self) -> Option<Finding> {
         let forgotten = self.injector.fired().contains_key(&FaultKind::BlackHole);
-        self.unread.look(&self.world, forgotten).map(|(property, words)| Finding::new(property, words))
+        self.unread
+            .look(&self.world, forgotten)
+            .map(|(property, words)| Finding::new(property, words))
     }
 
-    /// What is promised about real time. Waiting helps as far as clocks are within what they claim (transactions.md, "Real time"); after a
-    /// fault one of them was not, at least until its client looked at its bound again, and direct conflicts alone are left.
+    /// What is promised about real time. Waiting helps as far as clocks are within what they claim
+    /// (transactions.md, "Real time"); after a fault one of them was not, at least until its client
+    /// looked at its bound again, and direct conflicts alone are left.
     fn promise(&self) -> Promise {
         let within = !self.injector.fired().keys().any(|kind| kind.is_of_clocks());
         if self.board.external && within { Promise::RealTime } else { Promise::Conflicts }
     }
 
-    /// How far the server's clock may have been wrong about a span of time, for keys that expire by it.
+    /// How far the server's clock may have been wrong about a span of time, for keys that expire by
+    /// it.
     fn clock_slack(&self) -> Duration {
         let touched = self.injector.fired().keys().any(|kind| kind.is_of_clocks());
-        // The model's draws never leave six standard deviations to either side, and 400 ms more hold what a clock that was
-        // stopped or drifted has missed; two jumps may follow each other.
+        // The model's draws never leave six standard deviations to either side, and 400 ms more
+        // hold what a clock that was stopped or drifted has missed; two jumps may follow each
+        // other.
         let model = self.world.config.skew.average().mul_f64(24.0);
-        let faults = if touched { self.most_ahead() * 4 + Duration::from_secs(2) } else { Duration::ZERO };
+        let faults =
+            if touched { self.most_ahead() * 4 + Duration::from_secs(2) } else { Duration::ZERO };
         model + faults + CLOCK_SLACK
     }
 
@@ -437,7 +467,11 @@ impl Run {
         let restless = self.watch_rest();
         self.findings.extend(restless);
         if let Some(calls) = &self.board.redis {
-            calls.set_calm(self.phase != Phase::SettingUp && self.injector.is_calm(&self.world) && !self.clocks_lag());
+            calls.set_calm(
+                self.phase != Phase::SettingUp
+                    && self.injector.is_calm(&self.world)
+                    && !self.clocks_lag(),
+            );
         }
         let unread = self.watch_unread();
         self.findings.extend(unread);
@@ -446,17 +480,25 @@ impl Run {
             self.findings.push(Finding::new("liveness", words));
         }
         for name in std::mem::take(&mut self.injector.untold) {
-            let words = format!("{name} began with a clock that is too late to be believed, and nobody told it so");
+            let words = format!(
+                "{name} began with a clock that is too late to be believed, and nobody told it so"
+            );
             self.findings.push(Finding::new("liveness", words));
         }
         for name in std::mem::take(&mut self.injector.slow_stops) {
-            let words = format!("{name} was told to stop, nothing was in its way, and it did not come to its end");
+            let words = format!(
+                "{name} was told to stop, nothing was in its way, and it did not come to its end"
+            );
             self.findings.push(Finding::new("liveness", words));
         }
         if let Some(refusal) = &self.world.refused {
-            // A server names what a disk that lied has lost, and does not start: that is all that can be asked for.
+            // A server names what a disk that lied has lost, and does not start: that is all that
+            // can be asked for.
             if !refusal.is_clear {
-                let words = format!("a server does not start, and does not say what is damaged: {}", refusal.words);
+                let words = format!(
+                    "a server does not start, and does not say what is damaged: {}",
+                    refusal.words
+                );
                 self.findings.push(Finding::new("refusals", words));
             }
             return true;
@@ -504,7 +546,11 @@ impl Run {
             Phase::Finishing => {
                 // Who is still coming to its end serves nobody.
                 let leaving = self.world.processes.iter().any(|process| process.leaving.is_some());
-                if self.board.live() == 0 && self.down().is_empty() && !leaving && !self.clocks_lag() {
+                if self.board.live() == 0
+                    && self.down().is_empty()
+                    && !leaving
+                    && !self.clocks_lag()
+                {
                     if self.board.closed {
                         return true;
                     }
@@ -522,8 +568,9 @@ impl Run {
                 }
             }
             Phase::Working => {
-                // A slow world may have asked for one only by then, one may lose against another's promise or a read, and a client that dialled a
-                // machine without power dials again only when it gives that up.
+                // A slow world may have asked for one only by then, one may lose against another's
+                // promise or a read, and a client that dialled a machine without power dials again
+                // only when it gives that up.
                 let some = self.board.tally_of_sessions().committed > self.committed_before;
                 if self.waited() >= CALM_WORK && (some || self.waited() >= CALM_PATIENCE) {
                     self.board.finish();
@@ -532,7 +579,8 @@ impl Run {
             }
             Phase::Resting => {
                 if self.board.live() == 0 && self.was_lied_to() {
-                    // Somebody may wait for ever for a decision that is gone: what can be read is what is left to judge.
+                    // Somebody may wait for ever for a decision that is gone: what can be read is
+                    // what is left to judge.
                     self.begin_audit();
                     self.enter(Phase::Auditing);
                 } else if self.board.live() == 0 {
@@ -540,7 +588,10 @@ impl Run {
                     self.enter(Phase::Settling);
                 } else if self.waited() > CALM_PATIENCE {
                     let open = self.board.unfinished();
-                    return self.stuck("although nothing is in their way, transactions do not finish", open);
+                    return self.stuck(
+                        "although nothing is in their way, transactions do not finish",
+                        open,
+                    );
                 }
             }
             Phase::Settling => {
@@ -587,8 +638,10 @@ impl Run {
         self.calm_since = None;
         if self.waited() > self.settle_patience() {
             for anomaly in &verdict.anomalies {
-                let property = if anomaly.kind == AnomalyKind::OutOfBounds { "bounds" } else { "liveness" };
-                let words = format!("{:?} after everything had come to rest, {anomaly}", self.waited());
+                let property =
+                    if anomaly.kind == AnomalyKind::OutOfBounds { "bounds" } else { "liveness" };
+                let words =
+                    format!("{:?} after everything had come to rest, {anomaly}", self.waited());
                 self.findings.push(Finding::new(property, words));
             }
         }
@@ -608,7 +661,13 @@ impl Run {
 
     fn done_so_far(&self) -> Pace {
         let (tally, (servers, clients)) = (self.board.tally(), self.world.busy_by_role());
-        Pace { span: self.waited(), committed: tally.committed, aborted: tally.aborted, servers, clients }
+        Pace {
+            span: self.waited(),
+            committed: tally.committed,
+            aborted: tally.aborted,
+            servers,
+            clients,
+        }
     }
 
     fn end_pace(&mut self) {
@@ -624,7 +683,8 @@ impl Run {
         });
     }
 
-    /// Finds processes that go round in circles: turn after turn without a pause, and without events to handle.
+    /// Finds processes that go round in circles: turn after turn without a pause, and without
+    /// events to handle.
     fn watch_rest(&mut self) -> Option<Finding> {
         for (process, watched) in self.world.processes.iter().zip(&mut self.watched) {
             let turns = process.turns.saturating_sub(watched.turns);
@@ -634,8 +694,10 @@ impl Run {
                 let mut stages = self.world.stage_turns();
                 stages.sort_by_key(|(_, turns)| std::cmp::Reverse(*turns));
                 let busiest = stages.first().map_or("", |(name, _)| name.as_str());
-                let detail =
-                    format!("{} makes {turns} turns in {LOOK:?} and does nothing in them; {busiest}", process.name);
+                let detail = format!(
+                    "{} makes {turns} turns in {LOOK:?} and does nothing in them; {busiest}",
+                    process.name
+                );
                 return Some(Finding::new("rest", detail));
             }
         }
@@ -666,7 +728,11 @@ impl Run {
     fn down(&self) -> Vec<String> {
         let down = self.world.processes.iter().filter(|process| !process.is_up());
         down.map(|process| {
-            let state = if matches!(process.life, Life::Joining { .. }) { "has not joined" } else { "is down" };
+            let state = if matches!(process.life, Life::Joining { .. }) {
+                "has not joined"
+            } else {
+                "is down"
+            };
             format!("{} {state}", process.name)
         })
         .collect()
@@ -704,7 +770,11 @@ impl Run {
     fn begin_sessions(&mut self) {
         for index in 0..self.world.processes.len() {
             let process = &self.world.processes[index];
-            if process.is_server() || !process.is_up() || process.paused || self.clients_lives[index] == process.lives {
+            if process.is_server()
+                || !process.is_up()
+                || process.paused
+                || self.clients_lives[index] == process.lives
+            {
                 continue;
             }
             self.clients_lives[index] = process.lives;
@@ -723,7 +793,8 @@ impl Run {
             let calm = Calm { since, patience: CALM_PATIENCE, until: self.moment() };
             let stuck = check_liveness(&history, calm).anomalies.into_iter();
             let stuck = stuck.filter(|anomaly| anomaly.kind == AnomalyKind::Stuck);
-            self.findings.extend(stuck.map(|anomaly| Finding::new("liveness", anomaly.to_string())));
+            self.findings
+                .extend(stuck.map(|anomaly| Finding::new("liveness", anomaly.to_string())));
         }
         let promise = self.promise();
         let trust = if damaged {

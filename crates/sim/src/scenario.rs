@@ -1,7 +1,8 @@
 //! Scenarios: a workload, a cluster and what goes wrong, as TOML files that people write.
 //!
-//! Every table and every key may be left out; what is written is checked, and an error names the file, the line, the key and what
-//! would be allowed. `draw = true` in `[swarm]` lets the seed choose what the file does not say.
+//! Every table and every key may be left out; what is written is checked, and an error names the
+//! file, the line, the key and what would be allowed. `draw = true` in `[swarm]` lets the seed
+//! choose what the file does not say.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -40,7 +41,10 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         parse_span(text).map(Self).ok_or_else(|| {
-            format!("{text:?} is no span of time; write a number with ns, us, ms, s or m, such as \"250ms\"")
+            format!(
+                "{text:?} is no span of time; write a number with ns, us, ms, s or m, such \
+                as \"250ms\""
+            )
         })
     }
 }
@@ -106,10 +110,11 @@ pub struct ClusterPart {
     pub shards: Option<u16>,
     /// Reactor threads of each.
     pub threads: Option<usize>,
-    /// Whether a server draws at every start how many of those threads it has, at least one. Each has a log of its own, so that a
-    /// shard's records spread over several.
+    /// Whether a server draws at every start how many of those threads it has, at least one. Each
+    /// has a log of its own, so that a shard's records spread over several.
     pub vary_threads: Option<bool>,
-    /// Whether it draws at every later start which stages run on which thread. How many shards a thread has follows from both.
+    /// Whether it draws at every later start which stages run on which thread. How many shards a
+    /// thread has follows from both.
     pub vary_layout: Option<bool>,
     /// Which stages run on which thread: `fused` or `staged`.
     #[serde(deserialize_with = "layout")]
@@ -131,7 +136,8 @@ pub struct ClusterPart {
     pub jump: Option<Span>,
     /// How much slower than the measured machine the simulated ones are.
     pub slowness: Option<f64>,
-    /// How many times as long arithmetic takes than on cores that no other guest shares; what work takes more then is in the costs.
+    /// How many times as long arithmetic takes than on cores that no other guest shares; what work
+    /// takes more then is in the costs.
     pub neighbours: Option<f64>,
 }
 
@@ -139,7 +145,9 @@ fn layout<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<StageLayo
     match String::deserialize(deserializer)?.as_str() {
         "fused" => Ok(Some(StageLayout::Fused)),
         "staged" => Ok(Some(StageLayout::Staged)),
-        other => Err(de::Error::custom(format!("there is no layout {other:?}; the layouts are fused and staged"))),
+        other => Err(de::Error::custom(format!(
+            "there is no layout {other:?}; the layouts are fused and staged"
+        ))),
     }
 }
 
@@ -147,7 +155,9 @@ fn log_device<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Devic
     match String::deserialize(deserializer)?.as_str() {
         "ssd" => Ok(Some(DeviceKind::Ssd)),
         "none" => Ok(Some(DeviceKind::None)),
-        other => Err(de::Error::custom(format!("there is no log device {other:?}; here they are ssd and none"))),
+        other => Err(de::Error::custom(format!(
+            "there is no log device {other:?}; here they are ssd and none"
+        ))),
     }
 }
 
@@ -159,7 +169,9 @@ fn external<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<bool>, 
     match String::deserialize(deserializer)?.as_str() {
         "none" => Ok(Some(false)),
         "wait" => Ok(Some(true)),
-        other => Err(de::Error::custom(format!("there is no mode {other:?}; external is none or wait"))),
+        other => {
+            Err(de::Error::custom(format!("there is no mode {other:?}; external is none or wait")))
+        }
     }
 }
 
@@ -171,8 +183,8 @@ pub struct WorkloadPart {
     pub kind: Kind,
     /// Transactions begun a second, over all sessions.
     pub rate: f64,
-    /// Each session begins its next transaction when the last one has ended, whatever the rate, and nothing is checked: for predictions of
-    /// throughput.
+    /// Each session begins its next transaction when the last one has ended, whatever the rate, and
+    /// nothing is checked: for predictions of throughput.
     pub closed: bool,
     /// Keys; the workload's usual number when left out.
     pub keys: Option<u64>,
@@ -182,34 +194,43 @@ pub struct WorkloadPart {
     pub ops: Option<u32>,
     /// List-append: appends to a key before another takes its place.
     pub appends_per_key: Option<u32>,
-    /// How many of a hundred writes are deletions, or appends that delete the list, or transfers that close an account; none when it is left
-    /// out.
+    /// How many of a hundred writes are deletions, or appends that delete the list, or transfers
+    /// that close an account; none when it is left out.
     pub deletes: Option<u64>,
-    /// Register and YCSB: how many of a hundred writes expire soon, in transactions; none when it is left out.
+    /// Register and YCSB: how many of a hundred writes expire soon, in transactions; none when it
+    /// is left out.
     pub expiring: Option<u64>,
-    /// Whether commits are acknowledged only when the clock's error bound has passed: `none` or `wait`. List-append and register histories
-    /// are then held to real time, as long as no fault of a clock strikes. A swarm draws it when it is left out.
+    /// Whether commits are acknowledged only when the clock's error bound has passed: `none` or
+    /// `wait`. List-append and register histories are then held to real time, as long as no fault
+    /// of a clock strikes. A swarm draws it when it is left out.
     #[serde(deserialize_with = "external")]
     pub external: Option<bool>,
-    /// How long an application waits for one operation; the client's usual time when left out. What takes longer has an unknown outcome.
+    /// How long an application waits for one operation; the client's usual time when left out. What
+    /// takes longer has an unknown outcome.
     pub deadline: Option<Span>,
-    /// Whether an outcome may be unknown only when its operation has taken as long as an application waits. That holds where servers are gone
-    /// for a minute at most, with logs, and no client is: sessions outlive restarts.
+    /// Whether an outcome may be unknown only when its operation has taken as long as an
+    /// application waits. That holds where servers are gone for a minute at most, with logs, and no
+    /// client is: sessions outlive restarts.
     pub outcomes_known: bool,
-    /// How far the watermark of a shard may trail while faults strike at other servers than its own; unbounded when left out. Prepared
-    /// transactions may wait for a server that is gone, so it is for those of one shard.
+    /// How far the watermark of a shard may trail while faults strike at other servers than its
+    /// own; unbounded when left out. Prepared transactions may wait for a server that is gone, so
+    /// it is for those of one shard.
     pub watermark_lag: Option<Span>,
-    /// Register, with `ops = 1`: what one operation on one key can do is no transaction but a get, a put, a delete, a take, or a put
-    /// that depends on what is there or returns it; each key is then held to an order of its operations.
+    /// Register, with `ops = 1`: what one operation on one key can do is no transaction but a get,
+    /// a put, a delete, a take, or a put that depends on what is there or returns it; each key is
+    /// then held to an order of its operations.
     pub singles: bool,
-    /// With `singles`: for about how long values are there that expire, as every third does; none does when it is left out.
+    /// With `singles`: for about how long values are there that expire, as every third does; none
+    /// does when it is left out.
     pub expires: Option<Span>,
     /// With `singles`: bytes of every third value, to be larger than a page or a block.
     pub large: Option<u32>,
-    /// Register: how many of a hundred transactions are scans of all keys, each at one point in time, which must hold everything that was
-    /// acknowledged before it was asked for. Their pages hold a few keys only.
+    /// Register: how many of a hundred transactions are scans of all keys, each at one point in
+    /// time, which must hold everything that was acknowledged before it was asked for. Their pages
+    /// hold a few keys only.
     pub scans: Option<u64>,
-    /// List-append: every tenth append is acknowledged and never made, so that the run fails. What finds nothing here finds nothing.
+    /// List-append: every tenth append is acknowledged and never made, so that the run fails. What
+    /// finds nothing here finds nothing.
     pub canary: bool,
     /// For how long transactions are begun and faults strike.
     pub seconds: f64,
@@ -266,7 +287,9 @@ impl<'de> Deserialize<'de> for Kind {
         }
         text.parse().map(Self::Plans).map_err(|_| {
             let names = WorkloadKind::names().join(", ");
-            de::Error::custom(format!("there is no workload {text:?}; the workloads are cycle, redis, {names}"))
+            de::Error::custom(format!(
+                "there is no workload {text:?}; the workloads are cycle, redis, {names}"
+            ))
         })
     }
 }
@@ -275,7 +298,8 @@ impl<'de> Deserialize<'de> for Kind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct RedisPart {
-    /// Processes of Redis clients; none, unless the workload is theirs or a swarm draws them. A world with some has one server unless it is said.
+    /// Processes of Redis clients; none, unless the workload is theirs or a swarm draws them. A
+    /// world with some has one server unless it is said.
     pub clients: Option<u32>,
     /// Connections of each; two when left out.
     pub connections: Option<u32>,
@@ -297,7 +321,8 @@ impl Default for RedisPart {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct StoragePart {
-    /// Sizes and delays that are not named are those of `timestone serve`, not the small ones that make rare paths common.
+    /// Sizes and delays that are not named are those of `timestone serve`, not the small ones that
+    /// make rare paths common.
     pub as_served: bool,
     /// The log's device: `ssd`, or `none`.
     #[serde(deserialize_with = "log_device")]
@@ -346,7 +371,8 @@ pub struct NetworkPart {
     pub far: Option<Span>,
     /// Share of a latency by which it varies.
     pub jitter: Option<f64>,
-    /// Bytes a second of every link, one way; 1.25 GB when left out, and no bound on processes that are together.
+    /// Bytes a second of every link, one way; 1.25 GB when left out, and no bound on processes that
+    /// are together.
     pub bandwidth: Option<u64>,
     /// An unanswered request is asked again after this long.
     pub request_timeout: Option<Span>,
@@ -370,9 +396,10 @@ pub struct FaultPart {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct SwarmPart {
-    /// Whether the seed draws what the file does not say: the cluster with its clocks and its network, sizes and delays in the servers,
-    /// whether commits wait for their clocks, and which faults strike. What clients ask for, how fast devices are and how much they hold is
-    /// not drawn.
+    /// Whether the seed draws what the file does not say: the cluster with its clocks and its
+    /// network, sizes and delays in the servers, whether commits wait for their clocks, and which
+    /// faults strike. What clients ask for, how fast devices are and how much they hold is not
+    /// drawn.
     pub draw: bool,
 }
 
@@ -388,13 +415,16 @@ impl Scenario {
     /// # Errors
     /// [`SimError::Scenario`], which names the file, the line, the key and what is allowed.
     pub fn read(file: &str, text: &str) -> Result<Self, SimError> {
-        let scenario: Self = toml::from_str(text)
-            .map_err(|error| SimError::Scenario(format!("{file}: {}", plain(error.to_string().trim_end()))))?;
+        let scenario: Self = toml::from_str(text).map_err(|error| {
+            SimError::Scenario(format!("{file}: {}", plain(error.to_string().trim_end())))
+        })?;
         if let Err(wrong) = bounds::check(&scenario) {
             let line = line_of(text, &wrong.path);
             let (key, tables) = wrong.path.split_last().unwrap_or((&"", &[]));
             let (table, what) = (tables.join("."), wrong.what);
-            return Err(SimError::Scenario(format!("{file}, line {line}: {key} in [{table}]: {what}")));
+            return Err(SimError::Scenario(format!(
+                "{file}, line {line}: {key} in [{table}]: {what}"
+            )));
         }
         Ok(scenario)
     }
@@ -409,7 +439,9 @@ impl Scenario {
         let part = &self.workload;
         let usual = match part.kind {
             Kind::Plans(kind) => WorkloadSpec::of(kind),
-            Kind::Cycle | Kind::Redis => WorkloadSpec { keys: 16, ..WorkloadSpec::of(WorkloadKind::Register) },
+            Kind::Cycle | Kind::Redis => {
+                WorkloadSpec { keys: 16, ..WorkloadSpec::of(WorkloadKind::Register) }
+            }
         };
         let fewer = match usual.kind {
             WorkloadKind::Bank => 20,
@@ -456,7 +488,8 @@ fn plain(complaint: &str) -> String {
     said
 }
 
-/// The line of a key, from 1; of the innermost of its tables that the file has, when the key is not in the file.
+/// The line of a key, from 1; of the innermost of its tables that the file has, when the key is not
+/// in the file.
 fn line_of(text: &str, path: &[&str]) -> usize {
     let Ok(root) = DeTable::parse(text) else { return 1 };
     let (mut table, mut begin) = (root.get_ref(), 0);
@@ -483,27 +516,54 @@ mod tests {
     fn what_is_wrong_is_named_with_its_file_its_line_and_what_is_allowed() {
         let text = |text: &str| Scenario::read("broken.toml", text).unwrap_err().to_string();
         for (broken, parts) in [
-            ("[cluster]\nservers = 0", vec!["broken.toml, line 2", "servers in [cluster]", "between 1 and 64"]),
-            ("[cluster]\nserver = 3", vec!["broken.toml", "line 2", "unknown field `server`", "servers"]),
+            (
+                "[cluster]\nservers = 0",
+                vec!["broken.toml, line 2", "servers in [cluster]", "between 1 and 64"],
+            ),
+            (
+                "[cluster]\nserver = 3",
+                vec!["broken.toml", "line 2", "unknown field `server`", "servers"],
+            ),
             ("[workload]\nkind = \"tpcc\"", vec!["line 2", "\"tpcc\"", "list-append"]),
             ("[workload]\nrate = \"fast\"", vec!["line 2", "expected a number"]),
-            ("[faults]\nearthquake = { every = \"1s\" }", vec!["line 2", "earthquake", "power-cut"]),
-            ("[faults]\nkill = { every = \"soon\" }", vec!["line 2", "\"soon\" is no span of time", "250ms"]),
-            ("[faults]\nkill = { every = \"1ns\" }", vec!["line 2", "every in [faults.kill]", "is 1ns", "1ms"]),
+            (
+                "[faults]\nearthquake = { every = \"1s\" }",
+                vec!["line 2", "earthquake", "power-cut"],
+            ),
+            (
+                "[faults]\nkill = { every = \"soon\" }",
+                vec!["line 2", "\"soon\" is no span of time", "250ms"],
+            ),
+            (
+                "[faults]\nkill = { every = \"1ns\" }",
+                vec!["line 2", "every in [faults.kill]", "is 1ns", "1ms"],
+            ),
             ("[cluster]\nclocks = \"sundial\"", vec!["line 2", "sundial", "ptp"]),
             ("[workload]\nexternal = \"yes\"", vec!["line 2", "\"yes\"", "none or wait"]),
             ("[cluster]\nlayout = \"round\"", vec!["line 2", "\"round\"", "fused and staged"]),
             ("[faults]\nkill = \"1s\"", vec!["line 2", "{ every = \"2s\", lasting = \"300ms\" }"]),
             ("[workload]\nrate = 1\nops = 1000000", vec!["line 3", "ops in [workload]", "1000"]),
             ("[workload]\nkeys = 99999999999999999999", vec!["line 2", "a whole number"]),
-            ("[workload]\nrate = 1\nzipf = 99.0", vec!["line 3", "zipf in [workload]", "between 0 and 5"]),
-            ("[workload]\nkind = \"cycle\"\nclosed = true", vec!["line 3", "closed in [workload]", "bench"]),
-            ("[workload]\nrate = 1\nwarmup = \"10s\"", vec!["line 3", "warmup in [workload]: is 10s", "run of 10 s"]),
+            (
+                "[workload]\nrate = 1\nzipf = 99.0",
+                vec!["line 3", "zipf in [workload]", "between 0 and 5"],
+            ),
+            (
+                "[workload]\nkind = \"cycle\"\nclosed = true",
+                vec!["line 3", "closed in [workload]", "bench"],
+            ),
+            (
+                "[workload]\nrate = 1\nwarmup = \"10s\"",
+                vec!["line 3", "warmup in [workload]: is 10s", "run of 10 s"],
+            ),
             ("servers 3", vec!["line 1"]),
         ] {
             let said = text(broken);
             for part in parts {
-                assert!(said.contains(part), "{broken:?} is answered by {said:?}, without {part:?}");
+                assert!(
+                    said.contains(part),
+                    "{broken:?} is answered by {said:?}, without {part:?}"
+                );
             }
         }
     }
@@ -517,18 +577,30 @@ mod tests {
             ("[cluster] # three, or none\n\n  servers=0", 3, "servers in [cluster]"),
             ("[cluster]\r\nclients = 1\r\n\"servers\" = 0", 3, "servers in [cluster]"),
             ("[ cluster ]\n'servers' = 0", 2, "servers in [cluster]"),
-            ("about = \"\"\"\n[cluster]\nservers = 0\n\"\"\"\n[cluster]\nservers = 0", 6, "servers in [cluster]"),
-            ("[faults.kill] # often\nevery = \"2s\"\nlasting = \"1m\"", 3, "lasting in [faults.kill]"),
+            (
+                "about = \"\"\"\n[cluster]\nservers = 0\n\"\"\"\n[cluster]\nservers = 0",
+                6,
+                "servers in [cluster]",
+            ),
+            (
+                "[faults.kill] # often\nevery = \"2s\"\nlasting = \"1m\"",
+                3,
+                "lasting in [faults.kill]",
+            ),
             ("[faults]\nkill.every = \"1us\"", 2, "every in [faults.kill]"),
             // What is wrong for what the file does not say stands where it would be said.
             (
-                "name = \"a\"\n[workload] # much\nkind = \"retwis\"\n[storage]\ncapacity-bytes = 0x40000\nblock-pages = 2\n[cluster]\nservers = 1\nshards = 1",
+                "name = \"a\"\n[workload] # much\nkind = \"retwis\"\n[storage]\ncapacity-bytes = \
+                 0x40000\nblock-pages = 2\n[cluster]\nservers = 1\nshards = 1",
                 2,
                 "keys in [workload]",
             ),
         ] {
             let said = Scenario::read("broken.toml", broken).unwrap_err().to_string();
-            assert!(said.starts_with(&format!("broken.toml, line {line}: {place}: is ")), "{broken:?}: {said}");
+            assert!(
+                said.starts_with(&format!("broken.toml, line {line}: {place}: is ")),
+                "{broken:?}: {said}"
+            );
         }
     }
 

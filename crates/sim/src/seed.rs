@@ -4,8 +4,9 @@
 //!   root ── derive("network", 0) ──► the network's dice
 //!        ── derive("server", 2) ──► server 2 ── derive("flash", 1) ──► the latencies of its second shard's device
 //! ```
-//! A derived seed is `mix(parent ⊕ fnv1a(name) ⊕ mix(index))`, with SplitMix64's output function as `mix`. What one component draws
-//! therefore never shifts what another one does: a scenario with one fault kind less meets the same workload.
+//! A derived seed is `mix(parent ⊕ fnv1a(name) ⊕ mix(index))`, with SplitMix64's output function as
+//! `mix`. What one component draws therefore never shifts what another one does: a scenario with
+//! one fault kind less meets the same workload.
 
 /// A seed; see the module.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -15,9 +16,9 @@ impl Seed {
     /// The seed of the component called `name`, the `index`-th of its kind.
     #[must_use]
     pub fn derive(self, name: &str, index: u64) -> Self {
-        let hashed = name
-            .bytes()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        let hashed = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
         Self(mix(self.0 ^ hashed ^ mix(index)))
     }
 
@@ -82,8 +83,12 @@ mod tests {
     fn components_draw_from_unrelated_streams() {
         let root = Seed(1);
         assert_eq!(root.derive("network", 0), root.derive("network", 0));
-        let seeds =
-            [root.derive("network", 0), root.derive("network", 1), root.derive("disk", 0), Seed(2).derive("disk", 0)];
+        let seeds = [
+            root.derive("network", 0),
+            root.derive("network", 1),
+            root.derive("disk", 0),
+            Seed(2).derive("disk", 0),
+        ];
         for (at, seed) in seeds.iter().enumerate() {
             assert!(seeds[at + 1..].iter().all(|other| other != seed));
         }

@@ -1,17 +1,21 @@
-//! What a session of a simulated client does: the workload's plans, loading before them, reading everything after them.
+//! What a session of a simulated client does: the workload's plans, loading before them, reading
+//! everything after them.
 //!
-//! Tasks on the client's event loop, written as an application would; they see the store through [`LocalDb`] alone.
+//! Tasks on the client's event loop, written as an application would; they see the store through
+//! [`LocalDb`] alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use timestone_client::{Error, ErrorCode, LocalDb, LocalTransaction, Result, ScanOptions, TransactionOptions, Value};
+use timestone_client::{
+    Error, ErrorCode, LocalDb, LocalTransaction, Result, ScanOptions, TransactionOptions, Value,
+};
 use timestone_types::Timestamp;
 use timestone_workload::history::{MicroOp, Seen, expiry, invocation};
 use timestone_workload::{
-    KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec, integer_of, list_of, write_integer,
-    write_list_element,
+    KeyIndex, Op, TxnPlan, ValueKind, WorkloadError, WorkloadSpec, integer_of, list_of,
+    write_integer, write_list_element,
 };
 
 use crate::board::{Board, Fate, Work};
@@ -64,7 +68,12 @@ struct Session {
 }
 
 /// Runs transactions in a slot until the run is over.
-pub(crate) async fn run(db: LocalDb, board: Arc<Board>, slot: usize, counter: Counter) -> Result<()> {
+pub(crate) async fn run(
+    db: LocalDb,
+    board: Arc<Board>,
+    slot: usize,
+    counter: Counter,
+) -> Result<()> {
     let db = board.deadline.map_or_else(|| db.clone(), |span| db.with_deadline(span));
     let (key, value, seen, began) = (Vec::new(), Vec::new(), Vec::new(), Timestamp::ZERO);
     let mut session = Session { db, board: Arc::clone(&board), slot, key, value, seen, began };
@@ -89,7 +98,10 @@ impl Session {
             let invoked = board.now();
             let ended = match &board.work {
                 Work::Plans(spec) if board.draws_scan(slot) => {
-                    board.invoke(slot, every_key(spec).map(|key| read_of(key, Seen::Nothing)).collect());
+                    board.invoke(
+                        slot,
+                        every_key(spec).map(|key| read_of(key, Seen::Nothing)).collect(),
+                    );
                     self.scan().await
                 }
                 Work::Plans(_) => {
@@ -187,7 +199,8 @@ impl Session {
         Ok(())
     }
 
-    /// Every key of the keyspace as of one point in time: a transaction that reads all keys, in the history's eyes.
+    /// Every key of the keyspace as of one point in time: a transaction that reads all keys, in the
+    /// history's eyes.
     async fn scan(&mut self) -> std::result::Result<(), Ending> {
         let board = Arc::clone(&self.board);
         let acknowledged = board.acknowledged();
@@ -195,13 +208,17 @@ impl Session {
         let at = scan.timestamp()?;
         if at < acknowledged {
             return Err(Ending::Broken(format!(
-                "a scan begins at {at}, although a write at {acknowledged} was acknowledged before it was asked for"
+                "a scan begins at {at}, although a write at {acknowledged} was acknowledged before \
+                 it was asked for"
             )));
         }
         let mut found = BTreeMap::new();
         while let Some((name, value)) = scan.next().await? {
             if found.insert(name.clone(), value).is_some() {
-                return Err(Ending::Broken(format!("a scan finds key {} twice", name.escape_ascii())));
+                return Err(Ending::Broken(format!(
+                    "a scan finds key {} twice",
+                    name.escape_ascii()
+                )));
             }
         }
         for key in every_key(board.work.spec()) {
@@ -211,7 +228,10 @@ impl Session {
             self.seen.push(read_of(key, seen));
         }
         match found.into_keys().next() {
-            Some(name) => Err(Ending::Broken(format!("a scan finds key {}, which nobody wrote", name.escape_ascii()))),
+            Some(name) => Err(Ending::Broken(format!(
+                "a scan finds key {}, which nobody wrote",
+                name.escape_ascii()
+            ))),
             None => Ok(()),
         }
     }
@@ -235,10 +255,15 @@ impl Session {
         self.write_single(&single, found.as_ref()).await
     }
 
-    async fn write_single(&mut self, single: &Single, found: Option<&Value>) -> std::result::Result<(), Ending> {
+    async fn write_single(
+        &mut self,
+        single: &Single,
+        found: Option<&Value>,
+    ) -> std::result::Result<(), Ending> {
         let (mutation, condition) = (single.mutation(&self.value), single.condition(found));
         let tells = single.look != Look::Blind;
-        let outcome = self.db.write(&self.key, mutation, condition, tells).await.map_err(commit_failed)?;
+        let outcome =
+            self.db.write(&self.key, mutation, condition, tells).await.map_err(commit_failed)?;
         let seen = self.read(single.key, outcome.found.as_deref().filter(|_| tells))?;
         self.seen = single.steps(seen, outcome.took_place());
         Ok(())
@@ -262,10 +287,16 @@ impl Session {
                 return Ok(());
             }
             Op::Put(_) => {
-                return Err(Ending::Broken(format!("the plan puts a filling without a number to key {}", key.0)));
+                return Err(Ending::Broken(format!(
+                    "the plan puts a filling without a number to key {}",
+                    key.0
+                )));
             }
             Op::PutFor { .. } => {
-                return Err(Ending::Broken(format!("the plan puts a filling without a number to key {}", key.0)));
+                return Err(Ending::Broken(format!(
+                    "the plan puts a filling without a number to key {}",
+                    key.0
+                )));
             }
             Op::WriteFor { value, millis, .. } => {
                 write_value_of(&self.board, key, value, &mut self.value);
@@ -309,7 +340,11 @@ impl Session {
     }
 
     /// Bank: what the account under `self.key` holds; `None` for one that is closed.
-    async fn balance(&mut self, tx: &LocalTransaction, key: KeyIndex) -> std::result::Result<Option<i64>, Ending> {
+    async fn balance(
+        &mut self,
+        tx: &LocalTransaction,
+        key: KeyIndex,
+    ) -> std::result::Result<Option<i64>, Ending> {
         let found = self.find(tx).await?;
         if found.is_none() && self.board.work.spec().delete_percent > 0 {
             self.seen.push(read_of(key, Seen::Nothing));
@@ -341,7 +376,8 @@ impl Session {
         Ok(())
     }
 
-    /// Reads the key. A clock that is behind may show a time before everything was loaded: that is no attempt.
+    /// Reads the key. A clock that is behind may show a time before everything was loaded: that is
+    /// no attempt.
     async fn find(&self, tx: &LocalTransaction) -> std::result::Result<Option<Value>, Ending> {
         let found = tx.get(&self.key).await?;
         if found.is_none() && self.board.precedes_load(tx.begin_timestamp()?) {
@@ -356,7 +392,8 @@ impl Session {
         read_value(&self.board.work, key, found).map_err(Ending::Broken)
     }
 
-    /// One transaction on the ring: mostly `r → a → b → c` becomes `r → b → a → c`; now and then all of it is walked.
+    /// One transaction on the ring: mostly `r → a → b → c` becomes `r → b → a → c`; now and then
+    /// all of it is walked.
     async fn turn_ring(&mut self, nodes: u64) -> std::result::Result<(), Ending> {
         let start = self.board.roll(self.slot, nodes);
         let walks = self.board.roll(self.slot, 5) == 0;
@@ -366,8 +403,11 @@ impl Session {
             tx.commit().await.map_err(commit_failed)?;
             self.board.walk();
             if length != Some(nodes) {
-                let found = length.map_or("does not come back".to_owned(), |length| format!("has {length} keys"));
-                return Err(Ending::Broken(format!("the ring of {nodes} keys {found}, walked from key {start}")));
+                let found = length
+                    .map_or("does not come back".to_owned(), |length| format!("has {length} keys"));
+                return Err(Ending::Broken(format!(
+                    "the ring of {nodes} keys {found}, walked from key {start}"
+                )));
             }
             return Ok(());
         }
@@ -420,12 +460,16 @@ const fn read_of(key: KeyIndex, seen: Seen) -> MicroOp {
 fn moved(seen: &[MicroOp]) -> Vec<(KeyIndex, i64)> {
     let held = |key: KeyIndex| {
         seen.iter().find_map(|op| match *op {
-            MicroOp::Read { key: read, seen: Seen::Integer(balance) } if read == key => Some(balance),
+            MicroOp::Read { key: read, seen: Seen::Integer(balance) } if read == key => {
+                Some(balance)
+            }
             _ => None,
         })
     };
     let change = |op: &MicroOp| match *op {
-        MicroOp::Write { key, value } => Some((key, value.unwrap_or_default() - held(key).unwrap_or_default())),
+        MicroOp::Write { key, value } => {
+            Some((key, value.unwrap_or_default() - held(key).unwrap_or_default()))
+        }
         _ => None,
     };
     seen.iter().filter_map(change).collect()
@@ -470,9 +514,13 @@ fn number_of_large(found: &[u8]) -> std::result::Result<i64, String> {
     let mut parts = found.splitn(3, |&byte| byte == SEPARATOR);
     let number = integer_of(parts.next().unwrap_or_default()).map_err(|error| error.to_string())?;
     let Some(bytes) = parts.next() else { return Ok(number) };
-    let (bytes, filling) = (integer_of(bytes).map_err(|error| error.to_string())?, parts.next().unwrap_or_default());
+    let (bytes, filling) =
+        (integer_of(bytes).map_err(|error| error.to_string())?, parts.next().unwrap_or_default());
     if filling.len() as i64 != bytes || filling.iter().any(|&byte| byte != letter(number)) {
-        return Err(format!("a value of {} bytes is not what was written with number {number}", found.len()));
+        return Err(format!(
+            "a value of {} bytes is not what was written with number {number}",
+            found.len()
+        ));
     }
     Ok(number)
 }
@@ -490,7 +538,11 @@ fn number_of(work: &Work, key: KeyIndex, found: &[u8]) -> std::result::Result<Se
     Ok(if number == LOADED { Seen::Nothing } else { Seen::Integer(number) })
 }
 
-fn read_value(work: &Work, key: KeyIndex, found: Option<&[u8]>) -> std::result::Result<Seen, String> {
+fn read_value(
+    work: &Work,
+    key: KeyIndex,
+    found: Option<&[u8]>,
+) -> std::result::Result<Seen, String> {
     let spec = work.spec();
     match (spec.value_kind(), found) {
         (ValueKind::Opaque, Some(bytes)) => number_of(work, key, bytes),
@@ -509,7 +561,11 @@ fn read_value(work: &Work, key: KeyIndex, found: Option<&[u8]>) -> std::result::
 
 /// Writes what a workload expects to find.
 pub(crate) async fn load(db: LocalDb, board: Arc<Board>) -> Result<()> {
-    let count = if let Work::Ring { nodes, .. } = board.work { nodes } else { board.work.spec().loaded_keys() };
+    let count = if let Work::Ring { nodes, .. } = board.work {
+        nodes
+    } else {
+        board.work.spec().loaded_keys()
+    };
     let keys: Vec<u64> = (0..count).collect();
     for chunk in keys.chunks(KEYS_AT_ONCE) {
         loop {
@@ -550,11 +606,13 @@ async fn load_some(db: &LocalDb, board: &Board, keys: &[u64]) -> Result<Timestam
 
 /// The keys that matter: those that were loaded, and `more`.
 fn audited(work: &Work, more: BTreeSet<KeyIndex>) -> Vec<KeyIndex> {
-    let count = if let Work::Ring { nodes, .. } = work { *nodes } else { work.spec().loaded_keys() };
+    let count =
+        if let Work::Ring { nodes, .. } = work { *nodes } else { work.spec().loaded_keys() };
     (0..count).map(KeyIndex).chain(more.into_iter().filter(|key| key.0 >= count)).collect()
 }
 
-/// Reads all keys that matter, after everything has come to rest: those that were loaded, and `more`.
+/// Reads all keys that matter, after everything has come to rest: those that were loaded, and
+/// `more`.
 pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyIndex>) -> Result<()> {
     for chunk in audited(&board.work, more).chunks(KEYS_AT_ONCE) {
         loop {
@@ -579,7 +637,8 @@ pub(crate) async fn audit(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyInde
     Ok(())
 }
 
-/// Writes every key that matters once more, as it is: afterwards a store has no reason to keep more than two versions of it.
+/// Writes every key that matters once more, as it is: afterwards a store has no reason to keep more
+/// than two versions of it.
 pub(crate) async fn touch(db: LocalDb, board: Arc<Board>, more: BTreeSet<KeyIndex>) -> Result<()> {
     for chunk in audited(&board.work, more).chunks(KEYS_AT_ONCE) {
         while let Err(error) = touch_all(&db, &board, chunk).await {

@@ -1,4 +1,5 @@
-//! Operations on one key, without a transaction: what a session does with a plan that one of them can carry out.
+//! Operations on one key, without a transaction: what a session does with a plan that one of them
+//! can carry out.
 //!
 //! ```text
 //!   plan: get, write ─► dice ─┬─► put · put that returns what was there · put if absent, if present
@@ -6,7 +7,8 @@
 //!                             └─► a transaction after all
 //!   plan: get, delete ─► delete · take
 //! ```
-//! What an operation looks at and what it writes are one step of the history: see [`timestone_workload::check::check_single_keys`].
+//! What an operation looks at and what it writes are one step of the history: see
+//! [`timestone_workload::check::check_single_keys`].
 
 use timestone_client::{Condition, Mutation, Value};
 use timestone_types::{Expiry, Timestamp};
@@ -60,7 +62,8 @@ pub(crate) fn expiry_at(until: Timestamp) -> Expiry {
 pub(crate) const WAYS: u64 = 12;
 
 impl Single {
-    /// What one operation can do of a plan. `way` is one of [`WAYS`]; `until` is when a value would expire.
+    /// What one operation can do of a plan. `way` is one of [`WAYS`]; `until` is when a value would
+    /// expire.
     pub(crate) fn of(plan: &TxnPlan, way: u64, until: Option<Timestamp>) -> Option<Self> {
         let (key, change) = match plan.ops[..] {
             [Op::Get(key)] => return Some(Self { key, change: Change::Nothing, look: Look::Tell }),
@@ -104,11 +107,14 @@ impl Single {
     pub(crate) fn mutation<'a>(&self, value: &'a [u8]) -> Mutation<'a> {
         match self.change {
             Change::Delete | Change::Nothing => Mutation::Delete,
-            Change::Put { until, .. } => Mutation::Put { value, expires_at: until.map_or(Expiry::NEVER, expiry_at) },
+            Change::Put { until, .. } => {
+                Mutation::Put { value, expires_at: until.map_or(Expiry::NEVER, expiry_at) }
+            }
         }
     }
 
-    /// How a history tells it: what it saw, where it looked, and what it wrote, unless its condition did not hold.
+    /// How a history tells it: what it saw, where it looked, and what it wrote, unless its
+    /// condition did not hold.
     pub(crate) fn steps(&self, seen: Seen, took_place: bool) -> Vec<MicroOp> {
         let key = self.key;
         let mut steps = Vec::new();
@@ -119,8 +125,12 @@ impl Single {
             _ if !took_place => {}
             Change::Nothing => {}
             Change::Delete => steps.push(MicroOp::Write { key, value: None }),
-            Change::Put { value, until: None } => steps.push(MicroOp::Write { key, value: Some(value) }),
-            Change::Put { value, until: Some(until) } => steps.push(MicroOp::WriteUntil { key, value, until }),
+            Change::Put { value, until: None } => {
+                steps.push(MicroOp::Write { key, value: Some(value) })
+            }
+            Change::Put { value, until: Some(until) } => {
+                steps.push(MicroOp::WriteUntil { key, value, until })
+            }
         }
         steps
     }

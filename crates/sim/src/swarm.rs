@@ -1,11 +1,14 @@
-//! From a scenario and a seed to the world that is run: what is usual here, what the seed draws, and what the file says.
+//! From a scenario and a seed to the world that is run: what is usual here, what the seed draws,
+//! and what the file says.
 //!
 //! ```text
 //!   usual ─► drawn, in a swarm ─► as the file says ─► WorldConfig
 //! ```
-//! Rare paths are made common: blocks of a few pages, caches of a few records, early checkpoints, short log files. A swarm draws
-//! these sizes, the cluster, delays, and which faults strike, so that no two seeds meet the same world; what the file says holds whatever
-//! is drawn. Invariant: everything is drawn in any case, in one order, so that a file that says more meets the same world in all else.
+//! Rare paths are made common: blocks of a few pages, caches of a few records, early checkpoints,
+//! short log files. A swarm draws these sizes, the cluster, delays, and which faults strike, so
+//! that no two seeds meet the same world; what the file says holds whatever is drawn. Invariant:
+//! everything is drawn in any case, in one order, so that a file that says more meets the same
+//! world in all else.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -54,7 +57,8 @@ const JUMP: Duration = Duration::from_millis(400);
 /// Bytes of a cache that a swarm varies, at most, and of a capacity.
 const VARIED_CACHE: u64 = 4 * 1024 * 1024;
 const VARIED_CAPACITY: u64 = 128 * 1024 * 1024;
-/// Request timeouts until a connection is given up: as many as by default, so that this happens often.
+/// Request timeouts until a connection is given up: as many as by default, so that this happens
+/// often.
 const SILENT_TIMEOUTS: u32 = 5;
 
 /// Processes of Redis clients of which nothing is said, and connections of each.
@@ -86,8 +90,10 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
     // A drawn layout costs nothing more on several cores: how slow machines are is drawn as well.
     let staged = scenario.cluster.layout == Some(StageLayout::Staged);
     world.costs = world.costs.placed(world.together, world.cores, staged);
-    let external =
-        scenario.workload.external.unwrap_or_else(|| swarm && seed.derive("external", 0).dice().chance(0.25));
+    let external = scenario
+        .workload
+        .external
+        .unwrap_or_else(|| swarm && seed.derive("external", 0).dice().chance(0.25));
     let spec = scenario.spec(seed.derive("workload", 0).0);
     let work = match scenario.workload.kind {
         Kind::Cycle => Work::Ring { nodes: spec.keys, spec },
@@ -111,14 +117,16 @@ pub(crate) fn draw(scenario: &Scenario, seed: Seed, costs: &Costs) -> Drawn {
     }
 }
 
-/// What Redis clients do, where the file wants some or a swarm draws them. A gateway serves the shards of its own process and refuses all
-/// others by name, so that a world with Redis clients has one server unless its file says otherwise; a swarm has several in a quarter of them.
+/// What Redis clients do, where the file wants some or a swarm draws them. A gateway serves the
+/// shards of its own process and refuses all others by name, so that a world with Redis clients has
+/// one server unless its file says otherwise; a swarm has several in a quarter of them.
 fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Option<RedisWork> {
     let part = &scenario.redis;
     let alone = scenario.workload.kind == Kind::Redis;
     let has_room = scenario.cluster.servers.is_none_or(|servers| servers == 1);
     let several = scenario.swarm.draw && seed.derive("redis-servers", 0).dice().chance(0.25);
-    let drawn = scenario.swarm.draw && has_room && seed.derive("redis-clients", 0).dice().chance(0.25);
+    let drawn =
+        scenario.swarm.draw && has_room && seed.derive("redis-clients", 0).dice().chance(0.25);
     let usual = if alone || drawn { REDIS_CLIENTS } else { 0 };
     world.redis_clients = part.clients.unwrap_or(usual);
     if alone {
@@ -140,7 +148,8 @@ fn redis_work(world: &mut WorldConfig, scenario: &Scenario, seed: Seed) -> Optio
     })
 }
 
-/// The world of a file that says nothing but how its devices are, and whether all processes are together.
+/// The world of a file that says nothing but how its devices are, and whether all processes are
+/// together.
 fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
     let (together, storage) = (scenario.cluster.together, &scenario.storage);
     let sizes = Sizes::of(storage);
@@ -159,7 +168,10 @@ fn usual(scenario: &Scenario, costs: &Costs) -> WorldConfig {
         redis_connections: REDIS_CONNECTIONS,
         regions: 1,
         // Within a machine, bytes are copied: that costs time of processors, not of a wire.
-        links: LinkModel { bytes_per_second: if together { u64::MAX } else { links.bytes_per_second }, ..links },
+        links: LinkModel {
+            bytes_per_second: if together { u64::MAX } else { links.bytes_per_second },
+            ..links
+        },
         skew: SkewModel::Ptp,
         pace: if storage.as_served { costs.pace() } else { pace() },
         flash: FlashShape { pages_per_block: sizes.block_pages, shuffle: !storage.as_served },
@@ -296,7 +308,10 @@ fn say_storage(world: &mut WorldConfig, scenario: &Scenario) {
     say(&mut tuning.participant.decision_timeout, part.decision_timeout);
     say(&mut tuning.packing_delay, part.packing_delay);
     say(&mut tuning.partial_page_delay, part.packing_delay.map(|delay| delay.0 * 4));
-    say(&mut tuning.log.block_bytes, part.log_block_bytes.map(|bytes| bytes.next_multiple_of(4096)));
+    say(
+        &mut tuning.log.block_bytes,
+        part.log_block_bytes.map(|bytes| bytes.next_multiple_of(4096)),
+    );
     say(&mut tuning.log.file_bytes, part.log_file_bytes.map(|bytes| bytes.next_multiple_of(4096)));
     // A file of which nothing is said has room for two blocks of which something is.
     tuning.log.file_bytes = tuning.log.file_bytes.max(2 * tuning.log.block_bytes as u64);
@@ -327,7 +342,8 @@ fn draw_cluster(world: &mut WorldConfig, dice: &mut Dice) {
     world.costs.scale = dice.between(1, 20) as f64 / 2.0;
 }
 
-/// What a swarm's servers change from start to start: each in a quarter of the worlds, threads in half of them.
+/// What a swarm's servers change from start to start: each in a quarter of the worlds, threads in
+/// half of them.
 fn draw_vary(seed: Seed) -> Vary {
     let one_in_four = |name| seed.derive(name, 0).dice().chance(0.25);
     Vary {
@@ -359,8 +375,10 @@ fn draw_storage(world: &mut WorldConfig, dice: &mut Dice) {
 /// Each kind of fault is on in two of five worlds, each with its own frequency.
 fn draw_faults(faults: &mut BTreeMap<FaultKind, FaultPlan>, dice: &mut Dice, scenario: &Scenario) {
     for kind in FaultKind::all().filter(|kind| !kind.is_damage()) {
-        let (on, every, lasting) = (dice.chance(0.4), dice.between(300, 6_000), dice.between(20, 2_000));
-        // A disk that lies takes all that is promised of durability away, so that it is on in one of ten.
+        let (on, every, lasting) =
+            (dice.chance(0.4), dice.between(300, 6_000), dice.between(20, 2_000));
+        // A disk that lies takes all that is promised of durability away, so that it is on in one
+        // of ten.
         let on = on && (kind != FaultKind::LyingSync || dice.chance(0.25));
         if scenario.faults.contains_key(&kind) || !on {
             continue;
@@ -402,7 +420,12 @@ mod tests {
         ("storage", "vary-log = true", |drawn| shown(drawn.world.vary.log), "true"),
         ("storage", "vary-cache = 7", |drawn| shown(drawn.world.vary.cache_bytes), "Some(7)"),
         ("storage", "vary-cache = 0", |drawn| shown(drawn.world.vary.cache_bytes), "Some(0)"),
-        ("storage", "vary-capacity = 50000000", |drawn| shown(drawn.world.vary.capacity_bytes), "Some(50000000)"),
+        (
+            "storage",
+            "vary-capacity = 50000000",
+            |drawn| shown(drawn.world.vary.capacity_bytes),
+            "Some(50000000)",
+        ),
         ("cluster", "layout = \"fused\"", |drawn| shown(drawn.world.layout), "Fused"),
         ("cluster", "layout = \"staged\"", |drawn| shown(drawn.world.layout), "Staged"),
         ("cluster", "cores = 9", |drawn| shown(drawn.world.cores), "9"),
@@ -414,16 +437,51 @@ mod tests {
         ("workload", "external = \"wait\"", |drawn| shown(drawn.external), "true"),
         ("network", "near = \"3ms\"", |drawn| shown(drawn.world.links.near), "3ms"),
         ("network", "far = \"77ms\"", |drawn| shown(drawn.world.links.far), "77ms"),
-        ("network", "bandwidth = 2000000", |drawn| shown(drawn.world.links.bytes_per_second), "2000000"),
+        (
+            "network",
+            "bandwidth = 2000000",
+            |drawn| shown(drawn.world.links.bytes_per_second),
+            "2000000",
+        ),
         ("network", "jitter = 3.5", |drawn| shown(drawn.world.links.jitter), "3.5"),
-        ("network", "request-timeout = \"20ms\"", |drawn| shown(drawn.world.engine.request_timeout), "20ms"),
+        (
+            "network",
+            "request-timeout = \"20ms\"",
+            |drawn| shown(drawn.world.engine.request_timeout),
+            "20ms",
+        ),
         ("storage", "block-pages = 3", |drawn| shown(drawn.world.tuning.block_bytes), "12288"),
         ("storage", "cache-bytes = 7", |drawn| shown(drawn.world.cache_bytes), "7"),
-        ("storage", "checkpoint-bytes = 9999", |drawn| shown(drawn.world.tuning.checkpoint_bytes), "9999"),
-        ("storage", "packing-delay = \"20ms\"", |drawn| shown(drawn.world.tuning.packing_delay), "20ms"),
-        ("storage", "sync-interval = \"300ms\"", |drawn| shown(drawn.world.tuning.sync_interval), "300ms"),
-        ("storage", "log-file-bytes = 999999", |drawn| shown(drawn.world.tuning.log.file_bytes), "1003520"),
-        ("storage", "log-block-bytes = 99999", |drawn| shown(drawn.world.tuning.log.block_bytes), "102400"),
+        (
+            "storage",
+            "checkpoint-bytes = 9999",
+            |drawn| shown(drawn.world.tuning.checkpoint_bytes),
+            "9999",
+        ),
+        (
+            "storage",
+            "packing-delay = \"20ms\"",
+            |drawn| shown(drawn.world.tuning.packing_delay),
+            "20ms",
+        ),
+        (
+            "storage",
+            "sync-interval = \"300ms\"",
+            |drawn| shown(drawn.world.tuning.sync_interval),
+            "300ms",
+        ),
+        (
+            "storage",
+            "log-file-bytes = 999999",
+            |drawn| shown(drawn.world.tuning.log.file_bytes),
+            "1003520",
+        ),
+        (
+            "storage",
+            "log-block-bytes = 99999",
+            |drawn| shown(drawn.world.tuning.log.block_bytes),
+            "102400",
+        ),
         (
             "storage",
             "decision-timeout = \"50ms\"",
@@ -451,8 +509,8 @@ mod tests {
 
     #[test]
     fn what_follows_from_a_value_follows_from_what_the_file_says() {
-        let text =
-            "[network]\nrequest-timeout = \"20ms\"\n[storage]\npacking-delay = \"20ms\"\nlog-block-bytes = 4194304\n";
+        let text = "[network]\nrequest-timeout = \"20ms\"\n[storage]\npacking-delay \
+            = \"20ms\"\nlog-block-bytes = 4194304\n";
         for seed in 0..20 {
             let world = drawn(&format!("{text}[swarm]\ndraw = true"), seed).world;
             assert_eq!(world.engine.silence_limit, Duration::from_millis(100));
@@ -464,10 +522,15 @@ mod tests {
     #[test]
     fn neighbours_slow_work_down_by_more_than_arithmetic() {
         let scale = |text: &str| drawn(text, 1).world.costs.scale;
-        let (alone, beside) =
-            (scale("[cluster]\nslowness = 2.0"), scale("[cluster]\nslowness = 2.0\nneighbours = 1.1"));
+        let (alone, beside) = (
+            scale("[cluster]\nslowness = 2.0"),
+            scale("[cluster]\nslowness = 2.0\nneighbours = 1.1"),
+        );
         let more = CostTable::usual().unwrap().thread.neighbours;
-        assert!(more > 1.0 && (beside / alone - (1.0 + more * 0.1)).abs() < 1e-9, "{alone} {beside}");
+        assert!(
+            more > 1.0 && (beside / alone - (1.0 + more * 0.1)).abs() < 1e-9,
+            "{alone} {beside}"
+        );
     }
 
     #[test]
@@ -486,8 +549,14 @@ mod tests {
     #[test]
     fn what_nobody_says_is_usual() {
         let usual = drawn("", 1);
-        assert_eq!((usual.world.servers, usual.world.shards_per_server, usual.faults.len()), (SERVERS, SHARDS, 0));
+        assert_eq!(
+            (usual.world.servers, usual.world.shards_per_server, usual.faults.len()),
+            (SERVERS, SHARDS, 0)
+        );
         let served = drawn("[storage]\nas-served = true\nread = \"7ms\"", 1).world;
-        assert_eq!((served.cache_bytes, served.pace.flash.read), (1 << 30, Duration::from_millis(7)));
+        assert_eq!(
+            (served.cache_bytes, served.pace.flash.read),
+            (1 << 30, Duration::from_millis(7))
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! The trace of a run: a hash over everything that every stage was given, and, where wanted, the last of it in words.
+//! The trace of a run: a hash over everything that every stage was given, and, where wanted, the
+//! last of it in words.
 //!
-//! Two runs of one seed give the same hash; that is the test of determinism. Words cost more than the run itself, so they are
-//! only written where a seed is stepped through or has failed.
+//! Two runs of one seed give the same hash; that is the test of determinism. Words cost more than
+//! the run itself, so they are only written where a seed is stepped through or has failed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -18,7 +19,8 @@ use crate::board::Board;
 use crate::names::Names;
 use crate::network::ProcessId;
 
-/// The stage that lines about a session's transactions bear: tasks on a client's event loop are none of their own.
+/// The stage that lines about a session's transactions bear: tasks on a client's event loop are
+/// none of their own.
 const SESSION: &str = "session";
 
 /// Of what is no frame, so much is shown.
@@ -111,13 +113,15 @@ impl Trace {
         }
     }
 
-    pub(crate) fn take_lines(&mut self) -> impl Iterator<Item = (ProcessId, String, VirtualTime, String)> {
+    pub(crate) fn take_lines(
+        &mut self,
+    ) -> impl Iterator<Item = (ProcessId, String, VirtualTime, String)> {
         self.tell_sessions();
         self.lines.drain(..)
     }
 
-    /// Says what sessions have begun and ended since the last event: they do it in the turns of whoever ran last. It is not hashed: it
-    /// follows from what is.
+    /// Says what sessions have begun and ended since the last event: they do it in the turns of
+    /// whoever ran last. It is not hashed: it follows from what is.
     fn tell_sessions(&mut self) {
         if self.keep > 0 {
             for (at, what) in self.names.board().take_notes() {
@@ -158,12 +162,16 @@ impl Trace {
             NetEvent::Connected(view) => {
                 self.small(at, stage, 2, |out| write!(out, "connected to {}", view.peer));
             }
-            NetEvent::HalfClosed(origin) => self.small(at, stage, 3, |out| write!(out, "half closed {origin:?}")),
+            NetEvent::HalfClosed(origin) => {
+                self.small(at, stage, 3, |out| write!(out, "half closed {origin:?}"))
+            }
             NetEvent::Disconnected { origin, reason, .. } => {
                 self.small(at, stage, 4, |out| write!(out, "lost {origin:?} ({reason:?})"));
             }
             NetEvent::Written { origin, bytes } => {
-                self.small(at, stage, 11, |out| write!(out, "has {bytes} bytes of {origin:?} written"));
+                self.small(at, stage, 11, |out| {
+                    write!(out, "has {bytes} bytes of {origin:?} written")
+                });
             }
             NetEvent::DialFailed { address, error, .. } => {
                 self.small(at, stage, 5, |out| write!(out, "cannot reach {address} ({error})"));
@@ -174,12 +182,24 @@ impl Trace {
     fn command(&mut self, at: VirtualTime, stage: StageId, command: &NetCommand) {
         match command {
             NetCommand::Send(parcel) => self.parcel(at, stage, 6, "sends", parcel),
-            NetCommand::Dial { address, .. } => self.small(at, stage, 7, |out| write!(out, "dials {address}")),
-            NetCommand::Close(origin) => self.small(at, stage, 8, |out| write!(out, "closes {origin:?}")),
-            NetCommand::Pause(origin) => self.small(at, stage, 12, |out| write!(out, "pauses {origin:?}")),
-            NetCommand::Resume(origin) => self.small(at, stage, 13, |out| write!(out, "resumes {origin:?}")),
-            NetCommand::Abort(origin) => self.small(at, stage, 9, |out| write!(out, "aborts {origin:?}")),
-            NetCommand::Adopt { peer, .. } => self.small(at, stage, 10, |out| write!(out, "takes over {peer}")),
+            NetCommand::Dial { address, .. } => {
+                self.small(at, stage, 7, |out| write!(out, "dials {address}"))
+            }
+            NetCommand::Close(origin) => {
+                self.small(at, stage, 8, |out| write!(out, "closes {origin:?}"))
+            }
+            NetCommand::Pause(origin) => {
+                self.small(at, stage, 12, |out| write!(out, "pauses {origin:?}"))
+            }
+            NetCommand::Resume(origin) => {
+                self.small(at, stage, 13, |out| write!(out, "resumes {origin:?}"))
+            }
+            NetCommand::Abort(origin) => {
+                self.small(at, stage, 9, |out| write!(out, "aborts {origin:?}"))
+            }
+            NetCommand::Adopt { peer, .. } => {
+                self.small(at, stage, 10, |out| write!(out, "takes over {peer}"))
+            }
         }
     }
 
@@ -219,7 +239,14 @@ impl Trace {
     }
 
     /// An event that is hashed as a number, and put in words only where they are wanted.
-    fn number(&mut self, at: VirtualTime, stage: StageId, kind: u8, number: u64, words: impl FnOnce() -> String) {
+    fn number(
+        &mut self,
+        at: VirtualTime,
+        stage: StageId,
+        kind: u8,
+        number: u64,
+        words: impl FnOnce() -> String,
+    ) {
         self.take(at, stage, kind, &number.to_le_bytes());
         if self.keep > 0 {
             self.say(at, stage, words());
@@ -240,7 +267,10 @@ impl Observer<Event> for Trace {
                     self.say(
                         at,
                         stage,
-                        format!("logs batch {} of shard {}: {words}", append.head.batch, append.head.shard),
+                        format!(
+                            "logs batch {} of shard {}: {words}",
+                            append.head.batch, append.head.shard
+                        ),
                     );
                 }
             }
@@ -248,19 +278,26 @@ impl Observer<Event> for Trace {
                 self.number(at, stage, 13, batch.get(), || format!("batch {batch} is durable"));
             }
             Event::LogRelease { shard, keep_from } => {
-                self.number(at, stage, 14, keep_from.get(), || format!("shard {shard} keeps batches from {keep_from}"));
+                self.number(at, stage, 14, keep_from.get(), || {
+                    format!("shard {shard} keeps batches from {keep_from}")
+                });
             }
             Event::LogRetained { from, .. } => {
-                self.number(at, stage, 15, from.get(), || format!("the log retains batches from {from}"));
+                self.number(at, stage, 15, from.get(), || {
+                    format!("the log retains batches from {from}")
+                });
             }
             Event::LogCarry { below } => {
-                self.number(at, stage, 16, below.get(), || format!("shall carry batches below {below}"));
+                self.number(at, stage, 16, below.get(), || {
+                    format!("shall carry batches below {below}")
+                });
             }
-            Event::LogFailed { log } => {
-                self.number(at, stage, 17, log.index() as u64, || format!("the log of {log} failed"))
-            }
+            Event::LogFailed { log } => self
+                .number(at, stage, 17, log.index() as u64, || format!("the log of {log} failed")),
             Event::MapChanged(map) => {
-                self.number(at, stage, 18, 0, || format!("the shard map is {:?} now", map.version()));
+                self.number(at, stage, 18, 0, || {
+                    format!("the shard map is {:?} now", map.version())
+                });
             }
             // A call to look, or what carries nothing that a trace could tell apart.
             _ => self.number(at, stage, 19, 0, || "is woken".to_owned()),

@@ -17,15 +17,20 @@ use crate::network::{EndId, ProcessId};
 use crate::process::Life;
 use crate::world::World;
 
-/// What a connection may be owed beyond the bound: two answers more than are expected, and buffers that have grown by half again.
+/// What a connection may be owed beyond the bound: two answers more than are expected, and buffers
+/// that have grown by half again.
 const BEYOND_BOUND: u64 = OUTPUT_BOUND as u64 / 4;
-/// What others are owed, each: the answers of what is under way, while they or their links stand still.
+/// What others are owed, each: the answers of what is under way, while they or their links stand
+/// still.
 const OWED_TO_OTHERS: u64 = 512 * 1024;
-/// Values that were asked for already count until their gateway has them, which drops those without room and asks again, one at a time
-/// (node.md, "Memory"). A flood asks for 200 × 48 KiB = 9.4 MiB at once when answers before were short: 5.4 MiB more than may be owed, for
-/// the 0.2 ms that they take from one thread to the other. What is owed for longer than this, while the server runs, is owed.
+/// Values that were asked for already count until their gateway has them, which drops those without
+/// room and asks again, one at a time (node.md, "Memory"). A flood asks for 200 × 48 KiB = 9.4 MiB
+/// at once when answers before were short: 5.4 MiB more than may be owed, for the 0.2 ms that they
+/// take from one thread to the other. What is owed for longer than this, while the server runs, is
+/// owed.
 const UNDER_WAY: Duration = Duration::from_millis(200);
-/// A peer that has read nothing is noticed so much later: its server may have stood still meanwhile, several times.
+/// A peer that has read nothing is noticed so much later: its server may have stood still
+/// meanwhile, several times.
 const NOTICED: Duration = Duration::from_secs(10);
 
 /// What is known of those who do not read.
@@ -44,9 +49,13 @@ pub(crate) struct Unread {
 }
 
 impl Unread {
-    /// Looks once. What is wrong: a property, and how that shows. `forgotten`: connections were forgotten on their way, which looks
-    /// like a peer that does not read.
-    pub(crate) fn look(&mut self, world: &World, forgotten: bool) -> Option<(&'static str, String)> {
+    /// Looks once. What is wrong: a property, and how that shows. `forgotten`: connections were
+    /// forgotten on their way, which looks like a peer that does not read.
+    pub(crate) fn look(
+        &mut self,
+        world: &World,
+        forgotten: bool,
+    ) -> Option<(&'static str, String)> {
         let now = world.now();
         let before = std::mem::take(&mut self.full);
         for end in world.fabric.full_windows() {
@@ -54,14 +63,20 @@ impl Unread {
             self.full.insert(end, since);
             self.longest = self.longest.max(now.since(since));
         }
-        if let Some(since) = self.full.values().min().filter(|since| now.since(**since) > STALL_LIMIT + NOTICED) {
-            let words = format!("a connection whose client has read nothing for {:?} is still open", now.since(*since));
+        if let Some(since) =
+            self.full.values().min().filter(|since| now.since(**since) > STALL_LIMIT + NOTICED)
+        {
+            let words = format!(
+                "a connection whose client has read nothing for {:?} is still open",
+                now.since(*since)
+            );
             return Some(("liveness", words));
         }
         let owed = world.board.redis.as_ref().map_or(0, |calls| calls.owed()) as u64;
         let everybody = &world.config;
         let redis = u64::from(everybody.redis_clients * everybody.redis_connections);
-        let others = u64::from(everybody.clients + everybody.servers) * everybody.threads as u64 + redis;
+        let others =
+            u64::from(everybody.clients + everybody.servers) * everybody.threads as u64 + redis;
         let bound = owed * (OUTPUT_BOUND as u64 + BEYOND_BOUND) + others * OWED_TO_OTHERS;
         for process in &world.processes {
             let above = self.above.remove(&process.id);
@@ -74,7 +89,8 @@ impl Unread {
             // One that ends waits for nobody for long.
             let waits = process.leaving.is_none() && !forgotten;
             if new > 0 && waits && self.longest + LOOKED < STALL_LIMIT {
-                let words = format!("{} closed a connection as stalled, and everybody read", process.name);
+                let words =
+                    format!("{} closed a connection as stalled, and everybody read", process.name);
                 return Some(("liveness", words));
             }
             if owed == 0 || figures.output_bytes <= bound || process.paused {
@@ -84,7 +100,8 @@ impl Unread {
             self.above.insert(process.id, since);
             if now.since(since) > UNDER_WAY {
                 let words = format!(
-                    "{} owes {} bytes of answers; with {owed} connections that do not read it may owe {bound}",
+                    "{} owes {} bytes of answers; with {owed} connections that do not read it may \
+                     owe {bound}",
                     process.name, figures.output_bytes
                 );
                 return Some(("bounds", words));

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use timestone_types::{ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchRecords, LogRecord};
 use timestone_wire::{
-    Decide, DecideAck, ErrorReply, FetchWriteSet, Forget, Frame, Freeze, FreezeAnswer, Get, Kind, Message, Prepare,
-    PrepareBody, ReadAt, Report, Status, StatusIs, Terminate, Value, Vote, Write, WriteSet, Written,
+    Decide, DecideAck, ErrorReply, FetchWriteSet, Forget, Frame, Freeze, FreezeAnswer, Get, Kind,
+    Message, Prepare, PrepareBody, ReadAt, Report, Status, StatusIs, Terminate, Value, Vote, Write,
+    WriteSet, Written,
 };
 use timestone_workload::history::{MicroOp, Seen};
 use timestone_workload::{ValueKind, list_of};
@@ -46,10 +47,15 @@ fn body(body: &PrepareBody<'_>) -> String {
 
 /// What was read, as histories tell it.
 fn value(found: &Value<'_>, kind: ValueKind) -> String {
-    let pending = if found.prepared_before { ", and a write before that is not decided" } else { "" };
+    let pending =
+        if found.prepared_before { ", and a write before that is not decided" } else { "" };
     let at = moment(found.version.timestamp);
     if !found.present {
-        let since = if found.version.timestamp == Timestamp::ZERO { String::new() } else { format!(" since {at}") };
+        let since = if found.version.timestamp == Timestamp::ZERO {
+            String::new()
+        } else {
+            format!(" since {at}")
+        };
         return format!("absent{since}{pending}");
     }
     let mut list = Vec::new();
@@ -67,8 +73,12 @@ pub(crate) fn steps(ops: &[MicroOp]) -> String {
     for op in ops {
         let _ = match op {
             MicroOp::Read { key, seen: Seen::Nothing } => write!(out, " r key {}", key.0),
-            MicroOp::Read { key, seen: Seen::Integer(value) } => write!(out, " r key {} {value}", key.0),
-            MicroOp::Read { key, seen: Seen::List(list) } => write!(out, " r key {} {list:?}", key.0),
+            MicroOp::Read { key, seen: Seen::Integer(value) } => {
+                write!(out, " r key {} {value}", key.0)
+            }
+            MicroOp::Read { key, seen: Seen::List(list) } => {
+                write!(out, " r key {} {list:?}", key.0)
+            }
             MicroOp::Append { key, element } => write!(out, " append key {} {element}", key.0),
             MicroOp::Write { key, value: Some(value) } => write!(out, " w key {} {value}", key.0),
             MicroOp::Write { key, value: None } => write!(out, " w key {}", key.0),
@@ -99,45 +109,72 @@ fn said_of(frame: &Frame<'_>) -> Option<(TxnId, String)> {
             (prepare.txn, format!("begin {begin} commit {commit}{single} on {on}{body}"))
         }),
         Kind::Write => Write::decode(frame).ok().map(|write| {
-            (write.txn, format!("key {} {:?} commit {}", key(write.key), write.action, moment(write.commit)))
+            (
+                write.txn,
+                format!(
+                    "key {} {:?} commit {}",
+                    key(write.key),
+                    write.action,
+                    moment(write.commit)
+                ),
+            )
         }),
         Kind::Vote => {
-            let said = |vote: Vote| (vote.txn, format!("{:?} for commit {}", vote.verdict, moment(vote.commit)));
+            let said = |vote: Vote| {
+                (vote.txn, format!("{:?} for commit {}", vote.verdict, moment(vote.commit)))
+            };
             Vote::decode(frame).ok().map(said)
         }
         Kind::Written => {
-            let said = |reply: Written<'_>| (reply.txn, format!("{:?} at {}", reply.verdict, moment(reply.commit)));
+            let said = |reply: Written<'_>| {
+                (reply.txn, format!("{:?} at {}", reply.verdict, moment(reply.commit)))
+            };
             Written::decode(frame).ok().map(said)
         }
-        Kind::Decide => Decide::decode(frame).ok().map(|decide| (decide.txn, decision(decide.decision()))),
-        Kind::DecideAck => DecideAck::decode(frame).ok().map(|ack| (ack.txn, "is durable".to_owned())),
-        Kind::Status => Status::decode(frame).ok().map(|status| (status.txn, "what became of it".to_owned())),
+        Kind::Decide => {
+            Decide::decode(frame).ok().map(|decide| (decide.txn, decision(decide.decision())))
+        }
+        Kind::DecideAck => {
+            DecideAck::decode(frame).ok().map(|ack| (ack.txn, "is durable".to_owned()))
+        }
+        Kind::Status => {
+            Status::decode(frame).ok().map(|status| (status.txn, "what became of it".to_owned()))
+        }
         Kind::Terminate => Terminate::decode(frame).ok().map(|terminate| {
             let (commit, on) = (moment(terminate.commit), shards(terminate.participants.iter()));
             (terminate.txn, format!("commit {commit} on {on}"))
         }),
-        Kind::StatusIs => StatusIs::decode(frame).ok().map(|status| (status.txn, format!("{:?}", status.state))),
-        Kind::Freeze => {
-            Freeze::decode(frame).ok().map(|freeze| (freeze.txn, format!("begin {}", moment(freeze.begin))))
+        Kind::StatusIs => {
+            StatusIs::decode(frame).ok().map(|status| (status.txn, format!("{:?}", status.state)))
         }
-        Kind::FreezeAnswer => {
-            FreezeAnswer::decode(frame).ok().map(|answer| (answer.txn, format!("{:?}", answer.state)))
-        }
-        Kind::FetchWriteSet => {
-            FetchWriteSet::decode(frame).ok().map(|fetch| (fetch.txn, format!("commit {}", moment(fetch.commit))))
-        }
+        Kind::Freeze => Freeze::decode(frame)
+            .ok()
+            .map(|freeze| (freeze.txn, format!("begin {}", moment(freeze.begin)))),
+        Kind::FreezeAnswer => FreezeAnswer::decode(frame)
+            .ok()
+            .map(|answer| (answer.txn, format!("{:?}", answer.state))),
+        Kind::FetchWriteSet => FetchWriteSet::decode(frame)
+            .ok()
+            .map(|fetch| (fetch.txn, format!("commit {}", moment(fetch.commit)))),
         Kind::WriteSet => WriteSet::decode(frame)
             .ok()
             .map(|set| (set.txn, format!("commit {}{}", moment(set.commit), body(&set.body)))),
-        Kind::Forget => Forget::decode(frame).ok().map(|forget| (forget.txn, "everybody knows".to_owned())),
+        Kind::Forget => {
+            Forget::decode(frame).ok().map(|forget| (forget.txn, "everybody knows".to_owned()))
+        }
         _ => None,
     }
 }
 
-/// A frame: what kind, for which shard, and what it says. `about` is the key that it answers for, which it does not name itself.
+/// A frame: what kind, for which shard, and what it says. `about` is the key that it answers for,
+/// which it does not name itself.
 pub(crate) fn frame(frame: &Frame<'_>, about: Option<&str>, names: &Names) -> String {
-    let mut head =
-        format!("{} to shard {} #{:x}", frame.kind().name(), frame.envelope().shard, frame.envelope().request.get());
+    let mut head = format!(
+        "{} to shard {} #{:x}",
+        frame.kind().name(),
+        frame.envelope().shard,
+        frame.envelope().request.get()
+    );
     if let Some(key) = about {
         let _ = write!(head, " of key {key}");
     }
@@ -167,13 +204,16 @@ pub(crate) fn records(bytes: &[u8], names: &Names) -> String {
         let text = match LogRecord::decode(record) {
             Ok(LogRecord::Prepare { txn, commit, single, body: bytes, .. }) => {
                 let single = if single { " single" } else { "" };
-                let body = PrepareBody::parse(bytes).map_or_else(|_| String::new(), |parsed| body(&parsed));
+                let body = PrepareBody::parse(bytes)
+                    .map_or_else(|_| String::new(), |parsed| body(&parsed));
                 format!("prepare {} commit {}{single}{body}", names.of(txn), moment(commit))
             }
             Ok(LogRecord::Decision { txn, commit, .. }) if commit == Timestamp::ZERO => {
                 format!("abort {}", names.of(txn))
             }
-            Ok(LogRecord::Decision { txn, commit, .. }) => format!("commit {} at {}", names.of(txn), moment(commit)),
+            Ok(LogRecord::Decision { txn, commit, .. }) => {
+                format!("commit {} at {}", names.of(txn), moment(commit))
+            }
             Ok(LogRecord::ReadBound { bound, watermark }) => {
                 format!("read bound {} watermark {}", moment(bound), moment(watermark))
             }

@@ -1,12 +1,13 @@
-//! The world: processes, machines, network and time, and the queue of everything that is going to happen.
+//! The world: processes, machines, network and time, and the queue of everything that is going to
+//! happen.
 //!
 //! ```text
 //!   queue ── next by (time, number) ──► packet │ turn │ device │ restart │ resume │ … ─┐
 //!     ▲                                                                                 ▼
 //!     └──────── packets that left, completions, next turns ◄──── one process's turn, observed by the trace
 //! ```
-//! Invariants: what happens at one moment happens in the order in which it was planned, turns last; nothing reads a real clock; a process of a
-//! past life gets nothing.
+//! Invariants: what happens at one moment happens in the order in which it was planned, turns last;
+//! nothing reads a real clock; a process of a past life gets nothing.
 
 use std::collections::{BTreeMap, BinaryHeap};
 use std::sync::{Arc, PoisonError};
@@ -14,10 +15,13 @@ use std::time::Duration;
 
 use timestone_client::EngineConfig;
 use timestone_clock::SkewModel;
-use timestone_seda::simulated::{Claim, Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime};
+use timestone_seda::simulated::{
+    Claim, Cores, SimulatedConfig, SimulatedRuntime, Turn, VirtualTime,
+};
 use timestone_seda::{AdmissionLimit, Readiness, Seat, Spin};
 use timestone_server::{
-    AcceptedLoss, MasterPlace, ServerConfig, ServerError, ServerStages, StageLayout, Tuning, joining,
+    AcceptedLoss, MasterPlace, ServerConfig, ServerError, ServerStages, StageLayout, Tuning,
+    joining,
 };
 use timestone_wal::DeviceKind;
 use timestone_workload::check::Loss;
@@ -28,7 +32,9 @@ use crate::cost::{Costs, Counter, StageKind, Stopwatch};
 use crate::error::SimError;
 use crate::network::{Fabric, LinkModel, Packet, ProcessId, address_of};
 use crate::premises::{DevicePace, FlashShape, SimPremises};
-use crate::process::{ClientRole, Doom, Life, Process, RedisRole, Role, ServerRole, Serving, SharedNetwork, devices};
+use crate::process::{
+    ClientRole, Doom, Life, Process, RedisRole, Role, ServerRole, Serving, SharedNetwork, devices,
+};
 use crate::refusals::{Refusal, is_of_configuration, names_damage};
 use crate::restarts::{Change, Unlogged, Vary};
 use crate::seed::{Dice, Seed};
@@ -42,7 +48,8 @@ const RESP_PORT: u16 = 7401;
 /// A server that could not start is started again after this long.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest that it takes until the peers of a process that died within a turn are told: what it wrote last may be read before.
+/// The longest that it takes until the peers of a process that died within a turn are told: what it
+/// wrote last may be read before.
 const TEARDOWN: Duration = Duration::from_millis(5);
 
 /// How a world is made.
@@ -93,7 +100,8 @@ enum What {
 #[derive(Debug)]
 struct Planned {
     at: VirtualTime,
-    /// Turns come in the order of their threads' places among those that want a core, after everything else of the moment.
+    /// Turns come in the order of their threads' places among those that want a core, after
+    /// everything else of the moment.
     since: VirtualTime,
     number: u64,
     what: What,
@@ -169,7 +177,8 @@ pub(crate) struct World {
     pub(crate) changes: BTreeMap<Change, u64>,
     /// When servers without a log may have lost what they had acknowledged.
     pub(crate) losses: Vec<Loss>,
-    /// Whether acknowledgements may travel for long, so that what a server without a log holds may be old.
+    /// Whether acknowledgements may travel for long, so that what a server without a log holds may
+    /// be old.
     pub(crate) may_be_late: bool,
     pub(crate) turns: u64,
 }
@@ -185,7 +194,13 @@ impl std::fmt::Debug for World {
 
 impl World {
     /// A world in which nothing has happened: all processes are down and planned to start.
-    pub(crate) fn new(config: WorldConfig, truth: TrueTime, board: Arc<Board>, seed: Seed, keep_lines: usize) -> Self {
+    pub(crate) fn new(
+        config: WorldConfig,
+        truth: TrueTime,
+        board: Arc<Board>,
+        seed: Seed,
+        keep_lines: usize,
+    ) -> Self {
         let mut links = config.links.clone();
         let everybody = config.servers + config.clients + config.redis_clients;
         for process in 0..everybody {
@@ -198,7 +213,10 @@ impl World {
             trace: Trace::new(keep_lines, Arc::clone(&board)),
             board,
             processes: Vec::new(),
-            machines: vec![Cores::new(config.cores); if config.together { 1 } else { everybody as usize }],
+            machines: vec![
+                Cores::new(config.cores);
+                if config.together { 1 } else { everybody as usize }
+            ],
             queue: Queue::default(),
             ready: Vec::new(),
             interruptions: Vec::new(),
@@ -265,8 +283,11 @@ impl World {
         let id = ProcessId(self.processes.len() as u32);
         let listen = address_of(id, PORT);
         let config = &self.config;
-        let master =
-            if number == 0 { MasterPlace::Embedded } else { MasterPlace::Remote(address_of(ProcessId(0), PORT)) };
+        let master = if number == 0 {
+            MasterPlace::Embedded
+        } else {
+            MasterPlace::Remote(address_of(ProcessId(0), PORT))
+        };
         let total = u32::from(config.shards_per_server) * config.servers;
         let server = ServerConfig {
             listen: Some(listen),
@@ -286,15 +307,23 @@ impl World {
         };
         let clock = self.clock(id.0);
         let seed = self.seed.derive("server", u64::from(number));
-        let premises = SimPremises::new(seed, config.shards_per_server, clock.clone(), config.flash, config.pace);
+        let premises = SimPremises::new(
+            seed,
+            config.shards_per_server,
+            clock.clone(),
+            config.flash,
+            config.pace,
+        );
         let unlogged = Unlogged::default();
-        let role = Role::Server(Box::new(ServerRole { config: server, premises, unlogged, starts: 0 }));
+        let role =
+            Role::Server(Box::new(ServerRole { config: server, premises, unlogged, starts: 0 }));
         self.add_process(format!("server-{number}"), role, clock);
     }
 
     fn add_client(&mut self, number: u32) {
-        let addresses: Vec<String> =
-            (0..self.config.servers).map(|server| address_of(ProcessId(server), PORT).to_string()).collect();
+        let addresses: Vec<String> = (0..self.config.servers)
+            .map(|server| address_of(ProcessId(server), PORT).to_string())
+            .collect();
         let sessions = self.config.sessions as usize;
         let slots = number as usize * sessions..(number as usize + 1) * sessions;
         self.trace.name_client(ProcessId(self.processes.len() as u32), slots.clone());
@@ -311,7 +340,9 @@ impl World {
     fn add_redis_client(&mut self, number: u32) {
         let connections = self.config.redis_connections as usize;
         let role = Role::Redis(RedisRole {
-            servers: (0..self.config.servers).map(|server| address_of(ProcessId(server), RESP_PORT)).collect(),
+            servers: (0..self.config.servers)
+                .map(|server| address_of(ProcessId(server), RESP_PORT))
+                .collect(),
             places: number as usize * connections..(number as usize + 1) * connections,
             seed: self.seed.derive("redis", u64::from(number)),
             lives: 0,
@@ -337,7 +368,8 @@ impl World {
             match what {
                 What::Packet(packet) => {
                     let queue = &mut self.queue;
-                    self.fabric.deliver(at, packet, |when, packet| queue.plan(when, What::Packet(packet)));
+                    self.fabric
+                        .deliver(at, packet, |when, packet| queue.plan(when, What::Packet(packet)));
                     self.pass_on_readiness(at);
                 }
                 What::Turn(id) => self.turn(id, at)?,
@@ -372,7 +404,8 @@ impl World {
                 return Ok(());
             }
             let queue = &mut self.queue;
-            self.fabric.flush(turn.begin, turn.end, |when, packet| queue.plan(when, What::Packet(packet)));
+            self.fabric
+                .flush(turn.begin, turn.end, |when, packet| queue.plan(when, What::Packet(packet)));
             self.plan_devices(id);
             self.look_at_joining(id)?;
             self.look_at_leaving(id);
@@ -382,13 +415,16 @@ impl World {
         Ok(())
     }
 
-    /// Lists whom a turn of a process would wake by what it writes; on other machines, that is nobody's CPU time here.
+    /// Lists whom a turn of a process would wake by what it writes; on other machines, that is
+    /// nobody's CPU time here.
     fn list_sleepers(&mut self, id: ProcessId, at: VirtualTime) {
         if !self.config.together {
             return;
         }
         let mut network = self.fabric.lock();
-        network.sleepers.begin(at, self.machines[self.processes[id.0 as usize].machine].idle_besides());
+        network
+            .sleepers
+            .begin(at, self.machines[self.processes[id.0 as usize].machine].idle_besides());
         for process in self.processes.iter().filter(|process| process.id != id) {
             process.list_sleepers(&mut network.sleepers);
         }
@@ -430,14 +466,16 @@ impl World {
                 && device.scheduled.is_none_or(|planned| due < planned)
             {
                 device.scheduled = Some(due);
-                self.queue.plan(VirtualTime::from_nanos(due).max(now), What::Device(id, life, index));
+                self.queue
+                    .plan(VirtualTime::from_nanos(due).max(now), What::Device(id, life, index));
             }
         }
         self.plan_interruptions(now);
     }
 
-    /// When a device has done something, one of the machine's cores looks after it, whoever works there: parts of what is large are done one after
-    /// another. With a single core, that is in what the device costs.
+    /// When a device has done something, one of the machine's cores looks after it, whoever works
+    /// there: parts of what is large are done one after another. With a single core, that is in
+    /// what the device costs.
     fn plan_interruptions(&mut self, now: VirtualTime) {
         let shared = self.config.together && self.config.cores > 1;
         let cores = self.config.cores.max(self.processes.len()) as u64;
@@ -509,8 +547,10 @@ impl World {
         let MasterPlace::Remote(master) = server.config.master else { return Ok(()) };
         let wish = joining(&server.config, &server.premises).map_err(SimError::world)?;
         let (stages, layout, outcome) = crate::joining::stages(master, wish, network);
-        let config = SimulatedConfig { meter: process.counter.meter(), ..SimulatedConfig::default() };
-        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
+        let config =
+            SimulatedConfig { meter: process.counter.meter(), ..SimulatedConfig::default() };
+        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock)
+            .map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
         process.life = Life::Joining { runtime, outcome };
         self.schedule(id);
@@ -520,7 +560,9 @@ impl World {
     fn look_at_joining(&mut self, id: ProcessId) -> Result<(), SimError> {
         let process = &mut self.processes[id.0 as usize];
         let Life::Joining { outcome, .. } = &process.life else { return Ok(()) };
-        let Some(outcome) = outcome.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        let Some(outcome) = outcome.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Ok(());
+        };
         match outcome {
             Ok(registration) => {
                 if let Role::Server(server) = &process.role {
@@ -529,8 +571,9 @@ impl World {
                 // The joining life ends as a process would: its sockets are closed.
                 process.life = Life::Down;
                 let queue = &mut self.queue;
-                self.fabric
-                    .flush(self.truth.now(), self.truth.now(), |when, packet| queue.plan(when, What::Packet(packet)));
+                self.fabric.flush(self.truth.now(), self.truth.now(), |when, packet| {
+                    queue.plan(when, What::Packet(packet))
+                });
                 self.serve(id)
             }
             Err(words) => {
@@ -548,7 +591,9 @@ impl World {
         let lives = process.lives;
         let Role::Server(server) = &mut process.role else { return Ok(()) };
         let drawn = self.seed.derive("restart", u64::from(id.0) << 32 | lives);
-        for change in self.config.vary.draw(&self.config, &mut server.config, server.starts == 0, drawn) {
+        for change in
+            self.config.vary.draw(&self.config, &mut server.config, server.starts == 0, drawn)
+        {
             *self.changes.entry(change).or_default() += 1;
         }
         server.premises.set_now(now);
@@ -562,8 +607,15 @@ impl World {
                 if server.premises.was_lied_to() {
                     match &error {
                         // What an operator says who has no backup.
-                        ServerError::Missing { .. } => server.config.accept_loss = AcceptedLoss::Everything,
-                        _ => self.refused = Some(Refusal { is_clear: names_damage(&error), words: words.clone() }),
+                        ServerError::Missing { .. } => {
+                            server.config.accept_loss = AcceptedLoss::Everything
+                        }
+                        _ => {
+                            self.refused = Some(Refusal {
+                                is_clear: names_damage(&error),
+                                words: words.clone(),
+                            })
+                        }
                     }
                 }
                 process.life = Life::Down;
@@ -587,9 +639,17 @@ impl World {
             meter: process.counter.meter(),
             ..SimulatedConfig::default()
         };
-        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock).map_err(SimError::world)?;
+        let runtime = SimulatedRuntime::start(stages, &layout, config, now, &process.clock)
+            .map_err(SimError::world)?;
         self.trace.name_stages(id, runtime.names());
-        process.life = Life::Serving(Box::new(Serving { runtime, devices, figures, connections, caches, admission }));
+        process.life = Life::Serving(Box::new(Serving {
+            runtime,
+            devices,
+            figures,
+            connections,
+            caches,
+            admission,
+        }));
         let queue = &mut self.queue;
         self.fabric.flush(now, now, |when, packet| queue.plan(when, What::Packet(packet)));
         self.plan_devices(id);
@@ -598,17 +658,20 @@ impl World {
         Ok(())
     }
 
-    /// A server did not come up: whoever looks after it starts it again. After the faults that is a finding, for it stays down.
+    /// A server did not come up: whoever looks after it starts it again. After the faults that is a
+    /// finding, for it stays down.
     fn fail_start(&mut self, id: ProcessId, words: String) {
         let now = self.truth.now();
         self.trace.note(now, id, &words);
         self.failed_starts.push(words);
         let queue = &mut self.queue;
-        self.fabric.end_process(id, false, now, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.fabric
+            .end_process(id, false, now, |when, packet| queue.plan(when, What::Packet(packet)));
         self.queue.plan(now.after(START_PAUSE), What::Start(id));
     }
 
-    /// Ends a process at once. `silent`: its machine loses its power as well, so that nobody is told, and devices lose what was not synced.
+    /// Ends a process at once. `silent`: its machine loses its power as well, so that nobody is
+    /// told, and devices lose what was not synced.
     pub(crate) fn kill(&mut self, id: ProcessId, silent: bool, seed: Seed) {
         let now = self.truth.now();
         self.trace.note(now, id, if silent { "its machine loses power" } else { "is killed" });
@@ -620,9 +683,10 @@ impl World {
         drop(life);
     }
 
-    /// Lets a client end as one that is dropped does: what is open is aborted, what was committed is brought to its participants, goodbye is said.
-    /// A server is stopped as by SIGTERM: what was begun is finished, checkpoints are written and synced. Another one takes its place at `until`,
-    /// or when it is gone. Whether it was not leaving yet.
+    /// Lets a client end as one that is dropped does: what is open is aborted, what was committed
+    /// is brought to its participants, goodbye is said. A server is stopped as by SIGTERM: what was
+    /// begun is finished, checkpoints are written and synced. Another one takes its place at
+    /// `until`, or when it is gone. Whether it was not leaving yet.
     pub(crate) fn leave(&mut self, id: ProcessId, until: VirtualTime) -> bool {
         let now = self.truth.now();
         let process = &mut self.processes[id.0 as usize];
@@ -661,20 +725,33 @@ impl World {
             server.unlogged.stops(now);
             let seed = self.seed.derive("stop", u64::from(id.0) << 32 | server.starts);
             server.premises.end(false, seed);
-            self.fabric.end_process(id, false, now, |when, packet| queue.plan(when, What::Packet(packet)));
+            self.fabric
+                .end_process(id, false, now, |when, packet| queue.plan(when, What::Packet(packet)));
         }
         self.queue.plan(until.max(now), What::Start(id));
     }
 
-    /// Ends a process in its next turn: of what that writes and hands in, a part gets out. It is started again at `until`, or when it is dead.
-    pub(crate) fn kill_within_turn(&mut self, id: ProcessId, silent: bool, seed: Seed, until: VirtualTime) {
+    /// Ends a process in its next turn: of what that writes and hands in, a part gets out. It is
+    /// started again at `until`, or when it is dead.
+    pub(crate) fn kill_within_turn(
+        &mut self,
+        id: ProcessId,
+        silent: bool,
+        seed: Seed,
+        until: VirtualTime,
+    ) {
         self.processes[id.0 as usize].doomed.get_or_insert(Doom { silent, seed, until });
     }
 
-    /// A turn has ended in its middle; `submitted` is what the log disks had been asked for before it.
+    /// A turn has ended in its middle; `submitted` is what the log disks had been asked for before
+    /// it.
     fn die_within(&mut self, id: ProcessId, doom: Doom, turn: Turn, submitted: &[u64]) {
         let (Doom { silent, seed, until }, Turn { begin, end, .. }) = (doom, turn);
-        let words = if silent { "its machine loses power within a turn" } else { "is killed within a turn" };
+        let words = if silent {
+            "its machine loses power within a turn"
+        } else {
+            "is killed within a turn"
+        };
         self.trace.note(end, id, words);
         let mut dice = seed.derive("output", 0).dice();
         self.fabric.cut_output(id, &mut dice);
@@ -696,15 +773,18 @@ impl World {
     /// Takes a process's life. Its peers are told at `told`, unless its machine is gone as well.
     fn bury(&mut self, id: ProcessId, silent: bool, told: VirtualTime) -> Life {
         let queue = &mut self.queue;
-        self.fabric.end_process(id, silent, told, |when, packet| queue.plan(when, What::Packet(packet)));
+        self.fabric
+            .end_process(id, silent, told, |when, packet| queue.plan(when, What::Packet(packet)));
         self.take_life(id)
     }
 
-    /// Ends a life: nothing that was planned for it holds any more, and what its sessions had begun has an unknown end.
+    /// Ends a life: nothing that was planned for it holds any more, and what its sessions had begun
+    /// has an unknown end.
     fn take_life(&mut self, id: ProcessId) -> Life {
         let process = &mut self.processes[id.0 as usize];
         let life = std::mem::replace(&mut process.life, Life::Down);
-        (process.paused, process.doomed, process.leaving, process.scheduled) = (false, None, None, None);
+        (process.paused, process.doomed, process.leaving, process.scheduled) =
+            (false, None, None, None);
         process.lives += 1;
         if let (Role::Client(client), Life::Client { .. }) = (&process.role, &life) {
             self.board.abandon(client.slots.clone());
@@ -716,11 +796,13 @@ impl World {
         life
     }
 
-    /// Makes memory scarce on a server: its caches get `cache_bytes` together, and no stage takes on more than `admission`. `None`: it is
-    /// as plentiful as at the start again.
+    /// Makes memory scarce on a server: its caches get `cache_bytes` together, and no stage takes
+    /// on more than `admission`. `None`: it is as plentiful as at the start again.
     pub(crate) fn press_memory(&mut self, id: ProcessId, scarce: Option<(u64, AdmissionLimit)>) {
         let process = &self.processes[id.0 as usize];
-        let (Life::Serving(serving), Role::Server(server)) = (&process.life, &process.role) else { return };
+        let (Life::Serving(serving), Role::Server(server)) = (&process.life, &process.role) else {
+            return;
+        };
         let usual = server.config.cache_bytes;
         serving.caches.resize(scarce.map_or(usual, |(cache_bytes, _)| cache_bytes));
         for &(stage, limit) in &serving.admission {
@@ -763,7 +845,8 @@ impl World {
     }
 }
 
-/// How long the threads of a process with so many look around before they sleep: not at all where its peers want the cores as well.
+/// How long the threads of a process with so many look around before they sleep: not at all where
+/// its peers want the cores as well.
 pub(crate) fn spin_of(config: &WorldConfig, threads: usize) -> Spin {
     if config.together && threads < config.cores { Spin::default() } else { Spin::Off }
 }

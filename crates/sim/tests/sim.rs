@@ -1,4 +1,5 @@
-//! The simulator itself: equal seeds give equal runs, whatever goes wrong in them, and a world without faults is as promised.
+//! The simulator itself: equal seeds give equal runs, whatever goes wrong in them, and a world
+//! without faults is as promised.
 
 #[cfg(feature = "planted-bugs")]
 #[path = "sim/planted/mod.rs"]
@@ -11,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use timestone_sim::{FaultKind, RunOptions, RunReport, Scenario, Seed, TraceLine, Watch, run, watch};
+use timestone_sim::{
+    FaultKind, RunOptions, RunReport, Scenario, Seed, TraceLine, Watch, run, watch,
+};
 use timestone_workload::history::MicroOp;
 
 const CALM: &str = r#"
@@ -77,7 +80,11 @@ fn redis_clients_are_served_by_simulated_gateways() {
     for seed in 1..=3 {
         let report = run_once(GATEWAY, seed);
         assert_eq!(report.findings, [], "seed {seed}");
-        assert!(report.tally.committed > 300 && report.checked > 300, "seed {seed}: {:?}", report.tally);
+        assert!(
+            report.tally.committed > 300 && report.checked > 300,
+            "seed {seed}: {:?}",
+            report.tally
+        );
         assert!(report.faults.len() >= 2, "seed {seed}: {:?}", report.faults);
     }
 }
@@ -89,31 +96,45 @@ fn who_does_not_read_is_closed_in_the_end() {
     for seed in 1..=4 {
         let report = run_once(include_str!("../../../scenarios/unread.toml"), seed);
         assert_eq!(report.findings, [], "seed {seed}");
-        assert!(report.faults.contains_key(&FaultKind::StalledReader), "seed {seed}: {:?}", report.faults);
+        assert!(
+            report.faults.contains_key(&FaultKind::StalledReader),
+            "seed {seed}: {:?}",
+            report.faults
+        );
         assert!(report.tally.committed > 1_000, "seed {seed}: {:?}", report.tally);
         closed += report.stalled;
     }
     assert!(closed > 0, "nobody was closed");
 }
 
-/// Of several servers each answers for its own keys, and refuses others by the name of the server that has them.
+/// Of several servers each answers for its own keys, and refuses others by the name of the server
+/// that has them.
 #[test]
 fn gateways_of_several_servers_refuse_the_keys_of_others_by_name() {
     for seed in 1..=3 {
         let report = run_once(include_str!("../../../scenarios/gateways.toml"), seed);
         assert_eq!(report.findings, [], "seed {seed}");
-        assert!(report.tally.committed > 200 && report.tally.errors > 200, "seed {seed}: {:?}", report.tally);
+        assert!(
+            report.tally.committed > 200 && report.tally.errors > 200,
+            "seed {seed}: {:?}",
+            report.tally
+        );
     }
 }
 
-/// A client that begins with a clock that is too late to be believed is told so, and nobody else is: they lose nothing by it.
+/// A client that begins with a clock that is too late to be believed is told so, and nobody else
+/// is: they lose nothing by it.
 #[test]
 fn a_client_whose_clock_is_too_late_disturbs_nobody() {
     for seed in 1..=3 {
         let report = run_once(LATE, seed);
         assert_eq!(report.findings, [], "seed {seed}");
         assert!(report.faults.values().sum::<u64>() > 2, "seed {seed}: {:?}", report.faults);
-        assert!(report.tally.errors > 0 && report.tally.committed > 200, "seed {seed}: {:?}", report.tally);
+        assert!(
+            report.tally.errors > 0 && report.tally.committed > 200,
+            "seed {seed}: {:?}",
+            report.tally
+        );
     }
 }
 
@@ -143,23 +164,38 @@ fn every_scenario_runs_the_same_twice() {
         let path = entry.expect("a scenario").path();
         let text = std::fs::read_to_string(&path).expect("a scenario");
         let scenario = Scenario::read(&path.to_string_lossy(), &text).expect("a scenario");
-        let [one, same] = [(); 2].map(|()| run(&scenario, Seed(11), RunOptions::default()).expect("a world"));
-        assert_eq!((one.trace_hash, one.events, one.tally), (same.trace_hash, same.events, same.tally), "{path:?}");
+        let [one, same] =
+            [(); 2].map(|()| run(&scenario, Seed(11), RunOptions::default()).expect("a world"));
+        assert_eq!(
+            (one.trace_hash, one.events, one.tally),
+            (same.trace_hash, same.events, same.tally),
+            "{path:?}"
+        );
         assert_eq!(one.findings, same.findings, "{path:?}");
         hashes.insert(one.trace_hash);
     }
     assert!(hashes.len() > 10, "each is a run of its own");
 }
 
-/// Gateways go by the clock of their server: while it is set seconds forward and back, and nothing else goes wrong, no command fails.
+/// Gateways go by the clock of their server: while it is set seconds forward and back, and nothing
+/// else goes wrong, no command fails.
 #[test]
 fn steps_of_a_servers_clock_fail_no_command_of_a_redis_client() {
     for seed in 1..=5 {
         let report = run_once(STEPS, seed);
         assert_eq!(report.findings, [], "seed {seed}");
         let struck = report.faults.values().sum::<u64>();
-        assert!(struck > 2 && report.tally.committed > 300, "seed {seed}: {struck} steps, {:?}", report.tally);
-        assert_eq!((report.tally.errors, report.tally.unknown), (0, 0), "seed {seed}: {:?}", report.tally);
+        assert!(
+            struck > 2 && report.tally.committed > 300,
+            "seed {seed}: {struck} steps, {:?}",
+            report.tally
+        );
+        assert_eq!(
+            (report.tally.errors, report.tally.unknown),
+            (0, 0),
+            "seed {seed}: {:?}",
+            report.tally
+        );
     }
 }
 
@@ -167,7 +203,8 @@ fn steps_of_a_servers_clock_fail_no_command_of_a_redis_client() {
 fn clocks_that_were_behind_when_all_was_loaded_miss_nothing() {
     for (kind, keys) in [("retwis", 1000), ("bank", 20), ("cycle", 16)] {
         let text = format!(
-            "name = \"late\"\n[cluster]\nclocks = \"20ms\"\n[workload]\nkind = \"{kind}\"\nkeys = {keys}\nrate = 500\nseconds = 2\n"
+            "name = \"late\"\n[cluster]\nclocks = \"20ms\"\n[workload]\nkind = \"{kind}\"\nkeys = \
+             {keys}\nrate = 500\nseconds = 2\n"
         );
         for seed in 1..=4 {
             assert_eq!(run_once(&text, seed).findings, [], "{kind}, seed {seed}");
@@ -181,7 +218,10 @@ fn a_world_without_faults_commits_what_it_is_asked_for() {
     assert_eq!(report.findings, []);
     assert!(report.tally.committed > 500, "{:?}", report.tally);
     assert_eq!((report.tally.unknown, report.tally.errors), (0, 0));
-    assert!(report.checked >= 2 * report.tally.committed, "the order and the end of the data are both checked");
+    assert!(
+        report.checked >= 2 * report.tally.committed,
+        "the order and the end of the data are both checked"
+    );
 }
 
 /// Takes the words as they come, and has seen enough at some moment.
@@ -192,7 +232,10 @@ struct Reader {
 
 impl Watch for Reader {
     fn look(&mut self, now: Duration, lines: &[TraceLine]) -> ControlFlow<()> {
-        assert!(lines.iter().all(|line| Duration::from_nanos(line.at.as_nanos()) <= now), "nothing of the future");
+        assert!(
+            lines.iter().all(|line| Duration::from_nanos(line.at.as_nanos()) <= now),
+            "nothing of the future"
+        );
         self.lines.extend(lines.iter().map(ToString::to_string));
         if now >= self.enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
@@ -209,11 +252,17 @@ fn who_watches_is_told_all_in_time_and_may_end_the_run() {
     let (report, lines) = watched(Duration::MAX);
     let report = report.expect("a run to its end");
     let kept =
-        run(&scenario, Seed(7), RunOptions { keep_lines: usize::MAX, ..RunOptions::default() }).expect("a world");
+        run(&scenario, Seed(7), RunOptions { keep_lines: usize::MAX, ..RunOptions::default() })
+            .expect("a world");
     assert_eq!(report.trace_hash, kept.trace_hash, "looking on changes nothing");
     assert_eq!(lines, kept.lines.iter().map(ToString::to_string).collect::<Vec<_>>());
     let (report, part) = watched(Duration::from_millis(500));
-    assert!(report.is_none() && !part.is_empty() && part.len() < lines.len() && lines.starts_with(&part));
+    assert!(
+        report.is_none()
+            && !part.is_empty()
+            && part.len() < lines.len()
+            && lines.starts_with(&part)
+    );
 }
 
 #[test]
@@ -224,8 +273,9 @@ fn faults_strike_and_what_was_promised_holds_nevertheless() {
     assert!(report.tally.committed > 50, "{:?}", report.tally);
 }
 
-/// A client that greeted several servers at once went back to an id that it had given up, and numbered its transactions anew: the
-/// second one under a number was answered with the first one's outcome, and its writes were lost.
+/// A client that greeted several servers at once went back to an id that it had given up, and
+/// numbered its transactions anew: the second one under a number was answered with the first one's
+/// outcome, and its writes were lost.
 #[test]
 fn a_client_that_is_offered_several_ids_loses_no_write() {
     let report = run_once(include_str!("../../../scenarios/swarm.toml"), 175);
@@ -233,8 +283,8 @@ fn a_client_that_is_offered_several_ids_loses_no_write() {
     assert!(report.tally.committed > 50, "{:?}", report.tally);
 }
 
-/// A link that was slow and had a queue held a stream up for minutes, longer than the operations of its client last: no copy of what
-/// was late was ever sent.
+/// A link that was slow and had a queue held a stream up for minutes, longer than the operations of
+/// its client last: no copy of what was late was ever sent.
 #[test]
 fn a_queue_on_a_slow_link_ends_no_client() {
     for seed in [442_262_378, 766_432_554] {
@@ -243,21 +293,24 @@ fn a_queue_on_a_slow_link_ends_no_client() {
     }
 }
 
-/// What commits in calm shortly before the end has committed, also where whatever came before was refused.
+/// What commits in calm shortly before the end has committed, also where whatever came before was
+/// refused.
 #[test]
 fn a_calm_world_that_is_slow_is_not_stuck() {
     let report = run_once(include_str!("../../../scenarios/swarm.toml"), 72_230_587);
     assert_eq!(report.findings, []);
 }
 
-/// After the faults new sessions work in the places of the old ones, and need not see what those wrote a moment ago.
+/// After the faults new sessions work in the places of the old ones, and need not see what those
+/// wrote a moment ago.
 #[test]
 fn a_new_session_in_the_place_of_another_is_another_process() {
     let report = run_once(include_str!("../../../scenarios/swarm.toml"), 717_670_600);
     assert_eq!(report.findings, []);
 }
 
-/// Scans of whole keyspaces hold exactly what was there, and everything that was acknowledged before.
+/// Scans of whole keyspaces hold exactly what was there, and everything that was acknowledged
+/// before.
 #[test]
 fn scans_are_transactions_that_read_every_key() {
     for seed in 1..=6 {
@@ -267,7 +320,8 @@ fn scans_are_transactions_that_read_every_key() {
     }
 }
 
-/// A goodbye was lost where answers were on their way: closing a socket that has unread input resets the stream.
+/// A goodbye was lost where answers were on their way: closing a socket that has unread input
+/// resets the stream.
 #[test]
 fn who_leaves_before_all_answers_came_is_heard_nevertheless() {
     for seed in 1..=4 {
@@ -301,8 +355,14 @@ client-leave = { every = "200ms", lasting = "20ms" }
 fn a_world_whose_servers_can_never_start_is_an_error_and_no_finding() {
     let mut scenario = Scenario::read("test.toml", CALM).unwrap();
     scenario.storage.log_block_bytes = Some(0);
-    let error = run(&scenario, Seed(1), RunOptions::default()).map(|report| report.findings).unwrap_err().to_string();
-    assert!(error.contains("server-0 could not start") && error.contains("block_bytes is 0"), "{error}");
+    let error = run(&scenario, Seed(1), RunOptions::default())
+        .map(|report| report.findings)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("server-0 could not start") && error.contains("block_bytes is 0"),
+        "{error}"
+    );
 }
 
 /// Connections that are forgotten on their way, of clients and between servers.
@@ -332,8 +392,8 @@ seconds = 8
 black-hole = { every = "200ms" }
 "#;
 
-/// Redis clients that read nothing for a while, and their connections that are forgotten on their way meanwhile: no answers can come on
-/// those, however long they are awaited afterwards.
+/// Redis clients that read nothing for a while, and their connections that are forgotten on their
+/// way meanwhile: no answers can come on those, however long they are awaited afterwards.
 #[test]
 fn nobody_is_owed_answers_on_connections_that_were_forgotten_while_nobody_read() {
     for seed in 1..=4 {
@@ -361,8 +421,8 @@ black-hole = { every = "400ms" }
 stalled-reader = { every = "800ms", lasting = "2s" }
 "#;
 
-/// A reader saw a commit that its own client was still waiting out, and did not wait itself; who came after it, with a slower clock, stood
-/// before that commit.
+/// A reader saw a commit that its own client was still waiting out, and did not wait itself; who
+/// came after it, with a slower clock, stood before that commit.
 #[test]
 fn who_reads_a_commit_that_is_waited_out_waits_too() {
     let report = run_once(include_str!("../../../scenarios/external.toml"), 835);
@@ -384,16 +444,26 @@ fn the_canary_is_reported_with_its_property_its_transaction_and_its_key() {
     for seed in 1..=3 {
         let report = run_once(CANARY, seed);
         assert!(!report.is_right(), "the canary under seed {seed} was not noticed");
-        let lost = report.findings.iter().find(|finding| finding.property == "durability and atomicity");
+        let lost =
+            report.findings.iter().find(|finding| finding.property == "durability and atomicity");
         let told = lost.map(|finding| finding.detail.as_str()).unwrap_or_default();
         for words in ["lost write", "process", "key"] {
-            assert!(told.contains(words), "{words} is missing in {told:?}; all findings: {:?}", report.findings);
+            assert!(
+                told.contains(words),
+                "{words} is missing in {told:?}; all findings: {:?}",
+                report.findings
+            );
         }
     }
-    assert_eq!(run_once(&CANARY.replace("canary = true", ""), 1).findings, [], "without it nothing is wrong");
+    assert_eq!(
+        run_once(&CANARY.replace("canary = true", ""), 1).findings,
+        [],
+        "without it nothing is wrong"
+    );
 }
 
-/// What findings call T57 is a transaction with an id of its own to the store: a trace says both, of all that are prepared.
+/// What findings call T57 is a transaction with an id of its own to the store: a trace says both,
+/// of all that are prepared.
 #[test]
 fn a_trace_calls_transactions_as_the_history_does() {
     let scenario = Scenario::read("test.toml", STORMY).unwrap();
@@ -409,7 +479,10 @@ fn a_trace_calls_transactions_as_the_history_does() {
             continue;
         };
         // A part that only reads may fit several; the part that appends fits one.
-        let Some((name, _)) = name.split_once(')').filter(|(name, _)| !name.contains(" or ")) else { continue };
+        let Some((name, _)) = name.split_once(')').filter(|(name, _)| !name.contains(" or "))
+        else {
+            continue;
+        };
         assert_eq!(*named.entry(txn.to_owned()).or_insert(name), name, "{txn} has two names");
         let index: u64 = name.parse().unwrap();
         let begun = history.events.iter().find(|event| event.index == index).unwrap();
@@ -423,8 +496,13 @@ fn a_trace_calls_transactions_as_the_history_does() {
     assert_eq!(named.values().collect::<BTreeSet<_>>().len(), named.len(), "no two have one name");
     // Loading, and the keys that are written once more in the end, are in no history.
     assert!(of_others < 100, "{of_others} prepares bear no name");
-    let told =
-        |words: &str| report.lines.iter().filter(|line| line.stage == "session" && line.what.contains(words)).count();
+    let told = |words: &str| {
+        report
+            .lines
+            .iter()
+            .filter(|line| line.stage == "session" && line.what.contains(words))
+            .count()
+    };
     assert_eq!(told(" begins"), report.tally.begun as usize);
     assert_eq!(told(" committed"), report.tally.committed as usize);
 }
@@ -436,9 +514,13 @@ fn key_of(op: &MicroOp) -> u64 {
 #[test]
 fn lines_are_kept_when_they_are_asked_for() {
     let scenario = Scenario::read("test.toml", CALM).unwrap();
-    let report = run(&scenario, Seed(1), RunOptions { keep_lines: 500, keep_history: true, words: false }).unwrap();
+    let report =
+        run(&scenario, Seed(1), RunOptions { keep_lines: 500, keep_history: true, words: false })
+            .unwrap();
     assert_eq!(report.lines.len(), 500);
-    assert!(report.lines.iter().any(|line| line.process == "server-1" && line.what.contains("shard")));
+    assert!(
+        report.lines.iter().any(|line| line.process == "server-1" && line.what.contains("shard"))
+    );
     let history = report.history.map(|history| history.events.len()).unwrap_or_default();
     assert!(history as u64 > report.tally.committed);
 }

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use timestone_flash::{FileConfig, FileDevice, FlashDevice, MemoryConfig, MemoryMedia};
-use timestone_store::{Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, Store, StoreError, StoreEvent};
+use timestone_store::{
+    Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, Store, StoreError, StoreEvent,
+};
 use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 
 const VALUE_BYTES: usize = 512;
@@ -35,8 +37,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = options.dir.join("store_bench.flash");
     let _ = std::fs::remove_file(&path);
     let blocks = (options.keys * 3 / 1600 + 64) as u32;
-    let media =
-        MemoryMedia::new(MemoryConfig { initial_blocks: blocks, max_blocks: blocks, ..MemoryConfig::default() });
+    let media = MemoryMedia::new(MemoryConfig {
+        initial_blocks: blocks,
+        max_blocks: blocks,
+        ..MemoryConfig::default()
+    });
     let file = FileConfig { initial_blocks: blocks, ..FileConfig::new(&path, blocks) };
     let device = || -> Result<Box<dyn FlashDevice>, Box<dyn std::error::Error>> {
         if options.memory {
@@ -102,12 +107,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn options() -> Options {
-    let mut options = Options { memory: false, keys: 1_000_000, dir: PathBuf::from("target/store_bench") };
+    let mut options =
+        Options { memory: false, keys: 1_000_000, dir: PathBuf::from("target/store_bench") };
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--memory" => options.memory = true,
-            "--keys" => options.keys = arguments.next().and_then(|keys| keys.parse().ok()).unwrap_or(options.keys),
+            "--keys" => {
+                options.keys =
+                    arguments.next().and_then(|keys| keys.parse().ok()).unwrap_or(options.keys)
+            }
             "--dir" => options.dir = arguments.next().map_or(options.dir, PathBuf::from),
             _ => {}
         }
@@ -115,11 +124,21 @@ fn options() -> Options {
     options
 }
 
-fn rate(out: &mut impl std::io::Write, what: &str, count: u64, work: impl FnOnce()) -> std::io::Result<()> {
+fn rate(
+    out: &mut impl std::io::Write,
+    what: &str,
+    count: u64,
+    work: impl FnOnce(),
+) -> std::io::Result<()> {
     let began = Instant::now();
     work();
     let seconds = began.elapsed().as_secs_f64();
-    writeln!(out, "{what}: {:.0} k/s, {:.0} ns each", count as f64 / seconds / 1000.0, seconds * 1e9 / count as f64)
+    writeln!(
+        out,
+        "{what}: {:.0} k/s, {:.0} ns each",
+        count as f64 / seconds / 1000.0,
+        seconds * 1e9 / count as f64
+    )
 }
 
 fn scatter(n: u64) -> u64 {
@@ -139,7 +158,9 @@ impl Bench {
         for event in &mut self.events {
             if let StoreEvent::ReadDone { outcome, .. } = event {
                 self.answers += 1;
-                let ReadOutcome::Present { value, .. } = outcome else { panic!("a key is missing: {outcome:?}") };
+                let ReadOutcome::Present { value, .. } = outcome else {
+                    panic!("a key is missing: {outcome:?}")
+                };
                 self.store.recycle(core::mem::take(value));
             }
         }
@@ -151,7 +172,8 @@ impl Bench {
         for n in 0..keys {
             let key = u128::from(n * 7919 % keys).to_be_bytes();
             let key = KeyRef::new(seed, KeyspaceId::DEFAULT, &key);
-            let version = Version::new(Timestamp::from_nanos(round * 1_000_000_000 + n), ClientId::new(1));
+            let version =
+                Version::new(Timestamp::from_nanos(round * 1_000_000_000 + n), ClientId::new(1));
             loop {
                 match self.store.put(key, version, &value, Expiry::NEVER) {
                     Ok(()) => break,

@@ -1,4 +1,5 @@
-//! The interface of every multi-version store: the [`Store`] trait and its vocabulary (SEMEL §3.1; storage.md "Stores").
+//! The interface of every multi-version store: the [`Store`] trait and its vocabulary (SEMEL §3.1;
+//! storage.md "Stores").
 //!
 //! ```text
 //!   shard stage ──get/put/delete/fence──► Store ──FlashOp──► FlashDevice
@@ -6,13 +7,15 @@
 //!        └──── pump() ──► StoreEvent ◄──────┘  (ReadDone, ScanDone, …)
 //! ```
 //!
-//! A store belongs to one shard and one thread. No call blocks (but [`Store::wait`], which is for recovery, shutdown and tests);
-//! whatever needs the device is answered later by an event of [`Store::pump`]. Time arrives as an argument.
+//! A store belongs to one shard and one thread. No call blocks (but [`Store::wait`], which is for
+//! recovery, shutdown and tests); whatever needs the device is answered later by an event of
+//! [`Store::pump`]. Time arrives as an argument.
 //!
-//! **What the caller promises.** (1) Reads are asked at or above the watermark. (2) What is not yet covered by
-//! [`Store::stable_batch`] can be put again after a crash (a log holds it), or its loss is acceptable. (3) After
-//! [`Store::advance_settled`]`(t)`, no put, delete or fence with a version at or below `t` arrives any more, neither by replay of a log
-//! after a crash nor late from elsewhere: only then may tombstones up to `t` go.
+//! **What the caller promises.** (1) Reads are asked at or above the watermark. (2) What is not yet
+//! covered by [`Store::stable_batch`] can be put again after a crash (a log holds it), or its loss
+//! is acceptable. (3) After [`Store::advance_settled`]`(t)`, no put, delete or fence with a version
+//! at or below `t` arrives any more, neither by replay of a log after a crash nor late from
+//! elsewhere: only then may tombstones up to `t` go.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -39,7 +42,8 @@ pub enum Lookup<'a> {
     },
     /// No version is visible.
     Absent {
-        /// The tombstone's, the expired record's or the fence's version; [`Version::ZERO`] when there is nothing at all.
+        /// The tombstone's, the expired record's or the fence's version; [`Version::ZERO`] when
+        /// there is nothing at all.
         version: Version,
         /// The expired record's expiry, else never.
         expires_at: Expiry,
@@ -51,7 +55,8 @@ pub enum Lookup<'a> {
 /// The youngest version of a key, from the index alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Latest {
-    /// The youngest version (a record's, a tombstone's or a fence's); [`Version::ZERO`] when there is none.
+    /// The youngest version (a record's, a tombstone's or a fence's); [`Version::ZERO`] when there
+    /// is none.
     pub version: Version,
     /// Whether that is a tombstone, a fence or nothing. Expiry is not considered.
     pub absent: bool,
@@ -91,7 +96,8 @@ impl ScanCursor {
     pub const START: Self = Self(0);
 }
 
-/// How much one answer of a scan holds at most: a position with more keys than that comes whole all the same, alone.
+/// How much one answer of a scan holds at most: a position with more keys than that comes whole all
+/// the same, alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScanLimit {
     /// Keys; at least one is taken.
@@ -194,7 +200,8 @@ pub enum StoreEvent {
     CheckpointDone,
     /// The device failed; the store takes no more writes. Reads go on as far as they can.
     DeviceFailed(StoreError),
-    /// Everything is durable, a checkpoint included where the device has room for one: the store may be dropped.
+    /// Everything is durable, a checkpoint included where the device has room for one: the store
+    /// may be dropped.
     ShutDown,
 }
 
@@ -241,7 +248,8 @@ pub struct StoreStats {
     pub free_blocks: u32,
     /// Bytes of a block.
     pub block_bytes: u64,
-    /// Memory of the pages and large values on their way to the device and from it, buffers that wait for the next ones included.
+    /// Memory of the pages and large values on their way to the device and from it, buffers that
+    /// wait for the next ones included.
     pub buffer_bytes: u64,
     /// Corrupt records and pages met since opening.
     pub corrupt: u64,
@@ -251,7 +259,8 @@ pub struct StoreStats {
     pub full: bool,
 }
 
-/// What [`Store::prefetch`] is to fetch; each step finds its way by what the one before it has fetched.
+/// What [`Store::prefetch`] is to fetch; each step finds its way by what the one before it has
+/// fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Prefetch {
     /// Where the search for the key begins in the index.
@@ -277,13 +286,19 @@ pub trait Store {
     /// The youngest version at or before `at`.
     ///
     /// # Errors
-    /// [`StoreError::TooOld`] below the watermark, [`StoreError::Corrupt`] when the record is damaged.
-    fn get(&mut self, key: KeyRef<'_>, at: Timestamp, token: ReadToken) -> Result<Lookup<'_>, StoreError> {
+    /// [`StoreError::TooOld`] below the watermark, [`StoreError::Corrupt`] when the record is
+    /// damaged.
+    fn get(
+        &mut self,
+        key: KeyRef<'_>,
+        at: Timestamp,
+        token: ReadToken,
+    ) -> Result<Lookup<'_>, StoreError> {
         self.get_as_of(key, at, at, token)
     }
 
-    /// As [`get`](Self::get), but whether the version has expired is judged as of `judged`: reads of the latest version go by the
-    /// server's time, whatever timestamp they read at.
+    /// As [`get`](Self::get), but whether the version has expired is judged as of `judged`: reads
+    /// of the latest version go by the server's time, whatever timestamp they read at.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -295,30 +310,43 @@ pub trait Store {
         token: ReadToken,
     ) -> Result<Lookup<'_>, StoreError>;
 
-    /// Whether a fence of this version leaves no trace at a key: it is younger than the watermark, and the key has had no record since then,
-    /// above it or below it. A get that the fence alone answers then tells of nothing that happened to the key. From memory alone; "no" is
-    /// never wrong.
+    /// Whether a fence of this version leaves no trace at a key: it is younger than the watermark,
+    /// and the key has had no record since then, above it or below it. A get that the fence alone
+    /// answers then tells of nothing that happened to the key. From memory alone; "no" is never
+    /// wrong.
     fn is_beside_fence(&self, key: KeyRef<'_>, fence: Version) -> bool;
 
-    /// The youngest version, from memory alone. When two keys share a hash it may be the other one's: callers stay correct.
+    /// The youngest version, from memory alone. When two keys share a hash it may be the other
+    /// one's: callers stay correct.
     fn latest(&mut self, key: KeyRef<'_>) -> Latest;
 
-    /// The highest timestamp of any version, tombstone or fence that a keyspace holds, from memory alone; zero when there is none. What
-    /// collection dropped before a restart may be forgotten: it lay at or below the watermark.
+    /// The highest timestamp of any version, tombstone or fence that a keyspace holds, from memory
+    /// alone; zero when there is none. What collection dropped before a restart may be forgotten:
+    /// it lay at or below the watermark.
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp;
 
-    /// A hint that `key` will be asked for or put soon: has the processor fetch the memory that [`Prefetch`] names. It costs no waiting
-    /// when the steps for a number of keys follow each other: first step for all, second for all, and so on.
+    /// A hint that `key` will be asked for or put soon: has the processor fetch the memory that
+    /// [`Prefetch`] names. It costs no waiting when the steps for a number of keys follow each
+    /// other: first step for all, second for all, and so on.
     fn prefetch(&self, key: KeyRef<'_>, step: Prefetch);
 
-    /// The same of the records of the youngest versions, as far as they are cached; the steps of [`prefetch`](Self::prefetch) come before.
+    /// The same of the records of the youngest versions, as far as they are cached; the steps of
+    /// [`prefetch`](Self::prefetch) come before.
     fn prefetch_records(&self, keys: &[KeyRef<'_>]);
 
-    /// Writes one version, in any order of versions; readable at once. A version that is there already is left alone.
+    /// Writes one version, in any order of versions; readable at once. A version that is there
+    /// already is left alone.
     ///
     /// # Errors
-    /// [`StoreError::DeviceFull`] and [`StoreError::Busy`] (nothing was changed; retryable), limits, shutdown.
-    fn put(&mut self, key: KeyRef<'_>, version: Version, value: &[u8], expires_at: Expiry) -> Result<(), StoreError>;
+    /// [`StoreError::DeviceFull`] and [`StoreError::Busy`] (nothing was changed; retryable),
+    /// limits, shutdown.
+    fn put(
+        &mut self,
+        key: KeyRef<'_>,
+        version: Version,
+        value: &[u8],
+        expires_at: Expiry,
+    ) -> Result<(), StoreError>;
 
     /// Writes a tombstone; as [`put`](Self::put), but goes on when the device is full.
     ///
@@ -338,16 +366,18 @@ pub trait Store {
     /// The watermark; after recovery the last one that a checkpoint holds.
     fn watermark(&self) -> Timestamp;
 
-    /// At or above the timestamp of every version that any keyspace holds, fences included; zero while nothing was ever written. From the
-    /// index alone, and after a recovery as far as the device tells.
+    /// At or above the timestamp of every version that any keyspace holds, fences included; zero
+    /// while nothing was ever written. From the index alone, and after a recovery as far as the
+    /// device tells.
     fn youngest(&self) -> Timestamp;
 
-    /// The caller promises that no write with a version at or below `t` arrives any more (see the module); only rises.
+    /// The caller promises that no write with a version at or below `t` arrives any more (see the
+    /// module); only rises.
     fn advance_settled(&mut self, t: Timestamp);
 
-    /// Keys of a keyspace that are visible at `at`, in the order of their hashes, as many as `limit` allows (keys that share a
-    /// position are never split). Every key that is present throughout a whole scan is returned at least once. Answered by
-    /// [`StoreEvent::ScanDone`].
+    /// Keys of a keyspace that are visible at `at`, in the order of their hashes, as many as
+    /// `limit` allows (keys that share a position are never split). Every key that is present
+    /// throughout a whole scan is returned at least once. Answered by [`StoreEvent::ScanDone`].
     ///
     /// # Errors
     /// [`StoreError::TooOld`].
@@ -379,7 +409,12 @@ pub trait Store {
     ///
     /// # Errors
     /// [`StoreError::TooOld`].
-    fn count(&mut self, keyspace: KeyspaceId, at: Timestamp, token: ReadToken) -> Result<Count, StoreError> {
+    fn count(
+        &mut self,
+        keyspace: KeyspaceId,
+        at: Timestamp,
+        token: ReadToken,
+    ) -> Result<Count, StoreError> {
         self.count_as_of(keyspace, AsOf { at, judged: at }, token)
     }
 
@@ -387,13 +422,19 @@ pub trait Store {
     ///
     /// # Errors
     /// As [`count`](Self::count).
-    fn count_as_of(&mut self, keyspace: KeyspaceId, as_of: AsOf, token: ReadToken) -> Result<Count, StoreError>;
+    fn count_as_of(
+        &mut self,
+        keyspace: KeyspaceId,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<Count, StoreError>;
 
     /// The puts that follow belong to log batch `batch`; numbers rise.
     fn begin_batch(&mut self, batch: u64);
 
-    /// Every put of batches up to this one is durable without a log. The batch that is open is never included. (With a log a stable version may
-    /// be collected as soon as a younger one lies at or below the watermark, also when that is not stable yet: its log has it.)
+    /// Every put of batches up to this one is durable without a log. The batch that is open is
+    /// never included. (With a log a stable version may be collected as soon as a younger one lies
+    /// at or below the watermark, also when that is not stable yet: its log has it.)
     fn stable_batch(&self) -> u64;
 
     /// Asks for everything put so far to become durable soon, without waiting for company.
@@ -405,10 +446,12 @@ pub trait Store {
     /// Starts a walk over all records, in the background; ends with [`StoreEvent::ScrubDone`].
     fn scrub(&mut self);
 
-    /// Does what is due: polls the device, packs, programs, collects, checkpoints; never blocks, and never takes long.
+    /// Does what is due: polls the device, packs, programs, collects, checkpoints; never blocks,
+    /// and never takes long.
     fn pump(&mut self, now: Timestamp, events: &mut Vec<StoreEvent>);
 
-    /// When [`pump`](Self::pump) is due next even if nothing completes; `None` when there is nothing to wait for.
+    /// When [`pump`](Self::pump) is due next even if nothing completes; `None` when there is
+    /// nothing to wait for.
     fn next_deadline(&self) -> Option<Timestamp>;
 
     /// Readable when the device has completed something.
@@ -417,17 +460,25 @@ pub trait Store {
     /// Blocks until the device may have completed something; for recovery, shutdown and tests.
     fn wait(&mut self, timeout: Duration);
 
-    /// Why puts of these sizes (bytes of key and value, one a put) would be refused now, if they would: [`StoreError::Busy`] passes by
-    /// itself, [`StoreError::DeviceFull`] does not. What is asked for in vain is made room for, as by a put. Stricter than a put is, so that
-    /// what is promised on its word finds room later; `promised` are the bytes that were promised before and are not put yet.
-    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>, promised: u64) -> Option<StoreError>;
+    /// Why puts of these sizes (bytes of key and value, one a put) would be refused now, if they
+    /// would: [`StoreError::Busy`] passes by itself, [`StoreError::DeviceFull`] does not. What is
+    /// asked for in vain is made room for, as by a put. Stricter than a put is, so that what is
+    /// promised on its word finds room later; `promised` are the bytes that were promised before
+    /// and are not put yet.
+    fn refusal(
+        &mut self,
+        puts: &mut dyn Iterator<Item = usize>,
+        promised: u64,
+    ) -> Option<StoreError>;
 
-    /// Why the device could not grow when it was asked to last, though the capacity would allow it; `None` when it could.
+    /// Why the device could not grow when it was asked to last, though the capacity would allow it;
+    /// `None` when it could.
     fn growth_refusal(&self) -> Option<&str> {
         None
     }
 
-    /// Makes the record cache one of so many bytes, from empty; below what a cache needs at least, there is none.
+    /// Makes the record cache one of so many bytes, from empty; below what a cache needs at least,
+    /// there is none.
     fn resize_cache(&mut self, bytes: u64);
 
     /// Takes the bytes of a [`ReadOutcome::Present`] back for reuse.

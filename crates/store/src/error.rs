@@ -17,7 +17,8 @@ pub enum StoreError {
         live_blocks: u32,
         /// Blocks of the device.
         blocks: u32,
-        /// Why the device could not grow when it was asked to; `None` where its capacity is reached.
+        /// Why the device could not grow when it was asked to; `None` where its capacity is
+        /// reached.
         growth: Option<Arc<str>>,
     },
     /// Space is being reclaimed or staged values are being written; the same put will succeed soon.
@@ -40,7 +41,9 @@ pub enum StoreError {
         limit: usize,
     },
     /// [`Version::ZERO`], or a timestamp at the end of time, cannot be written.
-    #[error("version {0} cannot be written; versions lie after the beginning and before the end of time")]
+    #[error(
+        "version {0} cannot be written; versions lie after the beginning and before the end of time"
+    )]
     BadVersion(Version),
     /// The read lies below the watermark: versions that it needs may be gone.
     #[error("the read at {at} lies below the watermark {watermark}; read again at a later time")]
@@ -50,8 +53,12 @@ pub enum StoreError {
         /// The watermark.
         watermark: Timestamp,
     },
-    /// A page or record that the index names does not check out: its bytes were damaged on the device.
-    #[error("page {page} of the store is damaged ({reason}); restore the shard from a replica or a backup")]
+    /// A page or record that the index names does not check out: its bytes were damaged on the
+    /// device.
+    #[error(
+        "page {page} of the store is damaged ({reason}); restore the shard from a replica or a \
+         backup"
+    )]
     Corrupt {
         /// The page.
         page: u32,
@@ -59,7 +66,9 @@ pub enum StoreError {
         reason: &'static str,
     },
     /// The device holds another store's pages.
-    #[error("the device belongs to store {found:#x}, not to {expected:#x}; check the data directory")]
+    #[error(
+        "the device belongs to store {found:#x}, not to {expected:#x}; check the data directory"
+    )]
     ForeignStore {
         /// The identity found on the device.
         found: u64,
@@ -75,7 +84,10 @@ pub enum StoreError {
         expected: u16,
     },
     /// The device may grow beyond what an index entry can name.
-    #[error("the device may have {pages} pages, and a store can use {limit}; lower the capacity or use more shards")]
+    #[error(
+        "the device may have {pages} pages, and a store can use {limit}; lower the capacity or use \
+         more shards"
+    )]
     DeviceTooLarge {
         /// Pages that the device may grow to.
         pages: u64,

@@ -1,7 +1,9 @@
-//! What the fuzz targets need of the layout, which is private otherwise: entries that decode bytes, and one that makes a page sound.
+//! What the fuzz targets need of the layout, which is private otherwise: entries that decode bytes,
+//! and one that makes a page sound.
 //!
-//! Only with the feature `fuzz`. The decoders say `None` or an error to what makes no sense; a panic, or something that encodes to
-//! something else than it was decoded from, is what these entries look for.
+//! Only with the feature `fuzz`. The decoders say `None` or an error to what makes no sense; a
+//! panic, or something that encodes to something else than it was decoded from, is what these
+//! entries look for.
 
 use timestone_flash::{Generation, PAGE_BYTES, PageId};
 
@@ -27,11 +29,19 @@ pub fn decode_page(bytes: &[u8]) {
         let Some(record) = Record::read(raw) else { continue };
         let mut again = vec![0; record.bytes().max(raw.len()) + 8];
         record.write(&mut again);
-        assert_eq!(Record::read_intact(&again), Some(record), "a record encodes to something else than it was");
+        assert_eq!(
+            Record::read_intact(&again),
+            Some(record),
+            "a record encodes to something else than it was"
+        );
         if let Some(head) = LargeHead::read(record.value) {
             let mut again = Vec::new();
             head.write(&mut again);
-            assert_eq!(LargeHead::read(&again), Some(head), "a head encodes to something else than it was");
+            assert_eq!(
+                LargeHead::read(&again),
+                Some(head),
+                "a head encodes to something else than it was"
+            );
         }
         let _ = layout::find(&page, 0, record.version, |found| *found == record);
     }
@@ -49,8 +59,8 @@ pub fn checkpoint_pages(stream: &[u8]) -> Vec<Vec<u8>> {
     mftl::checkpoint_pages(stream)
 }
 
-/// Makes `page`, which is as long as a page, a sound one of this place: identity and checksums are filled in, its kind made one that
-/// exists, and everything else left as it is.
+/// Makes `page`, which is as long as a page, a sound one of this place: identity and checksums are
+/// filled in, its kind made one that exists, and everything else left as it is.
 pub fn seal(page: &mut [u8], place: PageId, generation: Generation, store: u64) {
     let kind = match page[6] % 4 {
         1 => PageKind::Records,

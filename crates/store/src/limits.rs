@@ -2,12 +2,14 @@
 
 use core::time::Duration;
 
-/// Pages that are programmed by one operation, at most: 512 KiB. The device's bandwidth is reached with less, but an operation costs a
-/// virtual machine a good deal more processor time than its bytes do.
+/// Pages that are programmed by one operation, at most: 512 KiB. The device's bandwidth is reached
+/// with less, but an operation costs a virtual machine a good deal more processor time than its
+/// bytes do.
 pub const GROUP_PAGES: u32 = 128;
 /// How long a full page waits for others of its turn, unless configured otherwise.
 pub const DEFAULT_PACKING_DELAY: Duration = Duration::from_millis(1);
-/// How long a partly filled page waits for company while a log makes puts durable, unless configured otherwise.
+/// How long a partly filled page waits for company while a log makes puts durable, unless
+/// configured otherwise.
 pub const DEFAULT_PARTIAL_PAGE_DELAY: Duration = Duration::from_millis(50);
 /// Shortest time between two background syncs of the device, unless configured otherwise.
 pub const DEFAULT_SYNC_INTERVAL: Duration = Duration::from_millis(25);
@@ -15,23 +17,28 @@ pub const DEFAULT_SYNC_INTERVAL: Duration = Duration::from_millis(25);
 pub const DEFAULT_CACHE_BYTES: u64 = 64 * 1024 * 1024;
 /// Bytes of records put between two checkpoints, unless configured otherwise.
 pub const DEFAULT_CHECKPOINT_BYTES: u64 = 512 * 1024 * 1024;
-/// Bytes of large values that wait to be written, unless configured otherwise; beyond, puts of large values are answered with `Busy`.
+/// Bytes of large values that wait to be written, unless configured otherwise; beyond, puts of
+/// large values are answered with `Busy`.
 pub const MAX_STAGED_BYTES: u64 = 96 * 1024 * 1024;
-/// Bytes of large values that are read for gets at once, unless configured otherwise; further ones wait in the store.
+/// Bytes of large values that are read for gets at once, unless configured otherwise; further ones
+/// wait in the store.
 pub const MAX_ASSEMBLED_BYTES: u64 = 64 * 1024 * 1024;
-/// Bytes of large values that gets wait for in the store; beyond, they are answered with `Busy`. About what a device reads in a second.
+/// Bytes of large values that gets wait for in the store; beyond, they are answered with `Busy`.
+/// About what a device reads in a second.
 pub const MAX_QUEUED_READ_BYTES: u64 = 1024 * 1024 * 1024;
 /// Page reads in flight for gets, scans and counts; further ones wait in the store.
 pub const MAX_READS_IN_FLIGHT: usize = 96;
 /// Victim blocks that may be between "chosen" and "erased" at once.
 pub const MAX_VICTIMS: usize = 32;
-/// One block in this many is kept back from puts, so that collection and deletes always have room (storage.md: 10 %).
+/// One block in this many is kept back from puts, so that collection and deletes always have room
+/// (storage.md: 10 %).
 pub const RESERVE_DIVISOR: u32 = 10;
 /// How long the device is not asked to grow after it could not; doubled by every further failure.
 pub const GROWTH_RETRY: Duration = Duration::from_secs(1);
 /// The longest such pause: whoever makes room on a full disk does not wait for longer.
 pub const MAX_GROWTH_RETRY: Duration = Duration::from_secs(8);
-/// Free blocks beyond those that a put needs, without which no put is promised: collection may take as many between promise and put.
+/// Free blocks beyond those that a put needs, without which no put is promised: collection may take
+/// as many between promise and put.
 pub const PROMISE_MARGIN: u32 = 2;
 /// Idle bytes kept for reuse by [`crate::Store::recycle`].
 pub const RECYCLE_BYTES: usize = 8 * 1024 * 1024;

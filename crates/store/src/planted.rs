@@ -1,12 +1,13 @@
-//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist only with the feature
-//! `planted-bugs`, which no release has.
+//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist
+//! only with the feature `planted-bugs`, which no release has.
 
 use std::cell::Cell;
 
 /// Which bugs are switched on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PlantedBugs {
-    /// Collection drops a tombstone whoever may still read below it, and whatever older records are still on flash.
+    /// Collection drops a tombstone whoever may still read below it, and whatever older records are
+    /// still on flash.
     pub drop_tombstones_early: bool,
     /// What is found on the device at an opening counts as durable, although no sync covers it.
     pub trust_unsynced_pages: bool,
@@ -14,7 +15,8 @@ pub struct PlantedBugs {
     pub keep_dead_versions: bool,
     /// Without a log, what a put supersedes goes although that put is not durable.
     pub bury_by_what_is_not_durable: bool,
-    /// A scan found more keys than its limit allows: its cursor lies behind those that were left out.
+    /// A scan found more keys than its limit allows: its cursor lies behind those that were left
+    /// out.
     pub drop_what_a_page_cannot_hold: bool,
     /// Checksums of pages and records count for nothing.
     pub believe_everything: bool,

@@ -1,5 +1,5 @@
-//! Retwis on an embedded store: sessions as tasks on the event loops of the reactor threads. A smaller sibling of
-//! `timestone bench retwis --in-process`, for profiling.
+//! Retwis on an embedded store: sessions as tasks on the event loops of the reactor threads. A
+//! smaller sibling of `timestone bench retwis --in-process`, for profiling.
 //!
 //! Usage: `embedded_retwis DIRECTORY [none|ssd] [threads] [sessions] [seconds] [keys]`
 
@@ -19,7 +19,12 @@ fn note(error: &timestone::Error) {
     }
 }
 
-async fn session(db: LocalDb, mut generator: Generator, spec: Rc<WorkloadSpec>, until: Instant) -> (u64, u64) {
+async fn session(
+    db: LocalDb,
+    mut generator: Generator,
+    spec: Rc<WorkloadSpec>,
+    until: Instant,
+) -> (u64, u64) {
     let shape = spec.key_shape();
     let (mut plan, mut key, mut value) = (TxnPlan::default(), Vec::new(), Vec::new());
     let (mut committed, mut aborted) = (0, 0);
@@ -59,15 +64,19 @@ async fn session(db: LocalDb, mut generator: Generator, spec: Rc<WorkloadSpec>, 
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let argument = |index: usize, default: &str| std::env::args().nth(index).unwrap_or_else(|| default.to_owned());
+    let argument = |index: usize, default: &str| {
+        std::env::args().nth(index).unwrap_or_else(|| default.to_owned())
+    };
     let directory = argument(1, "/tmp/embedded-retwis");
     let mut options = OpenOptions::new(Path::new(&directory));
-    options.server.log = if argument(2, "none") == "ssd" { DeviceKind::Ssd } else { DeviceKind::None };
+    options.server.log =
+        if argument(2, "none") == "ssd" { DeviceKind::Ssd } else { DeviceKind::None };
     options.server.threads = Some(argument(3, "2").parse()?);
     let sessions: usize = argument(4, "256").parse()?;
     let seconds: u64 = argument(5, "10").parse()?;
     let store = timestone::open_with(&options)?;
-    let mut spec = WorkloadSpec::named(&std::env::var("WORKLOAD").unwrap_or_else(|_| "retwis".to_owned()))?;
+    let mut spec =
+        WorkloadSpec::named(&std::env::var("WORKLOAD").unwrap_or_else(|_| "retwis".to_owned()))?;
     spec.keys = argument(6, "1000000").parse()?;
     load(&store.db(), &spec)?;
     let loops = store.loops().len();
@@ -80,8 +89,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let spec = Rc::new(spec);
             let totals = Rc::new(std::cell::Cell::new((0u64, 0u64, 0usize)));
             for number in 0..share {
-                let (session_db, spec, totals) = (db.new_session()?, Rc::clone(&spec), Rc::clone(&totals));
-                let generator = Generator::new(&spec, (index * share + number) as u32, (share * loops) as u32);
+                let (session_db, spec, totals) =
+                    (db.new_session()?, Rc::clone(&spec), Rc::clone(&totals));
+                let generator =
+                    Generator::new(&spec, (index * share + number) as u32, (share * loops) as u32);
                 let Ok(generator) = generator else { continue };
                 db.spawn(async move {
                     let (committed, aborted) = session(session_db, generator, spec, until).await;
@@ -102,7 +113,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         aborted += a;
     }
     let took = begin.elapsed().as_secs_f64();
-    println!("{:.0} committed/s, {:.0} aborted/s over {took:.1} s", committed as f64 / took, aborted as f64 / took);
+    println!(
+        "{:.0} committed/s, {:.0} aborted/s over {took:.1} s",
+        committed as f64 / took,
+        aborted as f64 / took
+    );
     if std::env::var_os("STAGES").is_some() {
         let snapshot = store.server().injector().metrics();
         for thread in snapshot.threads {

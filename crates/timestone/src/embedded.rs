@@ -4,7 +4,8 @@
 //!   application ─ Db ─► client stage i ─ parcels ─► shard stages of the same runtime
 //!                       (one on every reactor thread)
 //! ```
-//! The path is the one that a connection takes, less the sockets: the same engine, the same frames, the same stages.
+//! The path is the one that a connection takes, less the sockets: the same engine, the same frames,
+//! the same stages.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -15,7 +16,8 @@ use timestone_server::{DeviceKind, Server, ServerConfig, ServerError};
 /// How an embedded store is set up.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// The server's part. [`ServerConfig::embedded`] has no ports; give it some to look at the store from outside.
+    /// The server's part. [`ServerConfig::embedded`] has no ports; give it some to look at the
+    /// store from outside.
     pub server: ServerConfig,
     /// The client's part.
     pub engine: EngineConfig,
@@ -38,7 +40,8 @@ impl OpenOptions {
     }
 }
 
-/// An open store. Close it with [`Embedded::close`]: merely dropping it is like pulling the plug, safe but slower to open again.
+/// An open store. Close it with [`Embedded::close`]: merely dropping it is like pulling the plug,
+/// safe but slower to open again.
 #[derive(Debug)]
 pub struct Embedded {
     server: Server,
@@ -76,7 +79,8 @@ pub fn open_with(options: &OpenOptions) -> Result<Embedded, ServerError> {
     let server = Server::start_with(&options.server, |seats| {
         let clients = seats.iter().map(|seat| {
             let wiring = InProcess { shards: seat.shards.clone(), server: seat.node };
-            let client = in_process(seat.client, &seat.map, wiring, options.engine, Arc::clone(&seat.clock));
+            let client =
+                in_process(seat.client, &seat.map, wiring, options.engine, Arc::clone(&seat.clock));
             let (stage, attachment) = client.split();
             if let Ok(mut attachments) = attachments.lock() {
                 attachments.push(attachment);
@@ -87,7 +91,10 @@ pub fn open_with(options: &OpenOptions) -> Result<Embedded, ServerError> {
     })?;
     let attachments = attachments.into_inner().unwrap_or_default();
     let seats = server.guests().iter();
-    let loops = seats.zip(attachments).map(|(seat, part)| part.attach(server.injector(), seat.stage, None)).collect();
+    let loops = seats
+        .zip(attachments)
+        .map(|(seat, part)| part.attach(server.injector(), seat.stage, None))
+        .collect();
     Ok(Embedded { server, loops })
 }
 
@@ -101,7 +108,8 @@ impl Embedded {
         self.loops.first().expect("a runtime has at least one thread").clone()
     }
 
-    /// One handle for the event loop of every reactor thread, for applications that spread their work themselves.
+    /// One handle for the event loop of every reactor thread, for applications that spread their
+    /// work themselves.
     #[must_use]
     pub fn loops(&self) -> &[Db] {
         &self.loops
@@ -116,7 +124,8 @@ impl Embedded {
     /// Finishes what was begun, makes everything durable, writes checkpoints and stops.
     ///
     /// # Errors
-    /// Something could not be finished in time; it is recovered from the log when the store is opened again.
+    /// Something could not be finished in time; it is recovered from the log when the store is
+    /// opened again.
     pub fn close(self) -> Result<(), ServerError> {
         drop(self.loops);
         self.server.shutdown()

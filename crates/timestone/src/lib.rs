@@ -1,7 +1,9 @@
-//! Timestone: a distributed, multi-version, transactional key-value store that runs on precise time.
+//! Timestone: a distributed, multi-version, transactional key-value store that runs on precise
+//! time.
 //!
-//! This is the library that applications depend on. [`connect`] speaks to a server; [`open`] runs the whole store inside the
-//! application's process, without a server and without sockets. Both give a [`Db`] with the same methods.
+//! This is the library that applications depend on. [`connect`] speaks to a server; [`open`] runs
+//! the whole store inside the application's process, without a server and without sockets. Both
+//! give a [`Db`] with the same methods.
 //!
 //! ```no_run
 //! # async fn example() -> timestone::Result<()> {
@@ -29,8 +31,8 @@ pub use timestone_client::*;
 /// Running a server, as the `timestone` binary does.
 pub mod server {
     pub use timestone_server::{
-        AcceptedLoss, Addresses, DeviceKind, InForce, MasterPlace, Server, ServerConfig, ServerError, StageLayout,
-        accepted_losses, limits,
+        AcceptedLoss, Addresses, DeviceKind, InForce, MasterPlace, Server, ServerConfig,
+        ServerError, StageLayout, accepted_losses, limits,
     };
     pub use timestone_wal::device::FileName;
     pub use timestone_wal::{CheckReport, WalError, check as check_log};

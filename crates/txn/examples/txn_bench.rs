@@ -1,17 +1,24 @@
-//! Prints nanoseconds per operation of the participant's fast paths: `cargo run --release -p timestone-txn --example txn_bench`.
+//! Prints nanoseconds per operation of the participant's fast paths:
+//! `cargo run --release -p timestone-txn --example txn_bench`.
 //!
-//! Keys are drawn from a hot set and from a million; the log is durable at once, as with device `none`.
+//! Keys are drawn from a hot set and from a million; the log is durable at once, as with device
+//! `none`.
 
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark reads the clock and reports")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a benchmark reads the clock and reports"
+)]
 
 use std::time::{Duration, Instant};
 
 use timestone_txn::participant::{
-    Config, Input, LatestInStore, LogIntent, Output, Participant, Prepare, ReadAt, ReadItem, Ticket, Token, Wait,
-    WriteItem, WriteKind,
+    Config, Input, LatestInStore, LogIntent, Output, Participant, Prepare, ReadAt, ReadItem,
+    Ticket, Token, Wait, WriteItem, WriteKind,
 };
 use timestone_types::{
-    ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version, hash_key,
+    ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
+    TxnOutcome, Version, hash_key,
 };
 
 struct Bench {
@@ -71,7 +78,13 @@ impl Bench {
         self.now = self.now.saturating_add(Duration::from_micros(2));
         if operations.is_multiple_of(2000) {
             let (client, acked) = (ClientId::new(1), Sequence::new(self.sequence));
-            let report = Input::Report { client, watermark: self.now, acked, clock: self.now, closing: false };
+            let report = Input::Report {
+                client,
+                watermark: self.now,
+                acked,
+                clock: self.now,
+                closing: false,
+            };
             self.core.step(self.now, report, &mut self.out);
             self.core.step(self.now, Input::Tick, &mut self.out);
             self.log_is_durable();
@@ -82,7 +95,8 @@ impl Bench {
         let key = self.draw();
         let at = ReadAt::Snapshot(self.now);
         let (token, keyspace, latest) = (Token(1), KeyspaceId::DEFAULT, self.store(key));
-        let input = Input::Read { token, keyspace, key: self.keys[key], at, wait: Wait::Yes, latest };
+        let input =
+            Input::Read { token, keyspace, key: self.keys[key], at, wait: Wait::Yes, latest };
         self.core.step(self.now, input, &mut self.out);
         self.out.clear();
     }
@@ -162,7 +176,10 @@ fn measure(name: &str, keys: u64, operations: u64, mut operation: impl FnMut(&mu
         best = best.min(start.elapsed().as_nanos() as f64 / operations as f64);
     }
     let stats = bench.core.stats();
-    println!("{name:<44} {keys:>8} keys {best:>8.1} ns   ({} marks, {} kept)", stats.marks, stats.kept);
+    println!(
+        "{name:<44} {keys:>8} keys {best:>8.1} ns   ({} marks, {} kept)",
+        stats.marks, stats.kept
+    );
 }
 
 fn main() {
@@ -176,7 +193,8 @@ fn main() {
         measure("one phase: prepare 3r 2w, durable, applied", keys, 500_000, Bench::one_phase);
         measure("two phases: and decide, durable", keys, 500_000, Bench::two_phase);
     }
-    // The prepare alone: refused ones would be cheaper, so only promises are timed, then undone outside the clock.
+    // The prepare alone: refused ones would be cheaper, so only promises are timed, then undone
+    // outside the clock.
     for keys in [1_000, 1_000_000] {
         let mut bench = Bench::new(keys);
         let (mut spent, mut best) = (Duration::ZERO, f64::MAX);
@@ -192,6 +210,9 @@ fn main() {
                 spent = Duration::ZERO;
             }
         }
-        println!("{:<44} {keys:>8} keys {best:>8.1} ns   (with one clock read)", "prepare 3r 2w alone");
+        println!(
+            "{:<44} {keys:>8} keys {best:>8.1} ns   (with one clock read)",
+            "prepare 3r 2w alone"
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! The protocol core of transactions on precise time: participants validate by timestamps, coordinators run two-phase commit.
+//! The protocol core of transactions on precise time: participants validate by timestamps,
+//! coordinators run two-phase commit.
 //!
 //! ```text
 //!   session / gateway                                shard stage (owns the store, the log, the bytes)
@@ -8,11 +9,13 @@
 //!   └─────────────┘  votes, acknowledgements         └─────────────┘
 //! ```
 //!
-//! Both are deterministic state machines, `step(now, input, out)`: no threads, clocks, files, entropy. Keys are known here as
-//! [`timestone_types::KeyHash`] only; values and key bytes never enter. Sources: MILANA §4.1–4.5 (protocol, Algorithm 1,
-//! recovery), SEMEL §3.3 (single keys), Kairos §4.3 (the marks of validated reads), and what mends them.
+//! Both are deterministic state machines, `step(now, input, out)`: no threads, clocks, files,
+//! entropy. Keys are known here as [`timestone_types::KeyHash`] only; values and key bytes never
+//! enter. Sources: MILANA §4.1–4.5 (protocol, Algorithm 1, recovery), SEMEL §3.3 (single keys),
+//! Kairos §4.3 (the marks of validated reads), and what mends them.
 //!
-//! What is deliberately absent: byte layouts, retries of whole transactions, caches, and anything that looks at a clock.
+//! What is deliberately absent: byte layouts, retries of whole transactions, caches, and anything
+//! that looks at a clock.
 
 pub mod coordinator;
 mod error;

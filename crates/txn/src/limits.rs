@@ -1,11 +1,13 @@
-//! The bounds of this crate, in one place. Those that users meet live in [`timestone_types::limits`].
+//! The bounds of this crate, in one place. Those that users meet live in
+//! [`timestone_types::limits`].
 
 use core::time::Duration;
 
 use timestone_types::limits as shared;
 
-/// Most marks in one generation of a participant's window: 48 B each, so at most some 100 MB a shard with table overhead.
-/// More distinct keys than this within one window rotate the generations early, which costs `Later` votes, never correctness.
+/// Most marks in one generation of a participant's window: 48 B each, so at most some 100 MB a
+/// shard with table overhead. More distinct keys than this within one window rotate the generations
+/// early, which costs `Later` votes, never correctness.
 pub const MAX_GENERATION_ENTRIES: usize = 1 << 20;
 /// Most requests that wait at one participant for decisions or for the read bound.
 pub const MAX_WAITING: usize = 1 << 16;
@@ -13,53 +15,67 @@ pub const MAX_WAITING: usize = 1 << 16;
 pub const MAX_PREPARED: usize = 1 << 17;
 /// Most client incarnations that one participant knows at a time.
 pub const MAX_CLIENTS: usize = 1 << 16;
-/// Most finished transactions whose outcomes one client may leave unacknowledged at one participant.
+/// Most finished transactions whose outcomes one client may leave unacknowledged at one
+/// participant.
 pub const MAX_KEPT_OUTCOMES: usize = 1 << 21;
-/// Participants and written keys of one transaction that are stored without an allocation of their own.
+/// Participants and written keys of one transaction that are stored without an allocation of their
+/// own.
 pub const INLINE_SHARDS: usize = 8;
-/// What a session that dials again after a restart is given, beyond its pause, to be let in and to report.
+/// What a session that dials again after a restart is given, beyond its pause, to be let in and to
+/// report.
 pub const RETURN_MARGIN: Duration = Duration::from_secs(1);
-/// Sessions are waited for after an outage no longer than this, and for no longer than this altogether when a server dies again and again
-/// before they can all be back: so it does not hold collection back for ever.
+/// Sessions are waited for after an outage no longer than this, and for no longer than this
+/// altogether when a server dies again and again before they can all be back: so it does not hold
+/// collection back for ever.
 pub const MAX_RESTART_HOLD: Duration = Duration::from_secs(60);
 /// A run that lasts this long has waited for every session that it waits for.
 pub const SESSIONS_SETTLED: Duration =
     shared::SESSION_TTL.saturating_add(shared::MAX_RECONNECT_PAUSE).saturating_add(RETURN_MARGIN);
 /// How often the read bound (and the watermark with it) is written to the log.
 pub const BOUND_RENEWAL: Duration = Duration::from_millis(250);
-/// How far ahead of the clock the read bound is written. Writes wait for the clock to pass it after a restart, so it is no
-/// larger than the clock guard and a slow sync need.
+/// How far ahead of the clock the read bound is written. Writes wait for the clock to pass it after
+/// a restart, so it is no larger than the clock guard and a slow sync need.
 pub const BOUND_AHEAD: Duration = Duration::from_millis(1_000);
-/// Nobody is told that a key has expired before a read bound is durable that lies this far above its expiry. A bound is asked for
-/// [`BOUND_AHEAD`] ahead of time, so that nobody waits for that unless the log is as late as would make the fastest clocks wait as well.
+/// Nobody is told that a key has expired before a read bound is durable that lies this far above
+/// its expiry. A bound is asked for [`BOUND_AHEAD`] ahead of time, so that nobody waits for that
+/// unless the log is as late as would make the fastest clocks wait as well.
 pub const EXPIRY_BELOW_BOUND: Duration = shared::MAX_CLOCK_LEAD;
-/// A floor further ahead of the clock than this is not waited for: writes are told how long it takes. After a restart it is ahead by
-/// [`BOUND_AHEAD`] at most, unless the clock was set back further than a server goes on by itself.
+/// A floor further ahead of the clock than this is not waited for: writes are told how long it
+/// takes. After a restart it is ahead by [`BOUND_AHEAD`] at most, unless the clock was set back
+/// further than a server goes on by itself.
 pub const MAX_FLOOR_LEAD: Duration = shared::READ_BOUND_AHEAD;
-/// How far above every mark a fence is told to commit, so that marks made while its vote travels do not overtake it.
+/// How far above every mark a fence is told to commit, so that marks made while its vote travels do
+/// not overtake it.
 pub const FENCE_MARGIN: Duration = Duration::from_millis(10);
 /// Longest pause between two attempts of one participant to terminate a transaction.
 pub const MAX_TERMINATION_BACKOFF: Duration = Duration::from_secs(30);
 /// How long a coordinator waits for votes before it sends its prepares again.
 pub const PREPARE_RESEND: Duration = Duration::from_millis(250);
-/// How long a coordinator waits before it asks a participant again that was busy or recovering; doubles up to [`PREPARE_RESEND`].
+/// How long a coordinator waits before it asks a participant again that was busy or recovering;
+/// doubles up to [`PREPARE_RESEND`].
 pub const REFUSED_RESEND: Duration = Duration::from_millis(5);
 /// How often a coordinator sends its prepares again before it asks for termination.
 pub const MAX_PREPARE_RESENDS: u32 = 3;
-/// How long a coordinator waits for an answer to a decision or to a request for termination, at first.
+/// How long a coordinator waits for an answer to a decision or to a request for termination, at
+/// first.
 pub const RESOLVE_RESEND: Duration = Duration::from_millis(200);
 /// Longest pause between two such attempts.
 pub const MAX_RESOLVE_BACKOFF: Duration = Duration::from_secs(2);
 
-// A client whose clock leads as far as the guard allows must not wait for the bound in a steady state, with 250 ms for a sync.
+// A client whose clock leads as far as the guard allows must not wait for the bound in a steady
+// state, with 250 ms for a sync.
 const _: () = assert!(
-    BOUND_RENEWAL.as_nanos() + shared::MAX_CLOCK_LEAD.as_nanos() + Duration::from_millis(250).as_nanos()
+    BOUND_RENEWAL.as_nanos()
+        + shared::MAX_CLOCK_LEAD.as_nanos()
+        + Duration::from_millis(250).as_nanos()
         <= BOUND_AHEAD.as_nanos()
 );
-// Neither must whoever asks for a key that has just expired. And no write is let in after a restart that is not above whatever the last run
-// has told expired.
+// Neither must whoever asks for a key that has just expired. And no write is let in after a restart
+// that is not above whatever the last run has told expired.
 const _: () = assert!(
-    BOUND_RENEWAL.as_nanos() + EXPIRY_BELOW_BOUND.as_nanos() + Duration::from_millis(250).as_nanos()
+    BOUND_RENEWAL.as_nanos()
+        + EXPIRY_BELOW_BOUND.as_nanos()
+        + Duration::from_millis(250).as_nanos()
         <= BOUND_AHEAD.as_nanos()
 );
 const _: () = assert!(shared::MAX_CLOCK_LEAD.as_nanos() <= EXPIRY_BELOW_BOUND.as_nanos());
@@ -71,8 +87,11 @@ const _: () = assert!(BOUND_AHEAD.as_nanos() < MAX_FLOOR_LEAD.as_nanos());
 // A fence's margin must pass the clock guard with room to spare.
 const _: () = assert!(FENCE_MARGIN.as_nanos() * 10 <= shared::MAX_CLOCK_LEAD.as_nanos());
 // The coordinator turns to termination before participants lose patience by themselves.
-const _: () =
-    assert!(PREPARE_RESEND.as_nanos() * (MAX_PREPARE_RESENDS as u128 + 1) <= shared::DECISION_TIMEOUT.as_nanos());
+const _: () = assert!(
+    PREPARE_RESEND.as_nanos() * (MAX_PREPARE_RESENDS as u128 + 1)
+        <= shared::DECISION_TIMEOUT.as_nanos()
+);
 
-/// How long a prepare waits that may have promises at other shards: a few round trips, because whoever waits for those promises waits, too.
+/// How long a prepare waits that may have promises at other shards: a few round trips, because
+/// whoever waits for those promises waits, too.
 pub const PROMISED_WAIT: Duration = Duration::from_millis(5);

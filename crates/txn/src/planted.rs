@@ -1,12 +1,16 @@
-//! Bugs on purpose: the tests switch one on and must fail. They act only with the feature `planted-bugs`; without it every
-//! question after one is a constant `false` and the compiler removes it. The numbers are the classes of verification.md.
+//! Bugs on purpose: the tests switch one on and must fail. They act only with the feature
+//! `planted-bugs`; without it every question after one is a constant `false` and the compiler
+//! removes it. The numbers are the classes of verification.md.
 //!
-//! A test that makes its cores itself gives each its bugs; one that runs whole stages, which make their cores themselves, plants
-//! for its thread ([`plant`]).
+//! A test that makes its cores itself gives each its bugs; one that runs whole stages, which make
+//! their cores themselves, plants for its thread ([`plant`]).
 
 /// Which bugs are switched on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(not(feature = "planted-bugs"), expect(unreachable_pub, reason = "exported with the feature only"))]
+#[cfg_attr(
+    not(feature = "planted-bugs"),
+    expect(unreachable_pub, reason = "exported with the feature only")
+)]
 pub struct PlantedBugs {
     /// 1: validated reads do not raise `latest_read` (MILANA's Algorithm 1 as printed).
     pub skip_step_3: bool,
@@ -32,7 +36,8 @@ pub struct PlantedBugs {
     pub answer_without_freezing: bool,
     /// 11: the read bound is forgotten at a restart.
     pub forget_read_bound: bool,
-    /// After a restart, reads up to where the run began are served before a bound is durable that lets the next run know.
+    /// After a restart, reads up to where the run began are served before a bound is durable that
+    /// lets the next run know.
     pub read_before_first_bound: bool,
     /// Snapshots up to the own clock are served when the log has failed and the bound cannot rise.
     pub read_beyond_lost_log: bool,
@@ -48,7 +53,8 @@ pub struct PlantedBugs {
     pub scan_below_watermark: bool,
     /// A condition that found something holds although a fence has removed it since.
     pub keep_conditions_over_fences: bool,
-    /// What found nothing, a condition or a read, is outdated where a version is remembered which nothing is left of.
+    /// What found nothing, a condition or a read, is outdated where a version is remembered which
+    /// nothing is left of.
     pub tell_absences_apart: bool,
     /// A read that found nothing holds wherever nothing is now, whatever was put in between.
     pub overlook_puts: bool,
@@ -64,17 +70,21 @@ pub struct PlantedBugs {
     pub write_below_watermark: bool,
     /// 2: a write set that comes late is applied below a watermark that is on its way to the log.
     pub write_below_pledge: bool,
-    /// 2: what lies below a watermark that a restart has raised counts as carried out, although promises may be lost.
+    /// 2: what lies below a watermark that a restart has raised counts as carried out, although
+    /// promises may be lost.
     pub trust_raised_watermark: bool,
-    /// 2: after a run without a log, the write set of a commit that is unknown here is asked for however old it is.
+    /// 2: after a run without a log, the write set of a commit that is unknown here is asked for
+    /// however old it is.
     pub trust_old_decisions: bool,
-    /// 2: after a run without a log, a told abort is not remembered while the write set of its commit would be asked for.
+    /// 2: after a run without a log, a told abort is not remembered while the write set of its
+    /// commit would be asked for.
     pub abort_without_record: bool,
     /// 2: the same, once nobody is asked for write sets any more.
     pub forget_told_aborts: bool,
     /// 9: who asked the lowest participant to end a transaction does not hear that it has ended.
     pub ignore_known_ends: bool,
-    /// 9: a recovered promise waits for a decision although a peer says that everybody has acknowledged it.
+    /// 9: a recovered promise waits for a decision although a peer says that everybody has
+    /// acknowledged it.
     pub wait_for_finished: bool,
     /// 9: a recovered promise waits for a decision although the store has what it put.
     pub overlook_applied: bool,
@@ -98,7 +108,8 @@ pub struct PlantedBugs {
     pub count_duplicates: bool,
     /// After a restart, expiry is judged by the clock alone, which may have been set back.
     pub forget_expiry: bool,
-    /// After a restart, what the last run may have told expired since its last durable bound is told alive.
+    /// After a restart, what the last run may have told expired since its last durable bound is
+    /// told alive.
     pub forget_told_expiry: bool,
     /// Expiry is told although no bound is durable that lets the next run know.
     pub tell_expiry_at_once: bool,
@@ -106,7 +117,8 @@ pub struct PlantedBugs {
     pub forget_sessions: bool,
     /// Outcomes are kept for ever.
     pub hoard_outcomes: bool,
-    /// A restart forgets clients beyond the bound that holds while serving, but keeps their outcomes.
+    /// A restart forgets clients beyond the bound that holds while serving, but keeps their
+    /// outcomes.
     pub forget_past_clients: bool,
     /// Clients that are gone are never forgotten.
     pub hoard_clients: bool,
@@ -127,7 +139,8 @@ std::thread_local! {
     static PLANTED: std::cell::Cell<Option<PlantedBugs>> = const { std::cell::Cell::new(None) };
 }
 
-/// Plants bugs in every core that runs on this thread, instead of those it was given; `None` ends that.
+/// Plants bugs in every core that runs on this thread, instead of those it was given; `None` ends
+/// that.
 #[cfg(feature = "planted-bugs")]
 pub fn plant(bugs: Option<PlantedBugs>) {
     PLANTED.set(bugs);

@@ -1,6 +1,7 @@
 //! A short list of shards that lives in place: almost every transaction has few participants.
 //!
-//! It never shrinks and it does not sort by itself; [`ShardList::lowest`] finds the backup coordinator.
+//! It never shrinks and it does not sort by itself; [`ShardList::lowest`] finds the backup
+//! coordinator.
 
 use timestone_types::ShardId;
 

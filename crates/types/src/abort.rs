@@ -4,7 +4,8 @@ use core::fmt;
 
 use crate::{Timestamp, TxnId};
 
-/// The kind of an abort. Every kind but [`AbortKind::Requested`] is worth a retry as a new transaction.
+/// The kind of an abort. Every kind but [`AbortKind::Requested`] is worth a retry as a new
+/// transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum AbortKind {
@@ -22,7 +23,8 @@ pub enum AbortKind {
     TooOld = 6,
     /// A condition of a single-key request (compare-and-set, NX, XX) did not hold.
     Condition = 7,
-    /// Termination decided abort, because the coordinator was silent or some participant never prepared.
+    /// Termination decided abort, because the coordinator was silent or some participant never
+    /// prepared.
     Terminated = 8,
     /// The application asked for it.
     Requested = 9,
@@ -45,7 +47,11 @@ impl AbortKind {
     /// The kind with this number, as layouts store it.
     #[must_use]
     pub const fn from_u8(raw: u8) -> Option<Self> {
-        if raw == 0 || raw as usize > Self::ALL.len() { None } else { Some(Self::ALL[raw as usize - 1]) }
+        if raw == 0 || raw as usize > Self::ALL.len() {
+            None
+        } else {
+            Some(Self::ALL[raw as usize - 1])
+        }
     }
 
     /// A short lower-case name with underscores, for metrics and JSON.
@@ -76,7 +82,8 @@ impl AbortKind {
 pub struct AbortReason {
     /// What went wrong.
     pub kind: AbortKind,
-    /// Which read (first) or write (after the reads) of the refused request met it, counted from 0; `None` when no key did.
+    /// Which read (first) or write (after the reads) of the refused request met it, counted from 0;
+    /// `None` when no key did.
     pub item: Option<u32>,
     /// The other transaction, where it is known.
     pub other: Option<TxnId>,
@@ -97,7 +104,9 @@ impl fmt::Display for AbortKind {
         f.write_str(match self {
             Self::ReadConflict => "a key that was read has been written since",
             Self::WriteConflict => "a key to be written is being written by another transaction",
-            Self::Prepared => "a key that was read is being written by a transaction that was not decided in time",
+            Self::Prepared => {
+                "a key that was read is being written by a transaction that was not decided in time"
+            }
             Self::Timestamp => "the commit timestamp stayed too low in every round",
             Self::Expired => "a value that was read expired before commit",
             Self::TooOld => "the snapshot is older than the versions that are kept",
@@ -108,8 +117,9 @@ impl fmt::Display for AbortKind {
     }
 }
 
-/// What a single-key write found under its key, kept with its outcome so that a repeat is told the same. The previous version itself
-/// stays readable as long as a repeat is answered; whether it had expired is remembered here.
+/// What a single-key write found under its key, kept with its outcome so that a repeat is told the
+/// same. The previous version itself stays readable as long as a repeat is answered; whether it had
+/// expired is remembered here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum PreviousFound {

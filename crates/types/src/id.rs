@@ -34,7 +34,8 @@ macro_rules! id {
 }
 
 id! {
-    /// One *incarnation* of one client, handed out durably by the cluster's master and never used twice.
+    /// One *incarnation* of one client, handed out durably by the cluster's master and never used
+    /// twice.
     ClientId(u32)
 }
 id! {
@@ -54,7 +55,8 @@ id! {
     Epoch(u32)
 }
 id! {
-    /// One cluster, drawn at random when it is created, so that data and clients of another one are noticed.
+    /// One cluster, drawn at random when it is created, so that data and clients of another one are
+    /// noticed.
     ClusterId(u64)
 }
 
@@ -105,7 +107,8 @@ impl core::str::FromStr for TxnId {
 
     /// Reads what `Display` wrote: two hexadecimal numbers joined by a dash.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        const FORM: &str = "a transaction id is two hexadecimal numbers joined by '-', for example 1f-2a";
+        const FORM: &str =
+            "a transaction id is two hexadecimal numbers joined by '-', for example 1f-2a";
         let (client, sequence) = text.split_once('-').ok_or(FORM)?;
         let client = u32::from_str_radix(client, 16).map_err(|_| FORM)?;
         let sequence = u64::from_str_radix(sequence, 16).map_err(|_| FORM)?;

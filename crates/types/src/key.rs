@@ -1,8 +1,9 @@
 //! Keys, their hashes and their slots.
 //!
-//! A key is bytes inside a keyspace. Its [`Slot`] (CRC-16/XMODEM of the key or its `{hash tag}`, modulo 16 384, as in Redis
-//! Cluster) decides the shard; its [`KeyHash`] (XXH3 with a secret seed per data directory) finds it in the index and in the
-//! window of marks. Two keys may share a hash: whoever uses hashes alone must stay *correct* then, and only lose time.
+//! A key is bytes inside a keyspace. Its [`Slot`] (CRC-16/XMODEM of the key or its `{hash tag}`,
+//! modulo 16 384, as in Redis Cluster) decides the shard; its [`KeyHash`] (XXH3 with a secret seed
+//! per data directory) finds it in the index and in the window of marks. Two keys may share a hash:
+//! whoever uses hashes alone must stay *correct* then, and only lose time.
 
 use core::fmt;
 
@@ -39,10 +40,11 @@ impl fmt::Display for Slot {
     }
 }
 
-static XMODEM: crc::Crc<u16, crc::Table<16>> = crc::Crc::<u16, crc::Table<16>>::new(&crc::CRC_16_XMODEM);
+static XMODEM: crc::Crc<u16, crc::Table<16>> =
+    crc::Crc::<u16, crc::Table<16>>::new(&crc::CRC_16_XMODEM);
 
-/// The slot of a key: of its hash tag when it has one (the bytes between the first `{` and the next `}`, unless empty), else of
-/// all its bytes.
+/// The slot of a key: of its hash tag when it has one (the bytes between the first `{` and the next
+/// `}`, unless empty), else of all its bytes.
 #[must_use]
 pub fn slot_of(key: &[u8]) -> Slot {
     Slot(XMODEM.checksum(hash_tag(key)) % SLOT_COUNT)

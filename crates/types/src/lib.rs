@@ -1,10 +1,12 @@
-//! The vocabulary of Timestone: keys, versions, timestamps, ids, slots, limits and the reasons of aborts.
+//! The vocabulary of Timestone: keys, versions, timestamps, ids, slots, limits and the reasons of
+//! aborts.
 //!
-//! Everything above is written in these words. The crate does no I/O, reads no clock and has next to no dependencies, so that
-//! every protocol core can be built from it alone. Sources: SEMEL §3 (versions), MILANA §4.1 (timestamps), DTranx (ids).
+//! Everything above is written in these words. The crate does no I/O, reads no clock and has next
+//! to no dependencies, so that every protocol core can be built from it alone. Sources: SEMEL §3
+//! (versions), MILANA §4.1 (timestamps), DTranx (ids).
 //!
-//! What is deliberately absent: byte layouts of messages, logs and pages (they live in `wire`, `wal`, `store`), and any notion
-//! of "now".
+//! What is deliberately absent: byte layouts of messages, logs and pages (they live in `wire`,
+//! `wal`, `store`), and any notion of "now".
 
 mod abort;
 mod id;

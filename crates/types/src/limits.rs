@@ -16,11 +16,11 @@ pub const MAX_TXN_AGE: Duration = Duration::from_secs(300);
 pub const MAX_CLOCK_LEAD: Duration = Duration::from_millis(500);
 /// A session that is silent for this long no longer holds the watermark back.
 pub const SESSION_TTL: Duration = Duration::from_secs(10);
-/// How far behind a server's clock a client's may be and still hold the watermark back as far as it says: one that is further behind
-/// is like one that has been silent for as long.
+/// How far behind a server's clock a client's may be and still hold the watermark back as far as it
+/// says: one that is further behind is like one that has been silent for as long.
 pub const MAX_CLOCK_LAG: Duration = SESSION_TTL;
-/// Longest pause before a client dials a server again that it has lost; pauses double, so that none is longer than the outage was. A shard
-/// that was restarted waits for its sessions that long.
+/// Longest pause before a client dials a server again that it has lost; pauses double, so that none
+/// is longer than the outage was. A shard that was restarted waits for its sessions that long.
 pub const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 /// How often a session reports the lowest timestamp that it may still use, at least.
 pub const REPORT_INTERVAL: Duration = Duration::from_millis(100);
@@ -39,6 +39,7 @@ pub const MAX_LATER_ROUNDS: u32 = 3;
 
 const _: () = assert!(MAX_VALUE_BYTES + MAX_KEY_BYTES < MAX_TXN_BYTES);
 const _: () = assert!(REPORT_INTERVAL.as_nanos() * 10 <= SESSION_TTL.as_nanos());
-// The floor trails the clock by the window, and a client may lead it by the clock lead: no lead may reach the floor.
+// The floor trails the clock by the window, and a client may lead it by the clock lead: no lead may
+// reach the floor.
 const _: () = assert!(MAX_CLOCK_LEAD.as_nanos() < WINDOW.as_nanos());
 const _: () = assert!(MAX_CLOCK_LEAD.as_nanos() < READ_BOUND_AHEAD.as_nanos());

@@ -1,7 +1,8 @@
 //! Points in time, versions made of them, and expiry.
 //!
-//! A [`Timestamp`] counts nanoseconds since the Unix epoch (64 bits last until 2554; the paper's 100 ns resolution is too coarse
-//! for today's clocks). A [`Version`] adds the writer's id, so that all writes of all clients are totally ordered (SEMEL §3).
+//! A [`Timestamp`] counts nanoseconds since the Unix epoch (64 bits last until 2554; the paper's
+//! 100 ns resolution is too coarse for today's clocks). A [`Version`] adds the writer's id, so that
+//! all writes of all clients are totally ordered (SEMEL §3).
 
 use core::fmt;
 use core::time::Duration;
@@ -78,7 +79,8 @@ impl fmt::Debug for Timestamp {
     }
 }
 
-/// A length of time as people read it, in three digits: `5 s`, `1.25 s`, `300 ms`, `12.5 µs`, `2 min 30 s`.
+/// A length of time as people read it, in three digits: `5 s`, `1.25 s`, `300 ms`, `12.5 µs`,
+/// `2 min 30 s`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Span(pub Duration);
 
@@ -161,7 +163,8 @@ impl Expiry {
         Self(at)
     }
 
-    /// The first point in time at which the record is absent; [`Timestamp::MAX`] when it never expires.
+    /// The first point in time at which the record is absent; [`Timestamp::MAX`] when it never
+    /// expires.
     #[must_use]
     pub const fn timestamp(self) -> Timestamp {
         self.0
@@ -203,7 +206,10 @@ mod tests {
         assert_eq!(Timestamp::MAX.next(), Timestamp::MAX);
         assert_eq!(Timestamp::ZERO.previous(), Timestamp::ZERO);
         assert_eq!(Timestamp::MAX.saturating_add(Duration::MAX), Timestamp::MAX);
-        assert_eq!(Timestamp::from_nanos(5).saturating_sub(Duration::from_secs(1)), Timestamp::ZERO);
+        assert_eq!(
+            Timestamp::from_nanos(5).saturating_sub(Duration::from_secs(1)),
+            Timestamp::ZERO
+        );
         assert_eq!(Timestamp::from_nanos(5).since(Timestamp::from_nanos(9)), Duration::ZERO);
     }
 

@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release -p timestone-wal --example wal_bench -- [DIRECTORY] [SECONDS]`
 //!
-//! Each round appends a group of batches of one 600-byte record each, as many shards would in one turn, pumps until they are
-//! durable, and counts that as one commit. Released as it goes, so that files are reused as in a server. The files go to a
-//! folder of their own below the directory, which is removed at the end.
+//! Each round appends a group of batches of one 600-byte record each, as many shards would in one
+//! turn, pumps until they are durable, and counts that as one commit. Released as it goes, so that
+//! files are reused as in a server. The files go to a folder of their own below the directory,
+//! which is removed at the end.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,15 @@ use hdrhistogram::Histogram;
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::device::memory::MemoryDisk;
 use timestone_wal::record::FIRST_OTHER_KIND;
-use timestone_wal::{BatchHead, BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecordNumber};
+use timestone_wal::{
+    BatchHead, BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecordNumber,
+};
 
 const RECORD_BYTES: usize = 600;
 const GROUPS: [u64; 3] = [1, 8, 64];
 
-/// What is measured: the disk, the log's own work (with one more copy, to the disk in memory), or next to nothing.
+/// What is measured: the disk, the log's own work (with one more copy, to the disk in memory), or
+/// next to nothing.
 #[derive(Clone, Copy, Debug)]
 enum Device {
     Ssd,
@@ -57,7 +61,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn run(directory: &Path, device: Device, group: u64, waiting: Waiting, length: Duration) -> Result<(), Box<dyn Error>> {
+fn run(
+    directory: &Path,
+    device: Device,
+    group: u64,
+    waiting: Waiting,
+    length: Duration,
+) -> Result<(), Box<dyn Error>> {
     let start = Instant::now();
     let now = || Timestamp::from_nanos(1).saturating_add(start.elapsed());
     let config = |device| LogConfig { device, ..LogConfig::default() };
@@ -73,7 +83,8 @@ fn run(directory: &Path, device: Device, group: u64, waiting: Waiting, length: D
     LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &[7; RECORD_BYTES] }.encode(&mut record);
     let mut events = Vec::new();
     let mut times = Histogram::<u64>::new(3)?;
-    // Batch numbers go on from those of the runs before, whose files are released with the first release here.
+    // Batch numbers go on from those of the runs before, whose files are released with the first
+    // release here.
     let mut batch = u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_nanos())?;
     let begin = Instant::now();
     while begin.elapsed() < length {
@@ -81,7 +92,10 @@ fn run(directory: &Path, device: Device, group: u64, waiting: Waiting, length: D
         for _ in 0..group {
             batch += 1;
             let (number, first) = (BatchNumber::new(batch), RecordNumber::new(batch));
-            log.append_batch(BatchHead { shard, batch: number, epoch: Epoch::new(1), first }, &record)?;
+            log.append_batch(
+                BatchHead { shard, batch: number, epoch: Epoch::new(1), first },
+                &record,
+            )?;
         }
         while !log.is_idle() {
             log.pump(now(), &mut events);

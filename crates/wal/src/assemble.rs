@@ -1,7 +1,7 @@
 //! Puts batches together again from the entries of blocks.
 //!
-//! Invariant: a batch is handed out only when all its parts were seen, in direct succession. Parts whose beginning was reclaimed
-//! with an older file are passed over, at the start of the log only.
+//! Invariant: a batch is handed out only when all its parts were seen, in direct succession. Parts
+//! whose beginning was reclaimed with an older file are passed over, at the start of the log only.
 
 use core::ops::Range;
 
@@ -50,7 +50,8 @@ impl Assembler {
         header.opened && self.open.take().is_some()
     }
 
-    /// After damage: what comes next may begin in the middle of a batch. `true` when a batch is left unfinished.
+    /// After damage: what comes next may begin in the middle of a batch. `true` when a batch is
+    /// left unfinished.
     pub(crate) fn reset(&mut self) -> bool {
         self.started = false;
         self.open.take().is_some()
@@ -67,7 +68,8 @@ impl Assembler {
         if rest.is_empty() {
             return Ok(Step::End);
         }
-        let (entry, bytes, rest) = Entry::split(rest).ok_or("an entry does not follow the format")?;
+        let (entry, bytes, rest) =
+            Entry::split(rest).ok_or("an entry does not follow the format")?;
         let end = payload.len() - rest.len();
         self.cursor = end;
         let head = entry.head;

@@ -1,4 +1,5 @@
-//! Blocks: what the log writes and checks as one piece, and the entries inside (docs/formats/wal.md).
+//! Blocks: what the log writes and checks as one piece, and the entries inside
+//! (docs/formats/wal.md).
 //!
 //! ```text
 //!  0       4         6      7       8      16          24              32       36            40          44       48
@@ -7,12 +8,14 @@
 //!  payload = entries:  length u32 │ part u8 │ reserved u8 │ shard u16 │ batch u64 │ first u64 │ epoch u32 │ bytes …
 //! ```
 //!
-//! A block belongs to one place only: `file` is the creation time of its file, `sequence` counts all blocks of the log. So the
-//! stale blocks of a reused file, zeros of a preallocated one, and log files kept as values by users are never taken for
-//! blocks. `durable_below` says which blocks were durable when this one was sent: all of lower sequence. It is the proof that
-//! an unreadable block before it was acknowledged once, and so tells damage from a write that a crash cut short.
+//! A block belongs to one place only: `file` is the creation time of its file, `sequence` counts
+//! all blocks of the log. So the stale blocks of a reused file, zeros of a preallocated one, and
+//! log files kept as values by users are never taken for blocks. `durable_below` says which blocks
+//! were durable when this one was sent: all of lower sequence. It is the proof that an unreadable
+//! block before it was acknowledged once, and so tells damage from a write that a crash cut short.
 //!
-//! The places of magic, version and header CRC, and the header's length, are the same in every version of the format.
+//! The places of magic, version and header CRC, and the header's length, are the same in every
+//! version of the format.
 
 use timestone_types::{Epoch, ShardId, Timestamp};
 
@@ -30,7 +33,8 @@ pub const HEADER_BYTES: usize = 48;
 pub const ENTRY_BYTES: usize = 28;
 /// The one kind of block there is.
 const KIND_DATA: u8 = 1;
-/// Flag of the first block written after the log was opened: an unfinished batch before it was cut short by a crash.
+/// Flag of the first block written after the log was opened: an unfinished batch before it was cut
+/// short by a crash.
 const FLAG_OPENED: u8 = 1;
 const CRC_AT: usize = HEADER_BYTES - 4;
 
@@ -250,7 +254,8 @@ mod tests {
     /// Reads the table "Block header" of docs/formats/wal.md: (offset, bytes, field).
     fn documented(title: &str) -> Vec<(usize, usize, String)> {
         let page = include_str!("../../../docs/formats/wal.md");
-        let section = page.split(&format!("## {title}\n")).nth(1).expect("the page has this section");
+        let section =
+            page.split(&format!("## {title}\n")).nth(1).expect("the page has this section");
         let section = section.split("\n## ").next().unwrap();
         section
             .lines()
@@ -262,11 +267,16 @@ mod tests {
             .collect()
     }
 
-    /// Checks that the rows follow each other without gaps and that each field's bytes are the given ones.
+    /// Checks that the rows follow each other without gaps and that each field's bytes are the
+    /// given ones.
     fn assert_layout(title: &str, bytes: &[u8], fields: &[(&str, Vec<u8>)]) {
         let rows = documented(title);
         let names: Vec<_> = rows.iter().map(|row| row.2.as_str()).collect();
-        assert_eq!(names, fields.iter().map(|field| field.0).collect::<Vec<_>>(), "fields of {title}");
+        assert_eq!(
+            names,
+            fields.iter().map(|field| field.0).collect::<Vec<_>>(),
+            "fields of {title}"
+        );
         let mut at = 0;
         for ((offset, length, name), (_, expected)) in rows.iter().zip(fields) {
             assert_eq!(*offset, at, "{title}: {name} begins where the field before it ends");

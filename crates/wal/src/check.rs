@@ -1,6 +1,8 @@
-//! Explains a log without changing it: what each file holds, and everything that is wrong (`timestone log check`).
+//! Explains a log without changing it: what each file holds, and everything that is wrong
+//! (`timestone log check`).
 //!
-//! Where recovery stops at the first damage, this goes on behind it, so that one run shows all there is.
+//! Where recovery stops at the first damage, this goes on behind it, so that one run shows all
+//! there is.
 
 use core::fmt;
 use std::path::Path;
@@ -76,9 +78,17 @@ impl CheckReport {
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for file in &self.files {
-            write!(f, "{}: {} of {} bytes in {} blocks", file.file.name, file.bytes, file.file.bytes, file.blocks)?;
+            write!(
+                f,
+                "{}: {} of {} bytes in {} blocks",
+                file.file.name, file.bytes, file.file.bytes, file.blocks
+            )?;
             if let Some(first) = file.first {
-                write!(f, " from block {} on, {} batches, {} records", first.0, file.batches, file.records)?;
+                write!(
+                    f,
+                    " from block {} on, {} batches, {} records",
+                    first.0, file.batches, file.records
+                )?;
             }
             for (shard, first, last) in file.shards() {
                 write!(f, "; shard {shard}: batches {first} to {last}")?;
@@ -95,11 +105,16 @@ impl fmt::Display for CheckReport {
         for file in &self.accepted {
             writeln!(
                 f,
-                "LOST, and that was accepted: {file}; what only it held is gone, and recovery goes on behind it"
+                "LOST, and that was accepted: {file}; what only it held is gone, and recovery goes \
+                 on behind it"
             )?;
         }
         for finding in &self.findings {
-            writeln!(f, "DAMAGED: {} at offset {}: {}", finding.file, finding.offset, finding.detail)?;
+            writeln!(
+                f,
+                "DAMAGED: {} at offset {}: {}",
+                finding.file, finding.offset, finding.detail
+            )?;
         }
         match self.findings.len() {
             0 if self.files.is_empty() => write!(f, "there is no log file, so nothing was checked"),
@@ -108,18 +123,27 @@ impl fmt::Display for CheckReport {
                 let records: u64 = self.files.iter().map(|file| file.records).sum();
                 let files = self.files.len();
                 let but = if self.accepted.is_empty() { "" } else { ", but for the accepted loss" };
-                write!(f, "the log is sound{but}: {records} records in {blocks} blocks of {files} files were read")
+                write!(
+                    f,
+                    "the log is sound{but}: {records} records in {blocks} blocks of {files} files \
+                     were read"
+                )
             }
-            _ => write!(f, "the log is damaged: recovery refuses it; restore it from a backup or a replica"),
+            _ => write!(
+                f,
+                "the log is damaged: recovery refuses it; restore it from a backup or a replica"
+            ),
         }
     }
 }
 
-/// Reads all log files in the directory. Changes nothing, also when a server appends to it (its last group may look cut short then).
-/// `lost` are the files that are gone and whose loss was accepted.
+/// Reads all log files in the directory. Changes nothing, also when a server appends to it (its
+/// last group may look cut short then). `lost` are the files that are gone and whose loss was
+/// accepted.
 ///
 /// # Errors
-/// When the directory or a file cannot be read, or has another format version. Damage is no error: it is reported.
+/// When the directory or a file cannot be read, or has another format version. Damage is no error:
+/// it is reported.
 pub fn check(directory: &Path, lost: &[FileName]) -> Result<CheckReport, WalError> {
     check_device(Box::new(SsdDevice::open_read_only(directory)?), lost)
 }
@@ -128,7 +152,10 @@ pub fn check(directory: &Path, lost: &[FileName]) -> Result<CheckReport, WalErro
 ///
 /// # Errors
 /// As [`check`].
-pub fn check_device(device: Box<dyn LogDevice>, lost: &[FileName]) -> Result<CheckReport, WalError> {
+pub fn check_device(
+    device: Box<dyn LogDevice>,
+    lost: &[FileName],
+) -> Result<CheckReport, WalError> {
     let mut walker = Walker::open(device, lost)?;
     let (mut assembler, mut order) = (Assembler::default(), BatchOrder::default());
     let mut report = CheckReport::default();
@@ -155,16 +182,21 @@ pub fn check_device(device: Box<dyn LogDevice>, lost: &[FileName]) -> Result<Che
                 let payload = walker.payload();
                 if let Err(detail) = read_payload(&mut assembler, &mut order, payload, file) {
                     assembler.reset();
-                    report.findings.push(Finding { file: place.file, offset: place.offset, detail });
+                    report.findings.push(Finding {
+                        file: place.file,
+                        offset: place.offset,
+                        detail,
+                    });
                 }
             }
             Ok(None) => break,
             Err(WalError::Corrupt { file, offset, detail }) => {
                 assembler.reset();
                 let (detail, resumed) = match walker.skip_damage()? {
-                    Some(Place { file, offset, .. }) => {
-                        (format!("{detail}; readable again from file {file} at offset {offset}"), true)
-                    }
+                    Some(Place { file, offset, .. }) => (
+                        format!("{detail}; readable again from file {file} at offset {offset}"),
+                        true,
+                    ),
                     None => (format!("{detail}; nothing is readable behind it"), false),
                 };
                 report.findings.push(Finding { file, offset, detail });
@@ -190,7 +222,9 @@ fn read_payload(
     loop {
         match assembler.step(payload)? {
             Step::End => return Ok(()),
-            Step::Part(BatchHead { shard, batch, .. }) => widen(&mut file.ranges, shard, batch, batch),
+            Step::Part(BatchHead { shard, batch, .. }) => {
+                widen(&mut file.ranges, shard, batch, batch)
+            }
             Step::Batch(head, at) => {
                 let BatchHead { shard, batch, .. } = head;
                 widen(&mut file.ranges, shard, batch, batch);

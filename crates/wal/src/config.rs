@@ -43,7 +43,8 @@ impl fmt::Display for BatchNumber {
     }
 }
 
-/// Numbers the records of one shard, from 1. Replicas will see by it which ones they lack; it says nothing about the order of execution.
+/// Numbers the records of one shard, from 1. Replicas will see by it which ones they lack; it says
+/// nothing about the order of execution.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RecordNumber(u64);
 
@@ -116,17 +117,20 @@ impl fmt::Display for DeviceKind {
 pub struct LogConfig {
     /// Where the bytes go.
     pub device: DeviceKind,
-    /// Size of each file in bytes; a multiple of 4096 and at least two blocks. Applies to files made from now on.
+    /// Size of each file in bytes; a multiple of 4096 and at least two blocks. Applies to files
+    /// made from now on.
     pub file_bytes: u64,
     /// Size of the largest block in bytes, header included; a multiple of 4096.
     pub block_bytes: usize,
     /// Bytes that may wait to become durable before `append_batch` answers [`WalError::Busy`].
     pub queue_bytes: usize,
-    /// With more closed files than this, shards that hold the oldest one are asked to carry records forward.
+    /// With more closed files than this, shards that hold the oldest one are asked to carry records
+    /// forward.
     pub carry_after_files: usize,
     /// Who is told which files the log must hold; `None`: nobody.
     pub registry: Option<Arc<dyn FileRegistry>>,
-    /// Files that are known to be gone for ever. Recovery goes on behind them where it would otherwise report damage.
+    /// Files that are known to be gone for ever. Recovery goes on behind them where it would
+    /// otherwise report damage.
     pub lost: Vec<FileName>,
 }
 
@@ -164,7 +168,8 @@ impl LogConfig {
             || !self.file_bytes.is_multiple_of(sector as u64)
         {
             return wrong(format!(
-                "file_bytes is {}; it must be a multiple of {sector} between {smallest} (two blocks) and {}",
+                "file_bytes is {}; it must be a multiple of {sector} between {smallest} (two \
+                 blocks) and {}",
                 self.file_bytes,
                 limits::MAX_FILE_BYTES
             ));
@@ -188,11 +193,11 @@ pub enum LogEvent {
     },
     /// A write failed: nothing is acknowledged any more, and every append is refused. Told once.
     Failed(WalError),
-    /// The next file could not be made. The log goes on while the current file has room, and tries again by itself. Told once
-    /// each time it begins.
+    /// The next file could not be made. The log goes on while the current file has room, and tries
+    /// again by itself. Told once each time it begins.
     Degraded(WalError),
-    /// An old file is held up by few batches: the shard should append what it still needs of its batches below `below` again,
-    /// in a new batch, and release them when that is durable.
+    /// An old file is held up by few batches: the shard should append what it still needs of its
+    /// batches below `below` again, in a new batch, and release them when that is durable.
     PleaseCarry {
         /// The shard that holds the file.
         shard: ShardId,
@@ -214,7 +219,8 @@ pub struct LogStats {
     pub written_bytes: u64,
     /// Groups made durable, each by one wait for the device.
     pub groups: u64,
-    /// Groups by the number of batches that ended in them: index i counts groups of 2^i to 2^(i+1) − 1; the last, and more.
+    /// Groups by the number of batches that ended in them: index i counts groups of 2^i to 2^(i+1)
+    /// − 1; the last, and more.
     pub group_sizes: [u64; 12],
     /// Rotations to another file.
     pub rotations: u64,

@@ -20,7 +20,8 @@ pub enum WalError {
     },
     /// A block that must be whole is not.
     #[error(
-        "log file {file} is damaged at offset {offset}: {detail}. Nothing was changed. Run `timestone log check` to see which records \
+        "log file {file} is damaged at offset {offset}: {detail}. Nothing was changed. Run \
+         `timestone log check` to see which records \
          are readable, then restore the directory from a backup or a replica"
     )]
     Corrupt {
@@ -33,7 +34,8 @@ pub enum WalError {
     },
     /// The files were written by another version of the format.
     #[error(
-        "log file {file} has format version {found}, and this program reads version {supported}. Start the version of timestone that \
+        "log file {file} has format version {found}, and this program reads version {supported}. \
+         Start the version of timestone that \
          wrote it, or restore into a new directory"
     )]
     Version {
@@ -44,9 +46,11 @@ pub enum WalError {
         /// The version that this program writes and reads.
         supported: u16,
     },
-    /// A sync failed earlier; what reached the disk is unknown, so nothing is acknowledged any more.
+    /// A sync failed earlier; what reached the disk is unknown, so nothing is acknowledged any
+    /// more.
     #[error(
-        "the log stopped because a write failed ({cause}). Repair the disk and restart: everything acknowledged before is recovered"
+        "the log stopped because a write failed ({cause}). Repair the disk and restart: everything \
+         acknowledged before is recovered"
     )]
     Poisoned {
         /// The failure that stopped it.
@@ -54,7 +58,8 @@ pub enum WalError {
     },
     /// The current file is full and the next could not be made.
     #[error(
-        "the log has no room left and could not make its next file ({cause}). Free space on the disk; the log goes on by itself"
+        "the log has no room left and could not make its next file ({cause}). Free space on the \
+         disk; the log goes on by itself"
     )]
     NoSpace {
         /// Why the next file could not be made.
@@ -62,7 +67,8 @@ pub enum WalError {
     },
     /// More is queued than the configured bound.
     #[error(
-        "{queued} bytes wait for the log, which is more than its limit of {limit}; try again when some are durable"
+        "{queued} bytes wait for the log, which is more than its limit of {limit}; try again when \
+         some are durable"
     )]
     Busy {
         /// Bytes waiting.
@@ -99,7 +105,11 @@ pub enum WalError {
 }
 
 impl WalError {
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>, cause: std::io::Error) -> Self {
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+        cause: std::io::Error,
+    ) -> Self {
         Self::Io { action, path: path.into(), cause: Arc::new(cause) }
     }
 

@@ -1,12 +1,13 @@
-//! Which files hold what, who still needs them, and which may go (server-commit.md, "Reclaiming the log").
+//! Which files hold what, who still needs them, and which may go (server-commit.md, "Reclaiming the
+//! log").
 //!
 //! ```text
 //!   oldest ─ closed ─ closed ─ current │ spares
 //!     └─ reclaimed when no shard keeps any of its batches: reused as a spare, or removed
 //! ```
 //!
-//! Invariants: names rise from the oldest to the last spare; only the oldest closed file is ever reclaimed, so block sequences
-//! on disk have no gap; the current file is never reclaimed.
+//! Invariants: names rise from the oldest to the last spare; only the oldest closed file is ever
+//! reclaimed, so block sequences on disk have no gap; the current file is never reclaimed.
 
 use std::collections::VecDeque;
 
@@ -25,7 +26,12 @@ pub(crate) struct BatchRange {
 }
 
 /// Widens the shard's range by `first..=last`, or adds it.
-pub(crate) fn widen(ranges: &mut Vec<BatchRange>, shard: ShardId, first: BatchNumber, last: BatchNumber) {
+pub(crate) fn widen(
+    ranges: &mut Vec<BatchRange>,
+    shard: ShardId,
+    first: BatchNumber,
+    last: BatchNumber,
+) {
     match ranges.iter_mut().find(|range| range.shard == shard) {
         Some(range) => {
             range.first = range.first.min(first);
@@ -150,8 +156,8 @@ impl Files {
         self.idle_ranges.clear();
     }
 
-    /// The shards that hold the oldest file, with the batch below which each should carry forward, and whether they hold few
-    /// of its batches (at most a quarter).
+    /// The shards that hold the oldest file, with the batch below which each should carry forward,
+    /// and whether they hold few of its batches (at most a quarter).
     pub(crate) fn holders(&self, holders: &mut Vec<(ShardId, BatchNumber)>) -> bool {
         let (mut held, mut all) = (0_u64, 0_u64);
         for range in self.closed.front().map_or(&[][..], |oldest| &oldest.ranges) {
@@ -168,7 +174,11 @@ impl Files {
     /// The oldest batch of the shard in any file.
     pub(crate) fn retained_from(&self, shard: ShardId) -> Option<BatchNumber> {
         let files = self.closed.iter().chain(self.current.as_ref());
-        files.flat_map(|file| &file.ranges).filter(|range| range.shard == shard).map(|range| range.first).min()
+        files
+            .flat_map(|file| &file.ranges)
+            .filter(|range| range.shard == shard)
+            .map(|range| range.first)
+            .min()
     }
 }
 
@@ -182,7 +192,11 @@ mod tests {
     }
 
     fn range(shard: u16, first: u64, last: u64) -> BatchRange {
-        BatchRange { shard: ShardId::new(shard), first: BatchNumber::new(first), last: BatchNumber::new(last) }
+        BatchRange {
+            shard: ShardId::new(shard),
+            first: BatchNumber::new(first),
+            last: BatchNumber::new(last),
+        }
     }
 
     #[test]

@@ -14,16 +14,19 @@
 //!        ▼ Durable{shard, n}
 //! ```
 //!
-//! [`Log::open`] gives a [`Recovery`], which hands out every record of every whole batch in file order; [`Recovery::finish`]
-//! gives the [`Log`]. Nothing here blocks afterwards: the owner calls [`Log::pump`] each turn.
+//! [`Log::open`] gives a [`Recovery`], which hands out every record of every whole batch in file
+//! order; [`Recovery::finish`] gives the [`Log`]. Nothing here blocks afterwards: the owner calls
+//! [`Log::pump`] each turn.
 //!
 //! Invariants:
 //! - a batch is acknowledged only when it and everything before it is durable;
 //! - a failed write poisons the log: nothing is acknowledged after it;
 //! - only whole files are reclaimed, oldest first, never the current one;
-//! - recovery throws nothing away silently: it ends at the first bad block only when nothing after it was ever acknowledged.
+//! - recovery throws nothing away silently: it ends at the first bad block only when nothing after
+//!   it was ever acknowledged.
 //!
-//! Deliberately absent: any notion of time (given as an argument), threads on the append path, the meaning of records.
+//! Deliberately absent: any notion of time (given as an argument), threads on the append path, the
+//! meaning of records.
 
 mod assemble;
 pub mod block;
@@ -44,7 +47,9 @@ mod recovery;
 mod walker;
 
 pub use check::{CheckReport, FileReport, Finding, check, check_device};
-pub use config::{BatchHead, BatchNumber, DeviceKind, LogConfig, LogEvent, LogStats, RecordNumber, RecoveryReport};
+pub use config::{
+    BatchHead, BatchNumber, DeviceKind, LogConfig, LogEvent, LogStats, RecordNumber, RecoveryReport,
+};
 pub use error::WalError;
 pub use log::Log;
 pub use record::{BatchRecords, DecisionOrigin, LogRecord, Participants};

@@ -1,6 +1,7 @@
 //! The log that is open for appending: the face of the crate.
 //!
-//! Behind it is either the manager of files, or nothing at all (device `none`: durability is what other replicas remember).
+//! Behind it is either the manager of files, or nothing at all (device `none`: durability is what
+//! other replicas remember).
 
 use core::fmt;
 use core::time::Duration;
@@ -62,16 +63,18 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Opens the log in `directory` (made when it is missing; unused by device `none`) for recovery, which must be finished before
-    /// anything can be appended. Blocks.
+    /// Opens the log in `directory` (made when it is missing; unused by device `none`) for
+    /// recovery, which must be finished before anything can be appended. Blocks.
     ///
     /// # Errors
-    /// A configuration that cannot work, a directory that cannot be read, another format version, a device that is not built.
+    /// A configuration that cannot work, a directory that cannot be read, another format version, a
+    /// device that is not built.
     pub fn open(directory: &Path, config: LogConfig) -> Result<Recovery, WalError> {
         Recovery::open(directory, config)
     }
 
-    /// As [`Log::open`], on a given device whatever `config.device` says: for tests and simulations.
+    /// As [`Log::open`], on a given device whatever `config.device` says: for tests and
+    /// simulations.
     ///
     /// # Errors
     /// As [`Log::open`].
@@ -83,15 +86,17 @@ impl Log {
         Self { store }
     }
 
-    /// Queues a batch: a run of length-prefixed records ([`LogRecord::encode`](crate::LogRecord::encode)). It is copied; [`Log::pump`]
-    /// sends it, and reports when it is durable.
+    /// Queues a batch: a run of length-prefixed records
+    /// ([`LogRecord::encode`](crate::LogRecord::encode)). It is copied; [`Log::pump`] sends it, and
+    /// reports when it is durable.
     ///
     /// # Errors
-    /// To be tried again later: [`WalError::Busy`], [`WalError::NoSpace`]. Final: [`WalError::BatchTooLarge`],
-    /// [`WalError::Poisoned`]. Nothing was queued then.
+    /// To be tried again later: [`WalError::Busy`], [`WalError::NoSpace`]. Final:
+    /// [`WalError::BatchTooLarge`], [`WalError::Poisoned`]. Nothing was queued then.
     ///
     /// # Panics
-    /// When the shard's numbers of batches or records do not rise, or the bytes are no run of records: bugs of the caller.
+    /// When the shard's numbers of batches or records do not rise, or the bytes are no run of
+    /// records: bugs of the caller.
     pub fn append_batch(&mut self, head: BatchHead, bytes: &[u8]) -> Result<(), WalError> {
         let BatchHead { shard, batch, .. } = head;
         let mut records = 0;
@@ -103,11 +108,18 @@ impl Log {
             Store::Files(log) => log.append(head, records, bytes),
             Store::Nothing { accepted, stats } => {
                 if bytes.len() > MAX_BATCH_BYTES {
-                    return Err(WalError::BatchTooLarge { bytes: bytes.len(), limit: MAX_BATCH_BYTES });
+                    return Err(WalError::BatchTooLarge {
+                        bytes: bytes.len(),
+                        limit: MAX_BATCH_BYTES,
+                    });
                 }
                 match accepted.iter_mut().find(|known| known.0 == shard) {
                     Some(known) => {
-                        assert!(batch > known.1, "batches of shard {shard} rise: {batch} came after {}", known.1);
+                        assert!(
+                            batch > known.1,
+                            "batches of shard {shard} rise: {batch} came after {}",
+                            known.1
+                        );
                         *known = (shard, batch, true);
                     }
                     None => accepted.push((shard, batch, true)),
@@ -119,8 +131,9 @@ impl Log {
         }
     }
 
-    /// Sends what is queued, when nothing is in flight, and reports what happened. Never blocks. To be called once a turn,
-    /// after the turn's batches were appended, and whenever [`Log::wake_fd`] or [`Log::next_deadline`] say so.
+    /// Sends what is queued, when nothing is in flight, and reports what happened. Never blocks. To
+    /// be called once a turn, after the turn's batches were appended, and whenever [`Log::wake_fd`]
+    /// or [`Log::next_deadline`] say so.
     pub fn pump(&mut self, now: Timestamp, events: &mut Vec<LogEvent>) {
         match &mut self.store {
             Store::Files(log) => log.pump(now, events),
@@ -134,17 +147,18 @@ impl Log {
         }
     }
 
-    /// The shard needs none of its batches below `keep_from` any more ([`BatchNumber::MAX`] forgets a shard that moved away). Old
-    /// files that nobody needs are reclaimed, whole and oldest first, by [`Log::pump`]. Until then recovery may still hand
-    /// out released batches: see [`Log::retained_from`].
+    /// The shard needs none of its batches below `keep_from` any more ([`BatchNumber::MAX`] forgets
+    /// a shard that moved away). Old files that nobody needs are reclaimed, whole and oldest first,
+    /// by [`Log::pump`]. Until then recovery may still hand out released batches: see
+    /// [`Log::retained_from`].
     pub fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {
         if let Store::Files(log) = &mut self.store {
             log.release(shard, keep_from);
         }
     }
 
-    /// The oldest batch of the shard that recovery could still hand out; `None` when there is none. A store must not drop the
-    /// tombstone of anything at or above it.
+    /// The oldest batch of the shard that recovery could still hand out; `None` when there is none.
+    /// A store must not drop the tombstone of anything at or above it.
     #[must_use]
     pub fn retained_from(&self, shard: ShardId) -> Option<BatchNumber> {
         match &self.store {
@@ -153,7 +167,8 @@ impl Log {
         }
     }
 
-    /// When `pump` is to be called again, even if nothing happens before; `None` when only events matter.
+    /// When `pump` is to be called again, even if nothing happens before; `None` when only events
+    /// matter.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
         match &self.store {
@@ -162,7 +177,8 @@ impl Log {
         }
     }
 
-    /// Becomes readable, a new edge each time, when a write completes; `None` for devices that need no waking.
+    /// Becomes readable, a new edge each time, when a write completes; `None` for devices that need
+    /// no waking.
     #[must_use]
     pub fn wake_fd(&self) -> Option<RawFd> {
         match &self.store {
@@ -184,8 +200,9 @@ impl Log {
         matches!(&self.store, Store::Files(log) if log.is_changing())
     }
 
-    /// While the next file cannot be made: why, and how many bytes may be admitted before that changes. What is left beyond them is a
-    /// reserve, for what was admitted already and for what makes room.
+    /// While the next file cannot be made: why, and how many bytes may be admitted before that
+    /// changes. What is left beyond them is a reserve, for what was admitted already and for what
+    /// makes room.
     #[must_use]
     pub fn shortage(&self) -> Option<(&str, u64)> {
         match &self.store {

@@ -1,4 +1,5 @@
-//! The log manager: groups, rotation, reclaiming, and what to do when a device fails (DTranx §3.3.1, server-commit.md "The log").
+//! The log manager: groups, rotation, reclaiming, and what to do when a device fails (DTranx
+//! §3.3.1, server-commit.md "The log").
 //!
 //! ```text
 //!   append ─► pending blocks ─► group in flight (one write, durable at completion) ─► Durable
@@ -7,11 +8,13 @@
 //!              rotation ◄── spares ◄── made in the background: reclaimed files renamed, else fresh ones
 //! ```
 //!
-//! A spare is made in advance. While none can be made, the owner is told how much it may still admit ([`FileLog::shortage`]): the rest
-//! of the current file is a reserve for what was admitted before and for what makes room.
+//! A spare is made in advance. While none can be made, the owner is told how much it may still
+//! admit ([`FileLog::shortage`]): the rest of the current file is a reserve for what was admitted
+//! before and for what makes room.
 //!
-//! Invariants: one group in flight at most; a block of the next file is sent only after the last group of this one is durable;
-//! after a failed write nothing is sent and nothing acknowledged; one change of the directory under way at most.
+//! Invariants: one group in flight at most; a block of the next file is sent only after the last
+//! group of this one is durable; after a failed write nothing is sent and nothing acknowledged; one
+//! change of the directory under way at most.
 
 use core::time::Duration;
 use std::os::fd::RawFd;
@@ -23,7 +26,8 @@ use crate::block::{BlockHeader, BlockSequence};
 use crate::device::{DeviceEvent, FileInfo, FileName, FileSource, LogDevice};
 use crate::files::Files;
 use crate::limits::{
-    GROUP_BLOCKS, MAX_BATCH_BYTES, PREALLOCATE_AT_PERCENT, PREPARE_POLL, PREPARE_RETRY, RESERVE_PERCENT, SPARE_FILES,
+    GROUP_BLOCKS, MAX_BATCH_BYTES, PREALLOCATE_AT_PERCENT, PREPARE_POLL, PREPARE_RETRY,
+    RESERVE_PERCENT, SPARE_FILES,
 };
 use crate::order::BatchOrder;
 use crate::pending::Pending;
@@ -66,7 +70,8 @@ pub(crate) struct FileLog {
     leftover: Option<FileName>,
     /// Why the next file could not be made, until one is.
     no_next: Option<String>,
-    /// After a failure, no fresh file is tried before the first, nor anything else in the directory before the second.
+    /// After a failure, no fresh file is tried before the first, nor anything else in the directory
+    /// before the second.
     retry_fresh_at: Timestamp,
     retry_at: Timestamp,
     /// The owner was told of a failure, and nothing succeeded since.
@@ -74,7 +79,8 @@ pub(crate) struct FileLog {
     /// A reuse failed: the oldest file is removed instead.
     no_reuse: bool,
     poisoned: Option<String>,
-    /// When shards were asked to carry forward last: rotations, and files reclaimed if that was for want of room.
+    /// When shards were asked to carry forward last: rotations, and files reclaimed if that was for
+    /// want of room.
     asked_at: Option<(u64, Option<u64>)>,
     /// Nobody was asked the last time, and nothing is appended that would bring the next one.
     asks_after_release: bool,
@@ -125,7 +131,12 @@ impl FileLog {
     }
 
     /// Queues a batch of so many records.
-    pub(crate) fn append(&mut self, head: BatchHead, records: u64, bytes: &[u8]) -> Result<(), WalError> {
+    pub(crate) fn append(
+        &mut self,
+        head: BatchHead,
+        records: u64,
+        bytes: &[u8],
+    ) -> Result<(), WalError> {
         self.accepts(bytes.len())?;
         if let Err(disorder) = self.accepted.follow(head, records) {
             panic!("what a shard appends goes on: {disorder}");
@@ -181,7 +192,11 @@ impl FileLog {
             self.send_group();
             #[cfg(feature = "planted-bugs")]
             if crate::planted::bugs().acknowledge_before_sync {
-                events.extend(self.flight_ends.drain(..).map(|(shard, batch)| LogEvent::Durable { shard, batch }));
+                events.extend(
+                    self.flight_ends
+                        .drain(..)
+                        .map(|(shard, batch)| LogEvent::Durable { shard, batch }),
+                );
             }
         }
         if self.chore.is_none() {
@@ -190,7 +205,12 @@ impl FileLog {
         self.ask_to_carry(events);
     }
 
-    fn written(&mut self, mut buffers: Vec<AlignedBuffer>, result: Result<(), WalError>, events: &mut Vec<LogEvent>) {
+    fn written(
+        &mut self,
+        mut buffers: Vec<AlignedBuffer>,
+        result: Result<(), WalError>,
+        events: &mut Vec<LogEvent>,
+    ) {
         assert!(self.in_flight, "a group that completes was in flight");
         self.in_flight = false;
         for buffer in buffers.drain(..) {
@@ -205,10 +225,13 @@ impl FileLog {
         self.flight_bytes = 0;
         self.stats.groups += 1;
         if self.flight_batches > 0 {
-            let class = (self.flight_batches.ilog2() as usize).min(self.stats.group_sizes.len() - 1);
+            let class =
+                (self.flight_batches.ilog2() as usize).min(self.stats.group_sizes.len() - 1);
             self.stats.group_sizes[class] += 1;
         }
-        events.extend(self.flight_ends.drain(..).map(|(shard, batch)| LogEvent::Durable { shard, batch }));
+        events.extend(
+            self.flight_ends.drain(..).map(|(shard, batch)| LogEvent::Durable { shard, batch }),
+        );
     }
 
     /// Sends the blocks that wait, as many as fit the current file and a group.
@@ -226,7 +249,10 @@ impl FileLog {
         let durable_below = self.next_sequence;
         self.flight_batches = 0;
         while self.group.len() < GROUP_BLOCKS
-            && self.pending.front_bytes().is_some_and(|bytes| bytes as u64 <= file.bytes - self.offset)
+            && self
+                .pending
+                .front_bytes()
+                .is_some_and(|bytes| bytes as u64 <= file.bytes - self.offset)
         {
             let Some(block) = self.pending.pop() else { break };
             self.flight_bytes += block.used;
@@ -268,43 +294,62 @@ impl FileLog {
         let chore = if let Some(name) = self.leftover.take_if(|_| may_change) {
             Chore::Clean(name)
         } else if let Some(oldest) = oldest {
-            let reuse =
-                !self.no_reuse && self.files.spare_count() < SPARE_FILES && oldest.bytes == self.config.file_bytes;
+            let reuse = !self.no_reuse
+                && self.files.spare_count() < SPARE_FILES
+                && oldest.bytes == self.config.file_bytes;
             let spare = FileInfo { name: self.next_name(now), bytes: oldest.bytes };
-            if reuse { Chore::Reuse { oldest: oldest.name, spare } } else { Chore::Remove(oldest.name) }
-        } else if self.files.spare_count() == 0 && self.wants_spare() && now >= self.retry_fresh_at {
+            if reuse {
+                Chore::Reuse { oldest: oldest.name, spare }
+            } else {
+                Chore::Remove(oldest.name)
+            }
+        } else if self.files.spare_count() == 0 && self.wants_spare() && now >= self.retry_fresh_at
+        {
             Chore::Fresh(FileInfo { name: self.next_name(now), bytes: self.config.file_bytes })
         } else {
             return;
         };
         self.chore = Some(chore);
         match chore {
-            Chore::Fresh(FileInfo { name, bytes }) => self.device.prepare(name, FileSource::Fresh { bytes }),
-            Chore::Reuse { oldest, spare } => self.device.prepare(spare.name, FileSource::Reused(oldest)),
+            Chore::Fresh(FileInfo { name, bytes }) => {
+                self.device.prepare(name, FileSource::Fresh { bytes })
+            }
+            Chore::Reuse { oldest, spare } => {
+                self.device.prepare(spare.name, FileSource::Reused(oldest))
+            }
             Chore::Remove(name) | Chore::Clean(name) => self.device.remove(name),
         }
     }
 
     fn wants_spare(&self) -> bool {
         let file = self.files.current();
-        self.is_blocked() || self.offset.saturating_mul(100) >= file.bytes.saturating_mul(PREALLOCATE_AT_PERCENT)
+        self.is_blocked()
+            || self.offset.saturating_mul(100) >= file.bytes.saturating_mul(PREALLOCATE_AT_PERCENT)
     }
 
     /// Whether blocks wait that the current file has no room for.
     fn is_blocked(&self) -> bool {
-        self.pending.front_bytes().is_some_and(|front| front as u64 > self.files.current().bytes - self.offset)
+        self.pending
+            .front_bytes()
+            .is_some_and(|front| front as u64 > self.files.current().bytes - self.offset)
     }
 
     fn next_name(&self, now: Timestamp) -> FileName {
         FileName::new(now.max(self.files.last_name().created().next()))
     }
 
-    fn prepared(&mut self, name: FileName, result: Result<(), WalError>, events: &mut Vec<LogEvent>) {
+    fn prepared(
+        &mut self,
+        name: FileName,
+        result: Result<(), WalError>,
+        events: &mut Vec<LogEvent>,
+    ) {
         let chore = self.chore.take();
         let Some(Chore::Fresh(spare) | Chore::Reuse { spare, .. }) = chore else {
             unreachable!("file {name} was made while the log did {chore:?}")
         };
-        let reused = if let Some(Chore::Reuse { oldest, .. }) = chore { Some(oldest) } else { None };
+        let reused =
+            if let Some(Chore::Reuse { oldest, .. }) = chore { Some(oldest) } else { None };
         match result {
             Ok(()) => {
                 if let Some(oldest) = reused {
@@ -329,7 +374,12 @@ impl FileLog {
         }
     }
 
-    fn removed(&mut self, name: FileName, result: Result<(), WalError>, events: &mut Vec<LogEvent>) {
+    fn removed(
+        &mut self,
+        name: FileName,
+        result: Result<(), WalError>,
+        events: &mut Vec<LogEvent>,
+    ) {
         let chore = self.chore.take();
         match (chore, result) {
             (Some(Chore::Remove(oldest)), Ok(())) => {
@@ -343,7 +393,8 @@ impl FileLog {
             }
             (_, Ok(())) => {}
             (chore, Err(error)) => {
-                // The oldest file stays in the table, the name left by a failed reuse in its place: both are tried again.
+                // The oldest file stays in the table, the name left by a failed reuse in its place:
+                // both are tried again.
                 if let Some(Chore::Clean(name)) = chore {
                     self.leftover = Some(name);
                 }
@@ -363,9 +414,10 @@ impl FileLog {
         }
     }
 
-    /// Asks the shards that hold the oldest file, once per rotation, when too many files are closed and either few batches
-    /// hold it or there are far too many files; and once per file when room is short, for then only an old file makes the next one. A log
-    /// that nothing is appended to does not rotate: it asks once per file, and looks again when a shard lets go of something.
+    /// Asks the shards that hold the oldest file, once per rotation, when too many files are closed
+    /// and either few batches hold it or there are far too many files; and once per file when room
+    /// is short, for then only an old file makes the next one. A log that nothing is appended to
+    /// does not rotate: it asks once per file, and looks again when a shard lets go of something.
     fn ask_to_carry(&mut self, events: &mut Vec<LogEvent>) {
         let closed = self.files.closed_count();
         let short = closed > 0 && self.shortage().is_some();
@@ -377,14 +429,17 @@ impl FileLog {
         self.holders.clear();
         let few = self.files.holders(&mut self.holders);
         if few || short || closed > 4 * self.config.carry_after_files.max(1) {
-            events.extend(self.holders.iter().map(|&(shard, below)| LogEvent::PleaseCarry { shard, below }));
+            events.extend(
+                self.holders.iter().map(|&(shard, below)| LogEvent::PleaseCarry { shard, below }),
+            );
         } else {
             self.asks_after_release = self.fresh;
         }
     }
 
-    /// Why the next file could not be made, and how many bytes may be admitted nevertheless: what is left of the current file beyond
-    /// the reserve. `None` while there is a spare, or one may be made.
+    /// Why the next file could not be made, and how many bytes may be admitted nevertheless: what
+    /// is left of the current file beyond the reserve. `None` while there is a spare, or one may be
+    /// made.
     pub(crate) fn shortage(&self) -> Option<(&str, u64)> {
         let cause = self.no_next.as_deref().filter(|_| self.files.spare_count() == 0)?;
         let file = self.files.current();
@@ -434,7 +489,11 @@ impl FileLog {
     }
 
     /// Pumps until everything accepted is durable.
-    pub(crate) fn drain(&mut self, now: Timestamp, events: &mut Vec<LogEvent>) -> Result<(), WalError> {
+    pub(crate) fn drain(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<LogEvent>,
+    ) -> Result<(), WalError> {
         loop {
             self.pump(now, events);
             if let Some(cause) = &self.poisoned {

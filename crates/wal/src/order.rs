@@ -1,6 +1,8 @@
-//! Whether what a log holds of each shard goes on from batch to batch: numbers of batches and of records rise, epochs never fall.
+//! Whether what a log holds of each shard goes on from batch to batch: numbers of batches and of
+//! records rise, epochs never fall.
 //!
-//! A batch that breaks the order was written by a bug or stands in the wrong place; a checksum would not tell.
+//! A batch that breaks the order was written by a bug or stands in the wrong place; a checksum
+//! would not tell.
 
 use timestone_types::{Epoch, ShardId};
 
@@ -33,7 +35,8 @@ impl BatchOrder {
         let follows = batch > last.batch && first >= last.next && epoch >= last.epoch;
         if !follows {
             return Err(format!(
-                "batch {batch} of shard {shard} (epoch {epoch}, from record {first} on) does not follow batch {} (epoch {}, next record {})",
+                "batch {batch} of shard {shard} (epoch {epoch}, from record {first} on) does not \
+                 follow batch {} (epoch {}, next record {})",
                 last.batch, last.epoch, last.next
             ));
         }
@@ -66,13 +69,19 @@ mod tests {
     #[test]
     fn numbers_rise_and_epochs_never_fall_for_each_shard_alone() {
         let mut order = BatchOrder::default();
-        for (next, records) in
-            [(head(1, 4, 1, 10), 3), (head(2, 1, 7, 1), 1), (head(1, 5, 1, 13), 0), (head(1, 9, 2, 20), 1)]
-        {
+        for (next, records) in [
+            (head(1, 4, 1, 10), 3),
+            (head(2, 1, 7, 1), 1),
+            (head(1, 5, 1, 13), 0),
+            (head(1, 9, 2, 20), 1),
+        ] {
             order.follow(next, records).unwrap();
         }
         for wrong in [head(1, 9, 2, 21), head(1, 10, 2, 20), head(1, 10, 1, 21)] {
-            assert!(order.follow(wrong, 1).is_err_and(|text| text.contains("does not follow batch 9")), "{wrong:?}");
+            assert!(
+                order.follow(wrong, 1).is_err_and(|text| text.contains("does not follow batch 9")),
+                "{wrong:?}"
+            );
         }
         order.follow(head(2, 2, 7, 2), 1).unwrap();
     }

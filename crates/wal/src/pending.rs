@@ -1,10 +1,10 @@
 //! What was accepted and not sent yet: a row of blocks, the last one open.
 //!
-//! Each batch is copied once, straight to where the device writes from. A batch that does not fit is cut over blocks. Buffers
-//! and lists are reused, so the steady state allocates nothing.
+//! Each batch is copied once, straight to where the device writes from. A batch that does not fit
+//! is cut over blocks. Buffers and lists are reused, so the steady state allocates nothing.
 //!
-//! Invariants: a block's `used` counts header and entries; every block but the last is full; `touches` names every batch that
-//! has a part in the block.
+//! Invariants: a block's `used` counts header and entries; every block but the last is full;
+//! `touches` names every batch that has a part in the block.
 
 use std::collections::VecDeque;
 
@@ -42,7 +42,8 @@ impl PendingBlock {
         padded(self.used)
     }
 
-    /// Completes the block: checksums, header, zeros behind the payload. Gives the buffer, cut to what is to be written.
+    /// Completes the block: checksums, header, zeros behind the payload. Gives the buffer, cut to
+    /// what is to be written.
     pub(crate) fn seal(mut self, mut header: BlockHeader) -> (AlignedBuffer, Vec<Touch>) {
         let length = self.used - HEADER_BYTES;
         header.length = u32::try_from(length).expect("a block is smaller than its limit");
@@ -79,7 +80,13 @@ pub(crate) struct Pending {
 
 impl Pending {
     pub(crate) fn new(block_bytes: usize) -> Self {
-        Self { blocks: VecDeque::new(), block_bytes, bytes: 0, idle_buffers: Vec::new(), idle_touches: Vec::new() }
+        Self {
+            blocks: VecDeque::new(),
+            block_bytes,
+            bytes: 0,
+            idle_buffers: Vec::new(),
+            idle_touches: Vec::new(),
+        }
     }
 
     /// Bytes of blocks in the row.
@@ -108,7 +115,8 @@ impl Pending {
         let mut rest = bytes;
         loop {
             let block_bytes = self.block_bytes;
-            let needs_block = self.blocks.back().is_none_or(|block| block_bytes - block.used <= ENTRY_BYTES);
+            let needs_block =
+                self.blocks.back().is_none_or(|block| block_bytes - block.used <= ENTRY_BYTES);
             if needs_block {
                 let block = self.fresh();
                 self.blocks.push_back(block);
@@ -120,7 +128,8 @@ impl Pending {
             let length = u32::try_from(count).expect("a part is smaller than a block");
             let at = block.used;
             let body = at + ENTRY_BYTES;
-            block.buffer[at..body].copy_from_slice(&Entry::new(head, length, begins, ends).to_bytes());
+            block.buffer[at..body]
+                .copy_from_slice(&Entry::new(head, length, begins, ends).to_bytes());
             block.buffer[body..body + count].copy_from_slice(now);
             block.used = body + count;
             block.touch(head.shard, head.batch, ends);
@@ -157,7 +166,13 @@ impl Pending {
 
     fn fresh(&mut self) -> PendingBlock {
         self.bytes += HEADER_BYTES;
-        let buffer = self.idle_buffers.pop().unwrap_or_else(|| AlignedBuffer::zeroed(self.block_bytes));
-        PendingBlock { buffer, used: HEADER_BYTES, touches: self.idle_touches.pop().unwrap_or_default(), batches: 0 }
+        let buffer =
+            self.idle_buffers.pop().unwrap_or_else(|| AlignedBuffer::zeroed(self.block_bytes));
+        PendingBlock {
+            buffer,
+            used: HEADER_BYTES,
+            touches: self.idle_touches.pop().unwrap_or_default(),
+            batches: 0,
+        }
     }
 }

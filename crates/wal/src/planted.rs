@@ -1,5 +1,5 @@
-//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist only with the feature
-//! `planted-bugs`, which no release has.
+//! Bugs on purpose: the simulator's tests switch one on for their thread and must fail. They exist
+//! only with the feature `planted-bugs`, which no release has.
 
 use std::cell::Cell;
 

@@ -1,11 +1,14 @@
-//! The records of the transaction log: what a shard must find again after a crash (DTranx §3.3.1, "TranxLog").
+//! The records of the transaction log: what a shard must find again after a crash (DTranx §3.3.1,
+//! "TranxLog").
 //!
-//! A batch is a run of length-prefixed records. [`LogRecord::encode`] appends one, prefix included, to the shard's open batch;
-//! recovery hands out each record's bytes without the prefix, and [`LogRecord::decode`] reads them in place. Records have no
-//! checksum of their own: the block around them has one.
+//! A batch is a run of length-prefixed records. [`LogRecord::encode`] appends one, prefix included,
+//! to the shard's open batch; recovery hands out each record's bytes without the prefix, and
+//! [`LogRecord::decode`] reads them in place. Records have no checksum of their own: the block
+//! around them has one.
 //!
-//! Recovery must not depend on the order of records: a shard groups them by (transaction, commit timestamp). Deliberately
-//! absent: the layout of a prepare's body, which is a slice of the wire's frame and opaque here.
+//! Recovery must not depend on the order of records: a shard groups them by (transaction, commit
+//! timestamp). Deliberately absent: the layout of a prepare's body, which is a slice of the wire's
+//! frame and opaque here.
 
 use timestone_types::{AbortKind, ClientId, PreviousFound, Sequence, ShardId, Timestamp, TxnId};
 
@@ -85,9 +88,9 @@ impl<'a> Participants<'a> {
             List::Ids(ids) => (ids, &[]),
             List::Bytes(bytes) => (&[], bytes),
         };
-        ids.iter()
-            .copied()
-            .chain(bytes.chunks_exact(2).map(|pair| ShardId::new(u16::from_le_bytes([pair[0], pair[1]]))))
+        ids.iter().copied().chain(
+            bytes.chunks_exact(2).map(|pair| ShardId::new(u16::from_le_bytes([pair[0], pair[1]]))),
+        )
     }
 }
 
@@ -108,7 +111,8 @@ impl core::fmt::Debug for Participants<'_> {
 /// One record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogRecord<'a> {
-    /// This shard promised to commit `txn` at `commit`; with `single`, the promise is the commit itself.
+    /// This shard promised to commit `txn` at `commit`; with `single`, the promise is the commit
+    /// itself.
     Prepare {
         /// The transaction.
         txn: TxnId,
@@ -125,8 +129,9 @@ pub enum LogRecord<'a> {
         /// Write set and flags, opaque here.
         body: &'a [u8],
     },
-    /// The transaction was decided: committed at `commit`, or aborted when that is zero. It says all that whoever asks or has to be told
-    /// needs: the promise may leave the log first. Appended again, as it is, when old files are emptied.
+    /// The transaction was decided: committed at `commit`, or aborted when that is zero. It says
+    /// all that whoever asks or has to be told needs: the promise may leave the log first. Appended
+    /// again, as it is, when old files are emptied.
     Decision {
         /// The transaction.
         txn: TxnId,
@@ -138,22 +143,25 @@ pub enum LogRecord<'a> {
         origin: DecisionOrigin,
         /// Why it was aborted; `None` for a commit.
         abort: Option<AbortKind>,
-        /// What a single-key write found, of a commit or of a condition that did not hold: a repeat is told so.
+        /// What a single-key write found, of a commit or of a condition that did not hold: a repeat
+        /// is told so.
         found: PreviousFound,
         /// The timestamp of the version that a condition met which did not hold; zero otherwise.
         met: Timestamp,
         /// Of a commit over several shards: all of them. Empty otherwise.
         participants: Participants<'a>,
     },
-    /// No read above `bound` was answered before a later record of this kind became durable; the watermark had reached `watermark`.
+    /// No read above `bound` was answered before a later record of this kind became durable; the
+    /// watermark had reached `watermark`.
     ReadBound {
         /// Reads were answered at timestamps up to this one only.
         bound: Timestamp,
         /// The shard's watermark.
         watermark: Timestamp,
     },
-    /// Nothing that this shard wrote in batches below `batch` is needed any more: what they promised was decided and applied. Files go
-    /// one by one, and each log for itself, so a promise can outlast its decision; a recovery forgets it then.
+    /// Nothing that this shard wrote in batches below `batch` is needed any more: what they
+    /// promised was decided and applied. Files go one by one, and each log for itself, so a promise
+    /// can outlast its decision; a recovery forgets it then.
     KeepFrom {
         /// The first batch that is needed.
         batch: BatchNumber,
@@ -171,7 +179,8 @@ impl<'a> LogRecord<'a> {
     /// Appends the record with its length prefix.
     ///
     /// # Panics
-    /// When `Other` uses a reserved kind, or the record is longer than a batch may be: bugs of the caller.
+    /// When `Other` uses a reserved kind, or the record is longer than a batch may be: bugs of the
+    /// caller.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; PREFIX_BYTES]);
@@ -186,7 +195,11 @@ impl<'a> LogRecord<'a> {
                 out.extend_from_slice(body);
             }
             Self::Decision { txn, begin, commit, origin, abort, found, met, participants } => {
-                assert_eq!(abort.is_some(), commit == Timestamp::ZERO, "an abort has a kind and no commit timestamp");
+                assert_eq!(
+                    abort.is_some(),
+                    commit == Timestamp::ZERO,
+                    "an abort has a kind and no commit timestamp"
+                );
                 out.push(DECISION);
                 put_txn(out, txn);
                 put_time(out, begin);
@@ -205,13 +218,16 @@ impl<'a> LogRecord<'a> {
                 out.extend_from_slice(&batch.get().to_le_bytes());
             }
             Self::Other { kind, bytes } => {
-                assert!(kind >= FIRST_OTHER_KIND, "kinds below {FIRST_OTHER_KIND} belong to the log's own records");
+                assert!(
+                    kind >= FIRST_OTHER_KIND,
+                    "kinds below {FIRST_OTHER_KIND} belong to the log's own records"
+                );
                 out.push(kind);
                 out.extend_from_slice(bytes);
             }
         }
-        let length =
-            u32::try_from(out.len() - start - PREFIX_BYTES).expect("a record is shorter than the largest batch");
+        let length = u32::try_from(out.len() - start - PREFIX_BYTES)
+            .expect("a record is shorter than the largest batch");
         out[start..start + PREFIX_BYTES].copy_from_slice(&length.to_le_bytes());
     }
 
@@ -228,10 +244,22 @@ impl<'a> LogRecord<'a> {
                 let single = match single {
                     0 => false,
                     1 => true,
-                    _ => return Err(WalError::Record { detail: "its `single` flag is neither 0 nor 1" }),
+                    _ => {
+                        return Err(WalError::Record {
+                            detail: "its `single` flag is neither 0 nor 1",
+                        });
+                    }
                 };
                 let participants = reader.participants()?;
-                Self::Prepare { txn, begin, commit, single, found, participants, body: reader.all() }
+                Self::Prepare {
+                    txn,
+                    begin,
+                    commit,
+                    single,
+                    found,
+                    participants,
+                    body: reader.all(),
+                }
             }
             DECISION => {
                 let (txn, begin, at) = (reader.txn()?, reader.time()?, reader.time()?);
@@ -241,22 +269,44 @@ impl<'a> LogRecord<'a> {
                 let abort = match abort {
                     0 => None,
                     kind => Some(
-                        AbortKind::from_u8(kind).ok_or(WalError::Record { detail: "its kind of abort is unknown" })?,
+                        AbortKind::from_u8(kind)
+                            .ok_or(WalError::Record { detail: "its kind of abort is unknown" })?,
                     ),
                 };
                 let (commit, met) = match abort {
                     None if at > Timestamp::ZERO => (at, Timestamp::ZERO),
-                    Some(kind) if kind == AbortKind::Condition || at == Timestamp::ZERO => (Timestamp::ZERO, at),
-                    _ => return Err(WalError::Record { detail: "it is neither a commit nor an abort" }),
+                    Some(kind) if kind == AbortKind::Condition || at == Timestamp::ZERO => {
+                        (Timestamp::ZERO, at)
+                    }
+                    _ => {
+                        return Err(WalError::Record {
+                            detail: "it is neither a commit nor an abort",
+                        });
+                    }
                 };
-                Self::Decision { txn, begin, commit, origin, abort, found, met, participants: reader.participants()? }
+                Self::Decision {
+                    txn,
+                    begin,
+                    commit,
+                    origin,
+                    abort,
+                    found,
+                    met,
+                    participants: reader.participants()?,
+                }
             }
             READ_BOUND => Self::ReadBound { bound: reader.time()?, watermark: reader.time()? },
-            KEEP_FROM => Self::KeepFrom { batch: BatchNumber::new(u64::from_le_bytes(reader.array()?)) },
+            KEEP_FROM => {
+                Self::KeepFrom { batch: BatchNumber::new(u64::from_le_bytes(reader.array()?)) }
+            }
             kind if kind >= FIRST_OTHER_KIND => Self::Other { kind, bytes: reader.all() },
             _ => return Err(WalError::Record { detail: "its kind is unknown" }),
         };
-        if reader.rest.is_empty() { Ok(record) } else { Err(WalError::Record { detail: "bytes follow its end" }) }
+        if reader.rest.is_empty() {
+            Ok(record)
+        } else {
+            Err(WalError::Record { detail: "bytes follow its end" })
+        }
     }
 }
 
@@ -270,7 +320,8 @@ fn put_time(out: &mut Vec<u8>, time: Timestamp) {
 }
 
 fn put_participants(out: &mut Vec<u8>, participants: Participants<'_>) {
-    let count = u16::try_from(participants.len()).expect("a shard id has 16 bits, so do their number");
+    let count =
+        u16::try_from(participants.len()).expect("a shard id has 16 bits, so do their number");
     out.extend_from_slice(&count.to_le_bytes());
     match participants.0 {
         List::Ids(ids) => ids.iter().for_each(|id| out.extend_from_slice(&id.get().to_le_bytes())),
@@ -284,15 +335,19 @@ struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     fn take(&mut self, count: usize) -> Result<&'a [u8], WalError> {
-        let (taken, rest) =
-            self.rest.split_at_checked(count).ok_or(WalError::Record { detail: "it ends too early" })?;
+        let (taken, rest) = self
+            .rest
+            .split_at_checked(count)
+            .ok_or(WalError::Record { detail: "it ends too early" })?;
         self.rest = rest;
         Ok(taken)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], WalError> {
-        let (taken, rest) =
-            self.rest.split_first_chunk::<N>().ok_or(WalError::Record { detail: "it ends too early" })?;
+        let (taken, rest) = self
+            .rest
+            .split_first_chunk::<N>()
+            .ok_or(WalError::Record { detail: "it ends too early" })?;
         self.rest = rest;
         Ok(*taken)
     }
@@ -413,14 +468,17 @@ mod tests {
         let records = samples(&ids, b"body");
         let mut batch = Vec::new();
         records.iter().for_each(|record| record.encode(&mut batch));
-        let read: Vec<_> = BatchRecords::new(&batch).map(|bytes| LogRecord::decode(bytes.unwrap()).unwrap()).collect();
+        let read: Vec<_> = BatchRecords::new(&batch)
+            .map(|bytes| LogRecord::decode(bytes.unwrap()).unwrap())
+            .collect();
         assert_eq!(read, records);
         let mut again = Vec::new();
         read.iter().for_each(|record| record.encode(&mut again));
         assert_eq!(again, batch, "a decoded record encodes to the same bytes");
     }
 
-    /// The rows of the table "Records" of docs/formats/wal.md: kind, name, bytes of the parts of fixed size.
+    /// The rows of the table "Records" of docs/formats/wal.md: kind, name, bytes of the parts of
+    /// fixed size.
     fn documented() -> Vec<(u8, String, usize)> {
         let page = include_str!("../../../docs/formats/wal.md");
         let section = page.split("## Records\n").nth(1).expect("the page has this section");
@@ -428,8 +486,14 @@ mod tests {
             let cells: Vec<_> = line.split('|').map(str::trim).collect();
             let kind = cells.get(1)?.split(' ').next()?.parse().ok()?;
             // Explanations stand in parentheses; what is left is "name size, name size".
-            let content: String = cells.get(3)?.split('(').map(|part| part.rsplit(')').next().unwrap_or("")).collect();
-            let sizes = content.split(',').filter_map(|part| part.split_whitespace().nth(1)?.parse::<usize>().ok());
+            let content: String = cells
+                .get(3)?
+                .split('(')
+                .map(|part| part.rsplit(')').next().unwrap_or(""))
+                .collect();
+            let sizes = content
+                .split(',')
+                .filter_map(|part| part.split_whitespace().nth(1)?.parse::<usize>().ok());
             Some((kind, cells.get(2)?.to_string(), sizes.sum()))
         };
         section.lines().filter_map(row).collect()
@@ -442,7 +506,10 @@ mod tests {
         for record in samples(&[], b"") {
             let mut bytes = Vec::new();
             record.encode(&mut bytes);
-            let row = rows.iter().find(|row| row.0 == bytes[PREFIX_BYTES]).expect("every kind is documented");
+            let row = rows
+                .iter()
+                .find(|row| row.0 == bytes[PREFIX_BYTES])
+                .expect("every kind is documented");
             assert!(format!("{record:?}").starts_with(&row.1), "{record:?} is called {}", row.1);
             assert_eq!(bytes.len() - PREFIX_BYTES - 1, row.2, "size of {}", row.1);
         }
@@ -455,14 +522,20 @@ mod tests {
         let record = &batch[PREFIX_BYTES..];
         let (kind, abort) = (record[0], record.len() - 3);
         assert_eq!(kind, DECISION);
-        for (damage, what) in [(0x30, "what its write found"), (0x0f, "its kind of abort"), (0x08, "neither")] {
+        for (damage, what) in
+            [(0x30, "what its write found"), (0x0f, "its kind of abort"), (0x08, "neither")]
+        {
             let mut other = record.to_vec();
             other[abort] = damage;
             let error = LogRecord::decode(&other).unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
         }
         for length in 0..record.len() {
-            assert!(LogRecord::decode(&record[..length]).is_err(), "{length} bytes of {} were accepted", record.len());
+            assert!(
+                LogRecord::decode(&record[..length]).is_err(),
+                "{length} bytes of {} were accepted",
+                record.len()
+            );
         }
         let mut longer = record.to_vec();
         longer.push(0);

@@ -1,8 +1,9 @@
 //! Reads the log back after a restart, then opens it for appending in a fresh file.
 //!
-//! Nothing on disk is changed before [`Recovery::finish`], so a recovery that ends in an error can be repeated. Old files stay until
-//! their shards release them. Appending never continues in an old file: what a crash left behind its last whole block stays
-//! there, and the fresh file's first block says where the log went on.
+//! Nothing on disk is changed before [`Recovery::finish`], so a recovery that ends in an error can
+//! be repeated. Old files stay until their shards release them. Appending never continues in an old
+//! file: what a crash left behind its last whole block stays there, and the fresh file's first
+//! block says where the log went on.
 
 use core::ops::Range;
 use std::path::Path;
@@ -19,7 +20,9 @@ use crate::manager::FileLog;
 use crate::order::BatchOrder;
 use crate::record::PREFIX_BYTES;
 use crate::walker::{Place, Walker};
-use crate::{BatchHead, BatchNumber, DeviceKind, LogConfig, RecordNumber, RecoveryReport, WalError};
+use crate::{
+    BatchHead, BatchNumber, DeviceKind, LogConfig, RecordNumber, RecoveryReport, WalError,
+};
 
 /// How long to wait at once for a file to be made; only the number of wake-ups depends on it.
 const WAIT: Duration = Duration::from_millis(100);
@@ -69,7 +72,10 @@ struct Current {
 
 impl core::fmt::Debug for Reading {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Reading").field("place", &self.place).field("done", &self.done).finish_non_exhaustive()
+        f.debug_struct("Reading")
+            .field("place", &self.place)
+            .field("done", &self.done)
+            .finish_non_exhaustive()
     }
 }
 
@@ -77,13 +83,20 @@ impl Recovery {
     pub(crate) fn open(directory: &Path, config: LogConfig) -> Result<Self, WalError> {
         config.validate()?;
         match config.device {
-            DeviceKind::None => Ok(Self { config, report: RecoveryReport::default(), reading: None }),
-            DeviceKind::Pmem => Err(WalError::Unsupported { what: "the log device `pmem` (persistent memory)" }),
+            DeviceKind::None => {
+                Ok(Self { config, report: RecoveryReport::default(), reading: None })
+            }
+            DeviceKind::Pmem => {
+                Err(WalError::Unsupported { what: "the log device `pmem` (persistent memory)" })
+            }
             DeviceKind::Ssd => Self::with_device(Box::new(SsdDevice::open(directory)?), config),
         }
     }
 
-    pub(crate) fn with_device(mut device: Box<dyn LogDevice>, config: LogConfig) -> Result<Self, WalError> {
+    pub(crate) fn with_device(
+        mut device: Box<dyn LogDevice>,
+        config: LogConfig,
+    ) -> Result<Self, WalError> {
         config.validate()?;
         if let Some(registry) = &config.registry {
             device.register(Arc::clone(registry));
@@ -115,7 +128,11 @@ impl Recovery {
         let Some(reading) = &mut self.reading else { return Ok(None) };
         let Some((head, number, range)) = reading.next(&mut self.report)? else { return Ok(None) };
         self.report.records += 1;
-        let bytes = reading.batch.as_ref().and_then(|current| reading.bytes_of(current).get(range)).unwrap_or_default();
+        let bytes = reading
+            .batch
+            .as_ref()
+            .and_then(|current| reading.bytes_of(current).get(range))
+            .unwrap_or_default();
         let BatchHead { shard, batch, epoch, .. } = head;
         Ok(Some(RecoveredRecord { shard, batch, epoch, number, bytes }))
     }
@@ -143,29 +160,46 @@ impl Recovery {
             "the log was read back"
         );
         let next = reading.walker.next_sequence();
-        let last = reading.walker.files().last().map_or(Timestamp::ZERO, |file| file.info.name.created().next());
+        let last = reading
+            .walker
+            .files()
+            .last()
+            .map_or(Timestamp::ZERO, |file| file.info.name.created().next());
         let mut held = Vec::new();
         let mut blank = Vec::new();
         for (file, ranges) in reading.walker.files().iter().zip(reading.ranges) {
-            if file.first.is_some() { held.push(HeldFile { info: file.info, ranges }) } else { blank.push(file.info) }
+            if file.first.is_some() {
+                held.push(HeldFile { info: file.info, ranges })
+            } else {
+                blank.push(file.info)
+            }
         }
         let mut device = reading.walker.into_device();
-        let current = FileInfo { name: FileName::new(now.max(last)), bytes: self.config.file_bytes };
+        let current =
+            FileInfo { name: FileName::new(now.max(last)), bytes: self.config.file_bytes };
         make_first(device.as_mut(), current, blank)?;
-        Ok(Log::new(Store::Files(Box::new(FileLog::new(self.config, device, Files::new(held, current), next, now)))))
+        Ok(Log::new(Store::Files(Box::new(FileLog::new(
+            self.config,
+            device,
+            Files::new(held, current),
+            next,
+            now,
+        )))))
     }
 }
 
 impl Recovery {
-    /// Removes all files, oldest first, and with them the log. For a log that holds nothing that anybody needs and that nobody appends to.
-    /// Blocks.
+    /// Removes all files, oldest first, and with them the log. For a log that holds nothing that
+    /// anybody needs and that nobody appends to. Blocks.
     ///
     /// # Errors
-    /// As [`Recovery::next_record`], or a file cannot be removed; the younger ones are still there then.
+    /// As [`Recovery::next_record`], or a file cannot be removed; the younger ones are still there
+    /// then.
     pub fn discard(mut self) -> Result<(), WalError> {
         while self.next_record()?.is_some() {}
         let Some(reading) = self.reading else { return Ok(()) };
-        let names: Vec<FileName> = reading.walker.files().iter().map(|file| file.info.name).collect();
+        let names: Vec<FileName> =
+            reading.walker.files().iter().map(|file| file.info.name).collect();
         let mut device = reading.walker.into_device();
         for name in names {
             device.remove(name);
@@ -175,16 +209,23 @@ impl Recovery {
     }
 }
 
-/// Makes the file that is appended to first, from a blank one when there is one, and removes the other blanks.
-fn make_first(device: &mut dyn LogDevice, first: FileInfo, mut blank: Vec<FileInfo>) -> Result<(), WalError> {
-    let reused = blank.iter().rposition(|file| file.bytes == first.bytes).map(|at| blank.remove(at));
+/// Makes the file that is appended to first, from a blank one when there is one, and removes the
+/// other blanks.
+fn make_first(
+    device: &mut dyn LogDevice,
+    first: FileInfo,
+    mut blank: Vec<FileInfo>,
+) -> Result<(), WalError> {
+    let reused =
+        blank.iter().rposition(|file| file.bytes == first.bytes).map(|at| blank.remove(at));
     for file in blank {
         device.remove(file.name);
         wait_for(device)?;
     }
     device.prepare(
         first.name,
-        reused.map_or(FileSource::Fresh { bytes: first.bytes }, |file| FileSource::Reused(file.name)),
+        reused
+            .map_or(FileSource::Fresh { bytes: first.bytes }, |file| FileSource::Reused(file.name)),
     );
     wait_for(device)
 }
@@ -234,8 +275,9 @@ impl Reading {
                     let Some(range) = record_at(bytes, cursor) else {
                         self.done = true;
                         let BatchHead { shard, batch, .. } = head;
-                        return Err(self
-                            .corrupt(format!("a record of batch {batch} of shard {shard} is longer than the batch")));
+                        return Err(self.corrupt(format!(
+                            "a record of batch {batch} of shard {shard} is longer than the batch"
+                        )));
                     };
                     if let Some(current) = &mut self.batch {
                         current.cursor = range.end;
@@ -259,7 +301,11 @@ impl Reading {
 
     /// Goes on by one entry or block.
     fn next_batch(&mut self, report: &mut RecoveryReport) -> Result<(), WalError> {
-        let step = if self.place.is_some() { self.assembler.step(self.walker.payload()) } else { Ok(Step::End) };
+        let step = if self.place.is_some() {
+            self.assembler.step(self.walker.payload())
+        } else {
+            Ok(Step::End)
+        };
         match step.map_err(|detail| self.corrupt(detail.into()))? {
             Step::Batch(head, at) => {
                 self.note(head);

@@ -1,7 +1,9 @@
-//! Walks all blocks of a log in order, and decides where the log ends (docs/formats/wal.md, "Where a log ends").
+//! Walks all blocks of a log in order, and decides where the log ends (docs/formats/wal.md, "Where
+//! a log ends").
 //!
-//! Invariant: every block that was ever acknowledged is either handed out or reported as damage. The only exception is one that
-//! nothing after it proves: the very last group of a log cannot be told from one that a crash cut short.
+//! Invariant: every block that was ever acknowledged is either handed out or reported as damage.
+//! The only exception is one that nothing after it proves: the very last group of a log cannot be
+//! told from one that a crash cut short.
 //!
 //! Deliberately absent: what is inside payloads.
 
@@ -57,7 +59,10 @@ pub(crate) struct Walker {
 
 impl Walker {
     /// Looks at the start of every file. Where one of the `lost` files was, blocks may be missing.
-    pub(crate) fn open(mut device: Box<dyn LogDevice>, lost: &[FileName]) -> Result<Self, WalError> {
+    pub(crate) fn open(
+        mut device: Box<dyn LogDevice>,
+        lost: &[FileName],
+    ) -> Result<Self, WalError> {
         let infos = device.list()?;
         let mut walker = Self {
             device,
@@ -105,14 +110,23 @@ impl Walker {
             let Some(&WalkFile { info, .. }) = self.files.get(self.index) else { return Ok(None) };
             let place = Place { index: self.index, file: info.name, offset: self.offset };
             let header = self.header_at(info, self.offset)?;
-            // A log begins with whatever block its oldest file begins with, also when its payload is torn.
+            // A log begins with whatever block its oldest file begins with, also when its payload
+            // is torn.
             self.expected = self.expected.or(header.map(|header| header.sequence));
             let detail = match header {
-                Some(header) if self.expected.is_some_and(|expected| expected != header.sequence) => {
-                    format!("block {} stands where block {} is expected", header.sequence.0, self.next_sequence().0)
+                Some(header)
+                    if self.expected.is_some_and(|expected| expected != header.sequence) =>
+                {
+                    format!(
+                        "block {} stands where block {} is expected",
+                        header.sequence.0,
+                        self.next_sequence().0
+                    )
                 }
                 #[cfg(feature = "planted-bugs")]
-                Some(header) if crate::planted::bugs().skip_last_block && self.is_last(info, header)? => {
+                Some(header)
+                    if crate::planted::bugs().skip_last_block && self.is_last(info, header)? =>
+                {
                     self.expected = Some(header.sequence.plus(1));
                     self.index = self.files.len();
                     return Ok(None);
@@ -143,7 +157,8 @@ impl Walker {
         Ok(!here.into_iter().chain(later).any(|header| header.sequence >= next))
     }
 
-    /// After an error of `next_block`: goes to the next block that stands anywhere behind the damage. `None` when there is none.
+    /// After an error of `next_block`: goes to the next block that stands anywhere behind the
+    /// damage. `None` when there is none.
     pub(crate) fn skip_damage(&mut self) -> Result<Option<Place>, WalError> {
         let mut from = self.offset + SECTOR_BYTES as u64;
         while let Some(&WalkFile { info, .. }) = self.files.get(self.index) {
@@ -161,7 +176,11 @@ impl Walker {
     }
 
     /// Reads and checks the payload of the block at the current offset; says what is wrong with it.
-    fn load(&mut self, info: FileInfo, header: BlockHeader) -> Result<Option<&'static str>, WalError> {
+    fn load(
+        &mut self,
+        info: FileInfo,
+        header: BlockHeader,
+    ) -> Result<Option<&'static str>, WalError> {
         let length = header.length as usize;
         if self.offset + header.padded_bytes() as u64 > info.bytes {
             return Ok(Some("the block reaches beyond the end of its file"));
@@ -180,24 +199,30 @@ impl Walker {
         Ok(if right { None } else { Some("the block's payload does not match its CRC") })
     }
 
-    /// No block stands at `place`. Goes to the file where an earlier recovery went on, or says that the log ends here.
+    /// No block stands at `place`. Goes to the file where an earlier recovery went on, or says that
+    /// the log ends here.
     fn continues_elsewhere(&mut self, place: Place, detail: &str) -> Result<bool, WalError> {
         let later = self.files.iter().enumerate().skip(place.index + 1);
-        let next = later.clone().find_map(|(index, file)| Some((index, file.first?, file.info.name)));
+        let next =
+            later.clone().find_map(|(index, file)| Some((index, file.first?, file.info.name)));
         let proof = match next {
             Some((index, first, _)) if self.expected == Some(first.sequence) => {
                 self.index = index;
                 self.offset = 0;
                 return Ok(true);
             }
-            Some((index, first, name)) if self.lost.iter().any(|lost| (place.file..name).contains(lost)) => {
+            Some((index, first, name))
+                if self.lost.iter().any(|lost| (place.file..name).contains(lost)) =>
+            {
                 self.index = index;
                 self.offset = 0;
                 self.expected = Some(first.sequence);
                 self.passed_lost_file = true;
                 return Ok(true);
             }
-            Some((_, first, name)) => Some(format!("file {name} begins with block {}", first.sequence.0)),
+            Some((_, first, name)) => {
+                Some(format!("file {name} begins with block {}", first.sequence.0))
+            }
             None => self.proof_of_loss(place)?,
         };
         let Some(proof) = proof else { return Ok(false) };
@@ -205,9 +230,11 @@ impl Walker {
         Err(WalError::Corrupt { file, offset, detail: format!("{detail}, but {proof}") })
     }
 
-    /// Looks for a block that was sent after the missing one was durable, when no later file begins with a block.
+    /// Looks for a block that was sent after the missing one was durable, when no later file begins
+    /// with a block.
     fn proof_of_loss(&mut self, place: Place) -> Result<Option<String>, WalError> {
-        // With no block before, the lowest group of this file is the one that may have been cut short.
+        // With no block before, the lowest group of this file is the one that may have been cut
+        // short.
         let unknown = self.expected.is_none();
         let Some(below) = (match self.expected {
             None => self.lowest_group(place)?,
@@ -219,7 +246,8 @@ impl Walker {
             let info = self.files[index].info;
             let from = if index == place.index { place.offset } else { 0 };
             let proof = self.find_header(info, from, |offset, header| {
-                header.durable_below > below || (unknown && offset > 0 && header.sequence == header.durable_below)
+                header.durable_below > below
+                    || (unknown && offset > 0 && header.sequence == header.durable_below)
             })?;
             if let Some((offset, header)) = proof {
                 let (block, name) = (header.sequence.0, info.name);
@@ -231,8 +259,9 @@ impl Walker {
         Ok(None)
     }
 
-    /// Where the missing block must have been: at the start of the next file when that holds blocks without a first one, or begins
-    /// with what is neither blank nor a block of an earlier use; else here.
+    /// Where the missing block must have been: at the start of the next file when that holds blocks
+    /// without a first one, or begins with what is neither blank nor a block of an earlier use;
+    /// else here.
     fn blamed(&mut self, place: Place) -> Result<(FileName, u64), WalError> {
         if let Some(&WalkFile { info, first: None }) = self.files.get(place.index + 1)
             && (self.begins_damaged(info)? || self.find_header(info, 0, |_, _| true)?.is_some())
@@ -252,7 +281,9 @@ impl Walker {
         let mut lowest = None;
         let info = self.files[place.index].info;
         self.find_header(info, place.offset, |_, header| {
-            lowest = Some(lowest.map_or(header.durable_below, |other: BlockSequence| other.min(header.durable_below)));
+            lowest = Some(lowest.map_or(header.durable_below, |other: BlockSequence| {
+                other.min(header.durable_below)
+            }));
             false
         })?;
         Ok(lowest)
@@ -290,9 +321,11 @@ impl Walker {
         match BlockHeader::read(self.view(info, offset, HEADER_BYTES)?) {
             HeaderAt::Header(header) if header.file == info.name => Ok(Some(header)),
             HeaderAt::Header(_) | HeaderAt::Nothing => Ok(None),
-            HeaderAt::OtherVersion(found) => {
-                Err(WalError::Version { file: info.name, found, supported: crate::block::FORMAT_VERSION })
-            }
+            HeaderAt::OtherVersion(found) => Err(WalError::Version {
+                file: info.name,
+                found,
+                supported: crate::block::FORMAT_VERSION,
+            }),
         }
     }
 
@@ -320,7 +353,8 @@ impl Walker {
             window.file = Some(info.name);
             window.offset = offset;
         }
-        let start = usize::try_from(offset - window.offset).unwrap_or(usize::MAX).min(window.length);
+        let start =
+            usize::try_from(offset - window.offset).unwrap_or(usize::MAX).min(window.length);
         let end = (start + length).min(window.length);
         Ok(&window.bytes[start..end])
     }

@@ -1,4 +1,5 @@
-//! How long one message takes: `cargo bench -p timestone-wire`. Prints nanoseconds a message; figures go to docs/benchmarks.md.
+//! How long one message takes: `cargo bench -p timestone-wire`. Prints nanoseconds a message;
+//! figures go to docs/benchmarks.md.
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::disallowed_macros, reason = "a benchmark prints")]
 
@@ -8,8 +9,8 @@ use std::time::Instant;
 use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::resp::{CommandParser, Parsed, Protocol, ReplyWriter, RespLimits};
 use timestone_wire::{
-    Decide, Envelope, Frame, Frames, Get, Message, Prepare, PrepareHead, PrepareWriter, ReadAt, ReadEntry, Value,
-    WriteEntry, WriteKind,
+    Decide, Envelope, Frame, Frames, Get, Message, Prepare, PrepareHead, PrepareWriter, ReadAt,
+    ReadEntry, Value, WriteEntry, WriteKind,
 };
 
 /// Messages between two readings of the clock.
@@ -27,7 +28,11 @@ fn measure(name: &str, mut batch: impl FnMut(u32)) {
         .collect();
     times.sort_unstable();
     let per_message = |index: usize| times[index] as f64 / f64::from(BATCH);
-    println!("{name:32} p10 {:7.2} ns   p50 {:7.2} ns", per_message(BATCHES / 10), per_message(BATCHES / 2));
+    println!(
+        "{name:32} p10 {:7.2} ns   p50 {:7.2} ns",
+        per_message(BATCHES / 10),
+        per_message(BATCHES / 2)
+    );
 }
 
 fn main() {
@@ -83,15 +88,27 @@ fn main() {
     });
 
     let participants = [ShardId::new(1), ShardId::new(3)];
-    let head =
-        PrepareHead { txn: decide.txn, begin: at, commit: at, single: false, wait: true, participants: &participants };
+    let head = PrepareHead {
+        txn: decide.txn,
+        begin: at,
+        commit: at,
+        single: false,
+        wait: true,
+        participants: &participants,
+    };
     measure("Prepare 2 reads 2 writes encode", |count| {
         out.clear();
         for _ in 0..count {
             let mut writer = PrepareWriter::begin(black_box(&envelope), &head, &mut out);
             for _ in 0..2 {
                 let version = Version::new(at, client);
-                writer.read(&ReadEntry { keyspace, version, absent: false, expires_at: Expiry::NEVER, key: &key });
+                writer.read(&ReadEntry {
+                    keyspace,
+                    version,
+                    absent: false,
+                    expires_at: Expiry::NEVER,
+                    key: &key,
+                });
             }
             for _ in 0..2 {
                 let (kind, expires_at) = (WriteKind::Put, Expiry::NEVER);

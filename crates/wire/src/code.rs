@@ -10,8 +10,9 @@ use crate::layout::Fixed;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident = $number:literal $name:literal $retryable:literal,)+) => {
-        /// The kind of a refusal. Numbers and names never change their meaning; 1000–1009 protocol, 1010–1019 routing and
-        /// load, 1020–1029 transactions, 1030–1039 limits, 1040–1049 keyspaces and cluster, 1050–1059 storage, 1090–1099 the rest.
+        /// The kind of a refusal. Numbers and names never change their meaning; 1000–1009 protocol,
+        /// 1010–1019 routing and load, 1020–1029 transactions, 1030–1039 limits, 1040–1049
+        /// keyspaces and cluster, 1050–1059 storage, 1090–1099 the rest.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u16)]
         pub enum ErrorCode {
@@ -39,8 +40,9 @@ macro_rules! codes {
                 }
             }
 
-            /// Whether the work may succeed when it is tried again: the same request for routing and load (after the hint, or
-            /// after fetching the map), a new transaction for conflicts.
+            /// Whether the work may succeed when it is tried again: the same request for routing
+            /// and load (after the hint, or after fetching the map), a new transaction for
+            /// conflicts.
             #[must_use]
             pub const fn retryable(self) -> bool {
                 match self {
@@ -72,11 +74,13 @@ codes! {
     Busy = 1013 "BUSY" true,
     /// The time that the request was given is over.
     Timeout = 1014 "TIMEOUT" true,
-    /// Another transaction wrote, or is writing, the same key. Detail: the timestamp that stood in the way.
+    /// Another transaction wrote, or is writing, the same key. Detail: the timestamp that stood in
+    /// the way.
     Conflict = 1020 "CONFLICT" true,
     /// A key that was read is being written by a transaction that was not decided in time.
     Prepared = 1021 "PREPARED" true,
-    /// The commit timestamp stayed too low in every round. Detail: the timestamp that stood in the way.
+    /// The commit timestamp stayed too low in every round. Detail: the timestamp that stood in the
+    /// way.
     TimestampTooLow = 1022 "TIMESTAMP_TOO_LOW" true,
     /// A value that was read expired before commit.
     Expired = 1023 "EXPIRED" true,
@@ -88,7 +92,8 @@ codes! {
     Terminated = 1026 "TERMINATED" true,
     /// The application asked for the abort.
     Aborted = 1027 "ABORTED" false,
-    /// The timestamp lies too far ahead of the server's clock: mend the client's clock. Detail: the lead in nanoseconds.
+    /// The timestamp lies too far ahead of the server's clock: mend the client's clock. Detail: the
+    /// lead in nanoseconds.
     ClockAhead = 1028 "CLOCK_AHEAD" false,
     /// Whether the transaction committed is not known: `timestone txn status ID` asks later.
     UnknownOutcome = 1029 "UNKNOWN_OUTCOME" false,
@@ -104,11 +109,12 @@ codes! {
     TxnTooLong = 1034 "TXN_TOO_LONG" true,
     /// The client's session ended; what it asked may have been executed, and is not executed again.
     SessionEnded = 1035 "SESSION_ENDED" false,
-    /// The server's clock was set far back: nothing is written until it has passed what was served before. Detail: the time left, in
-    /// nanoseconds.
+    /// The server's clock was set far back: nothing is written until it has passed what was served
+    /// before. Detail: the time left, in nanoseconds.
     ClockBehind = 1036 "CLOCK_BEHIND" false,
-    /// The client's clock is so far behind that what it begins lies below the watermark: mend it. Clients find it out by themselves, from
-    /// `SNAPSHOT_TOO_OLD` and the reading of the server's clock before it. Detail: how far it is behind at least, in nanoseconds.
+    /// The client's clock is so far behind that what it begins lies below the watermark: mend it.
+    /// Clients find it out by themselves, from `SNAPSHOT_TOO_OLD` and the reading of the server's
+    /// clock before it. Detail: how far it is behind at least, in nanoseconds.
     ClientClockBehind = 1037 "CLIENT_CLOCK_BEHIND" false,
     /// No keyspace of that name or id.
     KeyspaceUnknown = 1040 "KEYSPACE_UNKNOWN" false,
@@ -198,7 +204,8 @@ impl Fixed for ErrorCode {
     }
 
     fn load(from: &[u8]) -> Result<Self, WireError> {
-        Self::from_u16(u16::load(from)?).ok_or(WireError::BadField { field: "the code of an error" })
+        Self::from_u16(u16::load(from)?)
+            .ok_or(WireError::BadField { field: "the code of an error" })
     }
 }
 

@@ -19,13 +19,15 @@ use crate::WireError;
 use crate::layout::{Fixed, fixed_newtype};
 use crate::limits::MAX_FRAME_BYTES;
 
-/// In place of a shard's number: the server as a whole says this, not one of its shards. No shard has it.
+/// In place of a shard's number: the server as a whole says this, not one of its shards. No shard
+/// has it.
 pub const SERVER_ITSELF: ShardId = ShardId::new(u16::MAX);
 
 /// Size of a frame's header.
 pub const HEADER_BYTES: usize = 24;
 
-/// Correlates a reply with its request; unique among the open requests of one connection. 0 where no reply is expected.
+/// Correlates a reply with its request; unique among the open requests of one connection. 0 where
+/// no reply is expected.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(u64);
 
@@ -73,7 +75,10 @@ impl Envelope {
     /// Writes a header at the front of `to`, which is at least [`HEADER_BYTES`] long.
     #[inline]
     pub(crate) fn store(&self, kind: Kind, length: usize, to: &mut [u8]) {
-        assert!(length <= MAX_FRAME_BYTES, "what a frame carries is checked against the limits before it is encoded");
+        assert!(
+            length <= MAX_FRAME_BYTES,
+            "what a frame carries is checked against the limits before it is encoded"
+        );
         (length as u32).store(&mut to[0..4]);
         to[4] = kind as u8;
         to[5] = 0;
@@ -102,7 +107,8 @@ pub struct Frame<'a> {
     bytes: &'a [u8],
 }
 
-/// How long the frame at the front of `bytes` is: `None` while fewer than 4 bytes are there. For whoever cuts a byte stream.
+/// How long the frame at the front of `bytes` is: `None` while fewer than 4 bytes are there. For
+/// whoever cuts a byte stream.
 ///
 /// # Errors
 /// [`WireError::FrameLength`] when no frame has that length.
@@ -111,13 +117,17 @@ pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
     let Some(head) = bytes.first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_le_bytes(*head);
     if (length as usize) < HEADER_BYTES || length as usize > MAX_FRAME_BYTES {
-        return Err(WireError::FrameLength { length, least: HEADER_BYTES as u32, most: MAX_FRAME_BYTES as u32 });
+        return Err(WireError::FrameLength {
+            length,
+            least: HEADER_BYTES as u32,
+            most: MAX_FRAME_BYTES as u32,
+        });
     }
     Ok(Some(length as usize))
 }
 
-/// How many whole frames stand one after another at the front of `bytes`, by their lengths alone. For whoever counts what is handed
-/// to a stage.
+/// How many whole frames stand one after another at the front of `bytes`, by their lengths alone.
+/// For whoever counts what is handed to a stage.
 #[inline]
 #[must_use]
 pub fn count_frames(mut bytes: &[u8]) -> u32 {
@@ -141,10 +151,12 @@ pub fn without_clock(batch: &[u8]) -> &[u8] {
 }
 
 impl<'a> Frame<'a> {
-    /// Takes the first frame off `bytes`: the frame and what follows it; `None` while it is not whole.
+    /// Takes the first frame off `bytes`: the frame and what follows it; `None` while it is not
+    /// whole.
     ///
     /// # Errors
-    /// [`WireError::FrameLength`], [`WireError::UnknownKind`], or flags that this version does not know.
+    /// [`WireError::FrameLength`], [`WireError::UnknownKind`], or flags that this version does not
+    /// know.
     #[inline]
     pub fn split(bytes: &'a [u8]) -> Result<Option<(Self, &'a [u8])>, WireError> {
         let Some(length) = frame_length(bytes)? else { return Ok(None) };
@@ -160,13 +172,17 @@ impl<'a> Frame<'a> {
             request: Fixed::load(&head[12..20])?,
             map_version: Fixed::load(&head[20..24])?,
         };
-        Ok(Some((Self { header: Header { length: length as u32, kind, envelope }, bytes: own }, rest)))
+        Ok(Some((
+            Self { header: Header { length: length as u32, kind, envelope }, bytes: own },
+            rest,
+        )))
     }
 
     /// Takes `bytes` as exactly one frame.
     ///
     /// # Errors
-    /// As [`Frame::split`]; [`WireError::Truncated`] or [`WireError::Trailing`] when it is not exactly one.
+    /// As [`Frame::split`]; [`WireError::Truncated`] or [`WireError::Trailing`] when it is not
+    /// exactly one.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         match Self::split(bytes)? {
@@ -196,11 +212,17 @@ impl<'a> Frame<'a> {
         &self.header.envelope
     }
 
-    /// The envelope of a reply to this frame: same shard and request, with the replier's epoch and map.
+    /// The envelope of a reply to this frame: same shard and request, with the replier's epoch and
+    /// map.
     #[must_use]
     #[inline]
     pub const fn reply_envelope(&self, epoch: Epoch, map_version: MapVersion) -> Envelope {
-        Envelope { shard: self.header.envelope.shard, epoch, request: self.header.envelope.request, map_version }
+        Envelope {
+            shard: self.header.envelope.shard,
+            epoch,
+            request: self.header.envelope.request,
+            map_version,
+        }
     }
 
     /// The whole frame's bytes, header included.
@@ -213,7 +235,8 @@ impl<'a> Frame<'a> {
 
 /// The frames of a parcel, or of a receive buffer, in order.
 ///
-/// Ends at the first incomplete frame ([`Frames::rest`] holds its beginning) and after the first error.
+/// Ends at the first incomplete frame ([`Frames::rest`] holds its beginning) and after the first
+/// error.
 #[derive(Clone, Debug)]
 pub struct Frames<'a> {
     rest: &'a [u8],
@@ -261,7 +284,8 @@ impl<'a> Iterator for Frames<'a> {
 pub struct Field {
     /// Its name.
     pub name: &'static str,
-    /// Its size; `None` when it is variable: then a `u32` with its length stands at the end of the fixed part.
+    /// Its size; `None` when it is variable: then a `u32` with its length stands at the end of the
+    /// fixed part.
     pub bytes: Option<usize>,
 }
 
@@ -339,8 +363,8 @@ macro_rules! kinds {
             }
         }
 
-        /// Decodes a frame by its kind and appends the message again, under the same envelope: the same bytes, as fuzzing and
-        /// tests check.
+        /// Decodes a frame by its kind and appends the message again, under the same envelope: the
+        /// same bytes, as fuzzing and tests check.
         ///
         /// # Errors
         /// Why the frame is not a message.

@@ -1,6 +1,7 @@
 //! The first exchange of every connection: who speaks, which versions, which cluster.
 //!
-//! `Hello` keeps its layout for ever, so that any two versions can at least tell each other that they do not fit.
+//! `Hello` keeps its layout for ever, so that any two versions can at least tell each other that
+//! they do not fit.
 //! ```text
 //!   client ─ Hello { magic, least..most, cluster?, client? } ─► server: Hello::negotiate
 //!          ◄─ Welcome { protocol, cluster, client, now, limits, map }   or   ErrorReply (VERSION_MISMATCH, WRONG_CLUSTER, …)
@@ -47,13 +48,15 @@ numbered! {
         Client = 1,
         /// A server of the cluster.
         Server = 2,
-        /// A tool that asks for status or keyspaces and runs no transactions; it needs no client id.
+        /// A tool that asks for status or keyspaces and runs no transactions; it needs no client
+        /// id.
         Tool = 3,
     }
 }
 
 message! {
-    /// Opens a connection. Answered by [`Welcome`], or by an error after which the connection is closed.
+    /// Opens a connection. Answered by [`Welcome`], or by an error after which the connection is
+    /// closed.
     Hello<'a> {
         fixed {
             /// Always `TSTN`; [`Hello::new`] fills it.
@@ -86,10 +89,12 @@ impl<'a> Hello<'a> {
     /// The longest hello, in bytes: what a server buffers at most before it knows who is there.
     pub const MAX_BYTES: usize = Self::FIXED_BYTES + MAX_CLIENT_NAME_BYTES;
 
-    /// How long the first frame of a connection is, as [`frame_length`] but without waiting for what no hello can be.
+    /// How long the first frame of a connection is, as [`frame_length`] but without waiting for
+    /// what no hello can be.
     ///
     /// # Errors
-    /// [`WireError::NotHello`] when no hello has that length: the peer speaks TLS, HTTP, RESP or something else.
+    /// [`WireError::NotHello`] when no hello has that length: the peer speaks TLS, HTTP, RESP or
+    /// something else.
     pub fn first_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
         match frame_length(bytes) {
             Ok(Some(length)) if length > Self::MAX_BYTES => Err(WireError::NotHello),
@@ -118,7 +123,12 @@ impl<'a> Hello<'a> {
         let (ours_least, ours_most) = PROTOCOL;
         let version = self.most.min(ours_most);
         if version < self.least || version < ours_least {
-            return Err(WireError::Version { theirs_least: self.least, theirs_most: self.most, ours_least, ours_most });
+            return Err(WireError::Version {
+                theirs_least: self.least,
+                theirs_most: self.most,
+                ours_least,
+                ours_most,
+            });
         }
         Ok(version)
     }

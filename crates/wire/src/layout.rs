@@ -3,16 +3,17 @@
 //! ```text
 //!   header 24 │ fixed fields in order │ u32 length of each variable field │ variable fields in order
 //! ```
-//! [`message!`] declares a message once and derives both directions from the one list of fields. The whole fixed part has a
-//! constant size: encoding fills an array on the stack and appends it at once, decoding checks one bound for all of it.
+//! [`message!`] declares a message once and derives both directions from the one list of fields.
+//! The whole fixed part has a constant size: encoding fills an array on the stack and appends it at
+//! once, decoding checks one bound for all of it.
 
 use core::num::NonZeroU32;
 
 use timestone_cluster::MapVersion;
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
-    Version,
+    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
+    Timestamp, TxnId, Version,
 };
 
 use crate::WireError;
@@ -29,7 +30,8 @@ pub(crate) trait Fixed: Sized {
     fn load(from: &[u8]) -> Result<Self, WireError>;
 }
 
-/// How a variable field is measured, written and read. A type of its own, so that keys and values have their own bounds.
+/// How a variable field is measured, written and read. A type of its own, so that keys and values
+/// have their own bounds.
 pub(crate) trait Codec<'a> {
     /// What the field holds in memory.
     type Value;
@@ -166,7 +168,8 @@ impl Fixed for AbortReason {
         let (other, at) = rest.split_at(<TxnId as Fixed>::BYTES);
         let item = u32::load(item)?;
         Ok(Self {
-            kind: AbortKind::from_u8(u8::load(kind)?).ok_or(WireError::BadField { field: "the kind of an abort" })?,
+            kind: AbortKind::from_u8(u8::load(kind)?)
+                .ok_or(WireError::BadField { field: "the kind of an abort" })?,
             item: (item != NO_ITEM).then_some(item),
             other: optional_txn(other)?,
             at: Timestamp::load(at)?,

@@ -5,12 +5,14 @@
 //!   session ◄─ Value, Vote, … ─ decode ◄─ parcel of frames ◄────────── encode ◄────────── shard
 //!   redis client ─ bytes ─► resp::CommandParser ─► gateway ─► resp::ReplyWriter ─ bytes ─► redis client
 //! ```
-//! A frame is a 24-byte header and a body: fixed fields, the lengths of the variable fields, the variable fields; little-endian
-//! and packed throughout (docs/formats/wire.md). Decoding borrows from the received bytes; encoding appends to the caller's
-//! `Vec<u8>` and allocates nothing else. A frame is decoded by its kind: `match frame.kind() { Kind::Get => Get::decode(&frame)? … }`.
+//! A frame is a 24-byte header and a body: fixed fields, the lengths of the variable fields, the
+//! variable fields; little-endian and packed throughout (docs/formats/wire.md). Decoding borrows
+//! from the received bytes; encoding appends to the caller's `Vec<u8>` and allocates nothing else.
+//! A frame is decoded by its kind: `match frame.kind() { Kind::Get => Get::decode(&frame)? … }`.
 //!
 //! Invariants:
-//! - decoding never panics and never allocates, whatever the bytes; every length is checked against the frame and the limits;
+//! - decoding never panics and never allocates, whatever the bytes; every length is checked against
+//!   the frame and the limits;
 //! - a message that decodes encodes to the same bytes again;
 //! - numbers of kinds, codes and enums are never given a second meaning.
 //!
@@ -32,18 +34,20 @@ mod value;
 pub use code::ErrorCode;
 pub use error::WireError;
 pub use frame::{
-    Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, SERVER_ITSELF, check, count_frames,
-    frame_length, recode, without_clock,
+    Envelope, Field, Frame, Frames, HEADER_BYTES, Header, Kind, Message, RequestId, SERVER_ITSELF,
+    check, count_frames, frame_length, recode, without_clock,
 };
 pub use hello::{Hello, Limits, PROTOCOL, ProtocolVersion, Role, Welcome};
 pub use list::{ScanEntries, ScanEntry, ScanPageWriter, Shards, StatusEntries, StatusListWriter};
-pub use prepare::{PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry};
+pub use prepare::{
+    PrepareBody, PrepareHead, PrepareWriter, ReadEntries, ReadEntry, WriteEntries, WriteEntry,
+};
 pub use reply::{
-    ClockIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, NewestIs, ScanPage, StatusIs,
-    StatusList, Value, Vote, WriteSet, Written,
+    ClockIs, Counted, DecideAck, Done, ErrorReply, FreezeAnswer, MapIs, MasterReply, NewestIs,
+    ScanPage, StatusIs, StatusList, Value, Vote, WriteSet, Written,
 };
 pub use request::{
-    Count, Decide, FetchWriteSet, Forget, Freeze, Get, MapPull, MapPush, MasterAsk, Newest, NodeStatus, Ping, Prepare,
-    Report, Scan, ShardStats, Status, Terminate, Write,
+    Count, Decide, FetchWriteSet, Forget, Freeze, Get, MapPull, MapPush, MasterAsk, Newest,
+    NodeStatus, Ping, Prepare, Report, Scan, ShardStats, Status, Terminate, Write,
 };
 pub use value::{Condition, ReadAt, TxnState, Verdict, WriteAction, WriteKind};

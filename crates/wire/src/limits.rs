@@ -1,4 +1,5 @@
-//! Bounds of frames and of what they carry; those that users meet come from `timestone_types::limits`.
+//! Bounds of frames and of what they carry; those that users meet come from
+//! `timestone_types::limits`.
 
 use timestone_cluster::limits::{MAX_ENCODED_BYTES, MAX_SHARDS};
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES};
@@ -9,17 +10,20 @@ pub const ENTRY_OVERHEAD_BYTES: usize = 32;
 pub const MAX_PREPARE_BODY_BYTES: usize = MAX_TXN_BYTES + MAX_TXN_KEYS * ENTRY_OVERHEAD_BYTES + 8;
 /// Most participants of one transaction.
 pub const MAX_PARTICIPANTS: usize = MAX_SHARDS as usize;
-/// Longest frame, header included, in bytes: the longest prepare with all participants and its fixed fields.
+/// Longest frame, header included, in bytes: the longest prepare with all participants and its
+/// fixed fields.
 pub const MAX_FRAME_BYTES: usize = MAX_PREPARE_BODY_BYTES + MAX_PARTICIPANTS * 2 + 256;
 /// Longest text of an error, in bytes; longer ones are cut when they are encoded.
 pub const MAX_ERROR_TEXT_BYTES: usize = 1024;
 /// Longest name of a client in its hello, in bytes; longer ones are cut when they are encoded.
 pub const MAX_CLIENT_NAME_BYTES: usize = 128;
-/// Most bytes of keys, values and overhead in one page of a scan; a page with one entry may be longer.
+/// Most bytes of keys, values and overhead in one page of a scan; a page with one entry may be
+/// longer.
 pub const SCAN_PAGE_BYTES: usize = 1024 * 1024;
 /// Most entries of one page of a scan.
 pub const MAX_SCAN_ENTRIES: u32 = 10_000;
-/// Bytes that one entry of a page of a scan takes besides its key and value: version, expiry and two lengths.
+/// Bytes that one entry of a page of a scan takes besides its key and value: version, expiry and
+/// two lengths.
 pub const SCAN_ENTRY_OVERHEAD_BYTES: usize = 28;
 /// Longest list of statistics, in bytes.
 pub const MAX_STATUS_BYTES: usize = 4 * 1024 * 1024;

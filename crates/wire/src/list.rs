@@ -1,11 +1,13 @@
-//! Lists inside messages: participants, scanned entries, statistics. Checked once when decoded, iterated in place after.
+//! Lists inside messages: participants, scanned entries, statistics. Checked once when decoded,
+//! iterated in place after.
 
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, ShardId, Timestamp, Version};
 
 use crate::layout::{Codec, Fixed, bounded};
 use crate::limits::{
-    MAX_FRAME_BYTES, MAX_PARTICIPANTS, MAX_SCAN_ENTRIES, MAX_STATUS_BYTES, SCAN_ENTRY_OVERHEAD_BYTES, SCAN_PAGE_BYTES,
+    MAX_FRAME_BYTES, MAX_PARTICIPANTS, MAX_SCAN_ENTRIES, MAX_STATUS_BYTES,
+    SCAN_ENTRY_OVERHEAD_BYTES, SCAN_PAGE_BYTES,
 };
 use crate::reply::{ScanPage, StatusList};
 use crate::{Envelope, Message, WireError};
@@ -125,7 +127,8 @@ const _: () = assert!(SCAN_ENTRY_HEAD == SCAN_ENTRY_OVERHEAD_BYTES);
 fn split_scan_entry(bytes: &[u8]) -> Result<(ScanEntry<'_>, &[u8]), WireError> {
     const FIELD: WireError = WireError::BadField { field: "an entry of a scan" };
     let (head, rest) = bytes.split_at_checked(SCAN_ENTRY_HEAD).ok_or(FIELD)?;
-    let (key_bytes, value_bytes) = (u32::load(&head[20..24])? as usize, u32::load(&head[24..28])? as usize);
+    let (key_bytes, value_bytes) =
+        (u32::load(&head[20..24])? as usize, u32::load(&head[24..28])? as usize);
     bounded("a key's bytes", key_bytes, MAX_KEY_BYTES)?;
     bounded("a value's bytes", value_bytes, MAX_VALUE_BYTES)?;
     let (key, rest) = rest.split_at_checked(key_bytes).ok_or(FIELD)?;
@@ -135,7 +138,8 @@ fn split_scan_entry(bytes: &[u8]) -> Result<(ScanEntry<'_>, &[u8]), WireError> {
     Ok((ScanEntry { version, expires_at, key, value }, rest))
 }
 
-/// The entries of a page, in the order of the scan. The iterator is the list: copy it to iterate again.
+/// The entries of a page, in the order of the scan. The iterator is the list: copy it to iterate
+/// again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScanEntries<'a> {
     count: u32,
@@ -198,8 +202,8 @@ impl<'a> Codec<'a> for ScanCodec {
     }
 }
 
-/// Writes a [`ScanPage`] entry by entry, straight into the outgoing bytes. Dropped without [`ScanPageWriter::finish`], it leaves
-/// nothing behind.
+/// Writes a [`ScanPage`] entry by entry, straight into the outgoing bytes. Dropped without
+/// [`ScanPageWriter::finish`], it leaves nothing behind.
 #[derive(Debug)]
 pub struct ScanPageWriter<'v> {
     frame: OpenFrame<'v>,
@@ -214,11 +218,13 @@ impl<'v> ScanPageWriter<'v> {
         Self { frame: OpenFrame::new(out, start, ScanPage::FIXED_BYTES), count: 0 }
     }
 
-    /// Appends an entry; `false`, and nothing appended, when the page is full: then finish with a cursor at this entry.
+    /// Appends an entry; `false`, and nothing appended, when the page is full: then finish with a
+    /// cursor at this entry.
     #[must_use]
     pub fn push(&mut self, entry: &ScanEntry<'_>) -> bool {
         let bytes = SCAN_ENTRY_HEAD + entry.key.len() + entry.value.len();
-        let full = self.count == MAX_SCAN_ENTRIES || self.frame.tail_bytes() + bytes > SCAN_PAGE_BYTES;
+        let full =
+            self.count == MAX_SCAN_ENTRIES || self.frame.tail_bytes() + bytes > SCAN_PAGE_BYTES;
         if full && self.count > 0 {
             return false;
         }
@@ -250,7 +256,8 @@ impl<'v> ScanPageWriter<'v> {
     }
 }
 
-/// Names and values of statistics, in the order they were written. The iterator is the list: copy it to iterate again.
+/// Names and values of statistics, in the order they were written. The iterator is the list: copy
+/// it to iterate again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StatusEntries<'a> {
     bytes: &'a [u8],
@@ -303,7 +310,8 @@ impl<'a> Codec<'a> for StatusCodec {
     }
 }
 
-/// Writes a [`StatusList`] entry by entry. Dropped without [`StatusListWriter::finish`], it leaves nothing behind.
+/// Writes a [`StatusList`] entry by entry. Dropped without [`StatusListWriter::finish`], it leaves
+/// nothing behind.
 #[derive(Debug)]
 pub struct StatusListWriter<'v> {
     frame: OpenFrame<'v>,
@@ -317,10 +325,13 @@ impl<'v> StatusListWriter<'v> {
         Self { frame: OpenFrame::new(out, start, StatusList::FIXED_BYTES) }
     }
 
-    /// Appends an entry; `false`, and nothing appended, when the list is full or one of the texts longer than 64 KiB.
+    /// Appends an entry; `false`, and nothing appended, when the list is full or one of the texts
+    /// longer than 64 KiB.
     #[must_use]
     pub fn push(&mut self, name: &str, value: &str) -> bool {
-        let (Ok(name_bytes), Ok(value_bytes)) = (u16::try_from(name.len()), u16::try_from(value.len())) else {
+        let (Ok(name_bytes), Ok(value_bytes)) =
+            (u16::try_from(name.len()), u16::try_from(value.len()))
+        else {
             return false;
         };
         if self.frame.tail_bytes() + 4 + name.len() + value.len() > MAX_STATUS_BYTES {
@@ -340,8 +351,8 @@ impl<'v> StatusListWriter<'v> {
     }
 }
 
-/// A frame whose last variable field is being written at the end of `out`. Closing it fills in the two lengths; dropping it
-/// takes it back.
+/// A frame whose last variable field is being written at the end of `out`. Closing it fills in the
+/// two lengths; dropping it takes it back.
 #[derive(Debug)]
 pub(crate) struct OpenFrame<'v> {
     out: &'v mut Vec<u8>,
@@ -352,8 +363,14 @@ pub(crate) struct OpenFrame<'v> {
 }
 
 impl<'v> OpenFrame<'v> {
-    /// The frame was just encoded from `start` on with a last field that may hold a beginning already.
-    pub(crate) fn with_tail(out: &'v mut Vec<u8>, start: usize, fixed_bytes: usize, tail: usize) -> Self {
+    /// The frame was just encoded from `start` on with a last field that may hold a beginning
+    /// already.
+    pub(crate) fn with_tail(
+        out: &'v mut Vec<u8>,
+        start: usize,
+        fixed_bytes: usize,
+        tail: usize,
+    ) -> Self {
         Self { start, fixed_end: start + fixed_bytes, tail, open: true, out }
     }
 
@@ -388,7 +405,10 @@ impl<'v> OpenFrame<'v> {
     pub(crate) fn close(mut self) {
         let length = self.out.len() - self.start;
         let tail = self.tail_bytes() as u32;
-        assert!(length <= MAX_FRAME_BYTES, "what a frame carries is checked against the limits before it is encoded");
+        assert!(
+            length <= MAX_FRAME_BYTES,
+            "what a frame carries is checked against the limits before it is encoded"
+        );
         (length as u32).store(&mut self.out[self.start..self.start + 4]);
         tail.store(&mut self.out[self.fixed_end - 4..self.fixed_end]);
         self.open = false;

@@ -5,9 +5,10 @@
 //!   read   keyspace 4 · version 8+4 · expires 8 · absent 1 · key length 4 · key
 //!   write  keyspace 4 · kind 1 · expires 8 · key length 4 · value length 4 · key · value
 //! ```
-//! The region is contiguous and can be read alone: the shard hands exactly these bytes to the log and reads them again at
-//! recovery. It is checked once, by [`PrepareBody::parse`], and iterated in place after that.
-//! Source: MILANA §4.2 (what a prepare carries), transactions.md ("Commit, read-write").
+//! The region is contiguous and can be read alone: the shard hands exactly these bytes to the log
+//! and reads them again at recovery. It is checked once, by [`PrepareBody::parse`], and iterated in
+//! place after that. Source: MILANA §4.2 (what a prepare carries), transactions.md ("Commit,
+//! read-write").
 
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version};
@@ -77,7 +78,8 @@ fn split_read(bytes: &[u8]) -> Result<(ReadEntry<'_>, &[u8]), WireError> {
 #[inline]
 fn split_write(bytes: &[u8]) -> Result<(WriteEntry<'_>, &[u8]), WireError> {
     let (head, rest) = bytes.split_first_chunk::<WRITE_HEAD>().ok_or(BAD_WRITE)?;
-    let (key_bytes, value_bytes) = (u32::load(&head[13..17])? as usize, u32::load(&head[17..21])? as usize);
+    let (key_bytes, value_bytes) =
+        (u32::load(&head[13..17])? as usize, u32::load(&head[17..21])? as usize);
     bounded("a key's bytes", key_bytes, MAX_KEY_BYTES)?;
     bounded("a value's bytes", value_bytes, MAX_VALUE_BYTES)?;
     let (key, rest) = rest.split_at_checked(key_bytes).ok_or(BAD_WRITE)?;
@@ -104,7 +106,8 @@ impl WriteEntry<'_> {
     }
 }
 
-/// The reads and writes of one transaction at one participant, checked and ready to be iterated in place.
+/// The reads and writes of one transaction at one participant, checked and ready to be iterated in
+/// place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrepareBody<'a> {
     bytes: &'a [u8],
@@ -121,7 +124,8 @@ impl<'a> PrepareBody<'a> {
     /// Checks a body: from a frame, or from the log.
     ///
     /// # Errors
-    /// [`WireError::BadField`] for bytes that do not follow the layout, [`WireError::TooLong`] for what is above a limit.
+    /// [`WireError::BadField`] for bytes that do not follow the layout, [`WireError::TooLong`] for
+    /// what is above a limit.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         let (head, mut rest) = bytes.split_first_chunk::<BODY_HEAD>().ok_or(BAD_READ)?;
@@ -252,8 +256,9 @@ pub struct PrepareHead<'a> {
 
 /// Writes a [`Prepare`] frame straight from read and write sets: first all reads, then all writes.
 ///
-/// Limits are checked at `put` and when keys are read, long before; a body above them is a fault of the caller and panics in
-/// [`PrepareWriter::finish`]. Dropped without `finish`, it leaves nothing behind.
+/// Limits are checked at `put` and when keys are read, long before; a body above them is a fault of
+/// the caller and panics in [`PrepareWriter::finish`]. Dropped without `finish`, it leaves nothing
+/// behind.
 #[derive(Debug)]
 pub struct PrepareWriter<'v> {
     frame: OpenFrame<'v>,
@@ -268,9 +273,14 @@ impl<'v> PrepareWriter<'v> {
         let start = out.len();
         let PrepareHead { txn, begin, commit, single, wait, participants } = *head;
         let participants = Shards::new(participants);
-        Prepare { txn, begin, commit, single, wait, participants, body: PrepareBody::EMPTY }.encode(envelope, out);
+        Prepare { txn, begin, commit, single, wait, participants, body: PrepareBody::EMPTY }
+            .encode(envelope, out);
         let tail = out.len() - BODY_HEAD;
-        Self { frame: OpenFrame::with_tail(out, start, Prepare::FIXED_BYTES, tail), reads: 0, writes: 0 }
+        Self {
+            frame: OpenFrame::with_tail(out, start, Prepare::FIXED_BYTES, tail),
+            reads: 0,
+            writes: 0,
+        }
     }
 
     /// Appends a read; every read comes before the first write.

@@ -16,7 +16,8 @@ message! {
     /// Answers [`crate::Get`].
     Value<'a> {
         fixed {
-            /// The version that was chosen; of the tombstone or expired record when absent, zero when there never was one.
+            /// The version that was chosen; of the tombstone or expired record when absent, zero
+            /// when there never was one.
             version: Version,
             /// When the record expires, or expired.
             expires_at: Expiry,
@@ -56,7 +57,8 @@ message! {
             commit: Timestamp,
             /// Done durably, later, or refused (`Condition` when the condition did not hold).
             verdict: Verdict,
-            /// Whether the key was present before. Filled when the previous value was asked for, or the condition did not hold.
+            /// Whether the key was present before. Filled when the previous value was asked for, or
+            /// the condition did not hold.
             previous_present: bool,
             /// The version that the key had before; filled in the same cases.
             previous_version: Version,
@@ -159,13 +161,15 @@ message! {
 }
 
 message! {
-    /// Stands in front of every batch of replies, under no request number: a reading of the server's clock, taken after the requests
-    /// were read that the batch answers. See [`ClockIs::fill`].
+    /// Stands in front of every batch of replies, under no request number: a reading of the
+    /// server's clock, taken after the requests were read that the batch answers. See
+    /// [`ClockIs::fill`].
     ClockIs {
         fixed {
             /// What the server's clock showed.
             now: Timestamp,
-            /// How far that may be from true time, in nanoseconds; [`ClockIs::UNSYNCHRONISED`] when nothing vouches for it.
+            /// How far that may be from true time, in nanoseconds; [`ClockIs::UNSYNCHRONISED`] when
+            /// nothing vouches for it.
             error_ns: u64,
         }
     }
@@ -178,19 +182,24 @@ impl ClockIs {
     /// A reading; `None`: nothing vouches for the clock.
     #[must_use]
     pub fn new(now: Timestamp, error: Option<Duration>) -> Self {
-        let error_ns =
-            error.map_or(Self::UNSYNCHRONISED, |error| u64::try_from(error.as_nanos()).unwrap_or(Self::UNSYNCHRONISED));
+        let error_ns = error.map_or(Self::UNSYNCHRONISED, |error| {
+            u64::try_from(error.as_nanos()).unwrap_or(Self::UNSYNCHRONISED)
+        });
         Self { now, error_ns }
     }
 
     /// How far the reading may be from true time; `None` when nothing vouches for it.
     #[must_use]
     pub const fn error(&self) -> Option<Duration> {
-        if self.error_ns == Self::UNSYNCHRONISED { None } else { Some(Duration::from_nanos(self.error_ns)) }
+        if self.error_ns == Self::UNSYNCHRONISED {
+            None
+        } else {
+            Some(Duration::from_nanos(self.error_ns))
+        }
     }
 
-    /// Begins a batch with the frame of a reading that is not taken yet: [`ClockIs::fill`] puts it in when the batch leaves, so that
-    /// it is younger than everything that the batch answers.
+    /// Begins a batch with the frame of a reading that is not taken yet: [`ClockIs::fill`] puts it
+    /// in when the batch leaves, so that it is younger than everything that the batch answers.
     #[inline]
     pub fn begin(envelope: &Envelope, out: &mut Vec<u8>) {
         debug_assert!(out.is_empty(), "the reading stands at the front of a batch");
@@ -207,7 +216,8 @@ impl ClockIs {
 }
 
 message! {
-    /// Answers [`crate::ShardStats`] and [`crate::NodeStatus`]. [`crate::StatusListWriter`] writes one entry by entry.
+    /// Answers [`crate::ShardStats`] and [`crate::NodeStatus`]. [`crate::StatusListWriter`] writes
+    /// one entry by entry.
     StatusList<'a> {
         fixed {}
         variable {
@@ -272,7 +282,8 @@ message! {
         fixed {
             /// What kind of refusal.
             code: ErrorCode,
-            /// When to try again, in nanoseconds; 0 when there is no hint. See [`ErrorReply::retry_after`].
+            /// When to try again, in nanoseconds; 0 when there is no hint. See
+            /// [`ErrorReply::retry_after`].
             retry_after_ns: u64,
             /// A number that belongs to the code: see [`ErrorCode`] for which.
             detail: u64,
@@ -280,7 +291,8 @@ message! {
             other: Option<TxnId>,
         }
         variable {
-            /// A sentence for people that names the thing and what to do; cut to [`crate::limits::MAX_ERROR_TEXT_BYTES`].
+            /// A sentence for people that names the thing and what to do; cut to
+            /// [`crate::limits::MAX_ERROR_TEXT_BYTES`].
             message: &'a str => ErrorText,
         }
     }
@@ -315,7 +327,11 @@ impl<'a> ErrorReply<'a> {
     /// When to try again, when the server gave a hint.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
-        if self.retry_after_ns == 0 { None } else { Some(Duration::from_nanos(self.retry_after_ns)) }
+        if self.retry_after_ns == 0 {
+            None
+        } else {
+            Some(Duration::from_nanos(self.retry_after_ns))
+        }
     }
 
     /// Whether trying again may succeed; see [`ErrorCode::retryable`].

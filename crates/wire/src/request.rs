@@ -18,7 +18,8 @@ message! {
             at: ReadAt,
             /// Who asks, so that its own session is known to be alive.
             client: ClientId,
-            /// Whether to wait (bounded) for the decision of a prepared write, instead of answering `prepared_before`.
+            /// Whether to wait (bounded) for the decision of a prepared write, instead of answering
+            /// `prepared_before`.
             wait: bool,
         }
         variable {
@@ -29,10 +30,11 @@ message! {
 }
 
 message! {
-    /// Asks a participant to validate and prepare its part of a transaction. Answered by [`crate::Vote`].
+    /// Asks a participant to validate and prepare its part of a transaction. Answered by
+    /// [`crate::Vote`].
     ///
-    /// [`crate::PrepareWriter`] writes one straight from read and write sets; this struct is for decoding, and for sending a
-    /// body again with a later commit timestamp.
+    /// [`crate::PrepareWriter`] writes one straight from read and write sets; this struct is for
+    /// decoding, and for sending a body again with a later commit timestamp.
     Prepare<'a> {
         fixed {
             /// The transaction.
@@ -124,7 +126,8 @@ message! {
 }
 
 message! {
-    /// Asks a participant to end a transaction as its backup coordinator. Answered by [`crate::StatusIs`] once it is decided.
+    /// Asks a participant to end a transaction as its backup coordinator. Answered by
+    /// [`crate::StatusIs`] once it is decided.
     Terminate<'a> {
         fixed {
             /// The transaction.
@@ -142,19 +145,22 @@ message! {
 }
 
 message! {
-    /// From a backup coordinator to a participant: say where you stand, and stay there. Answered by [`crate::FreezeAnswer`].
+    /// From a backup coordinator to a participant: say where you stand, and stay there. Answered by
+    /// [`crate::FreezeAnswer`].
     Freeze {
         fixed {
             /// The transaction.
             txn: TxnId,
-            /// Its begin, so that a participant that never saw it knows how long to remember the abort.
+            /// Its begin, so that a participant that never saw it knows how long to remember the
+            /// abort.
             begin: Timestamp,
         }
     }
 }
 
 message! {
-    /// From a participant that was told to commit and has no prepare: the write set, please. Answered by [`crate::WriteSet`].
+    /// From a participant that was told to commit and has no prepare: the write set, please.
+    /// Answered by [`crate::WriteSet`].
     FetchWriteSet {
         fixed {
             /// The transaction.
@@ -166,7 +172,8 @@ message! {
 }
 
 message! {
-    /// From whoever resolved a transaction: all participants have acknowledged, its record may go. Not answered.
+    /// From whoever resolved a transaction: all participants have acknowledged, its record may go.
+    /// Not answered.
     Forget {
         fixed {
             /// The transaction.
@@ -176,7 +183,8 @@ message! {
 }
 
 message! {
-    /// A client's report to every shard, at least every 100 ms, aggregated over its sessions. Not answered.
+    /// A client's report to every shard, at least every 100 ms, aggregated over its sessions. Not
+    /// answered.
     Report {
         fixed {
             /// The client.
@@ -194,7 +202,8 @@ message! {
 }
 
 message! {
-    /// Reads some keys of the shard's part of a keyspace, in the order of their hashes. Answered by [`crate::ScanPage`].
+    /// Reads some keys of the shard's part of a keyspace, in the order of their hashes. Answered by
+    /// [`crate::ScanPage`].
     Scan {
         fixed {
             /// The keyspace.
@@ -214,7 +223,8 @@ message! {
 }
 
 message! {
-    /// Counts the keys of the shard's part of a keyspace that are visible in a snapshot. Answered by [`crate::Counted`].
+    /// Counts the keys of the shard's part of a keyspace that are visible in a snapshot. Answered
+    /// by [`crate::Counted`].
     Count {
         fixed {
             /// The keyspace.
@@ -228,8 +238,9 @@ message! {
 }
 
 message! {
-    /// Asks how new the shard's part of a keyspace is. A snapshot at or above every shard's answer shows whatever was acknowledged
-    /// before the question, whoever acknowledged it by whatever clock. Answered by [`crate::NewestIs`].
+    /// Asks how new the shard's part of a keyspace is. A snapshot at or above every shard's answer
+    /// shows whatever was acknowledged before the question, whoever acknowledged it by whatever
+    /// clock. Answered by [`crate::NewestIs`].
     Newest {
         fixed {
             /// The keyspace.
@@ -281,7 +292,8 @@ impl MapPush<'_> {
 }
 
 message! {
-    /// Asks the master: registrations, the map, keyspaces. Any server passes it on. Answered by [`crate::MasterReply`].
+    /// Asks the master: registrations, the map, keyspaces. Any server passes it on. Answered by
+    /// [`crate::MasterReply`].
     MasterAsk<'a> {
         fixed {}
         variable {

@@ -1,4 +1,5 @@
-//! Small values inside messages: when to read, what to write under which condition, votes and states.
+//! Small values inside messages: when to read, what to write under which condition, votes and
+//! states.
 
 use timestone_types::limits::MAX_VALUE_BYTES;
 use timestone_types::{AbortReason, Timestamp, Version};
@@ -90,7 +91,8 @@ impl Fixed for TxnState {
 pub enum Verdict {
     /// Prepared durably; with a single participant: committed durably.
     Yes,
-    /// Only the timestamp is too low: ask again with this one or a later one. Nothing is left prepared.
+    /// Only the timestamp is too low: ask again with this one or a later one. Nothing is left
+    /// prepared.
     Later(Timestamp),
     /// Refused, durably.
     No(AbortReason),
@@ -175,7 +177,8 @@ numbered! {
         Put = 1,
         /// Stores a tombstone.
         Delete = 2,
-        /// Makes everything of the keyspace at this shard absent (FLUSHDB, drop); has neither key nor value.
+        /// Makes everything of the keyspace at this shard absent (FLUSHDB, drop); has neither key
+        /// nor value.
         Fence = 3,
     }
 }
@@ -187,7 +190,8 @@ numbered! {
         Put = 1,
         /// Stores the value and keeps the expiry that the key has.
         PutKeepExpiry = 2,
-        /// Stores a tombstone. Where the key is absent already nothing is stored, and the write succeeds.
+        /// Stores a tombstone. Where the key is absent already nothing is stored, and the write
+        /// succeeds.
         Delete = 3,
     }
 }
@@ -201,7 +205,8 @@ pub enum Condition<'a> {
     IfAbsent,
     /// The key is present (XX).
     IfPresent,
-    /// The key is present with this version; [`Version::ZERO`] means absent, whatever tombstone it has.
+    /// The key is present with this version; [`Version::ZERO`] means absent, whatever tombstone it
+    /// has.
     IfVersion(Version),
     /// The key is present with this value.
     IfValue(&'a [u8]),

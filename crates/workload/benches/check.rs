@@ -1,8 +1,10 @@
-//! How long it takes to check a history of 100 000 transactions: seconds, for a right one and for wrong ones.
+//! How long it takes to check a history of 100 000 transactions: seconds, for a right one and for
+//! wrong ones.
 //!
-//! `cargo bench -p timestone-workload --bench check`. Sixteen processes run list-append or register transactions on ten keys (or on
-//! three) against a store in memory, each taking effect at one moment between its invocation and its completion. A stale history
-//! answers some read-only transactions from long ago, so that real time has cycles thousands of transactions wide.
+//! `cargo bench -p timestone-workload --bench check`. Sixteen processes run list-append or register
+//! transactions on ten keys (or on three) against a store in memory, each taking effect at one
+//! moment between its invocation and its completion. A stale history answers some read-only
+//! transactions from long ago, so that real time has cycles thousands of transactions wide.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -18,7 +20,10 @@ const PROCESSES: u32 = 16;
 type State = BTreeMap<KeyIndex, Vec<i64>>;
 
 fn execute(plan: &TxnPlan, state: &mut State, is_register: bool) -> Vec<MicroOp> {
-    let read = |state: &State, key| match state.get(&key).and_then(|list| list.last().map(|last| (list, last))) {
+    let read = |state: &State, key| match state
+        .get(&key)
+        .and_then(|list| list.last().map(|last| (list, last)))
+    {
         Some((_, last)) if is_register => Seen::Integer(*last),
         Some((list, _)) => Seen::List(list.clone()),
         None => Seen::Nothing,
@@ -41,7 +46,8 @@ fn execute(plan: &TxnPlan, state: &mut State, is_register: bool) -> Vec<MicroOp>
 }
 
 fn history(kind: WorkloadKind, keys: u64, stale_percent: u64) -> History {
-    let spec = WorkloadSpec { keys, delete_percent: 0, expire_percent: 0, ..WorkloadSpec::of(kind) };
+    let spec =
+        WorkloadSpec { keys, delete_percent: 0, expire_percent: 0, ..WorkloadSpec::of(kind) };
     let mut generators: Vec<Generator> = (0..PROCESSES)
         .map(|process| Generator::new(&spec, process, PROCESSES).expect("the parameters are valid"))
         .collect();
@@ -55,8 +61,13 @@ fn history(kind: WorkloadKind, keys: u64, stale_percent: u64) -> History {
             old.clone_from(&state);
         }
         let place = random.below(u64::from(PROCESSES)) as usize;
-        let event =
-            |kind, ops| Event { kind, process: Process(place as u64), index, time: Timestamp::from_nanos(index), ops };
+        let event = |kind, ops| Event {
+            kind,
+            process: Process(place as u64),
+            index,
+            time: Timestamp::from_nanos(index),
+            ops,
+        };
         match open[place].take() {
             None if begun == TRANSACTIONS => {}
             None => {
@@ -98,7 +109,8 @@ fn main() {
             let seconds = begun.elapsed().as_secs_f64();
             let found = verdict.anomalies.len() + verdict.unreported;
             println!(
-                "{} on {keys} keys, {stale_percent} % stale, {:13} {} transactions in {seconds:.2} s, {found} anomalies",
+                "{} on {keys} keys, {stale_percent} % stale, {:13} {} transactions in {seconds:.2} \
+                 s, {found} anomalies",
                 kind.name(),
                 promise.name(),
                 verdict.transactions,

@@ -1,14 +1,18 @@
-//! How long it takes to generate a transaction, to draw a key and to record an outcome: nanoseconds, the best of several rounds.
+//! How long it takes to generate a transaction, to draw a key and to record an outcome:
+//! nanoseconds, the best of several rounds.
 //!
-//! `cargo bench -p timestone-workload`. What stands on the client's hot path must stay far below the microseconds that a
-//! transaction costs.
+//! `cargo bench -p timestone-workload`. What stands on the client's hot path must stay far below
+//! the microseconds that a transaction costs.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use timestone_workload::{Generator, KeyIndex, Random, Recorder, TxnPlan, WorkloadKind, WorkloadSpec, Zipf};
+use timestone_workload::{
+    Generator, KeyIndex, Random, Recorder, TxnPlan, WorkloadKind, WorkloadSpec, Zipf,
+};
 
-/// Many short rounds: one below a scheduler's slice is left alone now and then, even on a busy machine.
+/// Many short rounds: one below a scheduler's slice is left alone now and then, even on a busy
+/// machine.
 const ROUNDS: u32 = 300;
 const ITERATIONS: u32 = 5_000;
 
@@ -49,7 +53,10 @@ fn main() {
     let mut random = Random::new(1);
     for alpha in [0.0, 0.75, 0.99, 1.0, 1.2] {
         let zipf = Zipf::new(1_000_000, alpha);
-        println!("zipf α = {alpha:<5} {:7.1} ns a draw", best_ns(|| _ = black_box(zipf.draw(&mut random))));
+        println!(
+            "zipf α = {alpha:<5} {:7.1} ns a draw",
+            best_ns(|| _ = black_box(zipf.draw(&mut random)))
+        );
     }
     let (shape, mut key, mut next) = (spec.key_shape(), Vec::new(), 0);
     let ns = best_ns(|| {

@@ -17,7 +17,10 @@ pub enum WorkloadError {
         demand: &'static str,
     },
     /// A value in the store is not what this workload writes.
-    #[error("a value of {bytes} bytes is no {expected}; does another workload's data live in this keyspace?")]
+    #[error(
+        "a value of {bytes} bytes is no {expected}; does another workload's data live in this \
+         keyspace?"
+    )]
     Value {
         /// What was expected.
         expected: &'static str,

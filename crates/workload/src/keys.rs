@@ -1,7 +1,8 @@
 //! Keys by number, and how they look as bytes.
 //!
-//! Generators speak of key numbers; only who sends a request spells one out, into its own buffer. The hot keys of a skewed
-//! distribution are strewn over the numbers, because keys with neighbouring numbers are loaded together and would share pages.
+//! Generators speak of key numbers; only who sends a request spells one out, into its own buffer.
+//! The hot keys of a skewed distribution are strewn over the numbers, because keys with
+//! neighbouring numbers are loaded together and would share pages.
 
 use crate::limits::MIN_KEY_BYTES;
 
@@ -39,7 +40,10 @@ impl KeyShape {
     /// How many keys have a spelling of their own.
     #[must_use]
     pub fn capacity(self) -> u64 {
-        u32::try_from(self.bytes - 1).ok().and_then(|digits| 10u64.checked_pow(digits)).unwrap_or(u64::MAX)
+        u32::try_from(self.bytes - 1)
+            .ok()
+            .and_then(|digits| 10u64.checked_pow(digits))
+            .unwrap_or(u64::MAX)
     }
 
     /// Appends the key's bytes: `k` and the number in decimal digits, filled up with zeros.
@@ -73,8 +77,8 @@ impl KeyShape {
     }
 }
 
-/// A fixed permutation of the key numbers below a count: rank → rank · m mod count, with m coprime to the count and near its
-/// golden section, so that neighbouring ranks land far apart.
+/// A fixed permutation of the key numbers below a count: rank → rank · m mod count, with m coprime
+/// to the count and near its golden section, so that neighbouring ranks land far apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strewing {
     count: u64,
@@ -93,11 +97,14 @@ impl Strewing {
 
     #[inline]
     pub(crate) fn key(self, rank: u64) -> KeyIndex {
-        // Up to 2³² keys, which is every realistic run, the product fits 64 bits and the division is several times cheaper.
+        // Up to 2³² keys, which is every realistic run, the product fits 64 bits and the division
+        // is several times cheaper.
         if self.count <= u64::from(u32::MAX) {
             KeyIndex(rank * self.multiplier % self.count)
         } else {
-            KeyIndex((u128::from(rank) * u128::from(self.multiplier) % u128::from(self.count)) as u64)
+            KeyIndex(
+                (u128::from(rank) * u128::from(self.multiplier) % u128::from(self.count)) as u64,
+            )
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Workloads: what transactions to run, when to start them, what came of them, and whether the outcome was right.
+//! Workloads: what transactions to run, when to start them, what came of them, and whether the
+//! outcome was right.
 //!
 //! ```text
 //!   WorkloadSpec ─► Generator::next ─► TxnPlan ─► (whoever runs it: bench, simulator, test) ─► fate, latency, values read
@@ -9,17 +10,20 @@
 //!                                                                                                  History ─► check::…
 //! ```
 //!
-//! Everything here is data and arithmetic: a plan names keys by number and says what to do with each; the runner turns it into
-//! requests and tells what happened. So `bench` on a real server, `bench --in-process`, the simulator and the tests run one and
-//! the same workload. Sources: MILANA Table 2 (Retwis), TAPIR's prototype (`retwis-tapir`), the YCSB core workloads, Jepsen's
+//! Everything here is data and arithmetic: a plan names keys by number and says what to do with
+//! each; the runner turns it into requests and tells what happened. So `bench` on a real server,
+//! `bench --in-process`, the simulator and the tests run one and the same workload. Sources: MILANA
+//! Table 2 (Retwis), TAPIR's prototype (`retwis-tapir`), the YCSB core workloads, Jepsen's
 //! list-append and bank, Elle (Kingsbury, Alvaro 2020) for the checkers.
 //!
 //! # Invariants
-//! - Equal specifications and client numbers give equal plans: randomness comes from the seed alone.
+//! - Equal specifications and client numbers give equal plans: randomness comes from the seed
+//!   alone.
 //! - `Generator::next` and `Recorder` allocate nothing once their buffers have grown.
 //! - A checker reports only what no execution of the promised isolation could have produced.
 //!
-//! What is deliberately absent: sockets, threads, clocks, files (writers are handed in), and retries, which the runner owns.
+//! What is deliberately absent: sockets, threads, clocks, files (writers are handed in), and
+//! retries, which the runner owns.
 //!
 //! ```
 //! use timestone_workload::{Generator, TxnPlan, WorkloadSpec};

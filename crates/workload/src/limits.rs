@@ -14,18 +14,22 @@ pub const MAX_ZIPF: f64 = 5.0;
 pub const MAX_LATENCY: Duration = Duration::from_secs(3_600);
 /// Digits of a latency that a histogram keeps: 0.1 % error.
 pub const LATENCY_DIGITS: u8 = 3;
-/// How often a drawn key is drawn again because the transaction has it already, before its neighbour is taken.
+/// How often a drawn key is drawn again because the transaction has it already, before its
+/// neighbour is taken.
 pub const MAX_REDRAWS: u32 = 16;
 /// Most anomalies of one kind that a checker words: the first few tell the story.
 pub const MAX_REPORTED: usize = 8;
-/// Most edges that a checker walks in one strongly connected component to find a shorter cycle than it has; the first search is
-/// always finished. A component of a thousand edges is searched from every one.
+/// Most edges that a checker walks in one strongly connected component to find a shorter cycle than
+/// it has; the first search is always finished. A component of a thousand edges is searched from
+/// every one.
 pub const MAX_CYCLE_STEPS: usize = 1_000_000;
-/// Most states that are tried to find an order of one key's operations. A history of thousands of operations takes about as many as it
-/// has operations; what would take more is not judged, and not counted as looked at.
+/// Most states that are tried to find an order of one key's operations. A history of thousands of
+/// operations takes about as many as it has operations; what would take more is not judged, and not
+/// counted as looked at.
 pub const MAX_ORDER_STATES: usize = 400_000;
-/// Most steps of the search for an order of the calls on one key, beside a few for each of them; each step looks at a handful of calls: some
-/// seconds. Histories of the simulator need a few thousand.
+/// Most steps of the search for an order of the calls on one key, beside a few for each of them;
+/// each step looks at a handful of calls: some seconds. Histories of the simulator need a few
+/// thousand.
 pub const MAX_LINEAR_STEPS: usize = 5_000;
 /// Longest text of one transaction in a story, in bytes; the rest is left out.
 pub const MAX_STORY_OPS_BYTES: usize = 240;

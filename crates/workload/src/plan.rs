@@ -1,4 +1,5 @@
-//! One transaction as plain data: what a generator makes and a runner executes, again and again when it aborts.
+//! One transaction as plain data: what a generator makes and a runner executes, again and again
+//! when it aborts.
 
 use crate::KeyIndex;
 
@@ -9,7 +10,8 @@ pub enum Op {
     Get(KeyIndex),
     /// Write a value of the specified size.
     Put(KeyIndex),
-    /// Read the integer there and write it back increased; when it would fall below zero, abort the transaction.
+    /// Read the integer there and write it back increased; when it would fall below zero, abort the
+    /// transaction.
     Add {
         /// The key.
         key: KeyIndex,
@@ -48,8 +50,8 @@ pub enum Op {
         /// After how many milliseconds it expires.
         millis: u32,
     },
-    /// Read the integers of both keys, delete the first, and write the second back increased by what the first held; when that is absent,
-    /// abort the transaction.
+    /// Read the integers of both keys, delete the first, and write the second back increased by
+    /// what the first held; when that is absent, abort the transaction.
     Close {
         /// The account that is closed.
         key: KeyIndex,

@@ -1,8 +1,9 @@
 //! A small, fast, portable source of random numbers that is a function of its seed.
 //!
-//! `SplitMix64` (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): one addition and three
-//! multiply-shift steps a number, passes BigCrush, and its stream is fixed by its definition, so that a seed means the same
-//! workload in every version of this crate. Not for secrets.
+//! `SplitMix64` (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014): one
+//! addition and three multiply-shift steps a number, passes BigCrush, and its stream is fixed by
+//! its definition, so that a seed means the same workload in every version of this crate. Not for
+//! secrets.
 
 /// Random numbers from a seed.
 #[derive(Clone, Debug)]
@@ -25,11 +26,13 @@ impl Random {
         Self { state: seed }
     }
 
-    /// The stream of a part (a client, a purpose) of whatever has `seed`; streams of different parts are unrelated.
+    /// The stream of a part (a client, a purpose) of whatever has `seed`; streams of different
+    /// parts are unrelated.
     #[must_use]
     pub const fn derived(seed: u64, part: u64) -> Self {
         Self {
-            state: mix(seed.wrapping_add(GAMMA)) ^ mix(part.wrapping_mul(GAMMA).wrapping_add(0x5851_f42d_4c95_7f2d)),
+            state: mix(seed.wrapping_add(GAMMA))
+                ^ mix(part.wrapping_mul(GAMMA).wrapping_add(0x5851_f42d_4c95_7f2d)),
         }
     }
 
@@ -72,7 +75,8 @@ mod tests {
 
     #[test]
     fn the_stream_is_the_published_one() {
-        // First outputs of SplitMix64 for the seed 1234567, as its reference implementation prints them.
+        // First outputs of SplitMix64 for the seed 1234567, as its reference implementation prints
+        // them.
         let mut random = Random::new(1_234_567);
         assert_eq!(random.bits(), 6_457_827_717_110_365_317);
         assert_eq!(random.bits(), 3_203_168_211_198_807_973);

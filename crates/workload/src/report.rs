@@ -1,4 +1,5 @@
-//! What came of a run: counts, latencies, processor time; as a table for people and as JSON for programs.
+//! What came of a run: counts, latencies, processor time; as a table for people and as JSON for
+//! programs.
 //!
 //! ```text
 //!   session ─► Recorder (one per thread) ─┐
@@ -8,8 +9,9 @@
 //!
 //! # Invariants
 //! - Recording allocates nothing.
-//! - Every attempt is counted once: committed, or aborted for one reason. An attempt whose outcome nobody knows counts under the
-//!   reason `unknown`, one that the transport or server refused under `error`: neither is known to have committed.
+//! - Every attempt is counted once: committed, or aborted for one reason. An attempt whose outcome
+//!   nobody knows counts under the reason `unknown`, one that the transport or server refused under
+//!   `error`: neither is known to have committed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -93,7 +95,9 @@ impl Recorder {
     pub fn merge(&mut self, other: &Self) {
         // All recorders have the same bounds, so that nothing of one lies outside another.
         self.all.add(&other.all).unwrap_or_else(|_| unreachable!("histograms of one shape add up"));
-        self.read_only.add(&other.read_only).unwrap_or_else(|_| unreachable!("histograms of one shape add up"));
+        self.read_only
+            .add(&other.read_only)
+            .unwrap_or_else(|_| unreachable!("histograms of one shape add up"));
         for (mine, theirs) in self.aborted.iter_mut().zip(other.aborted) {
             *mine += theirs;
         }
@@ -111,7 +115,8 @@ impl Recorder {
     }
 
     fn aborts(&self) -> BTreeMap<String, u64> {
-        let kinds = AbortKind::ALL.iter().map(|kind| (kind.name(), self.aborted[*kind as usize - 1]));
+        let kinds =
+            AbortKind::ALL.iter().map(|kind| (kind.name(), self.aborted[*kind as usize - 1]));
         let all = kinds.chain([(UNKNOWN, self.unknown), (ERROR, self.errors)]);
         all.filter(|(_, count)| *count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
     }
@@ -125,7 +130,8 @@ impl Default for Recorder {
 
 fn latencies() -> Histogram<u64> {
     let highest = u64::try_from(MAX_LATENCY.as_nanos()).unwrap_or(u64::MAX);
-    Histogram::new_with_bounds(1, highest, LATENCY_DIGITS).unwrap_or_else(|_| unreachable!("the bounds are constants"))
+    Histogram::new_with_bounds(1, highest, LATENCY_DIGITS)
+        .unwrap_or_else(|_| unreachable!("the bounds are constants"))
 }
 
 /// Processor time used during the run, as the runner measured it.
@@ -155,7 +161,13 @@ pub struct LatencyUs {
 impl LatencyUs {
     fn of(histogram: &Histogram<u64>) -> Self {
         let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1_000.0;
-        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: histogram.max() as f64 / 1_000.0 }
+        Self {
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: histogram.max() as f64 / 1_000.0,
+        }
     }
 }
 
@@ -211,7 +223,13 @@ pub struct Report {
 impl Report {
     /// Sums up a run of `duration` by `clients` sessions.
     #[must_use]
-    pub fn new(spec: &WorkloadSpec, clients: u32, duration: Duration, recorder: &Recorder, cpu: CpuUse) -> Self {
+    pub fn new(
+        spec: &WorkloadSpec,
+        clients: u32,
+        duration: Duration,
+        recorder: &Recorder,
+        cpu: CpuUse,
+    ) -> Self {
         let config = match serde_json::to_value(spec) {
             Ok(serde_json::Value::Object(config)) => config,
             _ => unreachable!("a specification is a plain struct"),
@@ -221,14 +239,23 @@ impl Report {
 
     /// The same for a workload that has no specification; its parameters are noted one by one.
     #[must_use]
-    pub fn of(workload: &str, clients: u32, duration: Duration, recorder: &Recorder, cpu: CpuUse) -> Self {
+    pub fn of(
+        workload: &str,
+        clients: u32,
+        duration: Duration,
+        recorder: &Recorder,
+        cpu: CpuUse,
+    ) -> Self {
         let seconds = duration.as_secs_f64();
         let per_second = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
-        let rate = |part: u64, rest: u64| if part + rest > 0 { part as f64 / (part + rest) as f64 } else { 0.0 };
+        let rate = |part: u64, rest: u64| {
+            if part + rest > 0 { part as f64 / (part + rest) as f64 } else { 0.0 }
+        };
         let (committed, aborted) = (recorder.committed_count(), recorder.aborted_count());
         let reads = recorder.read_only.len();
         let per_txn = |used: Option<Duration>| {
-            used.filter(|_| committed > 0).map(|used| used.as_nanos() as f64 / 1_000.0 / committed as f64)
+            used.filter(|_| committed > 0)
+                .map(|used| used.as_nanos() as f64 / 1_000.0 / committed as f64)
         };
         Self {
             workload: workload.to_owned(),
@@ -239,7 +266,10 @@ impl Report {
             abort_rate: rate(aborted, committed),
             aborts: recorder.aborts(),
             latency_us: LatencyUs::of(&recorder.all),
-            cpu_us_per_txn: CpuUsPerTxn { client: per_txn(cpu.client), server: per_txn(cpu.server) },
+            cpu_us_per_txn: CpuUsPerTxn {
+                client: per_txn(cpu.client),
+                server: per_txn(cpu.server),
+            },
             read_only: ReadOnlyReport {
                 committed_per_second: per_second(reads),
                 aborted_per_second: per_second(recorder.read_only_aborted),
@@ -274,15 +304,20 @@ impl fmt::Display for Report {
             table.add_row([name.to_owned(), all, read_only]);
         };
         let (all, reads) = (&self.latency_us, &self.read_only.latency_us);
-        row("committed/s", whole(self.committed_per_second), whole(self.read_only.committed_per_second));
+        row(
+            "committed/s",
+            whole(self.committed_per_second),
+            whole(self.read_only.committed_per_second),
+        );
         row("aborted/s", whole(self.aborted_per_second), whole(self.read_only.aborted_per_second));
         row("abort rate", percent(self.abort_rate), percent(self.read_only.abort_rate));
         for (name, of) in PERCENTILES {
             row(name, micros(of(all)), micros(of(reads)));
         }
-        for (name, used) in
-            [("client CPU/txn", self.cpu_us_per_txn.client), ("server CPU/txn", self.cpu_us_per_txn.server)]
-        {
+        for (name, used) in [
+            ("client CPU/txn", self.cpu_us_per_txn.client),
+            ("server CPU/txn", self.cpu_us_per_txn.server),
+        ] {
             row(name, used.map_or_else(|| "–".to_owned(), micros), String::new());
         }
         for column in table.column_iter_mut().skip(1) {
@@ -359,8 +394,12 @@ mod tests {
         let report = report();
         assert_eq!((report.committed_per_second, report.aborted_per_second), (500.5, 16.5));
         assert!((report.abort_rate - 33.0 / 1_034.0).abs() < 1e-9);
-        let aborts: Vec<(&str, u64)> = report.aborts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
-        assert_eq!(aborts, [("error", 1), ("read_conflict", 30), ("unknown", 1), ("write_conflict", 1)]);
+        let aborts: Vec<(&str, u64)> =
+            report.aborts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
+        assert_eq!(
+            aborts,
+            [("error", 1), ("read_conflict", 30), ("unknown", 1), ("write_conflict", 1)]
+        );
         let within = |seen: f64, expected: f64| (seen / expected - 1.0).abs() < 0.002;
         assert!(
             within(report.latency_us.p50, 501.0) && within(report.latency_us.p99, 991.0),
@@ -395,23 +434,40 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         let mut sorted = fields.to_vec();
         sorted.sort_unstable();
-        assert_eq!(value.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>(), sorted);
-        let places: Vec<usize> = fields.iter().map(|field| json.find(&format!("\"{field}\":")).unwrap()).collect();
+        assert_eq!(
+            value.as_object().unwrap().keys().map(String::as_str).collect::<Vec<_>>(),
+            sorted
+        );
+        let places: Vec<usize> =
+            fields.iter().map(|field| json.find(&format!("\"{field}\":")).unwrap()).collect();
         assert!(places.is_sorted(), "{json}");
         assert_eq!(value["workload"], "retwis");
         assert_eq!(value["aborts"]["read_conflict"], 30);
         for percentile in ["p50", "p90", "p99", "p999", "max"] {
-            assert!(value["latency_us"][percentile].is_f64() && value["read_only"]["latency_us"][percentile].is_f64());
+            assert!(
+                value["latency_us"][percentile].is_f64()
+                    && value["read_only"]["latency_us"][percentile].is_f64()
+            );
         }
         assert_eq!(value["cpu_us_per_txn"], serde_json::json!({ "client": 2.0, "server": null }));
-        assert_eq!((&value["config"]["keys"], &value["config"]["address"]), (&1_000_000.into(), &"in-process".into()));
+        assert_eq!(
+            (&value["config"]["keys"], &value["config"]["address"]),
+            (&1_000_000.into(), &"in-process".into())
+        );
     }
 
     #[test]
     fn the_table_shows_what_people_ask_for() {
         let text = report().to_string();
-        for shown in ["retwis: 8 clients, 2.0 s", "committed/s", "p99.9", "3.19 %", "30 read_conflict", "2.0 µs", "–"]
-        {
+        for shown in [
+            "retwis: 8 clients, 2.0 s",
+            "committed/s",
+            "p99.9",
+            "3.19 %",
+            "30 read_conflict",
+            "2.0 µs",
+            "–",
+        ] {
             assert!(text.contains(shown), "{shown} in\n{text}");
         }
     }
@@ -421,7 +477,10 @@ mod tests {
         let spec = WorkloadSpec::of(WorkloadKind::YcsbA);
         let cpu = CpuUse { client: Some(Duration::from_secs(1)), server: None };
         let report = Report::new(&spec, 1, Duration::ZERO, &Recorder::new(), cpu);
-        assert_eq!((report.committed_per_second, report.abort_rate, report.cpu_us_per_txn.client), (0.0, 0.0, None));
+        assert_eq!(
+            (report.committed_per_second, report.abort_rate, report.cpu_us_per_txn.client),
+            (0.0, 0.0, None)
+        );
         report.to_json().unwrap();
     }
 

@@ -1,8 +1,10 @@
-//! When transactions start: one after another (closed loop), or whenever a Poisson process says (open loop).
+//! When transactions start: one after another (closed loop), or whenever a Poisson process says
+//! (open loop).
 //!
-//! A closed loop waits for an answer before it asks again, and so goes easy on a slow server. An open loop starts transactions
-//! at times that do not depend on the server at all; whoever runs it measures latency from the *intended* start, even when
-//! all sessions were busy then. That is the correction for coordinated omission: waiting counts.
+//! A closed loop waits for an answer before it asks again, and so goes easy on a slow server. An
+//! open loop starts transactions at times that do not depend on the server at all; whoever runs it
+//! measures latency from the *intended* start, even when all sessions were busy then. That is the
+//! correction for coordinated omission: waiting counts.
 
 use std::time::Duration;
 
@@ -58,7 +60,12 @@ impl Arrivals {
                 demand: "it lies above 0 and is at most 1 000 000 000 a second",
             });
         }
-        Ok(Self { random: Random::derived(seed, STREAM), mean_ns: 1e9 / per_second, next: begin, rest_ns: 0.0 })
+        Ok(Self {
+            random: Random::derived(seed, STREAM),
+            mean_ns: 1e9 / per_second,
+            next: begin,
+            rest_ns: 0.0,
+        })
     }
 
     /// When the next transaction is meant to start; strictly later than the one before.

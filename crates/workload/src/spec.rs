@@ -1,4 +1,5 @@
-//! Which workload, over which data: everything that decides what is generated, as one value that a report repeats.
+//! Which workload, over which data: everything that decides what is generated, as one value that a
+//! report repeats.
 
 use serde::{Serialize, Serializer};
 
@@ -93,7 +94,8 @@ impl Serialize for WorkloadKind {
     }
 }
 
-/// A workload with all its parameters. Begin with [`WorkloadSpec::named`] and change what should differ.
+/// A workload with all its parameters. Begin with [`WorkloadSpec::named`] and change what should
+/// differ.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct WorkloadSpec {
     /// Which workload.
@@ -112,9 +114,10 @@ pub struct WorkloadSpec {
     pub initial_balance: i64,
     /// List-append: appends to a key, over all clients, before another takes its place.
     pub appends_per_key: u32,
-    /// Register, YCSB: how many of a hundred writes are deletions. List-append: how many of a hundred appends delete the list instead, so that
-    /// the next one begins it anew. Bank: how many of a hundred transfers move all that an account has and close it, so that the next one to
-    /// it opens it again.
+    /// Register, YCSB: how many of a hundred writes are deletions. List-append: how many of a
+    /// hundred appends delete the list instead, so that the next one begins it anew. Bank: how many
+    /// of a hundred transfers move all that an account has and close it, so that the next one to it
+    /// opens it again.
     pub delete_percent: u64,
     /// Register, YCSB: how many of a hundred writes expire soon.
     pub expire_percent: u64,
@@ -150,17 +153,26 @@ impl WorkloadSpec {
         match kind {
             WorkloadKind::Retwis | WorkloadKind::Retwis75 => usual,
             // Values are the keys themselves, keys are drawn uniformly.
-            WorkloadKind::RetwisTapir => Self { key_bytes: 64, tuple_bytes: 128, zipf: 0.0, ..usual },
+            WorkloadKind::RetwisTapir => {
+                Self { key_bytes: 64, tuple_bytes: 128, zipf: 0.0, ..usual }
+            }
             WorkloadKind::YcsbA
             | WorkloadKind::YcsbB
             | WorkloadKind::YcsbC
             | WorkloadKind::YcsbD
             | WorkloadKind::YcsbF => Self { zipf: 0.99, ..usual },
             WorkloadKind::Bank => Self { keys: 100, zipf: 0.0, delete_percent: 5, ..usual },
-            WorkloadKind::ListAppend => Self { keys: 16, zipf: 0.5, ops_per_txn: 4, delete_percent: 5, ..usual },
-            WorkloadKind::Register => {
-                Self { keys: 16, zipf: 0.5, ops_per_txn: 4, delete_percent: 10, expire_percent: 5, ..usual }
+            WorkloadKind::ListAppend => {
+                Self { keys: 16, zipf: 0.5, ops_per_txn: 4, delete_percent: 5, ..usual }
             }
+            WorkloadKind::Register => Self {
+                keys: 16,
+                zipf: 0.5,
+                ops_per_txn: 4,
+                delete_percent: 10,
+                expire_percent: 5,
+                ..usual
+            },
         }
     }
 
@@ -180,7 +192,12 @@ impl WorkloadSpec {
             self.key_bytes.to_string(),
             "keys have at least 8 bytes",
         )?;
-        demand(self.keys <= MAX_KEYS, "keys", self.keys.to_string(), "there are at most 100 000 000 000")?;
+        demand(
+            self.keys <= MAX_KEYS,
+            "keys",
+            self.keys.to_string(),
+            "there are at most 100 000 000 000",
+        )?;
         demand(
             self.keys <= spelled.capacity(),
             "keys",
@@ -199,14 +216,24 @@ impl WorkloadSpec {
             self.keys.to_string(),
             "a bank has at most 10 000 accounts, for a reading reads all",
         )?;
-        demand((0.0..=MAX_ZIPF).contains(&self.zipf), "zipf", self.zipf.to_string(), "it lies between 0 and 5")?;
+        demand(
+            (0.0..=MAX_ZIPF).contains(&self.zipf),
+            "zipf",
+            self.zipf.to_string(),
+            "it lies between 0 and 5",
+        )?;
         demand(
             self.tuple_bytes >= self.key_bytes,
             "tuple-bytes",
             self.tuple_bytes.to_string(),
             "a tuple is at least as long as its key",
         )?;
-        demand(self.ops_per_txn >= 1, "ops-per-txn", self.ops_per_txn.to_string(), "a transaction has at least one")?;
+        demand(
+            self.ops_per_txn >= 1,
+            "ops-per-txn",
+            self.ops_per_txn.to_string(),
+            "a transaction has at least one",
+        )?;
         demand(
             self.delete_percent <= 100,
             "delete-percent",
@@ -231,9 +258,15 @@ impl WorkloadSpec {
             self.expire_percent.to_string(),
             "nothing expires in this workload",
         )?;
-        demand(self.appends_per_key >= 1, "appends-per-key", self.appends_per_key.to_string(), "it is at least 1")?;
         demand(
-            (0..=i64::MAX / i64::try_from(self.keys).unwrap_or(i64::MAX).max(1)).contains(&self.initial_balance),
+            self.appends_per_key >= 1,
+            "appends-per-key",
+            self.appends_per_key.to_string(),
+            "it is at least 1",
+        )?;
+        demand(
+            (0..=i64::MAX / i64::try_from(self.keys).unwrap_or(i64::MAX).max(1))
+                .contains(&self.initial_balance),
             "initial-balance",
             self.initial_balance.to_string(),
             "it is not negative, and the total must fit 63 bits",
@@ -291,7 +324,8 @@ impl WorkloadSpec {
         }
     }
 
-    /// Appends the value that a loaded key has at first, which is also what [`Op::Put`](crate::Op::Put) writes.
+    /// Appends the value that a loaded key has at first, which is also what
+    /// [`Op::Put`](crate::Op::Put) writes.
     pub fn write_value(&self, key: KeyIndex, out: &mut Vec<u8>) {
         match self.kind {
             WorkloadKind::Bank => write_integer(self.initial_balance, out),
@@ -343,7 +377,10 @@ mod tests {
             (WorkloadSpec { initial_balance: i64::MAX, ..bank }, "initial-balance"),
         ] {
             let error = spec.validate().unwrap_err();
-            assert!(matches!(error, WorkloadError::Parameter { name: found, .. } if found == name), "{error}");
+            assert!(
+                matches!(error, WorkloadError::Parameter { name: found, .. } if found == name),
+                "{error}"
+            );
         }
     }
 

@@ -1,7 +1,7 @@
 //! How values look as bytes: opaque fillings, decimal integers, lists.
 //!
-//! Integers are decimal text, as Redis has them, so that INCRBY works on them as well. A list is its elements as 8 bytes each,
-//! little-endian, so that an append is a copy and one more word.
+//! Integers are decimal text, as Redis has them, so that INCRBY works on them as well. A list is
+//! its elements as 8 bytes each, little-endian, so that an append is a copy and one more word.
 
 use crate::{KeyIndex, WorkloadError};
 
@@ -64,7 +64,10 @@ pub fn write_list_element(element: i64, out: &mut Vec<u8>) {
 pub fn list_of(value: &[u8], out: &mut Vec<i64>) -> Result<(), WorkloadError> {
     let (elements, rest) = value.as_chunks::<ELEMENT_BYTES>();
     if !rest.is_empty() {
-        return Err(WorkloadError::Value { expected: "list of 8-byte integers", bytes: value.len() });
+        return Err(WorkloadError::Value {
+            expected: "list of 8-byte integers",
+            bytes: value.len(),
+        });
     }
     out.clear();
     out.extend(elements.iter().map(|element| i64::from_le_bytes(*element)));
@@ -83,7 +86,9 @@ mod tests {
             assert_eq!(bytes[1..], *value.to_string().as_bytes());
             assert_eq!(integer_of(&bytes[1..]).unwrap(), value);
         }
-        assert!(integer_of(b"").is_err() && integer_of(b"1x").is_err() && integer_of(&[0xff]).is_err());
+        assert!(
+            integer_of(b"").is_err() && integer_of(b"1x").is_err() && integer_of(&[0xff]).is_err()
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Zipf's distribution over ranks 0 … n − 1, for every exponent α ≥ 0, in constant time and memory.
 //!
-//! Rejection-inversion (Hörmann, Derflinger: "Rejection-inversion to generate variates from monotone discrete distributions",
-//! ACM TOMACS 6(3), 1996). The histogram of h(k) = k^−α is covered by its continuous counterpart, whose integral
-//! H(x) = (x^(1−α) − 1)/(1−α) (ln x for α = 1) can be inverted:
+//! Rejection-inversion (Hörmann, Derflinger: "Rejection-inversion to generate variates from
+//! monotone discrete distributions", ACM TOMACS 6(3), 1996). The histogram of h(k) = k^−α is
+//! covered by its continuous counterpart, whose integral H(x) = (x^(1−α) − 1)/(1−α) (ln x for α
+//! = 1) can be inverted:
 //!
 //! ```text
 //!   u uniform in (H(1.5) − 1, H(n + ½))  ──►  x = H⁻¹(u)  ──►  k = round(x)
@@ -40,7 +41,16 @@ impl Zipf {
         let alpha = alpha.max(0.0);
         let beta = if (1.0 - alpha).abs() < NEAR_ONE { 0.0 } else { 1.0 - alpha };
         let inverse_beta = if beta == 0.0 { 0.0 } else { 1.0 / beta };
-        let mut zipf = Self { n: count as f64, count, alpha, beta, inverse_beta, low: 0.0, width: 0.0, s: 0.0 };
+        let mut zipf = Self {
+            n: count as f64,
+            count,
+            alpha,
+            beta,
+            inverse_beta,
+            low: 0.0,
+            width: 0.0,
+            s: 0.0,
+        };
         let high = zipf.integral(zipf.n + 0.5);
         zipf.low = zipf.integral(1.5) - 1.0;
         zipf.width = high - zipf.low;
@@ -93,7 +103,8 @@ fn power(base: f64, exponent: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// The largest deviation, in standard deviations, of what was drawn from what the definition says.
+    /// The largest deviation, in standard deviations, of what was drawn from what the definition
+    /// says.
     fn worst_deviation(count: u64, alpha: f64, draws: u32) -> f64 {
         let zipf = Zipf::new(count, alpha);
         let mut random = Random::new(11);
@@ -135,7 +146,8 @@ mod tests {
         let (count, alpha, draws) = (1_000_000u64, 0.99, 1_000_000u32);
         let zipf = Zipf::new(count, alpha);
         let mut random = Random::new(17);
-        let hottest = (0..draws).filter(|_| zipf.draw(&mut random) < 100).count() as f64 / f64::from(draws);
+        let hottest =
+            (0..draws).filter(|_| zipf.draw(&mut random) < 100).count() as f64 / f64::from(draws);
         let sum = |ranks: u64| (1..=ranks).map(|rank| (rank as f64).powf(-alpha)).sum::<f64>();
         assert!((hottest - sum(100) / sum(count)).abs() < 0.002, "{hottest}");
     }

@@ -1,7 +1,9 @@
-//! Runs a target without libFuzzer: replays its corpus, then mutates it with a seeded generator until the time is over.
+//! Runs a target without libFuzzer: replays its corpus, then mutates it with a seeded generator
+//! until the time is over.
 //!
-//! `mutate TARGET SECONDS [SEED]` — the same seed tries the same inputs in the same order. An input that panics is written to
-//! `artifacts/TARGET/` and ends the run with exit code 1; `mutate TARGET FILE` replays one input.
+//! `mutate TARGET SECONDS [SEED]` — the same seed tries the same inputs in the same order. An input
+//! that panics is written to `artifacts/TARGET/` and ends the run with exit code 1;
+//! `mutate TARGET FILE` replays one input.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_macros,
@@ -40,7 +42,10 @@ fn main() -> ExitCode {
     let names: Vec<&str> = TARGETS.iter().map(|(name, _)| *name).collect();
     let target = arguments.first().and_then(|name| TARGETS.iter().find(|(known, _)| known == name));
     let (Some(target), Some(what)) = (target, arguments.get(1)) else {
-        eprintln!("usage: mutate TARGET SECONDS [SEED] | mutate TARGET FILE; targets: {}", names.join(", "));
+        eprintln!(
+            "usage: mutate TARGET SECONDS [SEED] | mutate TARGET FILE; targets: {}",
+            names.join(", ")
+        );
         return ExitCode::from(2);
     };
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -56,7 +61,10 @@ fn main() -> ExitCode {
                 ExitCode::SUCCESS
             }
             Err(error) => {
-                eprintln!("{what} is neither a number of seconds nor a file that can be read: {error}");
+                eprintln!(
+                    "{what} is neither a number of seconds nor a file that can be read: \
+                    {error}"
+                );
                 ExitCode::from(2)
             }
         },
@@ -67,7 +75,9 @@ fn fuzz((name, run): &Target, home: &Path, span: Duration, seed: u64) -> ExitCod
     let mut pool = corpus(&home.join("corpus").join(name));
     let seeds = pool.len();
     if seeds == 0 {
-        eprintln!("{name}: corpus/{name} is missing or empty; write it with `cargo run --bin seeds`");
+        eprintln!(
+            "{name}: corpus/{name} is missing or empty; write it with `cargo run --bin seeds`"
+        );
         return ExitCode::from(2);
     }
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -110,10 +120,17 @@ fn report(name: &str, home: &Path, input: &[u8], seed: u64, tried: u64) -> ExitC
     let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, input));
     match written {
         Ok(()) => {
-            eprintln!("{name}: input {tried} of generator seed {seed} panics; replay: mutate {name} {}", file.display())
+            eprintln!(
+                "{name}: input {tried} of generator seed {seed} panics; replay: mutate \
+                {name} {}",
+                file.display()
+            )
         }
         Err(error) => {
-            eprintln!("{name}: input {tried} of generator seed {seed} panics, and cannot be written: {error}")
+            eprintln!(
+                "{name}: input {tried} of generator seed {seed} panics, and cannot be \
+                written: {error}"
+            )
         }
     }
     ExitCode::FAILURE
@@ -146,7 +163,8 @@ fn mutated(pool: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     input
 }
 
-/// Puts a number that is often a bound over the bytes at `at`, or the input's own length, as lengths are checked most.
+/// Puts a number that is often a bound over the bytes at `at`, or the input's own length, as
+/// lengths are checked most.
 fn number(input: &mut [u8], at: usize, random: &mut Random) {
     let length = input.len() as u64;
     let numbers = [

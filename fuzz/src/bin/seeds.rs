@@ -1,17 +1,25 @@
-//! Writes the seed corpora: one small input for each thing a target knows. Run it after a layout changed.
-#![allow(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a tool that writes files")]
+//! Writes the seed corpora: one small input for each thing a target knows. Run it after a layout
+//! changed.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a tool that writes files"
+)]
 
 use std::path::Path;
 
 use timestone_cluster::{
-    Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ServerAddresses, ShardMap,
+    Address, DirectoryId, KeyspaceName, KeyspaceOptions, Master, MasterCommand, ServerAddresses,
+    ShardMap,
 };
 use timestone_types::{
-    AbortKind, ClientId, ClusterId, Epoch, Expiry, HashSeed, KeyspaceId, PreviousFound, Sequence, ShardId, Timestamp,
-    TxnId, Version,
+    AbortKind, ClientId, ClusterId, Epoch, Expiry, HashSeed, KeyspaceId, PreviousFound, Sequence,
+    ShardId, Timestamp, TxnId, Version,
 };
 use timestone_wal::block::Entry;
-use timestone_wal::{BatchHead, BatchNumber, DecisionOrigin, LogRecord, Participants, RecordNumber};
+use timestone_wal::{
+    BatchHead, BatchNumber, DecisionOrigin, LogRecord, Participants, RecordNumber,
+};
 use timestone_wire::*;
 
 fn main() -> std::io::Result<()> {
@@ -52,7 +60,10 @@ fn frames() -> Seeds {
     let (expires_at, version) = (Expiry::NEVER, Version::new(AT, client));
     let shards = [ShardId::new(0), ShardId::new(1)];
     let prepare = prepare();
-    let body = Frame::parse(&prepare).and_then(|frame| Prepare::decode(&frame)).expect("just encoded").body;
+    let body = Frame::parse(&prepare)
+        .and_then(|frame| Prepare::decode(&frame))
+        .expect("just encoded")
+        .body;
     let (mut map, mut command) = (Vec::new(), Vec::new());
     map_of(2).encode(&mut map);
     MasterCommand::ListKeyspaces.encode(&mut command);
@@ -70,8 +81,14 @@ fn frames() -> Seeds {
         value: b"value",
     };
     let hello = Hello::new(Role::Client, ClusterId::new(3), client, "seed");
-    let welcome =
-        Welcome { protocol: PROTOCOL.1, cluster: ClusterId::new(3), client, now: AT, limits: Limits::OURS, map: &map };
+    let welcome = Welcome {
+        protocol: PROTOCOL.1,
+        cluster: ClusterId::new(3),
+        client,
+        now: AT,
+        limits: Limits::OURS,
+        map: &map,
+    };
     let written = Written {
         txn: TXN,
         commit: AT,
@@ -81,7 +98,8 @@ fn frames() -> Seeds {
         previous_expires_at: expires_at,
         previous_value: b"old",
     };
-    let value = Value { version, expires_at, prepared_before: false, present: true, value: b"value" };
+    let value =
+        Value { version, expires_at, prepared_before: false, present: true, value: b"value" };
     let reason = timestone_types::AbortReason::of(timestone_types::AbortKind::ReadConflict);
     let mut page = Vec::new();
     let mut writer = ScanPageWriter::begin(&Envelope::default(), &mut page);
@@ -103,10 +121,17 @@ fn frames() -> Seeds {
         ("written", one(written)),
         ("vote_no", one(Vote { txn: TXN, commit: AT, verdict: Verdict::No(reason) })),
         ("decide", one(Decide::new(TXN, Some(AT)))),
-        ("terminate", one(Terminate { txn: TXN, begin: AT, commit: AT, participants: Shards::new(&shards) })),
+        (
+            "terminate",
+            one(Terminate { txn: TXN, begin: AT, commit: AT, participants: Shards::new(&shards) }),
+        ),
         (
             "freeze",
-            [one(Freeze { txn: TXN, begin: AT }), one(FreezeAnswer { txn: TXN, state: TxnState::Aborted })].concat(),
+            [
+                one(Freeze { txn: TXN, begin: AT }),
+                one(FreezeAnswer { txn: TXN, state: TxnState::Aborted }),
+            ]
+            .concat(),
         ),
         ("report", one(Report { client, watermark: AT, acked: Sequence::new(1), closing: false })),
         ("scan", one(Scan { keyspace, cursor: 0, limit: 10, at: AT, client, with_values: true })),
@@ -121,7 +146,14 @@ fn frames() -> Seeds {
 fn prepare() -> Vec<u8> {
     let shards = [ShardId::new(0), ShardId::new(1)];
     let mut out = Vec::new();
-    let head = PrepareHead { txn: TXN, begin: AT, commit: AT, single: false, wait: true, participants: &shards };
+    let head = PrepareHead {
+        txn: TXN,
+        begin: AT,
+        commit: AT,
+        single: false,
+        wait: true,
+        participants: &shards,
+    };
     let mut writer = PrepareWriter::begin(&Envelope::default(), &head, &mut out);
     let (keyspace, expires_at) = (KeyspaceId::DEFAULT, Expiry::NEVER);
     writer.read(&ReadEntry {
@@ -131,8 +163,20 @@ fn prepare() -> Vec<u8> {
         expires_at,
         key: b"read",
     });
-    writer.write(&WriteEntry { keyspace, kind: WriteKind::Put, expires_at, key: b"key", value: b"value" });
-    writer.write(&WriteEntry { keyspace, kind: WriteKind::Fence, expires_at, key: b"", value: b"" });
+    writer.write(&WriteEntry {
+        keyspace,
+        kind: WriteKind::Put,
+        expires_at,
+        key: b"key",
+        value: b"value",
+    });
+    writer.write(&WriteEntry {
+        keyspace,
+        kind: WriteKind::Fence,
+        expires_at,
+        key: b"",
+        value: b"",
+    });
     writer.finish();
     out
 }
@@ -140,26 +184,36 @@ fn prepare() -> Vec<u8> {
 /// The first byte is the length of the pieces that the stream arrives in.
 fn resp() -> Seeds {
     vec![
-        ("multibulk", b"\x03*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nvalue\r\n*1\r\n$4\r\nPING\r\n".to_vec()),
+        (
+            "multibulk",
+            b"\x03*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$5\r\nvalue\r\n*1\r\n$4\r\nPING\r\n".to_vec(),
+        ),
         ("inline", b"\x00PING\r\nSET k \"a\\x41\\n b\" 'it\\'s'\r\n\r\n*0\r\n".to_vec()),
         ("broken", b"\x01*1\r\n:1\r\n".to_vec()),
     ]
 }
 
 fn map_of(shards: u16) -> ShardMap {
-    let mut master = Master::create(ClusterId::new(3), shards, HashSeed(5)).expect("a valid number of shards");
+    let mut master =
+        Master::create(ClusterId::new(3), shards, HashSeed(5)).expect("a valid number of shards");
     let native = Some(Address::new("127.0.0.1:7400").expect("an address"));
     let addresses = ServerAddresses { native, resp: None, http: None };
     let (cluster, directory) = (ClusterId::ZERO, DirectoryId(9));
     master
-        .step(MasterCommand::RegisterServer { cluster, directory, addresses, shards_wanted: shards })
+        .step(MasterCommand::RegisterServer {
+            cluster,
+            directory,
+            addresses,
+            shards_wanted: shards,
+        })
         .expect("a free shard");
     master.map().clone()
 }
 
 /// The first byte says what follows: map, command, answer, state.
 fn cluster() -> Seeds {
-    let mut master = Master::create(ClusterId::new(3), 2, HashSeed(5)).expect("a valid number of shards");
+    let mut master =
+        Master::create(ClusterId::new(3), 2, HashSeed(5)).expect("a valid number of shards");
     let name = KeyspaceName::new("users").expect("a name");
     let create = MasterCommand::CreateKeyspace { name, options: KeyspaceOptions::DEFAULT };
     let (mut map, mut command, mut answer, mut state) = (vec![0], vec![1], vec![2], vec![3]);
@@ -172,17 +226,42 @@ fn cluster() -> Seeds {
 
 fn records() -> Vec<u8> {
     let frame = prepare();
-    let body = Frame::parse(&frame).and_then(|frame| Prepare::decode(&frame)).expect("just encoded").body.bytes();
+    let body = Frame::parse(&frame)
+        .and_then(|frame| Prepare::decode(&frame))
+        .expect("just encoded")
+        .body
+        .bytes();
     let shards = [ShardId::new(0), ShardId::new(1)];
     let participants = Participants::new(&shards);
     let mut out = Vec::new();
     let found = PreviousFound::Unasked;
-    LogRecord::Prepare { txn: TXN, begin: AT, commit: AT, single: false, found, participants, body }.encode(&mut out);
+    LogRecord::Prepare {
+        txn: TXN,
+        begin: AT,
+        commit: AT,
+        single: false,
+        found,
+        participants,
+        body,
+    }
+    .encode(&mut out);
     let (begin, origin, met) = (AT, DecisionOrigin::Client, Timestamp::ZERO);
-    LogRecord::Decision { txn: TXN, begin, commit: AT, origin, abort: None, found, met, participants }.encode(&mut out);
-    let (commit, abort, participants) = (Timestamp::ZERO, Some(AbortKind::Condition), Participants::new(&[]));
+    LogRecord::Decision {
+        txn: TXN,
+        begin,
+        commit: AT,
+        origin,
+        abort: None,
+        found,
+        met,
+        participants,
+    }
+    .encode(&mut out);
+    let (commit, abort, participants) =
+        (Timestamp::ZERO, Some(AbortKind::Condition), Participants::new(&[]));
     let (found, met) = (PreviousFound::Present, AT);
-    LogRecord::Decision { txn: TXN, begin, commit, origin, abort, found, met, participants }.encode(&mut out);
+    LogRecord::Decision { txn: TXN, begin, commit, origin, abort, found, met, participants }
+        .encode(&mut out);
     LogRecord::ReadBound { bound: AT, watermark: AT }.encode(&mut out);
     LogRecord::KeepFrom { batch: BatchNumber::new(7) }.encode(&mut out);
     LogRecord::Other { kind: 64, bytes: b"other" }.encode(&mut out);
@@ -200,12 +279,16 @@ fn log_blocks() -> Seeds {
 }
 
 fn settings() -> Seeds {
-    let all = "data = \"a \\\"b\\\" \\\\c\"\nlisten = \"127.0.0.1:0\"\nresp = \"none\"\nhttp = \"[::1]:7402\"\n\
-        advertise = \"10.0.0.1:7400\"\nlog = \"none\"\ndevice = \"file\"\ncapacity = \"20GiB\"\ncache = \"512 MB\"\n\
+    let all = "data = \"a \\\"b\\\" \\\\c\"\nlisten = \"127.0.0.1:0\"\nresp = \"none\"\nhttp \
+        = \"[::1]:7402\"\n\
+        advertise = \"10.0.0.1:7400\"\nlog = \"none\"\ndevice = \"file\"\ncapacity \
+        = \"20GiB\"\ncache = \"512 MB\"\n\
         shards = 2\nthreads = \"1\"\nlayout = \"staged\"\ncluster = \"blue\"\ncluster-shards = 6\n\
-        master = \"timestone://127.0.0.1:7400\"\ninsecure = true\npin = \"no\"\nlog-filter = 'warn,timestone_server=debug'\n\
+        master = \"timestone://127.0.0.1:7400\"\ninsecure = true\npin = \"no\"\nlog-filter = \
+        'warn,timestone_server=debug'\n\
         log-format = \"json\"\n";
-    let odd = "cache = 1.5e9\ndata = \"\"\"two\nlines\"\"\"\nshards = [1, 2]\ncluster = 2026-11-20T12:00:00Z\n";
+    let odd = "cache = 1.5e9\ndata = \"\"\"two\nlines\"\"\"\nshards = [1, 2]\ncluster = \
+        2026-11-20T12:00:00Z\n";
     vec![
         ("all", all.as_bytes().to_vec()),
         ("odd", odd.as_bytes().to_vec()),
@@ -214,22 +297,33 @@ fn settings() -> Seeds {
 }
 
 fn script() -> Seeds {
-    let all = "# why\nget a\nput 'b c' \"\\x00\\\"\\\\\\n\" expire 30s\nPUT d 1 expire 2026-11-20T12:00:00Z\r\n\
+    let all = "# why\nget a\nput 'b c' \"\\x00\\\"\\\\\\n\" expire 30s\nPUT d 1 expire \
+        2026-11-20T12:00:00Z\r\n\
         if a = 1\nif a != \"\"\nif 'a' exists\nif a absent\ndelete a # gone\ncommit\n";
-    vec![("all", all.as_bytes().to_vec()), ("abort", b"set \xff ''\nrollback".to_vec()), ("moment", b"2m ago".to_vec())]
+    vec![
+        ("all", all.as_bytes().to_vec()),
+        ("abort", b"set \xff ''\nrollback".to_vec()),
+        ("moment", b"2m ago".to_vec()),
+    ]
 }
 
 fn scenarios() -> Seeds {
     let all = "name = \"all\"\nabout = \"every table and key\"\n\
-        [cluster]\nservers = 2\nshards = 1\nthreads = 2\nvary-threads = true\nlayout = \"staged\"\ncores = 1\ntogether = true\n\
+        [cluster]\nservers = 2\nshards = 1\nthreads = 2\nvary-threads = true\nlayout \
+        = \"staged\"\ncores = 1\ntogether = true\n\
         clients = 3\nsessions = 1\nregions = 2\nclocks = \"5ms\"\njump = \"1.5s\"\nslowness = 2.0\n\
-        [workload]\nkind = \"register\"\nrate = 10.0\nclosed = false\nkeys = 12\nzipf = 0.75\nops = 3\nappends-per-key = 8\n\
+        [workload]\nkind = \"register\"\nrate = 10.0\nclosed = false\nkeys = 12\nzipf = 0.75\nops \
+        = 3\nappends-per-key = 8\n\
         deletes = 10\nexternal = \"wait\"\ncanary = false\nseconds = 2.5\nwarmup = \"10ms\"\n\
-        [storage]\nas-served = true\nlog = \"ssd\"\nblock-pages = 4\ncapacity-bytes = 1048576\ncache-bytes = 65536\n\
-        checkpoint-bytes = 4096\npacking-delay = \"1ms\"\nsync-interval = \"20ms\"\nlog-file-bytes = 65536\nlog-block-bytes = 4096\n\
-        log-write = \"150us\"\nlog-change = \"2ms\"\nread = \"80us\"\ndecision-timeout = \"1s\"\nshuffle = true\n\
+        [storage]\nas-served = true\nlog = \"ssd\"\nblock-pages = 4\ncapacity-bytes = \
+        1048576\ncache-bytes = 65536\n\
+        checkpoint-bytes = 4096\npacking-delay = \"1ms\"\nsync-interval = \"20ms\"\nlog-file-bytes \
+        = 65536\nlog-block-bytes = 4096\n\
+        log-write = \"150us\"\nlog-change = \"2ms\"\nread = \"80us\"\ndecision-timeout \
+        = \"1s\"\nshuffle = true\n\
         [network]\nnear = \"50us\"\nfar = \"30ms\"\njitter = 0.2\nrequest-timeout = \"250ms\"\n\
-        [faults]\npower-cut = { every = \"2s\", lasting = \"300ms\" }\nkill = { every = \"2m\" }\n[swarm]\ndraw = true\n";
+        [faults]\npower-cut = { every = \"2s\", lasting = \"300ms\" }\nkill = \
+        { every = \"2m\" }\n[swarm]\ndraw = true\n";
     vec![
         ("all", all.as_bytes().to_vec()),
         ("swarm", include_bytes!("../../../scenarios/swarm.toml").to_vec()),
@@ -251,14 +345,18 @@ fn histories() -> Seeds {
     let event = |kind: &str, process: u32, value: &str| {
         format!("{{:type :{kind}, :process {process}, :f :txn, :value [{value}]}}\n")
     };
-    let txn = |process, begin: &str, end: &str| event("invoke", process, begin) + &event("ok", process, end);
+    let txn = |process, begin: &str, end: &str| {
+        event("invoke", process, begin) + &event("ok", process, end)
+    };
     let lists = txn(0, "[:append 1 1] [:r 2 nil]", "[:append 1 1] [:r 2 []]")
         + &txn(1, "[:r 1 nil] [:append 2 1]", "[:r 1 [1]] [:append 2 1]")
         + &event("invoke", 0, "[:append 1 2]")
-        + "{:process 0, :type :info, :f :txn, :value nil, :index 9, :time 7, :error [:timeout \"x\"]}\n";
-    let registers = txn(0, "[:w 1 1]", "[:w 1 1]") + &txn(1, "[:r 1 nil] [:w 1 nil]", "[:r 1 1] [:w 1 nil]");
-    let skew =
-        txn(0, "[:r 1 nil] [:w 2 1]", "[:r 1 nil] [:w 2 1]") + &txn(1, "[:r 2 nil] [:w 1 1]", "[:r 2 nil] [:w 1 1]");
+        + "{:process 0, :type :info, :f :txn, :value nil, :index 9, :time 7, :error \
+            [:timeout \"x\"]}\n";
+    let registers =
+        txn(0, "[:w 1 1]", "[:w 1 1]") + &txn(1, "[:r 1 nil] [:w 1 nil]", "[:r 1 1] [:w 1 nil]");
+    let skew = txn(0, "[:r 1 nil] [:w 2 1]", "[:r 1 nil] [:w 2 1]")
+        + &txn(1, "[:r 2 nil] [:w 1 1]", "[:r 2 nil] [:w 1 1]");
     let other = "; a comment\n{:type :info, :process :nemesis, :f :kill, :value nil}\n\
         #jepsen.history.Op{:process 3, :f :txn, :type :fail, :value nil}\n{:process +4N :f :txn :type :ok :value ([:r 9 (1)])}\n";
     vec![

@@ -1,7 +1,8 @@
 //! Predicted beside measured throughput: the middle of several rounds, and how far these lie apart.
 //!
-//! A machine that others share is faster and slower by a third from one second to the next; how much they took of it is part of what is predicted,
-//! as far as arithmetic that was timed meanwhile tells it, and the middle of several rounds is compared.
+//! A machine that others share is faster and slower by a third from one second to the next; how
+//! much they took of it is part of what is predicted, as far as arithmetic that was timed meanwhile
+//! tells it, and the middle of several rounds is compared.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,10 @@ impl Comparisons {
     /// Adds a round of one case.
     pub(super) fn add(&mut self, line: &Value) -> Result<(), String> {
         let case = (count(line, "cores"), text(line, "layout")?, text(line, "workload")?);
-        if figures(line, "measured").chain(figures(line, "predicted")).any(|rate| rate.is_nan() || rate <= 0.0) {
+        if figures(line, "measured")
+            .chain(figures(line, "predicted"))
+            .any(|rate| rate.is_nan() || rate <= 0.0)
+        {
             return Err(format!("a prediction or what was measured is no throughput in {line}"));
         }
         self.cases.entry(case).or_default().push(line.clone());
@@ -35,7 +39,9 @@ impl Comparisons {
 
     pub(super) fn table(&self) -> Table {
         let row = |((cores, layout, workload), rounds): (&Case, &Vec<Value>)| {
-            let cpu = |name: &str| format!("{:.1} + {:.1}", middle_of(rounds, name, 0), middle_of(rounds, name, 1));
+            let cpu = |name: &str| {
+                format!("{:.1} + {:.1}", middle_of(rounds, name, 0), middle_of(rounds, name, 1))
+            };
             vec![
                 workload.clone(),
                 cores.to_string(),
@@ -73,7 +79,11 @@ impl Comparisons {
         let rounds = self.cases.values().map(Vec::len).min().unwrap_or(0);
         let good = self.cases.values().filter(|rounds| (ratio(rounds) - 1.0).abs() <= GOAL).count();
         let of = self.cases.len();
-        if of == 0 { String::new() } else { format!(" The middle of {rounds} rounds; {good} of {of} within 20 %.") }
+        if of == 0 {
+            String::new()
+        } else {
+            format!(" The middle of {rounds} rounds; {good} of {of} within 20 %.")
+        }
     }
 }
 
@@ -81,11 +91,14 @@ impl Comparisons {
 fn figures(line: &Value, name: &str) -> impl Iterator<Item = f64> {
     let value = &line[name];
     let several = value.as_array().into_iter().flatten();
-    several.chain((!value.is_array()).then_some(value)).map(|figure| figure.as_f64().unwrap_or(f64::NAN))
+    several
+        .chain((!value.is_array()).then_some(value))
+        .map(|figure| figure.as_f64().unwrap_or(f64::NAN))
 }
 
 fn middle_of(rounds: &[Value], name: &str, place: usize) -> f64 {
-    let mut figures: Vec<f64> = rounds.iter().filter_map(|round| figures(round, name).nth(place)).collect();
+    let mut figures: Vec<f64> =
+        rounds.iter().filter_map(|round| figures(round, name).nth(place)).collect();
     figures.sort_unstable_by(f64::total_cmp);
     match figures.len() {
         0 => f64::NAN,
@@ -101,7 +114,8 @@ fn ratio(rounds: &[Value]) -> f64 {
 /// The least and the most of all rounds.
 fn range(rounds: &[Value], name: &str) -> String {
     let wider = |(least, most): (f64, f64), rate: f64| (least.min(rate), most.max(rate));
-    let (least, most) = rounds.iter().flat_map(|round| figures(round, name)).fold((f64::MAX, 0.0), wider);
+    let (least, most) =
+        rounds.iter().flat_map(|round| figures(round, name)).fold((f64::MAX, 0.0), wider);
     format!("{:.0}–{:.0}", least / 1e3, most / 1e3)
 }
 
@@ -129,7 +143,8 @@ mod tests {
         let table = comparisons.table().markdown();
         assert!(
             table.contains(
-                "| retwis | 2 | fused | 20000 | 19000 | 0.95 | 10–30 | 18–25 | 11.5 + 5.0 | 12.0 + 4.8 | 1.04 |"
+                "| retwis | 2 | fused | 20000 | 19000 | 0.95 | 10–30 | 18–25 | 11.5 + 5.0 | 12.0 + \
+                 4.8 | 1.04 |"
             ),
             "{table}"
         );
@@ -146,7 +161,9 @@ mod tests {
     fn what_is_no_throughput_is_refused() {
         let said = Comparisons::default().add(&round("fused", 0.0, 1.0)).unwrap_err();
         assert!(said.contains("no throughput"), "{said}");
-        assert!(Comparisons::default().add(&json!({"workload": "ycsb-a", "layout": "fused"})).is_err());
+        assert!(
+            Comparisons::default().add(&json!({"workload": "ycsb-a", "layout": "fused"})).is_err()
+        );
         assert!(Comparisons::default().add(&json!({"measured": 1.0})).is_err());
     }
 }

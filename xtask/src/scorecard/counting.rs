@@ -1,7 +1,9 @@
-//! Runs everything that counts something for the scorecard: one step after another, each with its progress on the terminal.
+//! Runs everything that counts something for the scorecard: one step after another, each with its
+//! progress on the terminal.
 //!
-//! Tests and models write their counts themselves, into the file that `TIMESTONE_TEST_SCORES` names; the speed and the fuzzing are
-//! written here. The file has its name only once everything has passed.
+//! Tests and models write their counts themselves, into the file that `TIMESTONE_TEST_SCORES`
+//! names; the speed and the fuzzing are written here. The file has its name only once everything
+//! has passed.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +14,8 @@ use serde_json::{Value, json};
 use crate::soak::{append, build, commit, number};
 use crate::steps::{Steps, cargo, output_of, status_of};
 
-/// Transactions a virtual second of the scenario whose speed is measured: what it says, and a tenth.
+/// Transactions a virtual second of the scenario whose speed is measured: what it says, and a
+/// tenth.
 const SPEED_RATES: [u64; 2] = [500, 50];
 const SPEED_SCENARIO: &str = "scenarios/calm.toml";
 /// Virtual minutes of each measurement.
@@ -35,7 +38,11 @@ impl Options {
             match word {
                 "--full" => options.full = true,
                 "--fuzz" => options.fuzz_seconds = Some(number(word, words.next())?),
-                other => return Err(format!("scorecard --run has no option '{other}'; see cargo xtask help")),
+                other => {
+                    return Err(format!(
+                        "scorecard --run has no option '{other}'; see cargo xtask help"
+                    ));
+                }
             }
         }
         Ok(options)
@@ -52,7 +59,16 @@ pub(super) fn count(root: &Path, file: &Path, options: &Options) -> Result<(), S
     let counting = Counting { root, file: &part };
     let mut steps = Steps::new(root);
     let sweeps = sweeps(options.full);
-    let planted = ["test", "--package", "timestone-sim", "--features", "planted-bugs", "--test", "sim", "planted"];
+    let planted = [
+        "test",
+        "--package",
+        "timestone-sim",
+        "--features",
+        "planted-bugs",
+        "--test",
+        "sim",
+        "planted",
+    ];
     steps.own("planted bugs", || counting.cargo(&planted, options));
     steps.own("crash points and flipped bits", || counting.cargo(&sweeps, options));
     steps.own("models", || counting.models());
@@ -67,7 +83,11 @@ pub(super) fn count(root: &Path, file: &Path, options: &Options) -> Result<(), S
 /// The arguments of the tests that sweep: all of them begin with these words.
 fn sweeps(full: bool) -> Vec<&'static str> {
     let mut words = vec!["test"];
-    words.extend(["timestone-wal", "timestone-store", "timestone-server"].iter().flat_map(|name| ["--package", name]));
+    words.extend(
+        ["timestone-wal", "timestone-store", "timestone-server"]
+            .iter()
+            .flat_map(|name| ["--package", name]),
+    );
     words.extend(full.then_some("--release"));
     words.extend(["--tests", "--", "sweep", "bits"]);
     words
@@ -107,18 +127,25 @@ impl Counting<'_> {
             fs::write(&scenario, with_rate(&text, rate)?)
                 .map_err(|error| format!("could not write {}: {error}", scenario.display()))?;
             let answer = self.simulate(&program, &scenario)?;
-            let ratio = answer["virtual_per_real"].as_f64().ok_or("the simulator does not tell its speed")?;
-            println!("   {rate} transactions a virtual second: {ratio:.0} virtual seconds per core second");
+            let ratio = answer["virtual_per_real"]
+                .as_f64()
+                .ok_or("the simulator does not tell its speed")?;
+            println!(
+                "   {rate} transactions a virtual second: {ratio:.0} virtual seconds per core \
+                 second"
+            );
             append(self.file, &json!({"kind": "speed", "rate": rate, "virtual_per_real": ratio}))?;
         }
-        fs::remove_file(&scenario).map_err(|error| format!("could not remove {}: {error}", scenario.display()))
+        fs::remove_file(&scenario)
+            .map_err(|error| format!("could not remove {}: {error}", scenario.display()))
     }
 
     fn simulate(&self, program: &Path, scenario: &Path) -> Result<Value, String> {
         let (program, scenario) = (program.to_string_lossy(), scenario.to_string_lossy());
         let words = ["-o", "json", "sim", "--scenario", &scenario, "--minutes", SPEED_MINUTES];
         let answer = output_of(self.root, &program, &words)?;
-        serde_json::from_slice(&answer).map_err(|error| format!("the simulator's answer is no JSON: {error}"))
+        serde_json::from_slice(&answer)
+            .map_err(|error| format!("the simulator's answer is no JSON: {error}"))
     }
 
     /// Each target for so long; `fuzz/run` ends at the first that fails.
@@ -127,7 +154,10 @@ impl Counting<'_> {
             let mut command = Command::new(self.root.join("fuzz/run"));
             command.arg(seconds.to_string()).arg(&target).env_remove("CARGO_TARGET_DIR");
             status_of(command)?;
-            append(self.file, &json!({"kind": "fuzzing", "target": target, "seconds": seconds, "failed": []}))?;
+            append(
+                self.file,
+                &json!({"kind": "fuzzing", "target": target, "seconds": seconds, "failed": []}),
+            )?;
         }
         Ok(())
     }
@@ -136,7 +166,8 @@ impl Counting<'_> {
 /// A scenario with another rate.
 fn with_rate(scenario: &str, rate: u64) -> Result<String, String> {
     let is_rate = |line: &&str| line.split('=').next().is_some_and(|key| key.trim() == "rate");
-    let line = scenario.lines().find(is_rate).ok_or_else(|| format!("{SPEED_SCENARIO} has no rate"))?;
+    let line =
+        scenario.lines().find(is_rate).ok_or_else(|| format!("{SPEED_SCENARIO} has no rate"))?;
     Ok(scenario.replacen(line, &format!("rate = {rate}"), 1))
 }
 

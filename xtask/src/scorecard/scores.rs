@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::comparisons::Comparisons;
 use crate::table::Table;
 
-/// Of one planted bug: seeds from one that finds it to the next, and within how many its test must find it.
+/// Of one planted bug: seeds from one that finds it to the next, and within how many its test must
+/// find it.
 struct Planted {
     distances: Vec<u64>,
     bound: u64,
@@ -44,7 +45,8 @@ pub(super) struct Scores {
     cuts: BTreeMap<String, Cuts>,
     bits: BTreeMap<String, Bits>,
     models: BTreeMap<String, Model>,
-    /// Virtual seconds a second of one core, by the transactions a virtual second that were asked for.
+    /// Virtual seconds a second of one core, by the transactions a virtual second that were asked
+    /// for.
     speeds: BTreeMap<u64, f64>,
     predictions: Comparisons,
 }
@@ -63,8 +65,14 @@ impl Scores {
                 return Ok(());
             }
             Some("planted") => {
-                let distances = line["distances"].as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
-                self.planted.insert(text(line, "bug")?, Planted { distances, bound: count(line, "bound") });
+                let distances = line["distances"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_u64)
+                    .collect();
+                self.planted
+                    .insert(text(line, "bug")?, Planted { distances, bound: count(line, "bound") });
                 "planted"
             }
             Some("crash points") => {
@@ -81,7 +89,10 @@ impl Scores {
                 "flipped bits"
             }
             Some("model") => {
-                let model = Model { interleavings: count(line, "interleavings"), caught: count(line, "caught") };
+                let model = Model {
+                    interleavings: count(line, "interleavings"),
+                    caught: count(line, "caught"),
+                };
                 self.models.insert(text(line, "of")?, model);
                 "models"
             }
@@ -135,7 +146,14 @@ impl Scores {
             std::iter::once(of.clone()).chain(numbers.map(|number| number.to_string())).collect()
         };
         Table {
-            header: vec!["what", "flips", "detected", "looked like a torn last group", "harmless", "answered wrongly"],
+            header: vec![
+                "what",
+                "flips",
+                "detected",
+                "looked like a torn last group",
+                "harmless",
+                "answered wrongly",
+            ],
             rows: self.bits.iter().map(row).collect(),
         }
     }
@@ -172,25 +190,32 @@ impl Scores {
 
     /// The regions that something was counted for, and their new text.
     pub(super) fn regions(&self) -> Vec<(&'static str, String)> {
-        self.tables().map(|(region, table)| (region, format!("{}\n{}", self.head(region), table.markdown()))).collect()
+        self.tables()
+            .map(|(region, table)| (region, format!("{}\n{}", self.head(region), table.markdown())))
+            .collect()
     }
 
     /// Which commits ran, and how thoroughly.
     fn head(&self, region: &str) -> String {
-        let commits: Vec<&str> = self.commits.get(region).into_iter().flatten().map(String::as_str).collect();
-        let sweeps = match self.full.get(region).map(|full| (full.contains(&true), full.contains(&false))) {
-            Some((true, false)) => " Full sweeps.",
-            Some((true, true)) => " Some sweeps full, some as CI runs them.",
-            Some((false, _)) => " Sweeps as CI runs them.",
-            None => "",
-        };
-        let verdict = if region == "predictions" { self.predictions.verdict() } else { String::new() };
+        let commits: Vec<&str> =
+            self.commits.get(region).into_iter().flatten().map(String::as_str).collect();
+        let sweeps =
+            match self.full.get(region).map(|full| (full.contains(&true), full.contains(&false))) {
+                Some((true, false)) => " Full sweeps.",
+                Some((true, true)) => " Some sweeps full, some as CI runs them.",
+                Some((false, _)) => " Sweeps as CI runs them.",
+                None => "",
+            };
+        let verdict =
+            if region == "predictions" { self.predictions.verdict() } else { String::new() };
         format!("Commit that ran: {}.{sweeps}{verdict}\n", commits.join(", "))
     }
 
     /// For a terminal.
     pub(super) fn text(&self) -> String {
-        self.tables().map(|(region, table)| format!("── {region}. {}{}\n", self.head(region), table.text())).collect()
+        self.tables()
+            .map(|(region, table)| format!("── {region}. {}{}\n", self.head(region), table.text()))
+            .collect()
     }
 }
 
@@ -254,7 +279,9 @@ mod tests {
 
     #[test]
     fn a_line_that_is_none_of_ours_is_named() {
-        assert!(Scores::default().add(&json!({"kind": "weather"})).unwrap_err().contains("weather"));
+        assert!(
+            Scores::default().add(&json!({"kind": "weather"})).unwrap_err().contains("weather")
+        );
         assert!(Scores::default().add(&json!({"kind": "model"})).unwrap_err().contains("'of'"));
     }
 }

@@ -1,6 +1,8 @@
-//! One call of the simulator or of a fuzz target, as a line of JSON: what it did, and what it found.
+//! One call of the simulator or of a fuzz target, as a line of JSON: what it did, and what it
+//! found.
 //!
-//! A program that neither ends nor answers is ended, and is a finding as well; it never stops the soak.
+//! A program that neither ends nor answers is ended, and is a finding as well; it never stops the
+//! soak.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -37,9 +39,11 @@ impl Simulation<'_> {
         command.args(["--jobs", &self.jobs.to_string(), "--traces"]).arg(self.folder);
         let begin = Instant::now();
         // Those that fail write traces, which takes longer.
-        let patience = PATIENCE_PER_SEED.saturating_mul(u32::try_from(self.seeds).unwrap_or(u32::MAX));
+        let patience =
+            PATIENCE_PER_SEED.saturating_mul(u32::try_from(self.seeds).unwrap_or(u32::MAX));
         let ended = call(command, &answer, patience);
-        let said = fs::read(&answer).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
+        let said =
+            fs::read(&answer).ok().and_then(|text| serde_json::from_slice::<Value>(&text).ok());
         let mut run = match (said, &ended) {
             (Some(run), Ok(_)) if run.is_object() => run,
             (_, ended) => self.without_answer(ended, begin.elapsed()),
@@ -57,7 +61,8 @@ impl Simulation<'_> {
         run
     }
 
-    /// The simulator gave no numbers: that is a failure of some seed of these, and of the first as far as one can tell.
+    /// The simulator gave no numbers: that is a failure of some seed of these, and of the first as
+    /// far as one can tell.
     fn without_answer(&self, ended: &Result<ExitStatus, String>, took: Duration) -> Value {
         let detail = match ended {
             Ok(status) => format!(
@@ -95,12 +100,16 @@ impl Fuzzing<'_> {
         command.env("CARGO_TARGET_DIR", self.folder.join("fuzz"));
         let detail = match call(command, &log, self.length + BUILD_PATIENCE) {
             Ok(status) if status.success() => None,
-            Ok(status) => {
-                Some(format!("fuzz/run ended with {status}; see {} and fuzz/artifacts/{target}", log.display()))
-            }
+            Ok(status) => Some(format!(
+                "fuzz/run ended with {status}; see {} and fuzz/artifacts/{target}",
+                log.display()
+            )),
             Err(error) => Some(error),
         };
-        println!("   fuzzing {target}: {seconds} s, {}", if detail.is_none() { "passed" } else { "FAILED" });
+        println!(
+            "   fuzzing {target}: {seconds} s, {}",
+            if detail.is_none() { "passed" } else { "FAILED" }
+        );
         let failed: Vec<Value> = detail
             .iter()
             .map(|detail| json!({"seed": null, "findings": [{"property": "no input fails", "detail": detail}]}))
@@ -112,7 +121,8 @@ impl Fuzzing<'_> {
 /// Runs a command with its output in a file, for no longer than `patience`.
 fn call(mut command: Command, output: &Path, patience: Duration) -> Result<ExitStatus, String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let file = File::create(output).map_err(|error| format!("could not write {}: {error}", output.display()))?;
+    let file = File::create(output)
+        .map_err(|error| format!("could not write {}: {error}", output.display()))?;
     let started = command.stdin(Stdio::null()).stdout(file).spawn();
     let mut child = started.map_err(|error| format!("{program} could not be started: {error}"))?;
     let begin = Instant::now();
@@ -123,7 +133,10 @@ fn call(mut command: Command, output: &Path, patience: Duration) -> Result<ExitS
             Ok(None) => {
                 let ended = child.kill().and_then(|()| child.wait());
                 let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-                return Err(format!("{program} was not done after {} s, and was ended: {how}", patience.as_secs()));
+                return Err(format!(
+                    "{program} was not done after {} s, and was ended: {how}",
+                    patience.as_secs()
+                ));
             }
             Err(error) => return Err(format!("{program}: {error}")),
         }
@@ -135,11 +148,22 @@ mod tests {
     use super::*;
 
     fn run_with(program: &str) -> Value {
-        let folder = std::env::temp_dir().join(format!("xtask-batch-{}-{}", std::process::id(), program.len()));
+        let folder = std::env::temp_dir().join(format!(
+            "xtask-batch-{}-{}",
+            std::process::id(),
+            program.len()
+        ));
         fs::create_dir_all(&folder).unwrap();
         let scenario = Path::new("scenarios/bank.toml");
-        let run =
-            Simulation { program: Path::new(program), folder: &folder, scenario, seed: 7, seeds: 3, jobs: 1 }.run();
+        let run = Simulation {
+            program: Path::new(program),
+            folder: &folder,
+            scenario,
+            seed: 7,
+            seeds: 3,
+            jobs: 1,
+        }
+        .run();
         fs::remove_dir_all(&folder).unwrap();
         run
     }

@@ -1,4 +1,5 @@
-//! What many batches came to: by scenario, by kind of fault, by fuzz target; as text for a terminal and as Markdown for a page.
+//! What many batches came to: by scenario, by kind of fault, by fuzz target; as text for a terminal
+//! and as Markdown for a page.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +45,8 @@ pub(crate) struct Sums {
 impl Sums {
     /// Adds a line of `runs.jsonl`; gives the failures that were in it.
     pub(crate) fn add(&mut self, run: &Value) -> Vec<Failure> {
-        let name = run["scenario"].as_str().or(run["target"].as_str()).unwrap_or("unnamed").to_owned();
+        let name =
+            run["scenario"].as_str().or(run["target"].as_str()).unwrap_or("unnamed").to_owned();
         self.commits.extend(run["commit"].as_str().map(str::to_owned));
         let failures = failures_of(&name, run);
         if run["kind"] == "fuzzing" {
@@ -83,25 +85,43 @@ impl Sums {
             all.checked += scenario.checked;
         }
         rows.push(all.row("all"));
-        let header =
-            vec!["scenario", "seeds", "failed", "virtual hours", "virtual s per core s", "committed", "checked"];
+        let header = vec![
+            "scenario",
+            "seeds",
+            "failed",
+            "virtual hours",
+            "virtual s per core s",
+            "committed",
+            "checked",
+        ];
         Table { header, rows }
     }
 
     fn fault_table(&self) -> Table {
-        let row =
-            |(kind, (struck, seeds)): (&String, &(u64, u64))| vec![kind.clone(), struck.to_string(), seeds.to_string()];
-        Table { header: vec!["fault", "struck", "in seeds"], rows: self.faults.iter().map(row).collect() }
+        let row = |(kind, (struck, seeds)): (&String, &(u64, u64))| {
+            vec![kind.clone(), struck.to_string(), seeds.to_string()]
+        };
+        Table {
+            header: vec!["fault", "struck", "in seeds"],
+            rows: self.faults.iter().map(row).collect(),
+        }
     }
 
     /// Minutes by target.
     pub(crate) fn fuzz_table(&self) -> Table {
-        let row = |(target, seconds): (&String, &u64)| vec![target.clone(), format!("{:.1}", *seconds as f64 / 60.0)];
-        Table { header: vec!["fuzz target", "minutes"], rows: self.fuzzed.iter().map(row).collect() }
+        let row = |(target, seconds): (&String, &u64)| {
+            vec![target.clone(), format!("{:.1}", *seconds as f64 / 60.0)]
+        };
+        Table {
+            header: vec!["fuzz target", "minutes"],
+            rows: self.fuzzed.iter().map(row).collect(),
+        }
     }
 
     fn simulation_tables(&self) -> impl Iterator<Item = Table> {
-        [self.scenario_table(), self.fault_table()].into_iter().filter(|table| !table.rows.is_empty())
+        [self.scenario_table(), self.fault_table()]
+            .into_iter()
+            .filter(|table| !table.rows.is_empty())
     }
 
     /// Whether any seed was run.
@@ -112,12 +132,15 @@ impl Sums {
     /// For a terminal.
     pub(crate) fn text(&self) -> String {
         let fuzz = Some(self.fuzz_table()).filter(|table| !table.rows.is_empty());
-        let mut text: String = self.simulation_tables().chain(fuzz).map(|table| table.text() + "\n").collect();
+        let mut text: String =
+            self.simulation_tables().chain(fuzz).map(|table| table.text() + "\n").collect();
         for Failure { of, seed, property, detail } in &self.failures {
             let seed_said = seed.map(|seed| format!(" seed {seed}")).unwrap_or_default();
             text.push_str(&format!("{of}{seed_said} failed: {property}: {detail}\n"));
             if let Some(seed) = seed {
-                text.push_str(&format!("  again, step by step: timestone sim --scenario {of} --seed {seed} --step\n"));
+                text.push_str(&format!(
+                    "  again, step by step: timestone sim --scenario {of} --seed {seed} --step\n"
+                ));
             }
         }
         text.push_str(&format!("{} failures\n", self.failures.len()));
@@ -207,7 +230,10 @@ mod tests {
         assert!(page.contains("| bank | 150 | 0 | 1.00 | 30 | 20 | 40 |"), "{page}");
         assert!(page.contains("| all | 150 | 0 | 1.00 | 30 | 20 | 40 |"), "{page}");
         assert!(page.contains("| kill | 14 | 6 |"), "{page}");
-        assert!(sums.fuzz_table().markdown().contains("| resp | 30.0 |") && sums.text().contains("30.0"));
+        assert!(
+            sums.fuzz_table().markdown().contains("| resp | 30.0 |")
+                && sums.text().contains("30.0")
+        );
         assert!(page.contains("Commits that ran: abc.") && page.contains("No seed"), "{page}");
     }
 
@@ -215,7 +241,12 @@ mod tests {
     fn what_fails_is_counted_and_named_with_its_seed() {
         let mut sums = Sums::default();
         let failed = json!([{"seed": 7, "findings": [{"property": "total", "detail": "1 of 2"}]}]);
-        let expected = Failure { of: "bank".into(), seed: Some(7), property: "total".into(), detail: "1 of 2".into() };
+        let expected = Failure {
+            of: "bank".into(),
+            seed: Some(7),
+            property: "total".into(),
+            detail: "1 of 2".into(),
+        };
         assert_eq!(sums.add(&bank(100, &failed)), std::slice::from_ref(&expected));
         assert_eq!(sums.failures, [expected]);
         assert!(sums.text().contains("bank seed 7 failed: total: 1 of 2"), "{}", sums.text());

@@ -1,4 +1,5 @@
-//! Dependencies are declared once, in the workspace, and each has a reason in docs/dependencies.md (style.md, habit 14).
+//! Dependencies are declared once, in the workspace, and each has a reason in docs/dependencies.md
+//! (style.md, habit 14).
 
 use std::collections::BTreeSet;
 
@@ -20,24 +21,37 @@ pub(super) fn check(tree: &Tree, members: &[Manifest]) -> Result<Vec<Finding>, S
         }
     }
     let reasons = reasons(tree.text(REASONS).unwrap_or_default());
-    let foreign: BTreeSet<&str> = declared.iter().filter(|(_, ours)| !ours).map(|(name, _)| name.as_str()).collect();
-    let used: BTreeSet<&str> =
-        members.iter().flat_map(|member| &member.dependencies).map(|dependency| dependency.name.as_str()).collect();
+    let foreign: BTreeSet<&str> =
+        declared.iter().filter(|(_, ours)| !ours).map(|(name, _)| name.as_str()).collect();
+    let used: BTreeSet<&str> = members
+        .iter()
+        .flat_map(|member| &member.dependencies)
+        .map(|dependency| dependency.name.as_str())
+        .collect();
     for name in &foreign {
         if !reasons.iter().any(|(_, listed, reason)| listed == name && !reason.is_empty()) {
             findings.push(Finding::new(REASONS, 0, format!("gives no reason for {name}")));
         }
         if !used.contains(name) {
-            findings.push(Finding::new("Cargo.toml", 0, format!("declares {name}, which no crate uses")));
+            findings.push(Finding::new(
+                "Cargo.toml",
+                0,
+                format!("declares {name}, which no crate uses"),
+            ));
         }
     }
     for (line, name, _) in reasons.iter().filter(|(_, name, _)| !foreign.contains(name)) {
-        findings.push(Finding::new(REASONS, *line, format!("lists {name}, which the workspace does not declare")));
+        findings.push(Finding::new(
+            REASONS,
+            *line,
+            format!("lists {name}, which the workspace does not declare"),
+        ));
     }
     Ok(findings)
 }
 
-/// The rows of the page's table that begin with a name in backticks: line, name, reason (the row's last cell).
+/// The rows of the page's table that begin with a name in backticks: line, name, reason (the row's
+/// last cell).
 fn reasons(page: &str) -> Vec<(usize, &str, &str)> {
     page.lines()
         .enumerate()
@@ -57,8 +71,11 @@ mod tests {
     fn findings(workspace: &str, member: &str, page: &str) -> Vec<String> {
         let workspace = format!("[workspace.dependencies]\n{workspace}\n");
         let member = format!("[package]\nname = 'a'\n[dependencies]\n{member}\n");
-        let tree =
-            Tree::from([("Cargo.toml", workspace.as_str()), ("crates/a/Cargo.toml", member.as_str()), (REASONS, page)]);
+        let tree = Tree::from([
+            ("Cargo.toml", workspace.as_str()),
+            ("crates/a/Cargo.toml", member.as_str()),
+            (REASONS, page),
+        ]);
         let found = check(&tree, &members(&tree).unwrap()).unwrap();
         found.into_iter().map(|finding| finding.to_string()).collect()
     }
@@ -83,7 +100,10 @@ mod tests {
     fn a_dependency_without_a_reason_is_refused() {
         for page in ["", "| `mio` | io | |", "| `mio` |"] {
             let found = findings("mio = '1'", "mio.workspace = true", page);
-            assert!(found.len() == 1 && found[0].contains("no reason for mio"), "{page}: {found:?}");
+            assert!(
+                found.len() == 1 && found[0].contains("no reason for mio"),
+                "{page}: {found:?}"
+            );
         }
     }
 

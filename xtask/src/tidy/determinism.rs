@@ -1,7 +1,9 @@
-//! The crates that the simulator replays bit for bit carry the `clippy.toml` that bans clocks, threads and random order.
+//! The crates that the simulator replays bit for bit carry the `clippy.toml` that bans clocks,
+//! threads and random order.
 //!
-//! Clippy reads the nearest `clippy.toml` above a package, so each of these crates has a link to one common file. And the
-//! system's clock, which clippy knows under one of its names only, is read by the clock crate alone.
+//! Clippy reads the nearest `clippy.toml` above a package, so each of these crates has a link to
+//! one common file. And the system's clock, which clippy knows under one of its names only, is read
+//! by the clock crate alone.
 
 use crate::lexer::{code_only, lines_with_word};
 use crate::tree::{Finding, Tree};
@@ -23,14 +25,16 @@ const BANNED: [&str; 7] = [
 ];
 
 /// The names under which a program reads the time of day.
-const TIME_OF_DAY: [&str; 4] = ["SystemTime::now", "ClockId::Realtime", "ClockId::RealtimeCoarse", "CLOCK_REALTIME"];
+const TIME_OF_DAY: [&str; 4] =
+    ["SystemTime::now", "ClockId::Realtime", "ClockId::RealtimeCoarse", "CLOCK_REALTIME"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = clock_readers(tree);
     let common = tree.text(COMMON).unwrap_or_default();
     for banned in BANNED {
         let named = format!("path = \"{banned}\"");
-        let explained = common.lines().any(|line| line.contains(&named) && line.contains("reason = \""));
+        let explained =
+            common.lines().any(|line| line.contains(&named) && line.contains("reason = \""));
         if !explained {
             findings.push(Finding::new(COMMON, 0, format!("does not ban {banned} with a reason")));
         }
@@ -39,7 +43,8 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
         let path = format!("crates/{name}/clippy.toml");
         let exists = tree.text(&format!("crates/{name}/Cargo.toml")).is_some();
         if exists && tree.text(&path) != Some(common) {
-            let message = format!("is not the same as {COMMON}; link it: ln -sf ../../{COMMON} {path}");
+            let message =
+                format!("is not the same as {COMMON}; link it: ln -sf ../../{COMMON} {path}");
             findings.push(Finding::new(&path, 0, message));
         }
     }
@@ -99,8 +104,10 @@ mod tests {
 
     #[test]
     fn a_ban_that_went_missing_is_noticed() {
-        let weaker =
-            common().replace("path = \"std::thread::spawn\", reason = \"because\"", "path = \"std::thread::spawn\"");
+        let weaker = common().replace(
+            "path = \"std::thread::spawn\", reason = \"because\"",
+            "path = \"std::thread::spawn\"",
+        );
         let found = check(&Tree::from([(COMMON, weaker.as_str())]));
         assert!(found.len() == 1 && found[0].message.contains("std::thread::spawn"), "{found:?}");
     }
@@ -110,10 +117,12 @@ mod tests {
         let common = common();
         for name in TIME_OF_DAY {
             let text = format!("// {name}\nlet now = {name}();");
-            let elsewhere = Tree::from([(COMMON, common.as_str()), ("crates/wal/src/a.rs", text.as_str())]);
+            let elsewhere =
+                Tree::from([(COMMON, common.as_str()), ("crates/wal/src/a.rs", text.as_str())]);
             let found = check(&elsewhere);
             assert!(found.len() == 1 && found[0].line == 2, "{name}: {found:?}");
-            let at_home = Tree::from([(COMMON, common.as_str()), ("crates/clock/src/a.rs", text.as_str())]);
+            let at_home =
+                Tree::from([(COMMON, common.as_str()), ("crates/clock/src/a.rs", text.as_str())]);
             assert_eq!(check(&at_home), []);
         }
     }

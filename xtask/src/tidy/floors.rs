@@ -1,7 +1,8 @@
 //! Arrows point downwards only (architecture.md, invariant 4), dev-dependencies included.
 //!
-//! Every crate declares its floor in `[package.metadata.timestone]`. It may import crates of lower floors; of its own floor
-//! only the vocabulary, `timestone-types`, in which everything is written. Some rooms are shut in spite of their floor.
+//! Every crate declares its floor in `[package.metadata.timestone]`. It may import crates of lower
+//! floors; of its own floor only the vocabulary, `timestone-types`, in which everything is written.
+//! Some rooms are shut in spite of their floor.
 
 use crate::manifest::Manifest;
 use crate::tree::Finding;
@@ -12,16 +13,20 @@ const VOCABULARY: &str = "timestone-types";
 const SHUT: [(&str, &str, &str); 1] = [(
     "timestone-session",
     "timestone-seda",
-    "the session engine is a protocol core: the client, the gateway and the simulator each host it in their own way",
+    "the session engine is a protocol core: the client, the gateway and the simulator each host it \
+     in their own way",
 )];
 
 pub(super) fn check(members: &[Manifest]) -> Vec<Finding> {
-    let floor_of = |name: &str| members.iter().find(|member| member.name == name).map(|member| member.floor);
+    let floor_of =
+        |name: &str| members.iter().find(|member| member.name == name).map(|member| member.floor);
     let mut findings = Vec::new();
     for member in members {
         let mut complain = |message: String| findings.push(Finding::new(&member.path, 0, message));
         if !member.inherits_lints {
-            complain("does not inherit the workspace's lints; add [lints] workspace = true".to_owned());
+            complain(
+                "does not inherit the workspace's lints; add [lints] workspace = true".to_owned(),
+            );
         }
         let Some(floor) = member.floor else {
             complain("declares no floor; add [package.metadata.timestone] floor".to_owned());
@@ -32,10 +37,13 @@ pub(super) fn check(members: &[Manifest]) -> Vec<Finding> {
             // A crate without a floor is complained about where it is declared.
             let Some(Some(theirs)) = floor_of(name) else { continue };
             if theirs > floor {
-                complain(format!("floor {floor} imports {name} of floor {theirs}; arrows point downwards only"));
+                complain(format!(
+                    "floor {floor} imports {name} of floor {theirs}; arrows point downwards only"
+                ));
             } else if theirs == floor && name != VOCABULARY {
                 complain(format!(
-                    "imports {name} of its own floor {floor}; rooms of one floor do not import each other"
+                    "imports {name} of its own floor {floor}; rooms of one floor do not import \
+                     each other"
                 ));
             }
             let shut = SHUT.iter().find(|(from, to, _)| *from == member.name && *to == name);
@@ -55,15 +63,25 @@ mod tests {
 
     fn manifest(name: &str, floor: i64, kind: &str, dependency: &str) -> String {
         format!(
-            "[package]\nname = '{name}'\nmetadata.timestone.floor = {floor}\n[lints]\nworkspace = true\n\
+            "[package]\nname = '{name}'\nmetadata.timestone.floor = {floor}\n[lints]\nworkspace = \
+             true\n\
              [{kind}]\n{dependency}.workspace = true\n"
         )
     }
 
-    fn findings(importer: &str, floor: i64, kind: &str, imported: &str, theirs: i64) -> Vec<Finding> {
+    fn findings(
+        importer: &str,
+        floor: i64,
+        kind: &str,
+        imported: &str,
+        theirs: i64,
+    ) -> Vec<Finding> {
         let one = manifest(importer, floor, kind, imported);
         let two = manifest(imported, theirs, "dependencies", "elsewhere");
-        let tree = Tree::from([("crates/one/Cargo.toml", one.as_str()), ("crates/two/Cargo.toml", two.as_str())]);
+        let tree = Tree::from([
+            ("crates/one/Cargo.toml", one.as_str()),
+            ("crates/two/Cargo.toml", two.as_str()),
+        ]);
         check(&members(&tree).unwrap())
     }
 
@@ -76,7 +94,10 @@ mod tests {
     fn upwards_is_not_even_for_tests() {
         for kind in ["dependencies", "dev-dependencies", "build-dependencies"] {
             let found = findings("a", 2, kind, "b", 3);
-            assert!(found.len() == 1 && found[0].message.contains("downwards"), "{kind}: {found:?}");
+            assert!(
+                found.len() == 1 && found[0].message.contains("downwards"),
+                "{kind}: {found:?}"
+            );
         }
     }
 

@@ -1,7 +1,9 @@
-//! Files stay short enough to hold one idea: 800 lines of production code, tests at the end not counted.
+//! Files stay short enough to hold one idea: 800 lines of production code, tests at the end not
+//! counted.
 //!
-//! Files that were longer when the ratchet was first committed are listed in it with their length. The list only shrinks: a
-//! listed file may not grow, a number may not exceed what the file has now, nothing is added later than the first version.
+//! Files that were longer when the ratchet was first committed are listed in it with their length.
+//! The list only shrinks: a listed file may not grow, a number may not exceed what the file has
+//! now, nothing is added later than the first version.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,8 +26,10 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for (path, length) in &lengths {
         let allowed = listed.get(*path).map_or(LONGEST, |(_, recorded)| *recorded);
         if *length > allowed {
-            let message =
-                format!("has {length} lines of production code, {allowed} are allowed: it has found its seam");
+            let message = format!(
+                "has {length} lines of production code, {allowed} are allowed: it has found its \
+                 seam"
+            );
             findings.push(Finding::new(path, 0, message));
         }
     }
@@ -38,7 +42,11 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
                 format!("{path} no longer needs its entry; run cargo xtask fix"),
             ));
         } else if actual < *recorded {
-            findings.push(Finding::new(RATCHET, *line, format!("{path} has shrunk to {actual}; run cargo xtask fix")));
+            findings.push(Finding::new(
+                RATCHET,
+                *line,
+                format!("{path} has shrunk to {actual}; run cargo xtask fix"),
+            ));
         }
         for older in &tree.ratchet_history {
             match entries(older, &mut Vec::new()).get(path) {
@@ -71,12 +79,20 @@ fn is_production(path: &str) -> bool {
 /// Lines `path length`; `#` begins a comment.
 fn entries(text: &str, findings: &mut Vec<Finding>) -> BTreeMap<String, (usize, usize)> {
     let mut entries = BTreeMap::new();
-    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty()) {
+    for (at, line) in text
+        .lines()
+        .enumerate()
+        .filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty())
+    {
         match line.rsplit_once(' ').and_then(|(path, length)| Some((path, length.parse().ok()?))) {
             Some((path, length)) => {
                 entries.insert(path.to_owned(), (at + 1, length));
             }
-            None => findings.push(Finding::new(RATCHET, at + 1, format!("'{line}' is not of the form: path length"))),
+            None => findings.push(Finding::new(
+                RATCHET,
+                at + 1,
+                format!("'{line}' is not of the form: path length"),
+            )),
         }
     }
     entries
@@ -84,12 +100,15 @@ fn entries(text: &str, findings: &mut Vec<Finding>) -> BTreeMap<String, (usize, 
 
 /// The committed versions of the ratchet file; none where git has no history to tell.
 pub(crate) fn history(root: &Path) -> Vec<String> {
-    let text = |arguments: &[&str]| output_of(root, "git", arguments).ok().and_then(|out| String::from_utf8(out).ok());
+    let text = |arguments: &[&str]| {
+        output_of(root, "git", arguments).ok().and_then(|out| String::from_utf8(out).ok())
+    };
     let commits = text(&["log", "--format=%H", "--", RATCHET]).unwrap_or_default();
     commits.lines().filter_map(|commit| text(&["show", &format!("{commit}:{RATCHET}")])).collect()
 }
 
-/// Rewrites the ratchet file to what the listed files have now; never raises a number, never adds a line.
+/// Rewrites the ratchet file to what the listed files have now; never raises a number, never adds a
+/// line.
 pub(crate) fn lower(root: &Path) -> Result<(), String> {
     let path = root.join(RATCHET);
     let text = std::fs::read_to_string(&path).map_err(|error| format!("{RATCHET}: {error}"))?;
@@ -102,7 +121,8 @@ pub(crate) fn lower(root: &Path) -> Result<(), String> {
 
 fn lowered(text: &str, tree: &Tree) -> String {
     let listed = entries(text, &mut Vec::new());
-    let mut out: String = text.lines().filter(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    let mut out: String =
+        text.lines().filter(|line| line.starts_with('#')).map(|line| format!("{line}\n")).collect();
     for (path, (_, recorded)) in listed {
         let actual = tree.text(&path).map_or(0, production_lines);
         if actual > LONGEST {
@@ -117,7 +137,10 @@ mod tests {
     use super::*;
 
     fn source(lines: usize) -> String {
-        "let a = 1;\n".repeat(lines) + "#[cfg(test)]\nmod tests {\n" + &"let b = 2;\n".repeat(900) + "}\n"
+        "let a = 1;\n".repeat(lines)
+            + "#[cfg(test)]\nmod tests {\n"
+            + &"let b = 2;\n".repeat(900)
+            + "}\n"
     }
 
     fn messages(path: &str, lines: usize, ratchet: &str, history: &[&str]) -> Vec<String> {
@@ -147,15 +170,24 @@ mod tests {
 
     #[test]
     fn an_entry_that_is_too_high_must_be_lowered() {
-        assert!(messages("crates/a/src/b.rs", 850, "crates/a/src/b.rs 900", &[])[0].contains("shrunk to 850"));
-        assert!(messages("crates/a/src/b.rs", 700, "crates/a/src/b.rs 900", &[])[0].contains("no longer needs"));
+        assert!(
+            messages("crates/a/src/b.rs", 850, "crates/a/src/b.rs 900", &[])[0]
+                .contains("shrunk to 850")
+        );
+        assert!(
+            messages("crates/a/src/b.rs", 700, "crates/a/src/b.rs 900", &[])[0]
+                .contains("no longer needs")
+        );
     }
 
     #[test]
     fn the_list_only_shrinks() {
         let now = "crates/a/src/b.rs 900";
         assert!(messages("crates/a/src/b.rs", 900, now, &[""])[0].contains("was not listed"));
-        assert!(messages("crates/a/src/b.rs", 900, now, &["crates/a/src/b.rs 850"])[0].contains("was at 850"));
+        assert!(
+            messages("crates/a/src/b.rs", 900, now, &["crates/a/src/b.rs 850"])[0]
+                .contains("was at 850")
+        );
         assert_eq!(messages("crates/a/src/b.rs", 900, now, &["crates/a/src/b.rs 950"]), [""; 0]);
     }
 
@@ -167,7 +199,11 @@ mod tests {
     #[test]
     fn lowering_drops_and_lowers_and_never_adds() {
         let (long, short) = (source(850), source(10));
-        let tree = Tree::from([("a.rs", long.as_str()), ("b.rs", short.as_str()), ("c.rs", long.as_str())]);
+        let tree = Tree::from([
+            ("a.rs", long.as_str()),
+            ("b.rs", short.as_str()),
+            ("c.rs", long.as_str()),
+        ]);
         assert_eq!(lowered("# why\na.rs 900\nb.rs 900\n", &tree), "# why\na.rs 850\n");
         assert_eq!(lowered("a.rs 820\n", &tree), "a.rs 820\n");
     }

@@ -11,9 +11,14 @@ pub(super) fn check(tree: &Tree, members: &[Manifest]) -> Vec<Finding> {
     for member in members.iter().filter(|member| member.folder.starts_with("crates/")) {
         let floor = member.floor.map(|floor| floor.to_string()).unwrap_or_default();
         match rows.iter().find(|(_, folder, _)| *folder == member.folder) {
-            None => findings.push(Finding::new(README, 0, format!("the map lacks {}", member.folder))),
+            None => {
+                findings.push(Finding::new(README, 0, format!("the map lacks {}", member.folder)))
+            }
             Some((line, _, shown)) if *shown != floor => {
-                let message = format!("the map puts {} on floor '{shown}', its manifest on '{floor}'", member.folder);
+                let message = format!(
+                    "the map puts {} on floor '{shown}', its manifest on '{floor}'",
+                    member.folder
+                );
                 findings.push(Finding::new(README, *line, message));
             }
             Some(_) => {}
@@ -21,7 +26,11 @@ pub(super) fn check(tree: &Tree, members: &[Manifest]) -> Vec<Finding> {
     }
     for (line, folder, _) in rows {
         if !members.iter().any(|member| member.folder == folder) {
-            findings.push(Finding::new(README, line, format!("the map shows {folder}, which does not exist")));
+            findings.push(Finding::new(
+                README,
+                line,
+                format!("the map shows {folder}, which does not exist"),
+            ));
         }
     }
     findings
@@ -35,7 +44,9 @@ fn rows(readme: &str) -> Vec<(usize, &str, &str)> {
         .filter_map(|(at, line)| {
             let mut cells = line.strip_prefix('|')?.split('|').map(str::trim);
             let folder = cells.next()?.strip_prefix('`')?.strip_suffix('`')?;
-            folder.starts_with("crates/").then(|| (at + 1, folder, cells.next().unwrap_or_default()))
+            folder
+                .starts_with("crates/")
+                .then(|| (at + 1, folder, cells.next().unwrap_or_default()))
         })
         .collect()
 }

@@ -1,11 +1,13 @@
-//! No file names the machine it was written on, or a package registry other than by its public, ordinary index.
+//! No file names the machine it was written on, or a package registry other than by its public,
+//! ordinary index.
 //!
-//! A checkout must build anywhere: a developer's home folder, a build machine's scratch folder or a mirror's address would
-//! work for one person only.
+//! A checkout must build anywhere: a developer's home folder, a build machine's scratch folder or a
+//! mirror's address would work for one person only.
 
 use crate::tree::{Finding, Tree};
 
-/// Folders that exist on somebody's machine. Spelled in two halves, so that this file passes its own check.
+/// Folders that exist on somebody's machine. Spelled in two halves, so that this file passes its
+/// own check.
 const MACHINE: [&str; 5] = [
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
@@ -37,14 +39,26 @@ pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     for (path, text) in tree.files() {
         for (at, line) in text.lines().enumerate() {
             if let Some(folder) = MACHINE.iter().find(|folder| line.contains(**folder)) {
-                findings.push(Finding::new(path, at + 1, format!("names a folder of one machine ('{folder}…')")));
+                findings.push(Finding::new(
+                    path,
+                    at + 1,
+                    format!("names a folder of one machine ('{folder}…')"),
+                ));
             }
             if let Some(host) = REGISTRIES.iter().find(|host| line.contains(**host)) {
-                findings.push(Finding::new(path, at + 1, format!("names a package registry or mirror ('{host}')")));
+                findings.push(Finding::new(
+                    path,
+                    at + 1,
+                    format!("names a package registry or mirror ('{host}')"),
+                ));
             }
             let source = line.strip_prefix("source = \"").filter(|_| path.ends_with("Cargo.lock"));
             if source.is_some_and(|source| source.trim_end_matches('"') != PUBLIC_INDEX) {
-                findings.push(Finding::new(path, at + 1, "locks a package from elsewhere than the public index"));
+                findings.push(Finding::new(
+                    path,
+                    at + 1,
+                    "locks a package from elsewhere than the public index",
+                ));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Nothing unfinished is committed: no reminders to oneself, no debugging leftovers, no promises that panic.
+//! Nothing unfinished is committed: no reminders to oneself, no debugging leftovers, no promises
+//! that panic.
 
 use crate::lexer::{code_only, lines_with_word};
 use crate::tree::{Finding, Tree};
@@ -10,11 +11,17 @@ const LEFTOVERS: [&str; 3] = ["dbg!", "todo!", "unimplemented!"];
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let is_code = |path: &str| [".rs", ".toml", ".sh", ".py", ".yml", ".yaml"].iter().any(|end| path.ends_with(end));
+    let is_code = |path: &str| {
+        [".rs", ".toml", ".sh", ".py", ".yml", ".yaml"].iter().any(|end| path.ends_with(end))
+    };
     for (path, text) in tree.files().filter(|(path, _)| is_code(path) || path.starts_with(".ci/")) {
         for word in REMINDERS {
             for line in lines_with_word(text, word) {
-                findings.push(Finding::new(path, line, format!("says {word}: do it, or write an issue")));
+                findings.push(Finding::new(
+                    path,
+                    line,
+                    format!("says {word}: do it, or write an issue"),
+                ));
             }
         }
     }
@@ -35,8 +42,10 @@ mod tests {
 
     #[test]
     fn finished_code_passes() {
-        let tree =
-            Tree::from([("a.rs", "// todo! panics\nlet s = \"dbg!\"; let mastodon = 1;"), ("a.md", REMINDERS[0])]);
+        let tree = Tree::from([
+            ("a.rs", "// todo! panics\nlet s = \"dbg!\"; let mastodon = 1;"),
+            ("a.md", REMINDERS[0]),
+        ]);
         assert_eq!(check(&tree), []);
     }
 

@@ -104,7 +104,8 @@ impl Totals {
     }
 }
 
-/// What one event loop's sessions share. One histogram for all of them: 256 of their own would not fit the processor's caches.
+/// What one event loop's sessions share. One histogram for all of them: 256 of their own would not
+/// fit the processor's caches.
 #[derive(Debug)]
 pub(super) struct Board {
     pub(super) run: Arc<Run>,
@@ -133,7 +134,8 @@ impl Board {
         }
     }
 
-    /// Open loop: when the next transaction is meant to start, counted from the run's begin. Closed loop: `None`, at once.
+    /// Open loop: when the next transaction is meant to start, counted from the run's begin. Closed
+    /// loop: `None`, at once.
     pub(super) fn next_start(&self) -> Option<Duration> {
         let start = self.arrivals.as_ref()?.borrow_mut().next_start();
         Some(start.since(Timestamp::ZERO))

@@ -35,10 +35,16 @@ impl Reading {
     /// Reads both; of servers only where there are some, and only when every one tells.
     pub(super) fn take(servers: &[String]) -> Self {
         let own = clock_gettime(ClockId::ProcessCPUTime);
-        let process = Duration::new(u64::try_from(own.tv_sec).unwrap_or(0), u32::try_from(own.tv_nsec).unwrap_or(0));
+        let process = Duration::new(
+            u64::try_from(own.tv_sec).unwrap_or(0),
+            u32::try_from(own.tv_nsec).unwrap_or(0),
+        );
         let told = servers.iter().map(|server| {
             let answer = probe::ask(server).ok()?;
-            Some(ServerReading { started: answer.started().map(str::to_owned), used: answer.cpu()? })
+            Some(ServerReading {
+                started: answer.started().map(str::to_owned),
+                used: answer.cpu()?,
+            })
         });
         let servers = if servers.is_empty() { None } else { told.collect() };
         Self { process, servers }
@@ -53,7 +59,8 @@ impl Reading {
         };
         let restarted = pairs().any(is_other);
         let told = self.servers.is_some() && earlier.servers.is_some() && !restarted;
-        let server = told.then(|| pairs().map(|(later, earlier)| later.used.saturating_sub(earlier.used)).sum());
+        let server = told
+            .then(|| pairs().map(|(later, earlier)| later.used.saturating_sub(earlier.used)).sum());
         Used { cpu: CpuUse { client, server }, restarted }
     }
 }

@@ -1,8 +1,8 @@
 //! The history of a run: all sessions write to one file, in real-time order.
 //!
-//! The clock is read under the lock, so that the order of the lines is an order in which the events happened: a transaction that
-//! completed before another was invoked stands before it. However the run ends, every invocation gets its completion: sessions
-//! that do not end in time are unknown.
+//! The clock is read under the lock, so that the order of the lines is an order in which the events
+//! happened: a transaction that completed before another was invoked stands before it. However the
+//! run ends, every invocation gets its completion: sessions that do not end in time are unknown.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -37,7 +37,8 @@ impl Chronicle {
         Ok(Self { begin: Instant::now(), recorder: Mutex::new(Some(recorder)) })
     }
 
-    /// The recorder, and the time of what is written next; nothing is written any more once the history is closed.
+    /// The recorder, and the time of what is written next; nothing is written any more once the
+    /// history is closed.
     fn write<T: Default>(
         &self,
         write: impl FnOnce(&mut HistoryRecorder<BufWriter<File>>, Timestamp) -> Result<T, WorkloadError>,
@@ -60,10 +61,13 @@ impl Chronicle {
         self.write(|recorder, now| recorder.complete(slot, now, fate))
     }
 
-    /// Closes the file: what is still under way is unknown, and says so. Sessions that come to an end later are not heard any more.
+    /// Closes the file: what is still under way is unknown, and says so. Sessions that come to an
+    /// end later are not heard any more.
     pub(super) fn close(&self) -> Result<(), Failure> {
         let mut guard = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.take().map_or(Ok(()), |recorder| recorder.finish(self.elapsed()).map(drop).map_err(lost))
+        guard
+            .take()
+            .map_or(Ok(()), |recorder| recorder.finish(self.elapsed()).map(drop).map_err(lost))
     }
 }
 
@@ -78,7 +82,8 @@ pub(super) struct RedisChronicle {
 impl RedisChronicle {
     /// Opens the file, and says what is to follow.
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
-        let recorder = RedisRecorder::begin(BufWriter::new(create(path)?), REDIS_CLOCK_SLACK).map_err(lost)?;
+        let recorder =
+            RedisRecorder::begin(BufWriter::new(create(path)?), REDIS_CLOCK_SLACK).map_err(lost)?;
         Ok(Self { begin: Instant::now(), recorder: Mutex::new(Some(recorder)) })
     }
 
@@ -87,7 +92,9 @@ impl RedisChronicle {
         write: impl FnOnce(&mut RedisRecorder<BufWriter<File>>, Timestamp) -> Result<T, WorkloadError>,
     ) -> Result<T, WorkloadError> {
         let mut guard = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.as_mut().map_or_else(|| Ok(T::default()), |recorder| write(recorder, since(self.begin)))
+        guard
+            .as_mut()
+            .map_or_else(|| Ok(T::default()), |recorder| write(recorder, since(self.begin)))
     }
 
     /// The number of a new connection.
@@ -97,8 +104,14 @@ impl RedisChronicle {
     }
 
     /// A connection is about to send these requests.
-    pub(super) fn invoke(&self, connection: u64, requests: &[Request]) -> Result<Vec<CallRef>, WorkloadError> {
-        self.write(|recorder, now| requests.iter().map(|request| recorder.invoke(now, connection, request)).collect())
+    pub(super) fn invoke(
+        &self,
+        connection: u64,
+        requests: &[Request],
+    ) -> Result<Vec<CallRef>, WorkloadError> {
+        self.write(|recorder, now| {
+            requests.iter().map(|request| recorder.invoke(now, connection, request)).collect()
+        })
     }
 
     /// A call was answered.
@@ -114,13 +127,16 @@ impl RedisChronicle {
     /// Closes the file: what is still under way is unknown, and says so.
     pub(super) fn close(&self) -> Result<(), Failure> {
         let mut guard = self.recorder.lock().unwrap_or_else(PoisonError::into_inner);
-        guard.take().map_or(Ok(()), |recorder| recorder.finish(since(self.begin)).map(drop).map_err(lost))
+        guard
+            .take()
+            .map_or(Ok(()), |recorder| recorder.finish(since(self.begin)).map(drop).map_err(lost))
     }
 }
 
 fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path)
-        .map_err(|error| Failure::usage(format!("could not create the history file {}: {error}", path.display())))
+    File::create(path).map_err(|error| {
+        Failure::usage(format!("could not create the history file {}: {error}", path.display()))
+    })
 }
 
 fn since(begin: Instant) -> Timestamp {

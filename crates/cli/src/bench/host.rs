@@ -34,7 +34,8 @@ impl Host {
 
     fn connect(args: &BenchArgs) -> Result<Self, Failure> {
         let connect = |_| args.target.connect().map(|db| Blocking::as_async(&db).clone());
-        let loops = (0..args.threads.unwrap_or(1).max(1)).map(connect).collect::<Result<Vec<_>, _>>()?;
+        let loops =
+            (0..args.threads.unwrap_or(1).max(1)).map(connect).collect::<Result<Vec<_>, _>>()?;
         let asked = probe::servers_of(&args.target.address);
         let answer = asked.iter().find_map(|address| probe::ask(address).ok());
         let mut notes = vec![("address", args.target.address.as_str().into())];
@@ -45,9 +46,16 @@ impl Host {
                 notes.push(("log", log.into()));
             }
             if answer.map.servers().len() > 1 {
-                let natives = answer.map.servers().iter().filter_map(|server| server.addresses.native.as_ref());
-                servers =
-                    natives.map(|native| native.as_str().to_owned()).collect::<BTreeSet<_>>().into_iter().collect();
+                let natives = answer
+                    .map
+                    .servers()
+                    .iter()
+                    .filter_map(|server| server.addresses.native.as_ref());
+                servers = natives
+                    .map(|native| native.as_str().to_owned())
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .collect();
             } else {
                 servers.truncate(1);
             }
@@ -61,8 +69,9 @@ impl Host {
             Some(directory) => (directory.clone(), None),
             None => {
                 let folder = tempfile::Builder::new().prefix("timestone-bench-").tempdir();
-                let folder =
-                    folder.map_err(|error| Failure::failed(format!("could not make a temporary folder: {error}")))?;
+                let folder = folder.map_err(|error| {
+                    Failure::failed(format!("could not make a temporary folder: {error}"))
+                })?;
                 (folder.path().join("data"), Some(folder))
             }
         };
@@ -70,7 +79,9 @@ impl Host {
             "ssd" => DeviceKind::Ssd,
             "none" => DeviceKind::None,
             other => {
-                return Err(Failure::usage(format!("--log is '{other}': the store in this process has ssd and none")));
+                return Err(Failure::usage(format!(
+                    "--log is '{other}': the store in this process has ssd and none"
+                )));
             }
         };
         let mut options = OpenOptions::new(&directory).log(log);
@@ -84,7 +95,11 @@ impl Host {
             ("shards", shards.into()),
             ("cpu", "client: the whole process".into()),
         ];
-        Ok(Self { loops: store.loops().to_vec(), behind: Behind::Store(Box::new(store), temporary), notes })
+        Ok(Self {
+            loops: store.loops().to_vec(),
+            behind: Behind::Store(Box::new(store), temporary),
+            notes,
+        })
     }
 
     /// One handle for every event loop.
@@ -115,11 +130,13 @@ impl Host {
     pub(super) fn close(self) -> Result<(), Failure> {
         drop(self.loops);
         if let Behind::Store(store, temporary) = self.behind {
-            store.close().map_err(|error| Failure::failed(format!("the store did not close cleanly: {error}")))?;
+            store.close().map_err(|error| {
+                Failure::failed(format!("the store did not close cleanly: {error}"))
+            })?;
             if let Some(folder) = temporary {
-                folder
-                    .close()
-                    .map_err(|error| Failure::failed(format!("could not remove the temporary folder: {error}")))?;
+                folder.close().map_err(|error| {
+                    Failure::failed(format!("could not remove the temporary folder: {error}"))
+                })?;
             }
         }
         Ok(())

@@ -5,11 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
 use timestone::{
-    Db, Error, ErrorCode, Keyspace, KeyspaceId, KeyspaceOptions, LocalDb, TransactOptions, TransactionOptions,
+    Db, Error, ErrorCode, Keyspace, KeyspaceId, KeyspaceOptions, LocalDb, TransactOptions,
+    TransactionOptions,
 };
 use timestone_workload::{KeyIndex, WorkloadSpec};
 
-use super::limits::{LOAD_BYTES, LOAD_KEYS, LOAD_PATIENCE, LOAD_PAUSE, LOADERS, PREPARING, TICK, TOLD_WAIT};
+use super::limits::{
+    LOAD_BYTES, LOAD_KEYS, LOAD_PATIENCE, LOAD_PAUSE, LOADERS, PREPARING, TICK, TOLD_WAIT,
+};
 use super::progress::{LOADING, bar, waiting};
 use super::{clocks, say};
 use crate::failure::Failure;
@@ -23,8 +26,14 @@ pub(super) struct Prepared {
 }
 
 /// Finds the keyspace or creates it. Nothing in it is changed yet.
-pub(super) fn find_keyspace(loops: &[Db], name: &str, spec: &WorkloadSpec, reuse: bool) -> Result<Prepared, Failure> {
-    let found = loops[0].keyspaces().wait()?.into_iter().find(|keyspace| keyspace.name.as_str() == name);
+pub(super) fn find_keyspace(
+    loops: &[Db],
+    name: &str,
+    spec: &WorkloadSpec,
+    reuse: bool,
+) -> Result<Prepared, Failure> {
+    let found =
+        loops[0].keyspaces().wait()?.into_iter().find(|keyspace| keyspace.name.as_str() == name);
     let must_be_emptied = found.is_some() && spec.loaded_keys() == 0 && !reuse;
     let keyspace = match found {
         Some(keyspace) => keyspace,
@@ -32,18 +41,21 @@ pub(super) fn find_keyspace(loops: &[Db], name: &str, spec: &WorkloadSpec, reuse
     };
     if must_be_emptied && keyspace.id == KeyspaceId::DEFAULT {
         return Err(Failure::usage(format!(
-            "{} empties its keyspace first, and that would be '{name}': name another one with --keyspace, or say --no-load",
+            "{} empties its keyspace first, and that would be '{name}': name another one with \
+             --keyspace, or say --no-load",
             spec.kind.name()
         )));
     }
-    // Every loop is a client of its own: each must know how the keyspace's commits are acknowledged.
+    // Every loop is a client of its own: each must know how the keyspace's commits are
+    // acknowledged.
     for db in &loops[1..] {
         db.keyspaces().wait()?;
     }
     Ok(Prepared { keyspace, must_be_emptied })
 }
 
-/// Empties the keyspace where the workload wants that, and says so where its commit waits for clocks.
+/// Empties the keyspace where the workload wants that, and says so where its commit waits for
+/// clocks.
 pub(super) fn empty_keyspace(db: &Db, prepared: &Prepared) -> Result<(), Failure> {
     if !prepared.must_be_emptied {
         return Ok(());
@@ -51,16 +63,20 @@ pub(super) fn empty_keyspace(db: &Db, prepared: &Prepared) -> Result<(), Failure
     let Keyspace { id, name, .. } = &prepared.keyspace;
     let doing = match clocks::wait_of_commits(&prepared.keyspace) {
         Some(wait) if wait >= TOLD_WAIT => {
-            let words = format!("emptying the keyspace '{name}' first: its commit is acknowledged in about {wait:?}");
+            let words = format!(
+                "emptying the keyspace '{name}' first: its commit is acknowledged in about {wait:?}"
+            );
             say(&words);
             words
         }
         _ => format!("emptying the keyspace '{name}'"),
     };
     let waiting = waiting(doing);
-    let (id, options) = (*id, TransactOptions { transaction: preparing(), ..TransactOptions::default() });
-    let done =
-        db.spawn(move |db| async move { db.transact_with(&options, |tx| async move { tx.clear_keyspace(id) }).await });
+    let (id, options) =
+        (*id, TransactOptions { transaction: preparing(), ..TransactOptions::default() });
+    let done = db.spawn(move |db| async move {
+        db.transact_with(&options, |tx| async move { tx.clear_keyspace(id) }).await
+    });
     let done = done.wait();
     waiting.finish_and_clear();
     Ok(done.map(drop)?)
@@ -123,7 +139,9 @@ pub(super) fn load(
             Ok(Err(error)) => {
                 first_error.get_or_insert(error);
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => bar.set_position(loading.done.load(Relaxed)),
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+                bar.set_position(loading.done.load(Relaxed))
+            }
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
         }
         loading.stop.fetch_or(interrupt.has_come(), Relaxed);
@@ -131,8 +149,12 @@ pub(super) fn load(
     bar.finish_and_clear();
     let done = loading.done.load(Relaxed);
     match first_error {
-        Some(error) => Err(Failure::failed(format!("loading stopped after {done} of {keys} keys: {error}"))),
-        None if done < keys => Err(Failure::failed(format!("loading was interrupted after {done} of {keys} keys"))),
+        Some(error) => {
+            Err(Failure::failed(format!("loading stopped after {done} of {keys} keys: {error}")))
+        }
+        None if done < keys => {
+            Err(Failure::failed(format!("loading was interrupted after {done} of {keys} keys")))
+        }
         None => Ok(()),
     }
 }
@@ -147,8 +169,10 @@ async fn load_chunks(db: &LocalDb, loading: &Loading) -> Result<(), Error> {
         }
         let end = first.saturating_add(loading.keys_per_txn).min(loading.keys);
         let begin = Instant::now();
-        while let Err(error) = load_chunk(db, &loading.spec, first..end, &mut key, &mut value).await {
-            // Writing the same again does no harm, so that an unknown outcome is as good as a refusal.
+        while let Err(error) = load_chunk(db, &loading.spec, first..end, &mut key, &mut value).await
+        {
+            // Writing the same again does no harm, so that an unknown outcome is as good as a
+            // refusal.
             let again = error.retryable() || error.code() == ErrorCode::UnknownOutcome;
             if !again || begin.elapsed() > LOAD_PATIENCE || loading.stop.load(Relaxed) {
                 return Err(error);

@@ -66,8 +66,13 @@ pub(super) fn measure(
     let loops = host.loops().len() as u32;
     let mut pending = Vec::new();
     for (index, db) in (0..loops).zip(host.loops()) {
-        let board = Plan { run: Arc::clone(&run), index, loops, clients: setup.clients, pace: setup.pace };
-        pending.push(db.in_keyspace(keyspace).with_deadline(OPERATION_DEADLINE).spawn(move |db| drive(db, board)));
+        let board =
+            Plan { run: Arc::clone(&run), index, loops, clients: setup.clients, pace: setup.pace };
+        pending.push(
+            db.in_keyspace(keyspace)
+                .with_deadline(OPERATION_DEADLINE)
+                .spawn(move |db| drive(db, board)),
+        );
     }
     pass(&run.course, "warming up", setup.warmup, interrupt);
     let (before, begin) = (Reading::take(host.servers()), Instant::now());
@@ -147,13 +152,15 @@ impl Plan {
     }
 }
 
-/// On an event loop: starts its sessions, publishes what they committed, waits until all have ended.
+/// On an event loop: starts its sessions, publishes what they committed, waits until all have
+/// ended.
 async fn drive(db: LocalDb, plan: Plan) -> timestone::Result<LoopResult> {
     let sessions = plan.clients().count() as u32;
     let arrivals = plan.arrivals().map_err(Error::application)?;
     let board = Rc::new(Board::new(Arc::clone(&plan.run), sessions, arrivals));
     for client in plan.clients() {
-        let generator = Generator::new(&plan.run.spec, client, plan.clients).map_err(Error::application)?;
+        let generator =
+            Generator::new(&plan.run.spec, client, plan.clients).map_err(Error::application)?;
         db.spawn(Session::new(db.new_session()?, &board, Slot(client), generator).run());
     }
     let (mut published, mut over_since) = (0, None);
@@ -162,17 +169,29 @@ async fn drive(db: LocalDb, plan: Plan) -> timestone::Result<LoopResult> {
         let committed = board.recorder.borrow().committed_count();
         plan.run.course.committed.fetch_add(committed - published, Relaxed);
         published = committed;
-        if plan.run.course.is_over() && over_since.get_or_insert_with(Instant::now).elapsed() > END_PATIENCE {
+        if plan.run.course.is_over()
+            && over_since.get_or_insert_with(Instant::now).elapsed() > END_PATIENCE
+        {
             break;
         }
     }
     let recorder = board.recorder.replace(Recorder::new());
     let (first_error, broken) = (board.first_error.take(), board.broken.take());
-    Ok(LoopResult { recorder, totals: board.totals.get(), abandoned: board.live.get(), first_error, broken })
+    Ok(LoopResult {
+        recorder,
+        totals: board.totals.get(),
+        abandoned: board.live.get(),
+        first_error,
+        broken,
+    })
 }
 
 /// Bank: what all accounts hold when everything is over, in one snapshot.
-pub(super) fn final_total(db: &Db, keyspace: KeyspaceId, spec: &WorkloadSpec) -> Result<i64, Failure> {
+pub(super) fn final_total(
+    db: &Db,
+    keyspace: KeyspaceId,
+    spec: &WorkloadSpec,
+) -> Result<i64, Failure> {
     let (shape, accounts) = (spec.key_shape(), spec.keys);
     let balances = db.in_keyspace(keyspace).spawn(move |db| async move {
         db.transact(|tx| async move {

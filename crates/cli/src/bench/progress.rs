@@ -7,10 +7,13 @@ use crate::output::errors_are_seen;
 
 /// A bar of `length` steps; `unit` stands in its text.
 pub(crate) fn bar(length: u64, template: &'static str) -> ProgressBar {
-    let target = if errors_are_seen() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let target =
+        if errors_are_seen() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
     let bar = ProgressBar::with_draw_target(Some(length), target);
     // The templates are constants of this crate; the default style stands in for one that is wrong.
-    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_style(
+        ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
     bar
 }
 
@@ -33,7 +36,8 @@ const WAITING: &str = "{spinner} {wide_msg} {elapsed}";
 /// Of keys without an end that is known.
 const COUNTING: &str = "{prefix} {spinner} {human_pos} keys, {per_sec}";
 /// Of loading: keys.
-pub(super) const LOADING: &str = "loading {wide_bar} {human_pos}/{human_len} keys, {per_sec}, {eta} left";
+pub(super) const LOADING: &str =
+    "loading {wide_bar} {human_pos}/{human_len} keys, {per_sec}, {eta} left";
 /// Of running: tenths of seconds, and what was committed.
 pub(super) const RUNNING: &str = "{prefix} {wide_bar} {msg}";
 

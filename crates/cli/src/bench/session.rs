@@ -5,7 +5,8 @@
 //!        ▲                                     ▲                          └── aborted, --retry ──┐            │
 //!        └─────────────────────────────────────┴──────────────────────────────────────────────────┴───────────┘
 //! ```
-//! Gets are awaited one after another, as an application would; puts wait for the commit. Buffers are used again.
+//! Gets are awaited one after another, as an application would; puts wait for the commit. Buffers
+//! are used again.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use timestone_clock::{Clock, SystemClock};
 use timestone_types::{Expiry, Timestamp};
 use timestone_workload::history::{self, Fate, MicroOp, Seen, Slot};
 use timestone_workload::{
-    Generator, KeyIndex, KeyShape, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, integer_of, list_of,
-    write_integer, write_list_element,
+    Generator, KeyIndex, KeyShape, Op, TxnPlan, ValueKind, WorkloadError, WorkloadKind, integer_of,
+    list_of, write_integer, write_list_element,
 };
 
 use super::board::{Board, Run};
@@ -189,8 +190,9 @@ impl Session {
     async fn attempt(&mut self) -> Result<Result<(), Ending>, Failure> {
         let Some(chronicle) = &self.run.chronicle else { return Ok(self.execute().await) };
         let lost = |error: WorkloadError| Failure::failed(error.to_string());
-        self.began =
-            Timestamp::from_nanos(u64::try_from(self.run.course.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        self.began = Timestamp::from_nanos(
+            u64::try_from(self.run.course.begin.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        );
         history::invocation(&self.plan, self.began, &mut self.seen);
         chronicle.invoke(self.slot, &self.seen).map_err(lost)?;
         self.seen.clear();
@@ -201,7 +203,10 @@ impl Session {
             Err(Ending::Unknown) => Fate::Unknown,
             Err(Ending::Aborted(_) | Ending::Refused(_) | Ending::Broken(_)) => Fate::Aborted,
         };
-        run.chronicle.as_ref().map_or(Ok(()), |chronicle| chronicle.complete(self.slot, fate)).map_err(lost)?;
+        run.chronicle
+            .as_ref()
+            .map_or(Ok(()), |chronicle| chronicle.complete(self.slot, fate))
+            .map_err(lost)?;
         Ok(ending)
     }
 
@@ -230,7 +235,8 @@ impl Session {
             Op::Get(_) => {
                 if self.run.spec.value_kind() == ValueKind::Opaque {
                     // Looked at where it lies, as an application would that does not keep it.
-                    let bytes = tx.get_with(&self.key, |found| found.map_or(0, <[u8]>::len)).await?;
+                    let bytes =
+                        tx.get_with(&self.key, |found| found.map_or(0, <[u8]>::len)).await?;
                     std::hint::black_box(bytes);
                 } else {
                     let found = tx.get(&self.key).await?;
@@ -246,7 +252,11 @@ impl Session {
             }
             Op::WriteFor { value, millis, .. } => {
                 write_integer(value, &mut self.value);
-                self.note(MicroOp::WriteUntil { key, value, until: history::expiry(self.began, millis) });
+                self.note(MicroOp::WriteUntil {
+                    key,
+                    value,
+                    until: history::expiry(self.began, millis),
+                });
                 tx.put_until(&self.key, &self.value, expires_after(millis))?;
                 return Ok(());
             }
@@ -282,7 +292,11 @@ impl Session {
     }
 
     /// Bank: what the account under `self.key` holds; `None` for one that is closed.
-    async fn balance(&mut self, tx: &LocalTransaction, key: KeyIndex) -> Result<Option<i64>, Ending> {
+    async fn balance(
+        &mut self,
+        tx: &LocalTransaction,
+        key: KeyIndex,
+    ) -> Result<Option<i64>, Ending> {
         let found = tx.get(&self.key).await?;
         if found.is_none() && self.run.spec.delete_percent > 0 {
             self.note(MicroOp::Read { key, seen: Seen::Nothing });
@@ -294,7 +308,12 @@ impl Session {
     }
 
     /// Bank: all that an account holds goes to another one, and the account with it.
-    async fn close(&mut self, tx: &LocalTransaction, account: KeyIndex, into: KeyIndex) -> Result<(), Ending> {
+    async fn close(
+        &mut self,
+        tx: &LocalTransaction,
+        account: KeyIndex,
+        into: KeyIndex,
+    ) -> Result<(), Ending> {
         let Some(moved) = self.balance(tx, account).await? else {
             tx.abort();
             return Err(Ending::Aborted(AbortKind::Requested));

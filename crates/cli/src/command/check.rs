@@ -1,9 +1,11 @@
-//! `timestone check FILE`: judges a history that `bench --history` (of either protocol), the simulator or Jepsen wrote, by what its head says it is.
+//! `timestone check FILE`: judges a history that `bench --history` (of either protocol), the
+//! simulator or Jepsen wrote, by what its head says it is.
 //!
 //! ```text
 //!   FILE or - ─► history::read ─► head? lists? registers? ─► check::… ─► verdict: words, or JSON; exit code 1 when something is wrong
 //! ```
-//! Exit code 1 says that of a history that was judged, and nothing else: what is no history, or has nothing to judge, is wrong usage.
+//! Exit code 1 says that of a history that was judged, and nothing else: what is no history, or has
+//! nothing to judge, is wrong usage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,7 +17,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use timestone_workload::check::{
-    AnomalyKind, Promise, Verdict, check_bank, check_list_append, check_redis, check_register, check_single_keys,
+    AnomalyKind, Promise, Verdict, check_bank, check_list_append, check_redis, check_register,
+    check_single_keys,
 };
 use timestone_workload::history::{self, History, Judged, MicroOp, Seen};
 use timestone_workload::redis;
@@ -42,12 +45,14 @@ Exit codes:
   2  it was not judged: unreadable, empty or another workload's, or wrong usage
   3  there is no such file")]
 pub(crate) struct CheckArgs {
-    /// The history, one EDN map a line as 'bench --history' and Jepsen write it; '-' reads standard input
+    /// The history, one EDN map a line as 'bench --history' and Jepsen write it; '-' reads standard
+    /// input
     file: PathBuf,
     /// What must hold [default: what the history says of itself, else conflicts]
     #[arg(long, value_parser = PossibleValuesParser::new(Promise::ALL.map(Promise::name)))]
     promise: Option<String>,
-    /// What the transactions did [default: what the history says of itself, else what its operations show]
+    /// What the transactions did [default: what the history says of itself, else what its
+    /// operations show]
     #[arg(long, value_enum)]
     workload: Option<Workload>,
     /// Bank: how many accounts there are [default: what the history says of itself]
@@ -102,11 +107,11 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     if redis::is_redis(&text) {
         return judge_redis(args, &text, format);
     }
-    let history = history::read(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    let history =
+        history::read(&text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     let promise = match (&args.promise, &history.head) {
-        (Some(name), _) => {
-            Promise::named(name).ok_or_else(|| Failure::usage(format!("there is no promise '{name}'")))?
-        }
+        (Some(name), _) => Promise::named(name)
+            .ok_or_else(|| Failure::usage(format!("there is no promise '{name}'")))?,
         (None, Some(head)) => head.promise,
         (None, None) => Promise::Conflicts,
     };
@@ -133,18 +138,27 @@ pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
     let guessed = args.workload.or(said).is_none() && workload == Workload::Register;
     let twice = verdict.anomalies.iter().any(|anomaly| anomaly.kind == AnomalyKind::Duplicate);
     let hint = if guessed && twice {
-        "; values were written twice: if they are a bank's balances, add --workload bank, --accounts and --total"
+        "; values were written twice: if they are a bank's balances, add --workload bank, \
+         --accounts and --total"
     } else {
         ""
     };
-    let proved =
-        if count == 1 { "1 anomaly, which concerns".to_owned() } else { format!("{count} anomalies, which concern") };
+    let proved = if count == 1 {
+        "1 anomaly, which concerns".to_owned()
+    } else {
+        format!("{count} anomalies, which concern")
+    };
     let s = if concerned == 1 { "" } else { "s" };
     Err(Failure::failed(format!("{name} has {proved} {concerned} transaction{s}{hint}")))
 }
 
 /// Runs the workload's checker.
-fn judge(args: &CheckArgs, workload: Workload, history: &History, promise: Promise) -> Result<Verdict, Failure> {
+fn judge(
+    args: &CheckArgs,
+    workload: Workload,
+    history: &History,
+    promise: Promise,
+) -> Result<Verdict, Failure> {
     let head = history.head.as_ref().map(|head| head.judged);
     let (accounts, total) = match head {
         Some(Judged::Bank { accounts, total }) if workload == Workload::Bank => {
@@ -162,7 +176,9 @@ fn judge(args: &CheckArgs, workload: Workload, history: &History, promise: Promi
             Ok(verdict)
         }
         (Workload::Bank, Some(accounts), Some(total)) => Ok(check_bank(history, accounts, total)),
-        (Workload::Bank, ..) => Err(Failure::usage("a bank is checked against --accounts and --total: give both")),
+        (Workload::Bank, ..) => {
+            Err(Failure::usage("a bank is checked against --accounts and --total: give both"))
+        }
         _ => {
             let workload = workload.name();
             Err(Failure::usage(format!(
@@ -176,11 +192,15 @@ fn judge(args: &CheckArgs, workload: Workload, history: &History, promise: Promi
 fn judge_redis(args: &CheckArgs, text: &str, format: Format) -> Result<(), Failure> {
     let name = args.file.display();
     if args.workload.is_some_and(|workload| workload != Workload::Redis) {
-        return Err(Failure::usage(format!("{name} is a history of Redis clients; leave --workload out")));
+        return Err(Failure::usage(format!(
+            "{name} is a history of Redis clients; leave --workload out"
+        )));
     }
     let history = redis::read(text).map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     if history.calls.is_empty() {
-        return Err(Failure::usage(format!("{name}: there is no call in it (no event with ':f :redis')")));
+        return Err(Failure::usage(format!(
+            "{name}: there is no call in it (no event with ':f :redis')"
+        )));
     }
     let verdict = check_redis(&history);
     if format == Format::Json {
@@ -192,7 +212,10 @@ fn judge_redis(args: &CheckArgs, text: &str, format: Format) -> Result<(), Failu
         return Ok(());
     }
     let count = verdict.anomalies.len() + verdict.unreported;
-    Err(Failure::failed(format!("{name} has {count} anomal{}", if count == 1 { "y" } else { "ies" })))
+    Err(Failure::failed(format!(
+        "{name} has {count} anomal{}",
+        if count == 1 { "y" } else { "ies" }
+    )))
 }
 
 fn read(args: &CheckArgs) -> Result<String, Failure> {
@@ -221,7 +244,9 @@ fn kinds(history: &History) -> Result<BTreeSet<Workload>, String> {
         return Err("there is no transaction in it (no event with ':f :txn')".to_owned());
     }
     let of = |op: &MicroOp| match op {
-        MicroOp::Append { .. } | MicroOp::Read { seen: Seen::List(_), .. } => Some(Workload::ListAppend),
+        MicroOp::Append { .. } | MicroOp::Read { seen: Seen::List(_), .. } => {
+            Some(Workload::ListAppend)
+        }
         MicroOp::Write { value: Some(_), .. }
         | MicroOp::WriteUntil { .. }
         | MicroOp::Read { seen: Seen::Integer(_), .. } => Some(Workload::Register),
@@ -231,7 +256,8 @@ fn kinds(history: &History) -> Result<BTreeSet<Workload>, String> {
     Ok(history.events.iter().flat_map(|event| &event.ops).filter_map(of).collect())
 }
 
-/// The workload that was named, unless the history is another one's: the checker of a bank would pass over lists and find nothing wrong.
+/// The workload that was named, unless the history is another one's: the checker of a bank would
+/// pass over lists and find nothing wrong.
 fn fitting(workload: Workload, history: &History) -> Result<Workload, String> {
     let found = kinds(history)?;
     let is_of_registers = matches!(workload, Workload::Bank | Workload::SingleKeys);
@@ -249,15 +275,21 @@ fn shown(history: &History) -> Result<Workload, String> {
     let found = kinds(history)?;
     match (found.first(), found.len()) {
         (Some(workload), 1) => Ok(*workload),
-        (None, _) => Err("nothing in it was written or found, so there is nothing to check".to_owned()),
-        _ => {
-            Err("it has both lists and registers; check histories of one workload, or say which with --workload"
-                .to_owned())
+        (None, _) => {
+            Err("nothing in it was written or found, so there is nothing to check".to_owned())
         }
+        _ => Err("it has both lists and registers; check histories of one workload, or say which \
+                with --workload"
+            .to_owned()),
     }
 }
 
-fn describe(args: &CheckArgs, workload: Workload, promise: Promise, verdict: &Verdict) -> serde_json::Value {
+fn describe(
+    args: &CheckArgs,
+    workload: Workload,
+    promise: Promise,
+    verdict: &Verdict,
+) -> serde_json::Value {
     let anomalies = verdict.anomalies.iter().map(|anomaly| {
         json!({
             "kind": anomaly.kind.id(),
@@ -265,7 +297,8 @@ fn describe(args: &CheckArgs, workload: Workload, promise: Promise, verdict: &Ve
             "story": anomaly.story.trim_start(),
         })
     });
-    let concerned = verdict.concerned.iter().map(|(kind, count)| (kind.id().to_owned(), json!(count)));
+    let concerned =
+        verdict.concerned.iter().map(|(kind, count)| (kind.id().to_owned(), json!(count)));
     json!({
         "file": args.file.display().to_string(),
         "workload": workload.name(),

@@ -1,4 +1,5 @@
-//! `timestone completion`: the shell's completion of this command line, from the same definition that parses it.
+//! `timestone completion`: the shell's completion of this command line, from the same definition
+//! that parses it.
 
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

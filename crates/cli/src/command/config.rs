@@ -16,7 +16,8 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Subcommand, Debug)]
 enum ConfigCommand {
-    /// Show every setting of `timestone serve` as it would be with these flags, this environment and this file.
+    /// Show every setting of `timestone serve` as it would be with these flags, this environment
+    /// and this file.
     Show(Box<ShowArgs>),
 }
 
@@ -35,7 +36,11 @@ fn shown(setting: &Setting) -> String {
 }
 
 /// Prints the settings: as text, a file that `serve --config` takes.
-pub(crate) fn run(args: &ConfigArgs, matches: Option<&ArgMatches>, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(
+    args: &ConfigArgs,
+    matches: Option<&ArgMatches>,
+    format: Format,
+) -> Result<(), Failure> {
     let ConfigCommand::Show(show) = &args.command;
     let matches = matches.and_then(|matches| matches.subcommand_matches("show"));
     let settings = Settings::merge(&show.settings, |name| came_from_environment(matches, name))?;
@@ -54,7 +59,8 @@ pub(crate) fn run(args: &ConfigArgs, matches: Option<&ArgMatches>, format: Forma
         }
         Format::Json => {
             let one = |setting: &Setting| {
-                let value = if setting.value.is_empty() { json!(null) } else { json!(setting.value) };
+                let value =
+                    if setting.value.is_empty() { json!(null) } else { json!(setting.value) };
                 let value = match show.origin {
                     true => json!({ "value": value, "origin": setting.origin.to_string() }),
                     false => value,
@@ -64,7 +70,11 @@ pub(crate) fn run(args: &ConfigArgs, matches: Option<&ArgMatches>, format: Forma
             write_json(&settings.iter().map(one).collect::<serde_json::Map<_, _>>())
         }
         Format::Table => {
-            let mut table = table(if show.origin { &["setting", "value", "origin"] } else { &["setting", "value"] });
+            let mut table = table(if show.origin {
+                &["setting", "value", "origin"]
+            } else {
+                &["setting", "value"]
+            });
             for setting in settings.iter() {
                 let mut row = vec![setting.name.to_owned(), setting.value.clone()];
                 if show.origin {

@@ -1,4 +1,5 @@
-//! `timestone delete`: deletes one key. A key that is absent already is no failure; the output tells.
+//! `timestone delete`: deletes one key. A key that is absent already is no failure; the output
+//! tells.
 
 use std::ffi::OsString;
 
@@ -24,7 +25,9 @@ pub(crate) fn run(args: &DeleteArgs, format: Format) -> Result<(), Failure> {
     let key = key_bytes(&args.key);
     let at = args.place.connect()?.take(&key)?.written;
     match format {
-        Format::Text => write_line(&at.map_or_else(|| "was absent".to_owned(), |at| format!("deleted at {at}"))),
+        Format::Text => {
+            write_line(&at.map_or_else(|| "was absent".to_owned(), |at| format!("deleted at {at}")))
+        }
         Format::Json => {
             let mut object = Map::new();
             put_bytes(&mut object, "key", &key);

@@ -1,4 +1,5 @@
-//! `timestone dump`: all keys of a keyspace, as of one point in time, into a file that `timestone load` reads.
+//! `timestone dump`: all keys of a keyspace, as of one point in time, into a file that
+//! `timestone load` reads.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write, stderr};
@@ -15,9 +16,11 @@ use crate::link::Place;
 use crate::moment::{self, Moment};
 use crate::output::{Format, write_json, write_line};
 
-/// What an unfinished file is called, behind the name that it is to get; the process's id follows, and a number where that is taken.
+/// What an unfinished file is called, behind the name that it is to get; the process's id follows,
+/// and a number where that is taken.
 const UNFINISHED: &str = ".unfinished";
-/// Names of unfinished files that are tried: each that is taken was left behind by a process of the same id that was killed.
+/// Names of unfinished files that are tried: each that is taken was left behind by a process of the
+/// same id that was killed.
 const MAX_UNFINISHED: u32 = 100;
 
 /// Flags of `timestone dump`.
@@ -45,12 +48,15 @@ pub(crate) fn run(args: &DumpArgs, format: Format) -> Result<(), Failure> {
     }
     let place = args.file.display();
     if args.file.exists() && !args.force {
-        return Err(Failure::usage(format!("{place} exists; give another name, or --force to replace it")));
+        return Err(Failure::usage(format!(
+            "{place} exists; give another name, or --force to replace it"
+        )));
     }
     let failed = |error: io::Error| Failure::usage(format!("could not write {place}: {error}"));
     let (unfinished, file) = create_unfinished(&args.file).map_err(failed)?;
-    let done = dump(args, &file)
-        .and_then(|done| put_in_place(&file, &unfinished, &args.file, args.force, sync_folder).map(|()| done));
+    let done = dump(args, &file).and_then(|done| {
+        put_in_place(&file, &unfinished, &args.file, args.force, sync_folder).map(|()| done)
+    });
     let (entries, head) = done.map_err(|failure| {
         // Nobody can use it; what cannot be removed has a name that says so.
         let _ = fs::remove_file(&unfinished);
@@ -84,8 +90,8 @@ fn create_unfinished(path: &Path) -> io::Result<(PathBuf, File)> {
     Err(taken.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
 }
 
-/// Gives a dump that is whole its name, so that a power cut takes neither. Without `replace` no file of that name is replaced, one that came
-/// meanwhile included.
+/// Gives a dump that is whole its name, so that a power cut takes neither. Without `replace` no
+/// file of that name is replaced, one that came meanwhile included.
 fn put_in_place(
     file: &File,
     unfinished: &Path,
@@ -94,17 +100,20 @@ fn put_in_place(
     sync_folder: impl FnOnce(&Path) -> io::Result<()>,
 ) -> Result<(), DumpFailure> {
     let place = path.display();
-    let failed = |error: io::Error| DumpFailure(Failure::usage(format!("could not write {place}: {error}")));
+    let failed =
+        |error: io::Error| DumpFailure(Failure::usage(format!("could not write {place}: {error}")));
     file.sync_all().map_err(failed)?;
     if !replace && path.exists() {
         return Err(failed(io::ErrorKind::AlreadyExists.into()));
     }
     fs::rename(unfinished, path).map_err(failed)?;
     // A bare file name has an empty parent: the folder is the current one.
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder =
+        path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     sync_folder(folder).map_err(|error| {
         DumpFailure(Failure::failed(format!(
-            "{place} is whole, but its folder could not be synced, so that a power cut may take its name away: {error}"
+            "{place} is whole, but its folder could not be synced, so that a power cut may take \
+             its name away: {error}"
         )))
     })
 }
@@ -115,7 +124,11 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
 }
 
 fn words(head: &Head, entries: u64, place: &str) -> String {
-    format!("{entries} keys of keyspace {} as of {} are in {place}", head.keyspace, moment::shown(head.as_of))
+    format!(
+        "{entries} keys of keyspace {} as of {} are in {place}",
+        head.keyspace,
+        moment::shown(head.as_of)
+    )
 }
 
 /// Why a dump was not finished.
@@ -130,7 +143,9 @@ impl From<timestone::Error> for DumpFailure {
 impl From<io::Error> for DumpFailure {
     fn from(error: io::Error) -> Self {
         Self(match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure::failed("whoever read the dump has gone: it is cut short"),
+            io::ErrorKind::BrokenPipe => {
+                Failure::failed("whoever read the dump has gone: it is cut short")
+            }
             _ => Failure::failed(format!("could not write the dump: {error}")),
         })
     }
@@ -164,7 +179,8 @@ mod tests {
     fn two_dumps_to_one_name_write_files_of_their_own_and_the_first_keeps_the_name() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.dump");
-        let (first, second) = (create_unfinished(&path).unwrap(), create_unfinished(&path).unwrap());
+        let (first, second) =
+            (create_unfinished(&path).unwrap(), create_unfinished(&path).unwrap());
         assert_ne!(first.0, second.0);
         (&first.1).write_all(b"first").unwrap();
         (&second.1).write_all(b"second").unwrap();
@@ -190,6 +206,9 @@ mod tests {
         });
         assert_eq!(synced.as_deref(), Some(folder.path()));
         let failure = done.unwrap_err().0;
-        assert!(failure.code == 1 && failure.to_string().contains("a power cut may take its name away"), "{failure}");
+        assert!(
+            failure.code == 1 && failure.to_string().contains("a power cut may take its name away"),
+            "{failure}"
+        );
     }
 }

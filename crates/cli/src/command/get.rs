@@ -16,8 +16,9 @@ use crate::output::{Format, put_bytes, shown, table, write_json, write_line, wri
 pub(crate) struct GetArgs {
     /// The key.
     key: OsString,
-    /// Read as of this point in time: a date, a span before now such as -500ms, or nanoseconds since 1970. Versions are kept for as
-    /// long as an open transaction may need them, about a second at least.
+    /// Read as of this point in time: a date, a span before now such as -500ms, or nanoseconds
+    /// since 1970. Versions are kept for as long as an open transaction may need them, about a
+    /// second at least.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     at: Option<Moment>,
     #[command(flatten)]
@@ -42,7 +43,12 @@ pub(crate) fn run(args: &GetArgs, format: Format) -> Result<(), Failure> {
                 return Err(Failure::not_found(format!("there is no key '{}'", shown(&key))));
             };
             let mut table = table(&["key", "value", "written", "expires"]);
-            table.add_row([shown(&key), shown(&value), moment::shown(value.version().timestamp), expiry(&value)]);
+            table.add_row([
+                shown(&key),
+                shown(&value),
+                moment::shown(value.version().timestamp),
+                expiry(&value),
+            ]);
             write_line(&table.to_string())
         }
     }
@@ -59,7 +65,11 @@ fn read(args: &GetArgs, key: &[u8]) -> Result<Option<Value>, Failure> {
 }
 
 fn expiry(value: &Value) -> String {
-    if value.expires_at().is_never() { "never".to_owned() } else { moment::shown(value.expires_at().timestamp()) }
+    if value.expires_at().is_never() {
+        "never".to_owned()
+    } else {
+        moment::shown(value.expires_at().timestamp())
+    }
 }
 
 /// A key's state as JSON. Timestamps are strings: most JSON readers cannot hold 64 bits.
@@ -73,7 +83,8 @@ fn describe(key: &[u8], found: Option<&Value>) -> Map<String, serde_json::Value>
         object.insert("written_ns".to_owned(), version.timestamp.to_string().into());
         object.insert("written_by".to_owned(), version.client.to_string().into());
         if !value.expires_at().is_never() {
-            object.insert("expires_ns".to_owned(), value.expires_at().timestamp().to_string().into());
+            object
+                .insert("expires_ns".to_owned(), value.expires_at().timestamp().to_string().into());
         }
     }
     object

@@ -42,10 +42,12 @@ struct CreateArgs {
     /// Who coordinates commits: client (server is not served yet).
     #[arg(long, value_name = "WHO", default_value = KeyspaceOptions::DEFAULT.commit.name())]
     commit: String,
-    /// What clients keep between transactions: none (naive, invalidation and lease are not served yet).
+    /// What clients keep between transactions: none (naive, invalidation and lease are not served
+    /// yet).
     #[arg(long, value_name = "MODE", default_value = KeyspaceOptions::DEFAULT.cache.name())]
     cache: String,
-    /// Whether commits wait for the clock's error bound, which makes them strictly serializable: none or wait.
+    /// Whether commits wait for the clock's error bound, which makes them strictly serializable:
+    /// none or wait.
     #[arg(long, value_name = "MODE", default_value = KeyspaceOptions::DEFAULT.external.name())]
     external: String,
 }
@@ -62,7 +64,9 @@ struct DropArgs {
 /// Runs one of the three.
 pub(crate) fn run(args: &KeyspaceArgs, format: Option<Format>) -> Result<(), Failure> {
     match &args.command {
-        KeyspaceCommand::Create(create) => run_create(&args.target, create, format.unwrap_or(Format::Text)),
+        KeyspaceCommand::Create(create) => {
+            run_create(&args.target, create, format.unwrap_or(Format::Text))
+        }
         KeyspaceCommand::List => run_list(&args.target, format.unwrap_or(Format::Table)),
         KeyspaceCommand::Drop(drop) => run_drop(&args.target, drop, format.unwrap_or(Format::Text)),
     }
@@ -106,7 +110,9 @@ fn run_create(target: &Target, args: &CreateArgs, format: Format) -> Result<(), 
     };
     options.check_served().map_err(|error| bad(&error))?;
     let keyspace = target.connect()?.create_keyspace(&args.name, options)?;
-    print_all(&[keyspace], format, |keyspace| format!("created keyspace {} with id {}", keyspace.name, keyspace.id))
+    print_all(&[keyspace], format, |keyspace| {
+        format!("created keyspace {} with id {}", keyspace.name, keyspace.id)
+    })
 }
 
 fn run_list(target: &Target, format: Format) -> Result<(), Failure> {
@@ -117,15 +123,30 @@ fn run_list(target: &Target, format: Format) -> Result<(), Failure> {
     print_all(&keyspaces, format, |keyspace| keyspace.name.to_string())
 }
 
-fn print_all(keyspaces: &[Keyspace], format: Format, sentence: impl Fn(&Keyspace) -> String) -> Result<(), Failure> {
+fn print_all(
+    keyspaces: &[Keyspace],
+    format: Format,
+    sentence: impl Fn(&Keyspace) -> String,
+) -> Result<(), Failure> {
     match format {
         Format::Text => keyspaces.iter().try_for_each(|keyspace| write_line(&sentence(keyspace))),
-        Format::Json => keyspaces.iter().try_for_each(|keyspace| write_json(&Listed::new(keyspace))),
+        Format::Json => {
+            keyspaces.iter().try_for_each(|keyspace| write_json(&Listed::new(keyspace)))
+        }
         Format::Table => {
-            let mut table = table(&["id", "name", "index", "isolation", "commit", "cache", "external"]);
+            let mut table =
+                table(&["id", "name", "index", "isolation", "commit", "cache", "external"]);
             for one in keyspaces.iter().map(Listed::new) {
                 let id = one.id.to_string();
-                table.add_row([&id, one.name, one.index, one.isolation, one.commit, one.cache, one.external]);
+                table.add_row([
+                    &id,
+                    one.name,
+                    one.index,
+                    one.isolation,
+                    one.commit,
+                    one.cache,
+                    one.external,
+                ]);
             }
             write_line(&table.to_string())
         }
@@ -137,7 +158,9 @@ fn run_drop(target: &Target, args: &DropArgs, format: Format) -> Result<(), Fail
         ask(&args.name)?;
     }
     target.connect()?.drop_keyspace(&args.name).map_err(|error| match error.code() {
-        ErrorCode::KeyspaceUnknown => Failure::not_found(format!("there is no keyspace '{}'", args.name)),
+        ErrorCode::KeyspaceUnknown => {
+            Failure::not_found(format!("there is no keyspace '{}'", args.name))
+        }
         _ => error.into(),
     })?;
     match format {
@@ -149,11 +172,17 @@ fn run_drop(target: &Target, args: &DropArgs, format: Format) -> Result<(), Fail
 /// Asks whether to go on; without a person to ask, `--yes` is demanded.
 fn ask(name: &str) -> Result<(), Failure> {
     if !stdin().is_terminal() {
-        return Err(Failure::usage(format!("dropping keyspace '{name}' deletes all its keys: say --yes")));
+        return Err(Failure::usage(format!(
+            "dropping keyspace '{name}' deletes all its keys: say --yes"
+        )));
     }
     let mut answer = String::new();
     write!(stderr(), "Drop keyspace '{name}' and all its keys? [y/N] ")
         .and_then(|()| stdin().read_line(&mut answer).map(drop))
         .map_err(|error| Failure::failed(format!("could not ask: {error}")))?;
-    if matches!(answer.trim(), "y" | "Y" | "yes") { Ok(()) } else { Err(Failure::failed("nothing was dropped")) }
+    if matches!(answer.trim(), "y" | "Y" | "yes") {
+        Ok(())
+    } else {
+        Err(Failure::failed("nothing was dropped"))
+    }
 }

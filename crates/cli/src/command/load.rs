@@ -1,7 +1,8 @@
 //! `timestone load`: writes the keys of a dump into a keyspace.
 //!
-//! Each batch of the file is checked before its first key is written. A key is written by a write of its own, many of them under way at once;
-//! loading the same file again writes the same keys again, so a load that was interrupted is simply repeated.
+//! Each batch of the file is checked before its first key is written. A key is written by a write
+//! of its own, many of them under way at once; loading the same file again writes the same keys
+//! again, so a load that was interrupted is simply repeated.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -52,7 +53,9 @@ pub(crate) fn run(args: &LoadArgs, format: Format) -> Result<(), Failure> {
         Err(error) => Err(Failure::failed(format!("could not read {place}: {error}"))),
     };
     // A file can be read twice: nothing is written from one that is damaged anywhere.
-    let unusable = |words: String| Failure::failed(format!("{place} cannot be loaded: {words}; nothing was written"));
+    let unusable = |words: String| {
+        Failure::failed(format!("{place} cannot be loaded: {words}; nothing was written"))
+    };
     let (mut reader, _) = DumpReader::begin(open()?).map_err(unusable)?;
     while reader.batch().map_err(unusable)?.is_some() {}
     load(args, &place, open()?, format)
@@ -82,25 +85,32 @@ fn load(args: &LoadArgs, place: &str, input: impl BufRead, format: Format) -> Re
     let bar = progress::spinner("loading");
     while let Some(batch) = reader.batch().map_err(|words| unusable(words, &loaded))? {
         let entries = batch.len() as u64;
-        write(&db, &batch, now, &mut loaded)
-            .map_err(|error| Failure::from(error).after(&format!("{} keys were written", loaded.written)))?;
+        write(&db, &batch, now, &mut loaded).map_err(|error| {
+            Failure::from(error).after(&format!("{} keys were written", loaded.written))
+        })?;
         bar.inc(entries);
     }
     bar.finish_and_clear();
     let Loaded { written, expired } = loaded;
     match format {
-        Format::Json => {
-            write_json(&json!({ "file": place, "keyspace": keyspace, "written": written, "expired": expired }))
-        }
+        Format::Json => write_json(
+            &json!({ "file": place, "keyspace": keyspace, "written": written, "expired": expired }),
+        ),
         Format::Text | Format::Table => {
-            let passed = if expired == 0 { String::new() } else { format!("; {expired} had expired") };
+            let passed =
+                if expired == 0 { String::new() } else { format!("; {expired} had expired") };
             write_line(&format!("{written} keys of {place} are in keyspace {keyspace}{passed}"))
         }
     }
 }
 
 /// Writes the entries of a batch, as many at once as [`WINDOW_BYTES`] allows.
-fn write(db: &Db, batch: &[Entry], now: Timestamp, loaded: &mut Loaded) -> Result<(), timestone::Error> {
+fn write(
+    db: &Db,
+    batch: &[Entry],
+    now: Timestamp,
+    loaded: &mut Loaded,
+) -> Result<(), timestone::Error> {
     let mut rest = batch;
     while !rest.is_empty() {
         let mut bytes = 0;
@@ -112,8 +122,11 @@ fn write(db: &Db, batch: &[Entry], now: Timestamp, loaded: &mut Loaded) -> Resul
         let (window, after) = rest.split_at(fits.count());
         rest = after;
         let wanted = window.iter().filter(|entry| !entry.expires_at.has_passed(now));
-        let under_way: Vec<_> =
-            wanted.map(|entry| (db.as_async().put_until(&entry.key, &entry.value, entry.expires_at), entry)).collect();
+        let under_way: Vec<_> = wanted
+            .map(|entry| {
+                (db.as_async().put_until(&entry.key, &entry.value, entry.expires_at), entry)
+            })
+            .collect();
         loaded.expired += (window.len() - under_way.len()) as u64;
         for (write, entry) in under_way {
             if let Err(error) = write.wait() {
@@ -125,10 +138,13 @@ fn write(db: &Db, batch: &[Entry], now: Timestamp, loaded: &mut Loaded) -> Resul
     Ok(())
 }
 
-/// Writes one key again, where that may help: it does not matter whether an earlier attempt took effect.
+/// Writes one key again, where that may help: it does not matter whether an earlier attempt took
+/// effect.
 fn again(db: &Db, entry: &Entry, mut error: timestone::Error) -> Result<(), timestone::Error> {
     for _ in 1..ATTEMPTS {
-        if !error.retryable() && !matches!(error.code(), ErrorCode::UnknownOutcome | ErrorCode::Timeout) {
+        if !error.retryable()
+            && !matches!(error.code(), ErrorCode::UnknownOutcome | ErrorCode::Timeout)
+        {
             break;
         }
         std::thread::sleep(error.retry_after().unwrap_or(PAUSE));

@@ -31,12 +31,15 @@ pub(crate) fn run(args: &LogArgs, format: Format) -> Result<(), Failure> {
     let LogCommand::Check { directory } = &args.command;
     let mut reports: Vec<(PathBuf, CheckReport)> = Vec::new();
     for folder in log_folders(directory)? {
-        let report = check_log(&folder, &accepted(&folder))
-            .map_err(|error| Failure::failed(format!("could not check the log in {}: {error}", folder.display())))?;
+        let report = check_log(&folder, &accepted(&folder)).map_err(|error| {
+            Failure::failed(format!("could not check the log in {}: {error}", folder.display()))
+        })?;
         reports.push((folder, report));
     }
     if format == Format::Json {
-        write_json(&reports.iter().map(|(folder, report)| describe(folder, report)).collect::<Vec<_>>())?;
+        write_json(
+            &reports.iter().map(|(folder, report)| describe(folder, report)).collect::<Vec<_>>(),
+        )?;
     } else {
         for (folder, report) in &reports {
             write_line(&format!("{}:\n{report}", folder.display()))?;
@@ -44,12 +47,17 @@ pub(crate) fn run(args: &LogArgs, format: Format) -> Result<(), Failure> {
     }
     if reports.iter().all(|(_, report)| report.files.is_empty()) {
         return Err(Failure::failed(format!(
-            "there is no log file in {}, so nothing was checked; give a data directory, or the folder of one log in it (wal/thread-N)",
+            "there is no log file in {}, so nothing was checked; give a data directory, or the \
+             folder of one log in it (wal/thread-N)",
             directory.display()
         )));
     }
     let damaged = reports.iter().filter(|(_, report)| !report.is_sound()).count();
-    if damaged == 0 { Ok(()) } else { Err(Failure::failed(format!("{damaged} of {} logs are damaged", reports.len()))) }
+    if damaged == 0 {
+        Ok(())
+    } else {
+        Err(Failure::failed(format!("{damaged} of {} logs are damaged", reports.len())))
+    }
 }
 
 /// The files of a log whose loss was accepted: the data directory that it lies in says so.
@@ -68,9 +76,12 @@ fn log_folders(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
             return Ok(vec![directory.to_owned()]);
         }
         let place = directory.display();
-        return Err(Failure::failed(format!("there is no directory {place}, so nothing was checked")));
+        return Err(Failure::failed(format!(
+            "there is no directory {place}, so nothing was checked"
+        )));
     }
-    let unreadable = |error| Failure::failed(format!("could not read {}: {error}", parent.display()));
+    let unreadable =
+        |error| Failure::failed(format!("could not read {}: {error}", parent.display()));
     let mut folders = Vec::new();
     for entry in fs::read_dir(&parent).map_err(unreadable)? {
         let path = entry.map_err(unreadable)?.path();

@@ -18,7 +18,9 @@ pub(crate) struct ManArgs {
 /// Prints the first page, or writes all of them.
 pub(crate) fn run(args: &ManArgs) -> Result<(), Failure> {
     let command = Arguments::command();
-    let failed = |error: std::io::Error| Failure::failed(format!("could not write the manual pages: {error}"));
+    let failed = |error: std::io::Error| {
+        Failure::failed(format!("could not write the manual pages: {error}"))
+    };
     match &args.directory {
         None => {
             let mut page = Vec::new();

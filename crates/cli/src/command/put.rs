@@ -17,7 +17,8 @@ use crate::output::{Format, put_bytes, shown, table, write_json, write_line};
 pub(crate) struct PutArgs {
     /// The key.
     key: OsString,
-    /// The value; "-", or nothing where standard input is no terminal, reads it from standard input, byte by byte.
+    /// The value; "-", or nothing where standard input is no terminal, reads it from standard
+    /// input, byte by byte.
     #[arg(allow_hyphen_values = true)]
     value: Option<OsString>,
     /// The key becomes absent then: after a span such as 30s, or at a date.
@@ -33,7 +34,9 @@ pub(crate) fn run(args: &PutArgs, format: Format) -> Result<(), Failure> {
     let value = match &args.value {
         Some(value) => value_bytes(value)?,
         None if stdin().is_terminal() => {
-            return Err(Failure::usage("no value: give one, or '-' to type it and end it with Ctrl-D"));
+            return Err(Failure::usage(
+                "no value: give one, or '-' to type it and end it with Ctrl-D",
+            ));
         }
         None => value_bytes("-".as_ref())?,
     };

@@ -34,7 +34,8 @@ pub(crate) fn run(args: &ScanArgs, format: Format) -> Result<(), Failure> {
         Some(at) => Some(at.resolve(db.as_async().spawn(|db| async move { Ok(db.now()) }).wait()?)),
         None => None,
     };
-    let options = ScanOptions { prefix: args.prefix.as_deref().map(key_bytes).unwrap_or_default(), at };
+    let options =
+        ScanOptions { prefix: args.prefix.as_deref().map(key_bytes).unwrap_or_default(), at };
     let mut rows = table(&["key", "value", "written"]);
     for entry in db.scan(&options)?.take(args.limit.unwrap_or(usize::MAX)) {
         let (key, value) = entry?;
@@ -44,11 +45,16 @@ pub(crate) fn run(args: &ScanArgs, format: Format) -> Result<(), Failure> {
                 let mut object = Map::new();
                 put_bytes(&mut object, "key", &key);
                 put_bytes(&mut object, "value", &value);
-                object.insert("written_ns".to_owned(), value.version().timestamp.to_string().into());
+                object
+                    .insert("written_ns".to_owned(), value.version().timestamp.to_string().into());
                 write_json(&object)?;
             }
             Format::Table => {
-                rows.add_row([shown(&key), shown(&value), moment::shown(value.version().timestamp)]);
+                rows.add_row([
+                    shown(&key),
+                    shown(&value),
+                    moment::shown(value.version().timestamp),
+                ]);
             }
         }
     }

@@ -10,15 +10,21 @@ use crate::output::{Format, write_json, write_line};
 use crate::settings::{ServeArgs, Settings, came_from_environment};
 use crate::signals::Stop;
 
-/// Starts the server, prints its addresses on one line when it is ready, and waits for a signal; then drains and stops.
-pub(crate) fn run(args: &ServeArgs, matches: Option<&ArgMatches>, format: Format) -> Result<(), Failure> {
+/// Starts the server, prints its addresses on one line when it is ready, and waits for a signal;
+/// then drains and stops.
+pub(crate) fn run(
+    args: &ServeArgs,
+    matches: Option<&ArgMatches>,
+    format: Format,
+) -> Result<(), Failure> {
     let settings = Settings::merge(args, |name| came_from_environment(matches, name))?;
     logging::start(&settings.log_filter(), settings.log_format()?)?;
     let mut config = settings.server_config()?;
     config.accept_loss = args.accepted_loss()?;
     if config.log == DeviceKind::None {
         tracing::warn!(
-            "log = none: commits are acknowledged before they are durable, and a crash loses the last of them; use log = ssd for data \
+            "log = none: commits are acknowledged before they are durable, and a crash loses the \
+             last of them; use log = ssd for data \
              that matters"
         );
     }
@@ -37,21 +43,25 @@ pub(crate) fn run(args: &ServeArgs, matches: Option<&ArgMatches>, format: Format
     tracing::info!(addresses = %server.addresses(), data = %config.data.display(), "The server is ready.");
     stop.wait();
     tracing::info!(
-        "Stopping: what was begun is finished, then everything is made durable. A second signal ends at once."
+        "Stopping: what was begun is finished, then everything is made durable. A second signal \
+         ends at once."
     );
     server.shutdown().map_err(|error| Failure::failed(error.to_string()))?;
     tracing::info!("The server has stopped.");
     Ok(())
 }
 
-/// Every connection takes a descriptor, and shells give few: the server takes as many as it may have.
+/// Every connection takes a descriptor, and shells give few: the server takes as many as it may
+/// have.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
         return;
     }
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+    if let Err(error) =
+        setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })
+    {
         tracing::debug!(%error, ?limit, "The limit on open files stays as it is.");
     }
 }

@@ -1,4 +1,5 @@
-//! `timestone status`: the cluster's servers and shards, as each server that can be reached tells it.
+//! `timestone status`: the cluster's servers and shards, as each server that can be reached tells
+//! it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,12 +52,15 @@ pub(crate) fn run(args: &StatusArgs, format: Format) -> Result<(), Failure> {
         Format::Table => print_tables(&map, &servers)?,
         Format::Text => print_text(&map, &servers)?,
     }
-    let missing: Vec<_> = servers.iter().filter_map(|server| server.answer.as_ref().err()).collect();
+    let missing: Vec<_> =
+        servers.iter().filter_map(|server| server.answer.as_ref().err()).collect();
     match missing[..] {
         [] => Ok(()),
-        [first, ..] => {
-            Err(Failure::failed(format!("{} of {} servers do not answer: {first}", missing.len(), servers.len())))
-        }
+        [first, ..] => Err(Failure::failed(format!(
+            "{} of {} servers do not answer: {first}",
+            missing.len(),
+            servers.len()
+        ))),
     }
 }
 
@@ -68,11 +72,15 @@ fn first_answer(url: &str) -> Result<(String, Answer), Failure> {
             Err(failure) => problem = Some(failure),
         }
     }
-    let problem = problem.map_or_else(|| "it names no server".to_owned(), |failure| failure.to_string());
-    Err(Failure::failed(format!("{problem} (start a server with `timestone serve`, or name one with --address)")))
+    let problem =
+        problem.map_or_else(|| "it names no server".to_owned(), |failure| failure.to_string());
+    Err(Failure::failed(format!(
+        "{problem} (start a server with `timestone serve`, or name one with --address)"
+    )))
 }
 
-/// Where a server is reached. The only server of a cluster is the one that was asked, whatever it calls itself.
+/// Where a server is reached. The only server of a cluster is the one that was asked, whatever it
+/// calls itself.
 fn native_of(info: &ServerInfo, servers: usize, asked: &str) -> String {
     let own = info.addresses.native.as_ref().map(|address| address.as_str().to_owned());
     if servers == 1 { asked.to_owned() } else { own.unwrap_or_default() }
@@ -82,7 +90,8 @@ fn slots(shard: &ShardEntry) -> usize {
     shard.ranges.iter().map(|range| usize::from(range.last().get() - range.first().get()) + 1).sum()
 }
 
-/// How far a server's clock is ahead of this machine's (negative: behind), in microseconds: the middle of what the answer allows.
+/// How far a server's clock is ahead of this machine's (negative: behind), in microseconds: the
+/// middle of what the answer allows.
 fn offset_us(offset: ClockOffset) -> f64 {
     offset.middle_ns() as f64 / 1_000.0
 }
@@ -124,10 +133,17 @@ fn describe(map: &ShardMap, servers: &[Seen]) -> Value {
         object.insert("reachable".to_owned(), server.answer.is_ok().into());
         match &server.answer {
             Ok(answer) => {
-                object.insert("round_trip_us".to_owned(), (answer.round_trip.as_nanos() as f64 / 1_000.0).into());
+                object.insert(
+                    "round_trip_us".to_owned(),
+                    (answer.round_trip.as_nanos() as f64 / 1_000.0).into(),
+                );
                 object.insert("clock_offset_us".to_owned(), answer.offset.map(offset_us).into());
-                object.insert("clock_offset_error_us".to_owned(), answer.offset.map(offset_error_us).into());
-                let figures = answer.figures.iter().map(|(name, value)| (name.clone(), value_of(value)));
+                object.insert(
+                    "clock_offset_error_us".to_owned(),
+                    answer.offset.map(offset_error_us).into(),
+                );
+                let figures =
+                    answer.figures.iter().map(|(name, value)| (name.clone(), value_of(value)));
                 object.insert("figures".to_owned(), figures.collect::<Map<_, _>>().into());
             }
             Err(failure) => {
@@ -164,8 +180,16 @@ fn print_text(map: &ShardMap, servers: &[Seen]) -> Result<(), Failure> {
                     write_line(&format!("server {} {name} {value}", server.id))?;
                 }
                 if let Some(offset) = answer.offset {
-                    write_line(&format!("server {} clock_offset_us {}", server.id, offset_us(offset)))?;
-                    write_line(&format!("server {} clock_offset_error_us {}", server.id, offset_error_us(offset)))?;
+                    write_line(&format!(
+                        "server {} clock_offset_us {}",
+                        server.id,
+                        offset_us(offset)
+                    ))?;
+                    write_line(&format!(
+                        "server {} clock_offset_error_us {}",
+                        server.id,
+                        offset_error_us(offset)
+                    ))?;
                 }
             }
             Err(failure) => write_line(&format!("server {} unreachable {failure}", server.id))?,
@@ -189,12 +213,19 @@ fn print_tables(map: &ShardMap, servers: &[Seen]) -> Result<(), Failure> {
     write_line(&format!("cluster {cluster:016x}, shard map version {version}"))?;
     let mut shards = table(&["shard", "primary", "epoch", "slots", "watermark lag"]);
     for shard in map.shards() {
-        let lag = watermark_lag(shard, servers).map_or_else(|| "–".to_owned(), |lag| format!("{lag} ms"));
-        let numbers =
-            [shard.id.to_string(), shard.primary.to_string(), shard.epoch.to_string(), slots(shard).to_string(), lag];
+        let lag =
+            watermark_lag(shard, servers).map_or_else(|| "–".to_owned(), |lag| format!("{lag} ms"));
+        let numbers = [
+            shard.id.to_string(),
+            shard.primary.to_string(),
+            shard.epoch.to_string(),
+            slots(shard).to_string(),
+            lag,
+        ];
         shards.add_row(numbers);
     }
-    // One column a server, one row a figure; what is told of single shards stands in the other table.
+    // One column a server, one row a figure; what is told of single shards stands in the other
+    // table.
     let mut header = vec!["figure".to_owned()];
     let mut rows: BTreeMap<usize, Vec<String>> = BTreeMap::new();
     let mut names: Vec<&str> = Vec::new();
@@ -203,12 +234,15 @@ fn print_tables(map: &ShardMap, servers: &[Seen]) -> Result<(), Failure> {
         match &server.answer {
             Err(_) => header[place + 1].push_str(" (does not answer)"),
             Ok(answer) => {
-                for (name, value) in answer.figures.iter().filter(|(name, _)| !name.ends_with("_watermark_lag_ms")) {
+                for (name, value) in
+                    answer.figures.iter().filter(|(name, _)| !name.ends_with("_watermark_lag_ms"))
+                {
                     let row = names.iter().position(|known| known == name).unwrap_or_else(|| {
                         names.push(name);
                         names.len() - 1
                     });
-                    let cells = rows.entry(row).or_insert_with(|| vec!["–".to_owned(); servers.len()]);
+                    let cells =
+                        rows.entry(row).or_insert_with(|| vec!["–".to_owned(); servers.len()]);
                     cells[place].clone_from(value);
                 }
             }

@@ -1,4 +1,5 @@
-//! `timestone txn`: one transaction from a script or typed line by line; and what became of an earlier one.
+//! `timestone txn`: one transaction from a script or typed line by line; and what became of an
+//! earlier one.
 
 use std::io::{BufRead, IsTerminal, Read, Write, stderr, stdin};
 use std::path::PathBuf;
@@ -73,18 +74,19 @@ pub(crate) fn run(args: &TxnArgs, format: Format) -> Result<(), Failure> {
 
 fn read_script(args: &TxnArgs) -> Result<Vec<u8>, Failure> {
     if let Some(path) = &args.file {
-        return std::fs::read(path)
-            .map_err(|error| Failure::usage(format!("could not read the script {}: {error}", path.display())));
+        return std::fs::read(path).map_err(|error| {
+            Failure::usage(format!("could not read the script {}: {error}", path.display()))
+        });
     }
     let mut text = Vec::new();
-    stdin()
-        .lock()
-        .read_to_end(&mut text)
-        .map_err(|error| Failure::failed(format!("could not read the script from standard input: {error}")))?;
+    stdin().lock().read_to_end(&mut text).map_err(|error| {
+        Failure::failed(format!("could not read the script from standard input: {error}"))
+    })?;
     Ok(text)
 }
 
-/// A transaction typed line by line. Mistakes in typing are forgiven; the end of input without a commit is an abort.
+/// A transaction typed line by line. Mistakes in typing are forgiven; the end of input without a
+/// commit is an abort.
 fn converse(args: &TxnArgs, observe: &mut script::Observer<'_>) -> Result<Ending, Failure> {
     let runner = Runner::begin(&args.place.connect()?)?;
     let mut line = Vec::new();
@@ -93,10 +95,9 @@ fn converse(args: &TxnArgs, observe: &mut script::Observer<'_>) -> Result<Ending
             say("txn> ");
         }
         line.clear();
-        let length = stdin()
-            .lock()
-            .read_until(b'\n', &mut line)
-            .map_err(|error| Failure::failed(format!("could not read from the terminal: {error}")))?;
+        let length = stdin().lock().read_until(b'\n', &mut line).map_err(|error| {
+            Failure::failed(format!("could not read from the terminal: {error}"))
+        })?;
         if length == 0 {
             return Ok(Ending::Aborted);
         }
@@ -148,13 +149,17 @@ fn report(reads: &[Seen], ending: &Result<Ending, Failure>, format: Format) -> R
                     object.insert("reason".to_owned(), failure.to_string().into());
                 }
             }
-            object.insert("reads".to_owned(), reads.iter().map(describe).collect::<Vec<_>>().into());
+            object
+                .insert("reads".to_owned(), reads.iter().map(describe).collect::<Vec<_>>().into());
             write_json(&object)
         }
         Format::Table => {
             let mut table = table(&["key", "value"]);
             for seen in reads {
-                table.add_row([shown(&seen.key), seen.value.as_deref().map_or_else(|| "(absent)".to_owned(), shown)]);
+                table.add_row([
+                    shown(&seen.key),
+                    seen.value.as_deref().map_or_else(|| "(absent)".to_owned(), shown),
+                ]);
             }
             write_line(&table.to_string())?;
             report(reads, ending, Format::Text)
@@ -180,16 +185,18 @@ fn print_status(id: TxnId, status: TxnStatus, format: Format) -> Result<(), Fail
         TxnStatus::Unknown => ("unknown", None),
     };
     if format == Format::Json {
-        write_json(&json!({ "txn": id.to_string(), "status": word, "at_ns": at.map(|at| at.to_string()) }))?;
+        write_json(
+            &json!({ "txn": id.to_string(), "status": word, "at_ns": at.map(|at| at.to_string()) }),
+        )?;
     } else {
         let when = at.map_or_else(String::new, |at| format!(" at {at}"));
         write_line(&format!("{id} {word}{when}"))?;
     }
     match status {
         TxnStatus::Committed(_) | TxnStatus::Aborted => Ok(()),
-        TxnStatus::Prepared(_) => {
-            Err(Failure::unknown(format!("{id} is prepared and not decided yet; ask again in a few seconds")))
-        }
+        TxnStatus::Prepared(_) => Err(Failure::unknown(format!(
+            "{id} is prepared and not decided yet; ask again in a few seconds"
+        ))),
         TxnStatus::Unknown => Err(Failure::not_found(format!(
             "no server knows {id}: it never arrived, or it ended so long ago that it was forgotten"
         ))),

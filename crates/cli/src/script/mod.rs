@@ -8,8 +8,9 @@
 //!   commit                      the end: everything takes effect, or nothing does
 //!   abort                       the end: nothing takes effect
 //! ```
-//! Words are separated by blanks. A word in double quotes may hold blanks and the escapes `\n \r \t \0 \\ \" \xHH`, so that every
-//! byte can be written; in single quotes everything stands for itself. `#` begins a comment.
+//! Words are separated by blanks. A word in double quotes may hold blanks and the escapes
+//! `\n \r \t \0 \\ \" \xHH`, so that every byte can be written; in single quotes everything stands
+//! for itself. `#` begins a comment.
 
 mod run;
 mod words;
@@ -81,8 +82,8 @@ impl fmt::Display for Test {
     }
 }
 
-const FORMS: &str =
-    "the statements are: get KEY, put KEY VALUE [expire WHEN], delete KEY, if KEY = VALUE, commit, abort";
+const FORMS: &str = "the statements are: get KEY, put KEY VALUE [expire WHEN], delete KEY, if KEY \
+    = VALUE, commit, abort";
 
 /// Reads one line; `None` when it is blank or a comment.
 pub(crate) fn parse_line(line: &[u8]) -> Result<Option<Statement>, String> {
@@ -90,7 +91,9 @@ pub(crate) fn parse_line(line: &[u8]) -> Result<Option<Statement>, String> {
     let Some((name, rest)) = words.split_first() else { return Ok(None) };
     let statement = match (name.to_ascii_lowercase().as_slice(), rest) {
         (b"get", [key]) => Statement::Get(key.clone()),
-        (b"put" | b"set", [key, value]) => Statement::Put { key: key.clone(), value: value.clone(), end: None },
+        (b"put" | b"set", [key, value]) => {
+            Statement::Put { key: key.clone(), value: value.clone(), end: None }
+        }
         (b"put" | b"set", [key, value, word, when]) if word == b"expire" => {
             let when = std::str::from_utf8(when).map_err(|_| "WHEN is no text".to_owned())?;
             Statement::Put { key: key.clone(), value: value.clone(), end: Some(when.parse()?) }
@@ -110,7 +113,10 @@ fn parse_test(words: &[Vec<u8>]) -> Result<Test, String> {
         [operator, value] if operator == b"!=" => Ok(Test::IsNot(value.clone())),
         [word] if word == b"exists" => Ok(Test::Exists),
         [word] if word == b"absent" => Ok(Test::Absent),
-        _ => Err("a condition is: if KEY = VALUE, if KEY != VALUE, if KEY exists, or if KEY absent".to_owned()),
+        _ => {
+            Err("a condition is: if KEY = VALUE, if KEY != VALUE, if KEY exists, or if KEY absent"
+                .to_owned())
+        }
     }
 }
 
@@ -126,7 +132,9 @@ pub(crate) fn parse(text: &[u8]) -> Result<Vec<Numbered>, String> {
             .map_err(|problem| format!("line {number}: {problem}"))?;
         let Some(statement) = parsed else { continue };
         if let Some((end, Statement::Commit | Statement::Abort)) = statements.last() {
-            return Err(format!("line {number}: the transaction ended on line {end}; one script is one transaction"));
+            return Err(format!(
+                "line {number}: the transaction ended on line {end}; one script is one transaction"
+            ));
         }
         statements.push((number, statement));
     }
@@ -145,8 +153,14 @@ mod tests {
     fn statements_are_read() {
         let bytes = |text: &str| text.as_bytes().to_vec();
         assert_eq!(line("get a"), Statement::Get(bytes("a")));
-        assert_eq!(line("  PUT a 'b c'  # why"), Statement::Put { key: bytes("a"), value: bytes("b c"), end: None });
-        assert!(matches!(line("put a b expire 30s"), Statement::Put { end: Some(End::After(_)), .. }));
+        assert_eq!(
+            line("  PUT a 'b c'  # why"),
+            Statement::Put { key: bytes("a"), value: bytes("b c"), end: None }
+        );
+        assert!(matches!(
+            line("put a b expire 30s"),
+            Statement::Put { end: Some(End::After(_)), .. }
+        ));
         assert_eq!(line("delete \"a\\x00\""), Statement::Delete(vec![b'a', 0]));
         assert_eq!(line("if a = 1"), Statement::If(bytes("a"), Test::Is(bytes("1"))));
         assert_eq!(line("if a != 1"), Statement::If(bytes("a"), Test::IsNot(bytes("1"))));

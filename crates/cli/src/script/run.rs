@@ -42,7 +42,11 @@ impl Runner {
     }
 
     /// Runs one statement; `Some` when it was the last one.
-    pub(crate) fn step(&self, statement: &Statement, observe: &mut Observer<'_>) -> Result<Option<Ending>, Failure> {
+    pub(crate) fn step(
+        &self,
+        statement: &Statement,
+        observe: &mut Observer<'_>,
+    ) -> Result<Option<Ending>, Failure> {
         match statement {
             Statement::Get(key) => {
                 let value = self.transaction.get(key)?.map(Vec::from);
@@ -56,10 +60,13 @@ impl Runner {
             Statement::If(key, test) => {
                 let found = self.transaction.get(key)?;
                 if !test.holds(found.as_deref()) {
-                    let has =
-                        found.map_or_else(|| "is absent".to_owned(), |value| format!("has \"{}\"", shown(&value)));
+                    let has = found.map_or_else(
+                        || "is absent".to_owned(),
+                        |value| format!("has \"{}\"", shown(&value)),
+                    );
                     return Err(Failure::conflict(format!(
-                        "the condition 'if {} {test}' does not hold, the key {has}: the transaction is aborted, nothing was written",
+                        "the condition 'if {} {test}' does not hold, the key {has}: the \
+                         transaction is aborted, nothing was written",
                         shown(key)
                     )));
                 }
@@ -77,15 +84,19 @@ impl Runner {
     pub(crate) fn commit(&self) -> Result<Ending, Failure> {
         match self.transaction.commit() {
             Ok(at) => Ok(Ending::Committed(at)),
-            Err(error) if error.abort_kind().is_some() => {
-                Err(Failure::conflict(format!("the transaction was aborted, nothing was written: {error}")))
-            }
+            Err(error) if error.abort_kind().is_some() => Err(Failure::conflict(format!(
+                "the transaction was aborted, nothing was written: {error}"
+            ))),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Runs a whole script; its end is a commit when it does not say otherwise.
-    pub(crate) fn run(self, statements: &[Numbered], observe: &mut Observer<'_>) -> Result<Ending, Failure> {
+    pub(crate) fn run(
+        self,
+        statements: &[Numbered],
+        observe: &mut Observer<'_>,
+    ) -> Result<Ending, Failure> {
         for (line, statement) in statements {
             let ended = self.step(statement, observe).map_err(|failure| failure.on_line(*line))?;
             if let Some(ending) = ended {

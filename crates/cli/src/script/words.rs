@@ -39,7 +39,8 @@ fn quoted(mut text: &[u8]) -> Result<(Vec<u8>, &[u8]), String> {
             [b'"', rest @ ..] => return Ok((word, rest)),
             [b'\\', b'x', high, low, rest @ ..] => {
                 let digit = |byte: u8| char::from(byte).to_digit(16);
-                let value = digit(*high).zip(digit(*low)).ok_or("\\x wants two hexadecimal digits")?;
+                let value =
+                    digit(*high).zip(digit(*low)).ok_or("\\x wants two hexadecimal digits")?;
                 word.push((value.0 * 16 + value.1) as u8);
                 rest
             }
@@ -50,7 +51,12 @@ fn quoted(mut text: &[u8]) -> Result<(Vec<u8>, &[u8]), String> {
                     b't' => b'\t',
                     b'0' => 0,
                     b'\\' | b'"' => *escaped,
-                    other => return Err(format!("there is no escape '\\{}'; use \\xHH", other.escape_ascii())),
+                    other => {
+                        return Err(format!(
+                            "there is no escape '\\{}'; use \\xHH",
+                            other.escape_ascii()
+                        ));
+                    }
                 });
                 rest
             }
@@ -70,7 +76,10 @@ mod tests {
     #[test]
     fn words_are_split_at_blanks_outside_quotes() {
         let words = split(b"put  a#b \"x \\\"y\\\" \\x00\\xfF\\n\" 'it\\n' # rest").unwrap();
-        assert_eq!(words, [b"put".to_vec(), b"a#b".to_vec(), b"x \"y\" \0\xff\n".to_vec(), b"it\\n".to_vec()]);
+        assert_eq!(
+            words,
+            [b"put".to_vec(), b"a#b".to_vec(), b"x \"y\" \0\xff\n".to_vec(), b"it\\n".to_vec()]
+        );
         assert_eq!(split(b"\xff ''").unwrap(), [vec![0xff], vec![]]);
     }
 

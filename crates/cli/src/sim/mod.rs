@@ -1,11 +1,13 @@
-//! `timestone sim`: whole clusters under one virtual clock and one seed, with faults on purpose and every history checked.
+//! `timestone sim`: whole clusters under one virtual clock and one seed, with faults on purpose and
+//! every history checked.
 //!
 //! ```text
 //!   scenario (by name or file) ─► seeds ─► sim::run, on as many threads as wanted ─► sums ─► table or JSON; exit code 1 on a finding
 //!                                              └── a seed that fails ─► once more with words ─► its trace in a file
 //! ```
-//! Equal seeds give equal runs, so that a failing one is replayed by its number. `--step` shows what happened in one run. A signal
-//! ends the seeds under way: what the others came to is told all the same. A trace that cannot be written is no reason to end the others.
+//! Equal seeds give equal runs, so that a failing one is replayed by its number. `--step` shows
+//! what happened in one run. A signal ends the seeds under way: what the others came to is told all
+//! the same. A trace that cannot be written is no reason to end the others.
 
 mod scenarios;
 mod step;
@@ -34,7 +36,8 @@ use sums::{Goal, Sums};
 
 /// Lines that the trace of a failing seed keeps: the last ones.
 const TRACE_LINES: usize = 200_000;
-/// Traces that one run writes: of a bug that fails every seed, a few tell as much as all, and each takes tens of megabytes.
+/// Traces that one run writes: of a bug that fails every seed, a few tell as much as all, and each
+/// takes tens of megabytes.
 const MOST_TRACES: u64 = 10;
 /// How often the progress bar tells how far a seed is.
 const TELL_EVERY: Duration = Duration::from_millis(200);
@@ -74,7 +77,8 @@ pub(crate) struct SimArgs {
     /// Write the history of a single seed to this file, as Jepsen's EDN
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seeds", "minutes"])]
     history: Option<PathBuf>,
-    /// What work costs on the simulated machines, as measured on some machine: see the documentation of the simulator
+    /// What work costs on the simulated machines, as measured on some machine: see the
+    /// documentation of the simulator
     #[arg(long, value_name = "FILE")]
     costs: Option<PathBuf>,
     #[arg(long, default_value = ".", value_name = "FOLDER",
@@ -83,7 +87,8 @@ pub(crate) struct SimArgs {
     /// Step through a single seed as it runs: what happened, in which stage, which message
     #[arg(long, conflicts_with_all = ["seeds", "minutes", "jobs", "history"])]
     step: bool,
-    /// Step: only what concerns this transaction, as findings call it (T57) or the store does (2-14)
+    /// Step: only what concerns this transaction, as findings call it (T57) or the store does
+    /// (2-14)
     #[arg(long, value_name = "TXN", requires = "step")]
     transaction: Option<String>,
     /// Step: only what concerns this key: its number, as findings have it, or all of it
@@ -142,8 +147,13 @@ pub(crate) fn run(args: &SimArgs, format: Format) -> Result<(), Failure> {
     }
     match sums.failed.len() {
         0 => Ok(()),
-        1 => Err(Failure::failed(format!("seed {} of scenario {} failed", sums.failed[0].0, scenario.name))),
-        count => Err(Failure::failed(format!("{count} seeds of scenario {} failed", scenario.name))),
+        1 => Err(Failure::failed(format!(
+            "seed {} of scenario {} failed",
+            sums.failed[0].0, scenario.name
+        ))),
+        count => {
+            Err(Failure::failed(format!("{count} seeds of scenario {} failed", scenario.name)))
+        }
     }
 }
 
@@ -157,7 +167,8 @@ fn world_failed(error: &timestone_sim::SimError) -> Failure {
 
 /// Reads how many virtual minutes are wanted.
 fn minutes(text: &str) -> Result<f64, String> {
-    let wanted: Option<f64> = text.parse().ok().filter(|minutes: &f64| minutes.is_finite() && *minutes > 0.0);
+    let wanted: Option<f64> =
+        text.parse().ok().filter(|minutes: &f64| minutes.is_finite() && *minutes > 0.0);
     wanted.ok_or_else(|| "it is a number of minutes above zero, such as 60 or 0.5".to_owned())
 }
 
@@ -186,10 +197,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(args: &'a SimArgs, scenario: &'a Scenario, interrupt: &'a Interrupt) -> Result<Self, Failure> {
+    fn new(
+        args: &'a SimArgs,
+        scenario: &'a Scenario,
+        interrupt: &'a Interrupt,
+    ) -> Result<Self, Failure> {
         let history = match &args.history {
             Some(file) => {
-                let created = File::create(file).map_err(|error| Failure::usage(not_written(file, &error)))?;
+                let created = File::create(file)
+                    .map_err(|error| Failure::usage(not_written(file, &error)))?;
                 Some(Mutex::new(created))
             }
             None => None,
@@ -211,13 +227,17 @@ impl<'a> Batch<'a> {
             traces: AtomicU64::new(0),
             history,
             judged: Mutex::new(None),
-            bar: progress::bar(args.minutes.map_or(seeds, |minutes| (minutes * 60.0) as u64), "{wide_bar} {msg}"),
+            bar: progress::bar(
+                args.minutes.map_or(seeds, |minutes| (minutes * 60.0) as u64),
+                "{wide_bar} {msg}",
+            ),
             sums: Mutex::new(Sums::new(goal)),
             first_failure: Mutex::new(None),
         })
     }
 
-    /// Runs seeds on as many threads as wanted, until there are enough, one could not be run, or a signal comes.
+    /// Runs seeds on as many threads as wanted, until there are enough, one could not be run, or a
+    /// signal comes.
     fn run(&self) -> Result<Sums, Failure> {
         std::thread::scope(|threads| {
             for _ in 1..self.args.jobs {
@@ -228,7 +248,9 @@ impl<'a> Batch<'a> {
         self.bar.finish_and_clear();
         match lock(&self.first_failure).take() {
             Some(failure) => Err(failure),
-            None => Ok(std::mem::replace(&mut *lock(&self.sums), Sums::new(Goal::Seeds(self.seeds)))),
+            None => {
+                Ok(std::mem::replace(&mut *lock(&self.sums), Sums::new(Goal::Seeds(self.seeds))))
+            }
         }
     }
 
@@ -257,7 +279,8 @@ impl<'a> Batch<'a> {
             let said = tell(self.args, report, trace);
             self.bar.suspend(|| drop(writeln!(stderr(), "{said}")));
         }
-        let position = if self.args.minutes.is_some() { sums.virtual_seconds() as u64 } else { sums.seeds };
+        let position =
+            if self.args.minutes.is_some() { sums.virtual_seconds() as u64 } else { sums.seeds };
         self.bar.set_position(position.min(self.bar.length().unwrap_or(u64::MAX)));
         self.bar.set_message(sums.line());
         if sums.virtual_seconds() >= self.enough {
@@ -265,7 +288,8 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Runs one seed; a failing one once more, for its trace, and says where that is. Nothing, when a signal came before it was through.
+    /// Runs one seed; a failing one once more, for its trace, and says where that is. Nothing, when
+    /// a signal came before it was through.
     fn one(&self, seed: u64) -> Result<Option<(RunReport, String)>, Failure> {
         let options = RunOptions { keep_history: self.history.is_some(), ..RunOptions::default() };
         let Some(report) = self.watched(seed, "seed", options)? else { return Ok(None) };
@@ -281,14 +305,23 @@ impl<'a> Batch<'a> {
     }
 
     /// Runs a seed while the bar says how far it is, until a signal comes.
-    fn watched(&self, seed: u64, what: &'static str, options: RunOptions) -> Result<Option<RunReport>, Failure> {
+    fn watched(
+        &self,
+        seed: u64,
+        what: &'static str,
+        options: RunOptions,
+    ) -> Result<Option<RunReport>, Failure> {
         let mut observer = Observer { batch: self, what, seed, told: Instant::now() };
-        watch(self.scenario, Seed(seed), options, &mut observer).map_err(|error| world_failed(&error))
+        watch(self.scenario, Seed(seed), options, &mut observer)
+            .map_err(|error| world_failed(&error))
     }
 
     fn write_redis(&self, file: &File, history: &RedisHistory) -> Result<(), Failure> {
         let failed = |error: &dyn std::fmt::Display| {
-            Failure::usage(not_written(self.args.history.as_deref().unwrap_or(Path::new("the history")), error))
+            Failure::usage(not_written(
+                self.args.history.as_deref().unwrap_or(Path::new("the history")),
+                error,
+            ))
         };
         let mut out = BufWriter::new(file);
         redis::write(history, &mut out).map_err(|error| failed(&error))?;
@@ -297,14 +330,18 @@ impl<'a> Batch<'a> {
 
     fn write_history(&self, file: &File, history: &History) -> Result<(), Failure> {
         let failed = |error: &dyn std::fmt::Display| {
-            Failure::usage(not_written(self.args.history.as_deref().unwrap_or(Path::new("the history")), error))
+            Failure::usage(not_written(
+                self.args.history.as_deref().unwrap_or(Path::new("the history")),
+                error,
+            ))
         };
         let mut out = BufWriter::new(file);
         history::write(history, &mut out).map_err(|error| failed(&error))?;
         out.flush().map_err(|error| failed(&error))
     }
 
-    /// Runs a seed that failed once more, and writes its trace. Says where that is, or why there is none.
+    /// Runs a seed that failed once more, and writes its trace. Says where that is, or why there is
+    /// none.
     fn trace(&self, seed: u64) -> String {
         if self.traces.fetch_add(1, Ordering::Relaxed) >= MOST_TRACES {
             return format!("no trace of it: {MOST_TRACES} were written; run it alone for its own");
@@ -322,8 +359,12 @@ impl<'a> Batch<'a> {
 
     fn write_trace(&self, seed: u64, again: &RunReport) -> Result<PathBuf, String> {
         // A name from a file may have anything in it.
-        let name: String =
-            self.scenario.name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
+        let name: String = self
+            .scenario
+            .name
+            .chars()
+            .map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' })
+            .collect();
         let file = self.args.traces.join(format!("sim-{name}-{seed}.trace"));
         let mut text = String::new();
         for line in &again.lines {
@@ -339,7 +380,8 @@ impl<'a> Batch<'a> {
     }
 
     fn judged_by(&self, report: &RunReport) -> String {
-        let file = self.args.history.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
+        let file =
+            self.args.history.as_ref().map(|file| file.display().to_string()).unwrap_or_default();
         match report.judge {
             Ok(judge) => format!("{file}; judge it by: timestone check {} {judge}", quoted(&file)),
             Err(why) => format!("{file}; {why}"),
@@ -373,7 +415,12 @@ impl Watch for Observer<'_> {
         if self.told.elapsed() >= TELL_EVERY {
             self.told = Instant::now();
             let line = lock(&self.batch.sums).line();
-            self.batch.bar.set_message(format!("{line}; {} {} at {:.0} s", self.what, self.seed, now.as_secs_f64()));
+            self.batch.bar.set_message(format!(
+                "{line}; {} {} at {:.0} s",
+                self.what,
+                self.seed,
+                now.as_secs_f64()
+            ));
         }
         ControlFlow::Continue(())
     }
@@ -386,7 +433,8 @@ fn tell(args: &SimArgs, report: &RunReport, trace: &str) -> String {
     for finding in &report.findings {
         said.push_str(&format!("\n  {}: {}", finding.property, finding.detail));
     }
-    let costs = args.costs.as_ref().map(|file| format!(" --costs {}", quoted(&file.display().to_string())));
+    let costs =
+        args.costs.as_ref().map(|file| format!(" --costs {}", quoted(&file.display().to_string())));
     said.push_str(&format!(
         "\n  {trace}\n  again, step by step: timestone sim --scenario {}{} --seed {seed} --step",
         quoted(scenario),

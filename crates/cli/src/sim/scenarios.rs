@@ -43,7 +43,8 @@ pub(super) fn find(name: &str) -> Result<Scenario, Failure> {
         Some((name, text)) => (format!("scenarios/{name}.toml"), (*text).to_owned()),
         None => (name.to_owned(), read(name)?),
     };
-    let mut scenario = Scenario::read(&file, &text).map_err(|error| Failure::usage(error.to_string()))?;
+    let mut scenario =
+        Scenario::read(&file, &text).map_err(|error| Failure::usage(error.to_string()))?;
     if scenario.name.is_empty() {
         let stem = std::path::Path::new(name).file_stem().and_then(|stem| stem.to_str());
         scenario.name = stem.unwrap_or("scenario").to_owned();
@@ -60,8 +61,12 @@ fn read(file: &str) -> Result<String, Failure> {
                 names.join(", ")
             ))
         }
-        io::ErrorKind::InvalidData => Failure::usage(format!("{file} is no text; a scenario is a TOML file in UTF-8")),
-        io::ErrorKind::IsADirectory => Failure::usage(format!("{file} is a folder; name a file in it")),
+        io::ErrorKind::InvalidData => {
+            Failure::usage(format!("{file} is no text; a scenario is a TOML file in UTF-8"))
+        }
+        io::ErrorKind::IsADirectory => {
+            Failure::usage(format!("{file} is a folder; name a file in it"))
+        }
         _ => Failure::failed(format!("could not read the scenario {file}: {error}")),
     })
 }
@@ -70,23 +75,31 @@ fn read(file: &str) -> Result<String, Failure> {
 pub(super) fn costs(file: &Path) -> Result<CostTable, Failure> {
     let text = fs::read_to_string(file).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => Failure::not_found(format!(
-            "there is no file {}; cargo run --release -p timestone-sim --example calibrate -- FILE writes one",
+            "there is no file {}; cargo run --release -p timestone-sim --example calibrate -- FILE \
+             writes one",
             file.display()
         )),
         _ => Failure::failed(format!("could not read the costs {}: {error}", file.display())),
     })?;
-    CostTable::read(&file.display().to_string(), &text).map_err(|error| Failure::usage(error.to_string()))
+    CostTable::read(&file.display().to_string(), &text)
+        .map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// Shows what there is.
 pub(super) fn list(format: Format) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for (name, text) in KNOWN {
-        let about = Scenario::read(name, text).map_err(|error| Failure::failed(error.to_string()))?.about;
+        let about =
+            Scenario::read(name, text).map_err(|error| Failure::failed(error.to_string()))?.about;
         rows.push((name, about));
     }
     if format == Format::Json {
-        return write_json(&rows.iter().map(|(name, about)| json!({"name": name, "about": about})).collect::<Vec<_>>());
+        return write_json(
+            &rows
+                .iter()
+                .map(|(name, about)| json!({"name": name, "about": about}))
+                .collect::<Vec<_>>(),
+        );
     }
     let mut shown = table(&["SCENARIO", "ABOUT"]);
     for (name, about) in rows {

@@ -1,9 +1,11 @@
-//! Stepping through one seed: every event that a stage was given, as the run goes on, a screenful at a time where a person reads.
+//! Stepping through one seed: every event that a stage was given, as the run goes on, a screenful
+//! at a time where a person reads.
 //!
 //! ```text
 //!   sim::watch ─► lines of the last virtual moment ─► filter ─► screen (asks for more) or standard output ─► "go on" or "enough"
 //! ```
-//! The run waits while a screenful is read, and ends where nothing more is wanted. Nothing is kept but what a moment brought.
+//! The run waits while a screenful is read, and ends where nothing more is wanted. Nothing is kept
+//! but what a moment brought.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin, stdout};
@@ -63,7 +65,8 @@ fn moment(line: &TraceLine) -> Duration {
     Duration::from_nanos(line.at.as_nanos())
 }
 
-/// How lines name a key: a workload's by its number, with or without the letter and the zeros that its bytes have.
+/// How lines name a key: a workload's by its number, with or without the letter and the zeros that
+/// its bytes have.
 fn named(key: &str) -> String {
     let number = key.strip_prefix('k').unwrap_or(key).parse::<u64>();
     number.map_or_else(|_| format!("key {key}"), |number| format!("key {number}"))
@@ -131,7 +134,8 @@ impl Viewer<'_> {
     fn said(&self, line: &TraceLine) -> String {
         if self.format == Format::Json {
             let at = line.at.as_nanos();
-            json!({"at_ns": at, "process": line.process, "stage": line.stage, "what": line.what}).to_string()
+            json!({"at_ns": at, "process": line.process, "stage": line.stage, "what": line.what})
+                .to_string()
         } else {
             line.to_string()
         }
@@ -146,7 +150,11 @@ impl Viewer<'_> {
 impl Watch for Viewer<'_> {
     fn look(&mut self, now: Duration, lines: &[TraceLine]) -> ControlFlow<()> {
         let goes_on = self.show(lines).and_then(|goes_on| {
-            if goes_on && now > self.filter.until { self.end("--until has passed") } else { Ok(goes_on) }
+            if goes_on && now > self.filter.until {
+                self.end("--until has passed")
+            } else {
+                Ok(goes_on)
+            }
         });
         match goes_on {
             Ok(true) => ControlFlow::Continue(()),
@@ -178,23 +186,34 @@ pub(super) fn run(args: &SimArgs, scenario: &Scenario, format: Format) -> Result
         failure: None,
     };
     let options = RunOptions { words: true, ..RunOptions::default() };
-    let report = watch(scenario, Seed(args.seed), options, &mut viewer).map_err(|error| world_failed(&error))?;
+    let report = watch(scenario, Seed(args.seed), options, &mut viewer)
+        .map_err(|error| world_failed(&error))?;
     if let Some(failure) = viewer.failure {
         return Err(failure);
     }
     conclude(args, &viewer, report.as_ref())?;
-    if let Some(server) = args.server.as_ref().filter(|server| !viewer.processes.contains(*server)) {
+    if let Some(server) = args.server.as_ref().filter(|server| !viewer.processes.contains(*server))
+    {
         let known: Vec<&str> = viewer.processes.iter().map(String::as_str).collect();
-        return Err(Failure::not_found(format!("no process is called {server:?}; there are {}", known.join(", "))));
+        return Err(Failure::not_found(format!(
+            "no process is called {server:?}; there are {}",
+            known.join(", ")
+        )));
     }
     match report {
-        Some(report) if !report.is_right() => Err(Failure::failed(format!("seed {} failed", args.seed))),
+        Some(report) if !report.is_right() => {
+            Err(Failure::failed(format!("seed {} failed", args.seed)))
+        }
         _ => Ok(()),
     }
 }
 
 /// The last lines: what was found, and how much was shown.
-fn conclude(args: &SimArgs, viewer: &Viewer<'_>, report: Option<&RunReport>) -> Result<(), Failure> {
+fn conclude(
+    args: &SimArgs,
+    viewer: &Viewer<'_>,
+    report: Option<&RunReport>,
+) -> Result<(), Failure> {
     let findings = report.map_or(&[][..], |report| &report.findings);
     let Viewer { shown, all, .. } = viewer;
     if viewer.format == Format::Json {
@@ -214,11 +233,14 @@ fn conclude(args: &SimArgs, viewer: &Viewer<'_>, report: Option<&RunReport>) -> 
     }
     let verdict = match report {
         None => format!("not run to its end, for {}", viewer.ended.unwrap_or("nobody watches")),
-        Some(report) if report.is_right() => format!("everything is as promised, trace {:016x}", report.trace_hash),
+        Some(report) if report.is_right() => {
+            format!("everything is as promised, trace {:016x}", report.trace_hash)
+        }
         Some(report) => format!("this seed failed, trace {:016x}", report.trace_hash),
     };
     let asked = viewer.filter.transaction.is_some() || viewer.filter.key.is_some();
-    let nothing = if asked && viewer.named == 0 { "; none of them is about what you asked for" } else { "" };
+    let nothing =
+        if asked && viewer.named == 0 { "; none of them is about what you asked for" } else { "" };
     write_line(&format!(
         "seed {} of scenario {}: {shown} of {all} steps shown{nothing}; {verdict}",
         args.seed, args.scenario
@@ -250,7 +272,10 @@ mod tests {
     fn words_are_found_as_wholes() {
         assert!(has_word("prepare txn 2-1 commit 3", "2-1"));
         assert!(has_word("w key 12", "key 12") && has_word("key 12@3.4 w key 5", "key 12"));
-        assert!(has_word("vote: txn 2-14 (T57) Yes", "T57") && has_word("txn 2-14 (T57 or T60)", "2-14"));
+        assert!(
+            has_word("vote: txn 2-14 (T57) Yes", "T57")
+                && has_word("txn 2-14 (T57 or T60)", "2-14")
+        );
         assert!(!has_word("prepare txn 12-1 commit", "2-1") && !has_word("txn 2-14", "2-1"));
         assert!(!has_word("key 123", "key 12") && !has_word("shard 12 of key 3", "key 12"));
     }

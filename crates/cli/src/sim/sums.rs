@@ -75,7 +75,9 @@ impl Sums {
             entry.1 += 1;
         }
         if !report.is_right() {
-            let of = |finding: &timestone_sim::Finding| (finding.property.to_owned(), finding.detail.clone());
+            let of = |finding: &timestone_sim::Finding| {
+                (finding.property.to_owned(), finding.detail.clone())
+            };
             self.failed.push((report.seed.0, report.findings.iter().map(of).collect()));
         }
     }
@@ -109,8 +111,13 @@ impl Sums {
             Goal::Seeds(all) if all > 1 => format!("{} of {}", self.seeds, seeds_of(all)),
             _ => seeds_of(self.seeds),
         };
-        let left = self.left().map_or_else(String::new, |left| format!(", {} left", HumanDuration(left)));
-        let failed = if self.failed.is_empty() { String::new() } else { format!(", {} failed", self.failed.len()) };
+        let left =
+            self.left().map_or_else(String::new, |left| format!(", {} left", HumanDuration(left)));
+        let failed = if self.failed.is_empty() {
+            String::new()
+        } else {
+            format!(", {} failed", self.failed.len())
+        };
         format!(
             "{seeds}{failed}, {:.0} virtual s, {:.0} per real s, {} faults{left}",
             self.virtual_seconds(),
@@ -127,7 +134,8 @@ impl Sums {
         let Tally { begun, committed, aborted, unknown, errors } = self.tally;
         let mut text = if self.faults.is_empty() { String::new() } else { format!("{shown}\n") };
         text.push_str(&format!(
-            "seeds         {} ({} failed)\nvirtual time  {:.1} s in {:.1} s: {:.0} virtual seconds per second and core\n",
+            "seeds         {} ({} failed)\nvirtual time  {:.1} s in {:.1} s: {:.0} virtual seconds \
+             per second and core\n",
             self.seeds,
             self.failed.len(),
             self.virtual_seconds(),
@@ -135,14 +143,17 @@ impl Sums {
             self.ratio()
         ));
         text.push_str(&format!(
-            "transactions  {begun} begun, {committed} committed, {aborted} aborted ({errors} by errors), {unknown} unknown\n\
+            "transactions  {begun} begun, {committed} committed, {aborted} aborted ({errors} by \
+             errors), {unknown} unknown\n\
              checked       {} transactions",
             self.checked
         ));
         if self.seeds == 1 {
-            let per_transaction = |time: Duration| time.as_secs_f64() * 1e6 / self.pace.committed.max(1) as f64;
+            let per_transaction =
+                |time: Duration| time.as_secs_f64() * 1e6 / self.pace.committed.max(1) as f64;
             text.push_str(&format!(
-                "\npace          {:.0} committed a second; {:.1} µs of CPU time each in servers, {:.1} in clients",
+                "\npace          {:.0} committed a second; {:.1} µs of CPU time each in servers, \
+                 {:.1} in clients",
                 self.pace.per_second(),
                 per_transaction(self.pace.servers),
                 per_transaction(self.pace.clients)
@@ -209,12 +220,23 @@ mod tests {
     fn the_bar_says_how_many_seeds_there_are_and_how_much_is_left() {
         let mut sums = Sums::new(Goal::Seeds(8));
         let line = sums.line();
-        assert!(line.starts_with("0 of 8 seeds, ") && !line.contains("left"), "nothing is known yet: {line}");
+        assert!(
+            line.starts_with("0 of 8 seeds, ") && !line.contains("left"),
+            "nothing is known yet: {line}"
+        );
         sums.seeds = 3;
-        assert!(sums.line().starts_with("3 of 8 seeds, ") && sums.line().ends_with(" left"), "{}", sums.line());
+        assert!(
+            sums.line().starts_with("3 of 8 seeds, ") && sums.line().ends_with(" left"),
+            "{}",
+            sums.line()
+        );
         assert!(Sums::new(Goal::Seeds(1)).line().starts_with("0 seeds, "));
         let mut sums = Sums::new(Goal::VirtualSeconds(60.0));
         (sums.seeds, sums.virtual_time) = (1, Duration::from_secs(15));
-        assert!(sums.line().starts_with("1 seed, ") && sums.line().ends_with(" left"), "{}", sums.line());
+        assert!(
+            sums.line().starts_with("1 seed, ") && sums.line().ends_with(" left"),
+            "{}",
+            sums.line()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Bad input of every kind: a clear error that says what to do, nothing lost, and others served meanwhile.
+//! Bad input of every kind: a clear error that says what to do, nothing lost, and others served
+//! meanwhile.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,11 +11,13 @@ use std::time::{Duration, Instant};
 
 use timestone::blocking::Db;
 use timestone::{ClientId, Error, ErrorCode, KeyspaceId};
-use timestone_types::limits::{MAX_CLOCK_LEAD, MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES};
+use timestone_types::limits::{
+    MAX_CLOCK_LEAD, MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES,
+};
 use timestone_types::{ClusterId, Epoch, Sequence, ShardId, TxnId};
 use timestone_wire::{
-    Done, Envelope, FetchWriteSet, Get, Hello, Kind, Message, Ping, PrepareHead, ProtocolVersion, ReadAt, RequestId,
-    Role, Verdict,
+    Done, Envelope, FetchWriteSet, Get, Hello, Kind, Message, Ping, PrepareHead, ProtocolVersion,
+    ReadAt, RequestId, Role, Verdict,
 };
 
 use crate::peer::{Peer, Raw};
@@ -46,7 +49,10 @@ impl Bystander {
                 let begun = Instant::now();
                 let text = rounds.to_string();
                 db.put(b"bystander", text.as_bytes()).expect("the bystander's put");
-                assert_eq!(db.get(b"bystander").expect("the bystander's get").as_deref(), Some(text.as_bytes()));
+                assert_eq!(
+                    db.get(b"bystander").expect("the bystander's get").as_deref(),
+                    Some(text.as_bytes())
+                );
                 slowest = slowest.max(begun.elapsed());
                 rounds += 1;
                 served.store(rounds, Ordering::Relaxed);
@@ -59,7 +65,8 @@ impl Bystander {
 
     /// It was served all the time.
     pub(crate) fn finish(mut self) {
-        // Right after a start writes wait until the clock has passed the read bound of the run before.
+        // Right after a start writes wait until the clock has passed the read bound of the run
+        // before.
         let deadline = Instant::now() + Duration::from_secs(5);
         while self.rounds.load(Ordering::Relaxed) <= 5 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
@@ -104,7 +111,8 @@ fn with_length(mut bytes: Vec<u8>, length: u32) -> Vec<u8> {
     bytes
 }
 
-/// What strangers and broken programs send to the native port: an error frame with a code and words, then the end.
+/// What strangers and broken programs send to the native port: an error frame with a code and
+/// words, then the end.
 #[test]
 fn malformed_frames_are_answered_and_cut_off() {
     let (_folder, place) = fresh();
@@ -116,7 +124,12 @@ fn malformed_frames_are_answered_and_cut_off() {
     let ping = encoded(&Ping {}, Envelope { request: RequestId::new(7), ..Envelope::default() });
 
     let first: Vec<(&str, Vec<u8>, ErrorCode, &[&str])> = vec![
-        ("garbage", vec![0xff; 64], ErrorCode::Malformed, &["no frame of Timestone's native protocol"]),
+        (
+            "garbage",
+            vec![0xff; 64],
+            ErrorCode::Malformed,
+            &["no frame of Timestone's native protocol"],
+        ),
         ("zeros", vec![0; 64], ErrorCode::Malformed, &["no frame"]),
         (
             "TLS",
@@ -125,7 +138,12 @@ fn malformed_frames_are_answered_and_cut_off() {
             &["no frame"],
         ),
         ("a request before the hello", ping.clone(), ErrorCode::Malformed, &["no frame"]),
-        ("a hello with another magic", with_byte(good.clone(), 24, b'X'), ErrorCode::Malformed, &["hello"]),
+        (
+            "a hello with another magic",
+            with_byte(good.clone(), 24, b'X'),
+            ErrorCode::Malformed,
+            &["hello"],
+        ),
         (
             "a hello that lies about its length",
             with_length(good.clone(), good.len() as u32 - 1),
@@ -148,7 +166,9 @@ fn malformed_frames_are_answered_and_cut_off() {
     for (what, bytes, code, words) in first {
         let mut raw = Raw::connect(place.native).expect("connects");
         raw.send(&bytes).expect("sends");
-        let frames = raw.until_closed().unwrap_or_else(|error| panic!("{what}: the connection is not closed: {error}"));
+        let frames = raw
+            .until_closed()
+            .unwrap_or_else(|error| panic!("{what}: the connection is not closed: {error}"));
         assert_eq!(frames.len(), 1, "{what}: {frames:?}");
         let (got, text) = frames[0].refusal();
         assert_eq!(got, code, "{what}: {text}");
@@ -169,17 +189,25 @@ fn malformed_frames_are_answered_and_cut_off() {
         ("unknown flags", with_byte(ping.clone(), 5, 0x80), &[]),
     ];
     for (what, bytes, words) in later {
-        let frames = greeted(&bytes).until_closed().unwrap_or_else(|error| panic!("{what}: not closed: {error}"));
+        let frames = greeted(&bytes)
+            .until_closed()
+            .unwrap_or_else(|error| panic!("{what}: not closed: {error}"));
         assert_eq!(frames.len(), 1, "{what}: {frames:?}");
         let (code, text) = frames[0].refusal();
         assert_eq!(code, ErrorCode::Malformed, "{what}: {text}");
         assert_words(what, &text, words);
     }
 
-    // A body that cannot be read, or a shard that is not here: refused by itself, the connection goes on.
+    // A body that cannot be read, or a shard that is not here: refused by itself, the connection
+    // goes on.
     let map = Peer::connect(place.native).map;
     let epoch = map.epoch(ShardId::ZERO).unwrap_or(Epoch::ZERO);
-    let here = Envelope { shard: ShardId::ZERO, epoch, request: RequestId::new(9), map_version: map.version() };
+    let here = Envelope {
+        shard: ShardId::ZERO,
+        epoch,
+        request: RequestId::new(9),
+        map_version: map.version(),
+    };
     let get = Get {
         keyspace: KeyspaceId::DEFAULT,
         at: ReadAt::Latest(now()),
@@ -197,19 +225,26 @@ fn malformed_frames_are_answered_and_cut_off() {
             encoded(&get, Envelope { shard: ShardId::new(999), ..here }),
             ErrorCode::WrongShard,
         ),
-        ("an epoch of long ago", encoded(&get, Envelope { epoch: Epoch::ZERO, ..here }), ErrorCode::StaleEpoch),
+        (
+            "an epoch of long ago",
+            encoded(&get, Envelope { epoch: Epoch::ZERO, ..here }),
+            ErrorCode::StaleEpoch,
+        ),
     ];
     for (what, bytes, code) in alone {
         let mut raw = greeted(&bytes);
         let (got, text) = raw.receive().unwrap_or_else(|error| panic!("{what}: {error}")).refusal();
         assert_eq!(got, code, "{what}: {text}");
         raw.send(&encoded(&Ping {}, here)).expect("sends");
-        let answer = raw.receive().unwrap_or_else(|error| panic!("{what}: the connection is gone: {error}"));
+        let answer =
+            raw.receive().unwrap_or_else(|error| panic!("{what}: the connection is gone: {error}"));
         assert!(Done::decode(&answer.frame()).is_ok(), "{what}");
     }
 
-    // What a shard of another server wants from a client, and asks this one: left to the client, and not refused.
-    let wanted = FetchWriteSet { txn: TxnId::new(ClientId::new(1), Sequence::new(1)), commit: now() };
+    // What a shard of another server wants from a client, and asks this one: left to the client,
+    // and not refused.
+    let wanted =
+        FetchWriteSet { txn: TxnId::new(ClientId::new(1), Sequence::new(1)), commit: now() };
     let mut raw = greeted(&encoded(&wanted, Envelope { shard: ShardId::new(999), ..here }));
     raw.send(&encoded(&Ping {}, here)).expect("sends");
     assert!(Done::decode(&raw.receive().expect("an answer").frame()).is_ok());
@@ -229,26 +264,52 @@ fn malformed_resp_is_answered_in_the_words_of_redis() {
     let node = place.start();
     let bystander = Bystander::watch(&place);
     let broken: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("a count that is none", b"*x\r\n".to_vec(), "ERR Protocol error: invalid multibulk length"),
-        ("a count that is too great", b"*2147483647\r\n".to_vec(), "ERR Protocol error: invalid multibulk length"),
-        ("a length that is none", b"*1\r\n$-5\r\n".to_vec(), "ERR Protocol error: invalid bulk length"),
-        ("a length that is too great", b"*1\r\n$4294967296\r\n".to_vec(), "ERR Protocol error: invalid bulk length"),
+        (
+            "a count that is none",
+            b"*x\r\n".to_vec(),
+            "ERR Protocol error: invalid multibulk length",
+        ),
+        (
+            "a count that is too great",
+            b"*2147483647\r\n".to_vec(),
+            "ERR Protocol error: invalid multibulk length",
+        ),
+        (
+            "a length that is none",
+            b"*1\r\n$-5\r\n".to_vec(),
+            "ERR Protocol error: invalid bulk length",
+        ),
+        (
+            "a length that is too great",
+            b"*1\r\n$4294967296\r\n".to_vec(),
+            "ERR Protocol error: invalid bulk length",
+        ),
         ("no length", b"*1\r\n:5\r\n".to_vec(), "ERR Protocol error: expected '$', got ':'"),
-        ("an open quote", b"SET key \"val\r\n".to_vec(), "ERR Protocol error: unbalanced quotes in request"),
+        (
+            "an open quote",
+            b"SET key \"val\r\n".to_vec(),
+            "ERR Protocol error: unbalanced quotes in request",
+        ),
         ("a line without an end", vec![b'a'; 70_000], "ERR Protocol error: too big inline request"),
     ];
     for (what, bytes, words) in broken {
         let mut resp = Resp::connect(place.resp).expect("connects");
         resp.send(&bytes).expect("sends");
         assert_eq!(resp.reply().expect(what), Reply::Error(words.to_owned()), "{what}");
-        assert!(resp.closes().is_ok_and(|rest| rest.is_empty()), "{what}: the connection is not closed");
+        assert!(
+            resp.closes().is_ok_and(|rest| rest.is_empty()),
+            "{what}: the connection is not closed"
+        );
     }
 
     let mut resp = Resp::connect(place.resp).expect("connects");
     assert!(resp.call(&[b"SET", b"text", b"words"]).expect("a reply").is_ok());
     let (long_key, long_value) = (vec![b'k'; MAX_KEY_BYTES + 1], vec![b'v'; MAX_VALUE_BYTES + 1]);
     let refused: [(&[&[u8]], &str); 10] = [
-        (&[b"NOSUCH", b"a", b"b"], "ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' "),
+        (
+            &[b"NOSUCH", b"a", b"b"],
+            "ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' ",
+        ),
         (&[b"GET"], "ERR wrong number of arguments for 'get' command"),
         (&[b"SET", b"a"], "ERR wrong number of arguments for 'set' command"),
         (&[b"SET", b"a", b"b", b"NOPE"], "ERR syntax error"),
@@ -262,16 +323,24 @@ fn malformed_resp_is_answered_in_the_words_of_redis() {
     for (words, expected) in refused {
         let name = String::from_utf8_lossy(words[0]).into_owned();
         match resp.call(words).unwrap_or_else(|error| panic!("{name}: {error}")) {
-            Reply::Error(text) => assert!(text.starts_with("ERR ") && text.contains(expected), "{name}: {text}"),
+            Reply::Error(text) => {
+                assert!(text.starts_with("ERR ") && text.contains(expected), "{name}: {text}")
+            }
             other => panic!("{name}: {other:?}"),
         }
-        assert_eq!(resp.call(&[b"GET", b"text"]).expect("goes on"), Reply::Bulk(b"words".to_vec()), "after {name}");
+        assert_eq!(
+            resp.call(&[b"GET", b"text"]).expect("goes on"),
+            Reply::Bulk(b"words".to_vec()),
+            "after {name}"
+        );
     }
     // A transaction with a mistake in it does nothing at all.
     assert!(resp.call(&[b"MULTI"]).expect("a reply").is_ok());
     resp.call(&[b"SET", b"half", b"done"]).expect("queued");
     assert!(matches!(resp.call(&[b"NOSUCH"]).expect("a reply"), Reply::Error(_)));
-    assert!(matches!(resp.call(&[b"EXEC"]).expect("a reply"), Reply::Error(text) if text.starts_with("EXECABORT")));
+    assert!(
+        matches!(resp.call(&[b"EXEC"]).expect("a reply"), Reply::Error(text) if text.starts_with("EXECABORT"))
+    );
     assert_eq!(resp.call(&[b"GET", b"half"]).expect("a reply"), Reply::Nil);
     // Half a command and nothing more.
     let whole = b"*3\r\n$3\r\nSET\r\n$4\r\ntext\r\n$4\r\nhalf\r\n";
@@ -299,13 +368,36 @@ fn oversized_keys_values_and_transactions_are_refused_before_they_are_sent() {
     let (key, value) = (vec![b'k'; MAX_KEY_BYTES], vec![b'v'; MAX_VALUE_BYTES]);
     let (long_key, long_value) = (vec![b'k'; MAX_KEY_BYTES + 1], vec![b'v'; MAX_VALUE_BYTES + 1]);
     let refused = [
-        ("a long key", refusal("a long key", db.put(&long_key, b"v")), ErrorCode::KeyTooLong, "65536"),
-        ("a long value", refusal("a long value", db.put(b"k", &long_value)), ErrorCode::ValueTooLong, "16777216"),
-        ("an empty key", refusal("an empty key", db.put(b"", b"v")), ErrorCode::BadArgument, "empty"),
-        ("a read of a long key", refusal("a read", db.get(&long_key)), ErrorCode::KeyTooLong, "65536"),
+        (
+            "a long key",
+            refusal("a long key", db.put(&long_key, b"v")),
+            ErrorCode::KeyTooLong,
+            "65536",
+        ),
+        (
+            "a long value",
+            refusal("a long value", db.put(b"k", &long_value)),
+            ErrorCode::ValueTooLong,
+            "16777216",
+        ),
+        (
+            "an empty key",
+            refusal("an empty key", db.put(b"", b"v")),
+            ErrorCode::BadArgument,
+            "empty",
+        ),
+        (
+            "a read of a long key",
+            refusal("a read", db.get(&long_key)),
+            ErrorCode::KeyTooLong,
+            "65536",
+        ),
         (
             "many bytes",
-            refusal("many bytes", db.transact(|tx| (0u8..=4).try_for_each(|number| tx.put(&[number], &value)))),
+            refusal(
+                "many bytes",
+                db.transact(|tx| (0u8..=4).try_for_each(|number| tx.put(&[number], &value))),
+            ),
             ErrorCode::TxnTooLarge,
             &*MAX_TXN_BYTES.to_string(),
         ),
@@ -316,7 +408,8 @@ fn oversized_keys_values_and_transactions_are_refused_before_they_are_sent() {
                 db.as_async()
                     .spawn(|db| async move {
                         let tx = db.begin(&timestone::TransactionOptions::default())?;
-                        (0..=MAX_TXN_KEYS as u32).try_for_each(|number| tx.put(&number.to_be_bytes(), b""))?;
+                        (0..=MAX_TXN_KEYS as u32)
+                            .try_for_each(|number| tx.put(&number.to_be_bytes(), b""))?;
                         tx.commit().await
                     })
                     .wait(),
@@ -343,12 +436,16 @@ fn oversized_keys_values_and_transactions_are_refused_before_they_are_sent() {
     let (code, text) = peer.ask(ShardId::ZERO, |envelope, out| get.encode(envelope, out)).refusal();
     assert_eq!(code, ErrorCode::Malformed, "{text}");
     assert_words("a long key by hand", &text, &["65537", "65536"]);
-    assert_eq!(peer.ask(ShardId::ZERO, |envelope, out| Ping {}.encode(envelope, out)).frame().kind(), Kind::Done);
+    assert_eq!(
+        peer.ask(ShardId::ZERO, |envelope, out| Ping {}.encode(envelope, out)).frame().kind(),
+        Kind::Done
+    );
 
     // What is just short enough is stored, and survives.
     db.put(&key, &value).expect("the longest key and value");
     let small: Vec<[u8; 4]> = (0..1000u32).map(u32::to_be_bytes).collect();
-    db.transact(|tx| small.iter().try_for_each(|key| tx.put(key, b"small"))).expect("a thousand keys");
+    db.transact(|tx| small.iter().try_for_each(|key| tx.put(key, b"small")))
+        .expect("a thousand keys");
     bystander.finish();
     node.kill();
     let node = place.start();
@@ -370,14 +467,19 @@ fn a_data_directory_that_is_not_ours_to_use_is_refused_and_left_alone() {
     let second = Place::new(folder.path(), "unused").at(place.data.clone());
     let (code, text) = second.refused();
     assert_eq!(code, 1, "{text}");
-    assert_words("in use", &text, &["is in use by process", "--data", &place.data.display().to_string()]);
+    assert_words(
+        "in use",
+        &text,
+        &["is in use by process", "--data", &place.data.display().to_string()],
+    );
     db.put(b"key", b"still served").expect("the first server goes on");
     node.stop();
 
     let format = place.data.join("FORMAT");
     let original = fs::read_to_string(&format).expect("readable");
     let before = tree(&place.data);
-    // What another version's checksum covers is its own business, as long as it fits where there is one.
+    // What another version's checksum covers is its own business, as long as it fits where there is
+    // one.
     let (unsealed, _) = original.split_once("checksum").expect("a checksum");
     let damaged: [(&str, String, &[&str]); 5] = [
         (
@@ -385,7 +487,11 @@ fn a_data_directory_that_is_not_ours_to_use_is_refused_and_left_alone() {
             unsealed.replace("format = 2", "format = 1"),
             &["has format 1", "reads format 2", "copy the keys"],
         ),
-        ("a digit that is wrong", original.replace("shards = 4", "shards = 5"), &["FORMAT is damaged", "checksum"]),
+        (
+            "a digit that is wrong",
+            original.replace("shards = 4", "shards = 5"),
+            &["FORMAT is damaged", "checksum"],
+        ),
         (
             "another version",
             unsealed.replace("format = 2", "format = 99"),
@@ -405,14 +511,23 @@ fn a_data_directory_that_is_not_ours_to_use_is_refused_and_left_alone() {
 
     let (code, text) = place.with("--shards", "7").refused();
     assert_eq!(code, 1, "{text}");
-    assert_words("another number of shards", &text, &["has 4 shards, but 7 were asked for", "leave --shards out"]);
+    assert_words(
+        "another number of shards",
+        &text,
+        &["has 4 shards, but 7 were asked for", "leave --shards out"],
+    );
 
     let master = place.data.join("master");
     let state = fs::read(&master).expect("readable");
-    fs::write(&master, with_byte(state.clone(), state.len() / 2, state[state.len() / 2] ^ 0x55)).expect("writable");
+    fs::write(&master, with_byte(state.clone(), state.len() / 2, state[state.len() / 2] ^ 0x55))
+        .expect("writable");
     let (code, text) = place.refused();
     assert_eq!(code, 1, "{text}");
-    assert_words("a damaged master", &text, &["the master's state in", "restore the file from a backup"]);
+    assert_words(
+        "a damaged master",
+        &text,
+        &["the master's state in", "restore the file from a backup"],
+    );
     fs::write(&master, state).expect("writable");
 
     let foreign = place.at(folder.path().join("photographs"));
@@ -420,9 +535,17 @@ fn a_data_directory_that_is_not_ours_to_use_is_refused_and_left_alone() {
     fs::write(foreign.data.join("holiday.jpg"), b"precious").expect("a file");
     let (code, text) = foreign.refused();
     assert_eq!(code, 1, "{text}");
-    assert_words("foreign files", &text, &["is not a Timestone data directory", "holiday.jpg", "--data"]);
+    assert_words(
+        "foreign files",
+        &text,
+        &["is not a Timestone data directory", "holiday.jpg", "--data"],
+    );
     assert_eq!(fs::read(foreign.data.join("holiday.jpg")).expect("still there"), b"precious");
-    assert_eq!(fs::read_dir(&foreign.data).expect("readable").count(), 1, "nothing was put beside it");
+    assert_eq!(
+        fs::read_dir(&foreign.data).expect("readable").count(),
+        1,
+        "nothing was put beside it"
+    );
 
     let file = place.at(format);
     let (code, text) = file.refused();
@@ -430,7 +553,11 @@ fn a_data_directory_that_is_not_ours_to_use_is_refused_and_left_alone() {
     assert_words("a file", &text, &["could not create the data directory"]);
 
     let node = place.start();
-    assert_eq!(db.get(b"key").expect("a read").as_deref(), Some(&b"still served"[..]), "nothing was lost by all this");
+    assert_eq!(
+        db.get(b"key").expect("a read").as_deref(),
+        Some(&b"still served"[..]),
+        "nothing was lost by all this"
+    );
     node.stop();
 }
 
@@ -439,7 +566,8 @@ fn tree(folder: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("readable")) {
+        for entry in fs::read_dir(&folder).expect("readable").map(|entry| entry.expect("readable"))
+        {
             if entry.path().is_dir() {
                 folders.push(entry.path());
             } else if entry.file_name() != "LOCK" {
@@ -472,8 +600,10 @@ fn a_log_that_is_damaged_in_the_middle_stops_the_start_and_is_explained() {
     }
     node.kill();
     let logs = place.data.join("wal").join("thread-0");
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(&logs).expect("readable").map(|entry| entry.expect("readable").path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(&logs)
+        .expect("readable")
+        .map(|entry| entry.expect("readable").path())
+        .collect();
     files.sort();
     let file = files.first().expect("a log file").clone();
     let name = file.file_name().expect("it has one").to_string_lossy().into_owned();
@@ -487,7 +617,12 @@ fn a_log_that_is_damaged_in_the_middle_stops_the_start_and_is_explained() {
     assert_words(
         "a damaged log",
         &text,
-        &[name.trim_end_matches(".log"), &format!("offset {offset}"), "timestone log check", "backup"],
+        &[
+            name.trim_end_matches(".log"),
+            &format!("offset {offset}"),
+            "timestone log check",
+            "backup",
+        ],
     );
     assert_eq!(tree(&place.data), before, "nothing was changed");
     let check = || {
@@ -497,7 +632,11 @@ fn a_log_that_is_damaged_in_the_middle_stops_the_start_and_is_explained() {
     };
     let (code, text) = check();
     assert_eq!(code, 1, "{text}");
-    assert_words("log check", &text, &["DAMAGED", &format!("offset {offset}"), "readable again from"]);
+    assert_words(
+        "log check",
+        &text,
+        &["DAMAGED", &format!("offset {offset}"), "readable again from"],
+    );
 
     flip(&file, offset + 100);
     let (code, text) = check();
@@ -541,7 +680,9 @@ fn a_damaged_record_costs_its_key_and_no_other() {
     assert_eq!(error.code(), ErrorCode::Corrupt, "{error}");
     assert_words("a damaged value", &error.to_string(), &["damaged", "backup"]);
     for number in (0..500u32).filter(|number| *number != 123) {
-        let got = db.get(format!("key/{number:04}").as_bytes()).unwrap_or_else(|error| panic!("key {number}: {error}"));
+        let got = db
+            .get(format!("key/{number:04}").as_bytes())
+            .unwrap_or_else(|error| panic!("key {number}: {error}"));
         assert!(got.is_some_and(|got| got == value(number)[..]), "key {number}");
     }
     let mut resp = Resp::connect(place.resp).expect("connects");
@@ -553,7 +694,11 @@ fn a_damaged_record_costs_its_key_and_no_other() {
     db.put(b"key/0123", b"anew").expect("a put");
     assert_eq!(db.get(b"key/0123").expect("a read").as_deref(), Some(&b"anew"[..]));
     bystander.finish();
-    assert!(node.text().contains("could not serve a request"), "the server's log says where:\n{}", node.text());
+    assert!(
+        node.text().contains("could not serve a request"),
+        "the server's log says where:\n{}",
+        node.text()
+    );
     node.stop();
 }
 
@@ -589,18 +734,26 @@ fn a_full_device_refuses_puts_and_serves_the_rest() {
     assert_words("full", &error.to_string(), &["full", "delete", "--capacity"]);
     assert!(stored > 100, "24 MiB hold more than {stored} values of 60 kB");
     let again = peer.prepare_once(ShardId::ZERO, &head, b"early", &value);
-    assert!(again.refusal_code() != Some(ErrorCode::DeviceFull), "what was committed is not called refused: {again:?}");
+    assert!(
+        again.refusal_code() != Some(ErrorCode::DeviceFull),
+        "what was committed is not called refused: {again:?}"
+    );
     let mut resp = Resp::connect(place.resp).expect("connects");
     match resp.call(&[b"SET", b"more", &value]).expect("a reply") {
         Reply::Error(text) => assert!(text.starts_with("OOM "), "{text}"),
         other => panic!("{other:?}"),
     }
     // A transaction is refused as a whole.
-    let error =
-        refusal("a put in a transaction", db.transact(|tx| tx.put(b"more", &value).and_then(|()| tx.delete(&key(0)))));
+    let error = refusal(
+        "a put in a transaction",
+        db.transact(|tx| tx.put(b"more", &value).and_then(|()| tx.delete(&key(0)))),
+    );
     assert_eq!(error.code(), ErrorCode::DeviceFull, "{error}");
     for number in 0..stored {
-        assert!(db.get(&key(number)).expect("reads go on").is_some_and(|got| got == value[..]), "value {number}");
+        assert!(
+            db.get(&key(number)).expect("reads go on").is_some_and(|got| got == value[..]),
+            "value {number}"
+        );
     }
     for number in 0..stored / 2 {
         db.delete(&key(number)).unwrap_or_else(|error| panic!("deletes go on: {error}"));
@@ -622,7 +775,9 @@ fn a_start_that_cannot_work_says_why_and_what_to_do() {
     let (folder, place) = fresh();
     let node = place.start();
     let fresh = |name: &str| Place::new(folder.path(), name);
-    let taken = |flag: &str, address: SocketAddr| fresh(flag.trim_matches('-')).with(flag, &address.to_string());
+    let taken = |flag: &str, address: SocketAddr| {
+        fresh(flag.trim_matches('-')).with(flag, &address.to_string())
+    };
     let port = place.native.port();
     let cases: Vec<(&str, Place, i32, Vec<String>)> = vec![
         (
@@ -651,11 +806,30 @@ fn a_start_that_cannot_work_says_why_and_what_to_do() {
             "an address that others reach",
             fresh("open").with("--listen", "0.0.0.0:0"),
             1,
-            vec!["refusing to listen on 0.0.0.0".to_owned(), "--insecure".to_owned(), "loopback".to_owned()],
+            vec![
+                "refusing to listen on 0.0.0.0".to_owned(),
+                "--insecure".to_owned(),
+                "loopback".to_owned(),
+            ],
         ),
-        ("the same for RESP", fresh("open").with("--resp", "0.0.0.0:0"), 1, vec!["--insecure".to_owned()]),
-        ("the same for HTTP", fresh("open").with("--http", "0.0.0.0:0"), 1, vec!["--insecure".to_owned()]),
-        ("persistent memory", fresh("pmem").with("--log", "pmem"), 2, vec!["pmem".to_owned(), "ssd".to_owned()]),
+        (
+            "the same for RESP",
+            fresh("open").with("--resp", "0.0.0.0:0"),
+            1,
+            vec!["--insecure".to_owned()],
+        ),
+        (
+            "the same for HTTP",
+            fresh("open").with("--http", "0.0.0.0:0"),
+            1,
+            vec!["--insecure".to_owned()],
+        ),
+        (
+            "persistent memory",
+            fresh("pmem").with("--log", "pmem"),
+            2,
+            vec!["pmem".to_owned(), "ssd".to_owned()],
+        ),
         (
             "a capacity that shards cannot do with",
             fresh("small").with("--capacity", "20MiB"),
@@ -674,7 +848,12 @@ fn a_start_that_cannot_work_says_why_and_what_to_do() {
             2,
             vec!["--cache is 'plenty'".to_owned(), "512MiB".to_owned()],
         ),
-        ("an address that is none", fresh("address").with("--listen", "nowhere"), 2, vec!["HOST:PORT".to_owned()]),
+        (
+            "an address that is none",
+            fresh("address").with("--listen", "nowhere"),
+            2,
+            vec!["HOST:PORT".to_owned()],
+        ),
         (
             "a master of another cluster's making",
             fresh("master").with("--master", "etcd://127.0.0.1:2379"),
@@ -698,7 +877,11 @@ fn a_start_that_cannot_work_says_why_and_what_to_do() {
     fs::write(&file, "cahce = \"64MiB\"\n").expect("writable");
     let (code, text) = fresh("toml").with("--config", &file.display().to_string()).refused();
     assert_eq!(code, 2, "{text}");
-    assert_words("an unknown key", &text, &["unknown key 'cahce'", "did you mean 'cache'?", "timestone.toml"]);
+    assert_words(
+        "an unknown key",
+        &text,
+        &["unknown key 'cahce'", "did you mean 'cache'?", "timestone.toml"],
+    );
     bystander.finish();
     node.stop();
 
@@ -706,7 +889,10 @@ fn a_start_that_cannot_work_says_why_and_what_to_do() {
     let again = place.start();
     assert_eq!(place.native.port(), port);
     again.stop();
-    let open: Node = fresh("insecure").with("--listen", &format!("0.0.0.0:{port}")).with("--insecure", "true").start();
+    let open: Node = fresh("insecure")
+        .with("--listen", &format!("0.0.0.0:{port}"))
+        .with("--insecure", "true")
+        .start();
     open.stop();
 }
 
@@ -735,8 +921,9 @@ fn a_clock_far_ahead_is_refused_and_told_so() {
     };
     for single in [true, false] {
         let txn = peer.txn(1 + u64::from(single));
-        let (code, text) =
-            peer.prepare(shard, &head(txn, ahead, single), &key, b"value").expect_err("a write far ahead is refused");
+        let (code, text) = peer
+            .prepare(shard, &head(txn, ahead, single), &key, b"value")
+            .expect_err("a write far ahead is refused");
         assert_eq!(code, ErrorCode::ClockAhead, "{text}");
     }
     // It left nothing behind: who has the right time writes the key at once.

@@ -1,13 +1,14 @@
-//! Keys that come and go while the server is killed, ended, and started again with other threads and another log device: deletes, values
-//! that are taken, values that expire, scans, and FLUSHDB.
+//! Keys that come and go while the server is killed, ended, and started again with other threads
+//! and another log device: deletes, values that are taken, values that expire, scans, and FLUSHDB.
 //!
 //! ```text
 //!   native writer (a keyspace of its own) ─┐          ┌─ what each key may hold ─► every read and scan is judged by it
 //!   RESP writer (the default keyspace) ────┴─ Model ──┘
 //!   main thread: kill │ end and start with other --threads, --log ssd or none
 //! ```
-//! Every value is written once, so that one that comes back, or is taken twice, is known for what it is. A key has one writer, and a
-//! writer does one thing at a time: so the model is exact but for what a lost answer leaves open.
+//! Every value is written once, so that one that comes back, or is taken twice, is known for what
+//! it is. A key has one writer, and a writer does one thing at a time: so the model is exact but
+//! for what a lost answer leaves open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -98,7 +99,11 @@ impl Model {
         self.judged += 1;
         let found = found.map(word);
         let known = self.known(key).clone();
-        assert!(known.may_be.contains(&found), "{what}: {key} is {found:?}, and may be {:?}", known.may_be);
+        assert!(
+            known.may_be.contains(&found),
+            "{what}: {key} is {found:?}, and may be {:?}",
+            known.may_be
+        );
         if known.gone_at.is_some_and(|at| at < Instant::now()) {
             assert_eq!(found, None, "{what}: {key} expired long ago");
         }
@@ -114,8 +119,13 @@ impl Model {
     fn listed(&mut self, what: &str, found: &BTreeSet<String>) {
         self.judged += 1;
         for (key, known) in &self.keys {
-            let (present, absent) = (!known.may_be.contains(&None), known.may_be.iter().all(Option::is_none));
-            assert!(!present || found.contains(key), "{what}: {key} is missing, and holds {:?}", known.may_be);
+            let (present, absent) =
+                (!known.may_be.contains(&None), known.may_be.iter().all(Option::is_none));
+            assert!(
+                !present || found.contains(key),
+                "{what}: {key} is missing, and holds {:?}",
+                known.may_be
+            );
             assert!(!absent || !found.contains(key), "{what}: {key} is there, and was deleted");
         }
     }
@@ -165,7 +175,8 @@ fn native_step(db: &Db, model: &mut Model, random: &mut Random) -> bool {
         }
         6 => {
             let (value, span) = (model.value(), random.span(50, 500));
-            let done = db.put_until(bytes, value.as_bytes(), Expiry::at(now().saturating_add(span)));
+            let done =
+                db.put_until(bytes, value.as_bytes(), Expiry::at(now().saturating_add(span)));
             model.wrote(&key, Some(&value), fate(&done), Some(span));
             done.is_ok()
         }
@@ -183,7 +194,8 @@ fn native_step(db: &Db, model: &mut Model, random: &mut Random) -> bool {
         9 => {
             let scan = db.scan(&ScanOptions::default());
             let found: Result<BTreeSet<String>, Error> = scan.and_then(|scan| {
-                scan.map(|entry| entry.map(|(key, _)| String::from_utf8_lossy(&key).into_owned())).collect()
+                scan.map(|entry| entry.map(|(key, _)| String::from_utf8_lossy(&key).into_owned()))
+                    .collect()
             });
             if let Ok(found) = &found {
                 model.listed("scan", found);
@@ -235,7 +247,13 @@ fn resp_step(resp: &mut Resp, model: &mut Model, random: &mut Random) -> Option<
         }
         18..=20 => {
             let (value, span) = (model.value(), random.span(50, 500));
-            let answer = resp.call(&[b"SET", bytes, value.as_bytes(), b"PX", span.as_millis().to_string().as_bytes()]);
+            let answer = resp.call(&[
+                b"SET",
+                bytes,
+                value.as_bytes(),
+                b"PX",
+                span.as_millis().to_string().as_bytes(),
+            ]);
             model.wrote(&key, Some(&value), fate_of(&answer), Some(span));
             answer
         }
@@ -315,7 +333,11 @@ fn wait_until_served(shared: &Shared) {
     let before = shared.rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
     eventually("the writers' return", Duration::from_secs(20), || {
         let now = shared.rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
-        if now.iter().zip(before).all(|(now, before)| *now > before + 60) { Ok(()) } else { Err(format!("{now:?}")) }
+        if now.iter().zip(before).all(|(now, before)| *now > before + 60) {
+            Ok(())
+        } else {
+            Err(format!("{now:?}"))
+        }
     });
 }
 
@@ -337,7 +359,9 @@ fn keys_that_come_and_go_survive_kills_and_changes_of_threads_and_log_device() {
             std::thread::spawn(move || resp_writer(address, &resp, two)),
         ]
     };
-    let alive = |what: &str| assert!(writers.iter().all(|writer| !writer.is_finished()), "a writer failed {what}");
+    let alive = |what: &str| {
+        assert!(writers.iter().all(|writer| !writer.is_finished()), "a writer failed {what}")
+    };
     let mut log = "ssd";
     for round in 0..ROUNDS {
         wait_until_served(&shared);
@@ -350,7 +374,8 @@ fn keys_that_come_and_go_survive_kills_and_changes_of_threads_and_log_device() {
             _ => "ended",
         };
         if end == "killed without a log" {
-            // What the device had not taken is lost, and nothing says what: no writer may be between its write and its answer.
+            // What the device had not taken is lost, and nothing says what: no writer may be
+            // between its write and its answer.
             let (mut native, mut resp) = (lock(&shared.native), lock(&shared.resp));
             node.kill();
             native.forget();

@@ -1,4 +1,5 @@
-//! Three processes that own the shards of one cluster: transactions over all of them, clients that vanish, processes that die.
+//! Three processes that own the shards of one cluster: transactions over all of them, clients that
+//! vanish, processes that die.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,11 +31,16 @@ impl Cluster {
 
     fn with_logs(logs: [&str; 3]) -> Self {
         let folder = test_folder();
-        let first = Place::new(folder.path(), "a").with("--shards", "2").with("--cluster-shards", "6");
+        let first =
+            Place::new(folder.path(), "a").with("--shards", "2").with("--cluster-shards", "6");
         let master = first.url();
-        let others =
-            ["b", "c"].map(|name| Place::new(folder.path(), name).with("--shards", "2").with("--master", &master));
-        let places = std::iter::once(first).chain(others).zip(logs).map(|(place, log)| place.with("--log", log));
+        let others = ["b", "c"].map(|name| {
+            Place::new(folder.path(), name).with("--shards", "2").with("--master", &master)
+        });
+        let places = std::iter::once(first)
+            .chain(others)
+            .zip(logs)
+            .map(|(place, log)| place.with("--log", log));
         let places: Vec<Place> = places.collect();
         let nodes = places.iter().map(|place| Some(place.start())).collect();
         let cluster = Self { places, nodes, _folder: folder };
@@ -100,7 +106,10 @@ impl ByHand {
         for place in &cluster.places[1..] {
             peers.push((place.native, Peer::connect_as(place.native, client)));
         }
-        assert!(peers.iter().all(|(_, peer)| peer.client == client), "the id that was brought is kept");
+        assert!(
+            peers.iter().all(|(_, peer)| peer.client == client),
+            "the id that was brought is kept"
+        );
         Self { peers, sequence: 0 }
     }
 
@@ -134,14 +143,26 @@ impl ByHand {
         shards.iter().map(|&shard| self.peers[0].1.key_of(shard, stem)).collect()
     }
 
-    /// Prepares a put at `shards`, of a new transaction over `participants`; every vote must be yes. As every client does, it begins anew
-    /// when the watermark has passed it on its way, which happens on a machine that is slow at the moment: nobody has heard of this
-    /// client before.
-    fn prepared(&mut self, participants: &[ShardId], shards: &[ShardId], stem: &str) -> (TxnId, Timestamp) {
+    /// Prepares a put at `shards`, of a new transaction over `participants`; every vote must be
+    /// yes. As every client does, it begins anew when the watermark has passed it on its way, which
+    /// happens on a machine that is slow at the moment: nobody has heard of this client before.
+    fn prepared(
+        &mut self,
+        participants: &[ShardId],
+        shards: &[ShardId],
+        stem: &str,
+    ) -> (TxnId, Timestamp) {
         let keys = self.keys(shards, stem);
         for _ in 0..50 {
             let (txn, commit) = (self.next_txn(), now());
-            let head = PrepareHead { txn, begin: commit.previous(), commit, single: false, wait: false, participants };
+            let head = PrepareHead {
+                txn,
+                begin: commit.previous(),
+                commit,
+                single: false,
+                wait: false,
+                participants,
+            };
             let mut promised = Vec::new();
             for (&shard, key) in shards.iter().zip(&keys) {
                 match self.of(shard).prepare(shard, &head, key, b"value").expect("a vote") {
@@ -162,10 +183,15 @@ impl ByHand {
 }
 
 fn values(db: &Db, keys: &[Vec<u8>]) -> Vec<Option<Vec<u8>>> {
-    keys.iter().map(|key| db.get(key).unwrap_or_else(|error| panic!("{error}")).map(|value| value.to_vec())).collect()
+    keys.iter()
+        .map(|key| {
+            db.get(key).unwrap_or_else(|error| panic!("{error}")).map(|value| value.to_vec())
+        })
+        .collect()
 }
 
-/// Every participant says the same, or has forgotten it: whoever resolved it tells them that all have acknowledged.
+/// Every participant says the same, or has forgotten it: whoever resolved it tells them that all
+/// have acknowledged.
 fn all_say(cluster: &Cluster, shards: &[ShardId], txn: TxnId, expected: fn(TxnState) -> bool) {
     for &shard in shards {
         eventually("the same outcome everywhere", Duration::from_secs(15), || {
@@ -174,7 +200,11 @@ fn all_say(cluster: &Cluster, shards: &[ShardId], txn: TxnId, expected: fn(TxnSt
                 expected(state) || matches!(state, TxnState::Unknown | TxnState::Prepared(_)),
                 "shard {shard} says {state:?} of transaction {txn}"
             );
-            if matches!(state, TxnState::Prepared(_)) { Err(format!("shard {shard} says {state:?}")) } else { Ok(()) }
+            if matches!(state, TxnState::Prepared(_)) {
+                Err(format!("shard {shard} says {state:?}"))
+            } else {
+                Ok(())
+            }
         });
     }
 }
@@ -188,25 +218,38 @@ fn three_processes_are_one_store() {
     let shards: Vec<ShardId> = hand.peers[0].1.map.shards().iter().map(|entry| entry.id).collect();
     let keys = hand.keys(&shards, "everywhere");
 
-    // One transaction over the shards of all processes, written by way of one, read by way of the others.
+    // One transaction over the shards of all processes, written by way of one, read by way of the
+    // others.
     cluster
         .connect(2)
         .transact(|tx| keys.iter().try_for_each(|key| tx.put(key, b"once")))
         .expect("a transaction over three processes commits");
     for index in 0..3 {
-        let seen = cluster.connect(index).transact(|tx| tx.get_many(&keys)).expect("a snapshot over three processes");
-        assert!(seen.iter().all(|value| value.as_deref() == Some(&b"once"[..])), "by way of process {index}: {seen:?}");
+        let seen = cluster
+            .connect(index)
+            .transact(|tx| tx.get_many(&keys))
+            .expect("a snapshot over three processes");
+        assert!(
+            seen.iter().all(|value| value.as_deref() == Some(&b"once"[..])),
+            "by way of process {index}: {seen:?}"
+        );
     }
 
     // Keyspaces are the cluster's, whichever process is asked.
     let [a, b, c] = [0, 1, 2].map(|index| cluster.connect(index));
-    b.create_keyspace("letters", KeyspaceOptions::default()).expect("created by way of the second process");
-    let listed = |db: &Db| db.keyspaces().expect("a list").iter().any(|keyspace| keyspace.name.as_str() == "letters");
+    b.create_keyspace("letters", KeyspaceOptions::default())
+        .expect("created by way of the second process");
+    let listed = |db: &Db| {
+        db.keyspaces().expect("a list").iter().any(|keyspace| keyspace.name.as_str() == "letters")
+    };
     assert!(listed(&a) && listed(&b) && listed(&c));
     let again = c.create_keyspace("letters", KeyspaceOptions::default()).expect_err("it exists");
     assert_eq!(again.code(), ErrorCode::KeyspaceExists, "{again}");
     c.keyspace("letters").expect("found").put(b"key", b"in letters").expect("written");
-    assert_eq!(a.keyspace("letters").expect("found").get(b"key").expect("read").as_deref(), Some(&b"in letters"[..]));
+    assert_eq!(
+        a.keyspace("letters").expect("found").get(b"key").expect("read").as_deref(),
+        Some(&b"in letters"[..])
+    );
     assert!(a.get(b"key").expect("read").is_none(), "the default keyspace is another one");
     c.drop_keyspace("letters").expect("dropped by way of the third process");
     assert!(!listed(&a) && !listed(&b) && !listed(&c));
@@ -261,12 +304,23 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
     all_say(&cluster, &shards[..2], txn, |state| state == TxnState::Aborted);
     assert!(values(&db, &keys).iter().all(Option::is_none), "not prepared everywhere is aborted");
     let mut late = ByHand::connect(&cluster);
-    let head = PrepareHead { txn, begin: commit.previous(), commit, single: false, wait: false, participants: &shards };
+    let head = PrepareHead {
+        txn,
+        begin: commit.previous(),
+        commit,
+        single: false,
+        wait: false,
+        participants: &shards,
+    };
     let vote = late.of(shards[2]).prepare(shards[2], &head, &keys[2], b"value");
     println!("cluster: a prepare that comes after the abort is answered with {vote:?}");
-    assert!(values(&db, &keys).iter().all(Option::is_none), "a prepare that comes after the abort changes nothing");
+    assert!(
+        values(&db, &keys).iter().all(Option::is_none),
+        "a prepare that comes after the abort changes nothing"
+    );
 
-    // All prepared, client and one participant die: the promise is durable, so it is commit once that one is back.
+    // All prepared, client and one participant die: the promise is durable, so it is commit once
+    // that one is back.
     let mut hand = ByHand::connect(&cluster);
     let keys = hand.keys(&shards, "killed");
     let (txn, _) = hand.prepared(&shards, &shards, "killed");
@@ -295,8 +349,8 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
     }
     drop(hand);
 
-    // The same, and everything dies. The one that was told comes back first, and the watermark passes the transaction long before
-    // the others come back and ask: it must know until they do.
+    // The same, and everything dies. The one that was told comes back first, and the watermark
+    // passes the transaction long before the others come back and ask: it must know until they do.
     let mut hand = ByHand::connect(&cluster);
     let keys = hand.keys(&shards, "knows");
     let (txn, commit) = hand.prepared(&shards, &shards, "knows");
@@ -314,12 +368,16 @@ fn participants_in_several_processes_end_what_a_vanished_client_left() {
     let patient = own.with_deadline(Duration::from_secs(20));
     let found = values(&patient, &keys);
     let value = Some(&b"value"[..]);
-    assert!(found.iter().all(|found| found.as_deref() == value), "a committed transaction is there in part: {found:?}");
+    assert!(
+        found.iter().all(|found| found.as_deref() == value),
+        "a committed transaction is there in part: {found:?}"
+    );
     cluster.stop();
 }
 
-/// Two servers without logs and one with one hold a promise each, and the decision reaches one of them when the others are down, one stopped
-/// and one killed. That one is stopped as well, and nobody else knows: what was promised and what was decided must be there in the next runs.
+/// Two servers without logs and one with one hold a promise each, and the decision reaches one of
+/// them when the others are down, one stopped and one killed. That one is stopped as well, and
+/// nobody else knows: what was promised and what was decided must be there in the next runs.
 #[test]
 fn servers_without_logs_that_are_stopped_keep_their_promises_and_their_word() {
     let mut cluster = Cluster::with_logs(["none", "none", "ssd"]);
@@ -340,7 +398,10 @@ fn servers_without_logs_that_are_stopped_keep_their_promises_and_their_word() {
     let patient = cluster.connect(0).with_deadline(Duration::from_secs(20));
     let found = values(&patient, &keys);
     let value = Some(&b"value"[..]);
-    assert!(found.iter().all(|found| found.as_deref() == value), "a committed transaction is there in part: {found:?}");
+    assert!(
+        found.iter().all(|found| found.as_deref() == value),
+        "a committed transaction is there in part: {found:?}"
+    );
     let mut hand = ByHand::connect(&cluster);
     for (&shard, key) in shards.iter().zip(&keys) {
         let (version, _) = hand.of(shard).get(shard, ReadAt::Latest(now()), key).expect("a read");

@@ -1,5 +1,5 @@
-//! Doors that are tried rarely: no descriptor is left for another connection, a client reads nothing when the server ends, and a second
-//! signal comes during a shutdown.
+//! Doors that are tried rarely: no descriptor is left for another connection, a client reads
+//! nothing when the server ends, and a second signal comes during a shutdown.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,14 +13,19 @@ use crate::server::{END_PATIENCE, Place, eventually, test_folder};
 fn readyz(http: SocketAddr) -> String {
     let mut stream = TcpStream::connect(http).expect("connects");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
-    stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sends");
+    stream
+        .write_all(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        .expect("sends");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap_or_else(|error| panic!("no answer ({error}) after {answer:?}"));
+    stream
+        .read_to_string(&mut answer)
+        .unwrap_or_else(|error| panic!("no answer ({error}) after {answer:?}"));
     answer
 }
 
 fn open_descriptors(pid: Pid) -> u64 {
-    let listed = std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).expect("our own child");
+    let listed =
+        std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).expect("our own child");
     listed.count() as u64
 }
 
@@ -34,7 +39,8 @@ fn who_finds_no_descriptor_waits_and_the_health_check_is_answered() {
         Ok(reply) if reply.is_ok() => Ok(()),
         other => Err(format!("{other:?}")),
     });
-    // Room for three more. The limit that the process was started with sizes its tables; this one is the system's alone.
+    // Room for three more. The limit that the process was started with sizes its tables; this one
+    // is the system's alone.
     let limits = getrlimit(Resource::Nofile);
     let few = Rlimit { current: Some(open_descriptors(node.pid()) + 3), maximum: limits.maximum };
     prlimit(Some(node.pid()), Resource::Nofile, few).expect("our own child");
@@ -66,9 +72,11 @@ fn who_finds_no_descriptor_waits_and_the_health_check_is_answered() {
 /// A client that asks for long answers, for much more behind them, and reads nothing.
 fn deaf(place: &Place, client: &mut Resp) -> TcpStream {
     let long = vec![b'x'; 8 << 20];
-    eventually("a write", Duration::from_secs(10), || match client.call(&[b"SET", b"long", &long]) {
-        Ok(reply) if reply.is_ok() => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually("a write", Duration::from_secs(10), || {
+        match client.call(&[b"SET", b"long", &long]) {
+            Ok(reply) if reply.is_ok() => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     });
     let mut deaf = TcpStream::connect(place.resp).expect("connects");
     deaf.write_all(b"GET long\r\n".repeat(3).as_slice()).expect("sends");
@@ -86,7 +94,12 @@ fn a_server_ends_beside_a_client_that_reads_nothing() {
     let deaf = deaf(&place, &mut client);
     let native = place.connect();
     for number in 0..100u32 {
-        assert!(client.call(&[b"SET", format!("k{number}").as_bytes(), b"v"]).expect("an answer").is_ok());
+        assert!(
+            client
+                .call(&[b"SET", format!("k{number}").as_bytes(), b"v"])
+                .expect("an answer")
+                .is_ok()
+        );
         native.put(format!("n{number}").as_bytes(), b"v").expect("written");
     }
     let begun = Instant::now();
@@ -100,7 +113,11 @@ fn a_server_ends_beside_a_client_that_reads_nothing() {
     let again = place.start();
     let mut client = Resp::connect(place.resp).expect("connects");
     for number in 0..100u32 {
-        let found = client.call(&[b"MGET", format!("k{number}").as_bytes(), format!("n{number}").as_bytes()]);
+        let found = client.call(&[
+            b"MGET",
+            format!("k{number}").as_bytes(),
+            format!("n{number}").as_bytes(),
+        ]);
         let all = vec![Reply::Bulk(b"v".to_vec()); 2];
         assert_eq!(found.expect("an answer"), Reply::Array(all), "{number}");
     }
@@ -115,7 +132,8 @@ fn a_second_signal_ends_a_shutdown_at_once_and_loses_nothing() {
         let mut node = place.start();
         let db = place.connect();
         db.put(b"k", b"v").expect("written");
-        // Who reads nothing makes the shutdown last for two seconds, so that the second signal comes before it is over.
+        // Who reads nothing makes the shutdown last for two seconds, so that the second signal
+        // comes before it is over.
         let deaf = deaf(&place, &mut Resp::connect(place.resp).expect("connects"));
         // Both arrive at once: the process stands still meanwhile.
         node.signal(Signal::STOP);
@@ -125,7 +143,11 @@ fn a_second_signal_ends_a_shutdown_at_once_and_loses_nothing() {
         node.signal(Signal::CONT);
         let status = node.ended(END_PATIENCE);
         assert_eq!(status.code(), Some(130), "{}", node.text());
-        assert!(!node.text().contains("stopped"), "it did not wait for its stages:\n{}", node.text());
+        assert!(
+            !node.text().contains("stopped"),
+            "it did not wait for its stages:\n{}",
+            node.text()
+        );
         println!("ended within {:?}", begun.elapsed());
         drop((db, deaf));
         let again = place.start();

@@ -31,12 +31,14 @@ fn text_of(path: &Path) -> String {
 #[test]
 fn what_was_dumped_is_loaded_elsewhere_with_its_values_and_expiry_and_as_of_one_moment() {
     let folder = test_folder();
-    let (from, to) = (Place::new(folder.path(), "from"), Place::new(folder.path(), "to").with("--shards", "2"));
+    let (from, to) =
+        (Place::new(folder.path(), "from"), Place::new(folder.path(), "to").with("--shards", "2"));
     let (source, target) = (from.start(), to.start());
     let db = from.connect();
     let mut expected = Vec::new();
     for number in 0..2500u32 {
-        let (key, value) = (format!("key {number}").into_bytes(), vec![number as u8; number as usize % 90]);
+        let (key, value) =
+            (format!("key {number}").into_bytes(), vec![number as u8; number as usize % 90]);
         db.put(&key, &value).expect("a put");
         expected.push((key, value));
     }
@@ -61,7 +63,10 @@ fn what_was_dumped_is_loaded_elsewhere_with_its_values_and_expiry_and_as_of_one_
                 }
                 let left = number % 1000;
                 let (one, other) = (left.to_string(), (1000 - left).to_string());
-                db.transact(|tx| tx.put(a, one.as_bytes()).and_then(|()| tx.put(b, other.as_bytes()))).expect("a move");
+                db.transact(|tx| {
+                    tx.put(a, one.as_bytes()).and_then(|()| tx.put(b, other.as_bytes()))
+                })
+                .expect("a move");
             }
         })
     };
@@ -69,9 +74,15 @@ fn what_was_dumped_is_loaded_elsewhere_with_its_values_and_expiry_and_as_of_one_
     let said = succeeded("dump", &from, &[&file, "-o", "json"]);
     stop.store(true, Ordering::Relaxed);
     mover.join().expect("the mover ended well");
-    assert!(said.contains(r#""entries":2505"#) && said.contains(r#""keyspace":"default""#), "{said}");
-    let left = fs::read_dir(folder.path()).expect("readable").map(|entry| entry.expect("readable").file_name());
-    let unfinished: Vec<_> = left.filter(|name| name.to_string_lossy().contains("unfinished")).collect();
+    assert!(
+        said.contains(r#""entries":2505"#) && said.contains(r#""keyspace":"default""#),
+        "{said}"
+    );
+    let left = fs::read_dir(folder.path())
+        .expect("readable")
+        .map(|entry| entry.expect("readable").file_name());
+    let unfinished: Vec<_> =
+        left.filter(|name| name.to_string_lossy().contains("unfinished")).collect();
     assert!(unfinished.is_empty(), "{unfinished:?}");
     let (code, text) = run("dump", &from, &[&file]);
     assert!(code == 2 && text.contains("exists") && text.contains("--force"), "{code}: {text}");
@@ -85,7 +96,12 @@ fn what_was_dumped_is_loaded_elsewhere_with_its_values_and_expiry_and_as_of_one_
     succeeded("load", &to, &[&file]);
     let loaded = to.connect();
     for (key, value) in &expected {
-        assert_eq!(loaded.get(key).expect("a read").as_deref(), Some(&value[..]), "{}", key.escape_ascii());
+        assert_eq!(
+            loaded.get(key).expect("a read").as_deref(),
+            Some(&value[..]),
+            "{}",
+            key.escape_ascii()
+        );
     }
     let kept = loaded.get(b"far").expect("a read").expect("it is there");
     assert_eq!((&kept[..], kept.expires_at()), (&b"still there"[..], far));
@@ -134,7 +150,9 @@ fn a_dump_goes_through_a_pipe_into_another_keyspace_and_a_damaged_one_is_not_loa
     let mut damaged = sound.clone();
     let at = sound.len() - 3000;
     damaged[at] ^= 1;
-    for (bytes, words) in [(&damaged[..], "damaged at line"), (&sound[..sound.len() - 20], "cut short")] {
+    for (bytes, words) in
+        [(&damaged[..], "damaged at line"), (&sound[..sound.len() - 20], "cut short")]
+    {
         fs::write(&file, bytes).expect("writable");
         let (code, text) = run("load", &place, &[&text_of(&file)]);
         assert_eq!(code, 1, "{text}");

@@ -1,8 +1,9 @@
-//! Histories that `bench` and `sim` write, read by a strict reader of its own: what an outside checker may demand of the format, whether
-//! the server was killed meanwhile, the run was interrupted, or nothing could commit at all.
+//! Histories that `bench` and `sim` write, read by a strict reader of its own: what an outside
+//! checker may demand of the format, whether the server was killed meanwhile, the run was
+//! interrupted, or nothing could commit at all.
 //!
-//! The reader shares no code with the one of the workload crate, and forgives nothing: no unknown line, no open invocation, no
-//! process that goes on after an outcome that nobody knows.
+//! The reader shares no code with the one of the workload crate, and forgives nothing: no unknown
+//! line, no open invocation, no process that goes on after an outcome that nobody knows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +17,11 @@ use crate::server::{Node, Place, binary, eventually, outcome, test_folder};
 fn field<'a>(line: &'a str, name: &str) -> &'a str {
     let start = line.find(&format!(":{name} ")).unwrap_or_else(|| panic!("no :{name} in {line}"));
     let rest = &line[start + name.len() + 2..];
-    let end = if rest.starts_with('[') { rest.len() - 1 } else { rest.find([',', '}']).unwrap_or(rest.len()) };
+    let end = if rest.starts_with('[') {
+        rest.len() - 1
+    } else {
+        rest.find([',', '}']).unwrap_or(rest.len())
+    };
     &rest[..end]
 }
 
@@ -48,7 +53,8 @@ struct Counts {
     open: usize,
 }
 
-/// Reads a history as strictly as anybody may. `is_cut` allows what a writer that was killed cannot help: open invocations.
+/// Reads a history as strictly as anybody may. `is_cut` allows what a writer that was killed cannot
+/// help: open invocations.
 fn read_strictly(path: &Path, workload: &str, is_cut: bool) -> Counts {
     let text = std::fs::read_to_string(path).expect("the history is there, in UTF-8");
     assert!(is_cut || text.ends_with('\n'), "the last line is whole");
@@ -63,7 +69,8 @@ fn read_strictly(path: &Path, workload: &str, is_cut: bool) -> Counts {
         assert!(number(head, "accounts") > 0 && number(head, "total") > 0, "{head}");
     }
     let (mut counts, mut time) = (Counts::default(), 0);
-    // By process: what it has invoked and not completed; `None` once nobody knows how its last one ended.
+    // By process: what it has invoked and not completed; `None` once nobody knows how its last one
+    // ended.
     let mut processes: BTreeMap<u64, Option<Option<String>>> = BTreeMap::new();
     for (index, line) in (0u64..).zip(lines) {
         assert_balanced(line);
@@ -74,7 +81,9 @@ fn read_strictly(path: &Path, workload: &str, is_cut: bool) -> Counts {
         let value = field(line, "value").to_owned();
         assert!(value.starts_with('[') && value.ends_with(']'), "{line}");
         let process = processes.entry(number(line, "process")).or_insert(Some(None));
-        let Some(open) = process else { panic!("a process goes on after an unknown outcome: {line}") };
+        let Some(open) = process else {
+            panic!("a process goes on after an unknown outcome: {line}")
+        };
         let invoked = open.take();
         match field(line, "type") {
             ":invoke" => {
@@ -93,13 +102,24 @@ fn read_strictly(path: &Path, workload: &str, is_cut: bool) -> Counts {
         assert!(invoked.is_some(), "a completion of nothing: {line}");
     }
     counts.open = processes.values().filter(|process| matches!(process, Some(Some(_)))).count();
-    assert!(is_cut || counts.open == 0, "{} invocations have no completion: {counts:?}", counts.open);
+    assert!(
+        is_cut || counts.open == 0,
+        "{} invocations have no completion: {counts:?}",
+        counts.open
+    );
     counts
 }
 
 fn bench(place: &Place, path: &Path, words: &str) -> Command {
     let mut command = binary();
-    command.arg("bench").args(words.split(' ')).args(["--warmup", "0s", "--clients", "8", "--address", &place.url()]);
+    command.arg("bench").args(words.split(' ')).args([
+        "--warmup",
+        "0s",
+        "--clients",
+        "8",
+        "--address",
+        &place.url(),
+    ]);
     command.arg("--history").arg(path);
     command
 }
@@ -148,7 +168,9 @@ fn an_interrupted_run_leaves_a_whole_history_and_a_killed_one_whole_lines() {
     let node = place.start();
     let path = folder.path().join("history.edn");
     // Long enough that a slow machine has loaded its accounts before.
-    let started = |words: &str| Node::writing(bench(&place, &path, &format!("{words} --duration 60s")), &path, 1);
+    let started = |words: &str| {
+        Node::writing(bench(&place, &path, &format!("{words} --duration 60s")), &path, 1)
+    };
     for (workload, words) in WORKLOADS {
         let (_, text) = started(words).terminate();
         println!("interrupted: {text}");
@@ -162,7 +184,8 @@ fn an_interrupted_run_leaves_a_whole_history_and_a_killed_one_whole_lines() {
     node.stop();
 }
 
-/// Commits wait for the clock's error bound, which is many seconds where nothing disciplines the clock: longer than a run waits.
+/// Commits wait for the clock's error bound, which is many seconds where nothing disciplines the
+/// clock: longer than a run waits.
 #[test]
 fn a_history_of_commits_that_wait_for_the_clock_is_whole_and_the_run_says_what_they_waited_for() {
     let folder = test_folder();
@@ -172,7 +195,8 @@ fn a_history_of_commits_that_wait_for_the_clock_is_whole_and_the_run_says_what_t
     create.args(["keyspace", "create", "strict", "--external", "wait", "--address", &place.url()]);
     assert_eq!(outcome(create).0, 0);
     let path = folder.path().join("history.edn");
-    // The keyspace is new. To empty it would be a commit that waits for the clocks as well, half a minute with one that nothing disciplines.
+    // The keyspace is new. To empty it would be a commit that waits for the clocks as well, half a
+    // minute with one that nothing disciplines.
     let words = "list-append --keyspace strict --no-load --duration 1s -o json";
     let (code, text) = outcome(bench(&place, &path, words));
     let counts = read_strictly(&path, "list-append", false);
@@ -183,12 +207,18 @@ fn a_history_of_commits_that_wait_for_the_clock_is_whole_and_the_run_says_what_t
     } else {
         assert!(code == 0 && counts.ok > 0, "{text}");
     }
-    let head = std::fs::read_to_string(&path).expect("read").lines().next().map(str::to_owned).expect("a head");
+    let head = std::fs::read_to_string(&path)
+        .expect("read")
+        .lines()
+        .next()
+        .map(str::to_owned)
+        .expect("a head");
     assert!(head.contains(":external :wait") && head.contains(":promise :real-time"), "{head}");
     node.stop();
 }
 
-/// To empty a keyspace is a commit that waits as all others do: half a minute where nothing disciplines the clock.
+/// To empty a keyspace is a commit that waits as all others do: half a minute where nothing
+/// disciplines the clock.
 #[test]
 fn why_nothing_will_commit_is_told_before_the_keyspace_is_emptied() {
     let folder = test_folder();
@@ -198,14 +228,20 @@ fn why_nothing_will_commit_is_told_before_the_keyspace_is_emptied() {
     create.args(["keyspace", "create", "strict", "--external", "wait", "--address", &place.url()]);
     assert_eq!(outcome(create).0, 0);
     let path = folder.path().join("history.edn");
-    // A run so short that nothing of it commits, whatever disciplines the clock; the emptying takes as long as the clock wants.
+    // A run so short that nothing of it commits, whatever disciplines the clock; the emptying takes
+    // as long as the clock wants.
     let words = "list-append --keyspace strict --duration 1us -o json";
     let run = Node::command(bench(&place, &path, words));
     eventually("the warning", Duration::from_secs(10), || {
         let text = run.text();
-        let (why, wait) = (text.find("warning: the keyspace 'strict' has external = wait"), text.find("emptying"));
-        // A clock with a small error bound makes nobody wait, and then that it is emptied is not told.
-        let told = why.is_some() && (wait > why || !text.contains("because nothing disciplines it"));
+        let (why, wait) = (
+            text.find("warning: the keyspace 'strict' has external = wait"),
+            text.find("emptying"),
+        );
+        // A clock with a small error bound makes nobody wait, and then that it is emptied is not
+        // told.
+        let told =
+            why.is_some() && (wait > why || !text.contains("because nothing disciplines it"));
         if told { Ok(()) } else { Err(format!("after: {text}")) }
     });
     run.kill();
@@ -216,7 +252,9 @@ fn why_nothing_will_commit_is_told_before_the_keyspace_is_emptied() {
 fn a_simulated_history_is_as_strict() {
     let folder = test_folder();
     let path = folder.path().join("history.edn");
-    for (workload, scenario) in [("bank", "bank"), ("list-append", "list-append"), ("register", "singles")] {
+    for (workload, scenario) in
+        [("bank", "bank"), ("list-append", "list-append"), ("register", "singles")]
+    {
         let file = folder.path().join("scenario.toml");
         let (kind, singles) = if scenario == "singles" {
             ("register", "singles = true\nops = 1\nexternal = \"none\"\n")
@@ -224,7 +262,8 @@ fn a_simulated_history_is_as_strict() {
             (scenario, "")
         };
         let text = format!(
-            "[workload]\nkind = \"{kind}\"\n{singles}rate = 50\nseconds = 2\n[faults]\nclient-kill = {{ every = \"500ms\" }}\nkill = {{ every = \"800ms\" }}\n"
+            "[workload]\nkind = \"{kind}\"\n{singles}rate = 50\nseconds = 2\n[faults]\nclient-kill \
+             = {{ every = \"500ms\" }}\nkill = {{ every = \"800ms\" }}\n"
         );
         std::fs::write(&file, text).expect("written");
         let mut command = binary();

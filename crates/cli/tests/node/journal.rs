@@ -5,8 +5,9 @@
 //!                            │
 //!   check ◄─ settled since the last look, plus some older ones
 //! ```
-//! Every key of a work is its own, and holds the value that belongs to the key, so a check is sound while loads go on: an
-//! acknowledged work is there with all its keys, a refused one with none, one of unknown outcome with all or none.
+//! Every key of a work is its own, and holds the value that belongs to the key, so a check is sound
+//! while loads go on: an acknowledged work is there with all its keys, a refused one with none, one
+//! of unknown outcome with all or none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -79,7 +80,8 @@ struct State {
 #[derive(Debug, Default)]
 pub(crate) struct Journal(Mutex<State>);
 
-/// The value that belongs to a key: tells a value of another key, a torn one, or one of the wrong length from a right one.
+/// The value that belongs to a key: tells a value of another key, a torn one, or one of the wrong
+/// length from a right one.
 pub(crate) fn value_of(key: &str) -> String {
     let length = key.bytes().map(usize::from).sum::<usize>() * 37 % 1500;
     format!("{key}|{}", "x".repeat(length))
@@ -154,7 +156,9 @@ impl Journal {
     /// What was done, in one line.
     pub(crate) fn summary(&self) -> String {
         let state = self.state();
-        let count = |wanted: fn(&Fate) -> bool| state.works.iter().filter(|work| wanted(&work.fate)).count();
+        let count = |wanted: fn(&Fate) -> bool| {
+            state.works.iter().filter(|work| wanted(&work.fate)).count()
+        };
         format!(
             "{} works: {} acknowledged, {} refused, {} unknown, {} open; by load {:?}",
             state.works.len(),
@@ -169,7 +173,8 @@ impl Journal {
     /// Works settled since the last call, and `more` older ones.
     fn to_check(&self, random: &mut Random, more: usize) -> Vec<(WorkId, Work)> {
         let mut state = self.state();
-        let mut chosen: BTreeSet<WorkId> = std::mem::take(&mut state.unchecked).into_iter().collect();
+        let mut chosen: BTreeSet<WorkId> =
+            std::mem::take(&mut state.unchecked).into_iter().collect();
         for _ in 0..more.min(state.works.len()) {
             chosen.insert(WorkId(random.below(state.works.len() as u64) as usize));
         }
@@ -180,7 +185,8 @@ impl Journal {
             .collect()
     }
 
-    /// Checks what was settled since the last time and some older works, the rising keys and the counters.
+    /// Checks what was settled since the last time and some older works, the rising keys and the
+    /// counters.
     pub(crate) fn check(&self, db: &Db, random: &mut Random) -> usize {
         let works = self.to_check(random, 200);
         self.check_works(db, &works);
@@ -190,8 +196,14 @@ impl Journal {
 
     /// Checks every work there ever was.
     pub(crate) fn check_all(&self, db: &Db) -> usize {
-        let works: Vec<(WorkId, Work)> =
-            self.state().works.iter().cloned().enumerate().map(|(index, work)| (WorkId(index), work)).collect();
+        let works: Vec<(WorkId, Work)> = self
+            .state()
+            .works
+            .iter()
+            .cloned()
+            .enumerate()
+            .map(|(index, work)| (WorkId(index), work))
+            .collect();
         self.check_works(db, &works);
         self.check_numbers(db);
         works.len()
@@ -201,12 +213,19 @@ impl Journal {
         for some in works.chunks(500) {
             let asked: Vec<_> = some
                 .iter()
-                .map(|(_, work)| work.keys.iter().map(|key| db.as_async().get(key.as_bytes())).collect::<Vec<_>>())
+                .map(|(_, work)| {
+                    work.keys
+                        .iter()
+                        .map(|key| db.as_async().get(key.as_bytes()))
+                        .collect::<Vec<_>>()
+                })
                 .collect();
             for ((_, work), answers) in some.iter().zip(asked) {
                 let mut present = 0;
                 for (key, answer) in work.keys.iter().zip(answers) {
-                    let value = answer.wait().unwrap_or_else(|error| panic!("could not read {key}: {error}"));
+                    let value = answer
+                        .wait()
+                        .unwrap_or_else(|error| panic!("could not read {key}: {error}"));
                     if let Some(value) = value {
                         assert_eq!(
                             String::from_utf8_lossy(&value),
@@ -219,7 +238,9 @@ impl Journal {
                 let all = work.keys.len();
                 match work.fate {
                     Fate::Acknowledged => assert!(present == all, "{}", lost(db, &work.keys)),
-                    Fate::Refused => assert_eq!(present, 0, "reported as failed, and visible: {:?}", work.keys),
+                    Fate::Refused => {
+                        assert_eq!(present, 0, "reported as failed, and visible: {:?}", work.keys)
+                    }
                     Fate::Unknown(txn) => check_unknown(db, &work.keys, txn),
                     Fate::Open => {}
                 }
@@ -233,7 +254,9 @@ impl Journal {
             (state.rising.clone(), state.counters.clone())
         };
         let number = |key: &str| -> u64 {
-            let value = db.get(key.as_bytes()).unwrap_or_else(|error| panic!("could not read {key}: {error}"));
+            let value = db
+                .get(key.as_bytes())
+                .unwrap_or_else(|error| panic!("could not read {key}: {error}"));
             value.map_or(0, |value| {
                 String::from_utf8_lossy(&value)
                     .trim()
@@ -243,10 +266,17 @@ impl Journal {
         };
         for (key, before) in rising {
             let found = number(&key);
-            assert!(found >= before.acknowledged, "{key} is {found}, but {} was acknowledged", before.acknowledged);
+            assert!(
+                found >= before.acknowledged,
+                "{key} is {found}, but {} was acknowledged",
+                before.acknowledged
+            );
             self.soon(|state| {
                 let after = &state.rising[&key];
-                assert!(!after.refused.contains(&found), "{key} is {found}, which was reported as failed");
+                assert!(
+                    !after.refused.contains(&found),
+                    "{key} is {found}, which was reported as failed"
+                );
                 (found <= after.tried)
                     .then_some(())
                     .ok_or_else(|| format!("{key} is {found}, but only {} was tried", after.tried))
@@ -261,26 +291,35 @@ impl Journal {
             );
             self.soon(|state| {
                 let most = state.counters[&key].tried - before.refused;
-                (found <= most)
-                    .then_some(())
-                    .ok_or_else(|| format!("{key} is {found}, but at most {most} can have been added"))
+                (found <= most).then_some(()).ok_or_else(|| {
+                    format!("{key} is {found}, but at most {most} can have been added")
+                })
             });
         }
     }
 
     /// What another process reports may be a moment late.
     fn soon(&self, check: impl Fn(&State) -> Result<(), String>) {
-        crate::server::eventually("a number", std::time::Duration::from_secs(5), || check(&self.state()));
+        crate::server::eventually("a number", std::time::Duration::from_secs(5), || {
+            check(&self.state())
+        });
     }
 }
 
-/// What can be said of an acknowledged work that is not all there: which keys, and whether they turn up later.
+/// What can be said of an acknowledged work that is not all there: which keys, and whether they
+/// turn up later.
 fn lost(db: &Db, keys: &[String]) -> String {
-    let missing =
-        || keys.iter().filter(|key| db.get(key.as_bytes()).is_ok_and(|value| value.is_none())).collect::<Vec<_>>();
+    let missing = || {
+        keys.iter()
+            .filter(|key| db.get(key.as_bytes()).is_ok_and(|value| value.is_none()))
+            .collect::<Vec<_>>()
+    };
     let now = missing();
     std::thread::sleep(std::time::Duration::from_secs(4));
-    format!("acknowledged, and lost: of {keys:?} {now:?} are not there, and 4 s later {:?}", missing())
+    format!(
+        "acknowledged, and lost: of {keys:?} {now:?} are not there, and 4 s later {:?}",
+        missing()
+    )
 }
 
 /// All keys or none; and as the transaction's status says, where somebody still knows it.
@@ -290,9 +329,15 @@ fn check_unknown(db: &Db, keys: &[String], txn: Option<TxnId>) {
     let present = present.unwrap_or_else(|error| panic!("could not read {keys:?}: {error}"));
     match status {
         Some(TxnStatus::Committed(_)) => {
-            assert_eq!(present, keys.len(), "its status is committed, and it is not there: {keys:?}")
+            assert_eq!(
+                present,
+                keys.len(),
+                "its status is committed, and it is not there: {keys:?}"
+            )
         }
-        Some(TxnStatus::Aborted) => assert_eq!(present, 0, "its status is aborted, and it is visible: {keys:?}"),
+        Some(TxnStatus::Aborted) => {
+            assert_eq!(present, 0, "its status is aborted, and it is visible: {keys:?}")
+        }
         _ => assert!(
             present == 0 || present == keys.len(),
             "{present} of {} keys of one transaction are visible: {keys:?}",

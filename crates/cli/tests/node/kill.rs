@@ -1,5 +1,6 @@
-//! SIGKILL at random moments under load, again and again: everything acknowledged is there afterwards, nothing that was refused is.
-//! The same for servers with a thread for each stage, fewer times.
+//! SIGKILL at random moments under load, again and again: everything acknowledged is there
+//! afterwards, nothing that was refused is. The same for servers with a thread for each stage,
+//! fewer times.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +14,8 @@ use crate::server::{Place, binary, outcome, test_folder};
 
 /// Kills under load, at least 20 as the design asks.
 const KILLS: usize = 24;
-/// Kills of a server whose layout is staged: what differs are the queues between its threads, not what is durable.
+/// Kills of a server whose layout is staged: what differs are the queues between its threads, not
+/// what is durable.
 const STAGED_KILLS: usize = 8;
 /// How long every load may take to be served again after a restart.
 const BACK: Duration = Duration::from_secs(15);
@@ -53,7 +55,8 @@ fn nothing_is_lost(name: &str, kills: usize, adjust: impl Fn(Place) -> Place) {
     loads.resp("resp", place.resp, &journal, &mut random);
     if !loads.redis_py("redis-py", place.resp, &journal, &mut random) {
         println!(
-            "{name}: NO PYTHON WITH redis-py HERE (name one with TIMESTONE_TEST_PYTHON): the RESP port is loaded by the test's own client only"
+            "{name}: NO PYTHON WITH redis-py HERE (name one with TIMESTONE_TEST_PYTHON): the RESP \
+             port is loaded by the test's own client only"
         );
     }
 
@@ -80,7 +83,11 @@ fn nothing_is_lost(name: &str, kills: usize, adjust: impl Fn(Place) -> Place) {
     }
     loads.wait_until_served(&journal, BACK);
     loads.stop();
-    println!("{name}: {kills} kills in {:?}, slowest restart {slowest:?}; {}", started.elapsed(), journal.summary());
+    println!(
+        "{name}: {kills} kills in {:?}, slowest restart {slowest:?}; {}",
+        started.elapsed(),
+        journal.summary()
+    );
 
     assert_eq!(bank_total(&db), TOTAL);
     journal.check_all(&db);
@@ -94,11 +101,14 @@ fn nothing_is_lost(name: &str, kills: usize, adjust: impl Fn(Place) -> Place) {
     let node = place.start();
     assert_eq!(bank_total(&db), TOTAL);
     let checked = journal.check_all(&db);
-    println!("{name}: {checked} works are as they were reported, after a graceful stop and a start");
+    println!(
+        "{name}: {checked} works are as they were reported, after a graceful stop and a start"
+    );
     node.stop();
 }
 
-/// Without a log nothing is promised but this: the store opens, serves, and what it returns was written under that key.
+/// Without a log nothing is promised but this: the store opens, serves, and what it returns was
+/// written under that key.
 #[test]
 fn without_a_log_a_kill_loses_writes_but_damages_nothing() {
     let mut random = Random::for_test("kill without a log");
@@ -121,19 +131,30 @@ fn without_a_log_a_kill_loses_writes_but_damages_nothing() {
         }
         node.kill();
         node = place.with("--threads", if round % 2 == 0 { "2" } else { "1" }).start();
-        let keys: Vec<String> =
-            (0..written).flat_map(|number| (0..100).map(move |part| format!("{round}/{number}/{part}"))).collect();
+        let keys: Vec<String> = (0..written)
+            .flat_map(|number| (0..100).map(move |part| format!("{round}/{number}/{part}")))
+            .collect();
         let mut kept = 0;
         for some in keys.chunks(500) {
             let asked: Vec<_> = some.iter().map(|key| db.as_async().get(key.as_bytes())).collect();
             for (key, got) in some.iter().zip(asked) {
-                if let Some(value) = got.wait().unwrap_or_else(|error| panic!("could not read {key}: {error}")) {
-                    assert_eq!(String::from_utf8_lossy(&value), value_of(key), "key {key} is damaged");
+                if let Some(value) =
+                    got.wait().unwrap_or_else(|error| panic!("could not read {key}: {error}"))
+                {
+                    assert_eq!(
+                        String::from_utf8_lossy(&value),
+                        value_of(key),
+                        "key {key} is damaged"
+                    );
                     kept += 1;
                 }
             }
         }
-        println!("kill without a log {}: {kept} of {} writes were on the device", round + 1, keys.len());
+        println!(
+            "kill without a log {}: {kept} of {} writes were on the device",
+            round + 1,
+            keys.len()
+        );
         let key = format!("after/{round}");
         db.put(key.as_bytes(), b"served").expect("the server serves writes");
         assert_eq!(db.get(key.as_bytes()).expect("and reads").as_deref(), Some(&b"served"[..]));

@@ -1,5 +1,5 @@
-//! Loads: each is one loop that works until it is told to stop, survives whatever happens to the server, and writes down in the
-//! [`Journal`] what it asked for and what it was told.
+//! Loads: each is one loop that works until it is told to stop, survives whatever happens to the
+//! server, and writes down in the [`Journal`] what it asked for and what it was told.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -67,19 +67,25 @@ fn account(number: u64) -> Vec<u8> {
 
 fn amount(value: Option<timestone::Value>) -> Result<i64, Error> {
     let value = value.ok_or_else(|| Error::application("an account is missing"))?;
-    String::from_utf8_lossy(&value).parse().map_err(|_| Error::application(format!("an account holds {value:?}")))
+    String::from_utf8_lossy(&value)
+        .parse()
+        .map_err(|_| Error::application(format!("an account holds {value:?}")))
 }
 
 /// Opens the accounts.
 pub(crate) fn open_bank(db: &Db) {
-    db.transact(|tx| (0..ACCOUNTS).try_for_each(|number| tx.put(&account(number), BALANCE.to_string().as_bytes())))
-        .expect("the bank can be opened");
+    db.transact(|tx| {
+        (0..ACCOUNTS)
+            .try_for_each(|number| tx.put(&account(number), BALANCE.to_string().as_bytes()))
+    })
+    .expect("the bank can be opened");
 }
 
 /// The bank's total in one snapshot.
 pub(crate) fn bank_total(db: &Db) -> i64 {
     let keys: Vec<Vec<u8>> = (0..ACCOUNTS).map(account).collect();
-    let total = db.transact(|tx| tx.get_many(&keys)?.into_iter().map(amount).sum::<Result<i64, Error>>());
+    let total =
+        db.transact(|tx| tx.get_many(&keys)?.into_iter().map(amount).sum::<Result<i64, Error>>());
     total.unwrap_or_else(|error| panic!("could not add up the bank: {error}"))
 }
 
@@ -108,8 +114,15 @@ impl Loads {
         self.threads.push((name.to_owned(), thread));
     }
 
-    /// Transfers between accounts, every one with a receipt; half of them by hand and without a retry.
-    pub(crate) fn bank(&mut self, name: &'static str, db: Db, journal: &Arc<Journal>, random: &mut Random) {
+    /// Transfers between accounts, every one with a receipt; half of them by hand and without a
+    /// retry.
+    pub(crate) fn bank(
+        &mut self,
+        name: &'static str,
+        db: Db,
+        journal: &Arc<Journal>,
+        random: &mut Random,
+    ) {
         self.spawn(name, journal, random, move |mut seat| {
             let hasty = db.with_deadline(IMPATIENCE);
             for number in 0u64.. {
@@ -120,7 +133,8 @@ impl Loads {
                 let sum = seat.random.below(20) as i64;
                 let receipt = format!("{name}/{number}");
                 let transfer = |tx: &Transaction| {
-                    let (have, had) = (amount(tx.get(&account(from))?)?, amount(tx.get(&account(to))?)?);
+                    let (have, had) =
+                        (amount(tx.get(&account(from))?)?, amount(tx.get(&account(to))?)?);
                     if from != to {
                         tx.put(&account(from), (have - sum).to_string().as_bytes())?;
                         tx.put(&account(to), (had + sum).to_string().as_bytes())?;
@@ -138,13 +152,22 @@ impl Loads {
                         .begin(&TransactionOptions::default())
                         .and_then(|tx| transfer(&tx).and_then(|()| tx.commit().map(drop))),
                 };
-                seat.settle(work, done.map_or_else(|error| seat.fate_of(&error), |()| Fate::Acknowledged));
+                seat.settle(
+                    work,
+                    done.map_or_else(|error| seat.fate_of(&error), |()| Fate::Acknowledged),
+                );
             }
         });
     }
 
     /// Single keys: one of its own for every put, and one that rises.
-    pub(crate) fn puts(&mut self, name: &'static str, db: Db, journal: &Arc<Journal>, random: &mut Random) {
+    pub(crate) fn puts(
+        &mut self,
+        name: &'static str,
+        db: Db,
+        journal: &Arc<Journal>,
+        random: &mut Random,
+    ) {
         self.spawn(name, journal, random, move |seat| {
             let hasty = db.with_deadline(IMPATIENCE);
             let rising = format!("{name}/rising");
@@ -156,9 +179,15 @@ impl Loads {
                 let key = format!("{name}/{number}");
                 let work = seat.journal.begin(vec![key.clone()]);
                 let done = db.put(key.as_bytes(), value_of(&key).as_bytes());
-                seat.settle(work, done.map_or_else(|error| seat.fate_of(&error), |_| Fate::Acknowledged));
+                seat.settle(
+                    work,
+                    done.map_or_else(|error| seat.fate_of(&error), |_| Fate::Acknowledged),
+                );
                 seat.journal.rising_tried(&rising, number);
-                match db.put(rising.as_bytes(), number.to_string().as_bytes()).map_err(|error| seat.fate_of(&error)) {
+                match db
+                    .put(rising.as_bytes(), number.to_string().as_bytes())
+                    .map_err(|error| seat.fate_of(&error))
+                {
                     Ok(_) => seat.journal.rising_acknowledged(name, &rising, number),
                     Err(Fate::Refused) => seat.journal.rising_refused(&rising, number),
                     Err(_) => {}
@@ -168,21 +197,31 @@ impl Loads {
     }
 
     /// Transactions over several keys and shards; some the application aborts.
-    pub(crate) fn several(&mut self, name: &'static str, db: Db, journal: &Arc<Journal>, random: &mut Random) {
+    pub(crate) fn several(
+        &mut self,
+        name: &'static str,
+        db: Db,
+        journal: &Arc<Journal>,
+        random: &mut Random,
+    ) {
         self.spawn(name, journal, random, move |mut seat| {
             let hasty = db.with_deadline(IMPATIENCE);
             for number in 0u64.. {
                 if !seat.goes_on() {
                     return;
                 }
-                let keys: Vec<String> =
-                    (0..2 + seat.random.below(5)).map(|part| format!("{name}/{number}/{part}")).collect();
+                let keys: Vec<String> = (0..2 + seat.random.below(5))
+                    .map(|part| format!("{name}/{number}/{part}"))
+                    .collect();
                 let work = seat.journal.begin(keys.clone());
                 let db = if number.is_multiple_of(2) { &hasty } else { &db };
-                let write =
-                    |tx: &Transaction| keys.iter().try_for_each(|key| tx.put(key.as_bytes(), value_of(key).as_bytes()));
+                let write = |tx: &Transaction| {
+                    keys.iter().try_for_each(|key| tx.put(key.as_bytes(), value_of(key).as_bytes()))
+                };
                 let done = if number % 16 == 5 {
-                    db.transact(|tx| write(tx).and_then(|()| Err::<(), _>(Error::application("changed my mind"))))
+                    db.transact(|tx| {
+                        write(tx).and_then(|()| Err::<(), _>(Error::application("changed my mind")))
+                    })
                 } else {
                     db.transact(write)
                 };
@@ -193,11 +232,19 @@ impl Loads {
     }
 
     /// Looks at the bank and at one pair of keys all the time: a snapshot is never torn.
-    pub(crate) fn reader(&mut self, name: &'static str, db: Db, journal: &Arc<Journal>, random: &mut Random) {
+    pub(crate) fn reader(
+        &mut self,
+        name: &'static str,
+        db: Db,
+        journal: &Arc<Journal>,
+        random: &mut Random,
+    ) {
         self.spawn(name, journal, random, move |seat| {
             let keys: Vec<Vec<u8>> = (0..ACCOUNTS).map(account).collect();
             while seat.goes_on() {
-                let total = db.transact(|tx| tx.get_many(&keys)?.into_iter().map(amount).sum::<Result<i64, Error>>());
+                let total = db.transact(|tx| {
+                    tx.get_many(&keys)?.into_iter().map(amount).sum::<Result<i64, Error>>()
+                });
                 let work = seat.journal.begin(Vec::new());
                 match total {
                     Ok(total) => {
@@ -214,7 +261,8 @@ impl Loads {
         });
     }
 
-    /// The Redis protocol: a key of its own for every SET, one that rises, MULTI over several keys, a counter.
+    /// The Redis protocol: a key of its own for every SET, one that rises, MULTI over several keys,
+    /// a counter.
     pub(crate) fn resp(
         &mut self,
         name: &'static str,
@@ -284,12 +332,16 @@ impl Loads {
 
     /// Waits until every one of them was served again: their clients find the server by themselves.
     pub(crate) fn wait_until_served(&self, journal: &Journal, patience: Duration) {
-        let before: Vec<u64> = self.threads.iter().map(|(name, _)| journal.acknowledged(name)).collect();
+        let before: Vec<u64> =
+            self.threads.iter().map(|(name, _)| journal.acknowledged(name)).collect();
         crate::server::eventually("the loads' return", patience, || {
             for ((name, thread), before) in self.threads.iter().zip(&before) {
                 assert!(!thread.is_finished(), "load {name} ended by itself");
                 if journal.acknowledged(name) <= *before {
-                    return Err(format!("load {name} is not served again: {}", journal.situation()));
+                    return Err(format!(
+                        "load {name} is not served again: {}",
+                        journal.situation()
+                    ));
                 }
             }
             Ok(())
@@ -307,11 +359,16 @@ impl Drop for Loads {
     }
 }
 
-/// The interpreter to use: the one that the environment names, else python3, when it has the module.
+/// The interpreter to use: the one that the environment names, else python3, when it has the
+/// module.
 pub(crate) fn python_with_redis() -> Option<String> {
     let named = std::env::var("TIMESTONE_TEST_PYTHON").ok();
     let python = named.clone().unwrap_or_else(|| "python3".to_owned());
-    let probe = Command::new(&python).args(["-c", "import redis"]).stdin(Stdio::null()).stderr(Stdio::null()).status();
+    let probe = Command::new(&python)
+        .args(["-c", "import redis"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
     let found = probe.is_ok_and(|status| status.success());
     assert!(found || named.is_none(), "TIMESTONE_TEST_PYTHON={python} cannot import redis");
     found.then_some(python)
@@ -354,7 +411,13 @@ fn resp_round(seat: &Seat, resp: &mut Resp, number: u64) -> bool {
     let keys: Vec<String> = (0..3).map(|part| format!("{name}/{number}/{part}")).collect();
     let work = seat.journal.begin(keys.clone());
     let reply = exec(resp, &keys);
-    seat.settle(work, fate(&reply, |reply| matches!(reply, Reply::Array(replies) if replies.iter().all(Reply::is_ok))));
+    seat.settle(
+        work,
+        fate(
+            &reply,
+            |reply| matches!(reply, Reply::Array(replies) if replies.iter().all(Reply::is_ok)),
+        ),
+    );
     if reply.is_err() {
         return false;
     }
@@ -383,15 +446,24 @@ fn exec(resp: &mut Resp, keys: &[String]) -> std::io::Result<Reply> {
 }
 
 /// One line of load.py: what happened, then the number of the work or the key.
-fn report(seat: &Seat, works: &mut std::collections::BTreeMap<String, crate::journal::WorkId>, line: &str) {
+fn report(
+    seat: &Seat,
+    works: &mut std::collections::BTreeMap<String, crate::journal::WorkId>,
+    line: &str,
+) {
     let words: Vec<&str> = line.split_whitespace().collect();
     let journal = &seat.journal;
     match words[..] {
         ["begin", id, ref keys @ ..] => {
-            works.insert(id.to_owned(), journal.begin(keys.iter().map(|&key| key.to_owned()).collect()));
+            works.insert(
+                id.to_owned(),
+                journal.begin(keys.iter().map(|&key| key.to_owned()).collect()),
+            );
         }
         [told @ ("done" | "refused" | "unknown"), id] => {
-            let work = works.remove(id).unwrap_or_else(|| panic!("load.py settles a work that it never began: {line}"));
+            let work = works
+                .remove(id)
+                .unwrap_or_else(|| panic!("load.py settles a work that it never began: {line}"));
             let fate = match told {
                 "done" => Fate::Acknowledged,
                 "refused" => Fate::Refused,
@@ -399,11 +471,15 @@ fn report(seat: &Seat, works: &mut std::collections::BTreeMap<String, crate::jou
             };
             journal.settle(&seat.name, work, fate);
         }
-        ["rising", "tried", key, number] => journal.rising_tried(key, number.parse().expect("a number")),
+        ["rising", "tried", key, number] => {
+            journal.rising_tried(key, number.parse().expect("a number"))
+        }
         ["rising", "done", key, number] => {
             journal.rising_acknowledged(&seat.name, key, number.parse().expect("a number"))
         }
-        ["rising", "refused", key, number] => journal.rising_refused(key, number.parse().expect("a number")),
+        ["rising", "refused", key, number] => {
+            journal.rising_refused(key, number.parse().expect("a number"))
+        }
         ["counter", "tried", key] => journal.counter_tried(key),
         ["counter", "done", key] => journal.counter_acknowledged(&seat.name, key),
         ["counter", "refused", key] => journal.counter_refused(key),

@@ -1,5 +1,6 @@
-//! Clients that take memory: they do not read, stop in the middle, queue without end. The server's resident memory stays within what it was
-//! given and a fifth more, others are served meanwhile, and what was taken is given back.
+//! Clients that take memory: they do not read, stop in the middle, queue without end. The server's
+//! resident memory stays within what it was given and a fifth more, others are served meanwhile,
+//! and what was taken is given back.
 //!
 //! The sizes are such that each case took several times the bound before there was one.
 
@@ -27,12 +28,14 @@ const MEMORY: u64 = 768 * MIB as u64;
 const BOUND: u64 = MEMORY / 5 * 6;
 
 fn place(folder: &tempfile::TempDir) -> Place {
-    let place = Place::new(folder.path(), "node").with("--cache", "64MiB").with("--capacity", "2GiB");
+    let place =
+        Place::new(folder.path(), "node").with("--cache", "64MiB").with("--capacity", "2GiB");
     // The device's speed is not what is tested.
     place.with("--memory", &MEMORY.to_string()).with("--log", "none")
 }
 
-/// Runs a case while the server's memory is watched; the most that was seen. Ends the case at the first sight of too much.
+/// Runs a case while the server's memory is watched; the most that was seen. Ends the case at the
+/// first sight of too much.
 fn watched(node: &Node, case: impl FnOnce()) -> u64 {
     let pid = node.pid();
     let (over, most) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -62,7 +65,8 @@ fn watched(node: &Node, case: impl FnOnce()) -> u64 {
     most
 }
 
-/// What the server has given back when clients are gone: it is left with little more than its cache.
+/// What the server has given back when clients are gone: it is left with little more than its
+/// cache.
 fn gives_back(node: &Node) {
     eventually("memory given back", Duration::from_secs(20), || {
         let resident = Node::resident_bytes(node.pid()).unwrap_or(0) / MIB as u64;
@@ -83,9 +87,11 @@ fn command(words: &[&[u8]]) -> Vec<u8> {
 fn put(place: &Place, key: &[u8], bytes: usize) {
     let mut resp = Resp::connect(place.resp).expect("connects");
     let value = vec![b'x'; bytes];
-    eventually("a value is written", Duration::from_secs(10), || match resp.call(&[b"SET", key, &value]) {
-        Ok(reply) if reply.is_ok() => Ok(()),
-        other => Err(format!("{other:?}")),
+    eventually("a value is written", Duration::from_secs(10), || {
+        match resp.call(&[b"SET", key, &value]) {
+            Ok(reply) if reply.is_ok() => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
     });
 }
 
@@ -138,7 +144,8 @@ fn one_who_asks_for_much_gets_it_all_and_the_memory_comes_back() {
         stream.write_all(&command(&[b"GET", b"k"]).repeat(asked)).expect("sends");
         // It begins to read late.
         std::thread::sleep(Duration::from_secs(2));
-        let (mut left, mut buffer) = (asked * (16 * MIB + b"$16777216\r\n\r\n".len()), vec![0; MIB]);
+        let (mut left, mut buffer) =
+            (asked * (16 * MIB + b"$16777216\r\n\r\n".len()), vec![0; MIB]);
         while left > 0 {
             let read = stream.read(&mut buffer).expect("the answers go on");
             assert!(read > 0, "the connection ended with {left} bytes to come");
@@ -227,8 +234,13 @@ fn commands_that_are_queued_take_no_more_than_the_bound() {
         open.clear();
         eventually("room for another transaction", Duration::from_secs(5), || {
             let mut resp = Resp::connect(place.resp).map_err(|error| error.to_string())?;
-            let answers = [&[&b"MULTI"[..]][..], &[b"SET", b"a", &value], &[b"EXEC"]].map(|words| resp.call(words));
-            if matches!(&answers[2], Ok(Reply::Array(_))) { Ok(()) } else { Err(format!("{answers:?}")) }
+            let answers = [&[&b"MULTI"[..]][..], &[b"SET", b"a", &value], &[b"EXEC"]]
+                .map(|words| resp.call(words));
+            if matches!(&answers[2], Ok(Reply::Array(_))) {
+                Ok(())
+            } else {
+                Err(format!("{answers:?}"))
+            }
         });
     });
     bystander.finish();
@@ -247,8 +259,10 @@ fn values_that_short_commands_make_take_no_more_than_the_bound() {
     watched(&node, || {
         let last = (16 * MIB - 1).to_string();
         let names: Vec<String> = (0..made).map(|n| format!("k{n}")).collect();
-        let commands: Vec<Vec<&[u8]>> =
-            names.iter().map(|name| vec![&b"SETRANGE"[..], name.as_bytes(), last.as_bytes(), b"x"]).collect();
+        let commands: Vec<Vec<&[u8]>> = names
+            .iter()
+            .map(|name| vec![&b"SETRANGE"[..], name.as_bytes(), last.as_bytes(), b"x"])
+            .collect();
         let bytes: Vec<u8> = commands.iter().flat_map(|words| command(words)).collect();
         let mut stream = TcpStream::connect(place.resp).expect("connects");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
@@ -286,13 +300,25 @@ fn native_clients_who_do_not_read_take_no_more_than_the_bound() {
     let epoch = peer.map.epoch(shard).expect("an epoch");
     let bystander = Bystander::watch(&place);
     watched(&node, || {
-        let mut bytes =
-            encoded(&Hello::new(Role::Client, ClusterId::ZERO, ClientId::ZERO, "deaf"), Envelope::default());
+        let mut bytes = encoded(
+            &Hello::new(Role::Client, ClusterId::ZERO, ClientId::ZERO, "deaf"),
+            Envelope::default(),
+        );
         for round in 0..500 {
             let at = ReadAt::Latest(now());
-            let get = Get { keyspace: KeyspaceId::DEFAULT, at, client: peer.client, wait: true, key: b"k" };
-            let envelope =
-                Envelope { shard, epoch, request: RequestId::new(round + 1), map_version: peer.map.version() };
+            let get = Get {
+                keyspace: KeyspaceId::DEFAULT,
+                at,
+                client: peer.client,
+                wait: true,
+                key: b"k",
+            };
+            let envelope = Envelope {
+                shard,
+                epoch,
+                request: RequestId::new(round + 1),
+                map_version: peer.map.version(),
+            };
             get.encode(&envelope, &mut bytes);
         }
         let connect = || {
@@ -324,7 +350,11 @@ fn who_reads_nothing_for_long_is_closed() {
     push(&mut stream, &command(&[b"GET", b"k"]).repeat(8));
     eventually("the reason in the log", Duration::from_secs(60), || {
         let text = node.text();
-        if text.contains("has read nothing for 30") { Ok(()) } else { Err("it says nothing of it".to_owned()) }
+        if text.contains("has read nothing for 30") {
+            Ok(())
+        } else {
+            Err("it says nothing of it".to_owned())
+        }
     });
     let begun = Instant::now();
     let mut rest = Vec::new();

@@ -1,4 +1,5 @@
-//! Files of a data directory that are gone: the server refuses to start, names them, and goes on without them only when it is told to.
+//! Files of a data directory that are gone: the server refuses to start, names them, and goes on
+//! without them only when it is told to.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,8 @@ fn of_shard(place: &Place, shard: u16) -> u32 {
 /// Everything in the directory but the lock.
 fn names(folder: &Path) -> Vec<PathBuf> {
     let mut names = Vec::new();
-    for path in fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path()) {
+    for path in fs::read_dir(folder).expect("readable").map(|entry| entry.expect("readable").path())
+    {
         if path.is_dir() {
             names.extend(self::names(&path));
         }
@@ -77,9 +79,15 @@ fn a_flash_file_that_is_gone_after_a_clean_stop_is_missed_until_its_loss_is_acce
 
     let node = place.with("--accept-loss", "2").start();
     let text = node.text();
-    assert!(text.contains("going on without what is missing") && text.contains("shard-0002/flash"), "{text}");
+    assert!(
+        text.contains("going on without what is missing") && text.contains("shard-0002/flash"),
+        "{text}"
+    );
     let left = count(&place);
-    assert!((KEYS - lost..=KEYS).contains(&left), "{left} of {KEYS} keys, {lost} of them in the lost shard");
+    assert!(
+        (KEYS - lost..=KEYS).contains(&left),
+        "{left} of {KEYS} keys, {lost} of them in the lost shard"
+    );
     node.stop();
     // Accepted once is over: nothing is missing any more.
     let node = place.start();

@@ -8,8 +8,9 @@ use timestone::{ClientId, ErrorCode, KeyspaceId, Timestamp, TxnId, Version};
 use timestone_cluster::ShardMap;
 use timestone_types::{ClusterId, Epoch, Expiry, Sequence, ShardId};
 use timestone_wire::{
-    Decide, Envelope, ErrorReply, Frame, Get, Hello, Kind, Message, PrepareHead, PrepareWriter, ReadAt, RequestId,
-    Role, Status, StatusIs, TxnState, Value, Verdict, Vote, Welcome, WriteEntry, WriteKind, frame_length,
+    Decide, Envelope, ErrorReply, Frame, Get, Hello, Kind, Message, PrepareHead, PrepareWriter,
+    ReadAt, RequestId, Role, Status, StatusIs, TxnState, Value, Verdict, Vote, Welcome, WriteEntry,
+    WriteKind, frame_length,
 };
 
 /// Why a server said no: its code and its words.
@@ -32,14 +33,15 @@ impl Received {
     /// The refusal that it must be: code and words.
     pub(crate) fn refusal(&self) -> Refusal {
         let frame = self.frame();
-        let error =
-            ErrorReply::decode(&frame).unwrap_or_else(|_| panic!("a refusal was expected, got {:?}", frame.kind()));
+        let error = ErrorReply::decode(&frame)
+            .unwrap_or_else(|_| panic!("a refusal was expected, got {:?}", frame.kind()));
         (error.code, error.message.to_owned())
     }
 }
 
 impl Received {
-    /// A shard that has just started asks to come back: it makes a promise durable before it serves. Any client does.
+    /// A shard that has just started asks to come back: it makes a promise durable before it
+    /// serves. Any client does.
     fn recovers(&self) -> bool {
         let recovers = self.refusal().0 == ErrorCode::Unavailable;
         if recovers {
@@ -82,7 +84,9 @@ impl Raw {
         self.0.read_exact(&mut bytes)?;
         let length = frame_length(&bytes)
             .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a frame without a length"))?;
+            .ok_or_else(|| {
+                io::Error::new(io::ErrorKind::InvalidData, "a frame without a length")
+            })?;
         bytes.resize(length, 0);
         self.0.read_exact(&mut bytes[4..])?;
         Ok(Received(bytes))
@@ -94,7 +98,12 @@ impl Raw {
         loop {
             match self.receive() {
                 Ok(frame) => frames.push(frame),
-                Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+                    ) =>
+                {
                     return Ok(frames);
                 }
                 Err(error) => return Err(error),
@@ -122,7 +131,8 @@ impl Peer {
     pub(crate) fn connect_as(address: SocketAddr, client: ClientId) -> Self {
         let mut raw = Raw::connect(address).expect("the server listens");
         let mut bytes = Vec::new();
-        Hello::new(Role::Client, ClusterId::ZERO, client, "node test").encode(&Envelope::default(), &mut bytes);
+        Hello::new(Role::Client, ClusterId::ZERO, client, "node test")
+            .encode(&Envelope::default(), &mut bytes);
         raw.send(&bytes).expect("the hello is sent");
         let received = raw.receive().expect("the hello is answered");
         let frame = received.frame();
@@ -154,7 +164,12 @@ impl Peer {
     fn envelope(&mut self, shard: ShardId) -> Envelope {
         self.next += 1;
         let epoch = self.map.epoch(shard).unwrap_or(Epoch::ZERO);
-        Envelope { shard, epoch, request: RequestId::new(self.next), map_version: self.map.version() }
+        Envelope {
+            shard,
+            epoch,
+            request: RequestId::new(self.next),
+            map_version: self.map.version(),
+        }
     }
 
     /// Sends one frame.
@@ -175,7 +190,11 @@ impl Peer {
         }
     }
 
-    pub(crate) fn ask(&mut self, shard: ShardId, write: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Received {
+    pub(crate) fn ask(
+        &mut self,
+        shard: ShardId,
+        write: impl FnOnce(&Envelope, &mut Vec<u8>),
+    ) -> Received {
         self.send(shard, write);
         self.receive()
     }
@@ -198,7 +217,9 @@ impl Peer {
             let received = self.ask(shard, |envelope, out| get.encode(envelope, out));
             let frame = received.frame();
             match Value::decode(&frame) {
-                Ok(value) => return Ok((value.version, value.present.then(|| value.value.to_vec()))),
+                Ok(value) => {
+                    return Ok((value.version, value.present.then(|| value.value.to_vec())));
+                }
                 Err(_) if received.recovers() => {}
                 Err(_) => return Err(received.refusal()),
             }
@@ -232,8 +253,13 @@ impl Peer {
         key: &[u8],
         value: &[u8],
     ) -> Received {
-        let entry =
-            WriteEntry { keyspace: KeyspaceId::DEFAULT, kind: WriteKind::Put, expires_at: Expiry::NEVER, key, value };
+        let entry = WriteEntry {
+            keyspace: KeyspaceId::DEFAULT,
+            kind: WriteKind::Put,
+            expires_at: Expiry::NEVER,
+            key,
+            value,
+        };
         self.ask(shard, |envelope, out| {
             let mut writer = PrepareWriter::begin(envelope, head, out);
             writer.write(&entry);
@@ -243,14 +269,18 @@ impl Peer {
 
     /// Tells a shard a decision and waits until it is durable there.
     pub(crate) fn decide(&mut self, shard: ShardId, txn: TxnId, commit: Option<Timestamp>) -> Kind {
-        self.ask(shard, |envelope, out| Decide::new(txn, commit).encode(envelope, out)).frame().kind()
+        self.ask(shard, |envelope, out| Decide::new(txn, commit).encode(envelope, out))
+            .frame()
+            .kind()
     }
 
     /// What a shard knows of a transaction.
     pub(crate) fn status(&mut self, shard: ShardId, txn: TxnId) -> TxnState {
         let received = self.ask(shard, |envelope, out| Status { txn }.encode(envelope, out));
         let frame = received.frame();
-        StatusIs::decode(&frame)
-            .map_or_else(|_| panic!("a status was expected: {:?}", received.refusal()), |status| status.state)
+        StatusIs::decode(&frame).map_or_else(
+            |_| panic!("a status was expected: {:?}", received.refusal()),
+            |status| status.state,
+        )
     }
 }

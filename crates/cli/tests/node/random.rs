@@ -12,7 +12,10 @@ impl Random {
     /// For one test: the seed is printed, so that a failure can be repeated.
     pub(crate) fn for_test(test: &str) -> Self {
         let drawn = || SystemClock::new().now().as_nanos();
-        let seed = std::env::var("TIMESTONE_TEST_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or_else(drawn);
+        let seed = std::env::var("TIMESTONE_TEST_SEED")
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or_else(drawn);
         println!("{test}: TIMESTONE_TEST_SEED={seed}");
         Self(seed)
     }

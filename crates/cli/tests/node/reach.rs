@@ -1,5 +1,6 @@
-//! Two processes that own the shards of one cluster, seen through Redis's port: what a gateway has no way to is refused at once and by
-//! name, leaves nothing behind that would hold watermarks or a shutdown, and is told by `/readyz`, `status` and `txn status`.
+//! Two processes that own the shards of one cluster, seen through Redis's port: what a gateway has
+//! no way to is refused at once and by name, leaves nothing behind that would hold watermarks or a
+//! shutdown, and is told by `/readyz`, `status` and `txn status`.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ struct Two {
 fn start() -> Two {
     let folder = test_folder();
     let first = Place::new(folder.path(), "a").with("--shards", "2").with("--cluster-shards", "4");
-    let second = Place::new(folder.path(), "b").with("--shards", "2").with("--master", &first.url());
+    let second =
+        Place::new(folder.path(), "b").with("--shards", "2").with("--master", &first.url());
     let places = [first, second];
     let nodes = places.each_ref().map(Place::start);
     for place in &places {
@@ -32,7 +34,8 @@ fn start() -> Two {
 /// The page at a path of the HTTP port.
 pub(crate) fn page(place: &Place, path: &str) -> String {
     let mut raw = Resp::connect(place.http).expect("connects");
-    raw.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes()).expect("sends");
+    raw.send(format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").as_bytes())
+        .expect("sends");
     String::from_utf8(raw.closes().expect("a page")).expect("text")
 }
 
@@ -46,7 +49,8 @@ fn run(place: &Place, words: &[&str]) -> (i32, String) {
 fn what_a_gateway_has_no_way_to_is_refused_at_once_by_name() {
     let Two { places, nodes, _folder } = start();
     let [a, b] = &places;
-    let (mut redis, mut other) = (Resp::connect(a.resp).expect("connects"), Resp::connect(b.resp).expect("connects"));
+    let (mut redis, mut other) =
+        (Resp::connect(a.resp).expect("connects"), Resp::connect(b.resp).expect("connects"));
     // All at once: one that had to wait would be seen by those behind it.
     let keys: Vec<String> = (0..60).map(|number| format!("key/{number}")).collect();
     for key in &keys {
@@ -58,7 +62,11 @@ fn what_a_gateway_has_no_way_to_is_refused_at_once_by_name() {
         match answer {
             Reply::Error(text) => {
                 assert!(text.starts_with("CLUSTERDOWN shard "), "{text}");
-                assert!(text.contains("nothing was done") && text.contains(&format!("redis://{}", b.resp)), "{text}");
+                assert!(
+                    text.contains("nothing was done")
+                        && text.contains(&format!("redis://{}", b.resp)),
+                    "{text}"
+                );
                 refused.push(key.as_bytes());
             }
             other => assert!(other.is_ok(), "{other:?}"),
@@ -74,7 +82,10 @@ fn what_a_gateway_has_no_way_to_is_refused_at_once_by_name() {
     for words in [
         &[&b"GET"[..], missing][..],
         &[b"INCR", missing],
-        &[b"MSET", b"key/0", b"1", b"key/1", b"1", b"key/2", b"1", b"key/3", b"1", b"key/4", b"1", missing, b"1"],
+        &[
+            b"MSET", b"key/0", b"1", b"key/1", b"1", b"key/2", b"1", b"key/3", b"1", b"key/4",
+            b"1", missing, b"1",
+        ],
         &[b"DEL", missing],
         &[b"WATCH", missing],
         &[b"DBSIZE"],
@@ -92,18 +103,29 @@ fn what_a_gateway_has_no_way_to_is_refused_at_once_by_name() {
     let ready = page(a, "/readyz");
     assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("[!]redis-keys"), "{ready}");
     assert!(ready.contains("CLUSTERDOWN") && ready.contains(&b.resp.to_string()), "{ready}");
-    // Nothing of it is left: the watermark of every shard keeps up with the clock, and both servers end well.
+    // Nothing of it is left: the watermark of every shard keeps up with the clock, and both servers
+    // end well.
     let native = a.connect();
-    native.transact(|tx| keys.iter().try_for_each(|key| tx.put(key.as_bytes(), b"native"))).expect("over both servers");
+    native
+        .transact(|tx| keys.iter().try_for_each(|key| tx.put(key.as_bytes(), b"native")))
+        .expect("over both servers");
     std::thread::sleep(Duration::from_secs(5));
     let (code, text) = run(a, &["status", "-o", "text"]);
     assert_eq!(code, 0, "{text}");
     let lags: Vec<u64> = text
         .lines()
         .filter(|line| line.starts_with("shard "))
-        .map(|line| line.rsplit(' ').next().and_then(|lag| lag.parse().ok()).unwrap_or_else(|| panic!("{line}")))
+        .map(|line| {
+            line.rsplit(' ')
+                .next()
+                .and_then(|lag| lag.parse().ok())
+                .unwrap_or_else(|| panic!("{line}"))
+        })
         .collect();
-    assert!(lags.len() == 4 && lags.iter().all(|&lag| lag < 4_000), "watermarks lag by {lags:?} ms");
+    assert!(
+        lags.len() == 4 && lags.iter().all(|&lag| lag < 4_000),
+        "watermarks lag by {lags:?} ms"
+    );
     drop(native);
     nodes.into_iter().rev().for_each(Node::stop);
 }
@@ -115,6 +137,9 @@ fn a_transaction_that_a_silent_shard_may_know_is_not_said_to_have_never_arrived(
     assert!(code == 3 && text.contains("no server knows"), "{code}: {text}");
     second.kill();
     let (code, text) = run(&places[0], &["txn", "status", "1f-2a"]);
-    assert!(code == 1 && text.contains("did not answer") && text.contains("shards "), "{code}: {text}");
+    assert!(
+        code == 1 && text.contains("did not answer") && text.contains("shards "),
+        "{code}: {text}"
+    );
     drop(first);
 }

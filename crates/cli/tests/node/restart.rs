@@ -21,14 +21,22 @@ pub(crate) fn now() -> Timestamp {
 const SHARD: ShardId = ShardId::new(1);
 
 /// A write of one key at exactly this time, and nothing else: a client whose clock stands there.
-fn write_at(peer: &mut Peer, sequence: u64, key: &[u8], value: &[u8], commit: Timestamp) -> Verdict {
+fn write_at(
+    peer: &mut Peer,
+    sequence: u64,
+    key: &[u8],
+    value: &[u8],
+    commit: Timestamp,
+) -> Verdict {
     let txn = peer.txn(sequence);
     let begin = commit.previous();
-    let head = PrepareHead { txn, begin, commit, single: true, wait: false, participants: &[SHARD] };
+    let head =
+        PrepareHead { txn, begin, commit, single: true, wait: false, participants: &[SHARD] };
     peer.prepare(SHARD, &head, key, value).expect("a vote")
 }
 
-/// time.md and transactions.md, "Restart": a read at t is a promise that nothing commits at or below t any more. It must survive.
+/// time.md and transactions.md, "Restart": a read at t is a promise that nothing commits at or
+/// below t any more. It must survive.
 #[test]
 fn a_writer_that_lags_cannot_commit_below_a_read_of_before_the_crash() {
     let folder = test_folder();
@@ -40,7 +48,8 @@ fn a_writer_that_lags_cannot_commit_below_a_read_of_before_the_crash() {
 
     // A reader whose clock is ahead, as far as clocks may be.
     let at = now().saturating_add(Duration::from_millis(300));
-    let (version, value) = peer.get(SHARD, ReadAt::Snapshot(at), &read).expect("a read a little ahead is served");
+    let (version, value) =
+        peer.get(SHARD, ReadAt::Snapshot(at), &read).expect("a read a little ahead is served");
     assert_eq!(value.as_deref(), Some(&b"old"[..]));
     // Without a crash: refused for the key that was read, and only for that one.
     let refused = write_at(&mut peer, 2, &read, b"lagging", at.previous());
@@ -52,11 +61,14 @@ fn a_writer_that_lags_cannot_commit_below_a_read_of_before_the_crash() {
     let mut peer = Peer::connect(place.native);
     let after = write_at(&mut peer, 1, &read, b"lagging", at.previous());
     assert_ne!(after, Verdict::Yes, "a write committed below a read of before the crash");
-    let (same, value) = peer.get(SHARD, ReadAt::Snapshot(at), &read).expect("the same snapshot is still served");
+    let (same, value) =
+        peer.get(SHARD, ReadAt::Snapshot(at), &read).expect("the same snapshot is still served");
     assert_eq!((same, value.as_deref()), (version, Some(&b"old"[..])));
 
     // It may write later, as it is told.
-    let Verdict::Later(mut later) = after else { panic!("only the timestamp is too low: {after:?}") };
+    let Verdict::Later(mut later) = after else {
+        panic!("only the timestamp is too low: {after:?}")
+    };
     for sequence in 2.. {
         assert!(sequence < 10, "told to come later again and again");
         match write_at(&mut peer, sequence, &read, b"new", later.next()) {
@@ -66,11 +78,12 @@ fn a_writer_that_lags_cannot_commit_below_a_read_of_before_the_crash() {
         }
     }
     assert!(later > at);
-    let latest =
-        eventually("the write", Duration::from_secs(5), || match peer.get(SHARD, ReadAt::Latest(now()), &read) {
+    let latest = eventually("the write", Duration::from_secs(5), || {
+        match peer.get(SHARD, ReadAt::Latest(now()), &read) {
             Ok((_, value)) => Ok(value),
             Err((code, words)) => Err(format!("{code} {words}")),
-        });
+        }
+    });
     assert_eq!(latest.as_deref(), Some(&b"new"[..]));
     node.stop();
 }
@@ -90,12 +103,18 @@ fn a_graceful_stop_drains_and_leaves_checkpoints() {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let keys: Vec<String> = (0..=writer).map(|part| format!("{writer}/{number}/{part}")).collect();
+                    let keys: Vec<String> =
+                        (0..=writer).map(|part| format!("{writer}/{number}/{part}")).collect();
                     let work = journal.begin(keys.clone());
                     let done = db.transact(|tx| {
-                        keys.iter().try_for_each(|key| tx.put(key.as_bytes(), value_of(key).as_bytes()))
+                        keys.iter()
+                            .try_for_each(|key| tx.put(key.as_bytes(), value_of(key).as_bytes()))
                     });
-                    journal.settle("writer", work, done.map_or_else(|error| Fate::of(&error), |()| Fate::Acknowledged));
+                    journal.settle(
+                        "writer",
+                        work,
+                        done.map_or_else(|error| Fate::of(&error), |()| Fate::Acknowledged),
+                    );
                 }
             })
         })
@@ -113,13 +132,21 @@ fn a_graceful_stop_drains_and_leaves_checkpoints() {
     let stores: Vec<&str> = text.lines().filter(|line| line.contains("store open")).collect();
     assert_eq!(stores.len(), 4, "{text}");
     for store in stores {
-        assert!(store.contains("checkpoint=true"), "a store was left without its checkpoint: {store}");
+        assert!(
+            store.contains("checkpoint=true"),
+            "a store was left without its checkpoint: {store}"
+        );
     }
-    let replayed = text.lines().find(|line| line.contains("log replayed")).unwrap_or_default().to_owned();
+    let replayed =
+        text.lines().find(|line| line.contains("log replayed")).unwrap_or_default().to_owned();
     // The writers find the server again by themselves.
     let before = journal.acknowledged("writer");
     eventually("the writers' return", Duration::from_secs(15), || {
-        if journal.acknowledged("writer") > before + 10 { Ok(()) } else { Err("no writer is served again") }
+        if journal.acknowledged("writer") > before + 10 {
+            Ok(())
+        } else {
+            Err("no writer is served again")
+        }
     });
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
@@ -153,7 +180,9 @@ fn a_killed_server_with_a_hundred_thousand_tuples_is_back_soon() {
     for some in (0..TUPLES).collect::<Vec<_>>().chunks(1000) {
         let asked: Vec<_> = some
             .iter()
-            .map(|&number| db.as_async().put(format!("tuple/{number}").as_bytes(), value(number).as_bytes()))
+            .map(|&number| {
+                db.as_async().put(format!("tuple/{number}").as_bytes(), value(number).as_bytes())
+            })
             .collect();
         for put in asked {
             put.wait().expect("the server takes puts");
@@ -168,12 +197,21 @@ fn a_killed_server_with_a_hundred_thousand_tuples_is_back_soon() {
     let served = started.elapsed();
     assert_eq!(first, value(99_999).as_bytes()[..]);
     for number in (0..TUPLES).step_by(997) {
-        let got = db.get(format!("tuple/{number}").as_bytes()).expect("a read").expect("the tuple is there");
+        let got = db
+            .get(format!("tuple/{number}").as_bytes())
+            .expect("a read")
+            .expect("the tuple is there");
         assert_eq!(got, value(number).as_bytes()[..]);
     }
-    let replayed = node.text().lines().find(|line| line.contains("log replayed")).unwrap_or_default().to_owned();
+    let replayed = node
+        .text()
+        .lines()
+        .find(|line| line.contains("log replayed"))
+        .unwrap_or_default()
+        .to_owned();
     println!(
-        "restart with {TUPLES} tuples of 512 B (written in {filled:?}): ready after {ready:?}, served after {served:?}; {replayed}"
+        "restart with {TUPLES} tuples of 512 B (written in {filled:?}): ready after {ready:?}, \
+         served after {served:?}; {replayed}"
     );
     node.stop();
 }

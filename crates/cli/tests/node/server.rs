@@ -1,4 +1,5 @@
-//! Server processes: started on ports of their own, listened to, killed, ended, started again in the same place.
+//! Server processes: started on ports of their own, listened to, killed, ended, started again in
+//! the same place.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -38,14 +39,15 @@ pub(crate) fn binary() -> Command {
     command
 }
 
-/// A folder for one test, removed at its end unless `TIMESTONE_TEST_KEEP` is set: for whoever has to look at what is left.
+/// A folder for one test, removed at its end unless `TIMESTONE_TEST_KEEP` is set: for whoever has
+/// to look at what is left.
 pub(crate) fn test_folder() -> tempfile::TempDir {
     let keep = std::env::var_os("TIMESTONE_TEST_KEEP").is_some();
     tempfile::Builder::new().disable_cleanup(keep).tempdir().expect("a temporary folder")
 }
 
-/// A port that nobody uses, below the range from which the system gives ports to outgoing connections: it stays free while the
-/// server is down.
+/// A port that nobody uses, below the range from which the system gives ports to outgoing
+/// connections: it stays free while the server is down.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     loop {
@@ -68,12 +70,15 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// A data directory `name` in `folder`, and free ports. The layout of the stages is the usual one, or what `TIMESTONE_LAYOUT` says:
-    /// so the whole suite runs under either.
+    /// A data directory `name` in `folder`, and free ports. The layout of the stages is the usual
+    /// one, or what `TIMESTONE_LAYOUT` says: so the whole suite runs under either.
     pub(crate) fn new(folder: &Path, name: &str) -> Self {
         let free = || SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
-        let arguments = ["--cache", "32MiB", "--capacity", "4GiB", "--log-format", "human"].map(str::to_owned).to_vec();
-        let place = Self { data: folder.join(name), native: free(), resp: free(), http: free(), arguments };
+        let arguments = ["--cache", "32MiB", "--capacity", "4GiB", "--log-format", "human"]
+            .map(str::to_owned)
+            .to_vec();
+        let place =
+            Self { data: folder.join(name), native: free(), resp: free(), http: free(), arguments };
         match std::env::var("TIMESTONE_LAYOUT") {
             Ok(layout) => place.with("--layout", &layout),
             Err(_) => place,
@@ -100,7 +105,9 @@ impl Place {
     pub(crate) fn command(&self) -> Command {
         let mut command = binary();
         command.arg("serve").arg("--data").arg(&self.data);
-        for (flag, address) in [("--listen", self.native), ("--resp", self.resp), ("--http", self.http)] {
+        for (flag, address) in
+            [("--listen", self.native), ("--resp", self.resp), ("--http", self.http)]
+        {
             if !self.arguments.iter().any(|known| known == flag) {
                 command.args([flag, &address.to_string()]);
             }
@@ -136,11 +143,13 @@ impl Place {
 
     /// A client of its own.
     pub(crate) fn connect(&self) -> Db {
-        blocking::connect(&self.url()).unwrap_or_else(|error| panic!("could not connect to {}: {error}", self.url()))
+        blocking::connect(&self.url())
+            .unwrap_or_else(|error| panic!("could not connect to {}: {error}", self.url()))
     }
 }
 
-/// Runs a command that ends by itself: its exit code (or minus the signal), and everything that it wrote.
+/// Runs a command that ends by itself: its exit code (or minus the signal), and everything that it
+/// wrote.
 pub(crate) fn outcome(command: Command) -> (i32, String) {
     Node::command(command).outcome()
 }
@@ -161,7 +170,8 @@ impl Node {
         Self::watch(command, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)))
     }
 
-    /// A process that writes a file, from when there is as much of it; what another left there goes first.
+    /// A process that writes a file, from when there is as much of it; what another left there goes
+    /// first.
     pub(crate) fn writing(command: Command, path: &Path, bytes: u64) -> Self {
         let _ = std::fs::remove_file(path);
         let run = Self::command(command);
@@ -172,7 +182,8 @@ impl Node {
         run
     }
 
-    /// Waits until it ends by itself: its exit code (or minus the signal), and everything that it wrote.
+    /// Waits until it ends by itself: its exit code (or minus the signal), and everything that it
+    /// wrote.
     pub(crate) fn outcome(mut self) -> (i32, String) {
         let status = self.ended(END_PATIENCE);
         (status.code().unwrap_or_else(|| -status.signal().unwrap_or(0)), self.text())
@@ -183,7 +194,8 @@ impl Node {
         let text = Arc::new(Mutex::new(String::new()));
         let (tell, ready) = channel();
         let (out, err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
-        let collect = |source: Box<dyn std::io::Read + Send>, tell: Option<std::sync::mpsc::Sender<()>>| {
+        let collect = |source: Box<dyn std::io::Read + Send>,
+                       tell: Option<std::sync::mpsc::Sender<()>>| {
             let text = Arc::clone(&text);
             std::thread::spawn(move || {
                 for line in BufReader::new(source).lines().map_while(Result::ok) {
@@ -209,7 +221,11 @@ impl Node {
                 panic!("the server on {} did not start ({status}):\n{}", self.native, self.text())
             }
             Err(RecvTimeoutError::Timeout) => {
-                panic!("the server on {} was not ready in {READY_PATIENCE:?}:\n{}", self.native, self.text())
+                panic!(
+                    "the server on {} was not ready in {READY_PATIENCE:?}:\n{}",
+                    self.native,
+                    self.text()
+                )
             }
         }
     }
@@ -226,7 +242,8 @@ impl Node {
 
     /// The memory of a process that is in the machine's, in bytes; none once it is gone.
     pub(crate) fn resident_bytes(pid: Pid) -> Option<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
     }
@@ -234,13 +251,18 @@ impl Node {
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_child(&self.child);
-        kill_process(pid, signal).unwrap_or_else(|error| panic!("could not signal the server: {error}"));
+        kill_process(pid, signal)
+            .unwrap_or_else(|error| panic!("could not signal the server: {error}"));
     }
 
     /// SIGKILL, and wait until it is gone. It must not have ended before by itself.
     pub(crate) fn kill(mut self) {
         if let Ok(Some(status)) = self.child.try_wait() {
-            panic!("the server on {} had ended before it was killed ({status}):\n{}", self.native, self.text());
+            panic!(
+                "the server on {} had ended before it was killed ({status}):\n{}",
+                self.native,
+                self.text()
+            );
         }
         self.signal(Signal::KILL);
         let status = self.ended(END_PATIENCE);
@@ -275,7 +297,11 @@ impl Node {
                 }
                 return status;
             }
-            assert!(Instant::now() < deadline, "the process did not end in {patience:?}:\n{}", self.text());
+            assert!(
+                Instant::now() < deadline,
+                "the process did not end in {patience:?}:\n{}",
+                self.text()
+            );
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -302,7 +328,10 @@ pub(crate) fn eventually<T, E: std::fmt::Display>(
     loop {
         match attempt() {
             Ok(done) => return done,
-            Err(error) => assert!(Instant::now() < deadline, "{what} did not come true in {patience:?}: {error}"),
+            Err(error) => assert!(
+                Instant::now() < deadline,
+                "{what} did not come true in {patience:?}: {error}"
+            ),
         }
         std::thread::sleep(Duration::from_millis(10));
     }

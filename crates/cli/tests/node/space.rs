@@ -1,8 +1,10 @@
-//! A file system that is full below `--capacity`: writes are refused at once and in words, everything else goes on, and so do writes when
-//! there is room again. Nothing that was acknowledged is lost.
+//! A file system that is full below `--capacity`: writes are refused at once and in words,
+//! everything else goes on, and so do writes when there is room again. Nothing that was
+//! acknowledged is lost.
 //!
-//! The file system is one in memory, of a few hundred megabytes, in a mount namespace that a process of its own holds: it needs no root where
-//! the system lets users have namespaces, and is gone with its last process.
+//! The file system is one in memory, of a few hundred megabytes, in a mount namespace that a
+//! process of its own holds: it needs no root where the system lets users have namespaces, and is
+//! gone with its last process.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -130,7 +132,8 @@ fn write_until_refused(place: &Place, client: u64) -> Written {
     let mut written = Written::default();
     for round in 0..4_000 {
         let begin = Instant::now();
-        let keys: Vec<u64> = (0..PIPELINE).map(|n| (round * PIPELINE + n) * CLIENTS as u64 + client).collect();
+        let keys: Vec<u64> =
+            (0..PIPELINE).map(|n| (round * PIPELINE + n) * CLIENTS as u64 + client).collect();
         for &number in &keys {
             resp.queue(&[b"SET", &key(number), &value(number)]).expect("sent");
         }
@@ -153,8 +156,9 @@ fn write_until_refused(place: &Place, client: u64) -> Written {
 
 fn write_from_all(place: &Place) -> Written {
     let all: Vec<Written> = std::thread::scope(|scope| {
-        let clients: Vec<_> =
-            (0..CLIENTS as u64).map(|client| scope.spawn(move || write_until_refused(place, client))).collect();
+        let clients: Vec<_> = (0..CLIENTS as u64)
+            .map(|client| scope.spawn(move || write_until_refused(place, client)))
+            .collect();
         clients.into_iter().map(|client| client.join().expect("a client")).collect()
     });
     let mut sum = Written::default();
@@ -169,7 +173,12 @@ fn write_from_all(place: &Place) -> Written {
 fn promptly(resp: &mut Resp, words: &[&[u8]]) -> Reply {
     let begin = Instant::now();
     let reply = resp.call(words).expect("an answer");
-    assert!(begin.elapsed() < PROMPT, "{:?} took {:?}: {reply:?}", String::from_utf8_lossy(words[0]), begin.elapsed());
+    assert!(
+        begin.elapsed() < PROMPT,
+        "{:?} took {:?}: {reply:?}",
+        String::from_utf8_lossy(words[0]),
+        begin.elapsed()
+    );
     reply
 }
 
@@ -177,9 +186,11 @@ fn promptly(resp: &mut Resp, words: &[&[u8]]) -> Reply {
 fn all_there(place: &Place, acknowledged: &BTreeMap<u64, u64>) {
     let mut resp = Resp::connect(place.resp).expect("connects");
     for (&number, &held) in acknowledged.iter().step_by(13) {
-        let found = eventually("a read", PROMPT, || match resp.call(&[b"GET", &key(number)]).expect("an answer") {
-            Reply::Error(words) => Err(words),
-            reply => Ok(reply),
+        let found = eventually("a read", PROMPT, || {
+            match resp.call(&[b"GET", &key(number)]).expect("an answer") {
+                Reply::Error(words) => Err(words),
+                reply => Ok(reply),
+            }
         });
         assert!(found == Reply::Bulk(value(held)), "key {number} was acknowledged");
     }
@@ -199,7 +210,8 @@ fn a_file_system_that_fills_up_refuses_writes_in_words_and_goes_on_when_there_is
     let folder = test_folder();
     let Some(small) = Small::mount(&folder.path().join("small")) else {
         eprintln!(
-            "skipped: this system lets us have no file system of our own, neither as root nor in a user namespace"
+            "skipped: this system lets us have no file system of our own, neither as root nor in a \
+             user namespace"
         );
         return;
     };
@@ -209,18 +221,32 @@ fn a_file_system_that_fills_up_refuses_writes_in_words_and_goes_on_when_there_is
 
     // Our own flash files take what there is: the log keeps its room.
     let written = write_from_all(&place);
-    println!("{} writes, {} refused, slowest {:?}", written.acknowledged.len(), written.refused.len(), written.slowest);
-    let odd: Vec<_> =
-        written.refused.iter().filter(|words| !words.starts_with("OOM") && !words.starts_with("TRYAGAIN")).collect();
+    println!(
+        "{} writes, {} refused, slowest {:?}",
+        written.acknowledged.len(),
+        written.refused.len(),
+        written.slowest
+    );
+    let odd: Vec<_> = written
+        .refused
+        .iter()
+        .filter(|words| !words.starts_with("OOM") && !words.starts_with("TRYAGAIN"))
+        .collect();
     assert!(odd.is_empty(), "{:?}", odd.first());
     assert!(written.slowest < PROMPT, "{:?}", written.slowest);
     let words = written.refused.iter().find(|words| words.starts_with("OOM")).expect("refused");
-    assert!(words.contains("file system") && words.contains("free") && words.contains("shard-"), "{words}");
+    assert!(
+        words.contains("file system") && words.contains("free") && words.contains("shard-"),
+        "{words}"
+    );
     let ready = eventually("a page that says why", PROMPT, || {
         let page = page(&place, "/readyz");
         if page.contains("not ready") { Ok(page) } else { Err(page) }
     });
-    assert!(ready.contains("[-]room") && ready.contains("shard") && ready.contains("/flash"), "{ready}");
+    assert!(
+        ready.contains("[-]room") && ready.contains("shard") && ready.contains("/flash"),
+        "{ready}"
+    );
 
     // Reads and deletes go on; what was acknowledged is there, also after a crash of that moment.
     all_there(&place, &written.acknowledged);
@@ -251,6 +277,9 @@ fn a_file_system_that_fills_up_refuses_writes_in_words_and_goes_on_when_there_is
     let node = small.start(&place);
     let mut resp = Resp::connect(place.resp).expect("connects");
     writes_go_on(&mut resp);
-    assert_eq!(promptly(&mut resp, &[b"GET", &key(*kept.keys().next().expect("a key"))]), Reply::Nil);
+    assert_eq!(
+        promptly(&mut resp, &[b"GET", &key(*kept.keys().next().expect("a key"))]),
+        Reply::Nil
+    );
     node.stop();
 }

@@ -1,4 +1,5 @@
-//! Who comes to the wrong door, slowly, or in too great numbers: each is told so in words that it can read, and others are served.
+//! Who comes to the wrong door, slowly, or in too great numbers: each is told so in words that it
+//! can read, and others are served.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +14,9 @@ fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     stream.set_read_timeout(Some(Duration::from_secs(5))).expect("a timeout");
     stream.write_all(bytes).expect("sends");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).unwrap_or_else(|error| panic!("not closed ({error}) after {answer:?}"));
+    stream
+        .read_to_end(&mut answer)
+        .unwrap_or_else(|error| panic!("not closed ({error}) after {answer:?}"));
     String::from_utf8_lossy(&answer).into_owned()
 }
 
@@ -26,7 +29,10 @@ fn a_web_page_cannot_have_commands_carried_out() {
     let mut resp = Resp::connect(place.resp).expect("connects");
     assert!(resp.call(&[b"SET", b"k", b"v"]).expect("an answer").is_ok());
     let body = "FLUSHALL\r\n";
-    let post = format!("POST / HTTP/1.1\r\nHost: localhost:7401\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+    let post = format!(
+        "POST / HTTP/1.1\r\nHost: localhost:7401\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
     let attacks = [
         post.clone(),
         post.replacen("POST", "PUT", 1),
@@ -40,10 +46,14 @@ fn a_web_page_cannot_have_commands_carried_out() {
     ];
     for attack in &attacks {
         let answer = exchange(place.resp, attack.as_bytes());
-        let told =
-            answer.starts_with("HTTP/1.1 400") && answer.contains("7402") || answer.starts_with("-ERR Protocol error");
+        let told = answer.starts_with("HTTP/1.1 400") && answer.contains("7402")
+            || answer.starts_with("-ERR Protocol error");
         assert!(told, "{attack:?} was answered {answer:?}");
-        assert_eq!(resp.call(&[b"GET", b"k"]).expect("an answer"), Reply::Bulk(b"v".to_vec()), "after {attack:?}");
+        assert_eq!(
+            resp.call(&[b"GET", b"k"]).expect("an answer"),
+            Reply::Bulk(b"v".to_vec()),
+            "after {attack:?}"
+        );
     }
     assert!(node.text().contains("no redis client speaks here"), "{}", node.text());
     node.stop();
@@ -56,7 +66,9 @@ fn every_port_says_what_it_is() {
     let node = place.start();
     let answer = exchange(place.native, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
     assert!(
-        answer.starts_with("HTTP/1.1 400") && answer.contains("text/plain") && answer.contains("native protocol"),
+        answer.starts_with("HTTP/1.1 400")
+            && answer.contains("text/plain")
+            && answer.contains("native protocol"),
         "{answer}"
     );
     for hello in [&b"*1\r\n$4\r\nPING\r\n"[..], b"PING\r\n", b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n"] {
@@ -68,7 +80,10 @@ fn every_port_says_what_it_is() {
         command.args(["get", "k", "--address", &format!("timestone://{wrong}")]);
         let begun = Instant::now();
         let (code, text) = outcome(command);
-        assert!(code == 1 && text.contains("does not speak Timestone's protocol (usually 7400)"), "{code}: {text}");
+        assert!(
+            code == 1 && text.contains("does not speak Timestone's protocol (usually 7400)"),
+            "{code}: {text}"
+        );
         assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     }
     node.stop();
@@ -82,7 +97,10 @@ fn a_refused_connection_is_told_at_once() {
     command.args(["get", "k", "--address", &place.url()]);
     let begun = Instant::now();
     let (code, text) = outcome(command);
-    assert!(code == 1 && text.contains("connection refused; is the server running?"), "{code}: {text}");
+    assert!(
+        code == 1 && text.contains("connection refused; is the server running?"),
+        "{code}: {text}"
+    );
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
@@ -96,13 +114,18 @@ fn slow_http_headers_are_not_waited_for() {
     slow.write_all(b"GET /livez HTTP/1.1\r\n").expect("sends");
     let begun = Instant::now();
     loop {
-        let ended = slow.write_all(b"X: y\r\n").is_err() || matches!(slow.read(&mut [0; 512]), Ok(0));
+        let ended =
+            slow.write_all(b"X: y\r\n").is_err() || matches!(slow.read(&mut [0; 512]), Ok(0));
         if ended {
             break;
         }
-        assert!(begun.elapsed() < Duration::from_secs(20), "a header a quarter of a second, for ever");
+        assert!(
+            begun.elapsed() < Duration::from_secs(20),
+            "a header a quarter of a second, for ever"
+        );
     }
-    let answer = exchange(place.http, b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let answer =
+        exchange(place.http, b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     node.stop();
 }
@@ -113,7 +136,12 @@ fn a_process_with_few_descriptors_says_so_and_tells_how_it_is() {
     let place = Place::new(folder.path(), "node");
     let mut command = std::process::Command::new("sh");
     let server = place.command();
-    command.arg("-c").arg("ulimit -n 80; exec \"$@\"").arg("sh").arg(server.get_program()).args(server.get_args());
+    command
+        .arg("-c")
+        .arg("ulimit -n 80; exec \"$@\"")
+        .arg("sh")
+        .arg(server.get_program())
+        .args(server.get_args());
     for (name, value) in server.get_envs() {
         match value {
             Some(value) => command.env(name, value),
@@ -121,7 +149,8 @@ fn a_process_with_few_descriptors_says_so_and_tells_how_it_is() {
         };
     }
     let node = place.spawn_as(command).ready();
-    let mut crowd: Vec<TcpStream> = (0..120).filter_map(|_| TcpStream::connect(place.resp).ok()).collect();
+    let mut crowd: Vec<TcpStream> =
+        (0..120).filter_map(|_| TcpStream::connect(place.resp).ok()).collect();
     // Who is too much is told so.
     let mut words = String::new();
     let last = crowd.last_mut().expect("the system accepts them");
@@ -129,7 +158,8 @@ fn a_process_with_few_descriptors_says_so_and_tells_how_it_is() {
     last.read_to_string(&mut words).expect("it is closed");
     assert!(words.contains("max number of clients reached"), "{words}");
     for _ in 0..3 {
-        let answer = exchange(place.http, b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let answer =
+            exchange(place.http, b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
     let warnings = node.text().matches("Cannot accept connections").count();

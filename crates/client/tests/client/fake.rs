@@ -1,6 +1,8 @@
-//! A server for tests: blocking sockets, a thread per connection, all keys in one map under one lock, transactions validated by version.
+//! A server for tests: blocking sockets, a thread per connection, all keys in one map under one
+//! lock, transactions validated by version.
 //!
-//! It speaks real frames, so that what is tested is the client: greeting, routing, losses, retries, errors.
+//! It speaks real frames, so that what is tested is the client: greeting, routing, losses, retries,
+//! errors.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write as _};
@@ -9,10 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use timestone_cluster::{
-    Address, DirectoryId, Keyspace, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap,
+    Address, DirectoryId, Keyspace, MasterAnswer, MasterCommand, ServerAddresses, ServerId,
+    ServerInfo, ShardMap,
 };
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, ShardId, Timestamp, TxnId, Version,
+    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, ShardId, Timestamp,
+    TxnId, Version,
 };
 use timestone_wire as wire;
 use wire::{Condition, Envelope, ErrorCode, ErrorReply, Frame, Kind, Message, Verdict};
@@ -126,9 +130,11 @@ impl Server {
                 let txn = wire::Status::decode(frame).unwrap().txn;
                 wire::StatusIs { txn, state: wire::TxnState::Unknown }.encode(&envelope, out);
             }
-            Kind::MasterAsk => {
-                self.master(&wire::MasterAsk::decode(frame).unwrap().master_command().unwrap(), &envelope, out)
-            }
+            Kind::MasterAsk => self.master(
+                &wire::MasterAsk::decode(frame).unwrap().master_command().unwrap(),
+                &envelope,
+                out,
+            ),
             Kind::Report => {}
             other => panic!("the client never sends {}", other.name()),
         }
@@ -137,20 +143,23 @@ impl Server {
     fn greet(&self, hello: &wire::Hello<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
         self.hellos.fetch_add(1, Ordering::SeqCst);
         if self.unfriendly.load(Ordering::SeqCst) {
-            return ErrorReply::new(ErrorCode::NotAllowed, "this server serves nobody").encode(envelope, out);
+            return ErrorReply::new(ErrorCode::NotAllowed, "this server serves nobody")
+                .encode(envelope, out);
         }
         let fresh = || ClientId::new(self.next_client.fetch_add(1, Ordering::SeqCst));
         let client = if hello.client == ClientId::ZERO { fresh() } else { hello.client };
         let (mut map, protocol) = (Vec::new(), hello.negotiate().unwrap());
         self.map.encode(&mut map);
         let (cluster, now) = (self.map.cluster(), Timestamp::from_nanos(1));
-        wire::Welcome { protocol, cluster, client, now, limits: wire::Limits::OURS, map: &map }.encode(envelope, out);
+        wire::Welcome { protocol, cluster, client, now, limits: wire::Limits::OURS, map: &map }
+            .encode(envelope, out);
     }
 
     fn get(&self, get: &wire::Get<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
         let data = self.data.lock().unwrap();
         let entry = data.keys.get(&(get.keyspace, get.key.to_vec()));
-        let (version, value) = entry.map_or((Version::ZERO, None), |(version, value)| (*version, value.as_deref()));
+        let (version, value) =
+            entry.map_or((Version::ZERO, None), |(version, value)| (*version, value.as_deref()));
         let value = wire::Value {
             version,
             expires_at: Expiry::NEVER,
@@ -164,10 +173,13 @@ impl Server {
     fn write(&self, write: &wire::Write<'_>, envelope: &Envelope, out: &mut Vec<u8>) {
         let mut data = self.data.lock().unwrap();
         if let Some(answer) = data.answers.get(&write.txn) {
-            return wire::Written::decode(&Frame::parse(answer).unwrap()).unwrap().encode(envelope, out);
+            return wire::Written::decode(&Frame::parse(answer).unwrap())
+                .unwrap()
+                .encode(envelope, out);
         }
         let key = (write.keyspace, write.key.to_vec());
-        let (previous_version, previous) = data.keys.get(&key).cloned().unwrap_or((Version::ZERO, None));
+        let (previous_version, previous) =
+            data.keys.get(&key).cloned().unwrap_or((Version::ZERO, None));
         let holds = match write.condition {
             Condition::Always => true,
             Condition::IfAbsent => previous.is_none(),
@@ -175,7 +187,8 @@ impl Server {
             Condition::IfVersion(version) => previous_version == version,
             Condition::IfValue(value) => previous.as_deref() == Some(value),
         };
-        let verdict = if holds { Verdict::Yes } else { Verdict::No(AbortReason::of(AbortKind::Condition)) };
+        let verdict =
+            if holds { Verdict::Yes } else { Verdict::No(AbortReason::of(AbortKind::Condition)) };
         if holds {
             let value = (write.action != wire::WriteAction::Delete).then(|| write.value.to_vec());
             apply(&mut data, Version::new(write.commit, write.txn.client), vec![(key, value)]);
@@ -188,7 +201,10 @@ impl Server {
             previous_present: previous.is_some(),
             previous_version,
             previous_expires_at: Expiry::NEVER,
-            previous_value: previous.as_deref().filter(|_| write.return_previous).unwrap_or_default(),
+            previous_value: previous
+                .as_deref()
+                .filter(|_| write.return_previous)
+                .unwrap_or_default(),
         };
         written.encode(envelope, &mut answer);
         out.extend_from_slice(&answer);
@@ -201,13 +217,23 @@ impl Server {
             let latest = data.keys.get(&(read.keyspace, read.key.to_vec()));
             latest.map_or(Version::ZERO, |entry| entry.0) != read.version
         });
-        let refused =
-            self.conflicts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        let refused = self
+            .conflicts
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+            .is_ok();
         let verdict = match stale.or(refused.then_some(0)) {
             Some(item) => {
-                let other = Some(TxnId::new(ClientId::new(0x9f), timestone_types::Sequence::new(2)));
-                let at = Timestamp::from_nanos(u64::from(self.next_stamp.fetch_add(1, Ordering::SeqCst)));
-                Verdict::No(AbortReason { kind: AbortKind::ReadConflict, item: Some(item as u32), other, at })
+                let other =
+                    Some(TxnId::new(ClientId::new(0x9f), timestone_types::Sequence::new(2)));
+                let at = Timestamp::from_nanos(u64::from(
+                    self.next_stamp.fetch_add(1, Ordering::SeqCst),
+                ));
+                Verdict::No(AbortReason {
+                    kind: AbortKind::ReadConflict,
+                    item: Some(item as u32),
+                    other,
+                    at,
+                })
             }
             None => {
                 let write = |entry: wire::WriteEntry<'_>| {
@@ -231,7 +257,8 @@ impl Server {
         let answer = match command {
             MasterCommand::CreateKeyspace { name, options } => {
                 if data.keyspaces.iter().any(|keyspace| keyspace.name == *name) {
-                    return ErrorReply::new(ErrorCode::KeyspaceExists, "it exists").encode(envelope, out);
+                    return ErrorReply::new(ErrorCode::KeyspaceExists, "it exists")
+                        .encode(envelope, out);
                 }
                 let id = KeyspaceId::new(data.keyspaces.len() as u32);
                 data.keyspaces.push(Keyspace { id, name: name.clone(), options: *options });

@@ -1,4 +1,5 @@
-//! The client against a small server over real sockets: greeting, calls from threads and tasks, retries, losses, errors.
+//! The client against a small server over real sockets: greeting, calls from threads and tasks,
+//! retries, losses, errors.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 #[path = "../../../../tests/block_on.rs"]
@@ -10,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use timestone_client::{
-    ConnectOptions, Db, Error, ErrorCode, KeyspaceOptions, Timestamp, TransactOptions, TransactionOptions, TxnStatus,
-    blocking, connect,
+    ConnectOptions, Db, Error, ErrorCode, KeyspaceOptions, Timestamp, TransactOptions,
+    TransactionOptions, TxnStatus, blocking, connect,
 };
 
 use block_on::block_on;
@@ -63,7 +64,9 @@ fn transactions_run_from_any_executor_and_span_shards() {
         }
         let tx = db.begin(&TransactionOptions::default()).await.unwrap();
         let values = tx.get_many(&keys).await.unwrap();
-        assert!(values.iter().zip(&keys).all(|(value, key)| value.as_deref() == Some(key.as_bytes())));
+        assert!(
+            values.iter().zip(&keys).all(|(value, key)| value.as_deref() == Some(key.as_bytes()))
+        );
         assert!(tx.commit().await.unwrap() >= tx.begin_timestamp());
         let error = tx.get(b"key-1").await.unwrap_err();
         assert!(error.to_string().contains("finished already"), "{error}");
@@ -88,7 +91,10 @@ fn conflicts_are_retried_until_they_end_and_the_last_one_is_told() {
     assert_eq!((error.code(), error.attempts(), error.retryable()), (ErrorCode::Conflict, 4, true));
     assert_eq!(error.key(), Some(&b"n"[..]));
     let text = error.to_string();
-    assert!(text.starts_with("TS1020 CONFLICT key=n: read version ") && text.contains("by txn 9f-2"), "{text}");
+    assert!(
+        text.starts_with("TS1020 CONFLICT key=n: read version ") && text.contains("by txn 9f-2"),
+        "{text}"
+    );
     server.conflicts.store(0, Ordering::SeqCst);
     let refused = db.transact(|_| Err::<(), _>(Error::application("not today"))).unwrap_err();
     assert_eq!((refused.code(), refused.attempts()), (ErrorCode::Aborted, 1));
@@ -126,7 +132,10 @@ fn closures_may_have_an_error_type_of_their_own() {
     server.conflicts.store(3, Ordering::SeqCst);
     assert_eq!(raise(9).unwrap(), 1);
     assert!(matches!(raise(1), Err(Own::Refused(2))));
-    assert_eq!(attempts, 5, "three conflicts, a commit, and a refusal of its own that is not repeated");
+    assert_eq!(
+        attempts, 5,
+        "three conflicts, a commit, and a refusal of its own that is not repeated"
+    );
     assert_eq!(count(db.get(b"n").unwrap()), 1, "what was refused was not carried out");
     // The last conflict comes as what the store's errors are made into.
     server.conflicts.store(100, Ordering::SeqCst);
@@ -171,13 +180,19 @@ fn a_closure_of_a_task_has_errors_of_its_own() {
         assert!(matches!(raise(1).await, Err(Own::Refused(2))));
         Ok(attempts.get())
     });
-    assert_eq!(told.wait().unwrap(), 5, "three conflicts, a commit, and a refusal of its own that is not repeated");
+    assert_eq!(
+        told.wait().unwrap(),
+        5,
+        "three conflicts, a commit, and a refusal of its own that is not repeated"
+    );
     assert_eq!(count(db.get(b"n").wait().unwrap()), 1, "what was refused was not carried out");
     // The last conflict comes as what the store's errors are made into.
     server.conflicts.store(100, Ordering::SeqCst);
     let told = db.spawn(|db| async move {
         let few = TransactOptions { max_attempts: 4, ..TransactOptions::default() };
-        let put = db.transact_as_with::<Own, _, _, _>(&few, |tx| async move { Ok(tx.put(b"n", b"x")?) }).await;
+        let put = db
+            .transact_as_with::<Own, _, _, _>(&few, |tx| async move { Ok(tx.put(b"n", b"x")?) })
+            .await;
         let Err(Own::Store(error)) = put else { panic!("{put:?}") };
         Ok((error.code(), error.attempts()))
     });
@@ -188,8 +203,10 @@ fn a_closure_of_a_task_has_errors_of_its_own() {
     let told = db.spawn(|db| async move {
         let attempts = std::cell::Cell::new(0);
         let attempts = &attempts;
-        let transaction =
-            TransactionOptions { deadline: Some(Duration::from_millis(50)), ..TransactionOptions::default() };
+        let transaction = TransactionOptions {
+            deadline: Some(Duration::from_millis(50)),
+            ..TransactionOptions::default()
+        };
         let few = TransactOptions { transaction, max_attempts: 3 };
         let read = db.transact_as_with::<Own, _, _, _>(&few, |tx| async move {
             attempts.set(attempts.get() + 1);
@@ -266,14 +283,16 @@ fn a_lost_connection_is_made_again_and_no_call_fails() {
 #[test]
 fn nobody_listening_is_told_with_the_address_and_a_living_server_beside_it_is_found() {
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let options = ConnectOptions { connect_timeout: Duration::from_millis(300), ..ConnectOptions::default() };
+    let options =
+        ConnectOptions { connect_timeout: Duration::from_millis(300), ..ConnectOptions::default() };
     let error = blocking::connect_with(&format!("timestone://{dead}"), &options).unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("TS1012 UNAVAILABLE") && text.contains(&dead.to_string()), "{text}");
     assert!(text.contains("no server answered within 300 ms; last tried"), "{text}");
     assert!(text.contains("check that the server runs"), "{text}");
     let server = Server::start();
-    let db = blocking::connect(&format!("timestone://{dead},localhost:{}", server.address.port())).unwrap();
+    let db = blocking::connect(&format!("timestone://{dead},localhost:{}", server.address.port()))
+        .unwrap();
     db.put(b"k", b"v").unwrap();
     assert_eq!(blocking::connect("redis://x").unwrap_err().code(), ErrorCode::BadArgument);
 }
@@ -282,7 +301,8 @@ fn nobody_listening_is_told_with_the_address_and_a_living_server_beside_it_is_fo
 fn a_server_that_refuses_the_hello_is_quoted() {
     let server = Server::start();
     server.unfriendly.store(true, Ordering::SeqCst);
-    let options = ConnectOptions { connect_timeout: Duration::from_millis(300), ..ConnectOptions::default() };
+    let options =
+        ConnectOptions { connect_timeout: Duration::from_millis(300), ..ConnectOptions::default() };
     let text = blocking::connect_with(&server.url(), &options).unwrap_err().to_string();
     assert!(text.contains("TS1004 NOT_ALLOWED this server serves nobody"), "{text}");
 }
@@ -298,7 +318,10 @@ fn deadlines_end_reads_with_an_error_and_writes_as_unknown() {
     let error = db.put(b"k", b"v").unwrap_err();
     assert_eq!((error.code(), error.retryable()), (ErrorCode::UnknownOutcome, false));
     let change = db.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap_err();
-    assert_eq!((change.code(), change.retryable(), change.had_no_effect()), (ErrorCode::Timeout, false, false));
+    assert_eq!(
+        (change.code(), change.retryable(), change.had_no_effect()),
+        (ErrorCode::Timeout, false, false)
+    );
     assert!(begin.elapsed() < Duration::from_secs(2));
     let txn = error.txn().unwrap();
     server.deaf.store(false, Ordering::SeqCst);
@@ -334,7 +357,10 @@ fn keyspaces_are_created_listed_used_and_dropped() {
     let server = Server::start();
     let db = blocking::connect(&server.url()).unwrap();
     let made = db.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap();
-    assert_eq!(db.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap_err().code(), ErrorCode::KeyspaceExists);
+    assert_eq!(
+        db.create_keyspace("orders", KeyspaceOptions::DEFAULT).unwrap_err().code(),
+        ErrorCode::KeyspaceExists
+    );
     assert_eq!(db.keyspaces().unwrap().len(), 2);
     let orders = db.keyspace("orders").unwrap();
     orders.put(b"k", b"in orders").unwrap();
@@ -343,7 +369,10 @@ fn keyspaces_are_created_listed_used_and_dropped() {
     assert_eq!(db.in_keyspace(made.id).get(b"l").unwrap().unwrap(), b"too");
     db.drop_keyspace("orders").unwrap();
     assert_eq!(db.keyspace("orders").unwrap_err().code(), ErrorCode::KeyspaceUnknown);
-    assert_eq!(db.create_keyspace("no spaces", KeyspaceOptions::DEFAULT).unwrap_err().code(), ErrorCode::BadArgument);
+    assert_eq!(
+        db.create_keyspace("no spaces", KeyspaceOptions::DEFAULT).unwrap_err().code(),
+        ErrorCode::BadArgument
+    );
 }
 
 #[test]

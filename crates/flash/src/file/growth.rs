@@ -5,9 +5,10 @@
 //!               └──────────────┴─ failed, once nothing is in flight
 //! ```
 //!
-//! The zeros make later programs change no metadata of the file system, which is what makes their syncs fast
-//! (building-blocks.md). A growth that a crash cuts short is simply begun again: the table says what exists. One that fails gives back
-//! what it has taken already: others may need the room more, the log above all, for which some is left free.
+//! The zeros make later programs change no metadata of the file system, which is what makes their
+//! syncs fast (building-blocks.md). A growth that a crash cuts short is simply begun again: the
+//! table says what exists. One that fails gives back what it has taken already: others may need the
+//! room more, the log above all, for which some is left free.
 
 use std::io;
 
@@ -105,10 +106,12 @@ impl Growth {
                 })
             }
             // Others may have grown at the same time.
-            Phase::Zeroing if self.next == self.start && self.error.is_none() => match self.lacks_room(file, 0) {
-                Some(full) => self.give_back(file, full),
-                None => self.zero_piece(file),
-            },
+            Phase::Zeroing if self.next == self.start && self.error.is_none() => {
+                match self.lacks_room(file, 0) {
+                    Some(full) => self.give_back(file, full),
+                    None => self.zero_piece(file),
+                }
+            }
             Phase::Zeroing if self.error.is_none() && self.next < self.end => self.zero_piece(file),
             Phase::Zeroing if self.error.is_none() && self.writes_in_flight == 0 => {
                 self.phase = Phase::Syncing;
@@ -118,7 +121,9 @@ impl Growth {
                 self.phase = Phase::Recording;
                 GrowthStep::Record(self.to)
             }
-            Phase::Allocating | Phase::Zeroing | Phase::Syncing | Phase::Recording => GrowthStep::Wait,
+            Phase::Allocating | Phase::Zeroing | Phase::Syncing | Phase::Recording => {
+                GrowthStep::Wait
+            }
         }
     }
 
@@ -143,10 +148,12 @@ impl Growth {
     /// Why there would be too little room for others after taking `bytes` more, if so.
     fn lacks_room(&self, file: &IoFile, bytes: u64) -> Option<FlashError> {
         // A file system that does not tell is asked for the room itself.
-        let free = timestone_io::free_bytes(file).filter(|&free| free < self.keep_free.saturating_add(bytes))?;
+        let free = timestone_io::free_bytes(file)
+            .filter(|&free| free < self.keep_free.saturating_add(bytes))?;
         let (path, keep) = (file.path().display(), self.keep_free);
         let reason = format!(
-            "the file system has no room for {path} to grow ({free} bytes are free, of which {keep} are kept for the log)"
+            "the file system has no room for {path} to grow ({free} bytes are free, of which \
+             {keep} are kept for the log)"
         );
         Some(FlashError::Full { reason })
     }
@@ -154,7 +161,8 @@ impl Growth {
     /// Ends without success: the file is as long as it was.
     fn give_back(&self, file: &IoFile, why: FlashError) -> GrowthStep {
         if let Err(error) = file.file().set_len(self.start) {
-            tracing::warn!(path = %file.path().display(), %error, "could not give back what a growth has taken");
+            tracing::warn!(path = %file.path().display(), %error, "could not give back what a \
+                growth has taken");
         }
         GrowthStep::Failed(why)
     }
@@ -164,7 +172,8 @@ impl Growth {
             return GrowthStep::Wait;
         }
         let buffer = self.zeros.pop().unwrap_or_else(|| AlignedBuffer::zeroed(ZERO_FILL_BYTES));
-        let length = usize::try_from(self.end - self.next).unwrap_or(ZERO_FILL_BYTES).min(ZERO_FILL_BYTES);
+        let length =
+            usize::try_from(self.end - self.next).unwrap_or(ZERO_FILL_BYTES).min(ZERO_FILL_BYTES);
         let offset = self.next;
         self.next += length as u64;
         self.writes_in_flight += 1;
@@ -177,9 +186,11 @@ fn explain(file: &IoFile, source: io::Error) -> FlashError {
     match source.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
             let path = file.path().display();
-            let free =
-                timestone_io::free_bytes(file).map_or_else(String::new, |free| format!(", {free} bytes are free"));
-            FlashError::Full { reason: format!("the file system has no room for {path} to grow ({source}{free})") }
+            let free = timestone_io::free_bytes(file)
+                .map_or_else(String::new, |free| format!(", {free} bytes are free"));
+            FlashError::Full {
+                reason: format!("the file system has no room for {path} to grow ({source}{free})"),
+            }
         }
         _ => FlashError::Medium { operation: "grow", source },
     }

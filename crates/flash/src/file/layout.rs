@@ -1,12 +1,13 @@
-//! The layout of a device's file: where everything lies, and the bytes of the superblock and of the block table.
+//! The layout of a device's file: where everything lies, and the bytes of the superblock and of the
+//! block table.
 //!
 //! ```text
 //!   page 0      superblock            page 2 …        table, copy 0 (T pages)     data_start (1 MiB aligned)
 //!   page 1      its twin              page 2 + T …    table, copy 1 (T pages)     block 0, block 1, …
 //! ```
 //!
-//! The specification is `docs/formats/flash.md`; a test compares its tables with the constants here. All numbers are little-endian.
-//! Nothing here does I/O.
+//! The specification is `docs/formats/flash.md`; a test compares its tables with the constants
+//! here. All numbers are little-endian. Nothing here does I/O.
 
 use core::fmt;
 
@@ -52,7 +53,8 @@ pub mod table {
     pub const MAGIC: usize = 0;
     /// CRC-32C of the page's other bytes in front of and behind it, u32.
     pub const CRC: usize = 4;
-    /// Counts the writes of this table page, u64; the copy to be written first is this number's lowest bit.
+    /// Counts the writes of this table page, u64; the copy to be written first is this number's
+    /// lowest bit.
     pub const SEQUENCE: usize = 8;
     /// The device's id, u64.
     pub const DEVICE_ID: usize = 16;
@@ -160,14 +162,24 @@ impl Layout {
         };
         let numbered = layout.table_room.checked_mul(layout.pages_per_block).is_some();
         let bounded = (MIN_PAGES_PER_BLOCK..=MAX_PAGES_PER_BLOCK).contains(&layout.pages_per_block);
-        if numbered && bounded && layout.table_room > 0 { Ok(layout) } else { Err(BadSuperblock::Damaged) }
+        if numbered && bounded && layout.table_room > 0 {
+            Ok(layout)
+        } else {
+            Err(BadSuperblock::Damaged)
+        }
     }
 
     /// Writes one page of the table: `generations` are those of the blocks that this page covers.
     ///
     /// # Panics
     /// When `page` is not one page long, or there are more generations than fit.
-    pub fn encode_table(self, page: &mut [u8], index: u32, sequence: u64, generations: &[Generation]) {
+    pub fn encode_table(
+        self,
+        page: &mut [u8],
+        index: u32,
+        sequence: u64,
+        generations: &[Generation],
+    ) {
         assert_eq!(page.len(), PAGE_BYTES);
         assert!(generations.len() <= ENTRIES_PER_TABLE_PAGE as usize);
         page.fill(0);
@@ -240,8 +252,11 @@ fn get_u64(page: &[u8], at: usize) -> u64 {
 mod tests {
     use super::*;
 
-    const LAYOUT: Layout =
-        Layout { pages_per_block: 256, table_room: 2000, device_id: DeviceId(0x1122_3344_5566_7788) };
+    const LAYOUT: Layout = Layout {
+        pages_per_block: 256,
+        table_room: 2000,
+        device_id: DeviceId(0x1122_3344_5566_7788),
+    };
 
     fn superblock_page() -> Vec<u8> {
         let mut page = vec![0xff; PAGE_BYTES];
@@ -295,7 +310,10 @@ mod tests {
             .map(|line| line.split('|').map(str::trim).collect::<Vec<_>>())
             .find(|cells| cells.get(1) == Some(&name));
         let row = row.unwrap_or_else(|| panic!("docs/formats/flash.md has no row `{name}`"));
-        row[2].replace(' ', "").parse().unwrap_or_else(|_| panic!("the value of `{name}` is no number: {}", row[2]))
+        row[2]
+            .replace(' ', "")
+            .parse()
+            .unwrap_or_else(|_| panic!("the value of `{name}` is no number: {}", row[2]))
     }
 
     #[test]
@@ -338,7 +356,10 @@ mod tests {
         assert_eq!(page[..8], *b"TSFLASH\0");
         assert_eq!(
             page[8..32],
-            [1, 0, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0xd0, 7, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]
+            [
+                1, 0, 0, 0, 0, 16, 0, 0, 0, 1, 0, 0, 0xd0, 7, 0, 0, 0x88, 0x77, 0x66, 0x55, 0x44,
+                0x33, 0x22, 0x11
+            ]
         );
         assert!(page[36..].iter().all(|&byte| byte == 0));
     }

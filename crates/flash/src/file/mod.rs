@@ -1,4 +1,5 @@
-//! The default device: one preallocated and written file on any file system, through an I/O engine with O_DIRECT.
+//! The default device: one preallocated and written file on any file system, through an I/O engine
+//! with O_DIRECT.
 //!
 //! ```text
 //!   submit ─ledger─► reads ───────────────► engine ──► poll: settle ──► completions
@@ -8,11 +9,13 @@
 //!              └───► growth ────────────────► │  allocate, zeros, sync, table
 //! ```
 //!
-//! [`drive`](FileDevice::drive) moves whatever can move; `poll` drives, collects what the engine has finished, and drives again. The
-//! file's layout is in [`layout`], the rules in the ledger, each path's bookkeeping in its own file.
+//! [`drive`](FileDevice::drive) moves whatever can move; `poll` drives, collects what the engine
+//! has finished, and drives again. The file's layout is in [`layout`], the rules in the ledger,
+//! each path's bookkeeping in its own file.
 //!
-//! Invariants: the engine has room for every operation that the queue depth admits plus the device's own; a failed sync ends
-//! all writing for good (what it covered may be lost, and asking again would only hide that).
+//! Invariants: the engine has room for every operation that the queue depth admits plus the
+//! device's own; a failed sync ends all writing for good (what it covered may be lost, and asking
+//! again would only hide that).
 
 mod growth;
 pub mod layout;
@@ -24,11 +27,13 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use timestone_io::{AlignedBuffer, BufferPool, EngineKind, IoCompletion, IoConfig, IoEngine, IoFile, IoOp, IoToken};
+use timestone_io::{
+    AlignedBuffer, BufferPool, EngineKind, IoCompletion, IoConfig, IoEngine, IoFile, IoOp, IoToken,
+};
 
 use crate::device::{
-    BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES, Rejected,
-    RejectedReason, Token,
+    BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES,
+    Rejected, RejectedReason, Token,
 };
 use crate::error::{FlashError, Misuse};
 use crate::ledger::{Extent, Ledger};
@@ -115,19 +120,23 @@ impl Purpose {
 }
 
 impl FileDevice {
-    /// Creates the file and opens it; its blocks are erased and known. Blocks while the initial blocks are written.
+    /// Creates the file and opens it; its blocks are erased and known. Blocks while the initial
+    /// blocks are written.
     ///
     /// # Errors
-    /// When the file exists, cannot be created, or there is no space, or a setting is out of bounds.
+    /// When the file exists, cannot be created, or there is no space, or a setting is out of
+    /// bounds.
     pub fn create(config: &FileConfig) -> Result<Self, FlashError> {
         open::create(config)?;
         Self::start(config, open::open(config)?, true)
     }
 
-    /// Opens an existing file; its blocks are to be [observed](FlashDevice::observe) or erased before they are programmed.
+    /// Opens an existing file; its blocks are to be [observed](FlashDevice::observe) or erased
+    /// before they are programmed.
     ///
     /// # Errors
-    /// When there is no such file, it is in use, not a device, of another version, shape or id, or damaged beyond repair.
+    /// When there is no such file, it is in use, not a device, of another version, shape or id, or
+    /// damaged beyond repair.
     pub fn open(config: &FileConfig) -> Result<Self, FlashError> {
         Self::start(config, open::open(config)?, false)
     }
@@ -191,7 +200,8 @@ impl FileDevice {
         })
     }
 
-    /// Hands an operation to the engine, which has room for all that the queue depth admits and the device's own.
+    /// Hands an operation to the engine, which has room for all that the queue depth admits and the
+    /// device's own.
     fn start_op(&mut self, purpose: Purpose, op: IoOp) {
         if let Err(refused) = self.engine.submit(purpose.token(), op) {
             unreachable!("the engine refused an operation of the device: {:?}", refused.reason);
@@ -215,7 +225,8 @@ impl FileDevice {
             }
         };
         let length = extent.pages as usize * PAGE_BYTES;
-        let op = IoOp::Read { file: self.file.clone(), offset: self.offset_of(extent), buffer, length };
+        let op =
+            IoOp::Read { file: self.file.clone(), offset: self.offset_of(extent), buffer, length };
         self.start_op(Purpose::Read(index), op);
     }
 
@@ -230,7 +241,11 @@ impl FileDevice {
     fn drive_runs(&mut self) {
         while let Some((id, extent, buffers)) = self.runs.take() {
             self.stats.program_writes += 1;
-            let op = IoOp::WriteMany { file: self.file.clone(), offset: self.offset_of(extent), buffers };
+            let op = IoOp::WriteMany {
+                file: self.file.clone(),
+                offset: self.offset_of(extent),
+                buffers,
+            };
             self.start_op(Purpose::Run(id), op);
         }
     }
@@ -254,7 +269,8 @@ impl FileDevice {
             Change::Grow { .. } => true,
         };
         if let Some(reason) = self.failed {
-            let mut doomed: Vec<Change> = self.table.waiting().extract_if(.., |change| is_due(change)).collect();
+            let mut doomed: Vec<Change> =
+                self.table.waiting().extract_if(.., |change| is_due(change)).collect();
             self.end_changes(&mut doomed, |_| Err(FlashError::Failed { reason }), completions);
         } else {
             self.table.begin(is_due);
@@ -325,7 +341,10 @@ impl FileDevice {
                 self.stats.read_bytes += bytes as u64;
                 Ok(())
             }
-            Ok(_) => Err(FlashError::Medium { operation: "read", source: io::ErrorKind::UnexpectedEof.into() }),
+            Ok(_) => Err(FlashError::Medium {
+                operation: "read",
+                source: io::ErrorKind::UnexpectedEof.into(),
+            }),
             Err(source) => Err(FlashError::Medium { operation: "read", source }),
         };
         self.complete(token, result, buffer, completions);
@@ -346,14 +365,19 @@ impl FileDevice {
             };
             stats.errors += u64::from(result.is_err());
             *in_flight -= 1;
-            completions.push(FlashCompletion { token: program.token, result, buffer: Some(program.buffer) });
+            completions.push(FlashCompletion {
+                token: program.token,
+                result,
+                buffer: Some(program.buffer),
+            });
         });
     }
 
     fn end_syncs(&mut self, result: io::Result<()>, completions: &mut Vec<FlashCompletion>) {
         let earlier = self.failed;
         if result.is_err() && earlier.is_none() {
-            tracing::error!(path = %self.file.path().display(), "a sync failed: the device takes no more writes");
+            tracing::error!(path = %self.file.path().display(), "a sync failed: the device takes \
+                no more writes");
             self.failed = Some("a sync failed");
         }
         self.stats.medium_syncs += u64::from(result.is_ok());
@@ -368,7 +392,9 @@ impl FileDevice {
                     self.stats.syncs += 1;
                     self.complete(token, Ok(()), None, completions);
                 }
-                (Syncer::Caller(token), Err(error)) => self.complete(token, Err(medium(error)), None, completions),
+                (Syncer::Caller(token), Err(error)) => {
+                    self.complete(token, Err(medium(error)), None, completions)
+                }
                 (Syncer::Table, Ok(())) => {
                     self.table.synced();
                     self.end_batch(None, completions);
@@ -425,7 +451,11 @@ impl FileDevice {
         }
     }
 
-    fn end_growth(&mut self, result: Result<(), FlashError>, completions: &mut Vec<FlashCompletion>) {
+    fn end_growth(
+        &mut self,
+        result: Result<(), FlashError>,
+        completions: &mut Vec<FlashCompletion>,
+    ) {
         if let Some(growth) = self.growth.take() {
             self.complete(growth.token(), result, None, completions);
         }
@@ -452,8 +482,12 @@ impl FileDevice {
             FlashOp::Read { page, pages, buffer, .. } => {
                 self.ledger.begin_read(*page, *pages, buffer).map(Admitted::At)
             }
-            FlashOp::Program { page, buffer, .. } => self.ledger.begin_program(*page, buffer).map(Admitted::At),
-            FlashOp::Erase { block, .. } => self.ledger.begin_erase(*block).map(|()| Admitted::Plain),
+            FlashOp::Program { page, buffer, .. } => {
+                self.ledger.begin_program(*page, buffer).map(Admitted::At)
+            }
+            FlashOp::Erase { block, .. } => {
+                self.ledger.begin_erase(*block).map(|()| Admitted::Plain)
+            }
             FlashOp::Sync { .. } => Ok(Admitted::Plain),
             FlashOp::Grow { .. } if self.growth.is_some() => Err(Misuse::Growing.into()),
             FlashOp::Grow { blocks, .. } => self.ledger.check_growth(*blocks).map(Admitted::Grow),
@@ -482,11 +516,17 @@ impl FlashDevice for FileDevice {
         self.ledger.programmed(block)
     }
 
-    fn observe(&mut self, block: BlockId, generation: Generation, programmed_pages: u32) -> Result<(), FlashError> {
+    fn observe(
+        &mut self,
+        block: BlockId,
+        generation: Generation,
+        programmed_pages: u32,
+    ) -> Result<(), FlashError> {
         let before = self.ledger.generation(block);
         let after = self.ledger.observe(block, generation, programmed_pages)?;
         if after > before {
-            tracing::warn!(%block, %before, %after, "the block table lags behind the pages of a block");
+            tracing::warn!(%block, %before, %after, "the block table lags behind the pages of a \
+                block");
             self.table.adopt(block, after);
         }
         Ok(())
@@ -505,9 +545,15 @@ impl FlashDevice for FileDevice {
         };
         self.in_flight += 1;
         match (op, admitted) {
-            (FlashOp::Read { token, buffer, .. }, Admitted::At(extent)) => self.read(token, extent, buffer),
-            (FlashOp::Program { token, buffer, .. }, Admitted::At(extent)) => self.runs.add(token, extent, buffer),
-            (FlashOp::Erase { token, block }, _) => self.table.request(Change::Erase { token, block }),
+            (FlashOp::Read { token, buffer, .. }, Admitted::At(extent)) => {
+                self.read(token, extent, buffer)
+            }
+            (FlashOp::Program { token, buffer, .. }, Admitted::At(extent)) => {
+                self.runs.add(token, extent, buffer)
+            }
+            (FlashOp::Erase { token, block }, _) => {
+                self.table.request(Change::Erase { token, block })
+            }
             (FlashOp::Sync { token }, _) => self.syncs_waiting.push(Syncer::Caller(token)),
             (FlashOp::Grow { token, .. }, Admitted::Grow(to)) => {
                 let from = self.ledger.geometry().blocks;

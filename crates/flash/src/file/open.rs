@@ -1,22 +1,26 @@
 //! Creating and opening the file of a device. Blocks; runs before the data path does.
 //!
-//! A device is built under the name `<path>.creating` and renamed when it is whole and durable, so a crash leaves either no device
-//! or a complete one. Opening checks version, shape and id, repairs damaged or lagging copies, and takes a lock that ends with the process.
+//! A device is built under the name `<path>.creating` and renamed when it is whole and durable, so
+//! a crash leaves either no device or a complete one. Opening checks version, shape and id, repairs
+//! damaged or lagging copies, and takes a lock that ends with the process.
 
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 
 use timestone_io::{
-    Access, AlignedBuffer, EngineChoice, IoError, IoFile, open_direct, preallocate_zeroed, sync_parent,
+    Access, AlignedBuffer, EngineChoice, IoError, IoFile, open_direct, preallocate_zeroed,
+    sync_parent,
 };
 
 use crate::device::{Generation, PAGE_BYTES};
 use crate::error::FlashError;
-use crate::file::layout::{BadSuperblock, COPIES, DeviceId, ENTRIES_PER_TABLE_PAGE, FORMAT_VERSION, Layout};
+use crate::file::layout::{
+    BadSuperblock, COPIES, DeviceId, ENTRIES_PER_TABLE_PAGE, FORMAT_VERSION, Layout,
+};
 use crate::file::table::BlockTable;
 use crate::limits::{
-    DEFAULT_PAGES_PER_BLOCK, DEFAULT_QUEUE_DEPTH, MAX_PAGES_PER_BLOCK, MAX_QUEUE_DEPTH, MIN_PAGES_PER_BLOCK,
-    TABLE_READ_PAGES, TABLE_ROOM_FACTOR,
+    DEFAULT_PAGES_PER_BLOCK, DEFAULT_QUEUE_DEPTH, MAX_PAGES_PER_BLOCK, MAX_QUEUE_DEPTH,
+    MIN_PAGES_PER_BLOCK, TABLE_READ_PAGES, TABLE_ROOM_FACTOR,
 };
 
 /// Where a file device is and what it is to be.
@@ -28,12 +32,13 @@ pub struct FileConfig {
     pub pages_per_block: u32,
     /// Blocks that are preallocated and written at creation.
     pub initial_blocks: u32,
-    /// Blocks that it may grow to: the capacity. May be changed between openings, up to eight times that at creation, or up to
-    /// `table_blocks` at creation, whichever is more.
+    /// Blocks that it may grow to: the capacity. May be changed between openings, up to eight times
+    /// that at creation, or up to `table_blocks` at creation, whichever is more.
     pub max_blocks: u32,
     /// At creation: blocks that the block table has room for at least, at 8 bytes each.
     pub table_blocks: u32,
-    /// At creation: its id, `None` to draw one. At opening: the id that it must have, `None` for any.
+    /// At creation: its id, `None` to draw one. At opening: the id that it must have, `None` for
+    /// any.
     pub device_id: Option<DeviceId>,
     /// Bytes that growing leaves free on the file system, for others who must not run out of room.
     pub keep_free_bytes: u64,
@@ -62,12 +67,32 @@ impl FileConfig {
 
     fn check(&self) -> Result<(), FlashError> {
         let pages = u64::from(self.pages_per_block);
-        in_bounds("the flash device's pages per block", pages, MIN_PAGES_PER_BLOCK.into(), MAX_PAGES_PER_BLOCK.into())?;
+        in_bounds(
+            "the flash device's pages per block",
+            pages,
+            MIN_PAGES_PER_BLOCK.into(),
+            MAX_PAGES_PER_BLOCK.into(),
+        )?;
         let most_blocks = u64::from(u32::MAX) / pages;
         in_bounds("the flash device's capacity in blocks", self.max_blocks.into(), 1, most_blocks)?;
-        in_bounds("the flash device's block table in blocks", self.table_blocks.into(), 0, most_blocks)?;
-        in_bounds("the flash device's initial blocks", self.initial_blocks.into(), 0, self.max_blocks.into())?;
-        in_bounds("the flash device's queue depth", self.queue_depth.into(), 1, MAX_QUEUE_DEPTH.into())
+        in_bounds(
+            "the flash device's block table in blocks",
+            self.table_blocks.into(),
+            0,
+            most_blocks,
+        )?;
+        in_bounds(
+            "the flash device's initial blocks",
+            self.initial_blocks.into(),
+            0,
+            self.max_blocks.into(),
+        )?;
+        in_bounds(
+            "the flash device's queue depth",
+            self.queue_depth.into(),
+            1,
+            MAX_QUEUE_DEPTH.into(),
+        )
     }
 }
 
@@ -94,7 +119,10 @@ pub(crate) fn create(config: &FileConfig) -> Result<(), FlashError> {
     config.check()?;
     let path = &config.path;
     if path.exists() {
-        return Err(unusable(path, "it exists already; open it, or remove it to create a new device"));
+        return Err(unusable(
+            path,
+            "it exists already; open it, or remove it to create a new device",
+        ));
     }
     let building = building_path(path);
     remove_leftover(&building)?;
@@ -143,7 +171,8 @@ pub(crate) fn open(config: &FileConfig) -> Result<Opened, FlashError> {
     let length = file.length_bytes()?;
     if length < needed {
         let reason = format!(
-            "it is {length} bytes long, but its {blocks} blocks need {needed}: it was cut short; restore it from a replica or backup"
+            "it is {length} bytes long, but its {blocks} blocks need {needed}: it was cut short; \
+             restore it from a replica or backup"
         );
         return Err(unusable(path, reason));
     }
@@ -151,7 +180,8 @@ pub(crate) fn open(config: &FileConfig) -> Result<Opened, FlashError> {
     if max_blocks < config.max_blocks {
         tracing::warn!(
             path = %path.display(), wanted_blocks = config.max_blocks, possible_blocks = max_blocks,
-            "the block table, whose size was fixed when the file was created, has no room for the whole capacity; what fits is used"
+            "the block table, whose size was fixed when the file was created, has no room for the \
+             whole capacity; what fits is used"
         );
     }
     let table = BlockTable::new(layout, generations.clone(), sequences);
@@ -162,7 +192,10 @@ pub(crate) fn open(config: &FileConfig) -> Result<Opened, FlashError> {
 fn lock(file: &IoFile) -> Result<(), FlashError> {
     match file.lock()? {
         true => Ok(()),
-        false => Err(unusable(file.path(), "another process is using it; stop that one, or choose another folder")),
+        false => Err(unusable(
+            file.path(),
+            "another process is using it; stop that one, or choose another folder",
+        )),
     }
 }
 
@@ -179,14 +212,17 @@ fn remove_leftover(building: &Path) -> Result<(), FlashError> {
     }
     lock(&open_direct(building, Access::ReadWrite)?)?;
     std::fs::remove_file(building).map_err(|source| {
-        IoError::File { action: "remove the unfinished device", path: building.to_owned(), source }.into()
+        IoError::File { action: "remove the unfinished device", path: building.to_owned(), source }
+            .into()
     })
 }
 
-/// Room for growth beyond the capacity of today, filling whole table pages, as far as pages can be numbered.
+/// Room for growth beyond the capacity of today, filling whole table pages, as far as pages can be
+/// numbered.
 fn table_room(config: &FileConfig) -> u32 {
     let most = u32::MAX / config.pages_per_block;
-    let roomy = config.max_blocks.saturating_mul(TABLE_ROOM_FACTOR).max(config.table_blocks).min(most);
+    let roomy =
+        config.max_blocks.saturating_mul(TABLE_ROOM_FACTOR).max(config.table_blocks).min(most);
     roomy.checked_next_multiple_of(ENTRIES_PER_TABLE_PAGE).unwrap_or(most).min(most)
 }
 
@@ -214,7 +250,8 @@ fn read_superblocks(file: &IoFile, path: &Path, repairs: &mut u64) -> Result<Lay
     };
     for (copy, found) in found.iter().enumerate() {
         if let Err(damage) = found {
-            tracing::warn!(path = %path.display(), copy, ?damage, "repairing a damaged superblock from its twin");
+            tracing::warn!(path = %path.display(), copy, ?damage, "repairing a damaged superblock \
+                from its twin");
             layout.encode(&mut page);
             file.write_blocking((copy * PAGE_BYTES) as u64, &page)?;
             file.sync()?;
@@ -224,7 +261,8 @@ fn read_superblocks(file: &IoFile, path: &Path, repairs: &mut u64) -> Result<Lay
     Ok(layout)
 }
 
-/// Why neither superblock will do: the copies agree unless one is also damaged, so the more telling answer counts.
+/// Why neither superblock will do: the copies agree unless one is also damaged, so the more telling
+/// answer counts.
 fn explain(first: BadSuperblock, second: BadSuperblock) -> String {
     let telling = |bad: &BadSuperblock| match bad {
         BadSuperblock::Version(_) => 0,
@@ -234,13 +272,18 @@ fn explain(first: BadSuperblock, second: BadSuperblock) -> String {
     };
     match if telling(&second) < telling(&first) { second } else { first } {
         BadSuperblock::Version(found) => format!(
-            "its format has version {found}, this program reads and writes version {FORMAT_VERSION}; use a matching program"
+            "its format has version {found}, this program reads and writes version \
+             {FORMAT_VERSION}; use a matching program"
         ),
         BadSuperblock::PageBytes(found) => {
-            format!("its pages have {found} bytes, this program's have {PAGE_BYTES}; use a matching program")
+            format!(
+                "its pages have {found} bytes, this program's have {PAGE_BYTES}; use a matching \
+                 program"
+            )
         }
         BadSuperblock::Damaged => {
-            "both copies of its superblock are damaged; restore it from a replica or backup".to_owned()
+            "both copies of its superblock are damaged; restore it from a replica or backup"
+                .to_owned()
         }
         BadSuperblock::NotADevice => "it is not a flash device; choose another file".to_owned(),
     }
@@ -249,7 +292,8 @@ fn explain(first: BadSuperblock, second: BadSuperblock) -> String {
 fn check_shape(config: &FileConfig, layout: Layout) -> Result<(), FlashError> {
     if layout.pages_per_block != config.pages_per_block {
         let reason = format!(
-            "it was created with {} pages per block, the configuration says {}; set it back, or use another file",
+            "it was created with {} pages per block, the configuration says {}; set it back, or \
+             use another file",
             layout.pages_per_block, config.pages_per_block
         );
         return Err(unusable(&config.path, reason));
@@ -298,7 +342,8 @@ fn read_table(
         let newer = match found {
             [None, None] => {
                 let reason = format!(
-                    "both copies of page {index} of its block table are damaged; restore it from a replica or backup"
+                    "both copies of page {index} of its block table are damaged; restore it from a \
+                     replica or backup"
                 );
                 return Err(unusable(path, reason));
             }
@@ -310,7 +355,8 @@ fn read_table(
                 tracing::warn!(path = %path.display(), copy = lagging, page = index, "repairing a damaged page of the block table");
                 *repairs += 1;
             }
-            // The newer copy may sit in a cache still: it must be durable before the other is touched.
+            // The newer copy may sit in a cache still: it must be durable before the other is
+            // touched.
             file.sync()?;
             file.write_blocking(layout.table_offset(lagging as u32, index), &copies[newer])?;
             file.sync()?;
@@ -318,11 +364,17 @@ fn read_table(
         sequences.extend(found[newer]);
         generations.extend(Layout::table_entries(&copies[newer]));
     }
-    let usable = generations.iter().position(|generation| generation.0 == 0).unwrap_or(generations.len());
-    // A growth over several table pages that a crash cut short may have reached a later page only: those blocks hold nothing.
-    let unfinished = |generation: &Generation| generation.0 == 0 || *generation == Generation::FIRST;
+    let usable =
+        generations.iter().position(|generation| generation.0 == 0).unwrap_or(generations.len());
+    // A growth over several table pages that a crash cut short may have reached a later page only:
+    // those blocks hold nothing.
+    let unfinished =
+        |generation: &Generation| generation.0 == 0 || *generation == Generation::FIRST;
     if !generations[usable..].iter().all(unfinished) || usable > layout.table_room as usize {
-        return Err(unusable(path, "its block table has a gap; restore it from a replica or backup"));
+        return Err(unusable(
+            path,
+            "its block table has a gap; restore it from a replica or backup",
+        ));
     }
     generations.truncate(usable);
     Ok((generations, sequences))

@@ -1,4 +1,5 @@
-//! Programs on their way into the file: neighbours travel together, completions of a block come in page order.
+//! Programs on their way into the file: neighbours travel together, completions of a block come in
+//! page order.
 //!
 //! ```text
 //!   add ─► collecting run (block, pages a..b) ─► take: one write ─► finish ─► release: its programs complete,
@@ -7,7 +8,8 @@
 //!
 //! Runs and their vectors are recycled. Nothing here does I/O.
 //!
-//! Invariants: a run's pages are consecutive pages of one block; runs of one block are in page order in `order`.
+//! Invariants: a run's pages are consecutive pages of one block; runs of one block are in page
+//! order in `order`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -60,7 +62,11 @@ pub(crate) struct Runs {
 impl Runs {
     /// Adds a program, to the collecting run that ends where it begins if there is one.
     pub(crate) fn add(&mut self, token: Token, extent: Extent, buffer: AlignedBuffer) {
-        let last = self.collecting.iter().rev().find(|id| self.slab[id.0 as usize].extent.block == extent.block);
+        let last = self
+            .collecting
+            .iter()
+            .rev()
+            .find(|id| self.slab[id.0 as usize].extent.block == extent.block);
         if let Some(&id) = last {
             let run = &mut self.slab[id.0 as usize];
             let adjacent = run.extent.index + run.extent.pages == extent.index;
@@ -79,7 +85,8 @@ impl Runs {
         self.order.push_back(id);
     }
 
-    /// The next run to write: from then on nothing joins it. Its buffers come back with [`finish`](Self::finish).
+    /// The next run to write: from then on nothing joins it. Its buffers come back with
+    /// [`finish`](Self::finish).
     pub(crate) fn take(&mut self) -> Option<(RunId, Extent, Vec<AlignedBuffer>)> {
         let id = self.collecting.pop()?;
         let run = &mut self.slab[id.0 as usize];
@@ -88,7 +95,12 @@ impl Runs {
     }
 
     /// The write of a run has ended.
-    pub(crate) fn finish(&mut self, id: RunId, buffers: Vec<AlignedBuffer>, result: io::Result<()>) {
+    pub(crate) fn finish(
+        &mut self,
+        id: RunId,
+        buffers: Vec<AlignedBuffer>,
+        result: io::Result<()>,
+    ) {
         let run = &mut self.slab[id.0 as usize];
         assert!(matches!(run.state, State::InFlight), "a run ends that was not in flight");
         assert_eq!(buffers.len(), run.tokens.len(), "every program of a run gets its buffer back");
@@ -96,7 +108,8 @@ impl Runs {
         run.state = State::Done(result);
     }
 
-    /// Hands out every program whose run is done and has no unfinished run of its block ahead of it, in page order.
+    /// Hands out every program whose run is done and has no unfinished run of its block ahead of
+    /// it, in page order.
     pub(crate) fn release(&mut self, mut each: impl FnMut(Released)) {
         self.held.clear();
         let mut position = 0;
@@ -108,13 +121,20 @@ impl Runs {
                 position += 1;
                 continue;
             }
-            let State::Done(result) = std::mem::replace(&mut run.state, State::Collecting) else { unreachable!() };
+            let State::Done(result) = std::mem::replace(&mut run.state, State::Collecting) else {
+                unreachable!()
+            };
             let mut index = run.extent.index;
             for (token, buffer) in run.tokens.drain(..).zip(run.buffers.drain(..)) {
                 let pages = (buffer.len() / crate::device::PAGE_BYTES) as u32;
                 let extent = Extent { block: run.extent.block, index, pages };
                 index += pages;
-                each(Released { token, extent, buffer, result: result.as_ref().copied().map_err(same_error) });
+                each(Released {
+                    token,
+                    extent,
+                    buffer,
+                    result: result.as_ref().copied().map_err(same_error),
+                });
             }
             self.order.remove(position);
             self.free.push(id);
@@ -126,7 +146,12 @@ impl Runs {
             self.slab[id.0 as usize].extent = extent;
             return id;
         }
-        self.slab.push(Run { extent, tokens: Vec::new(), buffers: Vec::new(), state: State::Collecting });
+        self.slab.push(Run {
+            extent,
+            tokens: Vec::new(),
+            buffers: Vec::new(),
+            state: State::Collecting,
+        });
         RunId(self.slab.len() as u32 - 1)
     }
 }
@@ -197,7 +222,8 @@ mod tests {
         for index in 0..=MAX_RUN_PAGES {
             runs.add(Token(index.into()), extent(0, index, 1), buffer(1));
         }
-        let mut sizes: Vec<_> = std::iter::from_fn(|| runs.take()).map(|(_, at, _)| at.pages).collect();
+        let mut sizes: Vec<_> =
+            std::iter::from_fn(|| runs.take()).map(|(_, at, _)| at.pages).collect();
         sizes.sort_unstable();
         assert_eq!(sizes, [1, MAX_RUN_PAGES]);
     }

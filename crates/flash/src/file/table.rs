@@ -1,15 +1,17 @@
-//! The block table in memory, and the steps that change it on the medium without ever putting both copies at risk.
+//! The block table in memory, and the steps that change it on the medium without ever putting both
+//! copies at risk.
 //!
 //! ```text
 //!   idle ──due changes──► primary: copy n mod 2 ──► syncing ──► (changes are complete) mirror: the other copy ──► idle
 //!                              └─ failed: taken back
 //! ```
 //!
-//! Erases and growth that become due while a batch is under way form the next one. The protocol is specified in
-//! `docs/formats/flash.md`. Nothing here does I/O: the device asks for the next write and reports it.
+//! Erases and growth that become due while a batch is under way form the next one. The protocol is
+//! specified in `docs/formats/flash.md`. Nothing here does I/O: the device asks for the next write
+//! and reports it.
 //!
-//! Invariants: a copy is only written while the other one is whole and durable; sequences rise by one with each batch that
-//! touches a page.
+//! Invariants: a copy is only written while the other one is whole and durable; sequences rise by
+//! one with each batch that touches a page.
 
 use std::io;
 
@@ -72,7 +74,8 @@ pub(crate) struct BlockTable {
 }
 
 impl BlockTable {
-    /// The table as found on the medium: the generations of usable blocks, and the sequence of every table page.
+    /// The table as found on the medium: the generations of usable blocks, and the sequence of
+    /// every table page.
     pub(crate) fn new(layout: Layout, generations: Vec<Generation>, sequences: Vec<u64>) -> Self {
         assert_eq!(sequences.len(), layout.table_pages() as usize);
         Self {
@@ -100,7 +103,8 @@ impl BlockTable {
         &mut self.waiting
     }
 
-    /// A generation that recovery found on the medium's pages, ahead of the table; it is written with the next change nearby.
+    /// A generation that recovery found on the medium's pages, ahead of the table; it is written
+    /// with the next change nearby.
     pub(crate) fn adopt(&mut self, block: BlockId, generation: Generation) {
         self.generations[block.0 as usize] = generation;
     }
@@ -127,7 +131,8 @@ impl BlockTable {
                 Change::Grow { to } => {
                     let from = self.generations.len() as u32;
                     self.generations.resize(to as usize, Generation::FIRST);
-                    self.dirty.extend(from / ENTRIES_PER_TABLE_PAGE..=(to - 1) / ENTRIES_PER_TABLE_PAGE);
+                    self.dirty
+                        .extend(from / ENTRIES_PER_TABLE_PAGE..=(to - 1) / ENTRIES_PER_TABLE_PAGE);
                 }
             }
         }
@@ -174,7 +179,8 @@ impl BlockTable {
 
     /// Goes on to the next phase when this one's writes have ended.
     pub(crate) fn advance(&mut self) -> Step {
-        let finished = self.writes_in_flight == 0 && (self.next_dirty == self.dirty.len() || self.error.is_some());
+        let finished = self.writes_in_flight == 0
+            && (self.next_dirty == self.dirty.len() || self.error.is_some());
         match self.phase {
             Phase::Primary if finished => match self.error.take() {
                 None => {
@@ -198,7 +204,8 @@ impl BlockTable {
         }
     }
 
-    /// The sync of the batch has succeeded: its changes are durable, and its other copy is to be written.
+    /// The sync of the batch has succeeded: its changes are durable, and its other copy is to be
+    /// written.
     pub(crate) fn synced(&mut self) {
         assert_eq!(self.phase, Phase::Syncing);
         self.phase = Phase::Mirror;
@@ -239,7 +246,11 @@ mod tests {
     use crate::file::layout::DeviceId;
 
     fn table(blocks: u32) -> BlockTable {
-        let layout = Layout { pages_per_block: 4, table_room: 3 * ENTRIES_PER_TABLE_PAGE, device_id: DeviceId(9) };
+        let layout = Layout {
+            pages_per_block: 4,
+            table_room: 3 * ENTRIES_PER_TABLE_PAGE,
+            device_id: DeviceId(9),
+        };
         BlockTable::new(layout, vec![Generation::FIRST; blocks as usize], vec![1; 3])
     }
 
@@ -273,7 +284,11 @@ mod tests {
         table.wrote(Ok(()));
         assert!(matches!(table.advance(), Step::Nothing));
         table.begin(|_| true);
-        assert_eq!(writes(&mut table), [(1, 0)], "sequence 3 begins with the copy that was written last");
+        assert_eq!(
+            writes(&mut table),
+            [(1, 0)],
+            "sequence 3 begins with the copy that was written last"
+        );
     }
 
     #[test]

@@ -1,12 +1,14 @@
-//! What survives a power cut: the pages and generations of a memory device, and the faults ordered for it.
+//! What survives a power cut: the pages and generations of a memory device, and the faults ordered
+//! for it.
 //!
 //! ```text
 //!   MemoryMedia (shared handle, for tests)          MemoryDevice (one at a time, opened on it)
 //!     inject, flip_bit, set_full, power_cut ──► Media ◄── programs, erases, syncs
 //! ```
 //!
-//! A page that is programmed changes at once, and its former content is kept until a sync covers it: a power cut decides from
-//! its seed whether the page is kept, lost or torn between sectors. Erases that have not completed may or may not have happened.
+//! A page that is programmed changes at once, and its former content is kept until a sync covers
+//! it: a power cut decides from its seed whether the page is kept, lost or torn between sectors.
+//! Erases that have not completed may or may not have happened.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -32,7 +34,8 @@ pub enum OpKind {
     Grow,
 }
 
-/// Something that is to go wrong once. `nth` counts operations of the kind from now on; 1 is the next one.
+/// Something that is to go wrong once. `nth` counts operations of the kind from now on; 1 is the
+/// next one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// The operation fails with an I/O error and leaves the medium as it was.
@@ -42,14 +45,16 @@ pub enum Fault {
         /// Which of them.
         nth: u32,
     },
-    /// The program reports success, but only its first `keep_bytes` reached the medium: what a lying device leaves.
+    /// The program reports success, but only its first `keep_bytes` reached the medium: what a
+    /// lying device leaves.
     TornProgram {
         /// Which program.
         nth: u32,
         /// Bytes that arrive.
         keep_bytes: usize,
     },
-    /// The program reports success, but landed this many pages further on (round the end), over whatever was there.
+    /// The program reports success, but landed this many pages further on (round the end), over
+    /// whatever was there.
     MisdirectedProgram {
         /// Which program.
         nth: u32,
@@ -91,9 +96,11 @@ impl FlashPace {
 /// A power cut at a chosen operation, and what it leaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PowerCut {
-    /// The program, erase, sync or growth of this number, counted from 1 since the order was given, is the last that starts.
+    /// The program, erase, sync or growth of this number, counted from 1 since the order was given,
+    /// is the last that starts.
     pub operation: u32,
-    /// Bytes of it that arrive, when it is a program; an erase or growth happened when this is not zero.
+    /// Bytes of it that arrive, when it is a program; an erase or growth happened when this is not
+    /// zero.
     pub keep_bytes: usize,
     /// What becomes of everything else that no sync covers.
     pub others: Unsettled,
@@ -123,7 +130,8 @@ pub struct MemoryConfig {
     pub queue_depth: u32,
     /// Most completions a poll delivers: fewer keep operations in flight longer.
     pub completions_per_poll: usize,
-    /// Completes operations in an order drawn from this seed, as far as the rules leave it open; `None`: in order of submission.
+    /// Completes operations in an order drawn from this seed, as far as the rules leave it open;
+    /// `None`: in order of submission.
     pub shuffle: Option<u64>,
 }
 
@@ -151,11 +159,15 @@ impl MemoryMedia {
     /// A fresh medium of erased blocks.
     ///
     /// # Panics
-    /// When the configuration has no pages or more blocks at first than at most, or its pages cannot be numbered in 32 bits.
+    /// When the configuration has no pages or more blocks at first than at most, or its pages
+    /// cannot be numbered in 32 bits.
     #[must_use]
     pub fn new(config: MemoryConfig) -> Self {
         assert!(config.pages_per_block > 0 && config.initial_blocks <= config.max_blocks);
-        assert!(config.max_blocks.checked_mul(config.pages_per_block).is_some(), "pages are numbered in 32 bits");
+        assert!(
+            config.max_blocks.checked_mul(config.pages_per_block).is_some(),
+            "pages are numbered in 32 bits"
+        );
         let media = Media {
             pages_per_block: config.pages_per_block,
             generations: vec![Generation::FIRST; config.initial_blocks as usize],
@@ -166,27 +178,34 @@ impl MemoryMedia {
         Self { shared: Arc::new(Mutex::new(media)), config }
     }
 
-    /// Opens the device. A device opened before on the same medium stops working, as after a restart of the machine.
+    /// Opens the device. A device opened before on the same medium stops working, as after a
+    /// restart of the machine.
     #[must_use]
     pub fn open(&self) -> MemoryDevice {
         MemoryDevice::open(self.clone(), self.config)
     }
 
-    /// The same medium, which may grow to so many blocks, or to as many as before where that is more.
+    /// The same medium, which may grow to so many blocks, or to as many as before where that is
+    /// more.
     #[must_use]
     pub fn with_room(&self, max_blocks: u32) -> Self {
         let max_blocks = self.config.max_blocks.max(max_blocks);
-        Self { shared: Arc::clone(&self.shared), config: MemoryConfig { max_blocks, ..self.config } }
+        Self {
+            shared: Arc::clone(&self.shared),
+            config: MemoryConfig { max_blocks, ..self.config },
+        }
     }
 
-    /// From now on the device lies: syncs are acknowledged, and what they cover stays in a cache that a cut of the power takes. When it no
-    /// longer lies, all that it has acknowledged is synced at once.
+    /// From now on the device lies: syncs are acknowledged, and what they cover stays in a cache
+    /// that a cut of the power takes. When it no longer lies, all that it has acknowledged is
+    /// synced at once.
     pub fn set_lying(&self, lying: bool) {
         self.lock().set_lying(lying);
     }
 
-    /// Sets how long operations take that are submitted from now on; `None`: each poll completes them. With a pace, an operation
-    /// completes at the first poll at which the medium's clock has come so far, or when somebody blocks on the device.
+    /// Sets how long operations take that are submitted from now on; `None`: each poll completes
+    /// them. With a pace, an operation completes at the first poll at which the medium's clock has
+    /// come so far, or when somebody blocks on the device.
     pub fn set_pace(&self, pace: Option<FlashPace>) {
         self.lock().pace = pace;
     }
@@ -202,7 +221,8 @@ impl MemoryMedia {
         self.lock().next_due
     }
 
-    /// How many operations, and of how many bytes together, were asked for since the medium was made.
+    /// How many operations, and of how many bytes together, were asked for since the medium was
+    /// made.
     #[must_use]
     pub fn asked(&self) -> (u64, u64) {
         self.lock().asked
@@ -224,7 +244,8 @@ impl MemoryMedia {
         self.lock().faults.len()
     }
 
-    /// Flips one bit (0 to 32 767) of a page as it is now: rot. Says whether the page ever held data; nothing is flipped otherwise.
+    /// Flips one bit (0 to 32 767) of a page as it is now: rot. Says whether the page ever held
+    /// data; nothing is flipped otherwise.
     pub fn flip_bit(&self, page: PageId, bit: usize) -> bool {
         let mut media = self.lock();
         match media.pages.get_mut(page.0 as usize) {
@@ -242,8 +263,8 @@ impl MemoryMedia {
         self.lock().pages.get(page.0 as usize)?.as_ref().map(|bytes| bytes.to_vec())
     }
 
-    /// Puts other bytes where a page is, whatever was there: for images made by hand. At most a page of them counts; the rest of it is
-    /// zeros. The medium counts as used from then on.
+    /// Puts other bytes where a page is, whatever was there: for images made by hand. At most a
+    /// page of them counts; the rest of it is zeros. The medium counts as used from then on.
     pub fn set_page(&self, page: PageId, content: &[u8]) {
         let mut media = self.lock();
         media.fresh = false;
@@ -260,38 +281,43 @@ impl MemoryMedia {
         self.lock().full = full;
     }
 
-    /// Cuts the power: every page not covered by a completed sync is kept, lost or torn, every unfinished erase happened or not, all as
-    /// the seed has it. The device that was open answers everything with an error from now on.
+    /// Cuts the power: every page not covered by a completed sync is kept, lost or torn, every
+    /// unfinished erase happened or not, all as the seed has it. The device that was open answers
+    /// everything with an error from now on.
     pub fn power_cut(&self, seed: u64) {
         self.lock().power_cut(seed);
     }
 
-    /// Ends the process that has the device open, and leaves the machine on: what completed is in a cache, where the next opening reads it and a
-    /// later cut of the power may lose it. Of what was under way each page is there or not, each erase happened or not, as the seed has it.
+    /// Ends the process that has the device open, and leaves the machine on: what completed is in a
+    /// cache, where the next opening reads it and a later cut of the power may lose it. Of what was
+    /// under way each page is there or not, each erase happened or not, as the seed has it.
     pub fn kill(&self, seed: u64) {
         self.lock().kill(seed);
     }
 
-    /// Cuts the power at an operation to come: its program arrives in part, what no sync covers meets the given fate, and the device that
-    /// was open answers everything with an error from then on.
+    /// Cuts the power at an operation to come: its program arrives in part, what no sync covers
+    /// meets the given fate, and the device that was open answers everything with an error from
+    /// then on.
     pub fn cut_power_at(&self, cut: PowerCut) {
         self.lock().cut = Some(cut);
     }
 
-    /// Since a cut that was ordered has come: bytes that its operation would have changed (a page for what is not a program). `None`
-    /// before that.
+    /// Since a cut that was ordered has come: bytes that its operation would have changed (a page
+    /// for what is not a program). `None` before that.
     #[must_use]
     pub fn interrupted_bytes(&self) -> Option<usize> {
         self.lock().interrupted
     }
 
-    /// When the open device is dropped, a part of what it accepted since its last poll, from the front and as long as the seed has it,
-    /// reaches the medium: its process died while it handed in its operations. Without this order none of it does.
+    /// When the open device is dropped, a part of what it accepted since its last poll, from the
+    /// front and as long as the seed has it, reaches the medium: its process died while it handed
+    /// in its operations. Without this order none of it does.
     pub fn cut_submissions(&self, seed: u64) {
         self.lock().parting = Some(seed);
     }
 
-    /// A medium of its own with the same content, and nothing ordered. What no sync covers yet counts as kept.
+    /// A medium of its own with the same content, and nothing ordered. What no sync covers yet
+    /// counts as kept.
     #[must_use]
     pub fn copy(&self) -> Self {
         let media = self.lock();
@@ -379,8 +405,9 @@ impl Media {
             if fault_kind(fault) != kind {
                 return true;
             }
-            let (Fault::Fail { nth, .. } | Fault::TornProgram { nth, .. } | Fault::MisdirectedProgram { nth, .. }) =
-                fault;
+            let (Fault::Fail { nth, .. }
+            | Fault::TornProgram { nth, .. }
+            | Fault::MisdirectedProgram { nth, .. }) = fault;
             *nth = nth.saturating_sub(1);
             if *nth > 0 || struck.is_some() {
                 return true;
@@ -391,8 +418,8 @@ impl Media {
         struck
     }
 
-    /// Counts one operation that would change the medium, of so many bytes, against an ordered cut; gives what is to arrive of it when
-    /// that is the one.
+    /// Counts one operation that would change the medium, of so many bytes, against an ordered cut;
+    /// gives what is to arrive of it when that is the one.
     pub(crate) fn struck_by_cut(&mut self, bytes: usize) -> Option<PowerCut> {
         let cut = self.cut.as_mut()?;
         cut.operation = cut.operation.saturating_sub(1);
@@ -474,7 +501,8 @@ impl Media {
         self.erasing.push(block);
     }
 
-    /// The erase has ended; `succeeded` makes it durable. The pages keep their content until they are programmed again.
+    /// The erase has ended; `succeeded` makes it durable. The pages keep their content until they
+    /// are programmed again.
     pub(crate) fn erase_ended(&mut self, block: BlockId, succeeded: bool) {
         self.erasing.retain(|&erasing| erasing != block);
         if succeeded {
@@ -493,7 +521,8 @@ impl Media {
         self.pages.resize((blocks * self.pages_per_block) as usize, None);
     }
 
-    /// The next session, in which all extents are unknown. Says whether the medium had never been opened.
+    /// The next session, in which all extents are unknown. Says whether the medium had never been
+    /// opened.
     pub(crate) fn begin_session(&mut self) -> bool {
         self.session += 1;
         self.next_due = None;

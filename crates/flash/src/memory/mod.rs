@@ -5,8 +5,8 @@
 //!                                           └─ held back by completions_per_poll, reordered by shuffle
 //! ```
 //!
-//! Nothing here depends on threads or on any clock but the medium's own, which stands still unless a simulator moves it: the same
-//! calls and seeds give the same completions.
+//! Nothing here depends on threads or on any clock but the medium's own, which stands still unless
+//! a simulator moves it: the same calls and seeds give the same completions.
 
 mod media;
 
@@ -21,8 +21,8 @@ pub use media::{Fault, FlashPace, MemoryConfig, MemoryMedia, OpKind, PowerCut, U
 use media::{Media, powered_off};
 
 use crate::device::{
-    BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES, PageId, Rejected,
-    RejectedReason, Token,
+    BlockId, DeviceStats, FlashCompletion, FlashDevice, FlashOp, Generation, Geometry, PAGE_BYTES,
+    PageId, Rejected, RejectedReason, Token,
 };
 use crate::error::{FlashError, Misuse};
 use crate::ledger::{Extent, Ledger};
@@ -98,7 +98,8 @@ impl Work {
 }
 
 impl MemoryDevice {
-    /// A device on a fresh medium of its own; keep a [`MemoryMedia`] instead where faults or restarts are wanted.
+    /// A device on a fresh medium of its own; keep a [`MemoryMedia`] instead where faults or
+    /// restarts are wanted.
     #[must_use]
     pub fn new(config: MemoryConfig) -> Self {
         MemoryMedia::new(config).open()
@@ -109,7 +110,10 @@ impl MemoryDevice {
             let mut inner = media.lock();
             let fresh = inner.begin_session();
             let generations = inner.generations.iter().copied();
-            (inner.session, Ledger::new(config.pages_per_block, config.max_blocks, generations, fresh))
+            (
+                inner.session,
+                Ledger::new(config.pages_per_block, config.max_blocks, generations, fresh),
+            )
         };
         Self {
             media,
@@ -140,9 +144,15 @@ impl MemoryDevice {
             return Err(FlashError::Failed { reason });
         }
         match op {
-            FlashOp::Read { page, pages, buffer, .. } => self.ledger.begin_read(*page, *pages, buffer).map(Work::Read),
-            FlashOp::Program { page, buffer, .. } => self.ledger.begin_program(*page, buffer).map(Work::Program),
-            FlashOp::Erase { block, .. } => self.ledger.begin_erase(*block).map(|()| Work::Erase(*block)),
+            FlashOp::Read { page, pages, buffer, .. } => {
+                self.ledger.begin_read(*page, *pages, buffer).map(Work::Read)
+            }
+            FlashOp::Program { page, buffer, .. } => {
+                self.ledger.begin_program(*page, buffer).map(Work::Program)
+            }
+            FlashOp::Erase { block, .. } => {
+                self.ledger.begin_erase(*block).map(|()| Work::Erase(*block))
+            }
             FlashOp::Sync { .. } => Ok(Work::Sync(self.media.lock().moment())),
             FlashOp::Grow { .. } if self.growing => Err(Misuse::Growing.into()),
             FlashOp::Grow { blocks, .. } => {
@@ -164,14 +174,21 @@ impl MemoryDevice {
         let pages_per_block = self.config.pages_per_block;
         for op in self.queue.iter_mut().filter(|op| op.outcome.is_none()).take(most) {
             let alive = media.session == self.session;
-            op.outcome = Some(if alive { perform(&mut media, pages_per_block, op) } else { Err(powered_off()) });
+            op.outcome = Some(if alive {
+                perform(&mut media, pages_per_block, op)
+            } else {
+                Err(powered_off())
+            });
         }
     }
 
-    /// When an operation accepted now may complete: programs and erases of one block keep their order.
+    /// When an operation accepted now may complete: programs and erases of one block keep their
+    /// order.
     fn due(&self, work: Work) -> u64 {
         let due = self.media.lock().due(work.kind(), work.pages());
-        let before = |op: &&InFlight| work.is_ordered() && op.work.is_ordered() && op.work.block() == work.block();
+        let before = |op: &&InFlight| {
+            work.is_ordered() && op.work.is_ordered() && op.work.block() == work.block()
+        };
         self.queue.iter().filter(before).map(|op| op.due).fold(due, u64::max)
     }
 
@@ -184,10 +201,13 @@ impl MemoryDevice {
         }
     }
 
-    /// Which operation completes next: the rules bind programs and erases of one block to their order.
+    /// Which operation completes next: the rules bind programs and erases of one block to their
+    /// order.
     fn choose(&mut self) -> usize {
         let now = if self.awaited { u64::MAX } else { self.media.lock().now };
-        let Some(first) = self.queue.iter().position(|op| op.due <= now) else { return self.queue.len() };
+        let Some(first) = self.queue.iter().position(|op| op.due <= now) else {
+            return self.queue.len();
+        };
         let Some(rng) = &mut self.shuffle else { return first };
         let drawn = rng.below(self.queue.len());
         if self.queue[drawn].due > now {
@@ -220,7 +240,10 @@ impl MemoryDevice {
             Work::Program(extent) => {
                 let readable = self.ledger.end_program(extent, ok);
                 if readable {
-                    media.program_completed(first_page(extent, self.config.pages_per_block), extent.pages);
+                    media.program_completed(
+                        first_page(extent, self.config.pages_per_block),
+                        extent.pages,
+                    );
                     self.stats.programs += 1;
                     self.stats.program_writes += 1;
                     self.stats.programmed_bytes += u64::from(extent.pages) * PAGE_BYTES as u64;
@@ -260,8 +283,9 @@ impl MemoryDevice {
 impl Drop for MemoryDevice {
     fn drop(&mut self) {
         let alive = |media: &Media| media.session == self.session;
-        let Some(seed) =
-            Some(self.media.lock()).filter(|media| alive(media)).and_then(|mut media| media.parting.take())
+        let Some(seed) = Some(self.media.lock())
+            .filter(|media| alive(media))
+            .and_then(|mut media| media.parting.take())
         else {
             return;
         };
@@ -285,7 +309,11 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
         match (op.work, &op.buffer) {
             (Work::Program(extent), Some(buffer)) => {
                 let arriving = cut.keep_bytes.next_multiple_of(PAGE_BYTES).min(buffer.len());
-                media.program(first_page(extent, pages_per_block), &buffer[..arriving], cut.keep_bytes);
+                media.program(
+                    first_page(extent, pages_per_block),
+                    &buffer[..arriving],
+                    cut.keep_bytes,
+                );
                 media.settle_page_writes();
             }
             (Work::Erase(block), _) if cut.keep_bytes > 0 => media.erase_ended(block, true),
@@ -327,7 +355,9 @@ fn perform(media: &mut Media, pages_per_block: u32, op: &mut InFlight) -> Result
 fn struck_by_cut(media: &mut Media, op: &InFlight) -> Option<PowerCut> {
     match op.work {
         Work::Read(_) => None,
-        Work::Program(_) => media.struck_by_cut(op.buffer.as_ref().map_or(PAGE_BYTES, |buffer| buffer.len())),
+        Work::Program(_) => {
+            media.struck_by_cut(op.buffer.as_ref().map_or(PAGE_BYTES, |buffer| buffer.len()))
+        }
         Work::Erase(_) | Work::Sync(_) | Work::Grow(_) => media.struck_by_cut(PAGE_BYTES),
     }
 }
@@ -359,7 +389,12 @@ impl FlashDevice for MemoryDevice {
         self.ledger.programmed(block)
     }
 
-    fn observe(&mut self, block: BlockId, generation: Generation, programmed_pages: u32) -> Result<(), FlashError> {
+    fn observe(
+        &mut self,
+        block: BlockId,
+        generation: Generation,
+        programmed_pages: u32,
+    ) -> Result<(), FlashError> {
         let before = self.ledger.generation(block);
         let after = self.ledger.observe(block, generation, programmed_pages)?;
         if after > before {

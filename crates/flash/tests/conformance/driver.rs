@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use timestone_flash::{
-    AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, Misuse, PAGE_BYTES, PageId,
-    RejectedReason, Token,
+    AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, Misuse, PAGE_BYTES,
+    PageId, RejectedReason, Token,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -71,7 +71,8 @@ impl Driver {
     pub(crate) fn outcomes(&mut self) -> BTreeMap<Token, FlashCompletion> {
         let completions = self.drain();
         let count = completions.len();
-        let by_token: BTreeMap<_, _> = completions.into_iter().map(|done| (done.token, done)).collect();
+        let by_token: BTreeMap<_, _> =
+            completions.into_iter().map(|done| (done.token, done)).collect();
         assert_eq!(by_token.len(), count, "an operation completed twice");
         by_token
     }
@@ -106,7 +107,10 @@ impl Driver {
     pub(crate) fn read(&mut self, block: u32, index: u32, pages: u32) -> Vec<u8> {
         let op = self.read_op(block, index, pages);
         let buffer = self.run(op).unwrap().unwrap();
-        buffer.chunks_exact(PAGE_BYTES).map(|page| uniform(page).expect("a page is filled with one byte")).collect()
+        buffer
+            .chunks_exact(PAGE_BYTES)
+            .map(|page| uniform(page).expect("a page is filled with one byte"))
+            .collect()
     }
 
     pub(crate) fn erase(&mut self, block: u32) {

@@ -1,11 +1,14 @@
-//! What is particular to the device in a file: its layout on disk, damage, crashes, other versions and owners.
+//! What is particular to the device in a file: its layout on disk, damage, crashes, other versions
+//! and owners.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use timestone_flash::layout::{DeviceId, Layout, superblock, table};
-use timestone_flash::{BlockId, FileConfig, FileDevice, FlashError, FlashOp, Generation, PAGE_BYTES};
+use timestone_flash::{
+    BlockId, FileConfig, FileDevice, FlashError, FlashOp, Generation, PAGE_BYTES,
+};
 use timestone_io::{EngineChoice, IoError};
 
 use crate::driver::Driver;
@@ -50,7 +53,12 @@ impl Disk {
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {
-        OpenOptions::new().write(true).open(self.path()).unwrap().write_all_at(bytes, offset).unwrap();
+        OpenOptions::new()
+            .write(true)
+            .open(self.path())
+            .unwrap()
+            .write_all_at(bytes, offset)
+            .unwrap();
     }
 
     fn layout(&self) -> Layout {
@@ -80,8 +88,12 @@ fn the_file_is_laid_out_as_specified() {
     let length = std::fs::metadata(disk.path()).unwrap().len();
     assert_eq!(length, layout.block_offset(6));
     assert_eq!(disk.sequences(), [Some(2), Some(2)], "both copies hold the erase in the end");
-    let generations: Vec<_> = Layout::table_entries(&disk.page(layout.table_offset(1, 0))).take(8).collect();
-    assert_eq!(generations.iter().map(|generation| generation.0).collect::<Vec<_>>(), [1, 1, 1, 1, 1, 2, 0, 0]);
+    let generations: Vec<_> =
+        Layout::table_entries(&disk.page(layout.table_offset(1, 0))).take(8).collect();
+    assert_eq!(
+        generations.iter().map(|generation| generation.0).collect::<Vec<_>>(),
+        [1, 1, 1, 1, 1, 2, 0, 0]
+    );
     assert!(!disk.path().with_extension("creating").exists());
 }
 
@@ -96,7 +108,10 @@ fn other_versions_shapes_ids_and_files_are_refused_with_a_reason() {
     disk.write(0, &newer);
     disk.write(PAGE_BYTES as u64, &newer);
     let text = disk.refusal();
-    assert!(text.contains("version 9") && text.contains("version 1") && text.contains("flash"), "{text}");
+    assert!(
+        text.contains("version 9") && text.contains("version 1") && text.contains("flash"),
+        "{text}"
+    );
 
     disk.write(0, &good);
     disk.write(PAGE_BYTES as u64, &good);
@@ -107,7 +122,10 @@ fn other_versions_shapes_ids_and_files_are_refused_with_a_reason() {
 
     other.config = FileConfig { device_id: Some(DeviceId(78)), ..disk.config.clone() };
     let text = other.refusal();
-    assert!(text.contains(&DeviceId(77).to_string()) && text.contains(&DeviceId(78).to_string()), "{text}");
+    assert!(
+        text.contains(&DeviceId(77).to_string()) && text.contains(&DeviceId(78).to_string()),
+        "{text}"
+    );
     other.config.device_id = None;
     assert_eq!(FileDevice::open(&other.config).unwrap().device_id(), DeviceId(77));
 
@@ -162,7 +180,11 @@ fn creating_over_a_device_is_refused_and_an_unfinished_one_is_replaced() {
     drop(disk.create());
     assert!(!PathBuf::from(building).exists());
     let again = FileDevice::create(&disk.config).unwrap_err();
-    assert!(matches!(again, FlashError::Unusable { .. }) && again.to_string().contains("exists already"), "{again}");
+    assert!(
+        matches!(again, FlashError::Unusable { .. })
+            && again.to_string().contains("exists already"),
+        "{again}"
+    );
 }
 
 #[test]
@@ -186,7 +208,8 @@ fn settings_out_of_bounds_are_refused() {
     }
 }
 
-/// The heart of the table: whatever is torn of the copy being written, every completed erase is still there.
+/// The heart of the table: whatever is torn of the copy being written, every completed erase is
+/// still there.
 #[test]
 fn a_torn_write_of_the_table_loses_no_completed_erase() {
     let disk = Disk::new();
@@ -202,7 +225,8 @@ fn a_torn_write_of_the_table_loses_no_completed_erase() {
     let after = disk.page(layout.table_offset(1, 0));
     let primary = 1; // sequence 3 is odd
     for sectors in 0..=8 {
-        // The state in the middle of the second erase: the mirror as before, the primary partly written.
+        // The state in the middle of the second erase: the mirror as before, the primary partly
+        // written.
         let mut torn = before[primary].clone();
         torn[..sectors * 512].copy_from_slice(&after[..sectors * 512]);
         disk.write(layout.table_offset(0, 0), &before[0]);
@@ -231,7 +255,10 @@ fn rot_in_either_copy_of_the_table_is_repaired_and_in_both_refused() {
     for copy in [0, 1] {
         disk.write(layout.table_offset(copy, 0) + table::ENTRIES as u64, &[9]);
         let driver = disk.open();
-        assert_eq!((driver.generation(0), driver.generation(3), driver.device.stats().repairs), (3, 2, 1));
+        assert_eq!(
+            (driver.generation(0), driver.generation(3), driver.device.stats().repairs),
+            (3, 2, 1)
+        );
         drop(driver);
         assert_eq!(disk.sequences(), [Some(4), Some(4)]);
     }
@@ -268,7 +295,11 @@ fn the_capacity_can_be_raised_and_lowered_between_openings() {
     disk.config.max_blocks = 10;
     assert_eq!(disk.open().device.geometry().max_blocks, 40, "what exists is not taken away");
     disk.config.max_blocks = 1_000_000;
-    assert_eq!(disk.open().device.geometry().max_blocks, disk.layout().table_room, "as far as the table has room");
+    assert_eq!(
+        disk.open().device.geometry().max_blocks,
+        disk.layout().table_room,
+        "as far as the table has room"
+    );
 }
 
 #[test]
@@ -299,7 +330,11 @@ fn growth_over_several_table_pages_survives_a_crash_in_the_middle() {
     drop(driver);
     let mut driver = disk.open();
     assert_eq!(driver.device.geometry().blocks, 1100);
-    assert_eq!(driver.read(1099, 0, 2), [0, 0], "what lay beyond an unfinished growth is zeros again");
+    assert_eq!(
+        driver.read(1099, 0, 2),
+        [0, 0],
+        "what lay beyond an unfinished growth is zeros again"
+    );
 }
 
 #[test]
@@ -355,7 +390,10 @@ fn growth_leaves_others_their_room_and_takes_nothing_when_it_fails() {
     match driver.grow(2) {
         Err(error @ FlashError::Full { .. }) => {
             let text = error.to_string();
-            assert!(text.contains("bytes are free") && text.contains(disk.path().to_str().unwrap()), "{text}");
+            assert!(
+                text.contains("bytes are free") && text.contains(disk.path().to_str().unwrap()),
+                "{text}"
+            );
             assert!(error.retryable());
         }
         other => panic!("there is no room: {other:?}"),

@@ -1,5 +1,5 @@
-//! One suite that every device passes ([`rules`]), and what is particular to the file ([`file`]) and to the medium in
-//! memory ([`memory`]).
+//! One suite that every device passes ([`rules`]), and what is particular to the file ([`file`])
+//! and to the medium in memory ([`memory`]).
 
 #![expect(clippy::unwrap_used, reason = "a test says what is wrong by where it panics")]
 

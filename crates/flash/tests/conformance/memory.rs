@@ -1,13 +1,19 @@
 //! Faults and power cuts of the medium in memory.
 
 use timestone_flash::{
-    BlockId, Fault, FlashError, FlashOp, MemoryConfig, MemoryMedia, Misuse, OpKind, PAGE_BYTES, PageId, RejectedReason,
+    BlockId, Fault, FlashError, FlashOp, MemoryConfig, MemoryMedia, Misuse, OpKind, PAGE_BYTES,
+    PageId, RejectedReason,
 };
 
 use crate::driver::{Driver, uniform};
 
 fn media() -> MemoryMedia {
-    MemoryMedia::new(MemoryConfig { pages_per_block: 8, initial_blocks: 4, max_blocks: 8, ..MemoryConfig::default() })
+    MemoryMedia::new(MemoryConfig {
+        pages_per_block: 8,
+        initial_blocks: 4,
+        max_blocks: 8,
+        ..MemoryConfig::default()
+    })
 }
 
 /// What a page looks like after a power cut.
@@ -28,7 +34,10 @@ fn fate(driver: &mut Driver, block: u32, index: u32, byte: u8) -> Fate {
         Some(other) => panic!("a page holds {other}, which nobody wrote"),
         None => {
             let arrived = page.iter().take_while(|&&found| found == byte).count();
-            assert!(arrived % 512 == 0 && page[arrived..].iter().all(|&found| found == 0), "torn between sectors");
+            assert!(
+                arrived % 512 == 0 && page[arrived..].iter().all(|&found| found == 0),
+                "torn between sectors"
+            );
             Fate::Torn
         }
     }
@@ -142,9 +151,16 @@ fn a_device_without_power_answers_with_errors_and_still_drains() {
     media.power_cut(1);
     let done = driver.drain();
     assert_eq!(done.len(), 2);
-    assert!(done.iter().all(|done| matches!(done.result, Err(FlashError::Failed { .. })) && done.buffer.is_some()));
+    assert!(
+        done.iter()
+            .all(|done| matches!(done.result, Err(FlashError::Failed { .. }))
+                && done.buffer.is_some())
+    );
     let op = driver.read_op(0, 0, 1);
-    assert!(matches!(driver.try_submit(op), Err(RejectedReason::Refused(FlashError::Failed { .. }))));
+    assert!(matches!(
+        driver.try_submit(op),
+        Err(RejectedReason::Refused(FlashError::Failed { .. }))
+    ));
     assert_eq!(media.unsynced_pages(), 0, "what was never started never reaches the medium");
 }
 
@@ -176,7 +192,10 @@ fn a_failed_program_closes_its_block_until_it_is_erased() {
         })
         .into();
     let done = driver.outcomes();
-    assert!(matches!(done[&tokens[0]].result, Err(FlashError::Medium { operation: "program", .. })));
+    assert!(matches!(
+        done[&tokens[0]].result,
+        Err(FlashError::Medium { operation: "program", .. })
+    ));
     assert!(
         matches!(done[&tokens[1]].result, Err(FlashError::Misuse(Misuse::BlockFailed { .. }))),
         "a page behind a hole cannot be read"
@@ -217,7 +236,10 @@ fn after_a_failed_sync_only_reads_are_served() {
     let erase = FlashOp::Erase { token: driver.token(), block: BlockId(1) };
     let sync = FlashOp::Sync { token: driver.token() };
     for op in [program, erase, sync] {
-        assert!(matches!(driver.try_submit(op), Err(RejectedReason::Refused(FlashError::Failed { .. }))));
+        assert!(matches!(
+            driver.try_submit(op),
+            Err(RejectedReason::Refused(FlashError::Failed { .. }))
+        ));
     }
 }
 
@@ -260,6 +282,9 @@ fn opening_again_disconnects_the_device_before() {
     let mut first = Driver::new(media.open());
     let mut second = Driver::new(media.open());
     let op = FlashOp::Sync { token: first.token() };
-    assert!(matches!(first.try_submit(op), Err(RejectedReason::Refused(FlashError::Failed { .. }))));
+    assert!(matches!(
+        first.try_submit(op),
+        Err(RejectedReason::Refused(FlashError::Failed { .. }))
+    ));
     second.sync();
 }

@@ -1,10 +1,11 @@
-//! The suite: rules that hold for every device. Each device is tried with the same scenarios: fresh, and opened again.
+//! The suite: rules that hold for every device. Each device is tried with the same scenarios:
+//! fresh, and opened again.
 
 use std::path::PathBuf;
 
 use timestone_flash::{
-    AlignedBuffer, BlockId, FileConfig, FileDevice, FlashError, FlashOp, Generation, MemoryConfig, MemoryMedia, Misuse,
-    PAGE_BYTES, PageId, RejectedReason,
+    AlignedBuffer, BlockId, FileConfig, FileDevice, FlashError, FlashOp, Generation, MemoryConfig,
+    MemoryMedia, Misuse, PAGE_BYTES, PageId, RejectedReason,
 };
 use timestone_io::EngineChoice;
 
@@ -67,7 +68,10 @@ pub(crate) fn file_config(path: PathBuf, engine: EngineChoice) -> FileConfig {
 fn the_geometry_is_as_configured(bench: &mut Bench) {
     let driver = bench.open();
     let geometry = driver.device.geometry();
-    assert_eq!((geometry.pages_per_block, geometry.blocks, geometry.max_blocks), (PAGES, BLOCKS, MAX_BLOCKS));
+    assert_eq!(
+        (geometry.pages_per_block, geometry.blocks, geometry.max_blocks),
+        (PAGES, BLOCKS, MAX_BLOCKS)
+    );
     assert_eq!(geometry.page(BlockId(2), 3), PageId(2 * PAGES + 3));
     assert_eq!((geometry.block_of(PageId(19)), geometry.index_of(PageId(19))), (BlockId(2), 3));
     for block in 0..BLOCKS {
@@ -142,7 +146,12 @@ fn misuse_is_reported_and_changes_nothing(bench: &mut Bench) {
     let page = PageId(BLOCKS * PAGES);
     let total = u64::from(BLOCKS * PAGES);
     for page in [page, PageId(u32::MAX)] {
-        let op = FlashOp::Read { token: driver.token(), page, pages: 1, buffer: AlignedBuffer::zeroed(PAGE_BYTES) };
+        let op = FlashOp::Read {
+            token: driver.token(),
+            page,
+            pages: 1,
+            buffer: AlignedBuffer::zeroed(PAGE_BYTES),
+        };
         let at = u64::from(page.0);
         assert_eq!(driver.misuse(op), Misuse::OutOfRange { first: at, last: at, pages: total });
     }
@@ -211,7 +220,10 @@ fn an_erase_takes_its_turn_and_closes_the_block(bench: &mut Bench) {
     let done = driver.drain();
     let position = |token| done.iter().position(|done| done.token == token).unwrap();
     assert!(done.iter().all(|done| done.result.is_ok()));
-    assert!(position(program) < position(erase) && reads.iter().all(|&read| position(read) < position(erase)));
+    assert!(
+        position(program) < position(erase)
+            && reads.iter().all(|&read| position(read) < position(erase))
+    );
     for (byte, &read) in [1, 2].iter().zip(&reads) {
         assert_eq!(done[position(read)].buffer.as_ref().unwrap()[0], *byte);
     }
@@ -266,7 +278,9 @@ fn growth_adds_erased_blocks_up_to_the_capacity(bench: &mut Bench) {
     driver.program(BLOCKS + 1, 0, &[8]);
     let op = FlashOp::Grow { token: driver.token(), blocks: MAX_BLOCKS };
     match driver.try_submit(op) {
-        Err(RejectedReason::Refused(FlashError::Full { reason })) => assert!(reason.contains("12"), "{reason}"),
+        Err(RejectedReason::Refused(FlashError::Full { reason })) => {
+            assert!(reason.contains("12"), "{reason}")
+        }
         other => panic!("growth beyond the capacity: {other:?}"),
     }
     driver.grow(MAX_BLOCKS - BLOCKS - 2).unwrap();
@@ -290,7 +304,11 @@ fn recovery_reads_everything_and_observes(bench: &mut Bench) {
     let mut driver = bench.open();
     assert_eq!((driver.generation(0), driver.generation(1)), (1, 2));
     assert_eq!(driver.programmed(0), None);
-    assert_eq!(driver.read(0, 0, PAGES), [1, 2, 3, 0, 0, 0, 0, 0], "unknown blocks can be read as a whole");
+    assert_eq!(
+        driver.read(0, 0, PAGES),
+        [1, 2, 3, 0, 0, 0, 0, 0],
+        "unknown blocks can be read as a whole"
+    );
     assert_eq!(driver.read(1, 0, 3), [5, 9, 0], "what an older generation left is still there");
     let op = driver.program_op(0, 3, &[4]);
     assert_eq!(driver.misuse(op), Misuse::NotObserved { block: BlockId(0) });
@@ -351,7 +369,8 @@ fn syncs_complete_also_many_at_once(bench: &mut Bench) {
 fn random_use_agrees_with_a_model(bench: &mut Bench) {
     let mut random = 0x1234_5678_u64;
     let mut draw = |bound: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % bound
     };
     let mut model: Vec<(u32, Vec<u8>)> = vec![(1, Vec::new()); BLOCKS as usize];
@@ -376,17 +395,27 @@ fn random_use_agrees_with_a_model(bench: &mut Bench) {
                 drop(driver);
                 driver = bench.open();
                 for (block, (generation, pages)) in (0..).zip(&model) {
-                    driver.device.observe(BlockId(block), Generation(*generation), pages.len() as u32).unwrap();
+                    driver
+                        .device
+                        .observe(BlockId(block), Generation(*generation), pages.len() as u32)
+                        .unwrap();
                 }
             }
             _ if !pages.is_empty() => {
                 let from = draw(pages.len() as u64) as usize;
-                assert_eq!(driver.read(block, from as u32, (pages.len() - from) as u32), pages[from..], "step {step}");
+                assert_eq!(
+                    driver.read(block, from as u32, (pages.len() - from) as u32),
+                    pages[from..],
+                    "step {step}"
+                );
             }
             _ => {}
         }
         let (generation, pages) = &model[block as usize];
-        assert_eq!((driver.generation(block), driver.programmed(block)), (*generation, Some(pages.len() as u32)));
+        assert_eq!(
+            (driver.generation(block), driver.programmed(block)),
+            (*generation, Some(pages.len() as u32))
+        );
     }
 }
 

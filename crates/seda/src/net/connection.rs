@@ -1,14 +1,16 @@
-//! One connection: its socket, what was received of an unfinished frame, what is to be written, and where it is in its life.
+//! One connection: its socket, what was received of an unfinished frame, what is to be written, and
+//! where it is in its life.
 //!
 //! ```text
 //!   Dialling ─► Open ─► Flushing (nothing read any more) ─► Lingering (our end shut, input discarded) ─► gone
 //!                 └───────────── error, reset, abort, end of stream and everything answered ──────────────►
 //! ```
 //!
-//! Invariants: `queued` is the sum of what is left in `out`, `out_memory` that of its buffers, which stay whole until their last byte is
-//! written; an idle connection holds no buffers; a frame longer than what is read at
-//! once is collected only in memory that is reserved for it. Lingering lets the peer read
-//! our last words: closing a socket with unread input would reset it, and destroy them.
+//! Invariants: `queued` is the sum of what is left in `out`, `out_memory` that of its buffers,
+//! which stay whole until their last byte is written; an idle connection holds no buffers; a frame
+//! longer than what is read at once is collected only in memory that is reserved for it. Lingering
+//! lets the peer read our last words: closing a socket with unread input would reset it, and
+//! destroy them.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
@@ -69,7 +71,8 @@ pub(super) struct Connection {
     pub(super) stream: Stream,
     pub(super) view: ConnectionView,
     pub(super) phase: Phase,
-    /// The beginning of a frame whose rest is not here yet, or frames that nobody takes at the moment.
+    /// The beginning of a frame whose rest is not here yet, or frames that nobody takes at the
+    /// moment.
     pub(super) received: Vec<u8>,
     /// Bytes that `received` needs before splitting it again makes sense.
     pub(super) needed: usize,
@@ -126,7 +129,8 @@ pub(super) struct Connection {
     pub(super) counted: u64,
 }
 
-/// Parcels up to this size are appended to the buffer before them, if that has room: cheaper than a slice of their own.
+/// Parcels up to this size are appended to the buffer before them, if that has room: cheaper than a
+/// slice of their own.
 const APPEND_BYTES: usize = 2048;
 
 impl Connection {
@@ -171,8 +175,8 @@ impl Connection {
         matches!(self.phase, Phase::Dialling | Phase::Open)
     }
 
-    /// Queues output. It counts with its bytes at first, since most of it is written in the same turn: what stays counts with its buffers
-    /// from then on, as long ones do at once.
+    /// Queues output. It counts with its bytes at first, since most of it is written in the same
+    /// turn: what stays counts with its buffers from then on, as long ones do at once.
     pub(super) fn queue(&mut self, bytes: Vec<u8>, pool: &mut ParcelPool, all: &mut Waiting) {
         let (length, capacity) = (bytes.len(), bytes.capacity());
         self.queued += length;
@@ -201,16 +205,26 @@ impl Connection {
     }
 
     /// Writes what is queued. See [`Connection::write_queued`].
-    pub(super) fn write(&mut self, pool: &mut ParcelPool, writes: &mut u64, all: &mut Waiting) -> Written {
+    pub(super) fn write(
+        &mut self,
+        pool: &mut ParcelPool,
+        writes: &mut u64,
+        all: &mut Waiting,
+    ) -> Written {
         let before = self.queued;
-        let written = if self.writable || before == 0 { self.write_queued(pool, writes) } else { Written::Blocked };
+        let written = if self.writable || before == 0 {
+            self.write_queued(pool, writes)
+        } else {
+            Written::Blocked
+        };
         all.bytes -= (before - self.queued) as u64;
         let left = if counts_bytes_only() { self.queued } else { self.out_memory };
         self.count(left as u64, all);
         written
     }
 
-    /// Writes what is queued, with one call unless there are very many buffers. Counts calls in `writes`.
+    /// Writes what is queued, with one call unless there are very many buffers. Counts calls in
+    /// `writes`.
     fn write_queued(&mut self, pool: &mut ParcelPool, writes: &mut u64) -> Written {
         while self.queued > 0 {
             let offered: usize;
@@ -272,7 +286,8 @@ impl Connection {
         );
     }
 
-    /// Keeps `rest` (the end of what was received) until more comes; an empty rest gives the buffer back.
+    /// Keeps `rest` (the end of what was received) until more comes; an empty rest gives the buffer
+    /// back.
     pub(super) fn keep(&mut self, rest: &[u8], pool: &mut ParcelPool) {
         self.reservation = None;
         if rest.is_empty() {
@@ -299,7 +314,8 @@ impl Connection {
     }
 }
 
-/// Whether what waits counts with the bytes that are not written, and not with the buffers that hold them.
+/// Whether what waits counts with the bytes that are not written, and not with the buffers that
+/// hold them.
 fn counts_bytes_only() -> bool {
     #[cfg(feature = "planted-bugs")]
     return crate::planted::bugs().counts_bytes_only;
@@ -360,14 +376,16 @@ mod tests {
     fn connected(peer: Takes) -> Connection {
         let (connection, generation) = (ConnectionId::new(0), Generation::new(0));
         let origin = Origin { stage: StageId::new(0), connection, generation };
-        let view = ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
+        let view =
+            ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
         Connection::new(Stream::Given(Box::new(peer)), view, Phase::Open, Timestamp::ZERO)
     }
 
     const LONG: usize = 1024 * 1024;
     const LEFT: usize = 2 * crate::limits::TALLY_STEP as usize;
 
-    /// What is counted for three long buffers of which [`LEFT`] bytes of the last one are not written; then the connection is over.
+    /// What is counted for three long buffers of which [`LEFT`] bytes of the last one are not
+    /// written; then the connection is over.
     fn counted_for_a_rest() -> u64 {
         let memory = Arc::new(Memory::default());
         let mut all = Waiting::new(Tally::new(&memory, MemoryUse::Output));
@@ -376,7 +394,10 @@ mod tests {
         for _ in 0..3 {
             connection.queue(vec![b'x'; LONG], &mut pool, &mut all);
         }
-        assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (3 * LONG as u64, 3 * LONG as u64));
+        assert_eq!(
+            (all.bytes(), memory.used(MemoryUse::Output)),
+            (3 * LONG as u64, 3 * LONG as u64)
+        );
         assert!(matches!(connection.write(&mut pool, &mut 0, &mut all), Written::Blocked));
         assert_eq!((all.bytes(), connection.queued), (LEFT as u64, LEFT));
         let counted = memory.used(MemoryUse::Output);
@@ -396,7 +417,10 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn a_stage_that_counts_only_what_is_not_written_is_found_out() {
-        crate::planted::plant(crate::planted::PlantedBugs { counts_bytes_only: true, ..Default::default() });
+        crate::planted::plant(crate::planted::PlantedBugs {
+            counts_bytes_only: true,
+            ..Default::default()
+        });
         let counted = counted_for_a_rest();
         crate::planted::plant(Default::default());
         assert!(counted < LONG as u64, "{counted} bytes are counted");
@@ -411,7 +435,11 @@ mod tests {
         let mut short = Vec::with_capacity(POOL_LARGEST);
         short.extend_from_slice(b"twenty bytes in all.");
         connection.queue(short, &mut pool, &mut all);
-        assert_eq!(memory.used(MemoryUse::Output), 0, "what may be written in this turn is told to nobody yet");
+        assert_eq!(
+            memory.used(MemoryUse::Output),
+            0,
+            "what may be written in this turn is told to nobody yet"
+        );
         assert!(matches!(connection.write(&mut pool, &mut 0, &mut all), Written::Blocked));
         assert_eq!((all.bytes(), memory.used(MemoryUse::Output)), (10, POOL_LARGEST as u64));
         // It is appended: the buffer has room.

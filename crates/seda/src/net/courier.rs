@@ -1,8 +1,9 @@
 //! Events that a full stage refused, kept in order until it takes them.
 //!
-//! Invariant: per destination, what is sent through the courier arrives in the order in which it was sent: once something waits for
-//! a stage, everything after it waits behind it. So a connection's opening comes before its parcels, its end after them. What waits is bounded, since a
-//! connection with something here is not read from.
+//! Invariant: per destination, what is sent through the courier arrives in the order in which it
+//! was sent: once something waits for a stage, everything after it waits behind it. So a
+//! connection's opening comes before its parcels, its end after them. What waits is bounded, since
+//! a connection with something here is not read from.
 
 use std::collections::VecDeque;
 
@@ -32,8 +33,15 @@ impl<E> Courier<E> {
         self.queues.is_empty()
     }
 
-    /// Sends, or keeps. Whether it was sent; otherwise `holder` comes back from [`Courier::pump`] when it is.
-    pub(super) fn send(&mut self, ctx: &mut Context<'_, E>, to: StageId, event: E, holder: Option<Holder>) -> bool {
+    /// Sends, or keeps. Whether it was sent; otherwise `holder` comes back from [`Courier::pump`]
+    /// when it is.
+    pub(super) fn send(
+        &mut self,
+        ctx: &mut Context<'_, E>,
+        to: StageId,
+        event: E,
+        holder: Option<Holder>,
+    ) -> bool {
         if !self.queues.is_empty()
             && let Some(queue) = self.queues.iter_mut().find(|queue| queue.to == to)
         {

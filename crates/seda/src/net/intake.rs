@@ -6,8 +6,9 @@
 //!   parcels: 2: f f f     5: f
 //! ```
 //!
-//! Order within a destination is kept; between destinations there is none. Frames of a stage without room are answered `Busy` by
-//! the protocol one by one, or, if it cannot say that, splitting stops there.
+//! Order within a destination is kept; between destinations there is none. Frames of a stage
+//! without room are answered `Busy` by the protocol one by one, or, if it cannot say that,
+//! splitting stops there.
 
 use crate::gauge::Gauge;
 use crate::limits::MAX_STAGES;
@@ -151,7 +152,8 @@ mod tests {
     use super::*;
     use crate::{AdmissionLimit, ConnectionId, Generation, Origin};
 
-    /// Frames are `[length][stage][payload…]`; a length of 255 is malformed, and stage 9's frames are announced as huge.
+    /// Frames are `[length][stage][payload…]`; a length of 255 is malformed, and stage 9's frames
+    /// are announced as huge.
     struct Toy {
         says_busy: bool,
     }
@@ -180,12 +182,17 @@ mod tests {
     type Sorted = Vec<(StageId, u32, Vec<u8>)>;
 
     fn split(bytes: &[u8], says_busy: bool) -> (Outcome, Sorted, Vec<u8>) {
-        let origin =
-            Origin { stage: StageId::new(0), connection: ConnectionId::new(1), generation: Generation::new(2) };
-        let view = ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
+        let origin = Origin {
+            stage: StageId::new(0),
+            connection: ConnectionId::new(1),
+            generation: Generation::new(2),
+        };
+        let view =
+            ConnectionView { origin, peer: ([127, 0, 0, 1], 1).into(), dial: None, owner: None };
         let (open, full) = (Gauge::default(), Gauge::new(AdmissionLimit { requests: 0, bytes: 0 }));
         let gauge_of = |stage: StageId| if stage.index() == 8 { &full } else { &open };
-        let (mut intake, mut pool, mut answers) = (Intake::new(1000), ParcelPool::new(), Vec::new());
+        let (mut intake, mut pool, mut answers) =
+            (Intake::new(1000), ParcelPool::new(), Vec::new());
         let mut toy = Toy { says_busy };
         let outcome = intake.split(&mut toy, &view, bytes, &mut pool, gauge_of, &mut answers);
         let mut parcels = Vec::new();
@@ -203,14 +210,20 @@ mod tests {
         assert_eq!(outcome, Outcome { consumed: 11, busy: 0, ended: Ended::Wants(9) });
         assert_eq!(
             parcels,
-            [(StageId::new(2), 3, vec![3, 2, 10, 3, 2, 11, 3, 2, 12]), (StageId::new(5), 1, vec![2, 5]),]
+            [
+                (StageId::new(2), 3, vec![3, 2, 10, 3, 2, 11, 3, 2, 12]),
+                (StageId::new(5), 1, vec![2, 5]),
+            ]
         );
     }
 
     #[test]
     fn what_came_before_a_broken_frame_is_delivered() {
         let (outcome, parcels, _) = split(&[2, 1, 255, 1], true);
-        assert_eq!(outcome, Outcome { consumed: 2, busy: 0, ended: Ended::Broken(Break::Malformed) });
+        assert_eq!(
+            outcome,
+            Outcome { consumed: 2, busy: 0, ended: Ended::Broken(Break::Malformed) }
+        );
         assert_eq!(parcels, [(StageId::new(1), 1, vec![2, 1])]);
         let (outcome, ..) = split(&[0, 1], true);
         assert_eq!(outcome.ended, Ended::Broken(Break::Malformed));

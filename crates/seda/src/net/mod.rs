@@ -5,8 +5,9 @@
 //!   socket ◄─ one writev per connection and turn ── queued parcels ◄──────────────────────── stages
 //! ```
 //!
-//! `protocol` is the vocabulary, `intake` turns received bytes into parcels, `connection` is one socket with its queues, `courier`
-//! keeps what a full stage refused, `socket` says where streams come from, `stage` ties them together.
+//! `protocol` is the vocabulary, `intake` turns received bytes into parcels, `connection` is one
+//! socket with its queues, `courier` keeps what a full stage refused, `socket` says where streams
+//! come from, `stage` ties them together.
 
 mod connection;
 mod courier;
@@ -18,7 +19,8 @@ mod stage;
 
 pub use metrics::{NetMetrics, NetSnapshot};
 pub use protocol::{
-    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol, Split,
+    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol,
+    Split,
 };
 pub use socket::{Listener, ListenerSocket, Network, Seat, Stream, StreamSocket, Tcp};
 pub use stage::{NetConfig, NetStage};

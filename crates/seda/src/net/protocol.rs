@@ -1,7 +1,9 @@
-//! How bytes become frames, and how stages and net stages talk: the vocabulary of [`crate::NetStage`].
+//! How bytes become frames, and how stages and net stages talk: the vocabulary of
+//! [`crate::NetStage`].
 //!
-//! seda knows neither the messages nor the event enum of its user: a [`Protocol`] splits bytes and words refusals,
-//! a [`ParcelEvent`] wraps what the net stage says into the user's events, and unwraps what it is told.
+//! seda knows neither the messages nor the event enum of its user: a [`Protocol`] splits bytes and
+//! words refusals, a [`ParcelEvent`] wraps what the net stage says into the user's events, and
+//! unwraps what it is told.
 
 use std::fmt;
 use std::io;
@@ -43,14 +45,16 @@ pub struct ConnectionView {
 /// What stands at the beginning of some received bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// A whole frame of `length` bytes (at least 1, at most all of them) for stage `to`. A protocol without frames passes everything.
+    /// A whole frame of `length` bytes (at least 1, at most all of them) for stage `to`. A protocol
+    /// without frames passes everything.
     Frame {
         /// Bytes of the frame.
         length: usize,
         /// Who handles it.
         to: StageId,
     },
-    /// Not yet a whole frame; it will have `needed` bytes in total, as far as is known (more than there are).
+    /// Not yet a whole frame; it will have `needed` bytes in total, as far as is known (more than
+    /// there are).
     Incomplete {
         /// Bytes of the whole frame, or of what must be seen to know.
         needed: usize,
@@ -85,25 +89,33 @@ pub enum Break {
     },
 }
 
-/// Splits received bytes into frames and words refusals. One per net stage; called on its thread only; never blocks.
+/// Splits received bytes into frames and words refusals. One per net stage; called on its thread
+/// only; never blocks.
 pub trait Protocol: Send + 'static {
-    /// What stands at the beginning of `bytes` (never empty). Called again with the rest after each frame.
+    /// What stands at the beginning of `bytes` (never empty). Called again with the rest after each
+    /// frame.
     fn split(&mut self, connection: &ConnectionView, bytes: &[u8]) -> Split;
 
-    /// Appends the answer to `frame`, refused because its stage has too much to do. `false`: this protocol cannot say so; then the
-    /// connection is not read from until there is room.
+    /// Appends the answer to `frame`, refused because its stage has too much to do. `false`: this
+    /// protocol cannot say so; then the connection is not read from until there is room.
     fn busy(&mut self, connection: &ConnectionView, frame: &[u8], out: &mut Vec<u8>) -> bool;
 
-    /// Appends `answers` with those that may be asked for again replaced by "busy", because the peer does not read what it is owed. `false`:
-    /// this protocol cannot, and they are all kept.
+    /// Appends `answers` with those that may be asked for again replaced by "busy", because the
+    /// peer does not read what it is owed. `false`: this protocol cannot, and they are all kept.
     fn shed(&mut self, connection: &ConnectionView, answers: &[u8], out: &mut Vec<u8>) -> bool {
         let _ = (connection, answers, out);
         false
     }
 
-    /// Appends the last words to a connection that is closed for `reason`; nothing, if the protocol has none.
-    /// `rest` is what could not be split.
-    fn refuse(&mut self, connection: &ConnectionView, reason: Break, rest: &[u8], out: &mut Vec<u8>);
+    /// Appends the last words to a connection that is closed for `reason`; nothing, if the protocol
+    /// has none. `rest` is what could not be split.
+    fn refuse(
+        &mut self,
+        connection: &ConnectionView,
+        reason: Break,
+        rest: &[u8],
+        out: &mut Vec<u8>,
+    );
 }
 
 /// Why a connection ended.
@@ -115,7 +127,8 @@ pub enum DisconnectReason {
     Broken(Break),
     /// This side asked for it with [`NetCommand::Close`].
     Asked,
-    /// The peer has taken nothing of what waits for it, or sent nothing of a long frame, for [`crate::limits::STALL_LIMIT`].
+    /// The peer has taken nothing of what waits for it, or sent nothing of a long frame, for
+    /// [`crate::limits::STALL_LIMIT`].
     Stalled,
     /// The operating system reported an error: reset, timed out, unreachable.
     Failed(io::Error),
@@ -125,10 +138,16 @@ impl fmt::Display for Break {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed => f.write_str("its bytes do not follow the protocol"),
-            Self::TooLong { needed, bound } => write!(f, "a frame of {needed} bytes is longer than {bound}"),
-            Self::TooManyConnections { bound } => write!(f, "there are {bound} connections already"),
+            Self::TooLong { needed, bound } => {
+                write!(f, "a frame of {needed} bytes is longer than {bound}")
+            }
+            Self::TooManyConnections { bound } => {
+                write!(f, "there are {bound} connections already")
+            }
             Self::ShuttingDown => f.write_str("the server is shutting down"),
-            Self::NoMemory { needed } => write!(f, "there was no memory for a frame of {needed} bytes"),
+            Self::NoMemory { needed } => {
+                write!(f, "there was no memory for a frame of {needed} bytes")
+            }
         }
     }
 }
@@ -139,7 +158,9 @@ impl fmt::Display for DisconnectReason {
             Self::Closed => f.write_str("the other end closed it"),
             Self::Broken(reason) => write!(f, "{reason}"),
             Self::Asked => f.write_str("it was closed here"),
-            Self::Stalled => f.write_str("the other end neither read nor sent anything for too long"),
+            Self::Stalled => {
+                f.write_str("the other end neither read nor sent anything for too long")
+            }
             Self::Failed(error) => write!(f, "{error}"),
         }
     }
@@ -152,18 +173,21 @@ pub enum NetEvent {
     Parcel(Parcel),
     /// A connection is open: accepted, or dialled.
     Connected(ConnectionView),
-    /// The peer will send nothing more, and still takes answers: [`NetCommand::Close`] it once they are sent. If nobody does, the
-    /// net stage closes it [`crate::limits::HALF_CLOSE_LINGER`] after the last answer.
+    /// The peer will send nothing more, and still takes answers: [`NetCommand::Close`] it once they
+    /// are sent. If nobody does, the net stage closes it [`crate::limits::HALF_CLOSE_LINGER`] after
+    /// the last answer.
     HalfClosed(Origin),
-    /// So many bytes of what was sent to a connection are written, beside those told before. Only where
-    /// [`super::NetConfig::reports_written`] is set, in steps of at least [`crate::limits::WRITTEN_REPORT_BYTES`].
+    /// So many bytes of what was sent to a connection are written, beside those told before. Only
+    /// where [`super::NetConfig::reports_written`] is set, in steps of at least
+    /// [`crate::limits::WRITTEN_REPORT_BYTES`].
     Written {
         /// The connection.
         origin: Origin,
         /// Bytes.
         bytes: usize,
     },
-    /// It is gone, after everything that it sent was delivered; what is sent to it from now on is dropped.
+    /// It is gone, after everything that it sent was delivered; what is sent to it from now on is
+    /// dropped.
     Disconnected {
         /// The connection.
         origin: Origin,
@@ -199,7 +223,8 @@ pub enum NetCommand {
     },
     /// Close a connection, once everything sent to it so far is written.
     Close(Origin),
-    /// Read nothing more from a connection, so that what its peer sends waits in its socket, until it is resumed.
+    /// Read nothing more from a connection, so that what its peer sends waits in its socket, until
+    /// it is resumed.
     Pause(Origin),
     /// Read on.
     Resume(Origin),
@@ -222,7 +247,8 @@ pub trait ParcelEvent: Sized + Send + 'static {
     /// Wraps a command to a net stage (net stages hand accepted connections to each other).
     fn from_command(command: NetCommand) -> Self;
 
-    /// Unwraps a command; any other event sent to a net stage is given back, and is a mistake of the sender.
+    /// Unwraps a command; any other event sent to a net stage is given back, and is a mistake of
+    /// the sender.
     ///
     /// # Errors
     /// The event itself, if it is no command.

@@ -1,8 +1,10 @@
-//! Where connections come from: the operating system's TCP, or whatever else a [`Network`] hands out.
+//! Where connections come from: the operating system's TCP, or whatever else a [`Network`] hands
+//! out.
 //!
-//! A net stage speaks to a [`Stream`] as it would to a socket that does not block: partial reads and writes, "would block", ends
-//! and resets, readiness on edges. The simulator's network hands out streams of its own, so that the same stage runs on it.
-//! What is deliberately absent: anything but byte streams.
+//! A net stage speaks to a [`Stream`] as it would to a socket that does not block: partial reads
+//! and writes, "would block", ends and resets, readiness on edges. The simulator's network hands
+//! out streams of its own, so that the same stage runs on it. What is deliberately absent: anything
+//! but byte streams.
 
 use std::fmt;
 use std::io::{self, IoSlice, Read, Write};
@@ -53,7 +55,8 @@ pub struct Seat {
 
 /// A byte stream that is not the operating system's. Reads and writes never block.
 pub trait StreamSocket: Read + Write + Send + fmt::Debug {
-    /// Reports readiness to `seat` from now on, edge-triggered; what is ready already is reported as well.
+    /// Reports readiness to `seat` from now on, edge-triggered; what is ready already is reported
+    /// as well.
     fn register(&mut self, seat: Seat);
 
     /// Reports nothing more.
@@ -77,7 +80,8 @@ pub trait ListenerSocket: Send + fmt::Debug {
     /// Where it listens.
     fn local_address(&self) -> SocketAddr;
 
-    /// Reports readiness to `seat` from now on, edge-triggered; what is ready already is reported as well.
+    /// Reports readiness to `seat` from now on, edge-triggered; what is ready already is reported
+    /// as well.
     fn register(&mut self, seat: Seat);
 
     /// Reports nothing more.
@@ -102,7 +106,9 @@ pub enum Stream {
 impl Stream {
     pub(crate) fn register(&mut self, io: &IoRegistry<'_>, token: u64) -> io::Result<()> {
         match self {
-            Self::Tcp(stream) => io.register(stream, token, Interest::READABLE | Interest::WRITABLE),
+            Self::Tcp(stream) => {
+                io.register(stream, token, Interest::READABLE | Interest::WRITABLE)
+            }
             Self::Given(stream) => {
                 stream.register(Seat { stage: io.stage(), token });
                 Ok(())
@@ -224,7 +230,9 @@ impl Listener {
 
     pub(crate) fn accept(&mut self) -> io::Result<(Stream, SocketAddr)> {
         match self {
-            Self::Tcp(listener) => listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), peer)),
+            Self::Tcp(listener) => {
+                listener.accept().map(|(stream, peer)| (Stream::Tcp(stream), peer))
+            }
             Self::Given(listener) => listener.accept(),
         }
     }

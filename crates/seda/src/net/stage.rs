@@ -1,14 +1,17 @@
 //! The I/O stage of TCP connections: accepts and dials (`opening`), reads, writes, closes.
 //!
-//! Memory: what waits for peers and what they have begun to send is counted ([`Memory`]). Over its bound a connection is not read from;
-//! a long frame is collected only once there is memory for it; whoever neither reads nor goes on sending is closed (`stalls`).
+//! Memory: what waits for peers and what they have begun to send is counted ([`Memory`]). Over its
+//! bound a connection is not read from; a long frame is collected only once there is memory for it;
+//! whoever neither reads nor goes on sending is closed (`stalls`).
 //!
-//! In a turn: `ready` marks what the poller reported; `handle` queues parcels and carries out commands; `turn` accepts, reads and
-//! hands on; `flush` writes each connection that has something once.
+//! In a turn: `ready` marks what the poller reported; `handle` queues parcels and carries out
+//! commands; `turn` accepts, reads and hands on; `flush` writes each connection that has something
+//! once.
 //!
-//! Invariants: a connection is read from only while its output is within the bound, its events are taken by their stages, and it
-//! has not ended. A slot's generation rises with every connection, so that answers to a past one are dropped. Edge-triggered: a
-//! connection stays `readable` until a read came back short or would block.
+//! Invariants: a connection is read from only while its output is within the bound, its events are
+//! taken by their stages, and it has not ended. A slot's generation rises with every connection, so
+//! that answers to a past one are dropped. Edge-triggered: a connection stays `readable` until a
+//! read came back short or would block.
 
 mod opening;
 mod stalls;
@@ -24,12 +27,18 @@ use self::stalls::collects_unreserved;
 use super::connection::{Connection, Phase, Waiting, Written};
 use super::courier::{Courier, Holder};
 use super::intake::{Ended, Intake};
-use super::{ConnectionView, DisconnectReason, NetCommand, NetEvent, NetMetrics, Network, ParcelEvent, Protocol, Tcp};
-use crate::limits::{
-    FLUSH_LINGER, HALF_CLOSE_LINGER, MAX_CONNECTIONS, MAX_FRAME_BYTES, MEMORY_RETRY, OUTPUT_BOUND, POOL_LARGEST,
-    READ_BYTES, READ_PER_TURN, RETRY_INTERVAL, SCARCE_OUTPUT_BOUND, WRITTEN_REPORT_BYTES,
+use super::{
+    ConnectionView, DisconnectReason, NetCommand, NetEvent, NetMetrics, Network, ParcelEvent,
+    Protocol, Tcp,
 };
-use crate::{Context, Memory, MemoryUse, Origin, Parcel, Readiness, SedaError, Stage, StageId, Tally};
+use crate::limits::{
+    FLUSH_LINGER, HALF_CLOSE_LINGER, MAX_CONNECTIONS, MAX_FRAME_BYTES, MEMORY_RETRY, OUTPUT_BOUND,
+    POOL_LARGEST, READ_BYTES, READ_PER_TURN, RETRY_INTERVAL, SCARCE_OUTPUT_BOUND,
+    WRITTEN_REPORT_BYTES,
+};
+use crate::{
+    Context, Memory, MemoryUse, Origin, Parcel, Readiness, SedaError, Stage, StageId, Tally,
+};
 
 /// Bounds and wiring of a net stage.
 #[derive(Clone, Debug)]
@@ -38,7 +47,8 @@ pub struct NetConfig {
     pub name: String,
     /// Who is told of accepted connections opening and closing (dialled ones name their own).
     pub owner: Option<StageId>,
-    /// The net stages that accepted connections are handed to in turn, itself included; empty: it keeps all.
+    /// The net stages that accepted connections are handed to in turn, itself included; empty: it
+    /// keeps all.
     pub share_with: Vec<StageId>,
     /// Most connections.
     pub max_connections: usize,
@@ -46,13 +56,16 @@ pub struct NetConfig {
     pub max_frame_bytes: usize,
     /// Output waiting for one connection above which it is no longer read from, in bytes.
     pub output_bound_bytes: usize,
-    /// Whether peers that have sent their last word still wait for answers: they are answered for [`HALF_CLOSE_LINGER`] then. If not, the
-    /// connection is closed when what is queued for it is written.
+    /// Whether peers that have sent their last word still wait for answers: they are answered for
+    /// [`HALF_CLOSE_LINGER`] then. If not, the connection is closed when what is queued for it is
+    /// written.
     pub answers_after_end: bool,
-    /// Whether owners close connections whose peers have sent their last word, once everything is answered: an answer then takes as
-    /// long as it needs. If not, nobody here knows what is still to come, and [`HALF_CLOSE_LINGER`] decides.
+    /// Whether owners close connections whose peers have sent their last word, once everything is
+    /// answered: an answer then takes as long as it needs. If not, nobody here knows what is still
+    /// to come, and [`HALF_CLOSE_LINGER`] decides.
     pub closed_by_owner: bool,
-    /// Whether owners are told how much of what they sent is written ([`super::NetEvent::Written`]).
+    /// Whether owners are told how much of what they sent is written
+    /// ([`super::NetEvent::Written`]).
     pub reports_written: bool,
     /// The process's memory for its connections.
     pub memory: Arc<Memory>,
@@ -80,7 +93,8 @@ impl Default for NetConfig {
 
 /// Tokens with this bit are listeners', the others connections'.
 const LISTENER_BIT: u64 = 1 << 40;
-/// The beginning of a frame up to this size is put in front of what is read next; a longer one is collected in its own buffer.
+/// The beginning of a frame up to this size is put in front of what is read next; a longer one is
+/// collected in its own buffer.
 const SCRATCH_HEAD: usize = READ_BYTES / 4;
 
 #[derive(Debug)]
@@ -120,7 +134,8 @@ pub struct NetStage<E, P> {
     starving: VecDeque<(Timestamp, Holder)>,
     input: Tally,
     output: Waiting,
-    /// When the shortage of descriptors may be told again, and how long accepting rests the next time.
+    /// When the shortage of descriptors may be told again, and how long accepting rests the next
+    /// time.
     next_shortage_warning: Timestamp,
     accept_pause: std::time::Duration,
     courier: Courier<E>,
@@ -166,7 +181,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
     }
 
-    /// Binds a listener now, to be served once the runtime runs; the address tells the port if 0 was asked for.
+    /// Binds a listener now, to be served once the runtime runs; the address tells the port if 0
+    /// was asked for.
     ///
     /// # Errors
     /// [`SedaError::Listen`].
@@ -206,7 +222,9 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 
     /// Puts a connection on the list of those to be read from, if it is not there and may be.
     fn list_to_read(&mut self, index: u32) -> bool {
-        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else { return false };
+        let Some(connection) = self.slots[index as usize].connection.as_deref_mut() else {
+            return false;
+        };
         if connection.readable && !connection.listed_to_read {
             connection.listed_to_read = true;
             self.to_read.push(index);
@@ -228,7 +246,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let Some(connection) = slot.connection.as_deref_mut() else { return };
         if !connection.watched {
             connection.watched = true;
-            self.watched.push_back((self.now.saturating_add(HALF_CLOSE_LINGER), (index, slot.generation)));
+            self.watched
+                .push_back((self.now.saturating_add(HALF_CLOSE_LINGER), (index, slot.generation)));
         }
     }
 
@@ -282,7 +301,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
                     metrics.bytes_received_total.add(bytes as u64);
                     budget = budget.saturating_sub(bytes);
                     connection.read_at = now;
-                    // A short read has emptied the socket, unless the end of the stream is right behind it.
+                    // A short read has emptied the socket, unless the end of the stream is right
+                    // behind it.
                     connection.readable = head + bytes == scratch.len() || connection.end_seen;
                     if discards {
                         continue;
@@ -314,7 +334,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
     }
 
-    /// Splits what a connection has collected in its own buffer, and keeps the rest in a buffer no larger than it needs.
+    /// Splits what a connection has collected in its own buffer, and keeps the rest in a buffer no
+    /// larger than it needs.
     fn digest_collected(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.at(index) else { return };
         let mut bytes = std::mem::take(&mut connection.received);
@@ -395,7 +416,11 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
         connection.progress = ctx.now();
         let view = connection.view;
-        if !answers && !connection.stalled && connection.held == 0 && matches!(connection.phase, Phase::Open) {
+        if !answers
+            && !connection.stalled
+            && connection.held == 0
+            && matches!(connection.phase, Phase::Open)
+        {
             connection.phase = Phase::Flushing(DisconnectReason::Closed);
             self.list_to_write(index);
         }
@@ -409,7 +434,9 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             let Self { courier, slots, to_read, .. } = self;
             courier.pump(ctx, |(index, generation)| {
                 let slot = &mut slots[index as usize];
-                if let Some(connection) = slot.connection.as_deref_mut().filter(|_| slot.generation == generation) {
+                if let Some(connection) =
+                    slot.connection.as_deref_mut().filter(|_| slot.generation == generation)
+                {
                     connection.held -= 1;
                     if connection.held == 0 && connection.readable && !connection.listed_to_read {
                         connection.listed_to_read = true;
@@ -419,7 +446,9 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             });
         }
         for index in std::mem::take(&mut self.stalled) {
-            let Some(connection) = self.at(index).filter(|connection| connection.stalled) else { continue };
+            let Some(connection) = self.at(index).filter(|connection| connection.stalled) else {
+                continue;
+            };
             connection.stalled = false;
             self.digest_collected(ctx, index);
             self.count_input(index);
@@ -431,7 +460,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
 
     fn send(&mut self, ctx: &mut Context<'_, E>, parcel: Parcel) {
         let now = self.now;
-        let found = self.connection(parcel.origin).filter(|(_, connection)| connection.takes_output());
+        let found =
+            self.connection(parcel.origin).filter(|(_, connection)| connection.takes_output());
         let Some((index, connection)) = found else {
             self.metrics.parcels_dropped_total.add(1);
             ctx.give_buffer(parcel.bytes);
@@ -455,7 +485,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
     }
 
-    /// Writes what is queued for a connection, and takes the next step of its end, if it has come to that.
+    /// Writes what is queued for a connection, and takes the next step of its end, if it has come
+    /// to that.
     fn write(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let (now, bound, reports) = (self.now, self.output_bound(), self.config.reports_written);
         let Self { slots, output, .. } = self;
@@ -473,7 +504,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         connection.held_back &= !resumes;
         connection.unreported += if reports { sent } else { 0 };
         let reported = connection.unreported >= WRITTEN_REPORT_BYTES;
-        let report = reported.then(|| (connection.view, std::mem::take(&mut connection.unreported)));
+        let report =
+            reported.then(|| (connection.view, std::mem::take(&mut connection.unreported)));
         let flushing = matches!(connection.phase, Phase::Flushing(_));
         if sent < before {
             self.watch_for_stall(index);
@@ -494,10 +526,13 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
     }
 
-    /// Everything is written to a connection being closed: shuts our end, and waits for the peer's unless that came already.
+    /// Everything is written to a connection being closed: shuts our end, and waits for the peer's
+    /// unless that came already.
     fn shut(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.at(index) else { return };
-        let Phase::Flushing(reason) = std::mem::replace(&mut connection.phase, Phase::Open) else { return };
+        let Phase::Flushing(reason) = std::mem::replace(&mut connection.phase, Phase::Open) else {
+            return;
+        };
         if connection.ended || connection.stream.shut_write().is_err() {
             self.remove(ctx, index, reason);
             return;
@@ -533,7 +568,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         if let Some(io) = ctx.io()
             && let Err(error) = connection.stream.deregister(&io)
         {
-            tracing::debug!(peer = %connection.view.peer, %error, "A closed connection was not registered.");
+            tracing::debug!(peer = %connection.view.peer, %error, "A closed connection was not \
+                registered.");
         }
         if connection.view.peer.ip().is_loopback() {
             ctx.note_local_peers(-1);
@@ -546,10 +582,13 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             (Phase::Dialling, Some(dial), DisconnectReason::Failed(error)) => {
                 NetEvent::DialFailed { dial, address: peer, error }
             }
-            (Phase::Dialling, Some(dial), _) => {
-                NetEvent::DialFailed { dial, address: peer, error: io::ErrorKind::ConnectionAborted.into() }
-            }
-            // Whatever ended the wait for the peer, the reason is why the connection was being closed.
+            (Phase::Dialling, Some(dial), _) => NetEvent::DialFailed {
+                dial,
+                address: peer,
+                error: io::ErrorKind::ConnectionAborted.into(),
+            },
+            // Whatever ended the wait for the peer, the reason is why the connection was being
+            // closed.
             (Phase::Flushing(reason) | Phase::Lingering(reason), dial, _) | (_, dial, reason) => {
                 NetEvent::Disconnected { origin, dial, reason }
             }
@@ -557,7 +596,13 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         self.tell(ctx, owner, event, None);
     }
 
-    fn tell(&mut self, ctx: &mut Context<'_, E>, owner: Option<StageId>, event: NetEvent, holder: Option<Holder>) {
+    fn tell(
+        &mut self,
+        ctx: &mut Context<'_, E>,
+        owner: Option<StageId>,
+        event: NetEvent,
+        holder: Option<Holder>,
+    ) {
         if let Some(owner) = owner {
             self.courier.send(ctx, owner, E::from_net(event), holder);
         }
@@ -566,8 +611,15 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     /// Looks after dials that take too long and connections that take too long to end.
     fn expire(&mut self, ctx: &mut Context<'_, E>) {
         while let Some((_, holder)) = self.dials.pop_front_if(|(at, _)| *at <= self.now) {
-            if self.holder(holder).is_some_and(|connection| matches!(connection.phase, Phase::Dialling)) {
-                self.remove(ctx, holder.0, DisconnectReason::Failed(io::ErrorKind::TimedOut.into()));
+            if self
+                .holder(holder)
+                .is_some_and(|connection| matches!(connection.phase, Phase::Dialling))
+            {
+                self.remove(
+                    ctx,
+                    holder.0,
+                    DisconnectReason::Failed(io::ErrorKind::TimedOut.into()),
+                );
             }
         }
         while let Some((_, holder)) = self.watched.pop_front_if(|(at, _)| *at <= self.now) {
@@ -617,7 +669,10 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
     fn start(&mut self, ctx: &mut Context<'_, E>) {
         self.scratch = vec![0; READ_BYTES];
         let Some(io) = ctx.io() else {
-            assert!(self.listeners.is_empty(), "a net stage with listeners needs a driver with sockets");
+            assert!(
+                self.listeners.is_empty(),
+                "a net stage with listeners needs a driver with sockets"
+            );
             return;
         };
         for (index, listener) in self.listeners.iter_mut().enumerate() {
@@ -631,7 +686,9 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
         for event in events.drain(..) {
             match event.into_command() {
                 Ok(NetCommand::Send(parcel)) => self.send(ctx, parcel),
-                Ok(NetCommand::Dial { dial, address, owner }) => self.dial(ctx, dial, address, owner),
+                Ok(NetCommand::Dial { dial, address, owner }) => {
+                    self.dial(ctx, dial, address, owner)
+                }
                 Ok(NetCommand::Close(origin)) => self.close(ctx, origin),
                 Ok(NetCommand::Pause(origin)) => self.pause(origin, true),
                 Ok(NetCommand::Resume(origin)) => {
@@ -646,7 +703,8 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
                 Ok(NetCommand::Adopt { stream, peer }) => self.adopt(ctx, stream, peer),
                 Err(_) => {
                     debug_assert!(false, "a net stage was sent an event that is no command");
-                    tracing::error!(stage = %self.config.name, "An event that is no command was dropped.");
+                    tracing::error!(stage = %self.config.name, "An event that is no command was \
+                        dropped.");
                 }
             }
         }
@@ -656,7 +714,9 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
         self.now = ctx.now();
         for event in ready {
             if event.token & LISTENER_BIT != 0 {
-                if let Some(listener) = self.listeners.get_mut((event.token & !LISTENER_BIT) as usize) {
+                if let Some(listener) =
+                    self.listeners.get_mut((event.token & !LISTENER_BIT) as usize)
+                {
                     listener.ready = true;
                 }
                 continue;
@@ -676,7 +736,8 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
             connection.end_seen |= event.read_closed;
             connection.dead |= event.write_closed;
             connection.writable |= event.writable;
-            let (writes, gone) = (connection.queued > 0 && event.writable, connection.dead && connection.ended);
+            let (writes, gone) =
+                (connection.queued > 0 && event.writable, connection.dead && connection.ended);
             if gone {
                 self.remove(ctx, index, DisconnectReason::Closed);
                 continue;
@@ -732,8 +793,12 @@ impl<E: ParcelEvent, P: Protocol> Stage<E> for NetStage<E, P> {
 
     fn drained(&self) -> bool {
         let idle = |connection: &Connection| {
-            connection.queued == 0 && connection.held == 0 && !connection.stalled && connection.takes_output()
+            connection.queued == 0
+                && connection.held == 0
+                && !connection.stalled
+                && connection.takes_output()
         };
-        self.courier.is_empty() && self.slots.iter().all(|slot| slot.connection.as_deref().is_none_or(idle))
+        self.courier.is_empty()
+            && self.slots.iter().all(|slot| slot.connection.as_deref().is_none_or(idle))
     }
 }

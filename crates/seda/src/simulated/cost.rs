@@ -9,8 +9,9 @@ use crate::StageId;
 
 /// CPU costs of a process's work. Whatever it does not know costs nothing.
 ///
-/// Calls come in the order of the work: a turn begins, and in it stages, each with what it is given. Models that measure instead of knowing
-/// time what lies between [`CostModel::begins`] and [`CostModel::ends`].
+/// Calls come in the order of the work: a turn begins, and in it stages, each with what it is
+/// given. Models that measure instead of knowing time what lies between [`CostModel::begins`] and
+/// [`CostModel::ends`].
 pub trait CostModel<E>: Send {
     /// A turn of a thread begins on a core: polling, and the loop around the stages.
     fn turn(&mut self, _core: usize) -> Duration {
@@ -38,12 +39,14 @@ pub trait CostModel<E>: Send {
         Duration::ZERO
     }
 
-    /// How long a core that has had nothing to do for so long takes to get there this time: nobody spends CPU time meanwhile.
+    /// How long a core that has had nothing to do for so long takes to get there this time: nobody
+    /// spends CPU time meanwhile.
     fn wake_latency(&mut self, _idle: Duration) -> Duration {
         Duration::ZERO
     }
 
-    /// What a thread spends to wake another one that sleeps; `idle`: a core that has had nothing to do for so long is called for it.
+    /// What a thread spends to wake another one that sleeps; `idle`: a core that has had nothing to
+    /// do for so long is called for it.
     fn wake_call(&self, _idle: Option<Duration>) -> Duration {
         Duration::ZERO
     }
@@ -55,7 +58,8 @@ pub struct NoCost;
 
 impl<E> CostModel<E> for NoCost {}
 
-/// Counts CPU time that is spent behind a stage's back: in sockets, say. Whoever charges is running on the thread that pays.
+/// Counts CPU time that is spent behind a stage's back: in sockets, say. Whoever charges is running
+/// on the thread that pays.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     charged: Arc<AtomicU64>,
@@ -66,13 +70,16 @@ pub struct Meter {
 impl Meter {
     /// Adds to what the turn under way costs.
     pub fn charge(&self, span: Duration) {
-        self.charged.fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.charged
+            .fetch_add(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     /// How far the turn under way is: what it has cost until now.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
-        Duration::from_nanos(self.charged.load(Ordering::Relaxed) + self.spent.load(Ordering::Relaxed))
+        Duration::from_nanos(
+            self.charged.load(Ordering::Relaxed) + self.spent.load(Ordering::Relaxed),
+        )
     }
 
     /// The stages of the turn under way have cost so much until now.
@@ -115,12 +122,17 @@ impl Cores {
         self.free_at.get(core).copied().unwrap_or(VirtualTime::ZERO)
     }
 
-    /// Where a thread runs that is woken: where it ran last, if nobody else does, or on a core that has nothing to do. Otherwise it waits
-    /// where it ran last: operating systems do not move what has run a moment ago. Whoever has just woken it is still busy for a moment.
+    /// Where a thread runs that is woken: where it ran last, if nobody else does, or on a core that
+    /// has nothing to do. Otherwise it waits where it ran last: operating systems do not move what
+    /// has run a moment ago. Whoever has just woken it is still busy for a moment.
     pub(super) fn choose(&self, last: usize, now: VirtualTime) -> usize {
         let first = |within: Duration| {
             let is_free = |core: usize| self.core_free_at(core).after(within) <= now;
-            if is_free(last) { Some(last) } else { (0..self.free_at.len()).find(|&core| is_free(core)) }
+            if is_free(last) {
+                Some(last)
+            } else {
+                (0..self.free_at.len()).find(|&core| is_free(core))
+            }
         };
         first(SETTLING).or_else(|| first(Duration::ZERO)).unwrap_or(last)
     }
@@ -139,7 +151,8 @@ impl Cores {
         second
     }
 
-    /// A core that has nothing to do has been called for somebody who runs on it from `until` on: nobody else is sent there.
+    /// A core that has nothing to do has been called for somebody who runs on it from `until` on:
+    /// nobody else is sent there.
     pub(super) fn reserve(&mut self, core: usize, until: VirtualTime) {
         if let Some(free_at) = self.free_at.get_mut(core) {
             *free_at = until.max(*free_at);

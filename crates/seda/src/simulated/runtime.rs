@@ -3,9 +3,11 @@
 //! ```text
 //!   idle ── readiness, event, deadline, wish ──► due ── a core is free ──► turn ── busy until its end ──► due again, or idle
 //! ```
-//! Invariant: a thread that has something to do has a `due`; nothing runs before it. Time stands still within a turn. Of those that want one
-//! core, the one whose place is the oldest gets it. It keeps its place while it has more to do, until a [`SLICE`] of CPU time is used up, and over a
-//! [`NAP`] if it has used [`LITTLE`] of it: so threads with little to do come first, and none starves.
+//! Invariant: a thread that has something to do has a `due`; nothing runs before it. Time stands
+//! still within a turn. Of those that want one core, the one whose place is the oldest gets it. It
+//! keeps its place while it has more to do, until a [`SLICE`] of CPU time is used up, and over a
+//! [`NAP`] if it has used [`LITTLE`] of it: so threads with little to do come first, and none
+//! starves.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,13 +15,16 @@ use std::time::Duration;
 
 use timestone_types::Timestamp;
 
-use super::{Cores, CostModel, LITTLE, LocalTime, MIN_SLEEP, MIN_TURN, Meter, NAP, NoCost, SLICE, VirtualTime};
+use super::{
+    Cores, CostModel, LITTLE, LocalTime, MIN_SLEEP, MIN_TURN, Meter, NAP, NoCost, SLICE,
+    VirtualTime,
+};
 use crate::limits::{MAX_ROUNDS, QUEUE_CAPACITY, RETRY_INTERVAL};
 use crate::metrics::bump;
 use crate::spin::{Spin, Spinner};
 use crate::{
-    AdmissionLimit, Context, Driver, Gauge, IoRegistry, Layout, ParcelPool, Readiness, RuntimeSnapshot, SedaError,
-    Stage, StageId, StageMetrics, turn,
+    AdmissionLimit, Context, Driver, Gauge, IoRegistry, Layout, ParcelPool, Readiness,
+    RuntimeSnapshot, SedaError, Stage, StageId, StageMetrics, turn,
 };
 
 /// How a simulated process behaves.
@@ -32,8 +37,9 @@ pub struct SimulatedConfig<E> {
     pub costs: Box<dyn CostModel<E>>,
     /// What is spent behind the stages' backs.
     pub meter: Meter,
-    /// How threads wait that have nothing to do. Those that look around for a moment find what comes at once, and nobody has to wake them; that
-    /// their core is taken meanwhile is not modelled, for they only do so where cores are left over.
+    /// How threads wait that have nothing to do. Those that look around for a moment find what
+    /// comes at once, and nobody has to wake them; that their core is taken meanwhile is not
+    /// modelled, for they only do so where cores are left over.
     pub spin: Spin,
 }
 
@@ -51,7 +57,9 @@ impl<E> Default for SimulatedConfig<E> {
 
 impl<E> fmt::Debug for SimulatedConfig<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimulatedConfig").field("queue_capacity", &self.queue_capacity).finish_non_exhaustive()
+        f.debug_struct("SimulatedConfig")
+            .field("queue_capacity", &self.queue_capacity)
+            .finish_non_exhaustive()
     }
 }
 
@@ -218,7 +226,8 @@ pub struct SimulatedRuntime<E> {
 }
 
 impl<E> SimulatedRuntime<E> {
-    /// Starts `stages` at `now`, on one virtual thread per entry of `layout`. A stage's id is its index.
+    /// Starts `stages` at `now`, on one virtual thread per entry of `layout`. A stage's id is its
+    /// index.
     ///
     /// # Errors
     /// An impossible layout.
@@ -229,7 +238,8 @@ impl<E> SimulatedRuntime<E> {
         now: VirtualTime,
         clock: &dyn LocalTime,
     ) -> Result<Self, SedaError> {
-        let homes: Vec<usize> = layout.homes(stages.len())?.into_iter().map(|(thread, _)| thread).collect();
+        let homes: Vec<usize> =
+            layout.homes(stages.len())?.into_iter().map(|(thread, _)| thread).collect();
         let limit_of = |id: usize| {
             let named = config.admission.iter().find(|(stage, _)| stage.index() == id);
             named.map_or(AdmissionLimit::NONE, |&(_, limit)| limit)
@@ -265,7 +275,14 @@ impl<E> SimulatedRuntime<E> {
             names: stages.iter().map(|stage| stage.name().to_owned()).collect(),
             slots: stages
                 .into_iter()
-                .map(|stage| Slot { stage, ready: Vec::new(), deadline: None, asked: true, worked: false, held: false })
+                .map(|stage| Slot {
+                    stage,
+                    ready: Vec::new(),
+                    deadline: None,
+                    asked: true,
+                    worked: false,
+                    held: false,
+                })
                 .collect(),
             costs: config.costs,
             meter: config.meter,
@@ -286,7 +303,8 @@ impl<E> SimulatedRuntime<E> {
         Ok(runtime)
     }
 
-    /// When some thread has something to do next, cores aside; `None` when nothing happens without an event from outside.
+    /// When some thread has something to do next, cores aside; `None` when nothing happens without
+    /// an event from outside.
     #[must_use]
     pub fn due(&self) -> Option<Claim> {
         self.threads.iter().filter_map(Thread::claim).min()
@@ -307,7 +325,9 @@ impl<E> SimulatedRuntime<E> {
     /// The stages of threads that block, from when on, and until when if they wake by themselves.
     pub fn sleepers(&self) -> impl Iterator<Item = (StageId, VirtualTime, Option<VirtualTime>)> {
         let asleep = self.threads.iter().filter(|thread| thread.rest == Rest::Asleep);
-        asleep.flat_map(|thread| thread.stages.iter().map(|&stage| (stage, thread.sleeps_at, thread.due)))
+        asleep.flat_map(|thread| {
+            thread.stages.iter().map(|&stage| (stage, thread.sleeps_at, thread.due))
+        })
     }
 
     /// Sends an event from outside.
@@ -354,8 +374,13 @@ impl<E> SimulatedRuntime<E> {
     /// What the stages have done so far.
     #[must_use]
     pub fn metrics(&self) -> RuntimeSnapshot {
-        let stage =
-            |id: usize| self.local.metrics[id].snapshot(&self.names[id], self.local.homes[id], &self.local.gauges[id]);
+        let stage = |id: usize| {
+            self.local.metrics[id].snapshot(
+                &self.names[id],
+                self.local.homes[id],
+                &self.local.gauges[id],
+            )
+        };
         RuntimeSnapshot { stages: (0..self.slots.len()).map(stage).collect(), threads: Vec::new() }
     }
 
@@ -368,9 +393,15 @@ impl<E> SimulatedRuntime<E> {
         observer: &mut dyn Observer<E>,
     ) -> Option<Turn> {
         let thread = loop {
-            let claims = self.threads.iter().enumerate().filter_map(|(number, thread)| Some((thread.claim()?, number)));
+            let claims = self
+                .threads
+                .iter()
+                .enumerate()
+                .filter_map(|(number, thread)| Some((thread.claim()?, number)));
             // All that are due now want a core now: only their places count.
-            let due = claims.filter(|(claim, _)| claim.due <= now).map(|(claim, number)| (claim.since, number));
+            let due = claims
+                .filter(|(claim, _)| claim.due <= now)
+                .map(|(claim, number)| (claim.since, number));
             let (_, first) = due.min()?;
             // One that gets no core is due later.
             if self.gets_core(first, now, cores) {
@@ -400,7 +431,8 @@ impl<E> SimulatedRuntime<E> {
         Some(Turn { thread, begin: now, end })
     }
 
-    /// Whether a thread that is due can run now; if not, it is due again when that may have changed.
+    /// Whether a thread that is due can run now; if not, it is due again when that may have
+    /// changed.
     fn gets_core(&mut self, thread: usize, now: VirtualTime, cores: &mut Cores) -> bool {
         let thread = &mut self.threads[thread];
         if thread.rest == Rest::Asleep {
@@ -449,7 +481,11 @@ impl<E> SimulatedRuntime<E> {
         let (at, to) = (arrival.at, arrival.to);
         let thread = &mut self.threads[home];
         // Arrivals come nearly in order of time; of equal ones, the earlier sent stays first.
-        let place = thread.arrivals.iter().rposition(|earlier| earlier.at <= at).map_or(0, |place| place + 1);
+        let place = thread
+            .arrivals
+            .iter()
+            .rposition(|earlier| earlier.at <= at)
+            .map_or(0, |place| place + 1);
         thread.arrivals.insert(place, arrival);
         self.wake(at, to);
     }
@@ -475,7 +511,9 @@ impl<E> SimulatedRuntime<E> {
         let local_now = clock.at(now);
         self.local.thread = thread;
         let mut cost = self.costs.turn(self.threads[thread].core);
-        while let Some(arrival) = self.threads[thread].arrivals.pop_front_if(|arrival| arrival.at <= now) {
+        while let Some(arrival) =
+            self.threads[thread].arrivals.pop_front_if(|arrival| arrival.at <= now)
+        {
             self.local.travelling[arrival.to.index()] -= 1;
             self.local.inboxes[arrival.to.index()].push_back(arrival.event);
         }
@@ -508,7 +546,8 @@ impl<E> SimulatedRuntime<E> {
             if !std::mem::take(&mut slot.worked) {
                 continue;
             }
-            let mut ctx = Context::new(local, &mut threads[thread].pool, local_now, id, *shutting_down);
+            let mut ctx =
+                Context::new(local, &mut threads[thread].pool, local_now, id, *shutting_down);
             costs.begins(id);
             slot.stage.flush(&mut ctx);
             costs.ends(id);
@@ -570,7 +609,9 @@ impl<E> SimulatedRuntime<E> {
         let entry = &self.threads[thread];
         let busy = |id: &StageId| {
             let slot = &self.slots[id.index()];
-            slot.asked || !slot.ready.is_empty() || (!slot.held && !self.local.inboxes[id.index()].is_empty())
+            slot.asked
+                || !slot.ready.is_empty()
+                || (!slot.held && !self.local.inboxes[id.index()].is_empty())
         };
         let due = if entry.stages.iter().any(busy) {
             Some(end)

@@ -70,13 +70,21 @@ type Log = std::sync::Arc<std::sync::Mutex<Vec<(Timestamp, u32)>>>;
 
 fn countdowns(layout: &Layout, cost: Duration) -> (SimulatedRuntime<u32>, Log) {
     let log = Log::default();
-    let stage = |other| Box::new(Countdown { other, seen: Vec::new(), done: log.clone() }) as Box<dyn Stage<u32>>;
+    let stage = |other| {
+        Box::new(Countdown { other, seen: Vec::new(), done: log.clone() }) as Box<dyn Stage<u32>>
+    };
     let config = SimulatedConfig { costs: Box::new(PerEvent(cost)), ..SimulatedConfig::default() };
-    let runtime = SimulatedRuntime::start(vec![stage(THERE), stage(HERE)], layout, config, at(0), &honest).unwrap();
+    let runtime =
+        SimulatedRuntime::start(vec![stage(THERE), stage(HERE)], layout, config, at(0), &honest)
+            .unwrap();
     (runtime, log)
 }
 
-fn run_all(runtime: &mut SimulatedRuntime<u32>, cores: &mut Cores, clock: &dyn LocalTime) -> VirtualTime {
+fn run_all(
+    runtime: &mut SimulatedRuntime<u32>,
+    cores: &mut Cores,
+    clock: &dyn LocalTime,
+) -> VirtualTime {
     let mut now = at(0);
     while let Some(Claim { due, .. }) = runtime.due() {
         now = now.max(due);
@@ -91,8 +99,12 @@ fn two_threads_pass_events_at_the_ends_of_their_turns() {
     let (mut runtime, log) = countdowns(&two, Duration::from_micros(10));
     runtime.inject(at(5_000), HERE, 2);
     run_all(&mut runtime, &mut Cores::new(2), &honest);
-    let seen: Vec<(u64, u32)> =
-        log.lock().unwrap().iter().map(|&(now, number)| (now.as_nanos() - 1_000_000_000, number)).collect();
+    let seen: Vec<(u64, u32)> = log
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|&(now, number)| (now.as_nanos() - 1_000_000_000, number))
+        .collect();
     assert_eq!(seen, [(5_000, 2), (15_000, 1), (25_000, 0)]);
     assert!(runtime.is_drained());
     assert_eq!(runtime.metrics().stages[0].events_total, 2);
@@ -102,9 +114,13 @@ fn two_threads_pass_events_at_the_ends_of_their_turns() {
 fn sleepers_are_woken_late_by_idle_cores_and_cost_whoever_wakes_them() {
     let two = Layout::new(vec![vec![HERE], vec![THERE]]);
     let log = Log::default();
-    let stage = |other| Box::new(Countdown { other, seen: Vec::new(), done: log.clone() }) as Box<dyn Stage<u32>>;
+    let stage = |other| {
+        Box::new(Countdown { other, seen: Vec::new(), done: log.clone() }) as Box<dyn Stage<u32>>
+    };
     let config = SimulatedConfig { costs: Box::new(Waking), ..SimulatedConfig::default() };
-    let mut runtime = SimulatedRuntime::start(vec![stage(THERE), stage(HERE)], &two, config, at(0), &honest).unwrap();
+    let mut runtime =
+        SimulatedRuntime::start(vec![stage(THERE), stage(HERE)], &two, config, at(0), &honest)
+            .unwrap();
     let mut cores = Cores::new(1);
     run_all(&mut runtime, &mut cores, &honest);
     let before = runtime.busy();
@@ -167,7 +183,8 @@ fn nobody_starves_on_a_core_that_others_always_want() {
     }
     let rang = Log::default();
     let alarm = Alarm { next: Timestamp::ZERO, rang: rang.clone() };
-    let stages: Vec<Box<dyn Stage<u32>>> = vec![Box::new(Restless), Box::new(Restless), Box::new(alarm)];
+    let stages: Vec<Box<dyn Stage<u32>>> =
+        vec![Box::new(Restless), Box::new(Restless), Box::new(alarm)];
     let layout = Layout::new((0..3).map(|stage| vec![StageId::new(stage)]).collect());
     let config = SimulatedConfig { costs: Box::new(Dear), ..SimulatedConfig::default() };
     let mut runtime = SimulatedRuntime::start(stages, &layout, config, at(0), &honest).unwrap();
@@ -178,7 +195,8 @@ fn nobody_starves_on_a_core_that_others_always_want() {
             turns[turn.thread] += 1;
         }
     }
-    // It waits for a slice of either at most, and they for nobody longer than for a slice of the other and a turn.
+    // It waits for a slice of either at most, and they for nobody longer than for a slice of the
+    // other and a turn.
     let count = rang.lock().unwrap().len();
     assert!((20..=50).contains(&count), "it rang {count} times within 100 ms");
     assert!(turns[0].abs_diff(turns[1]) <= 10 && turns[0] > 100, "{turns:?}");
@@ -221,7 +239,8 @@ fn deadlines_are_those_of_the_local_clock_even_when_it_stops() {
     };
     let config = SimulatedConfig::default();
     let mut runtime =
-        SimulatedRuntime::start(vec![Box::new(stage)], &Layout::single(1), config, at(0), &wrong).unwrap();
+        SimulatedRuntime::start(vec![Box::new(stage)], &Layout::single(1), config, at(0), &wrong)
+            .unwrap();
     let mut cores = Cores::new(1);
     let mut turns = 0;
     while let Some(Claim { due, .. }) = runtime.due().filter(|claim| claim.due < at(40_000_000)) {

@@ -53,7 +53,8 @@ impl fmt::Debug for VirtualTime {
     }
 }
 
-/// The clock of one process: what it shows at each moment of true time. May stand still, jump and run fast or slow.
+/// The clock of one process: what it shows at each moment of true time. May stand still, jump and
+/// run fast or slow.
 pub trait LocalTime {
     /// What it shows.
     fn at(&self, moment: VirtualTime) -> Timestamp;

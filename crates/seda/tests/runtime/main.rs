@@ -1,4 +1,5 @@
-//! The runtime as its users see it: queues between threads, timers, shutdown, panics, and TCP over loopback.
+//! The runtime as its users see it: queues between threads, timers, shutdown, panics, and TCP over
+//! loopback.
 
 mod support;
 mod tcp;

@@ -1,4 +1,5 @@
-//! What the tests share: an event enum, a protocol with two-byte lengths, an echo stage, and a clock.
+//! What the tests share: an event enum, a protocol with two-byte lengths, an echo stage, and a
+//! clock.
 
 use std::collections::VecDeque;
 use std::sync::mpsc;
@@ -6,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use timestone_clock::{Clock, SystemClock};
 use timestone_seda::{
-    Break, ConnectionView, Context, NetCommand, NetEvent, Parcel, ParcelEvent, Protocol, Split, Stage, StageId,
+    Break, ConnectionView, Context, NetCommand, NetEvent, Parcel, ParcelEvent, Protocol, Split,
+    Stage, StageId,
 };
 use timestone_types::Timestamp;
 
@@ -45,7 +47,9 @@ pub(crate) const HEADER: usize = 5;
 
 impl Protocol for Lengths {
     fn split(&mut self, _: &ConnectionView, bytes: &[u8]) -> Split {
-        let Some(header) = bytes.first_chunk::<HEADER>() else { return Split::Incomplete { needed: HEADER } };
+        let Some(header) = bytes.first_chunk::<HEADER>() else {
+            return Split::Incomplete { needed: HEADER };
+        };
         let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
         if length < HEADER {
             Split::Broken
@@ -104,7 +108,9 @@ impl Stage<Event> for Echo {
                     }
                     ctx.finish_parcel(parcel);
                     let Parcel { origin, .. } = answer;
-                    if let Err(event) = ctx.send(origin.stage, Event::Command(NetCommand::Send(answer))) {
+                    if let Err(event) =
+                        ctx.send(origin.stage, Event::Command(NetCommand::Send(answer)))
+                    {
                         self.unsent.push_back((origin.stage, event));
                     }
                 }

@@ -1,4 +1,5 @@
-//! The net stage over loopback: pipelining, big frames, back-pressure, bad peers, many connections, dials, sharing, admission.
+//! The net stage over loopback: pipelining, big frames, back-pressure, bad peers, many connections,
+//! dials, sharing, admission.
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -8,8 +9,8 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use timestone_seda::{
-    AdmissionLimit, Break, Context, DialId, DisconnectReason, Handle, Layout, NetCommand, NetConfig, NetEvent,
-    NetMetrics, NetStage, Parcel, Runtime, RuntimeConfig, Stage, StageId,
+    AdmissionLimit, Break, Context, DialId, DisconnectReason, Handle, Layout, NetCommand,
+    NetConfig, NetEvent, NetMetrics, NetStage, Parcel, Runtime, RuntimeConfig, Stage, StageId,
 };
 
 use crate::support::{Echo, Event, HEADER, Lengths, encode, eventually, now};
@@ -86,10 +87,15 @@ fn pipelined_frames_come_back_in_order_however_they_are_cut() {
     writing.join().expect("no panic");
     assert!(received == sent);
     // Counted after the write, which the client may see first.
-    eventually("the last write is counted", || server.net.snapshot().bytes_sent_total >= sent.len() as u64);
+    eventually("the last write is counted", || {
+        server.net.snapshot().bytes_sent_total >= sent.len() as u64
+    });
     let counts = server.net.snapshot();
     assert_eq!((counts.frames_received_total, counts.connections), (5_000, 1));
-    assert_eq!((counts.bytes_received_total, counts.bytes_sent_total), (sent.len() as u64, sent.len() as u64));
+    assert_eq!(
+        (counts.bytes_received_total, counts.bytes_sent_total),
+        (sent.len() as u64, sent.len() as u64)
+    );
     server.handle.shutdown(PATIENCE).expect("drained");
 }
 
@@ -156,7 +162,8 @@ fn a_slow_reader_is_not_read_from_and_others_are_served() {
         assert!(answer.len() == 1024 - HEADER && answer.iter().all(|&byte| byte == answer[0]));
         seen[answer[0] as usize] += 1;
     }
-    let expected = (0..256).map(|value| (0..total).filter(|number| number % 256 == value).count() as u64 * 64);
+    let expected =
+        (0..256).map(|value| (0..total).filter(|number| number % 256 == value).count() as u64 * 64);
     assert!(seen.iter().copied().eq(expected));
     writing.join().expect("no panic");
 }
@@ -189,7 +196,11 @@ fn whoever_breaks_the_protocol_is_told_and_closed_and_others_are_not_disturbed()
             other => panic!("{other:?}"),
         };
         match server.heard.recv_timeout(PATIENCE) {
-            Ok(NetEvent::Disconnected { origin: gone, reason: DisconnectReason::Broken(reason), dial: None }) => {
+            Ok(NetEvent::Disconnected {
+                origin: gone,
+                reason: DisconnectReason::Broken(reason),
+                dial: None,
+            }) => {
                 assert_eq!((gone, reason), (origin, expected));
             }
             other => panic!("{other:?}"),
@@ -223,7 +234,11 @@ fn a_peer_that_has_said_all_still_gets_its_answers() {
 
 #[test]
 fn a_peer_that_waits_for_nothing_more_is_let_go() {
-    let server = serve(NetConfig { answers_after_end: false, ..NetConfig::default() }, RuntimeConfig::default(), 1);
+    let server = serve(
+        NetConfig { answers_after_end: false, ..NetConfig::default() },
+        RuntimeConfig::default(),
+        1,
+    );
     let mut stream = connect(server.address);
     stream.write_all(&encode(1, b"a question")).expect("writes");
     assert_eq!(read_frame(&mut stream), b"a question");
@@ -232,8 +247,11 @@ fn a_peer_that_waits_for_nothing_more_is_let_go() {
     // What comes of the goodbye may or may not arrive; the end does.
     let rest = read_to_end(&mut stream);
     assert!(rest.is_empty() || rest == encode(1, b"goodbye"), "{rest:?}");
-    let seen: Vec<NetEvent> = (0..3).map(|_| server.heard.recv_timeout(PATIENCE).expect("an event")).collect();
-    let closed = |event: &NetEvent| matches!(event, NetEvent::Disconnected { reason: DisconnectReason::Closed, .. });
+    let seen: Vec<NetEvent> =
+        (0..3).map(|_| server.heard.recv_timeout(PATIENCE).expect("an event")).collect();
+    let closed = |event: &NetEvent| {
+        matches!(event, NetEvent::Disconnected { reason: DisconnectReason::Closed, .. })
+    };
     assert!(closed(&seen[2]), "{seen:?}");
 }
 
@@ -274,7 +292,11 @@ fn thousands_of_connections_open_and_close_without_leaving_anything() {
 
 #[test]
 fn too_many_connections_are_refused_with_words() {
-    let server = serve(NetConfig { max_connections: 2, ..NetConfig::default() }, RuntimeConfig::default(), 1);
+    let server = serve(
+        NetConfig { max_connections: 2, ..NetConfig::default() },
+        RuntimeConfig::default(),
+        1,
+    );
     let mut first = connect(server.address);
     let second = connect(server.address);
     let mut third = connect(server.address);
@@ -304,7 +326,9 @@ fn connections_are_closed_on_demand_after_their_output() {
     assert_eq!(read_to_end(&mut stream), b"goodbye");
     drop(stream);
     match server.heard.recv_timeout(PATIENCE) {
-        Ok(NetEvent::Disconnected { origin: gone, reason: DisconnectReason::Asked, .. }) => assert_eq!(gone, origin),
+        Ok(NetEvent::Disconnected { origin: gone, reason: DisconnectReason::Asked, .. }) => {
+            assert_eq!(gone, origin)
+        }
         other => panic!("{other:?}"),
     }
     let parcel = timestone_seda::Parcel::new(origin, b"too late".to_vec());
@@ -315,11 +339,13 @@ fn connections_are_closed_on_demand_after_their_output() {
 #[test]
 fn a_dialled_connection_carries_frames_both_ways_and_a_refused_one_is_reported() {
     let server = serve_simply();
-    // The dialling side: its echo stage only listens, answers of the server arrive there as parcels and are sent back for ever.
+    // The dialling side: its echo stage only listens, answers of the server arrive there as parcels
+    // and are sent back for ever.
     let net = NetStage::<Event, _>::new(Lengths, NetConfig::default());
     let (echo, heard) = Echo::new(1);
     let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(net), Box::new(echo)];
-    let client = Runtime::start(stages, Layout::single(2), now, RuntimeConfig::default()).expect("starts");
+    let client =
+        Runtime::start(stages, Layout::single(2), now, RuntimeConfig::default()).expect("starts");
     let dial = |number, address| {
         let command = NetCommand::Dial { dial: DialId::new(number), address, owner: ECHO };
         client.injector().send(NET, Event::Command(command)).expect("room");
@@ -334,16 +360,24 @@ fn a_dialled_connection_carries_frames_both_ways_and_a_refused_one_is_reported()
     };
     let ball = timestone_seda::Parcel::new(origin, encode(1, b"ball"));
     client.injector().send(NET, Event::Command(NetCommand::Send(ball))).expect("room");
-    eventually("the ball has passed a hundred times", || server.net.snapshot().frames_received_total > 100);
-    let closed = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|l| l.local_addr()).expect("an address");
+    eventually("the ball has passed a hundred times", || {
+        server.net.snapshot().frames_received_total > 100
+    });
+    let closed = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .and_then(|l| l.local_addr())
+        .expect("an address");
     dial(8, closed);
     match heard.recv_timeout(PATIENCE) {
-        Ok(NetEvent::DialFailed { dial, address, .. }) => assert_eq!((dial, address), (DialId::new(8), closed)),
+        Ok(NetEvent::DialFailed { dial, address, .. }) => {
+            assert_eq!((dial, address), (DialId::new(8), closed))
+        }
         other => panic!("{other:?}"),
     }
     drop(server.handle);
     match heard.recv_timeout(PATIENCE) {
-        Ok(NetEvent::HalfClosed(gone) | NetEvent::Disconnected { origin: gone, .. }) => assert_eq!(gone, origin),
+        Ok(NetEvent::HalfClosed(gone) | NetEvent::Disconnected { origin: gone, .. }) => {
+            assert_eq!(gone, origin)
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -351,7 +385,8 @@ fn a_dialled_connection_carries_frames_both_ways_and_a_refused_one_is_reported()
 #[test]
 fn accepted_connections_are_shared_between_the_net_stages_of_two_threads() {
     let share_with = vec![StageId::new(0), StageId::new(2)];
-    let mut first = NetStage::<Event, _>::new(Lengths, NetConfig { share_with, ..NetConfig::default() });
+    let mut first =
+        NetStage::<Event, _>::new(Lengths, NetConfig { share_with, ..NetConfig::default() });
     let address = first.listen(([127, 0, 0, 1], 0).into()).expect("listens");
     let second = NetStage::<Event, _>::new(Lengths, NetConfig::default());
     let metrics = [first.metrics(), second.metrics()];
@@ -363,7 +398,8 @@ fn accepted_connections_are_shared_between_the_net_stages_of_two_threads() {
     let mut streams: Vec<TcpStream> = (0..10).map(|_| connect(address)).collect();
     for round in 0..100u8 {
         for stream in &mut streams {
-            // One frame for the echo stage of each thread: parcels cross threads in both directions.
+            // One frame for the echo stage of each thread: parcels cross threads in both
+            // directions.
             stream.write_all(&[encode(1, &[round]), encode(3, &[round])].concat()).expect("writes");
         }
         for stream in &mut streams {
@@ -374,7 +410,8 @@ fn accepted_connections_are_shared_between_the_net_stages_of_two_threads() {
     handle.shutdown(PATIENCE).expect("drained");
 }
 
-/// Answers a while after it was asked, and closes the connection behind the answer when nothing more comes.
+/// Answers a while after it was asked, and closes the connection behind the answer when nothing
+/// more comes.
 struct Slow {
     asked: Vec<(std::time::Instant, Parcel)>,
     /// It has ended, or will, without a word more.
@@ -392,7 +429,9 @@ impl Stage<Event> for Slow {
     fn handle(&mut self, _: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
         for event in events.drain(..) {
             match event {
-                Event::Net(NetEvent::Parcel(parcel)) => self.asked.push((std::time::Instant::now(), parcel)),
+                Event::Net(NetEvent::Parcel(parcel)) => {
+                    self.asked.push((std::time::Instant::now(), parcel))
+                }
                 Event::Net(event) => self.over.send(event).expect("the test listens"),
                 Event::Command(command) => panic!("no command for this stage: {command:?}"),
             }
@@ -412,14 +451,17 @@ impl Stage<Event> for Slow {
     }
 }
 
-/// What a peer that has sent its last word reads of an answer that is long in coming, and what its owner is told.
+/// What a peer that has sent its last word reads of an answer that is long in coming, and what its
+/// owner is told.
 fn late_answer(closed_by_owner: bool) -> (Vec<u8>, Vec<NetEvent>) {
     let config = NetConfig { owner: Some(ECHO), closed_by_owner, ..NetConfig::default() };
     let mut net = NetStage::<Event, _>::new(Lengths, config);
     let address = net.listen(([127, 0, 0, 1], 0).into()).expect("listens");
     let (over, heard) = std::sync::mpsc::channel();
-    let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(net), Box::new(Slow { asked: Vec::new(), over })];
-    let _handle = Runtime::start(stages, Layout::single(2), now, RuntimeConfig::default()).expect("starts");
+    let stages: Vec<Box<dyn Stage<Event>>> =
+        vec![Box::new(net), Box::new(Slow { asked: Vec::new(), over })];
+    let _handle =
+        Runtime::start(stages, Layout::single(2), now, RuntimeConfig::default()).expect("starts");
     let mut stream = connect(address);
     stream.write_all(&encode(1, b"a long question")).expect("writes");
     stream.shutdown(Shutdown::Write).expect("half closes");
@@ -431,18 +473,25 @@ fn late_answer(closed_by_owner: bool) -> (Vec<u8>, Vec<NetEvent>) {
 fn who_has_said_all_gets_an_answer_that_is_long_in_coming_when_its_owner_closes() {
     let (answer, events) = late_answer(true);
     assert_eq!(answer, encode(1, b"a long question"));
-    let asked = |event: &NetEvent| matches!(event, NetEvent::Disconnected { reason: DisconnectReason::Asked, .. });
+    let asked = |event: &NetEvent| {
+        matches!(event, NetEvent::Disconnected { reason: DisconnectReason::Asked, .. })
+    };
     assert!(
-        matches!(events[..], [NetEvent::Connected(_), NetEvent::HalfClosed(_), _]) && asked(&events[2]),
+        matches!(events[..], [NetEvent::Connected(_), NetEvent::HalfClosed(_), _])
+            && asked(&events[2]),
         "{events:?}"
     );
     // An owner that does not know when it has answered everything leaves that to the net stage.
     let (answer, events) = late_answer(false);
     assert!(answer.is_empty());
-    assert!(matches!(events[2], NetEvent::Disconnected { reason: DisconnectReason::Closed, .. }), "{events:?}");
+    assert!(
+        matches!(events[2], NetEvent::Disconnected { reason: DisconnectReason::Closed, .. }),
+        "{events:?}"
+    );
 }
 
-/// How long a shutdown takes while a peer is owed more than its socket holds, of which it reads a little at a time, or nothing.
+/// How long a shutdown takes while a peer is owed more than its socket holds, of which it reads a
+/// little at a time, or nothing.
 fn shutdown_beside(reads: bool) -> Duration {
     let server = serve(NetConfig::default(), RuntimeConfig::default(), 100);
     let mut stream = connect(server.address);
@@ -479,7 +528,11 @@ impl Stage<Event> for Hoarder {
         "hoarder"
     }
 
-    fn handle(&mut self, _: &mut timestone_seda::Context<'_, Event>, events: &mut std::collections::VecDeque<Event>) {
+    fn handle(
+        &mut self,
+        _: &mut timestone_seda::Context<'_, Event>,
+        events: &mut std::collections::VecDeque<Event>,
+    ) {
         self.0.extend(events.drain(..));
     }
 }
@@ -531,9 +584,13 @@ fn what_stages_send_each_other_releases_nothing_at_the_door() {
     let mut net = NetStage::<Event, _>::new(Lengths, NetConfig::default());
     let address = net.listen(([127, 0, 0, 1], 0).into()).expect("listens");
     let (echo, _heard) = Echo::new(1);
-    let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(net), Box::new(echo), Box::new(PassOn(ECHO))];
+    let stages: Vec<Box<dyn Stage<Event>>> =
+        vec![Box::new(net), Box::new(echo), Box::new(PassOn(ECHO))];
     let limit = AdmissionLimit { requests: 10, bytes: 1000 };
-    let config = RuntimeConfig { admission: vec![(ECHO, limit), (StageId::new(2), limit)], ..RuntimeConfig::default() };
+    let config = RuntimeConfig {
+        admission: vec![(ECHO, limit), (StageId::new(2), limit)],
+        ..RuntimeConfig::default()
+    };
     let handle = Runtime::start(stages, Layout::single(3), now, config).expect("starts");
     let mut stream = connect(address);
     for stage in [2, 1, 2, 1] {

@@ -49,7 +49,9 @@ fn ping_pong(spin: Spin, balls: u64, hits: u64) {
         handle.injector().send(StageId::new(0), hits).expect("room");
     }
     for ball in 0..balls {
-        finished.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("ball {ball} was lost: a wake-up is missing"));
+        finished
+            .recv_timeout(PATIENCE)
+            .unwrap_or_else(|_| panic!("ball {ball} was lost: a wake-up is missing"));
     }
     let metrics = handle.metrics();
     let events: u64 = metrics.stages.iter().map(|stage| stage.events_total).sum();
@@ -71,8 +73,10 @@ fn no_wake_up_is_lost_between_spinning_threads() {
 #[test]
 fn outside_threads_lose_nothing_and_wake_sleepers() {
     let (done, finished) = mpsc::channel();
-    let stages: Vec<Box<dyn Stage<u64>>> = vec![Box::new(Player { partner: StageId::new(0), done })];
-    let handle = Runtime::start(stages, Layout::single(1), now, RuntimeConfig::default()).expect("starts");
+    let stages: Vec<Box<dyn Stage<u64>>> =
+        vec![Box::new(Player { partner: StageId::new(0), done })];
+    let handle =
+        Runtime::start(stages, Layout::single(1), now, RuntimeConfig::default()).expect("starts");
     let producers: Vec<_> = (0..3)
         .map(|_| {
             let injector = handle.injector();
@@ -207,9 +211,11 @@ fn deadlines_are_kept_and_never_early() {
     let (rung, heard) = mpsc::channel();
     let begin = now();
     let spans = [100u64, 150, 900, 2_000, 30_000, 30_000, 45_500];
-    let due = spans.iter().map(|&micros| begin.saturating_add(Duration::from_micros(micros))).collect();
+    let due =
+        spans.iter().map(|&micros| begin.saturating_add(Duration::from_micros(micros))).collect();
     let stages: Vec<Box<dyn Stage<u64>>> = vec![Box::new(Alarm { due, rung })];
-    let handle = Runtime::start(stages, Layout::single(1), now, RuntimeConfig::default()).expect("starts");
+    let handle =
+        Runtime::start(stages, Layout::single(1), now, RuntimeConfig::default()).expect("starts");
     for &micros in &spans {
         let (due, at) = heard.recv_timeout(PATIENCE).expect("rings");
         assert_eq!(due, begin.saturating_add(Duration::from_micros(micros)));
@@ -240,7 +246,8 @@ impl Stage<u64> for Stuck {
 #[test]
 fn a_stage_that_does_not_drain_is_named() {
     let handle =
-        Runtime::start(vec![Box::new(Stuck)], Layout::single(1), now, RuntimeConfig::default()).expect("starts");
+        Runtime::start(vec![Box::new(Stuck)], Layout::single(1), now, RuntimeConfig::default())
+            .expect("starts");
     match handle.shutdown(Duration::from_millis(50)) {
         Err(SedaError::NotDrained { stages, .. }) => assert_eq!(stages, ["stuck"]),
         other => panic!("{other:?}"),
@@ -252,25 +259,43 @@ fn a_panic_of_a_stage_aborts_the_process_and_names_it() {
     const MARK: &str = "SEDA_TEST_PANIC";
     if std::env::var_os(MARK).is_some() {
         let handle =
-            Runtime::start(vec![Box::new(Stuck)], Layout::single(1), now, RuntimeConfig::default()).expect("starts");
+            Runtime::start(vec![Box::new(Stuck)], Layout::single(1), now, RuntimeConfig::default())
+                .expect("starts");
         handle.injector().send(StageId::new(0), 1).expect("room");
         std::thread::sleep(PATIENCE);
         return;
     }
     let output = Command::new(std::env::current_exe().expect("a path"))
-        .args(["--exact", "threads::a_panic_of_a_stage_aborts_the_process_and_names_it", "--nocapture"])
+        .args([
+            "--exact",
+            "threads::a_panic_of_a_stage_aborts_the_process_and_names_it",
+            "--nocapture",
+        ])
         .env(MARK, "1")
         .output()
         .expect("runs");
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && output.status.code().is_none(), "aborted by a signal: {:?}", output.status);
-    assert!(text.contains("Stage stuck panicked") && text.contains("planned by the test"), "{text}");
+    assert!(
+        !output.status.success() && output.status.code().is_none(),
+        "aborted by a signal: {:?}",
+        output.status
+    );
+    assert!(
+        text.contains("Stage stuck panicked") && text.contains("planned by the test"),
+        "{text}"
+    );
 }
 
 #[test]
 fn impossible_layouts_are_refused() {
-    let start =
-        |layout| Runtime::start(vec![Box::new(Stuck) as Box<dyn Stage<u64>>], layout, now, RuntimeConfig::default());
+    let start = |layout| {
+        Runtime::start(
+            vec![Box::new(Stuck) as Box<dyn Stage<u64>>],
+            layout,
+            now,
+            RuntimeConfig::default(),
+        )
+    };
     assert!(matches!(start(Layout::single(2)), Err(SedaError::Layout(..))));
     assert!(matches!(start(Layout::new(vec![])), Err(SedaError::Size { .. })));
 }

@@ -63,15 +63,22 @@ impl ClientState {
         let head = format!("id={} addr={} name=", self.number.0, self.peer);
         let multi = self.queued.map_or_else(|| "-1".to_owned(), |queued| queued.to_string());
         let middle = format!(
-            " age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={multi} watch={} cmd={} user=default redir=-1 resp={resp} lib-name=",
+            " age={} idle={} flags={} db=0 sub=0 psub=0 ssub=0 multi={multi} watch={} cmd={} \
+             user=default redir=-1 resp={resp} lib-name=",
             now.since(self.connected).as_secs(),
             now.since(self.last_seen).as_secs(),
             if self.queued.is_some() { "x" } else { "N" },
             self.watched,
             self.last_command,
         );
-        for part in [head.as_bytes(), &self.name, middle.as_bytes(), &self.library, b" lib-ver=", &self.library_version]
-        {
+        for part in [
+            head.as_bytes(),
+            &self.name,
+            middle.as_bytes(),
+            &self.library,
+            b" lib-ver=",
+            &self.library_version,
+        ] {
             out.extend_from_slice(part);
         }
         out.push(b'\n');
@@ -89,12 +96,16 @@ mod tests {
 
     #[test]
     fn a_client_is_described_in_one_line() {
-        let mut client = ClientState::new(ClientNumber(7), "127.0.0.1:9".parse().unwrap(), Timestamp::ZERO);
+        let mut client =
+            ClientState::new(ClientNumber(7), "127.0.0.1:9".parse().unwrap(), Timestamp::ZERO);
         client.name = b"worker".to_vec();
         let mut out = Vec::new();
         client.describe(Timestamp::from_nanos(3_000_000_000), &mut out);
         let line = String::from_utf8(out).unwrap();
-        assert!(line.starts_with("id=7 addr=127.0.0.1:9 name=worker age=3 idle=3 flags=N db=0"), "{line}");
+        assert!(
+            line.starts_with("id=7 addr=127.0.0.1:9 name=worker age=3 idle=3 flags=N db=0"),
+            "{line}"
+        );
         assert!(line.ends_with("resp=2 lib-name= lib-ver=\n"));
         assert!(is_name(b"a-b") && is_name(b"") && !is_name(b"a b") && !is_name(b"a\n"));
     }

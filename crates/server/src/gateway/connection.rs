@@ -4,9 +4,11 @@
 //!   bytes ─► inbox ─► one command ─┬─ keys free? ─► under way (slot, marks) ─► answered in order ─► out
 //!                                  └─ else it waits, and everything behind it
 //! ```
-//! Commands of a pipeline run side by side unless they touch the same key with a write on either side; so commands on different keys may
-//! take effect in any order, as in a pipeline to a Redis Cluster. A command that must run alone (WATCH, SCAN, FLUSHDB, one with very
-//! many keys) is the connection's *barrier*: it starts when nothing is under way, and nothing starts before it is answered.
+//! Commands of a pipeline run side by side unless they touch the same key with a write on either
+//! side; so commands on different keys may take effect in any order, as in a pipeline to a Redis
+//! Cluster. A command that must run alone (WATCH, SCAN, FLUSHDB, one with very many keys) is the
+//! connection's *barrier*: it starts when nothing is under way, and nothing starts before it is
+//! answered.
 
 use std::collections::BTreeMap;
 
@@ -31,8 +33,8 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// Whether an answer of this length may be kept. The oldest command's is, as long as what can leave is within the bound: nothing else
-    /// gets rid of those that wait behind it.
+    /// Whether an answer of this length may be kept. The oldest command's is, as long as what can
+    /// leave is within the bound: nothing else gets rid of those that wait behind it.
     pub(super) const fn has_room(self, first: bool, length: usize, bound: usize) -> bool {
         if first { self.leaving <= bound } else { self.all + length <= bound }
     }
@@ -80,7 +82,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// Whether the key was touched since, by a write or by expiring. That an absent key's record was cleared away is no touch.
+    /// Whether the key was touched since, by a write or by expiring. That an absent key's record
+    /// was cleared away is no touch.
     pub(super) fn is_touched(&self, found: &ValueView<'_>) -> bool {
         let present = found.value.is_some();
         if self.present || present {
@@ -104,7 +107,8 @@ pub(super) struct Connection {
     pub(super) watched: BTreeMap<Box<[u8]>, Watched>,
     /// Their memory.
     pub(super) watched_charge: Option<Charge>,
-    /// What was watched was forgotten for want of memory: the next EXEC answers that it may have changed.
+    /// What was watched was forgotten for want of memory: the next EXEC answers that it may have
+    /// changed.
     pub(super) watch_lost: bool,
     /// What is admitted to the stage and still counted: requests and bytes.
     pub(super) admitted: (u64, u64),
@@ -166,7 +170,8 @@ impl Connection {
         }
     }
 
-    /// Whether another command may be looked at, when the connection may be owed `bound` bytes of answers.
+    /// Whether another command may be looked at, when the connection may be owed `bound` bytes of
+    /// answers.
     pub(super) fn may_start(&self, bound: usize) -> bool {
         self.barrier.is_none()
             && self.replies.len() < MAX_IN_FLIGHT
@@ -185,7 +190,8 @@ impl Connection {
     #[inline]
     pub(super) fn has_grown(&self) -> bool {
         let counted = self.counted.1 as usize;
-        self.replies.memory_bytes() >= counted + CHARGED_ANSWER_BYTES && !super::memory::forgets_passing()
+        self.replies.memory_bytes() >= counted + CHARGED_ANSWER_BYTES
+            && !super::memory::forgets_passing()
     }
 
     /// What it is owed at this moment, for whoever asks whether more fits.
@@ -193,9 +199,14 @@ impl Connection {
         Owed { leaving: self.unwritten + self.replies.ready_bytes(), all: self.owed_bytes() }
     }
 
-    /// Answers a command under way, and lets what waited for it go on. Tells which command it was, if it was one on keys.
+    /// Answers a command under way, and lets what waited for it go on. Tells which command it was,
+    /// if it was one on keys.
     #[inline]
-    pub(super) fn answer(&mut self, slot: SlotId, write: impl FnOnce(&mut Vec<u8>)) -> Option<Asked> {
+    pub(super) fn answer(
+        &mut self,
+        slot: SlotId,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Option<Asked> {
         let asked = self.replies.asked(slot);
         #[cfg(feature = "planted-bugs")]
         if asked.is_some() && crate::planted::loses_answer() {
@@ -209,14 +220,16 @@ impl Connection {
         asked
     }
 
-    /// Whether the answer of this single-key read comes before that of an earlier command on its key.
+    /// Whether the answer of this single-key read comes before that of an earlier command on its
+    /// key.
     pub(super) fn overtakes(&self, slot: SlotId) -> bool {
         !self.replies.is_first(slot) && self.marks.overtakes(slot)
     }
 
     /// Answers a command at once with an error.
     pub(super) fn refuse(&mut self, position: Position, failure: &super::failure::Failure) {
-        self.replies.now(self.client.protocol, position, |reply| reply.error_bytes(failure.bytes()));
+        self.replies
+            .now(self.client.protocol, position, |reply| reply.error_bytes(failure.bytes()));
     }
 
     /// Ends the transaction state, as EXEC, DISCARD and RESET do.
@@ -233,15 +246,17 @@ impl Connection {
         self.client.watched = 0;
     }
 
-    /// Forgets what is watched, for want of memory. EXEC may always answer that something has changed.
+    /// Forgets what is watched, for want of memory. EXEC may always answer that something has
+    /// changed.
     pub(super) fn lose_watched(&mut self) {
         self.unwatch();
         self.watch_lost = true;
     }
 
-    /// What is admitted and need not be counted any longer. What waits for commands before it stays counted, so that the net stage stops
-    /// reading when too much does; what was carried out meanwhile does not, or a client that never lets its pipeline run dry
-    /// would in the end be counted for all that it has ever sent.
+    /// What is admitted and need not be counted any longer. What waits for commands before it stays
+    /// counted, so that the net stage stops reading when too much does; what was carried out
+    /// meanwhile does not, or a client that never lets its pipeline run dry would in the end be
+    /// counted for all that it has ever sent.
     pub(super) fn give_up_admitted(&mut self) -> (u64, u64) {
         let waiting = if self.blocked && !self.closing { self.inbox.backlog() as u64 } else { 0 };
         #[cfg(feature = "planted-bugs")]

@@ -1,14 +1,17 @@
-//! The gateway without its surroundings: bytes of redis clients in, bytes for them and frames for shards out.
+//! The gateway without its surroundings: bytes of redis clients in, bytes for them and frames for
+//! shards out.
 //!
 //! ```text
 //!   received ─► advance: parse ─┬─ fast.rs      GET, SET, DEL … of one key: straight to the engine
 //!                               └─ dispatch.rs  everything else ─► job
 //!   deliver ─► engine ─► results ─► fast answers │ run.rs: jobs go on ─► answers ─► connections that waited advance
 //! ```
-//! All connections share one session of the engine: its clock then sees every commit of every client here, so a command never
-//! reads below one that was answered before it, and fewer writes are sent round again with a later timestamp.
+//! All connections share one session of the engine: its clock then sees every commit of every
+//! client here, so a command never reads below one that was answered before it, and fewer writes
+//! are sent round again with a later timestamp.
 //!
-//! Deliberately absent: sockets, clocks, stages (see the parent module), what commands mean (see [`super::keys`]).
+//! Deliberately absent: sockets, clocks, stages (see the parent module), what commands mean (see
+//! [`super::keys`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -27,7 +30,9 @@ use super::figures::{GatewayGauges, Rate};
 use super::hot::{Busy, HotKeys};
 use super::inbox::Position;
 use super::job::{JobId, Jobs, Operation};
-use super::limits::{ANSWER_BYTES_A_COMMAND, COMMANDS_AT_ONCE, KEPT_BUFFER_BYTES, MAX_BACKLOG_BYTES, SHED_FROM_BYTES};
+use super::limits::{
+    ANSWER_BYTES_A_COMMAND, COMMANDS_AT_ONCE, KEPT_BUFFER_BYTES, MAX_BACKLOG_BYTES, SHED_FROM_BYTES,
+};
 use super::marks::{Judged, Read};
 use super::replies::{SlotId, Want};
 use super::view::KEYSPACE;
@@ -79,7 +84,8 @@ pub(super) struct Core {
     pub(super) memory: Arc<Memory>,
     pub(super) input: Tally,
     pub(super) output: Tally,
-    /// What jobs make out of what is there, until it is committed: all of it, and what of it counts as input.
+    /// What jobs make out of what is there, until it is committed: all of it, and what of it counts
+    /// as input.
     pub(super) makes: u64,
     pub(super) made: Tally,
     /// Connections whose long commands wait for memory, in their order.
@@ -153,11 +159,15 @@ impl Core {
     /// What refusals call the servers that this gateway has no way to.
     pub(super) fn name_servers(&mut self, map: &ShardMap) {
         #[cfg(feature = "planted-bugs")]
-        if self.started > Timestamp::ZERO && crate::planted::is_planted(crate::planted::Bug::StaleServerNames) {
+        if self.started > Timestamp::ZERO
+            && crate::planted::is_planted(crate::planted::Bug::StaleServerNames)
+        {
             return;
         }
         for entry in map.shards() {
-            let name = map.primary(entry.id).map_or_else(|| "no server yet".to_owned(), ServerInfo::for_redis_clients);
+            let name = map
+                .primary(entry.id)
+                .map_or_else(|| "no server yet".to_owned(), ServerInfo::for_redis_clients);
             self.engine.name_server(entry.id, &name);
         }
     }
@@ -194,12 +204,14 @@ impl Core {
     pub(super) fn answered(&mut self, index: ConnectionIndex) {
         self.list(index);
         let Some(connection) = self.connection(index) else { return };
-        let (waits, has_grown) = (connection.blocked || connection.replies.has_shed(), connection.has_grown());
+        let (waits, has_grown) =
+            (connection.blocked || connection.replies.has_shed(), connection.has_grown());
         if waits && !connection.postponed && !core::mem::replace(&mut connection.ready, true) {
             self.ready.push_back(index);
         }
         if has_grown {
-            // What it counted for on its way here ends with its parcel: shards of other threads may answer before this turn is over.
+            // What it counted for on its way here ends with its parcel: shards of other threads may
+            // answer before this turn is over.
             self.count(index);
         }
     }
@@ -232,7 +244,8 @@ impl Core {
         (connection.origin == origin).then_some(index)
     }
 
-    /// A client is gone. What it has asked and is under way is brought to an end; what it has queued is forgotten.
+    /// A client is gone. What it has asked and is under way is brought to an end; what it has
+    /// queued is forgotten.
     pub(super) fn disconnect(&mut self, origin: Origin) {
         let Some(index) = self.find(origin) else { return };
         self.by_slot[origin.connection.index()] = None;
@@ -261,15 +274,24 @@ impl Core {
     }
 
     /// Takes what a client has sent; gives back a buffer that is not needed.
-    pub(super) fn received(&mut self, now: Timestamp, index: ConnectionIndex, bytes: Vec<u8>) -> Vec<u8> {
-        let Some(connection) = self.connection(index).filter(|connection| !connection.closing) else { return bytes };
+    pub(super) fn received(
+        &mut self,
+        now: Timestamp,
+        index: ConnectionIndex,
+        bytes: Vec<u8>,
+    ) -> Vec<u8> {
+        let Some(connection) = self.connection(index).filter(|connection| !connection.closing)
+        else {
+            return bytes;
+        };
         connection.client.last_seen = now;
         let oldest = connection.replies.oldest();
         let spare = connection.inbox.append(bytes, oldest);
         if connection.inbox.backlog() > MAX_BACKLOG_BYTES {
             tracing::warn!(
                 peer = %connection.client.peer,
-                "a redis client has sent {MAX_BACKLOG_BYTES} bytes of commands without giving them time to run; its connection is closed"
+                "a redis client has sent {MAX_BACKLOG_BYTES} bytes of commands without giving them \
+                 time to run; its connection is closed"
             );
             connection.closing = true;
             connection.inbox.discard();
@@ -286,7 +308,11 @@ impl Core {
         let mut carried_out = 0;
         loop {
             let Self { connections, engine, busy, commands, words, .. } = self;
-            let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
+            let Some(connection) =
+                connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut)
+            else {
+                return;
+            };
             if connection.postponed || !connection.may_start(bound) {
                 connection.blocked = connection.inbox.backlog() > 0;
                 return;
@@ -309,16 +335,20 @@ impl Core {
                 Err(error) => {
                     let mut text = b"ERR ".to_vec();
                     error.write(&mut text);
-                    connection.replies.now(connection.client.protocol, position, |reply| reply.error_bytes(&text));
+                    connection.replies.now(connection.client.protocol, position, |reply| {
+                        reply.error_bytes(&text)
+                    });
                     (connection.closing, connection.starving) = (true, None);
                     connection.inbox.discard();
                     return;
                 }
                 Ok(Parsed::Command(command)) => {
-                    // What it still waited for has come: the rest of it was on its way before reading could be stopped.
+                    // What it still waited for has come: the rest of it was on its way before
+                    // reading could be stopped.
                     (connection.reservation, connection.starving) = (None, None);
                     let consumed = command.consumed();
-                    let plain = super::fast::Plain::of(&command).filter(|_| connection.multi.is_none());
+                    let plain =
+                        super::fast::Plain::of(&command).filter(|_| connection.multi.is_none());
                     let flow = match plain {
                         Some(plain) => {
                             let mut way = super::fast::Way {
@@ -357,7 +387,8 @@ impl Core {
                 let flow = self.dispatch(now, index, position, &words);
                 self.words = words;
                 // Others of this turn wait for long answers as they wait for many commands.
-                carried_out += (core::mem::take(&mut self.local_bytes) / ANSWER_BYTES_A_COMMAND) as u32;
+                carried_out +=
+                    (core::mem::take(&mut self.local_bytes) / ANSWER_BYTES_A_COMMAND) as u32;
                 self.commands += u64::from(flow == Flow::Taken);
                 flow
             } else {
@@ -374,10 +405,12 @@ impl Core {
 }
 
 impl Core {
-    /// Answers whoever is no Redis client in its own words, and closes the connection: nothing more of what it has sent is carried out.
+    /// Answers whoever is no Redis client in its own words, and closes the connection: nothing more
+    /// of what it has sent is carried out.
     fn turn_away(&mut self, index: ConnectionIndex, position: Position, stranger: Stranger) {
         let Some(connection) = self.connection(index) else { return };
-        tracing::warn!(peer = %connection.client.peer, ?stranger, "no redis client speaks here; the connection is closed");
+        tracing::warn!(peer = %connection.client.peer, ?stranger, "no redis client speaks here; \
+            the connection is closed");
         connection.replies.now_bytes(position, &stranger.answer());
         (connection.closing, connection.starving) = (true, None);
         connection.end_multi();
@@ -427,10 +460,13 @@ impl Core {
         let Some(done) = engine.next_done() else { return false };
         let after = match Operation::unpack(done.op.0) {
             Operation::Fast(index, slot) => {
-                let connection = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut);
+                let connection =
+                    connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut);
                 match connection {
                     Some(connection) => {
-                        if let Some(hash) = connection.replies.slot(slot).and_then(|slot| slot.entered) {
+                        if let Some(hash) =
+                            connection.replies.slot(slot).and_then(|slot| slot.entered)
+                        {
                             connection.replies.note_entered(slot, None);
                             busy.leave(hash, 1);
                         }
@@ -499,16 +535,20 @@ impl Core {
 
     /// When [`Core::tick`] has something to do.
     pub(super) fn next_deadline(&self) -> Option<Timestamp> {
-        let pauses = self.pausing.iter().filter_map(|&id| self.jobs.get(id)).map(|job| job.paused_until);
+        let pauses =
+            self.pausing.iter().filter_map(|&id| self.jobs.get(id)).map(|job| job.paused_until);
         pauses.chain(self.engine.next_deadline()).min()
     }
 
-    /// The process ends: commands that wait for others, or for their clients to read, are not begun any more. Connections are closed behind
-    /// the answers to what was begun.
+    /// The process ends: commands that wait for others, or for their clients to read, are not begun
+    /// any more. Connections are closed behind the answers to what was begun.
     pub(super) fn drop_what_was_not_begun(&mut self) {
         for at in 0..self.connections.len() {
-            let waiting = self.connections[at].as_deref_mut().filter(|connection| connection.blocked);
-            let Some(connection) = waiting.filter(|connection| !connection.closing) else { continue };
+            let waiting =
+                self.connections[at].as_deref_mut().filter(|connection| connection.blocked);
+            let Some(connection) = waiting.filter(|connection| !connection.closing) else {
+                continue;
+            };
             (connection.closing, connection.blocked) = (true, false);
             connection.end_multi();
             connection.inbox.discard();
@@ -520,7 +560,11 @@ impl Core {
     pub(super) fn is_quiet(&self) -> bool {
         self.jobs.len() == 0
             && self.starts.is_empty()
-            && self.connections.iter().flatten().all(|connection| connection.gone || connection.is_idle())
+            && self
+                .connections
+                .iter()
+                .flatten()
+                .all(|connection| connection.gone || connection.is_idle())
     }
 }
 
@@ -534,8 +578,13 @@ fn answer_fast(
 ) -> After {
     let Some(&expected) = connection.replies.slot(slot) else { return After::Nothing };
     if let OpResult::Value(view) = result
-        && let Some(length) = view.value.map(<[u8]>::len).filter(|&length| length >= SHED_FROM_BYTES)
-        && !connection.owed().has_room(connection.replies.is_first(slot), length, super::memory::output_bound(memory))
+        && let Some(length) =
+            view.value.map(<[u8]>::len).filter(|&length| length >= SHED_FROM_BYTES)
+        && !connection.owed().has_room(
+            connection.replies.is_first(slot),
+            length,
+            super::memory::output_bound(memory),
+        )
         && !super::memory::ignores_bound()
     {
         connection.replies.shed(slot, length);
@@ -559,7 +608,8 @@ fn answer_fast(
     }
     let again = match result {
         OpResult::Failed(error) => {
-            error.retryable() && !matches!(error, SessionError::DeadlineExceeded | SessionError::Busy { .. })
+            error.retryable()
+                && !matches!(error, SessionError::DeadlineExceeded | SessionError::Busy { .. })
         }
         OpResult::Aborted(abort) => abort.retryable(),
         _ => false,
@@ -573,12 +623,18 @@ fn answer_fast(
             (_, OpResult::Value(view)) => bulk_or_null(reply, view.value),
             (Want::Ok, OpResult::Written(_)) => reply.ok(),
             (Want::Count, OpResult::Written(_)) => reply.integer(1),
-            (_, OpResult::Written(written)) => bulk_or_null(reply, written.previous.and_then(|view| view.value)),
-            (want, OpResult::Aborted(abort)) if abort.kind() == timestone_types::AbortKind::Condition => match want {
-                Want::Count => reply.integer(0),
-                Want::Ok => reply.null(),
-                _ => bulk_or_null(reply, abort.found.and_then(|view| view.value)),
-            },
+            (_, OpResult::Written(written)) => {
+                bulk_or_null(reply, written.previous.and_then(|view| view.value))
+            }
+            (want, OpResult::Aborted(abort))
+                if abort.kind() == timestone_types::AbortKind::Condition =>
+            {
+                match want {
+                    Want::Count => reply.integer(0),
+                    Want::Ok => reply.null(),
+                    _ => bulk_or_null(reply, abort.found.and_then(|view| view.value)),
+                }
+            }
             (_, OpResult::Aborted(abort)) => reply.error_bytes(Failure::aborted(abort).bytes()),
             (_, OpResult::Unknown(txn)) => reply.error_bytes(Failure::unknown(*txn).bytes()),
             (_, OpResult::Failed(error)) => reply.error_bytes(Failure::from(error).bytes()),

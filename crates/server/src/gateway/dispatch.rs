@@ -1,4 +1,5 @@
-//! Commands that are not plain GETs and SETs: checked, queued by MULTI, carried out at once, sent on their fast way, or made jobs.
+//! Commands that are not plain GETs and SETs: checked, queued by MULTI, carried out at once, sent
+//! on their fast way, or made jobs.
 
 use timestone_seda::MemoryUse;
 use timestone_types::Timestamp;
@@ -14,8 +15,8 @@ use super::hot::HotKey;
 use super::inbox::Position;
 use super::job::{Asker, Item, JobId, Work};
 use super::limits::{
-    MAX_COMBINED, MAX_COMBINED_BYTES, MAX_MARKED_KEYS, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, QUEUED_COMMAND_BYTES,
-    SHOWN_BYTES,
+    MAX_COMBINED, MAX_COMBINED_BYTES, MAX_MARKED_KEYS, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS,
+    QUEUED_COMMAND_BYTES, SHOWN_BYTES,
 };
 use super::local::{self, Listing, Surroundings};
 use super::marks::{Mark, Touch};
@@ -23,14 +24,20 @@ use super::replies::{Asked, SlotId, Want};
 use super::whole::Whole;
 use super::words::{Args, Words};
 
-/// How a transaction touches its keys, those that it only reads as well: a read behind it on the same connection could overtake it, and
-/// find an older value than the transaction, which starts again where it meets a conflict.
+/// How a transaction touches its keys, those that it only reads as well: a read behind it on the
+/// same connection could overtake it, and find an older value than the transaction, which starts
+/// again where it meets a conflict.
 fn in_transaction(class: Class) -> Touch {
     #[cfg(feature = "planted-bugs")]
-    if crate::planted::is_planted(crate::planted::Bug::OvertakenTransactions) && class == Class::Read {
+    if crate::planted::is_planted(crate::planted::Bug::OvertakenTransactions)
+        && class == Class::Read
+    {
         return Touch::Read;
     }
-    debug_assert!(matches!(class, Class::Read | Class::Write), "other commands have no keys in a transaction");
+    debug_assert!(
+        matches!(class, Class::Read | Class::Write),
+        "other commands have no keys in a transaction"
+    );
     Touch::Write
 }
 
@@ -96,7 +103,10 @@ impl Core {
             }
         };
         connection.client.last_command = spec.name;
-        let immediate = matches!(spec.cmd, Cmd::Exec | Cmd::Discard | Cmd::Multi | Cmd::Watch | Cmd::Quit | Cmd::Reset);
+        let immediate = matches!(
+            spec.cmd,
+            Cmd::Exec | Cmd::Discard | Cmd::Multi | Cmd::Watch | Cmd::Quit | Cmd::Reset
+        );
         if connection.multi.is_some() && !immediate {
             queue(connection, spec, args, position);
             return Flow::Taken;
@@ -115,7 +125,9 @@ impl Core {
         match listing {
             Listing::Nobody => {}
             Listing::Everybody => {
-                for connection in self.connections.iter().flatten().filter(|connection| !connection.gone) {
+                for connection in
+                    self.connections.iter().flatten().filter(|connection| !connection.gone)
+                {
                     connection.client.describe(now, &mut lines);
                 }
             }
@@ -152,16 +164,22 @@ impl Core {
         scratch.clear();
         let around = match spec.cmd {
             Cmd::Ping | Cmd::Echo | Cmd::Hello => None,
-            _ => Some(Listing::wanted(spec.cmd, args).map(|listing| self.surroundings(now, &listing))),
+            _ => Some(
+                Listing::wanted(spec.cmd, args).map(|listing| self.surroundings(now, &listing)),
+            ),
         };
         if let Some(connection) = self.connection(index) {
             let protocol = connection.client.protocol;
             let client = &mut connection.client;
             let done = match &around {
                 _ if spec.cmd == Cmd::Hello => local::hello(args, client, &mut scratch),
-                Some(Ok(around)) => {
-                    local::execute(spec.cmd, args, around, client, &mut ReplyWriter::new(&mut scratch, protocol))
-                }
+                Some(Ok(around)) => local::execute(
+                    spec.cmd,
+                    args,
+                    around,
+                    client,
+                    &mut ReplyWriter::new(&mut scratch, protocol),
+                ),
                 Some(Err(failure)) => Err(failure.clone()),
                 None => local::greet(spec.cmd, args, &mut ReplyWriter::new(&mut scratch, protocol)),
             };
@@ -219,7 +237,9 @@ impl Core {
                 connection.end_multi();
                 connection.unwatch();
                 connection.client.reset();
-                connection.replies.now(connection.client.protocol, position, |reply| reply.simple("RESET"));
+                connection
+                    .replies
+                    .now(connection.client.protocol, position, |reply| reply.simple("RESET"));
                 return Flow::Taken;
             }
             _ => unreachable!("{} is no command on the transaction state", spec.name),
@@ -239,7 +259,9 @@ impl Core {
         }
         if connection.watch_lost {
             connection.unwatch();
-            connection.replies.now(connection.client.protocol, position, |reply| reply.null_array());
+            connection
+                .replies
+                .now(connection.client.protocol, position, |reply| reply.null_array());
             return Flow::Taken;
         }
         if multi.commands.is_empty() && connection.watched.is_empty() {
@@ -252,7 +274,9 @@ impl Core {
                 marks.push((key, in_transaction(command.spec.class)));
             }
         }
-        let Some(connection) = self.connections[index.0 as usize].as_deref() else { return Flow::Taken };
+        let Some(connection) = self.connections[index.0 as usize].as_deref() else {
+            return Flow::Taken;
+        };
         marks.extend(connection.watched.keys().map(|key| (&**key, in_transaction(Class::Read))));
         let marks = self.free_marks(index, marks.into_iter());
         let Some(connection) = self.connection(index) else { return Flow::Taken };
@@ -334,7 +358,9 @@ impl Core {
         write: &OneWrite<'_>,
     ) -> Flow {
         let Self { connections, engine, session, seed, busy, .. } = self;
-        let Some(connection) = connections[index.0 as usize].as_deref_mut() else { return Flow::Taken };
+        let Some(connection) = connections[index.0 as usize].as_deref_mut() else {
+            return Flow::Taken;
+        };
         let mut way = Way {
             engine,
             session: *session,
@@ -350,7 +376,8 @@ impl Core {
         way.write(cmd, write)
     }
 
-    /// A command that reads one key and writes it: behind those on the same key, and together with those that wait there too.
+    /// A command that reads one key and writes it: behind those on the same key, and together with
+    /// those that wait there too.
     fn queue_on_key(
         &mut self,
         now: Timestamp,
@@ -449,7 +476,11 @@ impl Core {
     }
 
     /// The marks of a command's keys, when it may start now.
-    fn free_marks<'k>(&self, index: ConnectionIndex, keys: impl Iterator<Item = (&'k [u8], Touch)>) -> Option<Marked> {
+    fn free_marks<'k>(
+        &self,
+        index: ConnectionIndex,
+        keys: impl Iterator<Item = (&'k [u8], Touch)>,
+    ) -> Option<Marked> {
         let connection = self.connections.get(index.0 as usize)?.as_deref()?;
         let mut marks = Vec::new();
         for (key, touch) in keys {
@@ -469,7 +500,14 @@ impl Core {
     }
 
     /// Expects a job's answer to a command.
-    fn expect(&mut self, now: Timestamp, index: ConnectionIndex, position: Position, cmd: Cmd, marks: Marked) -> Asker {
+    fn expect(
+        &mut self,
+        now: Timestamp,
+        index: ConnectionIndex,
+        position: Position,
+        cmd: Cmd,
+        marks: Marked,
+    ) -> Asker {
         let Some(connection) = self.connection(index) else {
             unreachable!("a command comes from a connection that is there");
         };
@@ -479,12 +517,21 @@ impl Core {
         match marks {
             Marked::Alone => connection.barrier = Some(slot),
             Marked::Key(mark) => connection.marks.add(mark, slot),
-            Marked::Keys(marks) => marks.into_iter().for_each(|mark| connection.marks.add(mark, slot)),
+            Marked::Keys(marks) => {
+                marks.into_iter().for_each(|mark| connection.marks.add(mark, slot))
+            }
         }
         Asker { connection: index, slot, protocol }
     }
 
-    fn new_job(&mut self, now: Timestamp, work: Work, asker: Asker, spec: &'static Spec, args: Args<'_>) -> JobId {
+    fn new_job(
+        &mut self,
+        now: Timestamp,
+        work: Work,
+        asker: Asker,
+        spec: &'static Spec,
+        args: Args<'_>,
+    ) -> JobId {
         let id = self.jobs.open(work, now);
         if let Some(job) = self.jobs.get_mut(id) {
             let words = job.words.push_args(args);
@@ -493,21 +540,33 @@ impl Core {
         id
     }
 
-    fn open_job(&mut self, now: Timestamp, work: Work, asker: Asker, spec: &'static Spec, args: Args<'_>) -> JobId {
+    fn open_job(
+        &mut self,
+        now: Timestamp,
+        work: Work,
+        asker: Asker,
+        spec: &'static Spec,
+        args: Args<'_>,
+    ) -> JobId {
         let id = self.new_job(now, work, asker, spec, args);
         self.starts.push_back(id);
         id
     }
 
-    /// A fast command met a conflict, or a server that was not ready: read again, it goes on as a job, in its old place.
+    /// A fast command met a conflict, or a server that was not ready: read again, it goes on as a
+    /// job, in its old place.
     pub(super) fn run_again(&mut self, now: Timestamp, index: ConnectionIndex, slot: SlotId) {
         let Some(connection) = self.connections[index.0 as usize].as_deref() else { return };
         let Some(&expected) = connection.replies.slot(slot) else { return };
         let mut words = Words::default();
-        let spec = connection.inbox.read_again(expected.position, &mut words).and_then(|_| find(words.word(0)));
+        let spec = connection
+            .inbox
+            .read_again(expected.position, &mut words)
+            .and_then(|_| find(words.word(0)));
         match spec {
             Some(spec) => {
-                let work = if spec.class == Class::Read { Work::OneRead } else { Work::Transaction };
+                let work =
+                    if spec.class == Class::Read { Work::OneRead } else { Work::Transaction };
                 let asker = Asker { connection: index, slot, protocol: expected.protocol };
                 self.open_job(now, work, asker, spec, words.all());
             }
@@ -539,18 +598,25 @@ fn queue(connection: &mut Connection, spec: &'static Spec, args: Args<'_>, posit
     let Some(multi) = &mut connection.multi else { return };
     let bytes = args.memory_bytes();
     if !multi.spoilt
-        && !multi.charge.as_mut().is_none_or(|charge| charge.try_grow((bytes + QUEUED_COMMAND_BYTES) as u64))
+        && !multi
+            .charge
+            .as_mut()
+            .is_none_or(|charge| charge.try_grow((bytes + QUEUED_COMMAND_BYTES) as u64))
     {
         multi.spoil();
         return connection.refuse(position, &Failure::NO_MEMORY_FOR_QUEUE);
     }
-    if multi.words.memory_bytes() + bytes > MAX_QUEUED_BYTES || multi.commands.len() >= MAX_QUEUED_COMMANDS {
+    if multi.words.memory_bytes() + bytes > MAX_QUEUED_BYTES
+        || multi.commands.len() >= MAX_QUEUED_COMMANDS
+    {
         multi.spoil();
         return connection.refuse(position, &Failure::TOO_MANY_QUEUED);
     }
     if multi.spoilt {
         // It will not be carried out: nothing of it is kept.
-        return connection.replies.now(connection.client.protocol, position, |reply| reply.simple("QUEUED"));
+        return connection
+            .replies
+            .now(connection.client.protocol, position, |reply| reply.simple("QUEUED"));
     }
     let words = multi.words.push_args(args);
     multi.commands.push(Queued { spec, words });
@@ -574,6 +640,9 @@ mod tests {
         words.push(b"z");
         let failure = unknown_command(words.all());
         let text = String::from_utf8(failure.bytes().to_vec()).unwrap();
-        assert!(text.contains(&format!("'{}'", "x".repeat(128))) && text.ends_with(&format!("'{}' ", "y".repeat(128))));
+        assert!(
+            text.contains(&format!("'{}'", "x".repeat(128)))
+                && text.ends_with(&format!("'{}' ", "y".repeat(128)))
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! Times to live: Redis counts milliseconds since the Unix epoch, the store nanoseconds.
 //!
-//! A record expires at the beginning of its millisecond. What lies beyond the year 2554, where the store's time ends, expires then.
+//! A record expires at the beginning of its millisecond. What lies beyond the year 2554, where the
+//! store's time ends, expires then.
 
 use timestone_types::{Expiry, Timestamp};
 
@@ -71,7 +72,8 @@ impl Unit {
     /// The millisecond meant by `value`; `None` when it overflows.
     pub(super) fn resolve(self, value: i64, now: Timestamp) -> Option<Millis> {
         let millis = if self.is_seconds() { value.checked_mul(1000)? } else { value };
-        let millis = if self.is_relative() { millis.checked_add(Millis::of(now).0)? } else { millis };
+        let millis =
+            if self.is_relative() { millis.checked_add(Millis::of(now).0)? } else { millis };
         Some(Millis(millis))
     }
 }

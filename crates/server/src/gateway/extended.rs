@@ -1,8 +1,10 @@
-//! Numbers with a 64-bit significand, as the `long double` that Redis computes `INCRBYFLOAT` in: parse, add, print.
+//! Numbers with a 64-bit significand, as the `long double` that Redis computes `INCRBYFLOAT` in:
+//! parse, add, print.
 //!
-//! Doubles would not do: `0.1 + 0.2` is to print as `0.3`, which needs the eleven bits that they lack. Everything is rounded
-//! half to even, exactly, by way of whole numbers of any length; texts are bounded ([`MAX_TEXT_BYTES`]), so those are too.
-//! Deliberately absent: every operation but addition.
+//! Doubles would not do: `0.1 + 0.2` is to print as `0.3`, which needs the eleven bits that they
+//! lack. Everything is rounded half to even, exactly, by way of whole numbers of any length; texts
+//! are bounded ([`MAX_TEXT_BYTES`]), so those are too. Deliberately absent: every operation but
+//! addition.
 
 use core::cmp::Ordering;
 
@@ -10,7 +12,8 @@ use core::cmp::Ordering;
 const MAX_TEXT_BYTES: usize = 5 * 1024 - 1;
 /// Bits of the significand.
 const BITS: u32 = 64;
-/// The greatest and the lowest exponent of the significand's last bit: beyond is infinity, below is nothing.
+/// The greatest and the lowest exponent of the significand's last bit: beyond is infinity, below is
+/// nothing.
 const MAX_EXPONENT: i64 = 16_384 - BITS as i64;
 const MIN_EXPONENT: i64 = -16_445;
 /// Digits after the point of a printed number, before trailing zeros go.
@@ -38,7 +41,8 @@ pub(super) enum Extended {
 impl Extended {
     pub(super) const ZERO: Self = Self::Finite { negative: false, significand: 0, exponent: 0 };
 
-    /// Reads what C's `strtold` reads, if it is the whole text; `None` for anything that Redis calls no valid float.
+    /// Reads what C's `strtold` reads, if it is the whole text; `None` for anything that Redis
+    /// calls no valid float.
     pub(super) fn parse(text: &[u8]) -> Option<Self> {
         if text.len() > MAX_TEXT_BYTES {
             return None;
@@ -63,7 +67,11 @@ impl Extended {
     pub(super) fn add(self, other: Self) -> Option<Self> {
         let (
             Self::Finite { negative, significand, exponent },
-            Self::Finite { negative: other_negative, significand: other_significand, exponent: other_exponent },
+            Self::Finite {
+                negative: other_negative,
+                significand: other_significand,
+                exponent: other_exponent,
+            },
         ) = (self, other)
         else {
             return None;
@@ -91,7 +99,8 @@ impl Extended {
         Some(Self::Finite { negative, significand, exponent })
     }
 
-    /// Appends the number with 17 digits after the point, without trailing zeros: Redis's form for people.
+    /// Appends the number with 17 digits after the point, without trailing zeros: Redis's form for
+    /// people.
     pub(super) fn print(self, out: &mut Vec<u8>) {
         let Self::Finite { negative, significand, exponent } = self else {
             return out.extend_from_slice(b"inf");
@@ -138,7 +147,8 @@ struct Parsed {
     exponent: i64,
 }
 
-/// Digits with a point, and an exponent after `mark`. `None` for anything else, and for what lies far outside of the format.
+/// Digits with a point, and an exponent after `mark`. `None` for anything else, and for what lies
+/// far outside of the format.
 fn parse_digits(text: &[u8], radix: u32, mark: u8) -> Option<Parsed> {
     let end = text.iter().position(|byte| byte.to_ascii_lowercase() == mark);
     let (digits, power) = match end {
@@ -168,7 +178,8 @@ fn parse_digits(text: &[u8], radix: u32, mark: u8) -> Option<Parsed> {
         return Some(Parsed { numerator, denominator: one, exponent: power - 4 * after_point });
     }
     let power = power - after_point;
-    // Texts have fewer than 5120 digits and the format's range ends at 10^±4966: what is further off is nothing or infinity.
+    // Texts have fewer than 5120 digits and the format's range ends at 10^±4966: what is further
+    // off is nothing or infinity.
     if power.unsigned_abs() > 11_000 {
         return None;
     }
@@ -199,13 +210,15 @@ fn parse_power(text: &[u8]) -> Option<i64> {
 }
 
 impl Parsed {
-    /// The nearest number of the format; `None` when that would be infinite, or nothing although the text is not zero.
+    /// The nearest number of the format; `None` when that would be infinite, or nothing although
+    /// the text is not zero.
     fn round(mut self) -> Option<(u64, i32)> {
         if self.numerator.is_zero() {
             return Some((0, 0));
         }
         // Scaled so that the quotient has two or three bits more than the significand.
-        let shift = i64::from(BITS) + 2 - (self.numerator.bits() as i64 - self.denominator.bits() as i64);
+        let shift =
+            i64::from(BITS) + 2 - (self.numerator.bits() as i64 - self.denominator.bits() as i64);
         let side = if shift >= 0 { &mut self.numerator } else { &mut self.denominator };
         side.shift_left(shift.unsigned_abs() as usize);
         let (quotient, rest) = self.numerator.divide(self.denominator);
@@ -309,7 +322,9 @@ impl Natural {
         self.places.resize(self.places.len().max(other.places.len()) + 1, 0);
         let mut carry = 0;
         for (index, place) in self.places.iter_mut().enumerate() {
-            let sum = u64::from(*place) + u64::from(other.places.get(index).copied().unwrap_or(0)) + carry;
+            let sum = u64::from(*place)
+                + u64::from(other.places.get(index).copied().unwrap_or(0))
+                + carry;
             *place = sum as u32;
             carry = sum >> 32;
         }
@@ -345,11 +360,14 @@ impl Natural {
         (quotient, !self.is_zero())
     }
 
-    /// The highest bits (up to 96 and more than the significand's, when there are so many), how many are left out, and whether
-    /// one of those is set.
+    /// The highest bits (up to 96 and more than the significand's, when there are so many), how
+    /// many are left out, and whether one of those is set.
     fn top(&self) -> (u128, usize, bool) {
         let dropped = self.places.len().saturating_sub(4);
-        let top = self.places[dropped..].iter().rev().fold(0u128, |top, &place| top << 32 | u128::from(place));
+        let top = self.places[dropped..]
+            .iter()
+            .rev()
+            .fold(0u128, |top, &place| top << 32 | u128::from(place));
         (top, dropped * 32, self.places[..dropped].iter().any(|&place| place != 0))
     }
 
@@ -414,7 +432,10 @@ mod tests {
 
     #[test]
     fn what_is_no_float_is_refused() {
-        for text in ["", " 1", "1 ", "abc", "1e", "1e+", "0x", ".", "-", "nan", "1.2.3", "1e5000", "1e-5000", "--1"] {
+        for text in [
+            "", " 1", "1 ", "abc", "1e", "1e+", "0x", ".", "-", "nan", "1.2.3", "1e5000",
+            "1e-5000", "--1",
+        ] {
             assert_eq!(Extended::parse(text.as_bytes()), None, "{text:?}");
         }
         let long = vec![b'1'; MAX_TEXT_BYTES + 1];

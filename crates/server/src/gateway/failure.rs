@@ -1,8 +1,10 @@
-//! Why a command is answered with an error, in Redis's words where Redis has the error, for clients match on them.
+//! Why a command is answered with an error, in Redis's words where Redis has the error, for clients
+//! match on them.
 //!
-//! An error's first word is its code. Errors that Redis does not know use `ERR`, or a code whose meaning to clients fits:
-//! `TRYAGAIN` (asking again may succeed; nothing was done), `OOM` (no room), `UNKNOWN` (nobody knows yet whether it was done),
-//! `CLUSTERDOWN` (another server has the key's shard; nothing was done).
+//! An error's first word is its code. Errors that Redis does not know use `ERR`, or a code whose
+//! meaning to clients fits: `TRYAGAIN` (asking again may succeed; nothing was done), `OOM` (no
+//! room), `UNKNOWN` (nobody knows yet whether it was done), `CLUSTERDOWN` (another server has the
+//! key's shard; nothing was done).
 
 use std::borrow::Cow;
 
@@ -33,57 +35,75 @@ impl Failure {
     pub(super) const OVERFLOW: Self = fixed("ERR increment or decrement would overflow");
     pub(super) const DECREMENT_OVERFLOW: Self = fixed("ERR decrement would overflow");
     pub(super) const OFFSET: Self = fixed("ERR offset is out of range");
-    pub(super) const TOO_LONG: Self = fixed("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
+    pub(super) const TOO_LONG: Self =
+        fixed("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
     pub(super) const CURSOR: Self = fixed("ERR invalid cursor");
     pub(super) const DB_INDEX: Self = fixed("ERR DB index is out of range");
-    pub(super) const NX_AND_OTHERS: Self = fixed("ERR NX and XX, GT or LT options at the same time are not compatible");
-    pub(super) const GT_AND_LT: Self = fixed("ERR GT and LT options at the same time are not compatible");
+    pub(super) const NX_AND_OTHERS: Self =
+        fixed("ERR NX and XX, GT or LT options at the same time are not compatible");
+    pub(super) const GT_AND_LT: Self =
+        fixed("ERR GT and LT options at the same time are not compatible");
     pub(super) const EXEC_WITHOUT_MULTI: Self = fixed("ERR EXEC without MULTI");
     pub(super) const DISCARD_WITHOUT_MULTI: Self = fixed("ERR DISCARD without MULTI");
     pub(super) const NESTED_MULTI: Self = fixed("ERR MULTI calls can not be nested");
     pub(super) const WATCH_IN_MULTI: Self = fixed("ERR WATCH inside MULTI is not allowed");
-    pub(super) const EXEC_ABORTED: Self = fixed("EXECABORT Transaction discarded because of previous errors.");
+    pub(super) const EXEC_ABORTED: Self =
+        fixed("EXECABORT Transaction discarded because of previous errors.");
     pub(super) const NOT_IN_MULTI: Self = fixed("ERR Command not allowed inside a transaction");
     pub(super) const NOT_QUEUEABLE: Self = fixed(
-        "ERR Command not allowed inside a transaction: it reads or clears the whole keyspace, send it outside of MULTI",
+        "ERR Command not allowed inside a transaction: it reads or clears the whole keyspace, send \
+         it outside of MULTI",
     );
     pub(super) const NO_PROTOCOL: Self = fixed("NOPROTO unsupported protocol version");
-    pub(super) const PROTOCOL_NUMBER: Self = fixed("ERR Protocol version is not an integer or out of range");
+    pub(super) const PROTOCOL_NUMBER: Self =
+        fixed("ERR Protocol version is not an integer or out of range");
     pub(super) const NO_PASSWORD: Self = fixed(
-        "ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?",
+        "ERR AUTH <password> called without any password configured for the default user. Are you \
+         sure your configuration is correct?",
     );
-    pub(super) const WRONG_PASSWORD: Self = fixed("WRONGPASS invalid username-password pair or user is disabled.");
+    pub(super) const WRONG_PASSWORD: Self =
+        fixed("WRONGPASS invalid username-password pair or user is disabled.");
     pub(super) const CLIENT_NAME: Self =
         fixed("ERR Client names cannot contain spaces, newlines or special characters.");
-    pub(super) const NAME_TOO_LONG: Self = fixed("ERR names of clients and libraries are at most 1024 bytes long");
-    pub(super) const TOO_MANY_QUEUED: Self =
-        fixed("ERR the transaction's commands are longer than a transaction may be: send it in pieces");
-    pub(super) const TOO_MANY_WATCHED: Self =
-        fixed("ERR more keys are watched than a transaction may touch: watch fewer, or UNWATCH first");
+    pub(super) const NAME_TOO_LONG: Self =
+        fixed("ERR names of clients and libraries are at most 1024 bytes long");
+    pub(super) const TOO_MANY_QUEUED: Self = fixed(
+        "ERR the transaction's commands are longer than a transaction may be: send it in pieces",
+    );
+    pub(super) const TOO_MANY_WATCHED: Self = fixed(
+        "ERR more keys are watched than a transaction may touch: watch fewer, or UNWATCH first",
+    );
     pub(super) const PATTERN_TOO_LONG: Self = fixed("ERR the pattern is longer than 1024 bytes");
     pub(super) const REPLY_TOO_LONG: Self =
         fixed("ERR the answer would be too long: use SCAN, which answers in pieces");
     pub(super) const CONTENDED: Self = fixed(
-        "TRYAGAIN the command met conflicts with other transactions again and again; nothing was done, so it may be sent again",
+        "TRYAGAIN the command met conflicts with other transactions again and again; nothing was \
+         done, so it may be sent again",
     );
     pub(super) const NO_MEMORY_FOR_QUEUE: Self = fixed(
-        "TRYAGAIN the memory for commands queued by MULTI is used up; the transaction is discarded, try it again later",
+        "TRYAGAIN the memory for commands queued by MULTI is used up; the transaction is \
+         discarded, try it again later",
     );
     pub(super) const NO_MEMORY_FOR_WATCH: Self = fixed(
-        "TRYAGAIN the memory for what clients have sent is used up; none of these keys is watched, try it again later",
+        "TRYAGAIN the memory for what clients have sent is used up; none of these keys is watched, \
+         try it again later",
     );
     pub(super) const NO_MEMORY_FOR_COMMAND: Self = fixed(
-        "TRYAGAIN no memory was free for this command for some seconds; nothing was done, the connection is closed",
+        "TRYAGAIN no memory was free for this command for some seconds; nothing was done, the \
+         connection is closed",
     );
     pub(super) const NO_MEMORY_TO_MAKE: Self = fixed(
-        "TRYAGAIN no memory was free for some seconds for the values that this command makes; nothing was done, try it again later",
+        "TRYAGAIN no memory was free for some seconds for the values that this command makes; \
+         nothing was done, try it again later",
     );
     pub(super) const NO_MEMORY_FOR_ANSWER: Self =
         fixed("TRYAGAIN the memory for answers is used up; nothing was done, try it again later");
-    pub(super) const ANSWER_TOO_LONG: Self =
-        fixed("ERR the answer would be longer than 128 MiB; nothing was done, ask for less at a time");
+    pub(super) const ANSWER_TOO_LONG: Self = fixed(
+        "ERR the answer would be longer than 128 MiB; nothing was done, ask for less at a time",
+    );
     pub(super) const INTERNAL: Self = fixed(
-        "ERR internal error: a shard's answer could not be understood; nothing was written. The server's log says more",
+        "ERR internal error: a shard's answer could not be understood; nothing was written. The \
+         server's log says more",
     );
 
     /// An error with its code in front.
@@ -113,20 +133,33 @@ impl Failure {
 
     /// A subcommand that a command does not have.
     pub(super) fn subcommand(command: &str, subcommand: &[u8]) -> Self {
-        Self::text([b"ERR unknown subcommand '", shown(subcommand), b"'. Try ", command.as_bytes(), b" HELP."].concat())
+        Self::text(
+            [
+                b"ERR unknown subcommand '",
+                shown(subcommand),
+                b"'. Try ",
+                command.as_bytes(),
+                b" HELP.",
+            ]
+            .concat(),
+        )
     }
 
     /// The error that a queued command met when its transaction ran.
     pub(super) fn in_transaction(place: usize, command: &str, failure: &Self) -> Self {
-        let head = format!("EXECABORT Transaction discarded because command {place} ('{command}') failed: ");
-        const TAIL: &[u8] = b" (unlike Redis, Timestone then writes nothing of the whole transaction)";
+        let head = format!(
+            "EXECABORT Transaction discarded because command {place} ('{command}') failed: "
+        );
+        const TAIL: &[u8] =
+            b" (unlike Redis, Timestone then writes nothing of the whole transaction)";
         Self::text([head.as_bytes(), failure.bytes(), TAIL].concat())
     }
 
     /// The fate of a write is not known.
     pub(super) fn unknown(txn: TxnId) -> Self {
         Self::text(format!(
-            "UNKNOWN no answer came in time: transaction {txn} may have been carried out, or may still be; \
+            "UNKNOWN no answer came in time: transaction {txn} may have been carried out, or may \
+             still be; \
              'timestone txn status {txn}' tells"
         ))
     }
@@ -181,13 +214,14 @@ mod tests {
     fn errors_say_what_happened_and_whether_to_try_again() {
         let busy = SessionError::Busy { retry_after: core::time::Duration::from_millis(1) };
         assert!(Failure::from(&busy).bytes().starts_with(b"TRYAGAIN the server is busy"));
-        let full = SessionError::Refused { code: ErrorCode::DeviceFull, message: "full".to_owned() };
+        let full =
+            SessionError::Refused { code: ErrorCode::DeviceFull, message: "full".to_owned() };
         assert!(Failure::from(&full).bytes().starts_with(b"OOM "));
         let unknown = Failure::unknown("1f-2a".parse().unwrap());
         assert!(String::from_utf8_lossy(unknown.bytes()).contains("may have been carried out"));
         let inside = Failure::in_transaction(2, "incr", &Failure::NOT_AN_INTEGER);
-        assert!(
-            inside.bytes().starts_with(b"EXECABORT Transaction discarded because command 2 ('incr') failed: ERR value")
-        );
+        assert!(inside.bytes().starts_with(
+            b"EXECABORT Transaction discarded because command 2 ('incr') failed: ERR value"
+        ));
     }
 }

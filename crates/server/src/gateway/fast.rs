@@ -1,14 +1,18 @@
-//! Commands that one request to one shard answers: they go from the receive buffer into the engine's frame, with no copy between.
+//! Commands that one request to one shard answers: they go from the receive buffer into the
+//! engine's frame, with no copy between.
 //!
 //! ```text
 //!   GET                               → get_latest
 //!   SET [NX|XX] [GET] [EX…|KEEPTTL]   → write_if(put, absent | present)      SETEX PSETEX SETNX GETSET likewise
 //!   DEL, UNLINK of one key, GETDEL    → write_if(delete, present)
 //! ```
-//! They are linearizable, and a write happens exactly once. When the shard refuses one because of a transaction under way, the
-//! command is read again from the connection's inbox and goes on as a job, which retries (see [`super::run`]).
+//! They are linearizable, and a write happens exactly once. When the shard refuses one because of a
+//! transaction under way, the command is read again from the connection's inbox and goes on as a
+//! job, which retries (see [`super::run`]).
 
-use timestone_session::{Condition, Engine, Mutation, OpId, RequestOptions, SessionError, SessionId};
+use timestone_session::{
+    Condition, Engine, Mutation, OpId, RequestOptions, SessionError, SessionId,
+};
 use timestone_types::{Expiry, HashSeed, Timestamp, hash_key};
 use timestone_wire::resp::{Command, Protocol, ReplyWriter};
 
@@ -41,7 +45,9 @@ impl<'a> Plain<'a> {
         let &[a, b, c] = command.name() else { return None };
         match [a | 0x20, b | 0x20, c | 0x20] {
             [b'g', b'e', b't'] if command.len() == 2 => Some(Self::Get(command.arg(1)?)),
-            [b's', b'e', b't'] if command.len() == 3 => Some(Self::Set(command.arg(1)?, command.arg(2)?)),
+            [b's', b'e', b't'] if command.len() == 3 => {
+                Some(Self::Set(command.arg(1)?, command.arg(2)?))
+            }
             _ => None,
         }
     }
@@ -151,12 +157,14 @@ impl Way<'_> {
         self.replies.note_asked(slot, Asked { cmd: Cmd::Get, at: self.now });
         let op = OpId(Operation::Fast(self.index, slot).pack());
         let options = RequestOptions::default();
-        let asked = self.engine.get_latest(self.now, self.session, KEYSPACE, key, options, op).map(drop);
+        let asked =
+            self.engine.get_latest(self.now, self.session, KEYSPACE, key, options, op).map(drop);
         self.asked(slot, mark, asked);
         Flow::Taken
     }
 
-    /// Sends a write of one key on its way, unless others of that key are under way: then it belongs into the key's queue.
+    /// Sends a write of one key on its way, unless others of that key are under way: then it
+    /// belongs into the key's queue.
     #[inline]
     pub(super) fn write(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Flow {
         let hash = self.hash(write.key);
@@ -170,10 +178,13 @@ impl Way<'_> {
         let slot = self.replies.expect(write.want, self.protocol, self.position);
         self.replies.note_asked(slot, Asked { cmd, at: self.now });
         let op = OpId(Operation::Fast(self.index, slot).pack());
-        let options = RequestOptions { return_previous: write.previous, ..RequestOptions::default() };
+        let options =
+            RequestOptions { return_previous: write.previous, ..RequestOptions::default() };
         let OneWrite { key, mutation, condition, .. } = *write;
-        let asked =
-            self.engine.write_if(self.now, self.session, KEYSPACE, key, mutation, condition, options, op).map(drop);
+        let asked = self
+            .engine
+            .write_if(self.now, self.session, KEYSPACE, key, mutation, condition, options, op)
+            .map(drop);
         if self.asked(slot, mark, asked) {
             self.busy.enter(hash);
             self.replies.note_entered(slot, Some(hash));
@@ -191,7 +202,9 @@ impl Way<'_> {
             Err(error) => {
                 let failure = Failure::from(error);
                 let protocol = self.protocol;
-                self.replies.answer(slot, |out| ReplyWriter::new(out, protocol).error_bytes(failure.bytes()));
+                self.replies.answer(slot, |out| {
+                    ReplyWriter::new(out, protocol).error_bytes(failure.bytes())
+                });
                 false
             }
         }

@@ -139,6 +139,9 @@ mod tests {
         let mut places: Vec<usize> = command_names().map(|(place, _)| place).collect();
         places.sort_unstable();
         places.dedup();
-        assert!(places.len() == super::super::command::COMMANDS.len() && places.iter().all(|place| *place < COMMANDS));
+        assert!(
+            places.len() == super::super::command::COMMANDS.len()
+                && places.iter().all(|place| *place < COMMANDS)
+        );
     }
 }

@@ -1,15 +1,17 @@
-//! Redis's glob patterns: `*`, `?`, `[a-c]`, `[^x]`, and a backslash before what is meant literally.
+//! Redis's glob patterns: `*`, `?`, `[a-c]`, `[^x]`, and a backslash before what is meant
+//! literally.
 //!
-//! Used by KEYS, SCAN MATCH and CONFIG GET. A pattern is compiled once for a page of keys: to a set of states of one bit each, of which the
-//! first so many elements of the pattern have been matched.
+//! Used by KEYS, SCAN MATCH and CONFIG GET. A pattern is compiled once for a page of keys: to a set
+//! of states of one bit each, of which the first so many elements of the pattern have been matched.
 //!
 //! ```text
 //!   pattern  a * b          states  0 ─a─► 1 ─b─► 2       next = ((now & accepts[byte]) << 1) | (now & stars)
 //!                                          ↺ any byte     a text matches when the last state is in the set at its end
 //! ```
-//! So each byte of a text costs one step for every 64 elements of the pattern, whatever both are: following one path, and going back where
-//! it fails, takes as many steps as there are elements, for patterns that are made for it. Deliberately absent: case folding (see
-//! [`matches_any_case`]) and everything that other globs know.
+//! So each byte of a text costs one step for every 64 elements of the pattern, whatever both are:
+//! following one path, and going back where it fails, takes as many steps as there are elements,
+//! for patterns that are made for it. Deliberately absent: case folding (see [`matches_any_case`])
+//! and everything that other globs know.
 
 /// A compiled pattern.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,7 +32,8 @@ impl Glob {
     pub(super) fn new(pattern: &[u8]) -> Self {
         // One state an element at most, and the last one.
         let words = pattern.len() / 64 + 1;
-        let mut glob = Self { words, accepts: vec![0; 256 * words], stars: vec![0; words], last: 0 };
+        let mut glob =
+            Self { words, accepts: vec![0; 256 * words], stars: vec![0; words], last: 0 };
         let mut rest = pattern;
         while let Some(&first) = rest.first() {
             let (word, bit) = (glob.last / 64, 1 << (glob.last % 64));
@@ -68,7 +71,9 @@ impl Glob {
     #[must_use]
     pub(super) fn matches(&self, text: &[u8]) -> bool {
         match (&self.accepts[..], &self.stars[..]) {
-            (accepts, &[stars]) if accepts.len() == 256 => self.matches_in_a_word(accepts, stars, text),
+            (accepts, &[stars]) if accepts.len() == 256 => {
+                self.matches_in_a_word(accepts, stars, text)
+            }
             _ => self.matches_in_words(text),
         }
     }
@@ -113,7 +118,8 @@ pub(super) fn matches_any_case(pattern: &[u8], text: &[u8]) -> bool {
     Glob::new(&pattern.to_ascii_lowercase()).matches(&text.to_ascii_lowercase())
 }
 
-/// Whether a class, without its opening bracket, has `byte`, and how long it is. One without an end reaches to the pattern's end, as in Redis.
+/// Whether a class, without its opening bracket, has `byte`, and how long it is. One without an end
+/// reaches to the pattern's end, as in Redis.
 fn take_class(class: &[u8], byte: u8) -> (bool, usize) {
     let negated = class.first() == Some(&b'^');
     let mut at = usize::from(negated);
@@ -178,7 +184,11 @@ mod tests {
             ("[]a", "a", false),
         ];
         for (pattern, text, expected) in cases {
-            assert_eq!(Glob::new(pattern.as_bytes()).matches(text.as_bytes()), expected, "{pattern} on {text}");
+            assert_eq!(
+                Glob::new(pattern.as_bytes()).matches(text.as_bytes()),
+                expected,
+                "{pattern} on {text}"
+            );
         }
         assert!(matches_any_case(b"MAX*", b"maxmemory"));
     }
@@ -187,14 +197,18 @@ mod tests {
     fn reference(pattern: &[u8], text: &[u8]) -> bool {
         match (pattern, text) {
             ([], text) => text.is_empty(),
-            ([b'*', rest @ ..], text) => (0..=text.len()).any(|skipped| reference(rest, &text[skipped..])),
+            ([b'*', rest @ ..], text) => {
+                (0..=text.len()).any(|skipped| reference(rest, &text[skipped..]))
+            }
             (_, []) => false,
             ([b'?', rest @ ..], [_, left @ ..]) => reference(rest, left),
             ([b'[', class @ ..], [byte, left @ ..]) => {
                 let (fits, length) = take_class(class, *byte);
                 fits && reference(&class[length..], left)
             }
-            ([b'\\', literal, rest @ ..], [byte, left @ ..]) => literal == byte && reference(rest, left),
+            ([b'\\', literal, rest @ ..], [byte, left @ ..]) => {
+                literal == byte && reference(rest, left)
+            }
             ([literal, rest @ ..], [byte, left @ ..]) => literal == byte && reference(rest, left),
         }
     }
@@ -220,7 +234,8 @@ mod tests {
             let shown = || (pattern.escape_ascii().to_string(), text.escape_ascii().to_string());
             assert_eq!(Glob::new(&pattern).matches(&text), expected, "{:?}", shown());
             // The same behind what makes the pattern longer than a word of states.
-            let (long, far) = ([&[b'x'; 61][..], &pattern].concat(), [&[b'x'; 61][..], &text].concat());
+            let (long, far) =
+                ([&[b'x'; 61][..], &pattern].concat(), [&[b'x'; 61][..], &text].concat());
             assert_eq!(Glob::new(&long).matches(&far), expected, "{:?}, long", shown());
         }
         assert!(matched > 10_000, "{matched} of them match");

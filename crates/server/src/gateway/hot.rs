@@ -1,10 +1,13 @@
-//! One queue per key for commands that read a key and write it: one transaction of them at a time, the others wait and are combined.
+//! One queue per key for commands that read a key and write it: one transaction of them at a time,
+//! the others wait and are combined.
 //!
-//! Without it, a hundred connections that increment one counter would run a hundred transactions into each other, and all but one
-//! would start again. Keys are known by their hash: two keys with one hash wait for each other and nothing worse.
+//! Without it, a hundred connections that increment one counter would run a hundred transactions
+//! into each other, and all but one would start again. Keys are known by their hash: two keys with
+//! one hash wait for each other and nothing worse.
 //!
-//! Plain writes go their own fast way instead, unless others of the same key are under way: [`Busy`] tells so at the cost of a few
-//! nanoseconds. A wrong "busy" sends a write the longer way and does nothing else.
+//! Plain writes go their own fast way instead, unless others of the same key are under way:
+//! [`Busy`] tells so at the cost of a few nanoseconds. A wrong "busy" sends a write the longer way
+//! and does nothing else.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;

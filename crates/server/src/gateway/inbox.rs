@@ -5,9 +5,10 @@
 //!                      │ commands under way     │ not yet carried out │
 //!   bytes              └────────────────────────┴─────────────────────┘
 //! ```
-//! Commands are read in place. Those under way stay here until they are answered, so that one whose fast way failed (a conflict with
-//! a transaction) can be read again instead of having been copied beforehand. In the steady state of a pipelining client a
-//! parcel's buffer arrives, becomes the inbox as it is, and goes back to the pool when its last command is answered.
+//! Commands are read in place. Those under way stay here until they are answered, so that one whose
+//! fast way failed (a conflict with a transaction) can be read again instead of having been copied
+//! beforehand. In the steady state of a pipelining client a parcel's buffer arrives, becomes the
+//! inbox as it is, and goes back to the pool when its last command is answered.
 
 use core::ops::Range;
 
@@ -30,10 +31,16 @@ pub(super) struct Inbox {
 
 impl Inbox {
     pub(super) fn new() -> Self {
-        Self { parser: CommandParser::new(RespLimits::default()), bytes: Vec::new(), parsed: 0, base: 0 }
+        Self {
+            parser: CommandParser::new(RespLimits::default()),
+            bytes: Vec::new(),
+            parsed: 0,
+            base: 0,
+        }
     }
 
-    /// Takes received bytes; `oldest` is where the oldest command under way begins. Gives back a buffer that is not needed.
+    /// Takes received bytes; `oldest` is where the oldest command under way begins. Gives back a
+    /// buffer that is not needed.
     pub(super) fn append(&mut self, received: Vec<u8>, oldest: Option<Position>) -> Vec<u8> {
         if self.bytes.is_empty() {
             return core::mem::replace(&mut self.bytes, received);
@@ -76,7 +83,8 @@ impl Inbox {
         self.bytes.capacity() + self.parser.memory_bytes()
     }
 
-    /// Memory of what is not carried out, in bytes: with where the arguments of the next command are.
+    /// Memory of what is not carried out, in bytes: with where the arguments of the next command
+    /// are.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.backlog() + self.parser.memory_bytes()
     }

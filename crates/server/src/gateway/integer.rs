@@ -1,6 +1,7 @@
 //! Integers as Redis reads them: an optional minus, digits, no leading zero, no plus, no spaces.
 
-/// Reads a signed 64-bit number; `None` for anything that Redis calls "not an integer or out of range".
+/// Reads a signed 64-bit number; `None` for anything that Redis calls "not an integer or out of
+/// range".
 #[must_use]
 pub(super) fn parse(text: &[u8]) -> Option<i64> {
     let (negative, digits) = match text {
@@ -40,13 +41,27 @@ mod tests {
 
     #[test]
     fn integers_are_read_as_in_redis() {
-        for (text, value) in
-            [("0", 0), ("-1", -1), ("9223372036854775807", i64::MAX), ("-9223372036854775808", i64::MIN)]
-        {
+        for (text, value) in [
+            ("0", 0),
+            ("-1", -1),
+            ("9223372036854775807", i64::MAX),
+            ("-9223372036854775808", i64::MIN),
+        ] {
             assert_eq!(parse(text.as_bytes()), Some(value));
         }
-        for text in ["", "-", "-0", "+1", "01", " 1", "1 ", "1.0", "9223372036854775808", "-9223372036854775809", "1a"]
-        {
+        for text in [
+            "",
+            "-",
+            "-0",
+            "+1",
+            "01",
+            " 1",
+            "1 ",
+            "1.0",
+            "9223372036854775808",
+            "-9223372036854775809",
+            "1a",
+        ] {
             assert_eq!(parse(text.as_bytes()), None, "{text:?}");
         }
         assert_eq!(parse_unsigned(b"18446744073709551615"), Some(u64::MAX));

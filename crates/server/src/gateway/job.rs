@@ -5,11 +5,12 @@
 //!     ▲                                                                       │
 //!     └────────── pause, with growing random length, up to RETRY_FOR ◄────────┘ conflict
 //! ```
-//! A job carries one command, the commands of one MULTI, or several commands on one key from any connections (combined, so that a
-//! hot counter costs one transaction a round instead of one a command).
+//! A job carries one command, the commands of one MULTI, or several commands on one key from any
+//! connections (combined, so that a hot counter costs one transaction a round instead of one a
+//! command).
 //!
-//! Invariants: operations of the engine are numbered without gaps over all jobs, so an answer to an earlier attempt is known by its
-//! number; a job is in the table until its clients are answered.
+//! Invariants: operations of the engine are numbered without gaps over all jobs, so an answer to an
+//! earlier attempt is known by its number; a job is in the table until its clients are answered.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -109,19 +110,21 @@ pub(super) struct Job {
     pub(super) queue: Option<u64>,
     pub(super) next: Option<JobId>,
     pub(super) reply: Vec<u8>,
-    /// Bytes of values that this attempt has read, and their memory; what MULTI had queued counts there as well.
+    /// Bytes of values that this attempt has read, and their memory; what MULTI had queued counts
+    /// there as well.
     pub(super) read_bytes: usize,
     pub(super) read_charge: Option<Charge>,
     pub(super) queued_charge: Option<Charge>,
-    /// Bytes of values that this attempt makes beside those that its commands brought, how many are counted for it, and how many of
-    /// those in the memory for input.
+    /// Bytes of values that this attempt makes beside those that its commands brought, how many are
+    /// counted for it, and how many of those in the memory for input.
     pub(super) makes: u64,
     pub(super) counted: u64,
     pub(super) charged: u64,
     /// It waits, or has waited, for memory for so much, and would rather have so much.
     pub(super) needs: u64,
     pub(super) wants: u64,
-    /// Since when it waits for memory, or has waited the last time, and for how long it has waited before.
+    /// Since when it waits for memory, or has waited the last time, and for how long it has waited
+    /// before.
     pub(super) waits_since: Option<Timestamp>,
     pub(super) waited: Duration,
 }
@@ -158,7 +161,10 @@ impl Job {
         self.queued_charge = None;
         (self.makes, self.needs, self.wants) = (0, 0, 0);
         (self.waits_since, self.waited) = (None, Duration::ZERO);
-        debug_assert!(self.counted == 0 && self.charged == 0, "a job that is over is not counted any more");
+        debug_assert!(
+            self.counted == 0 && self.charged == 0,
+            "a job that is over is not counted any more"
+        );
     }
 }
 
@@ -167,7 +173,10 @@ impl Job {
 pub(super) struct Jobs {
     table: Vec<Option<Box<Job>>>,
     free: Vec<JobId>,
-    #[expect(clippy::vec_box, reason = "jobs move between here and the table without being copied")]
+    #[expect(
+        clippy::vec_box,
+        reason = "jobs move between here and the table without being copied"
+    )]
     spare: Vec<Box<Job>>,
     next_op: u64,
 }
@@ -227,7 +236,8 @@ impl Jobs {
     }
 }
 
-/// Bits of an operation's name that hold its number; above them is the job's place, and one bit that says that it is a job's.
+/// Bits of an operation's name that hold its number; above them is the job's place, and one bit
+/// that says that it is a job's.
 const NUMBER_BITS: u32 = 40;
 const JOB_BIT: u64 = 1 << 63;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
@@ -261,7 +271,8 @@ impl Operation {
 }
 
 impl Job {
-    /// Which of the operations under way has this number; `None` when it belongs to an earlier attempt.
+    /// Which of the operations under way has this number; `None` when it belongs to an earlier
+    /// attempt.
     pub(super) const fn place_of(&self, number: u64) -> Option<u64> {
         let place = number.wrapping_sub(self.first_op) & NUMBER;
         if place < self.ops { Some(place) } else { None }

@@ -1,4 +1,5 @@
-//! Commands on keys of any type (there is one: strings), as functions over a [`View`]; and which function a command is.
+//! Commands on keys of any type (there is one: strings), as functions over a [`View`]; and which
+//! function a command is.
 
 use timestone_types::{Expiry, Timestamp};
 use timestone_wire::resp::ReplyWriter;
@@ -13,7 +14,8 @@ use super::words::Args;
 /// Carries out a command of class `Read` or `Write`. The number of words was checked.
 ///
 /// # Errors
-/// What the command answers instead; nothing was written then, or the transaction must be dropped (see [`strings`]).
+/// What the command answers instead; nothing was written then, or the transaction must be dropped
+/// (see [`strings`]).
 pub(super) fn execute(
     cmd: Cmd,
     args: Args<'_>,
@@ -27,11 +29,15 @@ pub(super) fn execute(
         Cmd::Mget => strings::get_many(args, view, reply),
         Cmd::Strlen => strings::length(args, view, reply),
         Cmd::Getrange | Cmd::Substr => strings::get_range(args, view, reply)?,
-        Cmd::Set | Cmd::Setex | Cmd::Psetex | Cmd::Setnx | Cmd::Getset => strings::set(cmd, args, now, view, reply)?,
+        Cmd::Set | Cmd::Setex | Cmd::Psetex | Cmd::Setnx | Cmd::Getset => {
+            strings::set(cmd, args, now, view, reply)?
+        }
         Cmd::Getdel => strings::get_and_delete(args, view, reply)?,
         Cmd::Getex => strings::get_and_expire(args, now, view, scratch, reply)?,
         Cmd::Mset | Cmd::Msetnx => strings::set_many(cmd, args, view, reply)?,
-        Cmd::Incr | Cmd::Decr | Cmd::Incrby | Cmd::Decrby => strings::increment(cmd, args, view, reply)?,
+        Cmd::Incr | Cmd::Decr | Cmd::Incrby | Cmd::Decrby => {
+            strings::increment(cmd, args, view, reply)?
+        }
         Cmd::Incrbyfloat => strings::increment_float(args, view, scratch, reply)?,
         Cmd::Append => strings::append(args, view, scratch, reply)?,
         Cmd::Setrange => strings::set_range(args, view, scratch, reply)?,
@@ -44,7 +50,9 @@ pub(super) fn execute(
         Cmd::Pexpire => expire(cmd, Unit::Millis, args, now, view, scratch, reply)?,
         Cmd::Expireat => expire(cmd, Unit::SecondsAt, args, now, view, scratch, reply)?,
         Cmd::Pexpireat => expire(cmd, Unit::MillisAt, args, now, view, scratch, reply)?,
-        Cmd::Ttl | Cmd::Pttl | Cmd::Expiretime | Cmd::Pexpiretime => reply.integer(time_to_live(cmd, args, now, view)),
+        Cmd::Ttl | Cmd::Pttl | Cmd::Expiretime | Cmd::Pexpiretime => {
+            reply.integer(time_to_live(cmd, args, now, view))
+        }
         Cmd::Persist => persist(args, view, scratch, reply)?,
         Cmd::Type => reply.simple(if view.get(args.get(1)).is_some() { "string" } else { "none" }),
         _ => unreachable!("only commands over keys are carried out here, not {cmd:?}"),
@@ -91,7 +99,8 @@ impl ExpireOnly {
         if only.later && only.earlier { Err(Failure::GT_AND_LT) } else { Ok(only) }
     }
 
-    /// Whether a key that expires at `present` (never, if `None`) may get a new expiry. "Never" counts as later than anything.
+    /// Whether a key that expires at `present` (never, if `None`) may get a new expiry. "Never"
+    /// counts as later than anything.
     fn allows(self, new: Millis, present: Option<Millis>) -> bool {
         (!self.without || present.is_none())
             && (!self.with || present.is_some())
@@ -120,7 +129,9 @@ fn expire(
 ) -> Result<(), Failure> {
     let only = ExpireOnly::parse(args)?;
     let key = args.get(1);
-    let at = unit.resolve(integer_of(args.get(2))?, now).ok_or_else(|| Failure::expire_time(name_of(cmd)))?;
+    let at = unit
+        .resolve(integer_of(args.get(2))?, now)
+        .ok_or_else(|| Failure::expire_time(name_of(cmd)))?;
     let found = view.get(key).filter(|found| only.allows(at, Millis::of_expiry(found.expires_at)));
     let Some(found) = found else {
         reply.integer(0);

@@ -1,6 +1,8 @@
-//! Commands that touch no key: greetings, the client's own state, and what clients ask about the server.
+//! Commands that touch no key: greetings, the client's own state, and what clients ask about the
+//! server.
 //!
-//! The gateway poses as Redis [`REDIS_VERSION`], because clients choose what they send by that; INFO names Timestone as well.
+//! The gateway poses as Redis [`REDIS_VERSION`], because clients choose what they send by that;
+//! INFO names Timestone as well.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +72,10 @@ impl Listing {
                 {
                     Ok(Self::Nobody)
                 }
-                other => Err(Failure::quoting("ERR Unknown client type", &shown(other).to_ascii_lowercase())),
+                other => Err(Failure::quoting(
+                    "ERR Unknown client type",
+                    &shown(other).to_ascii_lowercase(),
+                )),
             },
             count if count > 3 && args.is(2, b"ID") => {
                 let ids = args.iter().skip(3).map(|id| integer::parse(id).filter(|&id| id > 0));
@@ -82,7 +87,8 @@ impl Listing {
     }
 }
 
-/// Parameters that CONFIG GET knows, with values that tell clients (`redis-benchmark`, frameworks) what they may rely on.
+/// Parameters that CONFIG GET knows, with values that tell clients (`redis-benchmark`, frameworks)
+/// what they may rely on.
 const PARAMETERS: &[(&str, &str)] = &[
     ("appendfsync", "always"),
     ("appendonly", "yes"),
@@ -157,7 +163,12 @@ const COMMAND_HELP: &[&str] = &[
 ];
 
 /// Answers a command's HELP.
-fn help(args: Args<'_>, name: &str, lines: &[&str], reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+fn help(
+    args: Args<'_>,
+    name: &str,
+    lines: &[&str],
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), Failure> {
     exactly(args, 2, name)?;
     reply.array(lines.len());
     lines.iter().for_each(|line| reply.simple(line));
@@ -229,7 +240,11 @@ fn auth(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
 ///
 /// # Errors
 /// What it answers instead; nothing has changed then.
-pub(super) fn hello(args: Args<'_>, client: &mut ClientState, out: &mut Vec<u8>) -> Result<(), Failure> {
+pub(super) fn hello(
+    args: Args<'_>,
+    client: &mut ClientState,
+    out: &mut Vec<u8>,
+) -> Result<(), Failure> {
     let mut protocol = client.protocol;
     let mut name = None;
     if args.len() > 1 {
@@ -335,7 +350,12 @@ fn client_command(
             if !is_name(value) {
                 let option = option.to_ascii_lowercase();
                 return Err(Failure::text(
-                    [b"ERR ", &option[..], b" cannot contain spaces, newlines or special characters."].concat(),
+                    [
+                        b"ERR ",
+                        &option[..],
+                        b" cannot contain spaces, newlines or special characters.",
+                    ]
+                    .concat(),
                 ));
             }
             if value.len() > MAX_NAME_BYTES {
@@ -377,7 +397,9 @@ fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     if args.iter().skip(2).any(|pattern| pattern.len() > MAX_PATTERN_BYTES) {
         return Err(Failure::PATTERN_TOO_LONG);
     }
-    let asked = |name: &str| args.iter().skip(2).any(|pattern| glob::matches_any_case(pattern, name.as_bytes()));
+    let asked = |name: &str| {
+        args.iter().skip(2).any(|pattern| glob::matches_any_case(pattern, name.as_bytes()))
+    };
     let found: Vec<_> = PARAMETERS.iter().filter(|(name, _)| asked(name)).collect();
     reply.map(found.len());
     for (name, value) in found {
@@ -396,7 +418,11 @@ fn info(args: Args<'_>, around: &Surroundings) -> String {
     let everything = args.len() == 1;
     let asked = |section: &str| {
         let names = [section.as_bytes(), b"all", b"everything", b"default"];
-        everything || args.iter().skip(1).any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name)))
+        everything
+            || args
+                .iter()
+                .skip(1)
+                .any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name)))
     };
     let uptime = around.now.since(around.started).as_secs();
     let mut text = String::new();
@@ -429,7 +455,10 @@ fn info(args: Args<'_>, around: &Surroundings) -> String {
             ("uptime_in_days", (uptime / 86_400).to_string()),
         ],
     );
-    section("clients", &[("connected_clients", around.clients.to_string()), ("blocked_clients", "0".to_owned())]);
+    section(
+        "clients",
+        &[("connected_clients", around.clients.to_string()), ("blocked_clients", "0".to_owned())],
+    );
     section(
         "memory",
         &[

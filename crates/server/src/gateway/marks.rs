@@ -1,7 +1,9 @@
-//! Which keys the commands of one connection that are under way touch, so that later commands on the same keys wait.
+//! Which keys the commands of one connection that are under way touch, so that later commands on
+//! the same keys wait.
 //!
-//! A mark is 62 bits of a key's hash and two of what is done to it; two keys with one hash wait for each other, which costs time
-//! and nothing else. There are few marks per connection, so they are compared one by one, which the processor does several at once.
+//! A mark is 62 bits of a key's hash and two of what is done to it; two keys with one hash wait for
+//! each other, which costs time and nothing else. There are few marks per connection, so they are
+//! compared one by one, which the processor does several at once.
 
 use timestone_types::Version;
 
@@ -19,9 +21,11 @@ impl Read {
     /// Older than anything.
     const NONE: Self = Self { version: Version::ZERO, present: true };
 
-    /// Whether the other one tells of a later state of the key: a younger version, or the same one that has expired.
+    /// Whether the other one tells of a later state of the key: a younger version, or the same one
+    /// that has expired.
     fn is_before(self, other: Self) -> bool {
-        self.version < other.version || self.version == other.version && self.present && !other.present
+        self.version < other.version
+            || self.version == other.version && self.present && !other.present
     }
 }
 
@@ -43,7 +47,8 @@ pub(super) enum Touch {
     Read,
     /// Writes it (and may read it) on its own.
     Write,
-    /// Writes it in the order of the key's queue, which keeps the order of all that is queued there.
+    /// Writes it in the order of the key's queue, which keeps the order of all that is queued
+    /// there.
     Queued,
 }
 
@@ -76,7 +81,8 @@ impl Mark {
     }
 }
 
-/// Whether a command was taken before another one of its connection: they are counted, and the count wraps around.
+/// Whether a command was taken before another one of its connection: they are counted, and the
+/// count wraps around.
 const fn is_before(one: u32, other: u32) -> bool {
     (one.wrapping_sub(other) as i32) < 0
 }
@@ -105,8 +111,9 @@ impl Marks {
         self.marks.iter().fold(false, |blocked, mark| blocked | mark.conflicts(new))
     }
 
-    /// What is to be done with what a single-key read has found; `may_wait`: it may be asked for again when an earlier one is answered. The three
-    /// questions below in one: nearly always no two commands under way are of one key.
+    /// What is to be done with what a single-key read has found; `may_wait`: it may be asked for
+    /// again when an earlier one is answered. The three questions below in one: nearly always no
+    /// two commands under way are of one key.
     #[inline]
     pub(super) fn judge(&mut self, owner: SlotId, found: Read, may_wait: bool) -> Judged {
         if !self.share_a_key {
@@ -122,14 +129,17 @@ impl Marks {
         Judged::Tell
     }
 
-    /// Whether an earlier command of the same key is still under way: a single-key read whose answer comes before that one's has
-    /// overtaken it, as reads do not wait for each other and one that is refused is sent again.
+    /// Whether an earlier command of the same key is still under way: a single-key read whose
+    /// answer comes before that one's has overtaken it, as reads do not wait for each other and one
+    /// that is refused is sent again.
     pub(super) fn overtakes(&self, owner: SlotId) -> bool {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::OvertakenReads) {
             return false;
         }
-        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else { return false };
+        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else {
+            return false;
+        };
         let mark = self.marks[own];
         self.marks
             .iter()
@@ -137,10 +147,13 @@ impl Marks {
             .any(|(other, &candidate)| other.has_key_of(mark) && is_before(candidate, owner.0))
     }
 
-    /// A single-key read is about to be answered with this: later reads of its key that are under way must not find less. They may have been
-    /// read before, for a read that is refused is sent again.
+    /// A single-key read is about to be answered with this: later reads of its key that are under
+    /// way must not find less. They may have been read before, for a read that is refused is sent
+    /// again.
     pub(super) fn answers(&mut self, owner: SlotId, found: Read) {
-        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else { return };
+        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else {
+            return;
+        };
         let mark = self.marks[own];
         for at in 0..self.marks.len() {
             let is_later = self.marks[at].has_key_of(mark) && is_before(owner.0, self.owners[at]);
@@ -150,14 +163,16 @@ impl Marks {
         }
     }
 
-    /// Whether an earlier read of the same key was answered with a later state than this one has found. It is to be asked for again then, and
-    /// whatever it finds is right.
+    /// Whether an earlier read of the same key was answered with a later state than this one has
+    /// found. It is to be asked for again then, and whatever it finds is right.
     pub(super) fn is_outdated(&mut self, owner: SlotId, found: Read) -> bool {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::OutdatedReads) {
             return false;
         }
-        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else { return false };
+        let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else {
+            return false;
+        };
         let is_outdated = found.is_before(self.answered[own]);
         if is_outdated {
             self.answered[own] = Read::NONE;
@@ -173,7 +188,8 @@ impl Marks {
     /// Adds a mark; a command's are added one after the other.
     #[inline]
     pub(super) fn add(&mut self, mark: Mark, owner: SlotId) {
-        self.share_a_key |= self.marks.iter().fold(false, |any, other| any | other.has_key_of(mark));
+        self.share_a_key |=
+            self.marks.iter().fold(false, |any, other| any | other.has_key_of(mark));
         self.has_several |= self.owners.last() == Some(&owner.0);
         self.marks.push(mark);
         self.owners.push(owner.0);
@@ -184,7 +200,8 @@ impl Marks {
     #[inline]
     pub(super) fn remove(&mut self, owner: SlotId) {
         let mut at = 0;
-        while let Some(found) = self.owners[at..].iter().position(|&candidate| candidate == owner.0) {
+        while let Some(found) = self.owners[at..].iter().position(|&candidate| candidate == owner.0)
+        {
             at += found;
             self.owners.swap_remove(at);
             self.marks.swap_remove(at);
@@ -220,7 +237,10 @@ mod tests {
     #[test]
     fn a_read_is_outdated_when_an_earlier_one_was_answered_with_more() {
         let read = |at, present| Read {
-            version: Version::new(timestone_types::Timestamp::from_nanos(at), timestone_types::ClientId::new(1)),
+            version: Version::new(
+                timestone_types::Timestamp::from_nanos(at),
+                timestone_types::ClientId::new(1),
+            ),
             present,
         };
         let mut marks = Marks::default();
@@ -230,10 +250,15 @@ mod tests {
         marks.add(Mark::new(0x80, Touch::Read), other);
         marks.answers(first, read(7, true));
         assert!(!marks.is_outdated(other, read(3, true)), "another key's");
-        assert!(!marks.is_outdated(second, read(7, true)) && !marks.is_outdated(second, read(8, true)));
+        assert!(
+            !marks.is_outdated(second, read(7, true)) && !marks.is_outdated(second, read(8, true))
+        );
         marks.answers(first, read(7, false));
         assert!(marks.is_outdated(second, read(7, true)), "it has expired since");
-        assert!(!marks.is_outdated(second, read(0, false)), "asked again, it finds that the record was cleared away");
+        assert!(
+            !marks.is_outdated(second, read(0, false)),
+            "asked again, it finds that the record was cleared away"
+        );
         marks.answers(second, read(9, true));
         assert!(!marks.is_outdated(first, read(3, true)), "an earlier read may find less");
     }
@@ -241,7 +266,10 @@ mod tests {
     #[test]
     fn what_is_judged_at_once_is_what_the_questions_say() {
         let read = |at| Read {
-            version: Version::new(timestone_types::Timestamp::from_nanos(at), timestone_types::ClientId::new(1)),
+            version: Version::new(
+                timestone_types::Timestamp::from_nanos(at),
+                timestone_types::ClientId::new(1),
+            ),
             present: true,
         };
         let mut marks = Marks::default();
@@ -269,7 +297,10 @@ mod tests {
         marks.add(read, SlotId(1));
         assert!(!marks.blocks(read) && marks.blocks(write) && marks.blocks(queued));
         marks.add(Mark::new(0x80, Touch::Write), SlotId(2));
-        assert!(marks.blocks(Mark::new(0x80, Touch::Read)) && !marks.blocks(Mark::new(0xc0, Touch::Write)));
+        assert!(
+            marks.blocks(Mark::new(0x80, Touch::Read))
+                && !marks.blocks(Mark::new(0xc0, Touch::Write))
+        );
         marks.remove(SlotId(1));
         marks.add(queued, SlotId(3));
         marks.add(queued, SlotId(3));

@@ -7,7 +7,8 @@
 //!   a long command                                 reserved ─► received ─► carried out
 //!                                                     └─ no memory: paused ─► reserved later, or TRYAGAIN and closed
 //! ```
-//! All of it is counted in bytes and published to the process's [`Memory`](timestone_seda::Memory), in steps.
+//! All of it is counted in bytes and published to the process's [`Memory`](timestone_seda::Memory),
+//! in steps.
 
 use timestone_seda::limits::{MEMORY_PATIENCE, MEMORY_RETRY, SCARCE_OUTPUT_BOUND, STALL_LIMIT};
 use timestone_seda::{Charge, Memory, MemoryUse};
@@ -20,13 +21,15 @@ use super::core::Core;
 use super::failure::Failure;
 use super::job::{Asker, Operation};
 use super::limits::{
-    OUTPUT_BOUND_BYTES, PAUSE_BACKLOG_BYTES, SCARCE_BACKLOG_BYTES, SCARCE_UNRESERVED_BYTES, UNRESERVED_BYTES,
+    OUTPUT_BOUND_BYTES, PAUSE_BACKLOG_BYTES, SCARCE_BACKLOG_BYTES, SCARCE_UNRESERVED_BYTES,
+    UNRESERVED_BYTES,
 };
 use super::view::KEYSPACE;
 use super::words::Words;
 
 impl Core {
-    /// What the process uses of its memory, as far as it is counted: data, pages on their way, and what connections cause.
+    /// What the process uses of its memory, as far as it is counted: data, pages on their way, and
+    /// what connections cause.
     pub(super) fn memory_bytes(&self) -> u64 {
         let uses = [MemoryUse::Input, MemoryUse::Writes, MemoryUse::Output];
         let connections: u64 = uses.into_iter().map(|of| self.memory.used(of)).sum();
@@ -50,7 +53,10 @@ impl Core {
     pub(super) fn ask_again(&mut self, now: Timestamp, index: ConnectionIndex, bound: usize) {
         let session = self.session;
         let Self { connections, engine, .. } = self;
-        let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
         if !connection.replies.has_shed() {
             return;
         }
@@ -78,7 +84,8 @@ impl Core {
         };
         if let Err(failure) = asked {
             let protocol = connection.client.protocol;
-            connection.answer(slot, |out| ReplyWriter::new(out, protocol).error_bytes(failure.bytes()));
+            connection
+                .answer(slot, |out| ReplyWriter::new(out, protocol).error_bytes(failure.bytes()));
             #[cfg(feature = "planted-bugs")]
             if crate::planted::is_planted(crate::planted::Bug::SleepingReads) {
                 return;
@@ -90,10 +97,12 @@ impl Core {
 
     /// Whether the answer of a job to this command, of this length, may be kept.
     pub(super) fn takes_answer(&self, asker: Asker, length: usize) -> bool {
-        let connection = self.connections.get(asker.connection.0 as usize).and_then(Option::as_deref);
+        let connection =
+            self.connections.get(asker.connection.0 as usize).and_then(Option::as_deref);
         connection.is_none_or(|connection| {
             let first = connection.replies.is_first(asker.slot) && !lets_oldest_wait();
-            connection.gone || connection.owed().has_room(first, length, self.output_bound().max(length))
+            connection.gone
+                || connection.owed().has_room(first, length, self.output_bound().max(length))
         })
     }
 
@@ -109,7 +118,8 @@ impl Core {
         if bytes <= unreserved.max(reserved) || connection.starving.is_some() {
             return;
         }
-        // A command of many arguments grows piece by piece: a quarter ahead, so that it is not moved at each of them.
+        // A command of many arguments grows piece by piece: a quarter ahead, so that it is not
+        // moved at each of them.
         let wanted = if reserved > 0 { bytes + bytes / 4 } else { bytes };
         let granted = match &mut connection.reservation {
             Some(charge) => charge.try_grow((wanted - reserved) as u64),
@@ -127,10 +137,13 @@ impl Core {
         }
     }
 
-    /// Lets long commands go on that waited for memory, in their order; ends those that have waited for too long.
+    /// Lets long commands go on that waited for memory, in their order; ends those that have waited
+    /// for too long.
     pub(super) fn feed_starving(&mut self, now: Timestamp) {
         while let Some(&index) = self.starving.front() {
-            let Some((until, needed)) = self.connection(index).and_then(|connection| connection.starving) else {
+            let Some((until, needed)) =
+                self.connection(index).and_then(|connection| connection.starving)
+            else {
                 self.starving.pop_front();
                 continue;
             };
@@ -152,7 +165,8 @@ impl Core {
                 return;
             }
             connection.starving = None;
-            tracing::warn!(peer = %connection.client.peer, needed, "a redis client's command found no memory; its connection is closed");
+            tracing::warn!(peer = %connection.client.peer, needed, "a redis client's command found \
+                no memory; its connection is closed");
             let position = connection.inbox.position();
             connection.refuse(position, &Failure::NO_MEMORY_FOR_COMMAND);
             connection.closing = true;
@@ -160,9 +174,10 @@ impl Core {
         }
     }
 
-    /// Closes connections that hold memory for a long command of which nothing has come for a long time. While input is scarce, whoever has
-    /// sent nothing for as long holds no more than its share of it, whatever for: a queue of MULTI or a begun command ends with its
-    /// connection, and what is watched is forgotten.
+    /// Closes connections that hold memory for a long command of which nothing has come for a long
+    /// time. While input is scarce, whoever has sent nothing for as long holds no more than its
+    /// share of it, whatever for: a queue of MULTI or a begun command ends with its connection, and
+    /// what is watched is forgotten.
     pub(super) fn end_stalled(&mut self, now: Timestamp) {
         if now < self.next_stall_check {
             return;
@@ -171,21 +186,30 @@ impl Core {
         let scarce = self.memory.is_scarce(MemoryUse::Input);
         let share = if scarce { self.fair_share() } else { u64::MAX };
         for at in 0..self.connections.len() {
-            let Some(connection) = self.connections[at].as_deref_mut().filter(|connection| !connection.closing) else {
+            let Some(connection) =
+                self.connections[at].as_deref_mut().filter(|connection| !connection.closing)
+            else {
                 continue;
             };
-            if !connection.replies.is_empty() || now.since(connection.client.last_seen) < STALL_LIMIT {
+            if !connection.replies.is_empty()
+                || now.since(connection.client.last_seen) < STALL_LIMIT
+            {
                 continue;
             }
             let charged = |charge: Option<&Charge>| charge.map_or(0, Charge::bytes);
             let queued = charged(connection.multi.as_ref().and_then(|multi| multi.charge.as_ref()));
             let watched = charged(connection.watched_charge.as_ref());
             // What waits for other commands is not begun only.
-            let begun = if connection.blocked || ignores_begun() { 0 } else { connection.inbox.waiting_bytes() as u64 };
+            let begun = if connection.blocked || ignores_begun() {
+                0
+            } else {
+                connection.inbox.waiting_bytes() as u64
+            };
             if connection.reservation.is_some() || begun + queued > share {
                 tracing::warn!(
                     peer = %connection.client.peer,
-                    "a redis client has sent nothing of what it began for {STALL_LIMIT:?}; its connection is closed"
+                    "a redis client has sent nothing of what it began for {STALL_LIMIT:?}; its \
+                     connection is closed"
                 );
                 connection.closing = true;
                 connection.reservation = None;
@@ -196,14 +220,16 @@ impl Core {
                 tracing::warn!(
                     peer = %connection.client.peer,
                     keys = connection.watched.len(),
-                    "the memory for input is scarce: what a redis client watches that has sent nothing for {STALL_LIMIT:?} is forgotten"
+                    "the memory for input is scarce: what a redis client watches that has sent \
+                     nothing for {STALL_LIMIT:?} is forgotten"
                 );
                 connection.lose_watched();
             }
         }
     }
 
-    /// What one client may hold of the memory for input while it is scarce and the client is silent: if all did, it would not be scarce.
+    /// What one client may hold of the memory for input while it is scarce and the client is
+    /// silent: if all did, it would not be scarce.
     fn fair_share(&self) -> u64 {
         let clients = self.clients.len().max(1) as u64 * self.gauges.gateways();
         self.memory.limit(MemoryUse::Input) / 2 / clients
@@ -213,14 +239,18 @@ impl Core {
     pub(super) fn memory_deadline(&self, now: Timestamp) -> Option<Timestamp> {
         let waits = !self.starving.is_empty() || !self.without_memory.is_empty();
         let feeds = waits.then(|| now.saturating_add(MEMORY_RETRY));
-        let holds = self.input.bytes() > UNRESERVED_BYTES as u64 || self.memory.is_scarce(MemoryUse::Input);
+        let holds =
+            self.input.bytes() > UNRESERVED_BYTES as u64 || self.memory.is_scarce(MemoryUse::Input);
         feeds.into_iter().chain(holds.then_some(self.next_stall_check)).min()
     }
 
     /// Counts what a connection holds now.
     pub(super) fn count(&mut self, index: ConnectionIndex) {
         let Self { connections, input, output, .. } = self;
-        let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
         let reserved = connection.reservation.as_ref().map_or(0, timestone_seda::Charge::bytes);
         let held = (connection.inbox.memory_bytes() as u64).saturating_sub(reserved);
         let held = held + connection.client.memory_bytes() as u64;
@@ -234,7 +264,11 @@ impl Core {
     }
 
     /// Whether the net stage should read nothing more from a connection, if that is not how it is.
-    pub(super) fn change_of_pause(&mut self, now: Timestamp, index: ConnectionIndex) -> Option<bool> {
+    pub(super) fn change_of_pause(
+        &mut self,
+        now: Timestamp,
+        index: ConnectionIndex,
+    ) -> Option<bool> {
         let scarce = self.memory.is_scarce(MemoryUse::Input);
         let connection = self.connection(index)?;
         let bound = if scarce { SCARCE_BACKLOG_BYTES } else { PAUSE_BACKLOG_BYTES };
@@ -255,7 +289,9 @@ pub(super) fn output_bound(memory: &Memory) -> usize {
 }
 
 fn should_pause(connection: &Connection, bound: usize) -> bool {
-    !connection.closing && (connection.starving.is_some() || connection.blocked && connection.inbox.backlog() > bound)
+    !connection.closing
+        && (connection.starving.is_some()
+            || connection.blocked && connection.inbox.backlog() > bound)
 }
 
 /// Whether the oldest command's answer waits for those behind it to leave, which wait for it.

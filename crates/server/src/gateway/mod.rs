@@ -5,17 +5,21 @@
 //!            ◄─ answers ──     │ one parcel a connection and turn          ◄─ answers ──
 //!                              └── map, client ids ◄──► node stage
 //! ```
-//! One gateway a reactor thread, with the connections of that thread. A command is a pure function over a view of its keys
-//! ([`keys`], [`strings`]); what makes it a transaction, retries it and keeps answers in order is common to all ([`core`], [`run`]).
+//! One gateway a reactor thread, with the connections of that thread. A command is a pure function
+//! over a view of its keys ([`keys`], [`strings`]); what makes it a transaction, retries it and
+//! keeps answers in order is common to all ([`core`], [`run`]).
 //!
-//! Where it differs from Redis, by design: one database (0); commands of one pipeline on *different* keys may take effect in any order,
-//! as in a pipeline to a Redis Cluster; a command that fails inside EXEC undoes the whole transaction; commands over the whole
-//! keyspace are refused inside MULTI; a key whose shard is another process's is refused, by name; keys are not empty and at most 64 KiB, values at most 16 MiB. CLIENT LIST and INFO's counters are those of the
-//! thread that the connection is on.
+//! Where it differs from Redis, by design: one database (0); commands of one pipeline on
+//! *different* keys may take effect in any order, as in a pipeline to a Redis Cluster; a command
+//! that fails inside EXEC undoes the whole transaction; commands over the whole keyspace are
+//! refused inside MULTI; a key whose shard is another process's is refused, by name; keys are not
+//! empty and at most 64 KiB, values at most 16 MiB. CLIENT LIST and INFO's counters are those of
+//! the thread that the connection is on.
 //!
-//! Invariants: answers of a connection leave in the order of its commands; a write is never reported failed when it may have been
-//! carried out; what a connection may have under way, queued and waiting is bounded ([`limits`]).
-//! Source: interfaces.md ("RESP gateway"), transactions.md ("Single keys").
+//! Invariants: answers of a connection leave in the order of its commands; a write is never
+//! reported failed when it may have been carried out; what a connection may have under way, queued
+//! and waiting is bounded ([`limits`]). Source: interfaces.md ("RESP gateway"), transactions.md
+//! ("Single keys").
 
 mod client;
 mod command;
@@ -51,18 +55,22 @@ use std::sync::Arc;
 
 use timestone_cluster::{MasterAnswer, MasterCommand};
 use timestone_seda::{
-    ConnectionId, Context, Generation, Memory, MemoryUse, NetCommand, NetEvent, Origin, Parcel, Stage, StageId,
+    ConnectionId, Context, Generation, Memory, MemoryUse, NetCommand, NetEvent, Origin, Parcel,
+    Stage, StageId,
 };
 use timestone_session::Routes;
 use timestone_types::{ShardId, Timestamp};
 use timestone_wire::{
-    Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId, count_frames, without_clock,
+    Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId,
+    count_frames, without_clock,
 };
 
 use self::connection::ConnectionIndex;
 use self::core::Core;
 pub(crate) use self::figures::{CommandLatencies, GatewayGauges, command_names};
-use self::limits::{ASK_INTERVAL, CHARGED_ANSWER_BYTES, CHARGED_READ_BYTES, LAST_ANSWERS, LAST_COMMANDS};
+use self::limits::{
+    ASK_INTERVAL, CHARGED_ANSWER_BYTES, CHARGED_READ_BYTES, LAST_ANSWERS, LAST_COMMANDS,
+};
 use crate::assembly::GuestSeat;
 use crate::event::Event;
 
@@ -84,7 +92,8 @@ pub(crate) struct GatewayStage {
     said_goodbye: bool,
     /// Since when the process is shutting down.
     ending_since: Option<Timestamp>,
-    /// It ends although not everything is answered: what comes of that is nobody's business any more, and nothing follows from it.
+    /// It ends although not everything is answered: what comes of that is nobody's business any
+    /// more, and nothing follows from it.
     gave_up: bool,
     /// The shards know that nothing comes any more.
     has_ended: bool,
@@ -92,11 +101,19 @@ pub(crate) struct GatewayStage {
 
 impl GatewayStage {
     /// The gateway in a seat, which asks `node` for maps and client ids; nobody may guess `seed`.
-    pub(crate) fn new(seat: GuestSeat, node: StageId, seed: u64, memory: &Arc<Memory>, gauges: GatewayGauges) -> Self {
+    pub(crate) fn new(
+        seat: GuestSeat,
+        node: StageId,
+        seed: u64,
+        memory: &Arc<Memory>,
+        gauges: GatewayGauges,
+    ) -> Self {
         let core = Core::new(seat.client, Routes::from(&*seat.map), seat.thread, seed, memory);
-        let Ok(mut core) = core else { unreachable!("an engine without sessions has room for one") };
-        // There is no way from here to shards of other processes. They hear nothing of this gateway, and their own gateways move
-        // their watermarks.
+        let Ok(mut core) = core else {
+            unreachable!("an engine without sessions has room for one")
+        };
+        // There is no way from here to shards of other processes. They hear nothing of this
+        // gateway, and their own gateways move their watermarks.
         let own: Vec<ShardId> = seat.shards.iter().map(|(shard, _)| *shard).collect();
         core.engine.reach_only(&own);
         core.name_servers(&seat.map);
@@ -104,7 +121,11 @@ impl GatewayStage {
         Self {
             name: format!("gateway-{}", seat.thread),
             core,
-            own: Origin { stage: seat.stage, connection: ConnectionId::new(0), generation: Generation::new(0) },
+            own: Origin {
+                stage: seat.stage,
+                connection: ConnectionId::new(0),
+                generation: Generation::new(0),
+            },
             node,
             shards: seat.shards,
             unsent: VecDeque::new(),
@@ -126,7 +147,8 @@ impl GatewayStage {
         if parcel.origin.stage == self.own.stage {
             self.replies(now, &parcel.bytes);
             if parcel.bytes.len() >= CHARGED_READ_BYTES {
-                // Large answers are taken one by one, so that no more than one of them is here twice.
+                // Large answers are taken one by one, so that no more than one of them is here
+                // twice.
                 self.core.work(now);
             }
             return ctx.give_buffer(parcel.bytes);
@@ -148,12 +170,14 @@ impl GatewayStage {
     /// Takes reply frames of shards, or of the node.
     fn replies(&mut self, now: Timestamp, bytes: &[u8]) {
         let answer = first_frame(without_clock(bytes));
-        let node = Frame::parse(answer).ok().filter(|frame| frame.envelope().request == NODE_REQUEST);
+        let node =
+            Frame::parse(answer).ok().filter(|frame| frame.envelope().request == NODE_REQUEST);
         match node {
             Some(frame) => self.node_replied(now, &frame),
             None => {
                 if let Err(error) = self.core.engine.deliver_parcel(now, bytes) {
-                    tracing::error!(%error, "a shard's answer could not be read; the request will be sent again");
+                    tracing::error!(%error, "a shard's answer could not be read; the request will \
+                        be sent again");
                 }
             }
         }
@@ -170,17 +194,20 @@ impl GatewayStage {
                 }
             }
             Kind::MasterReply => {
-                let answer = MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
+                let answer =
+                    MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
                 if let Some(MasterAnswer::Clients(block)) = answer
                     && self.core.engine.wants_client()
                     && let Some(client) = block.iter().next()
                 {
-                    tracing::warn!(%client, "the gateway was silent for too long and goes on under a new client id");
+                    tracing::warn!(%client, "the gateway was silent for too long and goes on under \
+                        a new client id");
                     self.core.engine.renew_client(now, client);
                 }
             }
             _ => {
-                tracing::warn!(kind = ?frame.kind(), "the node refused a question of the gateway; it will be asked again")
+                tracing::warn!(kind = ?frame.kind(), "the node refused a question of the gateway; \
+                    it will be asked again")
             }
         }
     }
@@ -238,7 +265,8 @@ impl GatewayStage {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
             let to = self.stage_of(shard);
             let mut parcel = Parcel::new(self.own, bytes);
-            // The shard releases what it has dealt with, frame by frame: as much must be counted in.
+            // The shard releases what it has dealt with, frame by frame: as much must be counted
+            // in.
             if ctx.gauge(to).is_limited() {
                 parcel.frames = count_frames(&parcel.bytes);
                 ctx.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
@@ -284,7 +312,8 @@ impl GatewayStage {
         if let Some(pause) = self.core.change_of_pause(ctx.now(), index)
             && let Some(origin) = self.core.connection(index).map(|connection| connection.origin)
         {
-            let command = if pause { NetCommand::Pause(origin) } else { NetCommand::Resume(origin) };
+            let command =
+                if pause { NetCommand::Pause(origin) } else { NetCommand::Resume(origin) };
             self.send(ctx, origin.stage, Event::NetCommand(command));
         }
     }
@@ -292,7 +321,10 @@ impl GatewayStage {
     fn attend(&mut self, ctx: &mut Context<'_, Event>, index: ConnectionIndex) {
         let bound = self.core.output_bound();
         let Core { connections, memory, .. } = &mut self.core;
-        let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut) else { return };
+        let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
         connection.listed = false;
         if connection.gone {
             connection.replies.drop_output();
@@ -313,7 +345,8 @@ impl GatewayStage {
                 }
                 connection.unwritten += length;
             }
-            // An answer that had to wait for room may have been all that held its connection's next commands back.
+            // An answer that had to wait for room may have been all that held its connection's next
+            // commands back.
             if connection.blocked && connection.may_start(bound) {
                 self.core.answered(index);
                 ctx.want_turn();
@@ -346,7 +379,8 @@ impl GatewayStage {
         self.core.is_quiet() && self.core.engine.unresolved() == 0
     }
 
-    /// The end, bounded in time: shards close their stores only when no gateway is left that may write.
+    /// The end, bounded in time: shards close their stores only when no gateway is left that may
+    /// write.
     fn end(&mut self, ctx: &Context<'_, Event>) {
         let now = ctx.now();
         let waited = now.since(*self.ending_since.get_or_insert(now));
@@ -373,7 +407,10 @@ impl GatewayStage {
     /// When [`GatewayStage::end`] has something to do.
     fn end_deadline(&self) -> Option<Timestamp> {
         let since = self.ending_since?;
-        [LAST_COMMANDS, LAST_ANSWERS].into_iter().map(|span| since.saturating_add(span)).find(|at| *at > self.now)
+        [LAST_COMMANDS, LAST_ANSWERS]
+            .into_iter()
+            .map(|span| since.saturating_add(span))
+            .find(|at| *at > self.now)
     }
 }
 

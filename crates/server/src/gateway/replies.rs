@@ -3,11 +3,13 @@
 //! ```text
 //!   slots   [waiting #7][ready #8][waiting #9]        late   answer #8        full   answers #1 … #4        out   #5, #6
 //! ```
-//! The answer to the oldest command is written where the net stage will take it; others wait in `late` until their turn comes. A buffer that
-//! has grown to [`FULL_BUFFER_BYTES`] leaves by itself: one that held all long answers of a turn would be copied as it grows, would have
-//! room for as much again, and would be kept until the last byte of it is written.
+//! The answer to the oldest command is written where the net stage will take it; others wait in
+//! `late` until their turn comes. A buffer that has grown to [`FULL_BUFFER_BYTES`] leaves by
+//! itself: one that held all long answers of a turn would be copied as it grows, would have room
+//! for as much again, and would be kept until the last byte of it is written.
 //!
-//! Invariants: `full` and then `out` hold whole answers in order; a ready slot is never the first; `late` is empty when no slot is ready.
+//! Invariants: `full` and then `out` hold whole answers in order; a ready slot is never the first;
+//! `late` is empty when no slot is ready.
 
 use std::collections::VecDeque;
 
@@ -18,7 +20,8 @@ use super::command::Cmd;
 use super::inbox::Position;
 use super::limits::{FIRST_ANSWER_BYTES, FULL_BUFFER_BYTES, KEPT_BUFFER_BYTES};
 
-/// Names a command of a connection until it is answered: they are counted, and the count wraps around.
+/// Names a command of a connection until it is answered: they are counted, and the count wraps
+/// around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SlotId(pub(super) u32);
 
@@ -53,7 +56,8 @@ pub(super) struct Slot {
     pub(super) position: Position,
     /// The hash of the key that a fast write has entered as busy.
     pub(super) entered: Option<u64>,
-    /// Its answer found no room, or came before that of an earlier read of the same key: it is asked for again.
+    /// Its answer found no room, or came before that of an earlier read of the same key: it is
+    /// asked for again.
     pub(super) shed: bool,
     /// Which command, and when it was read; nothing for those that touch no key.
     asked: Option<Asked>,
@@ -81,8 +85,9 @@ pub(super) struct Replies {
     /// Slots that are shed, and about how long the longest answers of late are, in bytes.
     shed: u32,
     longest: usize,
-    /// Writes under way that return what was there, and about how long the longest of those answers are: they cannot be read again, so that
-    /// short answers to other commands say nothing about them.
+    /// Writes under way that return what was there, and about how long the longest of those answers
+    /// are: they cannot be read again, so that short answers to other commands say nothing about
+    /// them.
     returning: u32,
     longest_returned: usize,
 }
@@ -142,7 +147,12 @@ impl Replies {
     }
 
     /// Answers a command at once, behind those that are under way.
-    pub(super) fn now(&mut self, protocol: Protocol, position: Position, write: impl FnOnce(&mut ReplyWriter<'_>)) {
+    pub(super) fn now(
+        &mut self,
+        protocol: Protocol,
+        position: Position,
+        write: impl FnOnce(&mut ReplyWriter<'_>),
+    ) {
         if self.slots.is_empty() {
             write(&mut ReplyWriter::new(&mut self.out, protocol));
             return self.close_full();
@@ -178,7 +188,9 @@ impl Replies {
     /// A command under way.
     #[inline]
     pub(super) fn slot(&self, id: SlotId) -> Option<&Slot> {
-        self.slots.get(id.0.wrapping_sub(self.first) as usize).filter(|slot| slot.state == State::Waiting)
+        self.slots
+            .get(id.0.wrapping_sub(self.first) as usize)
+            .filter(|slot| slot.state == State::Waiting)
     }
 
     /// Notes that a fast write has entered its key as busy; `None`: that it has left.
@@ -219,7 +231,9 @@ impl Replies {
     #[inline]
     fn note_answer(&mut self, place: usize, length: usize) {
         self.note_length(length);
-        if self.returning > 0 && self.slots.get(place).is_some_and(|slot| slot.want == Want::Previous) {
+        if self.returning > 0
+            && self.slots.get(place).is_some_and(|slot| slot.want == Want::Previous)
+        {
             self.returning -= 1;
             self.longest_returned = length.max(self.longest_returned - self.longest_returned / 16);
         }
@@ -258,7 +272,8 @@ impl Replies {
         self.drop_answer(id);
     }
 
-    /// The answer to a command is not taken: it is asked for again when those before it are answered.
+    /// The answer to a command is not taken: it is asked for again when those before it are
+    /// answered.
     pub(super) fn drop_answer(&mut self, id: SlotId) {
         if let Some(slot) = self.slots.get_mut(id.0.wrapping_sub(self.first) as usize)
             && !core::mem::replace(&mut slot.shed, true)
@@ -272,9 +287,13 @@ impl Replies {
         self.shed > 0
     }
 
-    /// The oldest command whose answer is to be asked for again, if its answer fits: `room` says whether, for the oldest command under way
-    /// or for another one of the length that is given. It counts as asked for from then on.
-    pub(super) fn ask_again(&mut self, room: impl FnOnce(bool, usize) -> bool) -> Option<(SlotId, Position)> {
+    /// The oldest command whose answer is to be asked for again, if its answer fits: `room` says
+    /// whether, for the oldest command under way or for another one of the length that is given. It
+    /// counts as asked for from then on.
+    pub(super) fn ask_again(
+        &mut self,
+        room: impl FnOnce(bool, usize) -> bool,
+    ) -> Option<(SlotId, Position)> {
         if self.shed == 0 {
             return None;
         }
@@ -352,7 +371,8 @@ impl Replies {
     }
 }
 
-/// Gives an empty buffer back that has grown. Whole: a part of it that stayed would hold the place where it lies.
+/// Gives an empty buffer back that has grown. Whole: a part of it that stayed would hold the place
+/// where it lies.
 fn give_back(buffer: &mut Vec<u8>) {
     if buffer.capacity() > KEPT_BUFFER_BYTES {
         *buffer = Vec::new();
@@ -370,10 +390,15 @@ mod tests {
         let mut replies = Replies::new();
         // The count of commands wraps around in between.
         replies.first = u32::MAX - 1;
-        let ids: Vec<SlotId> = (0..4).map(|_| replies.expect(Want::Ok, Protocol::Resp2, at)).collect();
+        let ids: Vec<SlotId> =
+            (0..4).map(|_| replies.expect(Want::Ok, Protocol::Resp2, at)).collect();
         replies.answer(ids[2], |out| out.extend_from_slice(b"c"));
         replies.answer(ids[1], |out| out.extend_from_slice(b"b"));
-        assert!(!replies.has_output() && replies.slot(ids[2]).is_none() && replies.slot(ids[3]).is_some());
+        assert!(
+            !replies.has_output()
+                && replies.slot(ids[2]).is_none()
+                && replies.slot(ids[3]).is_some()
+        );
         replies.now(Protocol::Resp2, at, |reply| reply.ok());
         replies.answer(ids[0], |out| out.extend_from_slice(b"a"));
         assert_eq!(replies.take().unwrap(), b"abc");
@@ -386,7 +411,10 @@ mod tests {
         assert_eq!(taken, b"+OK\r\n");
         replies.now(Protocol::Resp2, at, |reply| reply.null());
         replies.put_back(taken);
-        assert_eq!((replies.take().unwrap(), replies.take().unwrap()), (b"+OK\r\n".to_vec(), b"$-1\r\n".to_vec()));
+        assert_eq!(
+            (replies.take().unwrap(), replies.take().unwrap()),
+            (b"+OK\r\n".to_vec(), b"$-1\r\n".to_vec())
+        );
         assert_eq!((replies.take(), replies.has_output()), (None, false));
     }
 }

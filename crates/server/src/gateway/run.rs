@@ -1,11 +1,13 @@
-//! How jobs run: start, take answers, execute, commit, answer or start again. See [`super::job`] for the picture.
+//! How jobs run: start, take answers, execute, commit, answer or start again. See [`super::job`]
+//! for the picture.
 //!
-//! An attempt reads at one snapshot; the commit validates that every version read is still the latest, for transactions that write
-//! nothing too (`strict`), so a command sees everything that was acknowledged before it was sent, whichever gateway did it.
-//! What a job does in one turn is bounded, so that others are served in between: it asks for some keys at a time, and carries out some of
-//! an EXEC's commands.
-//! WATCH is a list of versions that EXEC compares inside its own transaction: so only watched keys can make it answer nil,
-//! everything else that gets in its way is a retry.
+//! An attempt reads at one snapshot; the commit validates that every version read is still the
+//! latest, for transactions that write nothing too (`strict`), so a command sees everything that
+//! was acknowledged before it was sent, whichever gateway did it. What a job does in one turn is
+//! bounded, so that others are served in between: it asks for some keys at a time, and carries out
+//! some of an EXEC's commands. WATCH is a list of versions that EXEC compares inside its own
+//! transaction: so only watched keys can make it answer nil, everything else that gets in its way
+//! is a retry.
 
 use std::sync::Arc;
 
@@ -23,8 +25,9 @@ use super::failure::Failure;
 use super::job::{Item, Job, JobId, Operation, Work};
 use super::keys;
 use super::limits::{
-    CHARGED_MADE_BYTES, CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE, MAX_ANSWER_BYTES,
-    MAX_WATCHED_KEYS, RETRY_FOR, SHED_FROM_BYTES, UNREAD_PAUSE, WATCHED_KEY_BYTES,
+    CHARGED_MADE_BYTES, CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE,
+    MAX_ANSWER_BYTES, MAX_WATCHED_KEYS, RETRY_FOR, SHED_FROM_BYTES, UNREAD_PAUSE,
+    WATCHED_KEY_BYTES,
 };
 use super::local::{self, Listing};
 use super::marks::Read;
@@ -90,14 +93,19 @@ impl Job {
             }
             (Work::Watch, OpResult::Value(found)) => {
                 let key = Box::from(self.words.word(place as u32 + 1));
-                self.watched.push((key, Watched { version: found.version, present: found.value.is_some() }));
+                self.watched.push((
+                    key,
+                    Watched { version: found.version, present: found.value.is_some() },
+                ));
             }
             (Work::Whole(whole), OpResult::Frame(bytes)) => {
                 let before = whole.found_bytes();
                 let taken = whole.take_page(place as usize, bytes, &self.words);
                 let more = whole.found_bytes().saturating_sub(before);
                 let has_room = self.charge_read(more, memory);
-                if let Err(failure) = taken.and(if has_room { Ok(()) } else { Err(Failure::NO_MEMORY_FOR_ANSWER) }) {
+                if let Err(failure) =
+                    taken.and(if has_room { Ok(()) } else { Err(Failure::NO_MEMORY_FOR_ANSWER) })
+                {
                     self.failure = Some(failure);
                     if let Work::Whole(whole) = &mut self.work {
                         whole.forget();
@@ -126,11 +134,13 @@ impl Job {
         });
     }
 
-    /// Counts a value that the transaction has read, or keys that were found; large ones in the process's memory, twice: there and in the
-    /// answer. Whether there is room.
+    /// Counts a value that the transaction has read, or keys that were found; large ones in the
+    /// process's memory, twice: there and in the answer. Whether there is room.
     fn charge_read(&mut self, bytes: usize, memory: &Arc<Memory>) -> bool {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::UncountedKeys) && matches!(self.work, Work::Whole(_)) {
+        if crate::planted::is_planted(crate::planted::Bug::UncountedKeys)
+            && matches!(self.work, Work::Whole(_))
+        {
             return true;
         }
         self.read_bytes += bytes;
@@ -145,8 +155,9 @@ impl Job {
         }
     }
 
-    /// Counts the answer, which is about to be `more` bytes longer. What the values that were read are counted for covers it as far as
-    /// each of them is answered once; commands may answer the same value, or one that they have written, again and again.
+    /// Counts the answer, which is about to be `more` bytes longer. What the values that were read
+    /// are counted for covers it as far as each of them is answered once; commands may answer the
+    /// same value, or one that they have written, again and again.
     fn charge_answer(&mut self, more: usize, memory: &Arc<Memory>) -> Result<(), Failure> {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::BoundlessAnswers) {
@@ -198,7 +209,12 @@ impl Core {
     }
 
     /// Begins what a job needs, and asks for its first keys.
-    fn ask_for_keys(&mut self, now: Timestamp, id: JobId, job: &mut Job) -> Result<(), SessionError> {
+    fn ask_for_keys(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        job: &mut Job,
+    ) -> Result<(), SessionError> {
         match &job.work {
             Work::OneRead | Work::Watch => {
                 let count = u64::from(job.words.count() - 1);
@@ -241,14 +257,22 @@ impl Core {
         }
     }
 
-    /// Asks for the next keys of a job: some at a time, so that neither this stage nor a shard has too much to do in one turn.
+    /// Asks for the next keys of a job: some at a time, so that neither this stage nor a shard has
+    /// too much to do in one turn.
     fn ask_more(&mut self, now: Timestamp, id: JobId, job: &mut Job) -> Result<(), SessionError> {
         if matches!(job.work, Work::OneRead | Work::Watch) {
             let until = (job.ops as usize).min(job.asked + KEYS_AT_ONCE);
             for place in job.asked..until {
                 let op = OpId(Operation::Job(id, job.first_op + place as u64).pack());
                 let key = job.words.word(place as u32 + 1);
-                self.engine.get_latest(now, self.session, KEYSPACE, key, RequestOptions::default(), op)?;
+                self.engine.get_latest(
+                    now,
+                    self.session,
+                    KEYSPACE,
+                    key,
+                    RequestOptions::default(),
+                    op,
+                )?;
                 job.left += 1;
             }
             (job.asked, job.asks_more) = (until, until < job.ops as usize);
@@ -262,7 +286,8 @@ impl Core {
             let next = match items.get(*item) {
                 Some(next) => {
                     let args = words.args(next.words.clone());
-                    let at = next.spec.key_place(args.len(), *key).filter(|_| next.spec.reads(args));
+                    let at =
+                        next.spec.key_place(args.len(), *key).filter(|_| next.spec.reads(args));
                     let next = at.map(|at| args.get(at));
                     *key += 1;
                     if next.is_none() {
@@ -325,10 +350,15 @@ impl Core {
             return self.pause(now, id, job);
         }
         match job.work {
-            Work::OneRead if job.reply.len() >= SHED_FROM_BYTES && !self.has_reader(&job, job.reply.len()) => {
+            Work::OneRead
+                if job.reply.len() >= SHED_FROM_BYTES
+                    && !self.has_reader(&job, job.reply.len()) =>
+            {
                 self.wait_for_reader(now, id, job);
             }
-            Work::OneRead if self.overtakes(&job) || self.is_outdated(&job) => self.wait_for_reader(now, id, job),
+            Work::OneRead if self.overtakes(&job) || self.is_outdated(&job) => {
+                self.wait_for_reader(now, id, job)
+            }
             Work::OneRead => {
                 self.note_read(&job);
                 self.finish(id, job, None);
@@ -351,26 +381,35 @@ impl Core {
 
     /// Whether a read of one key comes before an earlier command of its connection on that key.
     fn overtakes(&self, job: &Job) -> bool {
-        let asker = job.items.first().map(|item| item.asker).filter(|_| matches!(job.work, Work::OneRead));
-        let connection = asker.and_then(|asker| self.connections.get(asker.connection.0 as usize)?.as_deref());
+        let asker =
+            job.items.first().map(|item| item.asker).filter(|_| matches!(job.work, Work::OneRead));
+        let connection =
+            asker.and_then(|asker| self.connections.get(asker.connection.0 as usize)?.as_deref());
         connection.zip(asker).is_some_and(|(connection, asker)| connection.overtakes(asker.slot))
     }
 
-    /// Whether an earlier read of its connection was answered with a later state of the key than this read has found.
+    /// Whether an earlier read of its connection was answered with a later state of the key than
+    /// this read has found.
     fn is_outdated(&mut self, job: &Job) -> bool {
-        let Some((asker, found)) = job.items.first().map(|item| item.asker).zip(job.found) else { return false };
-        self.connection(asker.connection).is_some_and(|connection| connection.marks.is_outdated(asker.slot, found))
+        let Some((asker, found)) = job.items.first().map(|item| item.asker).zip(job.found) else {
+            return false;
+        };
+        self.connection(asker.connection)
+            .is_some_and(|connection| connection.marks.is_outdated(asker.slot, found))
     }
 
     /// A read of one key is about to be answered.
     fn note_read(&mut self, job: &Job) {
-        let Some((asker, found)) = job.items.first().map(|item| item.asker).zip(job.found) else { return };
+        let Some((asker, found)) = job.items.first().map(|item| item.asker).zip(job.found) else {
+            return;
+        };
         if let Some(connection) = self.connection(asker.connection) {
             connection.marks.answers(asker.slot, found);
         }
     }
 
-    /// A read whose answer found no room, or has overtaken an earlier one, starts again when it may be answered: what it has read is given back meanwhile.
+    /// A read whose answer found no room, or has overtaken an earlier one, starts again when it may
+    /// be answered: what it has read is given back meanwhile.
     fn wait_for_reader(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
         job.unread = true;
         job.reply = Vec::new();
@@ -386,9 +425,12 @@ impl Core {
         answer_ok(&mut job);
         let memory = Arc::clone(&self.memory);
         let mut failure = None;
-        if let Some(connection) = job.items.first().and_then(|item| self.connection(item.asker.connection)) {
+        if let Some(connection) =
+            job.items.first().and_then(|item| self.connection(item.asker.connection))
+        {
             job.watched.retain(|(key, _)| !connection.watched.contains_key(key));
-            let bytes: usize = job.watched.iter().map(|(key, _)| key.len() + WATCHED_KEY_BYTES).sum();
+            let bytes: usize =
+                job.watched.iter().map(|(key, _)| key.len() + WATCHED_KEY_BYTES).sum();
             if connection.watched.len() + job.watched.len() > MAX_WATCHED_KEYS {
                 failure = Some(Failure::TOO_MANY_WATCHED);
             } else if !grow(&mut connection.watched_charge, &memory, bytes as u64) {
@@ -480,7 +522,8 @@ impl Core {
         Ok(Executed::Commit)
     }
 
-    /// The bytes that a command is about to go through: its own, and the value that its first key has.
+    /// The bytes that a command is about to go through: its own, and the value that its first key
+    /// has.
     fn bytes_before(&self, txn: timestone_session::TxnHandle, job: &Job, place: usize) -> usize {
         let args = job.words.args(job.items[place].words.clone());
         let own: usize = args.iter().map(<[u8]>::len).sum();
@@ -488,7 +531,8 @@ impl Core {
         own + found.map_or(0, <[u8]>::len)
     }
 
-    /// Whether jobs have had their share of this turn. One share for all: each of them may be one command that makes much out of little.
+    /// Whether jobs have had their share of this turn. One share for all: each of them may be one
+    /// command that makes much out of little.
     pub(super) fn has_had_its_share(&self) -> bool {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::BoundlessTurns) {
@@ -497,7 +541,8 @@ impl Core {
         self.carried_out > EXEC_BYTES_AT_ONCE
     }
 
-    /// The bytes that a command makes beside those that it brings: what it leaves as it is of a value is written again, and zeros fill gaps.
+    /// The bytes that a command makes beside those that it brings: what it leaves as it is of a
+    /// value is written again, and zeros fill gaps.
     fn bytes_made(&self, txn: timestone_session::TxnHandle, job: &Job, place: usize) -> usize {
         let Item { spec, words, .. } = &job.items[place];
         if !strings::makes(spec.cmd) {
@@ -506,7 +551,8 @@ impl Core {
         let args = job.words.args(words.clone());
         let found = self.engine.peek(txn, KEYSPACE, args.get(1));
         let length = found.and_then(|found| found.value).map_or(0, <[u8]>::len);
-        // What the transaction has written itself came with its commands, or was counted when it was made.
+        // What the transaction has written itself came with its commands, or was counted when it
+        // was made.
         let is_own = found.is_some_and(|found| found.version == Version::ZERO);
         strings::bytes_made(spec.cmd, args, length).saturating_sub(if is_own { length } else { 0 })
     }
@@ -517,7 +563,9 @@ impl Core {
         if spec.cmd != Cmd::Mget {
             return 0;
         }
-        let value = |key| self.engine.peek(txn, KEYSPACE, key).and_then(|view| view.value).map_or(0, <[u8]>::len);
+        let value = |key| {
+            self.engine.peek(txn, KEYSPACE, key).and_then(|view| view.value).map_or(0, <[u8]>::len)
+        };
         spec.keys(job.words.args(words.clone())).map(value).fold(0, usize::saturating_add)
     }
 
@@ -551,7 +599,8 @@ impl Core {
         }
     }
 
-    /// Counts the bytes that a job is about to make; whether there is memory for them. Nothing of them is made before.
+    /// Counts the bytes that a job is about to make; whether there is memory for them. Nothing of
+    /// them is made before.
     fn charge_made(&mut self, job: &mut Job, more: usize) -> bool {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::UncountedMaking) {
@@ -560,13 +609,15 @@ impl Core {
         if more == 0 {
             return true;
         }
-        // Values that are made again and again for one key are written once: a transaction writes no more than that.
+        // Values that are made again and again for one key are written once: a transaction writes
+        // no more than that.
         job.makes = (job.makes + more as u64).min(MAX_TXN_BYTES as u64);
         if job.makes < CHARGED_MADE_BYTES || job.makes <= job.counted {
             return true;
         }
         // Those that wait come first, however little this one asks for.
-        let has_room = (job.counted > 0 || self.without_memory.is_empty()) && self.has_room_to_make(job, job.makes);
+        let has_room = (job.counted > 0 || self.without_memory.is_empty())
+            && self.has_room_to_make(job, job.makes);
         if has_room {
             self.count_made(job, job.makes);
         } else {
@@ -575,14 +626,16 @@ impl Core {
         has_room
     }
 
-    /// Whether so much may be counted for a job. Whatever its size, what the only job makes that makes anything here has room: it may wait
-    /// for what it takes itself, as the command that it came with, and others may hold what they have for as long as they like.
+    /// Whether so much may be counted for a job. Whatever its size, what the only job makes that
+    /// makes anything here has room: it may wait for what it takes itself, as the command that it
+    /// came with, and others may hold what they have for as long as they like.
     fn has_room_to_make(&self, job: &Job, bytes: u64) -> bool {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::GreedyMakers) {
             let used = self.memory.used(MemoryUse::Input);
             let queued = job.queued_charge.as_ref().map_or(0, Charge::bytes);
-            return job.counted == 0 && used <= queued || bytes - job.counted <= self.room_to_make();
+            return job.counted == 0 && used <= queued
+                || bytes - job.counted <= self.room_to_make();
         }
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::RestartedMakers) && job.counted > 0 {
@@ -591,7 +644,8 @@ impl Core {
         self.makes == job.counted || bytes - job.counted <= self.room_to_make()
     }
 
-    /// What is left for jobs to make. They have half of the memory for input, so that what is received always finds the other half.
+    /// What is left for jobs to make. They have half of the memory for input, so that what is
+    /// received always finds the other half.
     fn room_to_make(&self) -> u64 {
         let limit = self.memory.limit(MemoryUse::Input);
         #[cfg(feature = "planted-bugs")]
@@ -601,8 +655,8 @@ impl Core {
         (limit / 2).saturating_sub(self.memory.used(MemoryUse::Input))
     }
 
-    /// Counts so much for what a job makes. What has room only because nothing else is made is not charged: it would keep out what is
-    /// received, for as long as one such job follows another.
+    /// Counts so much for what a job makes. What has room only because nothing else is made is not
+    /// charged: it would keep out what is received, for as long as one such job follows another.
     fn count_made(&mut self, job: &mut Job, bytes: u64) {
         debug_assert!(bytes >= job.counted, "{bytes} are fewer than {}", job.counted);
         let more = bytes - job.counted;
@@ -614,20 +668,25 @@ impl Core {
 
     /// What a job makes is made, or will not be.
     fn give_back_made(&mut self, job: &mut Job) {
-        debug_assert!(self.makes >= job.counted && job.counted >= job.charged, "what a job makes is counted once");
+        debug_assert!(
+            self.makes >= job.counted && job.counted >= job.charged,
+            "what a job makes is counted once"
+        );
         self.makes -= job.counted;
         self.made.change(job.charged, 0);
         (job.counted, job.charged) = (0, 0);
     }
 
-    /// There is no memory for what a job makes: it starts again when there is, and holds nothing until then.
+    /// There is no memory for what a job makes: it starts again when there is, and holds nothing
+    /// until then.
     fn wait_for_memory(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
         if let Some(txn) = job.txn.take() {
             self.engine.abort(txn);
         }
         (job.read_bytes, job.read_charge) = (0, None);
         job.reply = Vec::new();
-        // A transaction of many commands asks for a quarter more than it needed so far: it would begin again at each of them.
+        // A transaction of many commands asks for a quarter more than it needed so far: it would
+        // begin again at each of them.
         let ahead = if job.counted > 0 { job.makes / 4 } else { 0 };
         (job.needs, job.wants) = (job.makes, job.makes + ahead);
         self.give_back_made(&mut job);
@@ -641,11 +700,13 @@ impl Core {
         }
     }
 
-    /// Starts the jobs again that have waited for memory, as far as there is some; ends those that have waited for too long.
+    /// Starts the jobs again that have waited for memory, as far as there is some; ends those that
+    /// have waited for too long.
     pub(super) fn feed_jobs(&mut self, now: Timestamp) {
         while let Some(&id) = self.without_memory.front() {
             let Some(job) = self.jobs.get(id) else { return };
-            let waited = job.waited + job.waits_since.map_or(MEMORY_PATIENCE, |since| now.since(since));
+            let waited =
+                job.waited + job.waits_since.map_or(MEMORY_PATIENCE, |since| now.since(since));
             let is_over = waited >= MEMORY_PATIENCE;
             if !is_over && !self.has_room_to_make(job, job.needs) {
                 return;
@@ -657,7 +718,8 @@ impl Core {
                 continue;
             }
             job.waited = waited;
-            // Of what it would rather have, as much as there is: with less it would begin again although nothing has become free.
+            // Of what it would rather have, as much as there is: with less it would begin again
+            // although nothing has become free.
             let bytes = job.wants.min(self.room_to_make()).max(job.needs);
             self.count_made(&mut job, bytes);
             self.jobs.put_back(id, job);
@@ -701,10 +763,12 @@ impl Core {
         }
         self.give_back_made(&mut job);
         let gone = |item: &Item| {
-            let connection = self.connections.get(item.asker.connection.0 as usize).and_then(Option::as_deref);
+            let connection =
+                self.connections.get(item.asker.connection.0 as usize).and_then(Option::as_deref);
             connection.is_none_or(|connection| connection.gone)
         };
-        // The time that it has waited for memory is none of the time for which conflicts are tried again.
+        // The time that it has waited for memory is none of the time for which conflicts are tried
+        // again.
         let tried = now.since(job.began).saturating_sub(job.waited);
         if tried >= RETRY_FOR || job.items.iter().all(gone) && job.exec.is_none() {
             let failure = job.failure.take().unwrap_or(Failure::CONTENDED);
@@ -735,7 +799,9 @@ impl Core {
             let asker = item.asker;
             if let Some(connection) = self.connection(asker.connection) {
                 let asked = connection.answer(asker.slot, |out| match failure {
-                    Some(failure) => ReplyWriter::new(out, asker.protocol).error_bytes(failure.bytes()),
+                    Some(failure) => {
+                        ReplyWriter::new(out, asker.protocol).error_bytes(failure.bytes())
+                    }
                     None => out.extend_from_slice(&job.reply[item.reply.clone()]),
                 });
                 self.gauges.answered(asked, self.clock);

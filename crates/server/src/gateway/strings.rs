@@ -1,7 +1,8 @@
 //! Commands on strings, as functions over a [`View`].
 //!
-//! They answer and check in the order in which Redis 7 does. A command that fails has written nothing, except where a limit of
-//! the transaction stops it half way; its caller then drops the transaction.
+//! They answer and check in the order in which Redis 7 does. A command that fails has written
+//! nothing, except where a limit of the transaction stops it half way; its caller then drops the
+//! transaction.
 
 use timestone_types::limits::MAX_VALUE_BYTES;
 use timestone_types::{Expiry, Timestamp};
@@ -64,7 +65,12 @@ pub(super) fn integer_of(text: &[u8]) -> Result<i64, Failure> {
 }
 
 /// The time to live of SET, GETEX, SETEX: above zero.
-pub(super) fn life_of(text: &[u8], unit: Unit, now: Timestamp, command: &str) -> Result<Millis, Failure> {
+pub(super) fn life_of(
+    text: &[u8],
+    unit: Unit,
+    now: Timestamp,
+    command: &str,
+) -> Result<Millis, Failure> {
     let value = integer_of(text)?;
     let resolved = unit.resolve(value, now).filter(|at| value > 0 && at.0 > 0);
     resolved.ok_or_else(|| Failure::expire_time(command))
@@ -107,7 +113,11 @@ impl SetOptions {
     }
 
     /// The options that SETEX, PSETEX, SETNX and GETSET stand for, and where their value is.
-    pub(super) fn of_relatives(cmd: Cmd, args: Args<'_>, now: Timestamp) -> Result<(Self, usize), Failure> {
+    pub(super) fn of_relatives(
+        cmd: Cmd,
+        args: Args<'_>,
+        now: Timestamp,
+    ) -> Result<(Self, usize), Failure> {
         let timed = |unit, name| life_of(args.get(2), unit, now, name).map(Life::Until);
         Ok(match cmd {
             Cmd::Setex => (Self { life: timed(Unit::Seconds, "setex")?, ..Self::default() }, 3),
@@ -148,7 +158,11 @@ pub(super) fn set(
 }
 
 /// GETDEL.
-pub(super) fn get_and_delete(args: Args<'_>, view: &mut dyn View, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+pub(super) fn get_and_delete(
+    args: Args<'_>,
+    view: &mut dyn View,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), Failure> {
     let Some(found) = view.get(args.get(1)) else {
         reply.null();
         return Ok(());
@@ -188,7 +202,8 @@ pub(super) fn get_and_expire(
     if life.is_some_and(|at| at <= Millis::of(now)) {
         return view.delete(key);
     }
-    let expires_at = life.map_or(if persist { Expiry::NEVER } else { found.expires_at }, Millis::expiry);
+    let expires_at =
+        life.map_or(if persist { Expiry::NEVER } else { found.expires_at }, Millis::expiry);
     if expires_at == found.expires_at {
         return Ok(());
     }
@@ -294,7 +309,9 @@ pub(super) fn increment_float(
 ) -> Result<(), Failure> {
     let key = args.get(1);
     let (value, expires_at) = match view.get(key) {
-        Some(found) => (Extended::parse(found.value).ok_or(Failure::NOT_A_FLOAT)?, found.expires_at),
+        Some(found) => {
+            (Extended::parse(found.value).ok_or(Failure::NOT_A_FLOAT)?, found.expires_at)
+        }
         None => (Extended::ZERO, Expiry::NEVER),
     };
     let step = Extended::parse(args.get(2)).ok_or(Failure::NOT_A_FLOAT)?;
@@ -344,7 +361,10 @@ pub(super) fn set_range(
         reply.integer(scratch.len() as i64);
         return Ok(());
     }
-    let end = offset.checked_add(part.len()).filter(|&end| end <= MAX_VALUE_BYTES).ok_or(Failure::TOO_LONG)?;
+    let end = offset
+        .checked_add(part.len())
+        .filter(|&end| end <= MAX_VALUE_BYTES)
+        .ok_or(Failure::TOO_LONG)?;
     if scratch.len() < end {
         scratch.resize(end, 0);
     }
@@ -355,7 +375,11 @@ pub(super) fn set_range(
 }
 
 /// GETRANGE and SUBSTR.
-pub(super) fn get_range(args: Args<'_>, view: &dyn View, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+pub(super) fn get_range(
+    args: Args<'_>,
+    view: &dyn View,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), Failure> {
     let (start, end) = (integer_of(args.get(2))?, integer_of(args.get(3))?);
     let value = view.get(args.get(1)).map_or(&[][..], |found| found.value);
     let length = value.len() as i64;
@@ -380,13 +404,17 @@ pub(super) const fn makes(cmd: Cmd) -> bool {
     matches!(cmd, Append | Setrange | Getex | Expire | Pexpire | Expireat | Pexpireat | Persist)
 }
 
-/// The bytes that such a command writes at most beside those that it brings, over a value of this length.
+/// The bytes that such a command writes at most beside those that it brings, over a value of this
+/// length.
 pub(super) fn bytes_made(cmd: Cmd, args: Args<'_>, found: usize) -> usize {
     match cmd {
         Cmd::Setrange => {
             let part = args.get(3).len();
-            let offset = integer::parse(args.get(2)).and_then(|offset| usize::try_from(offset).ok());
-            let end = offset.and_then(|offset| offset.checked_add(part)).filter(|&end| end <= MAX_VALUE_BYTES);
+            let offset =
+                integer::parse(args.get(2)).and_then(|offset| usize::try_from(offset).ok());
+            let end = offset
+                .and_then(|offset| offset.checked_add(part))
+                .filter(|&end| end <= MAX_VALUE_BYTES);
             // Where nothing is written, nothing is made.
             end.filter(|_| part > 0).map_or(0, |end| found.max(end) - part)
         }

@@ -1,7 +1,8 @@
-//! What a command sees of the store: keys as they are at one point in time, under what the command (and those before it in the
-//! same transaction) wrote.
+//! What a command sees of the store: keys as they are at one point in time, under what the command
+//! (and those before it in the same transaction) wrote.
 //!
-//! Commands are functions over a [`View`] and nothing else, so the same function serves a plain command, a queued one and a retry.
+//! Commands are functions over a [`View`] and nothing else, so the same function serves a plain
+//! command, a queued one and a retry.
 
 use timestone_session::{Engine, SessionError, TxnHandle, ValueView};
 use timestone_types::{Expiry, KeyspaceId, Timestamp};

@@ -1,10 +1,12 @@
-//! Commands over the whole keyspace: SCAN, KEYS, DBSIZE, RANDOMKEY. All of them ask shards for pages or counts at one snapshot.
+//! Commands over the whole keyspace: SCAN, KEYS, DBSIZE, RANDOMKEY. All of them ask shards for
+//! pages or counts at one snapshot.
 //!
 //! ```text
 //!   newest?  ─► every shard that will be asked ─► the session has seen the highest answer ─► begin ─► pages or counts, until all are read
 //! ```
-//! Others may have acknowledged writes by clocks ahead of this one, and fences lie ahead of every clock. A snapshot at or above
-//! what the shards know of holds whatever anybody was told before the command came.
+//! Others may have acknowledged writes by clocks ahead of this one, and fences lie ahead of every
+//! clock. A snapshot at or above what the shards know of holds whatever anybody was told before the
+//! command came.
 //!
 //! ```text
 //!   cursor of SCAN   63     62                47 46                          0
@@ -12,14 +14,17 @@
 //!                   │ 0  │ shard, by its place │ cursor within the shard     │      0: the beginning, and the end
 //!                   └────┴────────────────────┴─────────────────────────────┘
 //! ```
-//! Cursors fit a signed number, because some clients read them so. SCAN's pages are taken at the time of each call: a key that is
-//! present throughout is returned, at least once. KEYS and DBSIZE are exact at one snapshot, which an open transaction protects.
+//! Cursors fit a signed number, because some clients read them so. SCAN's pages are taken at the
+//! time of each call: a key that is present throughout is returned, at least once. KEYS and DBSIZE
+//! are exact at one snapshot, which an open transaction protects.
 
 use timestone_session::{OpId, RequestOptions, SessionError};
 use timestone_types::Timestamp;
 use timestone_wire::limits::MAX_SCAN_ENTRIES;
 use timestone_wire::resp::ReplyWriter;
-use timestone_wire::{Count, Counted, Envelope, Frame, Kind, Message, Newest, NewestIs, RequestId, Scan, ScanPage};
+use timestone_wire::{
+    Count, Counted, Envelope, Frame, Kind, Message, Newest, NewestIs, RequestId, Scan, ScanPage,
+};
 
 use super::command::Cmd;
 use super::core::Core;
@@ -35,7 +40,8 @@ const CURSOR_BITS: u32 = 47;
 const CURSOR: u64 = (1 << CURSOR_BITS) - 1;
 /// Room for what stands before the keys in an answer: two lengths of arrays and a cursor.
 const HEAD_BYTES: usize = 64;
-/// Where RANDOMKEY begins to look: anywhere below this. Behind the shard's last key it goes on at the beginning.
+/// Where RANDOMKEY begins to look: anywhere below this. Behind the shard's last key it goes on at
+/// the beginning.
 const RANDOM_CURSOR: u64 = (1 << 42) - 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +78,8 @@ pub(super) struct Whole {
     /// RANDOMKEY: how many shards were looked through from their beginning.
     looked_through: usize,
     random: u64,
-    /// The keys as they will be answered, behind room for the head: there may be many, so that they are not copied.
+    /// The keys as they will be answered, behind room for the head: there may be many, so that they
+    /// are not copied.
     found: Vec<u8>,
     keys: usize,
     counted: u64,
@@ -102,7 +109,9 @@ impl Whole {
             counted: 0,
         };
         match cmd {
-            Cmd::Keys if args.get(1).len() > MAX_PATTERN_BYTES => return Err(Failure::PATTERN_TOO_LONG),
+            Cmd::Keys if args.get(1).len() > MAX_PATTERN_BYTES => {
+                return Err(Failure::PATTERN_TOO_LONG);
+            }
             Cmd::Dbsize => whole.places = all.collect(),
             Cmd::Keys => {
                 whole.what = What::Keys;
@@ -151,7 +160,11 @@ impl Whole {
         let shard = usize::try_from(cursor >> CURSOR_BITS).unwrap_or(usize::MAX);
         // A cursor that was never given out: like Redis, answer something harmless.
         let done = shard >= self.shards;
-        self.places.push(Place { shard: shard.min(self.shards.saturating_sub(1)), cursor: cursor & CURSOR, done });
+        self.places.push(Place {
+            shard: shard.min(self.shards.saturating_sub(1)),
+            cursor: cursor & CURSOR,
+            done,
+        });
         Ok(())
     }
 
@@ -188,7 +201,11 @@ impl Whole {
             What::Random => {
                 let shard = (random >> 42) as usize % self.shards.max(1);
                 self.places.clear();
-                self.places.push(Place { shard, cursor: random & RANDOM_CURSOR, done: self.shards == 0 });
+                self.places.push(Place {
+                    shard,
+                    cursor: random & RANDOM_CURSOR,
+                    done: self.shards == 0,
+                });
             }
         }
     }
@@ -197,10 +214,16 @@ impl Whole {
     ///
     /// # Errors
     /// An answer that cannot be understood, or too many keys.
-    pub(super) fn take_page(&mut self, place: usize, bytes: &[u8], words: &Words) -> Result<(), Failure> {
+    pub(super) fn take_page(
+        &mut self,
+        place: usize,
+        bytes: &[u8],
+        words: &Words,
+    ) -> Result<(), Failure> {
         let frame = Frame::parse(bytes).map_err(|_| Failure::INTERNAL)?;
         if frame.kind() == Kind::NewestIs {
-            self.newest = self.newest.max(NewestIs::decode(&frame).map_err(|_| Failure::INTERNAL)?.at);
+            self.newest =
+                self.newest.max(NewestIs::decode(&frame).map_err(|_| Failure::INTERNAL)?.at);
             return Ok(());
         }
         let Some(to) = self.places.get_mut(place) else { return Err(Failure::INTERNAL) };
@@ -255,7 +278,8 @@ impl Whole {
                         return false;
                     }
                     // From the beginning: the rest of this shard first, then the shards behind it.
-                    let shard = (place.shard + usize::from(self.looked_through > 0)) % self.shards.max(1);
+                    let shard =
+                        (place.shard + usize::from(self.looked_through > 0)) % self.shards.max(1);
                     *place = Place { shard, cursor: 0, done: false };
                     self.looked_through += 1;
                 }
@@ -309,7 +333,12 @@ impl Whole {
 
 impl Core {
     /// Asks the shards that will be read how new they are.
-    pub(super) fn ask_newest(&mut self, now: Timestamp, id: JobId, job: &mut Job) -> Result<(), SessionError> {
+    pub(super) fn ask_newest(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        job: &mut Job,
+    ) -> Result<(), SessionError> {
         let Work::Whole(whole) = &job.work else { return Ok(()) };
         let concerned = whole.concerned();
         self.jobs.number(job, concerned.len() as u64);
@@ -319,7 +348,9 @@ impl Core {
             if self.leaves_out(place) {
                 continue;
             }
-            self.ask_shard(now, place, op, |envelope, out| Newest { keyspace: KEYSPACE }.encode(envelope, out))?;
+            self.ask_shard(now, place, op, |envelope, out| {
+                Newest { keyspace: KEYSPACE }.encode(envelope, out)
+            })?;
             job.left += 1;
         }
         Ok(())
@@ -328,7 +359,11 @@ impl Core {
     /// Planted: the shard in a place is another server's, and counts as read to its end.
     #[cfg(feature = "planted-bugs")]
     fn leaves_out(&self, place: usize) -> bool {
-        self.engine.routes().shards().get(place).is_some_and(|&(shard, _)| self.engine.leaves_out(shard))
+        self.engine
+            .routes()
+            .shards()
+            .get(place)
+            .is_some_and(|&(shard, _)| self.engine.leaves_out(shard))
     }
 
     /// Asks the shard in a place.
@@ -349,7 +384,12 @@ impl Core {
     }
 
     /// Asks every shard that is not read to its end.
-    pub(super) fn ask_shards(&mut self, now: Timestamp, id: JobId, job: &mut Job) -> Result<(), SessionError> {
+    pub(super) fn ask_shards(
+        &mut self,
+        now: Timestamp,
+        id: JobId,
+        job: &mut Job,
+    ) -> Result<(), SessionError> {
         #[cfg(feature = "planted-bugs")]
         if let Work::Whole(whole) = &mut job.work {
             whole.places.iter_mut().for_each(|place| place.done |= self.leaves_out(place.shard));
@@ -365,7 +405,8 @@ impl Core {
                 if what == What::Count {
                     Count { keyspace: KEYSPACE, at, client }.encode(envelope, out);
                 } else {
-                    Scan { keyspace: KEYSPACE, cursor, limit, at, client, with_values: false }.encode(envelope, out);
+                    Scan { keyspace: KEYSPACE, cursor, limit, at, client, with_values: false }
+                        .encode(envelope, out);
                 }
             })?;
             job.left += 1;
@@ -375,10 +416,13 @@ impl Core {
 
     /// Every shard that was asked has answered.
     pub(super) fn proceed_whole(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
-        let Work::Whole(whole) = &mut job.work else { return self.finish(id, job, Some(&Failure::INTERNAL)) };
+        let Work::Whole(whole) = &mut job.work else {
+            return self.finish(id, job, Some(&Failure::INTERNAL));
+        };
         if !whole.knows_newest {
             whole.knows_newest = true;
-            // Only the session, which began with this gateway, can be missing: then the attempt that follows says so.
+            // Only the session, which began with this gateway, can be missing: then the attempt
+            // that follows says so.
             let _ = self.engine.saw(self.session, whole.newest);
             job.attempts -= 1;
             self.jobs.put_back(id, job);
@@ -422,8 +466,12 @@ mod tests {
         let mut out = Vec::new();
         let mut writer = ScanPageWriter::begin(&Envelope::default(), &mut out);
         for key in keys {
-            let entry =
-                ScanEntry { version: Version::ZERO, expires_at: Expiry::NEVER, key: key.as_bytes(), value: b"" };
+            let entry = ScanEntry {
+                version: Version::ZERO,
+                expires_at: Expiry::NEVER,
+                key: key.as_bytes(),
+                value: b"",
+            };
             assert!(writer.push(&entry));
         }
         writer.finish(next, done);

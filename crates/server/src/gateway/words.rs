@@ -1,7 +1,8 @@
-//! Commands that are kept: their words one after the other in one buffer, and where each of them is.
+//! Commands that are kept: their words one after the other in one buffer, and where each of them
+//! is.
 //!
-//! What is carried out at once is read in place from the receive buffer; what waits (a transaction's queue, a command that must be
-//! able to run again) is copied here, once.
+//! What is carried out at once is read in place from the receive buffer; what waits (a
+//! transaction's queue, a command that must be able to run again) is copied here, once.
 
 use core::ops::Range;
 
@@ -14,7 +15,8 @@ pub(super) struct Span {
     length: u32,
 }
 
-/// Words of any number of commands. Holds less than 4 GiB, which the bounds of commands and transactions see to.
+/// Words of any number of commands. Holds less than 4 GiB, which the bounds of commands and
+/// transactions see to.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Words {
     bytes: Vec<u8>,
@@ -47,7 +49,10 @@ impl Words {
     pub(super) fn push(&mut self, word: &[u8]) {
         let start = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         let length = u32::try_from(word.len()).unwrap_or(u32::MAX);
-        assert!(start < u32::MAX && length < u32::MAX, "commands and transactions are bounded far below 4 GiB");
+        assert!(
+            start < u32::MAX && length < u32::MAX,
+            "commands and transactions are bounded far below 4 GiB"
+        );
         self.bytes.extend_from_slice(word);
         self.spans.push(Span { start, length });
     }

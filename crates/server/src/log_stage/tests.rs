@@ -1,4 +1,5 @@
-//! Shards on a log stage: logs that are lost or have no room, runs without one, and what goes from one to the other.
+//! Shards on a log stage: logs that are lost or have no room, runs without one, and what goes from
+//! one to the other.
 
 mod last_log;
 
@@ -14,9 +15,9 @@ use timestone_wal::device::memory::MemoryDisk;
 use timestone_wal::record::FIRST_OTHER_KIND;
 use timestone_wal::{BatchHead, DeviceKind, LogConfig, LogRecord, RecordNumber};
 use timestone_wire::{
-    Condition, Decide, DecideAck, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, Prepare,
-    PrepareHead, PrepareWriter, ReadAt, Report, RequestId, Value, Verdict, Vote, Write, WriteAction, WriteEntry,
-    WriteKind, WriteSet, Written, without_clock,
+    Condition, Decide, DecideAck, Envelope, ErrorCode, ErrorReply, Frame, Frames, Get, Kind,
+    Message, Prepare, PrepareHead, PrepareWriter, ReadAt, Report, RequestId, Value, Verdict, Vote,
+    Write, WriteAction, WriteEntry, WriteKind, WriteSet, Written, without_clock,
 };
 
 use super::*;
@@ -45,20 +46,33 @@ impl Bench {
 
     /// The first life on these devices, with a log.
     fn new_on(media: &MemoryMedia) -> Self {
-        Self::on(MemoryDisk::new(), media, DeviceKind::Ssd, Timestamp::from_nanos(1_000_000_000_000))
+        Self::on(
+            MemoryDisk::new(),
+            media,
+            DeviceKind::Ssd,
+            Timestamp::from_nanos(1_000_000_000_000),
+        )
     }
 
-    /// A life on devices that may have seen others; without a log, if `kind` says so, the disk's is only emptied.
+    /// A life on devices that may have seen others; without a log, if `kind` says so, the disk's is
+    /// only emptied.
     fn on(disk: MemoryDisk, media: &MemoryMedia, kind: DeviceKind, now: Timestamp) -> Self {
         Self::with(disk, media, kind, now, LogConfig::default())
     }
 
-    fn with(disk: MemoryDisk, media: &MemoryMedia, kind: DeviceKind, now: Timestamp, config: LogConfig) -> Self {
+    fn with(
+        disk: MemoryDisk,
+        media: &MemoryMedia,
+        kind: DeviceKind,
+        now: Timestamp,
+        config: LogConfig,
+    ) -> Self {
         let (store, _) = Mftl::open(Box::new(media.open()), MftlConfig::default()).unwrap();
         let mut replay = Replay::new(SHARD, Box::new(store));
         let mut recovery = Log::open_on(disk.device(), config).unwrap();
         while let Some(record) = recovery.next_record().unwrap() {
-            let place = RecordPlace { batch: record.batch, epoch: record.epoch, number: record.number };
+            let place =
+                RecordPlace { batch: record.batch, epoch: record.epoch, number: record.number };
             replay.record(now, place, record.bytes).unwrap();
         }
         let log = recovery.finish(now).unwrap();
@@ -69,7 +83,9 @@ impl Bench {
         } else {
             let mut stage = LogStage::without_log(0, shards, Arc::clone(&gauges));
             stage.adopt(log);
-            stage.makes_last_log(Box::new(|_| Err(ServerError::Internal("there is no room".to_owned()))));
+            stage.makes_last_log(Box::new(|_| {
+                Err(ServerError::Internal("there is no room".to_owned()))
+            }));
             (LogPlace::Nowhere, stage)
         };
         let shard_gauges = Arc::new(ShardGauges::new(SHARD));
@@ -79,8 +95,13 @@ impl Bench {
             ..Recovering::alone(SHARD, place, now)
         });
         let stages: Vec<Box<dyn Stage<Event>>> = vec![Box::new(shard), Box::new(stage)];
-        let mut bench =
-            Self { disk, driver: ManualDriver::new(stages, now, 1000), now, log: gauges, shard: shard_gauges };
+        let mut bench = Self {
+            disk,
+            driver: ManualDriver::new(stages, now, 1000),
+            now,
+            log: gauges,
+            shard: shard_gauges,
+        };
         // The first read bound becomes durable.
         assert!(bench.answers().is_empty());
         bench.pass(Duration::from_millis(1));
@@ -128,7 +149,10 @@ impl Bench {
             while let Some((to, event)) = self.driver.take_sent() {
                 let Event::Parcel(parcel) = event else { panic!("{event:?}") };
                 assert_eq!(to, ASKER);
-                answers.extend(Frames::new(without_clock(&parcel.bytes)).map(|frame| frame.unwrap().bytes().to_vec()));
+                answers.extend(
+                    Frames::new(without_clock(&parcel.bytes))
+                        .map(|frame| frame.unwrap().bytes().to_vec()),
+                );
             }
         }
         answers
@@ -136,8 +160,13 @@ impl Bench {
 
     fn ask(&mut self, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Vec<Vec<u8>> {
         let mut bytes = Vec::new();
-        encode(&Envelope { request: RequestId::new(9), shard: SHARD, ..Envelope::default() }, &mut bytes);
-        self.driver.send(SHARD_STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), bytes))).unwrap();
+        encode(
+            &Envelope { request: RequestId::new(9), shard: SHARD, ..Envelope::default() },
+            &mut bytes,
+        );
+        self.driver
+            .send(SHARD_STAGE, Event::Parcel(Parcel::new(own_origin(ASKER), bytes)))
+            .unwrap();
         self.answers()
     }
 
@@ -146,7 +175,13 @@ impl Bench {
         self.write(number, key, WriteAction::Put, b"value")
     }
 
-    fn write(&mut self, number: u64, key: &[u8], action: WriteAction, value: &[u8]) -> Vec<Vec<u8>> {
+    fn write(
+        &mut self,
+        number: u64,
+        key: &[u8],
+        action: WriteAction,
+        value: &[u8],
+    ) -> Vec<Vec<u8>> {
         let (begin, commit) = (self.now, self.now.next());
         let write = Write {
             txn: TxnId::new(CLIENT, Sequence::new(number)),
@@ -166,7 +201,9 @@ impl Bench {
 
     fn get(&mut self, key: &[u8]) -> Vec<Vec<u8>> {
         let (keyspace, at) = (KeyspaceId::DEFAULT, ReadAt::Latest(self.now));
-        self.ask(|envelope, out| Get { keyspace, at, client: CLIENT, wait: false, key }.encode(envelope, out))
+        self.ask(|envelope, out| {
+            Get { keyspace, at, client: CLIENT, wait: false, key }.encode(envelope, out)
+        })
     }
 
     fn has(&mut self, key: &[u8]) -> bool {
@@ -174,10 +211,12 @@ impl Bench {
         Value::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().present
     }
 
-    /// Whether a transaction that writes the key waits for its decision: until then nobody is told what is latest.
+    /// Whether a transaction that writes the key waits for its decision: until then nobody is told
+    /// what is latest.
     fn is_promised(&mut self, key: &[u8]) -> bool {
         let answers = self.get(key);
-        ErrorReply::decode(&Frame::parse(&answers[0]).unwrap()).is_ok_and(|error| error.code == ErrorCode::Prepared)
+        ErrorReply::decode(&Frame::parse(&answers[0]).unwrap())
+            .is_ok_and(|error| error.code == ErrorCode::Prepared)
     }
 
     /// As [`Self::has`], whatever is promised.
@@ -190,9 +229,17 @@ impl Bench {
 
     /// Promises a transaction that another shard takes part in, and that puts a key here.
     fn promise(&mut self, number: u64, key: &[u8]) -> (TxnId, Timestamp) {
-        let (txn, begin, commit) = (TxnId::new(CLIENT, Sequence::new(number)), self.now, self.now.next());
+        let (txn, begin, commit) =
+            (TxnId::new(CLIENT, Sequence::new(number)), self.now, self.now.next());
         let participants = [SHARD, ShardId::new(1)];
-        let head = PrepareHead { txn, begin, commit, single: false, wait: false, participants: &participants };
+        let head = PrepareHead {
+            txn,
+            begin,
+            commit,
+            single: false,
+            wait: false,
+            participants: &participants,
+        };
         let (keyspace, kind, expires_at) = (KeyspaceId::DEFAULT, WriteKind::Put, Expiry::NEVER);
         let answers = self.ask(|envelope, out| {
             let mut writer = PrepareWriter::begin(envelope, &head, out);
@@ -226,13 +273,18 @@ impl Bench {
         assert!(self.ask(|envelope, out| report.encode(envelope, out)).is_empty());
     }
 
-    /// Overwrites keys in no order, so that every block is collected at some time, the oldest ones among them.
+    /// Overwrites keys in no order, so that every block is collected at some time, the oldest ones
+    /// among them.
     fn churn(&mut self, numbers: core::ops::Range<u64>) {
         for number in numbers {
             let key = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
             let key = format!("churn {}", key % 150);
-            let answers = self.write(number, key.as_bytes(), WriteAction::Put, &[number as u8; 3000]);
-            assert_eq!(Written::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+            let answers =
+                self.write(number, key.as_bytes(), WriteAction::Put, &[number as u8; 3000]);
+            assert_eq!(
+                Written::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict,
+                Verdict::Yes
+            );
             self.pass(Duration::from_millis(10));
             if number.is_multiple_of(10) {
                 self.report(number);
@@ -248,10 +300,16 @@ impl Bench {
 
 /// Few blocks, so that all of them are collected soon.
 fn tiny_flash() -> MemoryConfig {
-    MemoryConfig { pages_per_block: 8, initial_blocks: 64, max_blocks: 64, ..MemoryConfig::default() }
+    MemoryConfig {
+        pages_per_block: 8,
+        initial_blocks: 64,
+        max_blocks: 64,
+        ..MemoryConfig::default()
+    }
 }
 
-/// Whether a key that was deleted in a life without a log is there in the next life with one, which finds what the first life logged.
+/// Whether a key that was deleted in a life without a log is there in the next life with one, which
+/// finds what the first life logged.
 fn comes_back_after_a_life_without_a_log() -> bool {
     let device = MemoryDevice::new(tiny_flash());
     let media = device.media();
@@ -272,7 +330,8 @@ fn comes_back_after_a_life_without_a_log() -> bool {
     Bench::on(disk, media, DeviceKind::Ssd, now).has(b"victim")
 }
 
-/// Whether what a promise of a life with a log puts is there after a power cut, when a life without one has acknowledged its commit.
+/// Whether what a promise of a life with a log puts is there after a power cut, when a life without
+/// one has acknowledged its commit.
 fn outlives_what_was_acknowledged_without_a_log() -> bool {
     let device = MemoryDevice::new(tiny_flash());
     let media = device.media();
@@ -287,8 +346,8 @@ fn outlives_what_was_acknowledged_without_a_log() -> bool {
     Bench::on(disk, media, DeviceKind::None, now).holds(b"promised")
 }
 
-/// Whether a promise of a life with a log is there in the next but one, when the log asked the one in between, which had none, to
-/// carry it forward.
+/// Whether a promise of a life with a log is there in the next but one, when the log asked the one
+/// in between, which had none, to carry it forward.
 fn is_kept_by_a_life_that_cannot_carry_it_forward() -> bool {
     let device = MemoryDevice::new(tiny_flash());
     let media = device.media();
@@ -337,7 +396,11 @@ fn without_its_log_a_shard_serves_reads_refuses_writes_and_denies_nothing() {
     bench.disk.fail_writes(false);
     assert!(bench.put(2, b"perhaps").is_empty());
     assert_eq!(error_of(&bench.put(3, b"new")), ErrorCode::StorageFailed);
-    assert_eq!(error_of(&bench.get(b"perhaps")), ErrorCode::Prepared, "neither the old nor the new value is certain");
+    assert_eq!(
+        error_of(&bench.get(b"perhaps")),
+        ErrorCode::Prepared,
+        "neither the old nor the new value is certain"
+    );
     // Long after the last read bound.
     bench.pass(Duration::from_secs(60));
     let answers = bench.get(b"kept");
@@ -359,13 +422,22 @@ fn without_its_log_a_shard_serves_reads_refuses_writes_and_denies_nothing() {
     assert!(bench.driver.is_drained(), "what waits for the log is not waited for");
 }
 
-/// A shard whose log has room for two files, of which it lets none go, for its store makes nothing durable.
+/// A shard whose log has room for two files, of which it lets none go, for its store makes nothing
+/// durable.
 fn with_room_for_two_files() -> (Bench, MemoryMedia) {
     let config = LogConfig { file_bytes: 128 * 1024, block_bytes: 8192, ..LogConfig::default() };
     let (disk, device) = (MemoryDisk::new(), MemoryDevice::new(MemoryConfig::default()));
     disk.limit_space(Some(2 * config.file_bytes));
     let (none, sync) = (Duration::ZERO, Duration::from_secs(1_000_000));
-    let pace = FlashPace { read: none, program: none, per_page: none, erase: none, sync, spread: none, seed: 1 };
+    let pace = FlashPace {
+        read: none,
+        program: none,
+        per_page: none,
+        erase: none,
+        sync,
+        spread: none,
+        seed: 1,
+    };
     device.media().set_pace(Some(pace));
     device.media().set_now(1);
     let now = Timestamp::from_nanos(1_000_000_000_000);
@@ -373,10 +445,12 @@ fn with_room_for_two_files() -> (Bench, MemoryMedia) {
     (Bench::with(disk, &media, DeviceKind::Ssd, now, config), media)
 }
 
-/// Writes until a write is not carried out: how many were, and what became of that one, if anything.
+/// Writes until a write is not carried out: how many were, and what became of that one, if
+/// anything.
 fn fill(bench: &mut Bench, from: u64, action: WriteAction) -> (u64, Option<ErrorCode>) {
     for number in from..from + 1000 {
-        let answers = bench.write(number, format!("key {}", number % 50).as_bytes(), action, &[7; 3000]);
+        let answers =
+            bench.write(number, format!("key {}", number % 50).as_bytes(), action, &[7; 3000]);
         let Some(answer) = answers.first() else { return (number - from, None) };
         if Written::decode(&Frame::parse(answer).unwrap()).is_err() {
             return (number - from, Some(error_of(&answers)));
@@ -398,7 +472,10 @@ fn a_log_without_room_refuses_puts_at_once_and_takes_what_makes_room() {
     assert_eq!(Written::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict, Verdict::Yes);
     // Whoever repeats what was done is told so.
     let repeated = bench.write(2, b"key 2", WriteAction::Put, &[7; 3000]);
-    assert_eq!(Written::decode(&Frame::parse(&repeated[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+    assert_eq!(
+        Written::decode(&Frame::parse(&repeated[0]).unwrap()).unwrap().verdict,
+        Verdict::Yes
+    );
     bench.disk.limit_space(None);
     bench.pass(Duration::from_secs(2));
     bench.answers();
@@ -414,7 +491,8 @@ fn a_log_that_is_full_to_the_last_byte_does_not_hold_up_a_shutdown_and_loses_not
     let (deletes, met) = fill(&mut bench, 2001, WriteAction::Delete);
     assert_eq!(met, None, "it waits for room");
     assert!(deletes > 10, "{deletes} deletes found the reserve");
-    // The store syncs again, and that alone does not help: what a log lets go of must be written there first.
+    // The store syncs again, and that alone does not help: what a log lets go of must be written
+    // there first.
     media.set_pace(None);
     media.set_now(u64::MAX / 2);
     let began = bench.now;
@@ -430,7 +508,8 @@ fn a_log_that_is_full_to_the_last_byte_does_not_hold_up_a_shutdown_and_loses_not
     let config = LogConfig { file_bytes: 128 * 1024, block_bytes: 8192, ..LogConfig::default() };
     let mut recovery = Log::open_on(bench.disk.device(), config).unwrap();
     while let Some(record) = recovery.next_record().unwrap() {
-        found += u64::from(matches!(LogRecord::decode(record.bytes), Ok(LogRecord::Prepare { .. })));
+        found +=
+            u64::from(matches!(LogRecord::decode(record.bytes), Ok(LogRecord::Prepare { .. })));
     }
     assert!(found >= puts + deletes, "{found} of {puts} and {deletes}");
 }
@@ -452,7 +531,8 @@ fn appended(shard: ShardId, batch: u64, bytes: Vec<u8>) -> Event {
     Event::LogAppend(LogAppend { head, bytes })
 }
 
-/// Whether a log that is full goes on when the release that frees its oldest file comes behind the batch that has no room.
+/// Whether a log that is full goes on when the release that frees its oldest file comes behind the
+/// batch that has no room.
 fn goes_on_by_a_release_behind_a_batch_without_room() -> bool {
     let now = Timestamp::from_nanos(1_000_000_000_000);
     let config = LogConfig { file_bytes: 128 * 1024, block_bytes: 8192, ..LogConfig::default() };
@@ -496,15 +576,20 @@ fn a_release_is_not_held_up_by_the_batch_that_waits_for_its_room() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_release_that_waits_behind_a_batch_without_room_is_noticed() {
-    let goes_on =
-        crate::planted::with(crate::planted::Bug::WaitingRelease, goes_on_by_a_release_behind_a_batch_without_room);
+    let goes_on = crate::planted::with(
+        crate::planted::Bug::WaitingRelease,
+        goes_on_by_a_release_behind_a_batch_without_room,
+    );
     assert!(!goes_on, "the planted bug is found");
 }
 
 #[test]
 fn nothing_is_durable_behind_a_batch_that_no_log_takes() {
     let now = Timestamp::from_nanos(1_000_000_000_000);
-    let log = Log::open_on(MemoryDisk::new().device(), LogConfig::default()).unwrap().finish(now).unwrap();
+    let log = Log::open_on(MemoryDisk::new().device(), LogConfig::default())
+        .unwrap()
+        .finish(now)
+        .unwrap();
     let gauges = Arc::new(LogGauges::default());
     let log = LogStage::new(0, log, vec![(SHARD, ASKER)], Arc::clone(&gauges));
     let mut driver = ManualDriver::new(vec![Box::new(log) as Box<dyn Stage<Event>>], now, 1000);
@@ -536,7 +621,8 @@ fn a_write_set_that_comes_again_is_not_kept_again() {
     let mut bench = Bench::new();
     let (txn, begin, commit) = (TxnId::new(CLIENT, Sequence::new(1)), bench.now, bench.now.next());
     let participants = [SHARD, ShardId::new(1)];
-    let head = PrepareHead { txn, begin, commit, single: false, wait: false, participants: &participants };
+    let head =
+        PrepareHead { txn, begin, commit, single: false, wait: false, participants: &participants };
     let mut frame = Vec::new();
     let mut writer = PrepareWriter::begin(&Envelope::default(), &head, &mut frame);
     let (keyspace, kind, expires_at) = (KeyspaceId::DEFAULT, WriteKind::Put, Expiry::NEVER);
@@ -544,12 +630,17 @@ fn a_write_set_that_comes_again_is_not_kept_again() {
     writer.finish();
     let body = Prepare::decode(&Frame::parse(&frame).unwrap()).unwrap().body;
     for _ in 0..3 {
-        let answers = bench.ask(|envelope, out| WriteSet { txn, begin, commit, body }.encode(envelope, out));
+        let answers =
+            bench.ask(|envelope, out| WriteSet { txn, begin, commit, body }.encode(envelope, out));
         assert_eq!(DecideAck::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().txn, txn);
         bench.pass(Duration::from_secs(2));
         let answers = bench.get(b"told");
         assert!(Value::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().present);
-        assert_eq!(bench.shard.prepared.load(std::sync::atomic::Ordering::Relaxed), 0, "it is in the store");
+        assert_eq!(
+            bench.shard.prepared.load(std::sync::atomic::Ordering::Relaxed),
+            0,
+            "it is in the store"
+        );
     }
 }
 
@@ -561,7 +652,10 @@ fn a_key_deleted_without_a_log_does_not_come_back_when_there_is_one_again() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn without_a_hand_over_a_deleted_key_comes_back() {
-    let comes_back = crate::planted::with(crate::planted::Bug::NoHandOver, comes_back_after_a_life_without_a_log);
+    let comes_back = crate::planted::with(
+        crate::planted::Bug::NoHandOver,
+        comes_back_after_a_life_without_a_log,
+    );
     assert!(comes_back, "the planted bug is found");
 }
 
@@ -573,8 +667,10 @@ fn what_is_acknowledged_without_a_log_about_a_promise_in_an_older_one_is_on_the_
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn an_acknowledgement_before_the_put_is_on_the_device_loses_it() {
-    let is_there =
-        crate::planted::with(crate::planted::Bug::EarlyHandOverAck, outlives_what_was_acknowledged_without_a_log);
+    let is_there = crate::planted::with(
+        crate::planted::Bug::EarlyHandOverAck,
+        outlives_what_was_acknowledged_without_a_log,
+    );
     assert!(!is_there, "the planted bug is found");
 }
 
@@ -606,8 +702,10 @@ fn a_life_without_a_log_carries_nothing_forward_and_keeps_the_promises_of_the_on
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_life_without_a_log_that_carries_forward_loses_promises() {
-    let is_kept =
-        crate::planted::with(crate::planted::Bug::CarriesWithoutLog, is_kept_by_a_life_that_cannot_carry_it_forward);
+    let is_kept = crate::planted::with(
+        crate::planted::Bug::CarriesWithoutLog,
+        is_kept_by_a_life_that_cannot_carry_it_forward,
+    );
     assert!(!is_kept, "the planted bug is found");
 }
 
@@ -615,8 +713,12 @@ fn a_life_without_a_log_that_carries_forward_loses_promises() {
 fn a_log_that_is_only_emptied_is_looked_after_when_a_file_could_not_be_removed() {
     let disk = MemoryDisk::new();
     let now = Timestamp::from_nanos(1_000_000_000_000);
-    let head =
-        BatchHead { shard: SHARD, batch: BatchNumber::new(1), epoch: Epoch::default(), first: RecordNumber::FIRST };
+    let head = BatchHead {
+        shard: SHARD,
+        batch: BatchNumber::new(1),
+        epoch: Epoch::default(),
+        first: RecordNumber::FIRST,
+    };
     let mut record = Vec::new();
     LogRecord::KeepFrom { batch: BatchNumber::new(1) }.encode(&mut record);
     let small = LogConfig { file_bytes: 1 << 20, ..LogConfig::default() };
@@ -629,7 +731,9 @@ fn a_log_that_is_only_emptied_is_looked_after_when_a_file_could_not_be_removed()
     stage.adopt(log);
     let mut driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], now, 1000);
     disk.fail_removals(true);
-    driver.send(StageId::new(0), Event::LogRelease { shard: SHARD, keep_from: BatchNumber::MAX }).unwrap();
+    driver
+        .send(StageId::new(0), Event::LogRelease { shard: SHARD, keep_from: BatchNumber::MAX })
+        .unwrap();
     let emptied = |driver: &mut ManualDriver<Event>| {
         (0..100).any(|_| {
             driver.set_now(driver.next_deadline().expect("the stage is to be called again"));
@@ -648,23 +752,40 @@ fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
     const OUTCOMES: u64 = 20_000;
     let now = Timestamp::from_nanos(1_000_000_000_000);
     let (store, _) =
-        Mftl::open(Box::new(MemoryDevice::new(tiny_flash()).media().open()), MftlConfig::default()).unwrap();
+        Mftl::open(Box::new(MemoryDevice::new(tiny_flash()).media().open()), MftlConfig::default())
+            .unwrap();
     let mut replay = Replay::new(SHARD, Box::new(store));
     let participants: Vec<ShardId> = (0..40).map(ShardId::new).collect();
     for number in 1..=OUTCOMES {
-        let (txn, participants) =
-            (TxnId::new(CLIENT, Sequence::new(number)), timestone_wal::Participants::new(&participants));
-        let (origin, found, met) =
-            (timestone_wal::DecisionOrigin::Client, timestone_types::PreviousFound::Unasked, Timestamp::ZERO);
+        let (txn, participants) = (
+            TxnId::new(CLIENT, Sequence::new(number)),
+            timestone_wal::Participants::new(&participants),
+        );
+        let (origin, found, met) = (
+            timestone_wal::DecisionOrigin::Client,
+            timestone_types::PreviousFound::Unasked,
+            Timestamp::ZERO,
+        );
         let mut record = Vec::new();
-        let decision =
-            LogRecord::Decision { txn, begin: now, commit: now, origin, abort: None, found, met, participants };
+        let decision = LogRecord::Decision {
+            txn,
+            begin: now,
+            commit: now,
+            origin,
+            abort: None,
+            found,
+            met,
+            participants,
+        };
         decision.encode(&mut record);
-        let (batch, epoch, number) = (BatchNumber::new(1), Epoch::default(), RecordNumber::new(number));
+        let (batch, epoch, number) =
+            (BatchNumber::new(1), Epoch::default(), RecordNumber::new(number));
         replay.record(now, RecordPlace { batch, epoch, number }, &record.split_off(4)).unwrap();
     }
-    let shard = replay
-        .finish(Recovering { logs: vec![LOG_STAGE], ..Recovering::alone(SHARD, LogPlace::Stage(LOG_STAGE), now) });
+    let shard = replay.finish(Recovering {
+        logs: vec![LOG_STAGE],
+        ..Recovering::alone(SHARD, LogPlace::Stage(LOG_STAGE), now)
+    });
     let mut driver = ManualDriver::new(vec![Box::new(shard) as Box<dyn Stage<Event>>], now, 1000);
     driver.send(SHARD_STAGE, Event::LogCarry { below: BatchNumber::new(2) }).unwrap();
     driver.turn();
@@ -673,9 +794,14 @@ fn what_is_carried_forward_comes_in_batches_that_a_log_takes() {
         let Event::LogAppend(append) = event else { continue };
         assert_eq!(append.head.batch, last.next());
         last = append.head.batch;
-        assert!(append.bytes.len() <= crate::limits::LOG_BATCH_BYTES + 4096, "{} bytes", append.bytes.len());
+        assert!(
+            append.bytes.len() <= crate::limits::LOG_BATCH_BYTES + 4096,
+            "{} bytes",
+            append.bytes.len()
+        );
         let records = timestone_wal::BatchRecords::new(&append.bytes);
-        let is_decision = |record: &&[u8]| matches!(LogRecord::decode(record), Ok(LogRecord::Decision { .. }));
+        let is_decision =
+            |record: &&[u8]| matches!(LogRecord::decode(record), Ok(LogRecord::Decision { .. }));
         decisions += records.map(Result::unwrap).filter(is_decision).count() as u64;
     }
     assert_eq!(decisions, OUTCOMES);

@@ -6,10 +6,13 @@
 
 use std::path::PathBuf;
 
-use timestone_cluster::{ClientIdBlock, DirectoryId, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap};
+use timestone_cluster::{
+    ClientIdBlock, DirectoryId, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ShardMap,
+};
 use timestone_types::{ClientId, ClusterId, HashSeed, ShardId};
 use timestone_wire::{
-    Envelope, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, NodeStatus, Role, StatusList, Welcome,
+    Envelope, ErrorReply, Frame, Hello, MasterAsk, MasterReply, Message, NodeStatus, Role,
+    StatusList, Welcome,
 };
 
 use crate::cluster_name::ClusterName;
@@ -73,7 +76,17 @@ impl Joining {
         shards: u16,
     ) -> Self {
         let found = (ClusterId::ZERO, None);
-        Self { cluster, place, wanted, directory, addresses, shards, found, server: None, asked: Asked::Nothing }
+        Self {
+            cluster,
+            place,
+            wanted,
+            directory,
+            addresses,
+            shards,
+            found,
+            server: None,
+            asked: Asked::Nothing,
+        }
     }
 
     /// Begins on a new connection.
@@ -116,7 +129,8 @@ impl Joining {
                     let found = ClusterName::describe(self.found.0, self.found.1.as_deref());
                     let wanted = wanted.as_str();
                     return Err(format!(
-                        "--cluster says '{wanted}', and it belongs to cluster {found}; give the right name, or another --master"
+                        "--cluster says '{wanted}', and it belongs to cluster {found}; give the \
+                         right name, or another --master"
                     ));
                 }
                 Ok(self.ask_for_shards())
@@ -132,7 +146,14 @@ impl Joining {
             Asked::Clients => match (master_answer(bytes)?, self.server.take()) {
                 (MasterAnswer::Clients(clients), Some((server, hash_seed, shards, map))) => {
                     let cluster_name = self.found.1.take();
-                    Ok(JoinStep::Joined(Registration { server, hash_seed, shards, map, clients, cluster_name }))
+                    Ok(JoinStep::Joined(Registration {
+                        server,
+                        hash_seed,
+                        shards,
+                        map,
+                        clients,
+                        cluster_name,
+                    }))
                 }
                 _ => Err(misunderstood()),
             },
@@ -145,7 +166,10 @@ impl Joining {
             return refused;
         }
         let place = self.place.display();
-        format!("{refused}; {place} says that this data directory belongs to cluster {:016x}", self.cluster.get())
+        format!(
+            "{refused}; {place} says that this data directory belongs to cluster {:016x}",
+            self.cluster.get()
+        )
     }
 
     fn ask_for_shards(&mut self) -> JoinStep {
@@ -169,10 +193,15 @@ fn ask(command: &MasterCommand) -> JoinStep {
 }
 
 fn master_answer(bytes: &[u8]) -> Result<MasterAnswer, String> {
-    parse::<MasterReply<'_>, _>(bytes, |reply| reply.master_answer().map_err(|error| error.to_string()))
+    parse::<MasterReply<'_>, _>(bytes, |reply| {
+        reply.master_answer().map_err(|error| error.to_string())
+    })
 }
 
-fn parse<'a, M: Message<'a>, T>(bytes: &'a [u8], read: impl FnOnce(M) -> Result<T, String>) -> Result<T, String> {
+fn parse<'a, M: Message<'a>, T>(
+    bytes: &'a [u8],
+    read: impl FnOnce(M) -> Result<T, String>,
+) -> Result<T, String> {
     let frame = Frame::parse(bytes).map_err(|error| error.to_string())?;
     if let Ok(refused) = ErrorReply::decode(&frame) {
         return Err(refused.to_string());

@@ -1,7 +1,9 @@
-//! Connections to other Timestone processes: dialled when first needed, greeted, and dialled again after a loss.
+//! Connections to other Timestone processes: dialled when first needed, greeted, and dialled again
+//! after a loss.
 //!
-//! Frames for a process that is not connected yet wait for it, bounded; what is lost is asked again by whoever asked. Every frame that
-//! leaves here is answered, so that a link that stays silent is dead: it is given up when the next frame is sent.
+//! Frames for a process that is not connected yet wait for it, bounded; what is lost is asked again
+//! by whoever asked. Every frame that leaves here is answered, so that a link that stays silent is
+//! dead: it is given up when the next frame is sent.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -55,7 +57,8 @@ impl Links {
                 link.patience.asked(now);
                 return (self.net, vec![Event::Parcel(Parcel::new(origin, bytes))]);
             }
-            tracing::warn!(%address, "a server owes answers and is silent; its connection is given up, and it is dialled anew");
+            tracing::warn!(%address, "a server owes answers and is silent; its connection is given \
+                up, and it is dialled anew");
             link.patience.give_up();
             (link.origin, link.dial) = (None, None);
             events.push(Event::NetCommand(NetCommand::Abort(origin)));
@@ -87,13 +90,16 @@ impl Links {
         view: &ConnectionView,
         cluster: ClusterId,
     ) -> (Option<StageId>, Vec<Event>) {
-        let Some(link) = self.links.values_mut().find(|link| link.dial.is_some() && link.dial == view.dial) else {
+        let Some(link) =
+            self.links.values_mut().find(|link| link.dial.is_some() && link.dial == view.dial)
+        else {
             return (None, Vec::new());
         };
         link.origin = Some(view.origin);
         link.patience.asked(now);
         let mut bytes = Vec::new();
-        Hello::new(Role::Server, cluster, ClientId::ZERO, "timestone-server").encode(&Envelope::default(), &mut bytes);
+        Hello::new(Role::Server, cluster, ClientId::ZERO, "timestone-server")
+            .encode(&Envelope::default(), &mut bytes);
         bytes.append(&mut link.backlog);
         (self.net, vec![Event::Parcel(Parcel::new(view.origin, bytes))])
     }

@@ -1,7 +1,8 @@
 //! Where the master is, and how this process asks it.
 //!
-//! Embedded: its core runs here, and its state is replaced durably before an answer that depends on it leaves. In another process: asked over
-//! the wire; client ids are fetched in blocks, other commands are relayed.
+//! Embedded: its core runs here, and its state is replaced durably before an answer that depends on
+//! it leaves. In another process: asked over the wire; client ids are fetched in blocks, other
+//! commands are relayed.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{Read, Write};
@@ -10,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
-use timestone_cluster::{ClientIdBlock, ClusterError, Master, MasterAnswer, MasterCommand, ShardMap};
+use timestone_cluster::{
+    ClientIdBlock, ClusterError, Master, MasterAnswer, MasterCommand, ShardMap,
+};
 use timestone_seda::Origin;
 use timestone_types::ClientId;
 use timestone_wire::{ErrorCode, ProtocolVersion, RequestId};
@@ -67,7 +70,13 @@ impl MasterLink {
     }
 
     const fn new(place: Place) -> Self {
-        Self { place, blocks: VecDeque::new(), waiting: VecDeque::new(), relayed: BTreeMap::new(), next_number: 1 }
+        Self {
+            place,
+            blocks: VecDeque::new(),
+            waiting: VecDeque::new(),
+            relayed: BTreeMap::new(),
+            next_number: 1,
+        }
     }
 
     pub(crate) const fn is_embedded(&self) -> bool {
@@ -83,7 +92,10 @@ impl MasterLink {
     }
 
     /// Executes a command at the embedded master: the answer, and the map if it changed.
-    pub(crate) fn execute(&mut self, command: MasterCommand) -> Result<(MasterAnswer, Option<ShardMap>), MasterError> {
+    pub(crate) fn execute(
+        &mut self,
+        command: MasterCommand,
+    ) -> Result<(MasterAnswer, Option<ShardMap>), MasterError> {
         let Place::Embedded { master, premises } = &mut self.place else {
             return Err(MasterError::Elsewhere);
         };
@@ -164,7 +176,8 @@ impl MasterLink {
     }
 }
 
-/// Registers with a master in another process, before any stage runs; tries until `patience` is over.
+/// Registers with a master in another process, before any stage runs; tries until `patience` is
+/// over.
 #[expect(
     clippy::disallowed_methods,
     reason = "before any stage runs, the process waits for its master as any program does"
@@ -178,12 +191,15 @@ pub(crate) fn register(
     loop {
         match try_register(address, joining.clone()) {
             Ok(registration) => return Ok(registration),
-            Err(Attempt::Refused(words)) => return Err(ServerError::Master { address, detail: words }),
+            Err(Attempt::Refused(words)) => {
+                return Err(ServerError::Master { address, detail: words });
+            }
             Err(Attempt::Unreachable(error)) if Instant::now() >= deadline => {
                 return Err(ServerError::Master { address, detail: error.to_string() });
             }
             Err(Attempt::Unreachable(error)) => {
-                tracing::warn!(%address, %error, "the cluster's master does not answer yet; trying again");
+                tracing::warn!(%address, %error, "the cluster's master does not answer yet; trying \
+                    again");
                 std::thread::sleep(Duration::from_millis(250));
             }
         }

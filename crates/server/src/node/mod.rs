@@ -5,9 +5,9 @@
 //!   anybody ─ MapPull, MasterAsk, NodeStatus ──► node ──► embedded master │ master in another process
 //!   shard ── Freeze, Decide for a shard elsewhere ──► node ── connection ──► that shard's server, and its answers back
 //! ```
-//! It runs on a thread of its own, because it may block: the embedded master's state is written and synced before an answer
-//! that depends on it leaves. Nothing of the data path passes through here on a single node.
-//! Source: replication.md ("The master").
+//! It runs on a thread of its own, because it may block: the embedded master's state is written and
+//! synced before an answer that depends on it leaves. Nothing of the data path passes through here
+//! on a single node. Source: replication.md ("The master").
 
 mod joining;
 mod links;
@@ -22,8 +22,8 @@ use timestone_cluster::{MasterAnswer, MasterCommand, ServerId, ShardMap};
 use timestone_seda::{Context, NetCommand, NetEvent, Origin, Parcel, Stage, StageId};
 use timestone_types::{ClientId, ClusterId, Epoch, ShardId, Timestamp};
 use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Limits, MapIs, MasterReply, Message,
-    Role, StatusListWriter, Welcome,
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Frames, Hello, Kind, Limits, MapIs,
+    MasterReply, Message, Role, StatusListWriter, Welcome,
 };
 
 use crate::event::Event;
@@ -55,7 +55,8 @@ pub(crate) struct NodeStage {
     stopping: Arc<AtomicBool>,
     // Read for answers only; time comes with every turn.
     clock: Arc<dyn Clock>,
-    // Where it is saved how far this run has lived, if it has no log to tell; and when it is saved next.
+    // Where it is saved how far this run has lived, if it has no log to tell; and when it is saved
+    // next.
     life: Option<Arc<Manifest>>,
     next_life: Timestamp,
     // A turn of the shutdown has come.
@@ -63,7 +64,8 @@ pub(crate) struct NodeStage {
     embedded: Embedded,
 }
 
-/// The stages whose clients end with this process, and where these are written down for the next one.
+/// The stages whose clients end with this process, and where these are written down for the next
+/// one.
 pub(crate) struct Embedded {
     pub(crate) stages: Vec<StageId>,
     pub(crate) manifest: Arc<Manifest>,
@@ -118,8 +120,9 @@ impl NodeStage {
         }
     }
 
-    /// One of our own stages is about to be given client ids, in place of those that ended when it was silent. What it leaves behind under
-    /// them, the next run need not wait for; if the manifest cannot be saved, it waits once.
+    /// One of our own stages is about to be given client ids, in place of those that ended when it
+    /// was silent. What it leaves behind under them, the next run need not wait for; if the
+    /// manifest cannot be saved, it waits once.
     fn note_clients(&self, origin: Origin, answer: &MasterAnswer) {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::ForgottenRenewal) {
@@ -127,16 +130,20 @@ impl NodeStage {
         }
         if let MasterAnswer::Clients(block) = answer
             && self.embedded.stages.contains(&origin.stage)
-            && let Err(error) = self.embedded.manifest.has_clients(&block.iter().collect::<Vec<_>>())
+            && let Err(error) =
+                self.embedded.manifest.has_clients(&block.iter().collect::<Vec<_>>())
         {
-            tracing::warn!(%error, "the manifest could not be saved: the next start will wait for a client of this one");
+            tracing::warn!(%error, "the manifest could not be saved: the next start will wait for \
+                a client of this one");
         }
     }
 
-    /// Saves how far this run has lived. Nobody waits for it: the next start may find a time that is [`LIFE_INTERVAL`] old, after a graceful
-    /// stop [`LAST_LIFE_INTERVAL`], or older if the manifest could not be saved.
+    /// Saves how far this run has lived. Nobody waits for it: the next start may find a time that
+    /// is [`LIFE_INTERVAL`] old, after a graceful stop [`LAST_LIFE_INTERVAL`], or older if the
+    /// manifest could not be saved.
     fn save_life(&mut self, now: Timestamp) {
-        self.next_life = now.saturating_add(if self.is_ending { LAST_LIFE_INTERVAL } else { LIFE_INTERVAL });
+        self.next_life =
+            now.saturating_add(if self.is_ending { LAST_LIFE_INTERVAL } else { LIFE_INTERVAL });
         if let Some(life) = &self.life
             && let Err(error) = life.lives(now)
         {
@@ -151,7 +158,8 @@ impl NodeStage {
             match frame {
                 Ok(frame) => self.frame(ctx, parcel.origin, &frame),
                 Err(error) => {
-                    tracing::warn!(%error, "a parcel for the node holds bytes that are no frame; the rest of it is dropped");
+                    tracing::warn!(%error, "a parcel for the node holds bytes that are no frame; \
+                        the rest of it is dropped");
                     break;
                 }
             }
@@ -169,12 +177,14 @@ impl NodeStage {
             Kind::MasterAsk => self.master_ask(ctx, origin, frame),
             Kind::NodeStatus => self.status(ctx, origin, frame),
             kind if kind.is_reply() => self.reply(ctx, frame),
-            // A peer was told another's decision and has no prepare: only the client has the write set. The peer is told again, until the
-            // client has helped it, or its watermark shows that it has forgotten.
+            // A peer was told another's decision and has no prepare: only the client has the write
+            // set. The peer is told again, until the client has helped it, or its watermark shows
+            // that it has forgotten.
             Kind::FetchWriteSet => {}
             _ => {
                 let shard = frame.envelope().shard;
-                let words = format!("shard {shard} is not on this server; fetch the shard map again");
+                let words =
+                    format!("shard {shard} is not on this server; fetch the shard map again");
                 self.answer(ctx, origin, frame, |envelope, out| {
                     ErrorReply::new(ErrorCode::WrongShard, &words).encode(envelope, out)
                 });
@@ -183,10 +193,18 @@ impl NodeStage {
     }
 
     fn hello(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
-        let hello = match Hello::first(frame).and_then(|hello| hello.negotiate().map(|version| (hello, version))) {
+        let hello = match Hello::first(frame)
+            .and_then(|hello| hello.negotiate().map(|version| (hello, version)))
+        {
             Ok((hello, version)) => (hello, version),
             Err(error) => {
-                return self.turn_away(ctx, origin, frame, ErrorCode::from(&error), &error.to_string());
+                return self.turn_away(
+                    ctx,
+                    origin,
+                    frame,
+                    ErrorCode::from(&error),
+                    &error.to_string(),
+                );
             }
         };
         let (hello, protocol) = hello;
@@ -203,7 +221,9 @@ impl NodeStage {
             return self.welcome(ctx, origin, frame.envelope().request, protocol, hello.client);
         }
         match self.master.client_id() {
-            Ok(Some(client)) => self.welcome(ctx, origin, frame.envelope().request, protocol, client),
+            Ok(Some(client)) => {
+                self.welcome(ctx, origin, frame.envelope().request, protocol, client)
+            }
             Ok(None) => {
                 // The ids of the last block are used up: the answer waits for the next one.
                 self.master.waiting.push_back((origin, frame.envelope().request, protocol));
@@ -227,7 +247,9 @@ impl NodeStage {
         code: ErrorCode,
         words: &str,
     ) {
-        self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, words).encode(envelope, out));
+        self.answer(ctx, origin, frame, |envelope, out| {
+            ErrorReply::new(code, words).encode(envelope, out)
+        });
         self.send(ctx, origin.stage, Event::NetCommand(NetCommand::Close(origin)));
     }
 
@@ -241,9 +263,20 @@ impl NodeStage {
     ) {
         let mut map = Vec::new();
         self.map.encode(&mut map);
-        let envelope = Envelope { shard: ShardId::ZERO, epoch: Epoch::ZERO, request, map_version: self.map.version() };
-        let welcome =
-            Welcome { protocol, cluster: self.map.cluster(), client, now: ctx.now(), limits: Limits::OURS, map: &map };
+        let envelope = Envelope {
+            shard: ShardId::ZERO,
+            epoch: Epoch::ZERO,
+            request,
+            map_version: self.map.version(),
+        };
+        let welcome = Welcome {
+            protocol,
+            cluster: self.map.cluster(),
+            client,
+            now: ctx.now(),
+            limits: Limits::OURS,
+            map: &map,
+        };
         let mut bytes = ctx.take_buffer();
         welcome.encode(&envelope, &mut bytes);
         self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
@@ -261,8 +294,9 @@ impl NodeStage {
             Err(error) => {
                 let words = error.to_string();
                 let code = ErrorCode::from(&error);
-                return self
-                    .answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
+                return self.answer(ctx, origin, frame, |envelope, out| {
+                    ErrorReply::new(code, &words).encode(envelope, out)
+                });
             }
         };
         let done = match command {
@@ -278,17 +312,28 @@ impl NodeStage {
                 self.note_clients(origin, &answer);
                 let mut bytes = Vec::new();
                 answer.encode(&mut bytes);
-                self.answer(ctx, origin, frame, |envelope, out| MasterReply { answer: &bytes }.encode(envelope, out));
+                self.answer(ctx, origin, frame, |envelope, out| {
+                    MasterReply { answer: &bytes }.encode(envelope, out)
+                });
             }
             Err(error) => {
                 let (code, words) = (error.code(), error.to_string());
-                self.answer(ctx, origin, frame, |envelope, out| ErrorReply::new(code, &words).encode(envelope, out));
+                self.answer(ctx, origin, frame, |envelope, out| {
+                    ErrorReply::new(code, &words).encode(envelope, out)
+                });
             }
         }
     }
 
-    /// Passes a command on to the master in another process; its answer finds the way back by a number of ours.
-    fn relay(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>, command: &MasterCommand) {
+    /// Passes a command on to the master in another process; its answer finds the way back by a
+    /// number of ours.
+    fn relay(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        frame: &Frame<'_>,
+        command: &MasterCommand,
+    ) {
         let number = self.master.relay(origin, frame.envelope().request);
         let mut bytes = Vec::new();
         command.encode(&mut bytes);
@@ -306,7 +351,8 @@ impl NodeStage {
         let mut bytes = Vec::new();
         MasterCommand::RegisterClient { count: crate::limits::CLIENT_BLOCK }.encode(&mut bytes);
         let mut out = ctx.take_buffer();
-        wire::MasterAsk { command: &bytes }.encode(&Envelope { request: number, ..Envelope::default() }, &mut out);
+        wire::MasterAsk { command: &bytes }
+            .encode(&Envelope { request: number, ..Envelope::default() }, &mut out);
         let (stage, event) = self.links.send(ctx.now(), address, out);
         self.send_all(ctx, stage, event);
     }
@@ -325,7 +371,10 @@ impl NodeStage {
 
     /// A frame of one of our shards for a shard elsewhere.
     fn forward(&mut self, ctx: &mut Context<'_, Event>, frame: &Frame<'_>) {
-        let Some(native) = self.map.primary(frame.envelope().shard).and_then(|server| server.addresses.native.as_ref())
+        let Some(native) = self
+            .map
+            .primary(frame.envelope().shard)
+            .and_then(|server| server.addresses.native.as_ref())
         else {
             return;
         };
@@ -345,7 +394,8 @@ impl NodeStage {
         match frame.kind() {
             Kind::FreezeAnswer | Kind::DecideAck | Kind::StatusIs => {
                 let asker = frame.envelope().request.get();
-                let stage = self.shard_stages.iter().find(|(shard, _)| u64::from(shard.get()) + 1 == asker);
+                let stage =
+                    self.shard_stages.iter().find(|(shard, _)| u64::from(shard.get()) + 1 == asker);
                 if let Some(&(_, stage)) = stage {
                     let mut out = ctx.take_buffer();
                     out.extend_from_slice(frame.bytes());
@@ -354,7 +404,9 @@ impl NodeStage {
                 }
             }
             Kind::MapIs => {
-                if let Ok(map) = MapIs::decode(frame).map_err(drop).and_then(|is| is.shard_map().map_err(drop)) {
+                if let Ok(map) =
+                    MapIs::decode(frame).map_err(drop).and_then(|is| is.shard_map().map_err(drop))
+                {
                     self.set_map(ctx, map);
                 }
             }
@@ -412,13 +464,17 @@ impl NodeStage {
             ("cluster".to_owned(), format!("{:016x}", self.map.cluster().get())),
             ("shards".to_owned(), self.shard_stages.len().to_string()),
         ];
-        figures.extend(self.cluster_name.iter().map(|name| (CLUSTER_NAME.to_owned(), name.clone())));
+        figures
+            .extend(self.cluster_name.iter().map(|name| (CLUSTER_NAME.to_owned(), name.clone())));
         figures.extend((self.figures)());
         self.answer(ctx, origin, frame, |envelope, out| {
             let mut list = StatusListWriter::begin(envelope, out);
             for (name, value) in &figures {
                 if !list.push(name, value) {
-                    tracing::warn!(name, "the node's figures do not fit one answer; the rest of them is left out");
+                    tracing::warn!(
+                        name,
+                        "the node's figures do not fit one answer; the rest of them is left out"
+                    );
                     break;
                 }
             }
@@ -442,13 +498,23 @@ impl NodeStage {
         self.send(ctx, origin.stage, Event::Parcel(Parcel::new(origin, bytes)));
     }
 
-    /// Begins a batch of answers with a reading of the clock. Not before a `Welcome`, which is the first thing that a peer hears.
+    /// Begins a batch of answers with a reading of the clock. Not before a `Welcome`, which is the
+    /// first thing that a peer hears.
     fn tell_clock(&self, bytes: &mut Vec<u8>) {
-        let envelope = Envelope { shard: wire::SERVER_ITSELF, map_version: self.map.version(), ..Envelope::default() };
+        let envelope = Envelope {
+            shard: wire::SERVER_ITSELF,
+            map_version: self.map.version(),
+            ..Envelope::default()
+        };
         crate::shard::reading(&*self.clock).encode(&envelope, bytes);
     }
 
-    fn send_all(&mut self, ctx: &mut Context<'_, Event>, stage: Option<StageId>, events: Vec<Event>) {
+    fn send_all(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        stage: Option<StageId>,
+        events: Vec<Event>,
+    ) {
         if let Some(stage) = stage {
             for event in events {
                 self.send(ctx, stage, event);
@@ -481,10 +547,14 @@ impl Stage<Event> for NodeStage {
             match event {
                 Event::Parcel(parcel) => self.parcel(ctx, parcel),
                 Event::Net(NetEvent::Connected(view)) => {
-                    let (stage, events) = self.links.connected(ctx.now(), &view, self.map.cluster());
+                    let (stage, events) =
+                        self.links.connected(ctx.now(), &view, self.map.cluster());
                     self.send_all(ctx, stage, events);
                 }
-                Event::Net(NetEvent::Disconnected { dial: Some(dial), .. } | NetEvent::DialFailed { dial, .. }) => {
+                Event::Net(
+                    NetEvent::Disconnected { dial: Some(dial), .. }
+                    | NetEvent::DialFailed { dial, .. },
+                ) => {
                     self.links.disconnected(dial);
                     self.master.link_lost();
                 }
@@ -537,7 +607,8 @@ mod tests {
 
     #[test]
     fn a_new_map_is_told_to_shards_and_gateways_once() {
-        let mut master = Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
+        let mut master =
+            Master::create(ClusterId::new(4), 2, timestone_types::HashSeed(1)).unwrap();
         let before = Arc::new(master.map().clone());
         let command = MasterCommand::RegisterServer {
             cluster: ClusterId::new(4),
@@ -545,7 +616,9 @@ mod tests {
             addresses: ServerAddresses { native: None, resp: None, http: None },
             shards_wanted: 2,
         };
-        let MasterAnswer::Server { map: after, .. } = master.step(command).unwrap().answer else { panic!("refused") };
+        let MasterAnswer::Server { map: after, .. } = master.step(command).unwrap().answer else {
+            panic!("refused")
+        };
         assert!(after.version() > before.version());
         let folder = tempfile::tempdir().unwrap();
         let stage = StageId::new;
@@ -553,17 +626,27 @@ mod tests {
         let parts = NodeParts {
             shard_stages: vec![(ShardId::new(0), stage(1)), (ShardId::new(1), stage(2))],
             gateways: vec![stage(5), stage(6)],
-            ..parts(before, MasterLink::remote("127.0.0.1:9".parse().unwrap(), block), directory(folder.path()).1)
+            ..parts(
+                before,
+                MasterLink::remote("127.0.0.1:9".parse().unwrap(), block),
+                directory(folder.path()).1,
+            )
         };
         let now = Timestamp::from_nanos(1);
-        let mut driver = ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
+        let mut driver = ManualDriver::new(
+            vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>],
+            now,
+            100,
+        );
         let mut bytes = Vec::new();
         let mut encoded = Vec::new();
         after.encode(&mut encoded);
         for _ in 0..2 {
             MapIs { map: &encoded }.encode(&Envelope::default(), &mut bytes);
         }
-        driver.send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(stage(9)), bytes))).unwrap();
+        driver
+            .send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(stage(9)), bytes)))
+            .unwrap();
         driver.turn();
         let mut told = Vec::new();
         while let Some((to, event)) = driver.take_sent() {
@@ -575,7 +658,8 @@ mod tests {
         assert_eq!(told, [stage(1), stage(2), stage(5), stage(6)]);
     }
 
-    /// The clients in the manifest after `asker` was given one, by a master in this process or in another one.
+    /// The clients in the manifest after `asker` was given one, by a master in this process or in
+    /// another one.
     fn clients_after_a_renewal(asker: StageId, is_remote: bool) -> Vec<ClientId> {
         let folder = tempfile::tempdir().unwrap();
         let (premises, manifest) = directory(folder.path());
@@ -588,27 +672,44 @@ mod tests {
         };
         let parts = NodeParts {
             gateways: vec![stage(5)],
-            embedded: Embedded { stages: vec![stage(5), stage(6)], manifest: Arc::clone(&manifest) },
+            embedded: Embedded {
+                stages: vec![stage(5), stage(6)],
+                manifest: Arc::clone(&manifest),
+            },
             ..parts(map, master, Arc::clone(&manifest))
         };
         let now = Timestamp::from_nanos(1);
-        let mut driver = ManualDriver::new(vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>], now, 100);
-        let (mut command, mut asked, mut answer, mut told) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut driver = ManualDriver::new(
+            vec![Box::new(NodeStage::new(parts)) as Box<dyn Stage<Event>>],
+            now,
+            100,
+        );
+        let (mut command, mut asked, mut answer, mut told) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
         wire::MasterAsk { command: &command }.encode(&Envelope::default(), &mut asked);
-        driver.send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(asker), asked))).unwrap();
+        driver
+            .send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(asker), asked)))
+            .unwrap();
         driver.turn();
         if is_remote {
-            MasterAnswer::Clients(ClientIdBlock { first: ClientId::new(77), count: 1 }).encode(&mut answer);
+            MasterAnswer::Clients(ClientIdBlock { first: ClientId::new(77), count: 1 })
+                .encode(&mut answer);
             let envelope = Envelope { request: wire::RequestId::new(1), ..Envelope::default() };
             MasterReply { answer: &answer }.encode(&envelope, &mut told);
-            driver.send(stage(0), Event::Parcel(Parcel::new(crate::shard::own_origin(stage(9)), told))).unwrap();
+            driver
+                .send(
+                    stage(0),
+                    Event::Parcel(Parcel::new(crate::shard::own_origin(stage(9)), told)),
+                )
+                .unwrap();
             driver.turn();
         }
         manifest.own_clients().into_iter().collect()
     }
 
-    /// How far a run without a log is known to have lived, at the first moment of its end and half a second later, of five seconds before.
+    /// How far a run without a log is known to have lived, at the first moment of its end and half
+    /// a second later, of five seconds before.
     fn lived_at_the_end() -> [u64; 2] {
         let folder = tempfile::tempdir().unwrap();
         let (premises, manifest) = directory(folder.path());
@@ -668,7 +769,8 @@ mod tests {
     }
 
     fn directory(folder: &std::path::Path) -> (Arc<dyn Premises>, Arc<Manifest>) {
-        let premises: Arc<dyn Premises> = Arc::new(Local::open(&ServerConfig::embedded(folder.join("data"))).unwrap());
+        let premises: Arc<dyn Premises> =
+            Arc::new(Local::open(&ServerConfig::embedded(folder.join("data"))).unwrap());
         let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
         (premises, manifest)
     }
@@ -677,9 +779,17 @@ mod tests {
     fn the_client_that_one_of_our_stages_goes_on_as_is_in_the_manifest() {
         for is_remote in [false, true] {
             for own in [5, 6] {
-                assert_eq!(clients_after_a_renewal(StageId::new(own), is_remote).len(), 1, "stage {own}, {is_remote}");
+                assert_eq!(
+                    clients_after_a_renewal(StageId::new(own), is_remote).len(),
+                    1,
+                    "stage {own}, {is_remote}"
+                );
             }
-            assert_eq!(clients_after_a_renewal(StageId::new(9), is_remote), [], "it asks for somebody elsewhere");
+            assert_eq!(
+                clients_after_a_renewal(StageId::new(9), is_remote),
+                [],
+                "it asks for somebody elsewhere"
+            );
         }
     }
 
@@ -687,6 +797,9 @@ mod tests {
     #[test]
     fn a_renewed_client_that_is_not_written_down_is_noticed() {
         let bug = crate::planted::Bug::ForgottenRenewal;
-        assert_eq!(crate::planted::with(bug, || clients_after_a_renewal(StageId::new(5), false)), []);
+        assert_eq!(
+            crate::planted::with(bug, || clients_after_a_renewal(StageId::new(5), false)),
+            []
+        );
     }
 }

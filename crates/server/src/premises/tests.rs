@@ -1,4 +1,5 @@
-//! Data directories that are cut short by crashes, opened by runs with other log devices, and found by clocks that were set back.
+//! Data directories that are cut short by crashes, opened by runs with other log devices, and found
+//! by clocks that were set back.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -10,8 +11,8 @@ use timestone_seda::manual::ManualDriver;
 use timestone_seda::{Parcel, StageId};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, Timestamp, TxnId};
 use timestone_wire::{
-    Condition, Envelope, ErrorCode, ErrorReply, Frame, Get, Message, ReadAt, Value, Verdict, Write, WriteAction,
-    Written,
+    Condition, Envelope, ErrorCode, ErrorReply, Frame, Get, Message, ReadAt, Value, Verdict, Write,
+    WriteAction, Written,
 };
 
 use super::*;
@@ -21,7 +22,8 @@ use crate::manifest::Manifest;
 use crate::shard::own_origin;
 use crate::stages::ServerStages;
 
-/// A data directory that is copied before and after every step that changes it, as a crash at that moment would leave it.
+/// A data directory that is copied before and after every step that changes it, as a crash at that
+/// moment would leave it.
 struct Photographed {
     inner: Local,
     data: PathBuf,
@@ -35,7 +37,14 @@ struct Photographed {
 
 impl Photographed {
     fn new(inner: Local, data: PathBuf, album: Option<PathBuf>, clock: Arc<dyn Clock>) -> Self {
-        Self { inner, data, album, clock, taken: Mutex::default(), is_unsure: AtomicBool::new(false) }
+        Self {
+            inner,
+            data,
+            album,
+            clock,
+            taken: Mutex::default(),
+            is_unsure: AtomicBool::new(false),
+        }
     }
 
     fn step<T>(&self, step: impl FnOnce() -> T) -> T {
@@ -137,13 +146,18 @@ fn a_capacity_that_was_small_at_creation_does_not_limit_what_comes_later() {
     let folder = tempfile::tempdir().unwrap();
     let config = ServerConfig::embedded(folder.path().join("data"));
     let premises = Local::open(&config).unwrap();
-    let capacity = |blocks| premises.open_flash(ShardId::new(0), blocks).unwrap().geometry().max_blocks;
+    let capacity =
+        |blocks| premises.open_flash(ShardId::new(0), blocks).unwrap().geometry().max_blocks;
     assert_eq!(capacity(limits::MIN_BLOCKS), limits::MIN_BLOCKS);
     assert_eq!(capacity(limits::TABLE_BLOCKS), limits::TABLE_BLOCKS);
-    assert!(capacity(2 * limits::TABLE_BLOCKS) < 2 * limits::TABLE_BLOCKS, "there is a limit, and it is told");
+    assert!(
+        capacity(2 * limits::TABLE_BLOCKS) < 2 * limits::TABLE_BLOCKS,
+        "there is a limit, and it is told"
+    );
 }
 
-/// Lives of a server on one directory, each of which ends with a kill; asked as a client would, by a clock that stands still.
+/// Lives of a server on one directory, each of which ends with a kill; asked as a client would, by
+/// a clock that stands still.
 struct Life {
     driver: ManualDriver<Event>,
     shard: StageId,
@@ -156,7 +170,12 @@ impl Life {
         Self::begin_without(folder, log, clock, AcceptedLoss::Nothing)
     }
 
-    fn begin_without(folder: &Path, log: DeviceKind, clock: &ManualClock, accept_loss: AcceptedLoss) -> Self {
+    fn begin_without(
+        folder: &Path,
+        log: DeviceKind,
+        clock: &ManualClock,
+        accept_loss: AcceptedLoss,
+    ) -> Self {
         let mut tuning = Tuning::of(log);
         tuning.log.file_bytes = 128 * 1024;
         tuning.log.block_bytes = 16 * 1024;
@@ -188,7 +207,8 @@ impl Life {
     /// The answer. Devices take their time.
     fn ask(&mut self, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Vec<u8> {
         let asker = StageId::new(u16::MAX);
-        let envelope = Envelope { shard: ShardId::new(0), epoch: self.epoch, ..Envelope::default() };
+        let envelope =
+            Envelope { shard: ShardId::new(0), epoch: self.epoch, ..Envelope::default() };
         let mut bytes = Vec::new();
         encode(&envelope, &mut bytes);
         self.driver.send(self.shard, Event::Parcel(Parcel::new(own_origin(asker), bytes))).unwrap();
@@ -214,7 +234,12 @@ impl Life {
         self.put_until(number, at, Expiry::NEVER)
     }
 
-    fn put_until(&mut self, number: u64, at: Timestamp, expires_at: Expiry) -> Result<Verdict, ErrorCode> {
+    fn put_until(
+        &mut self,
+        number: u64,
+        at: Timestamp,
+        expires_at: Expiry,
+    ) -> Result<Verdict, ErrorCode> {
         let write = Write {
             txn: TxnId::new(ClientId::new(3), Sequence::new(number)),
             begin: at,
@@ -249,7 +274,13 @@ impl Life {
 
     /// Whether the key is there.
     fn get(&mut self, at: ReadAt) -> Result<bool, ErrorCode> {
-        let get = Get { keyspace: KeyspaceId::DEFAULT, at, client: ClientId::new(3), wait: false, key: b"key" };
+        let get = Get {
+            keyspace: KeyspaceId::DEFAULT,
+            at,
+            client: ClientId::new(3),
+            wait: false,
+            key: b"key",
+        };
         let answer = self.ask(|envelope, out| get.encode(envelope, out));
         let frame = Frame::parse(&answer).unwrap();
         match ErrorReply::decode(&frame) {
@@ -259,7 +290,8 @@ impl Life {
     }
 }
 
-/// What a life with a log says to a write below a read that the life without a log before it has served.
+/// What a life with a log says to a write below a read that the life without a log before it has
+/// served.
 fn write_below_what_was_read_without_a_log() -> Result<Verdict, ErrorCode> {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
@@ -289,13 +321,15 @@ fn what_a_run_without_a_log_served_is_not_written_below_by_the_next_with_one() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_run_without_a_log_that_is_forgotten_is_written_below() {
-    let verdict =
-        crate::planted::with(crate::planted::Bug::ForgottenUnloggedRun, write_below_what_was_read_without_a_log);
+    let verdict = crate::planted::with(
+        crate::planted::Bug::ForgottenUnloggedRun,
+        write_below_what_was_read_without_a_log,
+    );
     assert_eq!(verdict, Ok(Verdict::Yes), "the planted bug is found");
 }
 
-/// What a write is told after a kill over which the clock of a server without a log was set back: at once, and when the clock has come
-/// to where it was.
+/// What a write is told after a kill over which the clock of a server without a log was set back:
+/// at once, and when the clock has come to where it was.
 fn writes_after_a_clock_that_was_set_back() -> [Result<Verdict, ErrorCode>; 2] {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
@@ -316,19 +350,24 @@ fn writes_after_a_clock_that_was_set_back() -> [Result<Verdict, ErrorCode>; 2] {
 
 #[test]
 fn a_write_waits_until_the_clock_has_come_to_where_it_was() {
-    assert_eq!(writes_after_a_clock_that_was_set_back(), [Err(ErrorCode::Unavailable), Ok(Verdict::Yes)]);
+    assert_eq!(
+        writes_after_a_clock_that_was_set_back(),
+        [Err(ErrorCode::Unavailable), Ok(Verdict::Yes)]
+    );
 }
 
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_write_that_is_refused_for_a_clock_that_was_set_back_is_noticed() {
-    let [at_once, _] =
-        crate::planted::with(crate::planted::Bug::RefusesBelowAheadWatermark, writes_after_a_clock_that_was_set_back);
+    let [at_once, _] = crate::planted::with(
+        crate::planted::Bug::RefusesBelowAheadWatermark,
+        writes_after_a_clock_that_was_set_back,
+    );
     assert!(matches!(at_once, Ok(Verdict::No(_))), "the planted bug is found: {at_once:?}");
 }
 
-/// Whether a server without a log lets a write in below a read of a run before, long after the last write of that, whose end the
-/// clock was set back over.
+/// Whether a server without a log lets a write in below a read of a run before, long after the last
+/// write of that, whose end the clock was set back over.
 fn is_written_below_a_late_read() -> bool {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
@@ -358,7 +397,8 @@ fn a_run_without_a_log_saves_how_far_it_has_lived() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_life_that_is_not_saved_is_noticed() {
-    let below = crate::planted::with(crate::planted::Bug::ForgottenLife, is_written_below_a_late_read);
+    let below =
+        crate::planted::with(crate::planted::Bug::ForgottenLife, is_written_below_a_late_read);
     assert!(below, "the planted bug is found");
 }
 
@@ -407,7 +447,11 @@ fn snapshot_of_a_life_before(told: Told) -> Result<bool, ErrorCode> {
 
 #[test]
 fn a_snapshot_that_a_life_without_a_word_of_its_watermark_may_have_collected_is_refused() {
-    assert_eq!(snapshot_of_a_life_before(Told::WithLog), Ok(false), "the log knows that nothing was collected");
+    assert_eq!(
+        snapshot_of_a_life_before(Told::WithLog),
+        Ok(false),
+        "the log knows that nothing was collected"
+    );
     for told in [Told::WithoutLog, Told::WithoutLogThenLog, Told::LogLost] {
         assert_eq!(snapshot_of_a_life_before(told), Err(ErrorCode::SnapshotTooOld), "{told:?}");
     }
@@ -422,7 +466,8 @@ fn a_stale_watermark_is_noticed() {
     assert_eq!(answers, [Ok(false); 3], "the planted bug is found");
 }
 
-/// Whether a record that a reader has seen expired is there after a restart, the clock having been set back by an hour.
+/// Whether a record that a reader has seen expired is there after a restart, the clock having been
+/// set back by an hour.
 fn expired_is_there_again() -> bool {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
@@ -445,12 +490,14 @@ fn what_was_seen_expired_stays_expired_when_the_clock_is_set_back_over_a_restart
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn expiry_that_is_forgotten_at_a_restart_is_noticed() {
-    let is_there = crate::planted::with(crate::planted::Bug::ForgottenExpiry, expired_is_there_again);
+    let is_there =
+        crate::planted::with(crate::planted::Bug::ForgottenExpiry, expired_is_there_again);
     assert!(is_there, "the planted bug is found");
 }
 
-/// What is told, after a restart over which the clock was set back, of a record that was seen expired between the last durable bound and the
-/// kill: at once, and when time has come so far again.
+/// What is told, after a restart over which the clock was set back, of a record that was seen
+/// expired between the last durable bound and the kill: at once, and when time has come so far
+/// again.
 fn told_of_what_was_seen_expired_last() -> [Result<bool, ErrorCode>; 2] {
     let folder = tempfile::tempdir().unwrap();
     let clock = ManualClock::new(Timestamp::from_nanos(1_700_000_000_000_000_000));
@@ -458,7 +505,8 @@ fn told_of_what_was_seen_expired_last() -> [Result<bool, ErrorCode>; 2] {
     let began = clock.now();
     let expires_at = Expiry::at(began.saturating_add(Duration::from_millis(300)));
     life.goes_on(Duration::from_millis(250), &clock);
-    // A bound was asked for just now. The log keeps the order: when the write is durable, so is the bound.
+    // A bound was asked for just now. The log keeps the order: when the write is durable, so is the
+    // bound.
     assert_eq!(life.put_until(1, clock.now(), expires_at), Ok(Verdict::Yes));
     assert!(life.has(clock.now()));
     life.goes_on(Duration::from_millis(60), &clock);
@@ -466,7 +514,11 @@ fn told_of_what_was_seen_expired_last() -> [Result<bool, ErrorCode>; 2] {
     drop(life);
     clock.set(began);
     let mut life = Life::begin(folder.path(), DeviceKind::Ssd, &clock);
-    assert_eq!(clock.now(), began.saturating_add(Duration::from_millis(250)), "time goes on from the bound");
+    assert_eq!(
+        clock.now(),
+        began.saturating_add(Duration::from_millis(250)),
+        "time goes on from the bound"
+    );
     let at_once = life.get(ReadAt::Latest(began));
     life.goes_on(Duration::from_millis(50), &clock);
     [at_once, Ok(life.has(clock.now()))]
@@ -480,7 +532,10 @@ fn what_was_seen_expired_just_before_a_kill_is_not_there_again() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn what_is_there_again_after_a_kill_is_noticed() {
-    let told = crate::planted::with(crate::planted::Bug::ForgottenToldExpiry, told_of_what_was_seen_expired_last);
+    let told = crate::planted::with(
+        crate::planted::Bug::ForgottenToldExpiry,
+        told_of_what_was_seen_expired_last,
+    );
     assert_eq!(told, [Ok(true), Ok(false)], "the planted bug is found");
 }
 
@@ -494,7 +549,9 @@ fn what_may_be_on_the_manifest_is_taken_off_again_before_it_goes() {
     let premises = Arc::clone(&flaky) as Arc<dyn Premises>;
     let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
     let (registry, file) = (manifest.registry("thread-0"), FileName::new(Timestamp::from_nanos(7)));
-    let names_it = || String::from_utf8(flaky.load_manifest().unwrap().unwrap()).unwrap().contains("00007.log");
+    let names_it = || {
+        String::from_utf8(flaky.load_manifest().unwrap().unwrap()).unwrap().contains("00007.log")
+    };
     flaky.is_unsure.store(true, Ordering::Relaxed);
     registry.created(file).unwrap_err();
     assert!(names_it(), "the test is of a manifest that may name it");
@@ -538,7 +595,8 @@ fn a_first_start_that_a_crash_cuts_short_anywhere_leaves_a_directory_that_starts
     for step in 0..taken {
         let data = album.join(step.to_string());
         let config = ServerConfig { data: data.clone(), shards: None, ..config.clone() };
-        let premises = Arc::new(Local::open(&config).unwrap_or_else(|error| panic!("step {step}: {error}")));
+        let premises =
+            Arc::new(Local::open(&config).unwrap_or_else(|error| panic!("step {step}: {error}")));
         if let Err(error) = ServerStages::build(&config, premises) {
             panic!("step {step} of {taken}: {error}");
         }
@@ -546,8 +604,8 @@ fn a_first_start_that_a_crash_cuts_short_anywhere_leaves_a_directory_that_starts
     }
 }
 
-/// What a start says that comes after a crash which removed no file that had been taken off the manifest, and another one at any
-/// step of the start after that.
+/// What a start says that comes after a crash which removed no file that had been taken off the
+/// manifest, and another one at any step of the start after that.
 fn starts_after_two_crashes() -> Result<(), ServerError> {
     let folder = tempfile::tempdir().unwrap();
     let (data, album) = (folder.path().join("data"), folder.path().join("album"));
@@ -564,7 +622,8 @@ fn starts_after_two_crashes() -> Result<(), ServerError> {
     };
     let premises: Arc<dyn Premises> = Arc::new(Local::open(&config).unwrap());
     drop(ServerStages::build(&config, Arc::clone(&premises)).unwrap());
-    // Runs with more threads: one log with a record in its first file and a blank one behind that, and one with nothing in it.
+    // Runs with more threads: one log with a record in its first file and a blank one behind that,
+    // and one with nothing in it.
     let manifest = Manifest::open(&premises, &AcceptedLoss::Nothing).unwrap();
     let now = premises.clock().now();
     let open = |name: &str, at: u64| {
@@ -578,7 +637,11 @@ fn starts_after_two_crashes() -> Result<(), ServerError> {
     let first = timestone_wal::RecordNumber::FIRST;
     let mut record = Vec::new();
     timestone_wal::LogRecord::KeepFrom { batch }.encode(&mut record);
-    log.append_batch(timestone_wal::BatchHead { shard, batch, epoch: Epoch::default(), first }, &record).unwrap();
+    log.append_batch(
+        timestone_wal::BatchHead { shard, batch, epoch: Epoch::default(), first },
+        &record,
+    )
+    .unwrap();
     log.shutdown(now, &mut Vec::new()).unwrap();
     drop(open("thread-1", 2));
     drop(open("thread-2", 3));
@@ -593,7 +656,10 @@ fn starts_after_two_crashes() -> Result<(), ServerError> {
     let photographed = Arc::new(Photographed::new(inner, data, Some(album.clone()), clock));
     drop(ServerStages::build(&config, Arc::clone(&photographed) as Arc<dyn Premises>).unwrap());
     let saved = String::from_utf8(photographed.load_manifest().unwrap().unwrap()).unwrap();
-    assert!(saved.contains("thread-1") && !saved.contains("thread-2"), "a log without a folder is none: {saved}");
+    assert!(
+        saved.contains("thread-1") && !saved.contains("thread-2"),
+        "a log without a folder is none: {saved}"
+    );
     let taken = *photographed.taken.lock().unwrap();
     assert!(taken >= 10, "{taken} steps");
     for step in 0..taken {
@@ -613,6 +679,10 @@ fn a_log_stays_on_the_manifest_while_a_file_may_be_there_that_was_taken_off_it()
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_log_that_leaves_the_manifest_with_its_last_file_is_noticed() {
-    let started = crate::planted::with(crate::planted::Bug::UnlistedWithLastFile, starts_after_two_crashes);
-    assert!(matches!(started, Err(ServerError::UnlistedLog { .. })), "the planted bug is found: {started:?}");
+    let started =
+        crate::planted::with(crate::planted::Bug::UnlistedWithLastFile, starts_after_two_crashes);
+    assert!(
+        matches!(started, Err(ServerError::UnlistedLog { .. })),
+        "the planted bug is found: {started:?}"
+    );
 }

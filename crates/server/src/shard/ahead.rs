@@ -1,7 +1,8 @@
-//! Looking ahead: the keys of the next few frames, so that the memory behind all of them is on its way when the first is worked on.
+//! Looking ahead: the keys of the next few frames, so that the memory behind all of them is on its
+//! way when the first is worked on.
 //!
-//! A single load that misses takes longer than all the work on a read. The steps go in waves over all keys, so that each wave finds what
-//! the one before it has fetched.
+//! A single load that misses takes longer than all the work on a read. The steps go in waves over
+//! all keys, so that each wave finds what the one before it has fetched.
 
 use timestone_store::{Prefetch, Store};
 use timestone_txn::participant::Participant;
@@ -20,7 +21,8 @@ pub(super) struct LookAhead<'a> {
 
 impl<'a> LookAhead<'a> {
     pub(super) const fn new() -> Self {
-        const NONE: KeyRef<'static> = KeyRef { keyspace: KeyspaceId::DEFAULT, bytes: &[], hash: KeyHash(0) };
+        const NONE: KeyRef<'static> =
+            KeyRef { keyspace: KeyspaceId::DEFAULT, bytes: &[], hash: KeyHash(0) };
         Self { keys: [NONE; KEYS], reads: 0, others: 0 }
     }
 

@@ -1,4 +1,5 @@
-//! The end of a shard's stage, tested: two shards of one process, and a client that falls silent, or a server that is down.
+//! The end of a shard's stage, tested: two shards of one process, and a client that falls silent,
+//! or a server that is down.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +11,9 @@ use timestone_store::{Mftl, MftlConfig};
 use timestone_types::{ClientId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchNumber, BatchRecords};
 use timestone_wire::{
-    Decide, DecideAck, Envelope, Frame, Frames, Freeze, FreezeAnswer, Get, Kind, Message, PrepareHead, PrepareWriter,
-    ReadAt, RequestId, Shards, Terminate, TxnState, Value, Verdict, Vote, WriteEntry, WriteKind, without_clock,
+    Decide, DecideAck, Envelope, Frame, Frames, Freeze, FreezeAnswer, Get, Kind, Message,
+    PrepareHead, PrepareWriter, ReadAt, RequestId, Shards, Terminate, TxnState, Value, Verdict,
+    Vote, WriteEntry, WriteKind, without_clock,
 };
 
 use super::{LogPlace, Peers, RecordPlace, Recovering, Replay, own_origin};
@@ -56,7 +58,12 @@ impl Pair {
         Self::with_log(media, now.saturating_add(Duration::from_secs(1)), LogPlace::Nowhere, before)
     }
 
-    fn with_log(media: [&MemoryMedia; 2], now: Timestamp, log: LogPlace, before: Vec<LogAppend>) -> Self {
+    fn with_log(
+        media: [&MemoryMedia; 2],
+        now: Timestamp,
+        log: LogPlace,
+        before: Vec<LogAppend>,
+    ) -> Self {
         let mut peers = Peers::default();
         peers.add(FAR_SHARD, ELSEWHERE, Epoch::default(), false);
         for shard in SHARDS {
@@ -67,9 +74,15 @@ impl Pair {
         for ((shard, media), gauges) in SHARDS.into_iter().zip(media).zip(&gauges) {
             let (store, _) = Mftl::open(Box::new(media.open()), MftlConfig::default()).unwrap();
             let mut replay = Replay::new(shard, Box::new(store));
-            for LogAppend { head, bytes } in before.iter().filter(|append| append.head.shard == shard) {
+            for LogAppend { head, bytes } in
+                before.iter().filter(|append| append.head.shard == shard)
+            {
                 for (number, record) in (0..).zip(BatchRecords::new(bytes)) {
-                    let place = RecordPlace { batch: head.batch, epoch: head.epoch, number: head.first.plus(number) };
+                    let place = RecordPlace {
+                        batch: head.batch,
+                        epoch: head.epoch,
+                        number: head.first.plus(number),
+                    };
                     replay.record(now, place, record.unwrap()).unwrap();
                 }
             }
@@ -92,7 +105,11 @@ impl Pair {
     /// The log lets go of what a shard does not need any more.
     fn release(&mut self, shard: ShardId, keep_from: BatchNumber) {
         self.before.retain(|append| append.head.shard != shard || append.head.batch >= keep_from);
-        let batches = self.before.iter().filter(|append| append.head.shard == shard).map(|append| append.head.batch);
+        let batches = self
+            .before
+            .iter()
+            .filter(|append| append.head.shard == shard)
+            .map(|append| append.head.batch);
         let from = batches.min().unwrap_or(BatchNumber::MAX);
         self.driver.send(stage_of(shard), Event::LogRetained { log: LOG, from }).unwrap();
     }
@@ -107,7 +124,9 @@ impl Pair {
         let mut answers = Vec::new();
         for _ in 0..20 {
             self.driver.turn();
-            SHARDS.iter().for_each(|&shard| self.driver.send(stage_of(shard), Event::Wake).unwrap());
+            SHARDS
+                .iter()
+                .for_each(|&shard| self.driver.send(stage_of(shard), Event::Wake).unwrap());
             while let Some((to, event)) = self.driver.take_sent() {
                 match event {
                     Event::Parcel(parcel) if to == ASKER => {
@@ -120,7 +139,9 @@ impl Pair {
                         self.driver.send(stage_of(append.head.shard), durable).unwrap();
                         self.logged.push(append);
                     }
-                    Event::LogRelease { shard, keep_from } if to == LOG => self.release(shard, keep_from),
+                    Event::LogRelease { shard, keep_from } if to == LOG => {
+                        self.release(shard, keep_from)
+                    }
                     event => panic!("{to}: {event:?}"),
                 }
             }
@@ -128,10 +149,16 @@ impl Pair {
         answers
     }
 
-    fn ask(&mut self, shard: ShardId, encode: impl FnOnce(&Envelope, &mut Vec<u8>)) -> Vec<Vec<u8>> {
+    fn ask(
+        &mut self,
+        shard: ShardId,
+        encode: impl FnOnce(&Envelope, &mut Vec<u8>),
+    ) -> Vec<Vec<u8>> {
         let mut bytes = Vec::new();
         encode(&Envelope { request: RequestId::new(9), shard, ..Envelope::default() }, &mut bytes);
-        self.driver.send(stage_of(shard), Event::Parcel(Parcel::new(own_origin(ASKER), bytes))).unwrap();
+        self.driver
+            .send(stage_of(shard), Event::Parcel(Parcel::new(own_origin(ASKER), bytes)))
+            .unwrap();
         self.answers()
     }
 
@@ -156,13 +183,17 @@ impl Pair {
             writer.write(&WriteEntry { keyspace, kind, expires_at, key, value: b"value" });
             writer.finish();
         });
-        assert_eq!(Vote::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict, Verdict::Yes);
+        assert_eq!(
+            Vote::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().verdict,
+            Verdict::Yes
+        );
         (txn, commit)
     }
 
     /// Tells the commit, and takes the acknowledgement.
     fn decide(&mut self, shard: ShardId, (txn, commit): (TxnId, Timestamp)) {
-        let answers = self.ask(shard, |envelope, out| Decide::new(txn, Some(commit)).encode(envelope, out));
+        let answers =
+            self.ask(shard, |envelope, out| Decide::new(txn, Some(commit)).encode(envelope, out));
         assert_eq!(DecideAck::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().txn, txn);
     }
 
@@ -189,8 +220,8 @@ impl Pair {
     }
 }
 
-/// A committed transaction whose decision reached one of two shards before they were stopped: which of them have its writes in the next
-/// run, and how long the end took.
+/// A committed transaction whose decision reached one of two shards before they were stopped: which
+/// of them have its writes in the next run, and how long the end took.
 fn is_whole_after_an_end(decided_at: ShardId) -> ([bool; 2], Duration) {
     let devices = [(); 2].map(|()| MemoryDevice::new(Default::default()));
     let media = [devices[0].media(), devices[1].media()];
@@ -227,9 +258,13 @@ fn a_stop_without_a_log_waits_until_shards_have_the_decisions_that_others_have()
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_stop_that_waits_for_no_decision_loses_half_of_a_commit() {
-    let has =
-        crate::planted::with(crate::planted::Bug::EndsUndecided, || SHARDS.map(|shard| is_whole_after_an_end(shard).0));
-    assert!(has.contains(&[true, false]) || has.contains(&[false, true]), "the planted bug is found");
+    let has = crate::planted::with(crate::planted::Bug::EndsUndecided, || {
+        SHARDS.map(|shard| is_whole_after_an_end(shard).0)
+    });
+    assert!(
+        has.contains(&[true, false]) || has.contains(&[false, true]),
+        "the planted bug is found"
+    );
 }
 
 /// Nobody has a decision: the shards end the transaction among themselves.
@@ -252,8 +287,9 @@ fn a_stop_without_a_log_waits_until_what_a_silent_client_left_is_decided() {
     assert_eq!(SHARDS.map(|shard| second.has(shard, b"new")), [true; 2]);
 }
 
-/// What a shard without a log says in its next run, to a server that was down when it ended, of two transactions with a shard there: one that
-/// it knows to be committed, and one that nobody has decided.
+/// What a shard without a log says in its next run, to a server that was down when it ended, of two
+/// transactions with a shard there: one that it knows to be committed, and one that nobody has
+/// decided.
 fn told_after_an_end() -> [TxnState; 2] {
     let devices = [(); 2].map(|()| MemoryDevice::new(Default::default()));
     let media = [devices[0].media(), devices[1].media()];
@@ -269,7 +305,8 @@ fn told_after_an_end() -> [TxnState; 2] {
     let mut second = first.next(media);
     assert!(second.has(SHARDS[0], b"decided"));
     [decided.0, open.0].map(|txn| {
-        let answers = second.ask(SHARDS[0], |envelope, out| Freeze { txn, begin }.encode(envelope, out));
+        let answers =
+            second.ask(SHARDS[0], |envelope, out| Freeze { txn, begin }.encode(envelope, out));
         let told = FreezeAnswer::decode(&Frame::parse(&answers[0]).unwrap()).unwrap();
         assert_eq!(told.txn, txn);
         told.state
@@ -289,8 +326,9 @@ fn a_run_without_a_log_that_leaves_nothing_is_noticed() {
     assert_eq!(told, [TxnState::Aborted; 2], "the planted bug is found");
 }
 
-/// What a commit is answered with in the run after one that said of it that it was aborted. A promise of the run before that one may have been
-/// lost, so that the commit would be carried out where nobody knows what was said.
+/// What a commit is answered with in the run after one that said of it that it was aborted. A
+/// promise of the run before that one may have been lost, so that the commit would be carried out
+/// where nobody knows what was said.
 fn answer_after_a_told_abort() -> Kind {
     let devices = [(); 2].map(|()| MemoryDevice::new(Default::default()));
     let media = [devices[0].media(), devices[1].media()];
@@ -301,14 +339,22 @@ fn answer_after_a_told_abort() -> Kind {
     first.end(Duration::from_secs(20)).expect("it ends");
     let mut second = first.next(media);
     // Begun by a clock that leads.
-    let (txn, begin) = (TxnId::new(CLIENT, Sequence::new(2)), second.now.saturating_add(Duration::from_millis(300)));
-    let answers = second.ask(SHARDS[0], |envelope, out| Freeze { txn, begin }.encode(envelope, out));
-    assert_eq!(FreezeAnswer::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().state, TxnState::Aborted);
+    let (txn, begin) = (
+        TxnId::new(CLIENT, Sequence::new(2)),
+        second.now.saturating_add(Duration::from_millis(300)),
+    );
+    let answers =
+        second.ask(SHARDS[0], |envelope, out| Freeze { txn, begin }.encode(envelope, out));
+    assert_eq!(
+        FreezeAnswer::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().state,
+        TxnState::Aborted
+    );
     second.driver.begin_shutdown();
     let took = second.end(Duration::from_secs(20)).expect("it ends");
     assert!(took < Duration::from_millis(500), "nothing is waited for: {took:?}");
     let mut third = second.next(media);
-    let answers = third.ask(SHARDS[0], |envelope, out| Decide::new(txn, Some(begin.next())).encode(envelope, out));
+    let answers = third
+        .ask(SHARDS[0], |envelope, out| Decide::new(txn, Some(begin.next())).encode(envelope, out));
     Frame::parse(&answers[0]).unwrap().kind()
 }
 
@@ -324,8 +370,8 @@ fn an_abort_that_is_told_and_left_to_nobody_is_noticed() {
     assert_eq!(kind, Kind::FetchWriteSet, "the planted bug is found");
 }
 
-/// A decision that comes when the log has what was open, and the store is being closed: it is in the log before anybody is told that it has
-/// come, and the next run carries it out.
+/// A decision that comes when the log has what was open, and the store is being closed: it is in
+/// the log before anybody is told that it has come, and the next run carries it out.
 #[test]
 fn a_decision_that_comes_to_a_run_without_a_log_at_its_very_end_is_carried_out_by_the_next_one() {
     for turns in 0..6 {
@@ -350,7 +396,8 @@ fn a_decision_that_comes_to_a_run_without_a_log_at_its_very_end_is_carried_out_b
     }
 }
 
-/// The log of a run without one holds what the run before left and what it leaves itself, until all of it is in the store and told.
+/// The log of a run without one holds what the run before left and what it leaves itself, until all
+/// of it is in the store and told.
 #[test]
 fn what_runs_without_a_log_leave_one_after_the_other_is_kept_until_others_have_it() {
     let devices = [(); 2].map(|()| MemoryDevice::new(Default::default()));
@@ -369,20 +416,30 @@ fn what_runs_without_a_log_leave_one_after_the_other_is_kept_until_others_have_i
         pair = pair.next(media);
     }
     let states = txns.into_iter().map(|txn| {
-        let answers = pair.ask(SHARDS[0], |envelope, out| Freeze { txn, begin }.encode(envelope, out));
+        let answers =
+            pair.ask(SHARDS[0], |envelope, out| Freeze { txn, begin }.encode(envelope, out));
         FreezeAnswer::decode(&Frame::parse(&answers[0]).unwrap()).unwrap().state
     });
     let states: Vec<TxnState> = states.collect();
-    assert!(matches!(states[..], [TxnState::Committed(_), TxnState::Prepared(_), TxnState::Prepared(_)]), "{states:?}");
+    assert!(
+        matches!(
+            states[..],
+            [TxnState::Committed(_), TxnState::Prepared(_), TxnState::Prepared(_)]
+        ),
+        "{states:?}"
+    );
 }
 
-/// Whether the shards closed their stores while somebody was about to write, and whether what that one sent last is there in the next run.
+/// Whether the shards closed their stores while somebody was about to write, and whether what that
+/// one sent last is there in the next run.
 fn ends_beside_a_writer() -> (bool, [bool; 2]) {
     let device = [(); 2].map(|()| MemoryDevice::new(Default::default()));
     let media = [device[0].media(), device[1].media()];
     let mut first = Pair::on(media, START);
     let writers = |pair: &Pair, count| {
-        pair.gauges.iter().for_each(|gauges| gauges.writers.store(count, std::sync::atomic::Ordering::Release));
+        pair.gauges
+            .iter()
+            .for_each(|gauges| gauges.writers.store(count, std::sync::atomic::Ordering::Release));
     };
     writers(&first, 1);
     first.driver.begin_shutdown();
@@ -403,7 +460,8 @@ fn ends_beside_a_writer() -> (bool, [bool; 2]) {
     (too_early, SHARDS.map(|shard| second.has(shard, b"last")))
 }
 
-/// One that is about to write is waited for, and what it sent last is taken before the store is closed.
+/// One that is about to write is waited for, and what it sent last is taken before the store is
+/// closed.
 #[test]
 fn a_store_is_closed_when_nobody_is_about_to_write_and_what_was_sent_has_come() {
     assert_eq!(ends_beside_a_writer(), (false, [true; 2]));
@@ -416,8 +474,9 @@ fn a_store_that_is_closed_under_a_writer_loses_what_it_writes() {
     assert_eq!(found, (true, [false; 2]), "the planted bug is found");
 }
 
-/// How long a shard with a log takes to end that holds a promise whose other participant is on a server that is down: somebody reads the key,
-/// somebody asks for the transaction's end, and peers go on asking all the time.
+/// How long a shard with a log takes to end that holds a promise whose other participant is on a
+/// server that is down: somebody reads the key, somebody asks for the transaction's end, and peers
+/// go on asking all the time.
 fn end_while_another_is_down() -> Option<Duration> {
     let device = [(); 2].map(|()| MemoryDevice::new(Default::default()));
     let media = [device[0].media(), device[1].media()];
@@ -430,7 +489,10 @@ fn end_while_another_is_down() -> Option<Duration> {
     assert!(asked.is_empty(), "nobody knows");
     let (keyspace, at) = (KeyspaceId::DEFAULT, ReadAt::Latest(pair.now));
     let get = Get { keyspace, at, client: CLIENT, wait: true, key: b"key" };
-    assert!(pair.ask(SHARDS[0], |envelope, out| get.encode(envelope, out)).is_empty(), "it waits for the decision");
+    assert!(
+        pair.ask(SHARDS[0], |envelope, out| get.encode(envelope, out)).is_empty(),
+        "it waits for the decision"
+    );
     pair.driver.begin_shutdown();
     let begun = pair.now;
     while pair.now.since(begun) <= Duration::from_secs(20) {
@@ -456,7 +518,8 @@ fn a_stop_that_waits_for_what_waits_for_others_is_found() {
     assert_eq!(took, None, "the planted bug is found");
 }
 
-/// How long a shard is left with a promise whose outcome the lowest participant knows, when their client has fallen silent.
+/// How long a shard is left with a promise whose outcome the lowest participant knows, when their
+/// client has fallen silent.
 fn until_the_lowest_has_told() -> Duration {
     let device = [(); 2].map(|()| MemoryDevice::new(Default::default()));
     let mut pair = Pair::on([device[0].media(), device[1].media()], START);

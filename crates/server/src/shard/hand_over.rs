@@ -1,19 +1,22 @@
-//! From a log on disk to none: what an earlier run left in its logs is brought into the store, and only then the logs may go.
+//! From a log on disk to none: what an earlier run left in its logs is brought into the store, and
+//! only then the logs may go.
 //!
 //! ```text
 //!   Deciding ── no recovered promise, no commit that others still have to be told ──► Syncing ── the store holds it all ──►
 //!   Checkpointing ── a checkpoint that began afterwards is complete ──► Over: the logs may go
 //! ```
-//! Until it is over every start replays these logs again, so nothing in them counts as settled. After a crash at any point the next
-//! start finds them whole, or finds a store that needs them no more. What comes meanwhile is not logged: that is what `none` means.
-//! With a log on disk there is no such state: the journal releases the logs of earlier runs like its own.
+//! Until it is over every start replays these logs again, so nothing in them counts as settled.
+//! After a crash at any point the next start finds them whole, or finds a store that needs them no
+//! more. What comes meanwhile is not logged: that is what `none` means. With a log on disk there is
+//! no such state: the journal releases the logs of earlier runs like its own.
 //!
-//! A decision about a promise of the earlier run is not logged either, while the promise comes back at every start. So it is acknowledged
-//! only when what was put is on the device: the others forget the transaction on that word, and after a crash could not
-//! tell this shard any more that it was committed.
+//! A decision about a promise of the earlier run is not logged either, while the promise comes back
+//! at every start. So it is acknowledged only when what was put is on the device: the others forget
+//! the transaction on that word, and after a crash could not tell this shard any more that it was
+//! committed.
 //!
-//! At its end a run without a log writes what others still need into a log after all ([`ShardStage::take_log`]). From then on it is a run with
-//! one, also for what earlier runs left.
+//! At its end a run without a log writes what others still need into a log after all
+//! ([`ShardStage::take_log`]). From then on it is a run with one, also for what earlier runs left.
 //!
 //! Source: time.md, "Restart and release"; DTranx §3.4.
 
@@ -29,9 +32,11 @@ use timestone_wire::{self as wire, Message};
 use super::{LogPlace, ShardStage};
 use crate::event::Event;
 
-/// How often it is looked whether the next step can be made, and a checkpoint that found no room is asked for again.
+/// How often it is looked whether the next step can be made, and a checkpoint that found no room is
+/// asked for again.
 const PACE: Duration = Duration::from_millis(100);
-/// A checkpoint may be under way when one is asked for: the second one that is complete began afterwards.
+/// A checkpoint may be under way when one is asked for: the second one that is complete began
+/// afterwards.
 const CHECKPOINTS: u8 = 2;
 
 /// How far the hand-over is.
@@ -74,7 +79,8 @@ impl Inherited {
 }
 
 impl ShardStage {
-    /// What is put from here on belongs to a later batch, so that the store can tell when all before is stable. The number of the one before.
+    /// What is put from here on belongs to a later batch, so that the store can tell when all
+    /// before is stable. The number of the one before.
     fn close_store_batch(&mut self) -> u64 {
         let closed = self.inherited.batch;
         self.inherited.batch += 1;
@@ -95,7 +101,8 @@ impl ShardStage {
         }
     }
 
-    /// Whether a crash now would take a decision from this shard that it was told, with what was put.
+    /// Whether a crash now would take a decision from this shard that it was told, with what was
+    /// put.
     fn may_forget(&self, txn: TxnId) -> bool {
         self.hand_over != HandOver::Over
             && match self.inherited.promises.get(&txn) {
@@ -126,8 +133,9 @@ impl ShardStage {
         }
     }
 
-    /// Writes what others still need into the log of `stage`: all promises, and all outcomes that are kept. Promises of which nobody here knows
-    /// how they end may be halves of what was acknowledged, and decisions may be known here alone.
+    /// Writes what others still need into the log of `stage`: all promises, and all outcomes that
+    /// are kept. Promises of which nobody here knows how they end may be halves of what was
+    /// acknowledged, and decisions may be known here alone.
     pub(super) fn take_log(&mut self, ctx: &mut Context<'_, Event>, stage: StageId) {
         (self.log, self.has_taken_log) = (LogPlace::Stage(stage), true);
         self.journal.begin(BatchNumber::new(self.inherited.batch));
@@ -159,7 +167,9 @@ impl ShardStage {
                     self.hand_over = HandOver::Syncing(self.close_store_batch());
                 }
             }
-            HandOver::Syncing(through) if self.store.stable_batch() < through => self.store.sync_soon(),
+            HandOver::Syncing(through) if self.store.stable_batch() < through => {
+                self.store.sync_soon()
+            }
             HandOver::Syncing(_) => {
                 self.hand_over = HandOver::Checkpointing(CHECKPOINTS);
                 self.store.checkpoint_now();
@@ -178,10 +188,15 @@ impl ShardStage {
         }
         self.hand_over = HandOver::Over;
         self.inherited.promises.clear();
-        tracing::info!(shard = %self.shard, "everything that the logs of earlier runs held is in the store: they may go");
+        tracing::info!(shard = %self.shard, "everything that the logs of earlier runs held is in \
+            the store: they may go");
         for index in 0..self.retained.len() {
             let (stage, _) = self.retained[index];
-            self.send(ctx, stage, Event::LogRelease { shard: self.shard, keep_from: BatchNumber::MAX });
+            self.send(
+                ctx,
+                stage,
+                Event::LogRelease { shard: self.shard, keep_from: BatchNumber::MAX },
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! A shard's side of the log: the open batch, which ticket rides in which batch, and what may be released.
+//! A shard's side of the log: the open batch, which ticket rides in which batch, and what may be
+//! released.
 //!
 //! ```text
 //!   record(ticket) ─► open batch ── end of turn ──► log stage
@@ -9,9 +10,9 @@
 //!      · all that were not carried forward, while commits below the watermark are being told to other participants
 //!   announce ─► KeepFrom record ── durable ──► the logs may go that far
 //! ```
-//! Invariants: batch numbers rise by one; a ticket is in exactly one batch; `keep_from` never falls, and is durable before any file
-//! goes for it: of several logs one may keep a promise longer than another keeps its decision.
-//! Source: DTranx §3.4 (reclaiming by state transition).
+//! Invariants: batch numbers rise by one; a ticket is in exactly one batch; `keep_from` never
+//! falls, and is durable before any file goes for it: of several logs one may keep a promise longer
+//! than another keeps its decision. Source: DTranx §3.4 (reclaiming by state transition).
 
 use std::collections::VecDeque;
 
@@ -24,11 +25,13 @@ const MAX_RETAINED: usize = 4096;
 /// How far apart the remembered birthdays of batches are, in nanoseconds.
 const BIRTHDAY_GRAIN_NANOS: u64 = 50_000_000;
 
-/// The first batch of a grain of time, when it was closed, and a timestamp that every write of it and of later batches lies above: the
-/// watermark of that moment, unless older writes were appended again.
+/// The first batch of a grain of time, when it was closed, and a timestamp that every write of it
+/// and of later batches lies above: the watermark of that moment, unless older writes were appended
+/// again.
 ///
-/// No transaction in an earlier batch began later than [`limits::MAX_CLOCK_LEAD`] after `at`. That holds although the clock may have been
-/// set back between two lives: `at` never falls, and begins at or above the read bound of the life that wrote the recovered batches.
+/// No transaction in an earlier batch began later than [`limits::MAX_CLOCK_LEAD`] after `at`. That
+/// holds although the clock may have been set back between two lives: `at` never falls, and begins
+/// at or above the read bound of the life that wrote the recovered batches.
 #[derive(Clone, Copy, Debug)]
 struct Birthday {
     batch: BatchNumber,
@@ -57,7 +60,8 @@ pub(crate) struct Journal {
     // (batch, last ticket in it), oldest first, not durable yet.
     in_flight: VecDeque<(BatchNumber, Ticket)>,
     durable: BatchNumber,
-    // (batch in which puts were applied, lowest batch that holds one of their prepares), not stable yet.
+    // (batch in which puts were applied, lowest batch that holds one of their prepares), not stable
+    // yet.
     unstable: VecDeque<(BatchNumber, BatchNumber)>,
     // Oldest first, one per grain of time.
     birthdays: VecDeque<Birthday>,
@@ -107,13 +111,14 @@ impl Journal {
         self.open_records += 1;
     }
 
-    /// A write of this timestamp is recorded again. It may lie below the watermark, where nothing new comes.
+    /// A write of this timestamp is recorded again. It may lie below the watermark, where nothing
+    /// new comes.
     pub(crate) fn carries(&mut self, commit: Timestamp) {
         self.open_oldest = self.open_oldest.min(commit);
     }
 
-    /// Begins to record what was not recorded so far: the next batch comes behind `last`, the last one that the store was told of. Puts of
-    /// this run so far may be in any of its batches.
+    /// Begins to record what was not recorded so far: the next batch comes behind `last`, the last
+    /// one that the store was told of. Puts of this run so far may be in any of its batches.
     ///
     /// # Panics
     /// Something was recorded that is not durable.
@@ -147,12 +152,19 @@ impl Journal {
         let oldest = std::mem::replace(&mut self.open_oldest, Timestamp::MAX);
         let settled = watermark.min(oldest.previous());
         if settled < watermark {
-            self.retained.iter_mut().for_each(|before| before.settled = before.settled.min(settled));
+            self.retained
+                .iter_mut()
+                .for_each(|before| before.settled = before.settled.min(settled));
         }
-        // A clock that stands behind the watermark was set back: what began before lies above the watermark, and is not that old.
+        // A clock that stands behind the watermark was set back: what began before lies above the
+        // watermark, and is not that old.
         let shown = now.max(watermark);
         #[cfg(feature = "planted-bugs")]
-        let shown = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) { now } else { shown };
+        let shown = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) {
+            now
+        } else {
+            shown
+        };
         let last = self.birthdays.back().map(|last| last.at);
         if settled < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
             self.born(Birthday { batch, at: last.map_or(shown, |last| last.max(shown)), settled });
@@ -167,7 +179,8 @@ impl Journal {
         self.birthdays.push_back(birthday);
         self.retained.push_back(birthday);
         if self.retained.len() > MAX_RETAINED {
-            // A quiet shard fills a log file in days. Fewer marks only make what is settled a little older.
+            // A quiet shard fills a log file in days. Fewer marks only make what is settled a
+            // little older.
             let mut place = 0;
             self.retained.retain(|_| {
                 place += 1;
@@ -176,19 +189,31 @@ impl Journal {
         }
     }
 
-    /// Batches from `batch` on were found in the logs at a restart. Whatever the watermark is by now: it was lower when they were
-    /// written, and every write in them may be replayed again until all of them are gone. `oldest` is the lowest timestamp of these writes.
-    /// `bound` is the read bound that was recovered, or the present if that is later: nothing in these batches began above it, whatever the
-    /// clock shows now.
-    pub(crate) fn recovered(&mut self, batch: BatchNumber, bound: Timestamp, watermark: Timestamp, oldest: Timestamp) {
+    /// Batches from `batch` on were found in the logs at a restart. Whatever the watermark is by
+    /// now: it was lower when they were written, and every write in them may be replayed again
+    /// until all of them are gone. `oldest` is the lowest timestamp of these writes. `bound` is the
+    /// read bound that was recovered, or the present if that is later: nothing in these batches
+    /// began above it, whatever the clock shows now.
+    pub(crate) fn recovered(
+        &mut self,
+        batch: BatchNumber,
+        bound: Timestamp,
+        watermark: Timestamp,
+        oldest: Timestamp,
+    ) {
         let settled = watermark.min(oldest.previous());
         #[cfg(feature = "planted-bugs")]
-        let settled = if crate::planted::is_planted(crate::planted::Bug::SettledEarly) { watermark } else { settled };
+        let settled = if crate::planted::is_planted(crate::planted::Bug::SettledEarly) {
+            watermark
+        } else {
+            settled
+        };
         self.born(Birthday { batch, at: bound, settled });
         self.unstable.push_back((self.open_batch, batch));
     }
 
-    /// The log can hand out nothing before `from` any more: up to which timestamp no write can come back, if that is known.
+    /// The log can hand out nothing before `from` any more: up to which timestamp no write can come
+    /// back, if that is known.
     pub(crate) fn settled(&mut self, from: BatchNumber) -> Option<Timestamp> {
         while self.retained.get(1).is_some_and(|next| next.batch <= from) {
             self.retained.pop_front();
@@ -196,7 +221,8 @@ impl Journal {
         self.retained.front().filter(|first| first.batch <= from).map(|first| first.settled)
     }
 
-    /// The log says that everything up to `batch` is durable: the highest ticket that is durable with it, if that is news.
+    /// The log says that everything up to `batch` is durable: the highest ticket that is durable
+    /// with it, if that is news.
     pub(crate) fn durable(&mut self, batch: BatchNumber) -> Option<Ticket> {
         self.durable = self.durable.max(batch);
         let mut through = None;
@@ -214,10 +240,13 @@ impl Journal {
         self.open.is_empty() && self.in_flight.is_empty()
     }
 
-    /// Puts whose prepare is in `prepared_in` were applied now; the store counts them to the open batch.
+    /// Puts whose prepare is in `prepared_in` were applied now; the store counts them to the open
+    /// batch.
     pub(crate) fn applied(&mut self, prepared_in: BatchNumber) {
         match self.unstable.back_mut() {
-            Some((batch, lowest)) if *batch == self.open_batch => *lowest = (*lowest).min(prepared_in),
+            Some((batch, lowest)) if *batch == self.open_batch => {
+                *lowest = (*lowest).min(prepared_in)
+            }
             _ => self.unstable.push_back((self.open_batch, prepared_in)),
         }
     }
@@ -227,8 +256,8 @@ impl Journal {
         self.carried_below = self.carried_below.max(below);
     }
 
-    /// Writes down the first batch that is still needed, when that is news and the last such record is durable. `spreading`: outcomes
-    /// below the watermark are needed as well.
+    /// Writes down the first batch that is still needed, when that is news and the last such record
+    /// is durable. `spreading`: outcomes below the watermark are needed as well.
     pub(crate) fn announce(
         &mut self,
         watermark: Timestamp,
@@ -249,7 +278,8 @@ impl Journal {
             first => first.map_or(self.open_batch, |first| first.batch).max(self.carried_below),
         };
         let puts = self.unstable.iter().map(|&(_, lowest)| lowest).min();
-        let keep_from = [Some(young), puts, oldest_payload].into_iter().flatten().min().unwrap_or(young);
+        let keep_from =
+            [Some(young), puts, oldest_payload].into_iter().flatten().min().unwrap_or(young);
         let keep_from = keep_from.min(self.durable.next());
         if self.announcing.is_none() && keep_from > self.announced {
             self.announced = keep_from;
@@ -310,11 +340,17 @@ mod tests {
         spreading: bool,
     ) -> Option<BatchNumber> {
         journal.announce(watermark, stable, payload, spreading);
-        if let Some(ClosedBatch { batch, bytes, .. }) = journal.close(watermark, watermark, Vec::new) {
-            let [Ok(record)] = timestone_wal::BatchRecords::new(&bytes).collect::<Vec<_>>()[..] else {
+        if let Some(ClosedBatch { batch, bytes, .. }) =
+            journal.close(watermark, watermark, Vec::new)
+        {
+            let [Ok(record)] = timestone_wal::BatchRecords::new(&bytes).collect::<Vec<_>>()[..]
+            else {
                 panic!("one record")
             };
-            let LogRecord::KeepFrom { batch: keep_from } = LogRecord::decode(record).unwrap() else { panic!() };
+            let LogRecord::KeepFrom { batch: keep_from } = LogRecord::decode(record).unwrap()
+            else {
+                panic!()
+            };
             assert_eq!(journal.release(), None, "a crash now would find no word of it");
             journal.durable(batch);
             let released = journal.release();
@@ -353,8 +389,11 @@ mod tests {
             journal.durable(BatchNumber::new(batch));
         }
         let number = BatchNumber::new;
-        let mut needed = |watermark, stable, payload| next_release(&mut journal, watermark, stable, payload, false);
-        // The watermark keeps everything young; then the unstable put of batch 2; then an undecided prepare; then nothing.
+        let mut needed = |watermark, stable, payload| {
+            next_release(&mut journal, watermark, stable, payload, false)
+        };
+        // The watermark keeps everything young; then the unstable put of batch 2; then an undecided
+        // prepare; then nothing.
         assert_eq!(needed(at(1), BatchNumber::ZERO, None), Some(number(1)));
         assert_eq!(needed(at(60_000), BatchNumber::ZERO, None), Some(number(2)));
         assert_eq!(needed(at(60_000), number(2), None), None);
@@ -373,7 +412,8 @@ mod tests {
         }
         assert_eq!(next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, true), None);
         journal.carried(BatchNumber::new(3));
-        let mut needed = |spreading| next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, spreading);
+        let mut needed =
+            |spreading| next_release(&mut journal, at(60_000), BatchNumber::ZERO, None, spreading);
         assert_eq!(needed(true), Some(BatchNumber::new(3)));
         assert_eq!(needed(false), Some(BatchNumber::new(4)));
     }
@@ -387,7 +427,10 @@ mod tests {
             journal.durable(BatchNumber::new(batch));
         }
         journal.carried(BatchNumber::new(3));
-        assert_eq!(next_release(&mut journal, at(0), BatchNumber::ZERO, None, false), Some(BatchNumber::new(3)));
+        assert_eq!(
+            next_release(&mut journal, at(0), BatchNumber::ZERO, None, false),
+            Some(BatchNumber::new(3))
+        );
     }
 
     #[test]
@@ -409,17 +452,26 @@ mod tests {
         journal.record(Ticket(1), &record());
         journal.close(at(61_000), at(55), Vec::new).unwrap();
         assert_eq!(journal.settled(BatchNumber::new(3)), Some(at(5).previous()));
-        assert_eq!(journal.settled(BatchNumber::new(10)), Some(at(5).previous()), "a write of it may be in the tenth");
+        assert_eq!(
+            journal.settled(BatchNumber::new(10)),
+            Some(at(5).previous()),
+            "a write of it may be in the tenth"
+        );
         assert_eq!(journal.settled(BatchNumber::new(11)), Some(at(55)));
     }
 
-    /// A life with a log, then one by a clock that was set back by an hour: what began in the first one is not old.
+    /// A life with a log, then one by a clock that was set back by an hour: what began in the first
+    /// one is not old.
     fn kept_from_after_the_clock_was_set_back() -> Option<BatchNumber> {
         const HOUR: u64 = 3_600_000;
         let (watermark, bound) = (at(2 * HOUR), at(2 * HOUR + 2_000));
         let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
         #[cfg(feature = "planted-bugs")]
-        let bound = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) { at(HOUR) } else { bound };
+        let bound = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) {
+            at(HOUR)
+        } else {
+            bound
+        };
         journal.recovered(BatchNumber::new(3), bound, watermark, watermark);
         for batch in 11..=20u64 {
             journal.record(Ticket(batch), &record());
@@ -430,9 +482,13 @@ mod tests {
         let kept = next_release(&mut journal, watermark, BatchNumber::new(20), None, false);
         // The clock passes the old bound, the watermark follows: now they may go.
         journal.record(Ticket(21), &record());
-        let last = journal.close(at(2 * HOUR + 4_000), at(2 * HOUR + 3_000), Vec::new).unwrap().batch;
+        let last =
+            journal.close(at(2 * HOUR + 4_000), at(2 * HOUR + 3_000), Vec::new).unwrap().batch;
         journal.durable(last);
-        assert!(next_release(&mut journal, at(2 * HOUR + 10_000), last, None, false) > kept.min(Some(last)));
+        assert!(
+            next_release(&mut journal, at(2 * HOUR + 10_000), last, None, false)
+                > kept.min(Some(last))
+        );
         kept
     }
 
@@ -444,15 +500,20 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn outcomes_that_grow_old_by_a_clock_that_was_set_back_are_noticed() {
-        let kept = crate::planted::with(crate::planted::Bug::AgeByTheClock, kept_from_after_the_clock_was_set_back);
+        let kept = crate::planted::with(
+            crate::planted::Bug::AgeByTheClock,
+            kept_from_after_the_clock_was_set_back,
+        );
         assert!(kept > Some(BatchNumber::new(3)), "{kept:?}");
     }
 
-    /// A clock that was set back by less than a server goes on by itself: time goes on a little below the last bound.
+    /// A clock that was set back by less than a server goes on by itself: time goes on a little
+    /// below the last bound.
     #[test]
     fn what_began_just_below_the_last_bound_is_not_old_when_time_goes_on_below_it() {
         let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
-        // A transaction began at 10 400, by a clock that led. The bound was 11 000, and time goes on at 10 000.
+        // A transaction began at 10 400, by a clock that led. The bound was 11 000, and time goes
+        // on at 10 000.
         journal.recovered(BatchNumber::new(3), at(11_000), at(8_900), at(8_900));
         for batch in 11..=20u64 {
             journal.record(Ticket(batch), &record());

@@ -1,4 +1,5 @@
-//! The stage of one shard: the participant's core, the store and the shard's side of the log, wired together.
+//! The stage of one shard: the participant's core, the store and the shard's side of the log, wired
+//! together.
 //!
 //! ```text
 //!   parcel ─► request.rs: decode, hash, look up ─► Participant::step ─► outputs.rs: carry out
@@ -7,10 +8,10 @@
 //!   log stage ─► durable(batch) ─► Durable(ticket) ─► votes, applies ────┤
 //!                                                                        └─► journal (one log batch per turn)
 //! ```
-//! Invariants: a shard is touched by its stage alone; no answer that promises durability leaves before the log has said so; a
-//! transaction's bytes are kept from its prepare until its writes can be read from the store.
-//! What it deliberately does not do: decide. Whether a transaction may commit is the core's business alone.
-//! Source: MILANA §4.1–4.5, DTranx §3.2.
+//! Invariants: a shard is touched by its stage alone; no answer that promises durability leaves
+//! before the log has said so; a transaction's bytes are kept from its prepare until its writes can
+//! be read from the store. What it deliberately does not do: decide. Whether a transaction may
+//! commit is the core's business alone. Source: MILANA §4.1–4.5, DTranx §3.2.
 
 mod ahead;
 #[cfg(test)]
@@ -38,14 +39,18 @@ use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
 use timestone_seda::{Context, Memory, MemoryUse, Origin, Parcel, Stage, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
-use timestone_txn::participant::{Input, Output, Participant, ReadItem, Ticket, Token, Wait, WriteItem};
+use timestone_txn::participant::{
+    Input, Output, Participant, ReadItem, Ticket, Token, Wait, WriteItem,
+};
 use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
 
 use crate::event::{Event, LogAppend, LogShortage};
 use crate::gauges::ShardGauges;
-use crate::limits::{CLOSE_INTERVAL, LAST_DECISIONS, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL};
+use crate::limits::{
+    CLOSE_INTERVAL, LAST_DECISIONS, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL,
+};
 use ahead::LookAhead;
 use hand_over::{HandOver, Inherited};
 use journal::{ClosedBatch, Journal};
@@ -94,7 +99,8 @@ pub(crate) struct ShardStage {
     // Bytes of the payloads, as far as others know.
     promised: Tally,
     gauges: Arc<ShardGauges>,
-    // Asked only how far it is held back, and for what answers tell of it: the time comes with every turn.
+    // Asked only how far it is held back, and for what answers tell of it: the time comes with
+    // every turn.
     clock: Arc<dyn Clock>,
     held_back: Duration,
 
@@ -113,7 +119,8 @@ pub(crate) struct ShardStage {
     // Why the first of them has to wait.
     no_room: Option<StoreError>,
     unsent: VecDeque<(StageId, Event)>,
-    // Every log stage, and the oldest batch of this shard that it may hand out at a recovery, once it has said so.
+    // Every log stage, and the oldest batch of this shard that it may hand out at a recovery, once
+    // it has said so.
     retained: Vec<(StageId, Option<BatchNumber>)>,
     // The highest ticket that is durable without a log.
     durable_at_once: Option<Ticket>,
@@ -160,8 +167,10 @@ impl ShardStage {
                         count += 1;
                     }
                     Err(error) => {
-                        // The net stage cuts frames by the same rules; what gets here was damaged inside this process or by a peer.
-                        tracing::warn!(shard = %self.shard, %error, "a parcel holds bytes that are no frame; the rest of it is dropped");
+                        // The net stage cuts frames by the same rules; what gets here was damaged
+                        // inside this process or by a peer.
+                        tracing::warn!(shard = %self.shard, %error, "a parcel holds bytes that are \
+                            no frame; the rest of it is dropped");
                         break;
                     }
                 }
@@ -178,8 +187,14 @@ impl ShardStage {
         ctx.finish_parcel(parcel);
     }
 
-    /// Steps the core and carries out what it wants, `frame` being the request of `token`, if it is at hand.
-    fn step(&mut self, ctx: &mut Context<'_, Event>, input: Input<'_>, current: Option<(Token, &Frame<'_>)>) {
+    /// Steps the core and carries out what it wants, `frame` being the request of `token`, if it is
+    /// at hand.
+    fn step(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        input: Input<'_>,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
         self.participant.step(ctx.now(), input, &mut self.outputs);
         if !self.outputs.is_empty() {
             self.carry_out(ctx, current);
@@ -213,7 +228,8 @@ impl ShardStage {
         self.send(ctx, stage, Event::LogAppend(LogAppend { head, bytes }));
     }
 
-    /// Sends the open log batch once it is large: one request more must not make it larger than a log takes.
+    /// Sends the open log batch once it is large: one request more must not make it larger than a
+    /// log takes.
     fn close_full_batch(&mut self, ctx: &mut Context<'_, Event>) {
         if self.journal.open_bytes() >= LOG_BATCH_BYTES {
             self.close_batch(ctx);
@@ -276,13 +292,15 @@ impl ShardStage {
         self.step(ctx, Input::LogLost, None);
     }
 
-    /// Whether no log can hand out anything at a recovery: there is none, and those of earlier runs hold nothing of this shard any more.
+    /// Whether no log can hand out anything at a recovery: there is none, and those of earlier runs
+    /// hold nothing of this shard any more.
     fn is_without_log(&self) -> bool {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::NoHandOver) {
             return self.log == LogPlace::Nowhere;
         }
-        self.log == LogPlace::Nowhere && self.retained.iter().all(|(_, from)| *from == Some(BatchNumber::MAX))
+        self.log == LogPlace::Nowhere
+            && self.retained.iter().all(|(_, from)| *from == Some(BatchNumber::MAX))
     }
 
     /// A log cannot go behind `from` any more. What no log can hand out again is settled.
@@ -315,8 +333,8 @@ impl ShardStage {
         self.store_events = events;
     }
 
-    /// Why these puts, by their bytes of key and value, may not be promised now, if so: the store has no room, or what is promised
-    /// already waits for room.
+    /// Why these puts, by their bytes of key and value, may not be promised now, if so: the store
+    /// has no room, or what is promised already waits for room.
     fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>) -> Option<StoreError> {
         if !self.has_memory() {
             return Some(StoreError::Busy);
@@ -333,8 +351,9 @@ impl ShardStage {
         }
     }
 
-    /// Why puts of so many bytes may not be promised now, if it is because the log has no room for another file: what is left of the one
-    /// that it has is for what was promised before, and for what makes room.
+    /// Why puts of so many bytes may not be promised now, if it is because the log has no room for
+    /// another file: what is left of the one that it has is for what was promised before, and for
+    /// what makes room.
     fn log_refusal(&self, bytes: impl FnOnce() -> usize) -> Option<Arc<str>> {
         let shortage = self.log_shortage.as_ref()?;
         #[cfg(feature = "planted-bugs")]
@@ -357,7 +376,8 @@ impl ShardStage {
         has_room || bytes == 0
     }
 
-    /// Whether nothing is under way here but what waits for others: for a decision about a promise, whose other participants may be down.
+    /// Whether nothing is under way here but what waits for others: for a decision about a promise,
+    /// whose other participants may be down.
     fn is_quiet(&self) -> bool {
         (self.requests.are_parked() || self.log_failed)
             && self.unapplied.is_empty()
@@ -368,12 +388,14 @@ impl ShardStage {
 }
 
 impl ShardStage {
-    /// Whether the store may be closed at the end. It takes no writes from then on, so nobody may be about to send one: no gateway and no
-    /// guest of this process, which finish what they have begun, step by step and shard by shard; nor whoever decides about what was
-    /// promised here, unless that one stays silent. What is on its way already has come within [`CLOSE_INTERVAL`].
+    /// Whether the store may be closed at the end. It takes no writes from then on, so nobody may
+    /// be about to send one: no gateway and no guest of this process, which finish what they have
+    /// begun, step by step and shard by shard; nor whoever decides about what was promised here,
+    /// unless that one stays silent. What is on its way already has come within [`CLOSE_INTERVAL`].
     ///
-    /// Gateways and guests end within seconds, also when they get no answer (a log that failed gives none), so none is waited for without
-    /// end. Questions of peers may come again and again: how long decisions are waited for counts from the first quiet moment.
+    /// Gateways and guests end within seconds, also when they get no answer (a log that failed
+    /// gives none), so none is waited for without end. Questions of peers may come again and again:
+    /// how long decisions are waited for counts from the first quiet moment.
     fn may_close(&mut self, ctx: &mut Context<'_, Event>) -> bool {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::ClosesUnderWriters) {
@@ -386,11 +408,13 @@ impl ShardStage {
         let now = ctx.now();
         let quiet = now.since(*self.quiet_since.get_or_insert(now));
         let silent = now.since(*self.undecided_since.get_or_insert(now));
-        quiet >= CLOSE_INTERVAL && (self.log_failed || self.is_left(ctx, silent >= last_decisions()))
+        quiet >= CLOSE_INTERVAL
+            && (self.log_failed || self.is_left(ctx, silent >= last_decisions()))
     }
 
-    /// Whether nobody needs anything of this shard any more that the next run will not know: a decision that may still come, one that others
-    /// have not been told, a promise. A run without a log writes down what is left when the time for decisions `is_over`.
+    /// Whether nobody needs anything of this shard any more that the next run will not know: a
+    /// decision that may still come, one that others have not been told, a promise. A run without a
+    /// log writes down what is left when the time for decisions `is_over`.
     fn is_left(&mut self, ctx: &mut Context<'_, Event>, is_over: bool) -> bool {
         if self.has_taken_log {
             return self.carrying.is_none();
@@ -405,7 +429,8 @@ impl ShardStage {
         }
         match self.retained.first() {
             Some(&(stage, _))
-                if (is_owed || self.participant.must_remember()) && !is_planted!(LeavesNothing | EndsUndecided) =>
+                if (is_owed || self.participant.must_remember())
+                    && !is_planted!(LeavesNothing | EndsUndecided) =>
             {
                 self.take_log(ctx, stage);
                 false
@@ -468,7 +493,8 @@ impl Stage<Event> for ShardStage {
         if ctx.is_shutting_down() && !self.store_draining {
             self.store_draining = self.may_close(ctx);
             // Nobody tells when the last gateway or guest has ended.
-            self.close_again_at = Some(ctx.now().saturating_add(CLOSE_INTERVAL)).filter(|_| !self.store_draining);
+            self.close_again_at =
+                Some(ctx.now().saturating_add(CLOSE_INTERVAL)).filter(|_| !self.store_draining);
             if self.store_draining {
                 self.store.shutdown();
                 self.pump_store(ctx);
@@ -511,14 +537,20 @@ impl ShardStage {
             if stats.full {
                 tracing::warn!(
                     shard = %self.shard, blocks = stats.blocks, cause = self.store.growth_refusal().unwrap_or("its capacity is reached"),
-                    "the shard has no room for writes: reads and deletes go on; delete something, free space on its disk or raise the capacity"
+                    "the shard has no room for writes: reads and deletes go on; delete something, \
+                     free space on its disk or raise the capacity"
                 );
             } else {
                 tracing::info!(shard = %self.shard, "the shard has room for writes again");
             }
         }
         self.gauges.full_for.set(if stats.full { self.store.growth_refusal() } else { None });
-        self.gauges.publish(&stats, self.participant.watermark(), self.requests.len(), self.payloads.len());
+        self.gauges.publish(
+            &stats,
+            self.participant.watermark(),
+            self.requests.len(),
+            self.payloads.len(),
+        );
         self.gauges.publish_tables(&self.participant.stats());
     }
 

@@ -1,8 +1,9 @@
-//! Whether what the logs hold of a shard fits together: its records are numbered on from batch to batch, whichever thread's log
-//! took them, and its epoch never falls.
+//! Whether what the logs hold of a shard fits together: its records are numbered on from batch to
+//! batch, whichever thread's log took them, and its epoch never falls.
 //!
-//! Each log checks itself; this looks over all of them. Logs are replayed one after the other, so runs of batches are collected and
-//! compared at the end. A shard changes its log only with the number of threads, so that runs are few.
+//! Each log checks itself; this looks over all of them. Logs are replayed one after the other, so
+//! runs of batches are collected and compared at the end. A shard changes its log only with the
+//! number of threads, so that runs are few.
 
 use timestone_types::Epoch;
 use timestone_wal::{BatchNumber, RecordNumber};
@@ -34,7 +35,10 @@ impl Run {
     fn may_precede(&self, next: &Self) -> bool {
         let (last, next) = (self.last, next.first);
         let successive = next.batch != last.batch.next() || next.number == last.number.plus(1);
-        next.batch > last.batch && next.number > last.number && next.epoch >= last.epoch && successive
+        next.batch > last.batch
+            && next.number > last.number
+            && next.epoch >= last.epoch
+            && successive
     }
 }
 
@@ -97,7 +101,16 @@ mod tests {
 
     #[test]
     fn what_a_shard_wrote_to_several_logs_is_one_row_of_records() {
-        let one = order(&[(7, 2, 40), (8, 2, 41), (8, 2, 42), (1, 1, 3), (1, 1, 4), (2, 1, 5), (3, 2, 6), (5, 2, 20)]);
+        let one = order(&[
+            (7, 2, 40),
+            (8, 2, 41),
+            (8, 2, 42),
+            (1, 1, 3),
+            (1, 1, 4),
+            (2, 1, 5),
+            (3, 2, 6),
+            (5, 2, 20),
+        ]);
         one.check(Epoch::new(2)).unwrap();
         assert_eq!(one.last().unwrap().number.get(), 42);
         assert!(one.check(Epoch::new(1)).is_err(), "the master is behind");

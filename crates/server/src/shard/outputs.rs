@@ -1,14 +1,20 @@
-//! Carrying out what the core wants: answers, records, writes into the store, messages to other shards.
+//! Carrying out what the core wants: answers, records, writes into the store, messages to other
+//! shards.
 
 use timestone_cluster::ShardMap;
 use timestone_seda::{Context, Origin, Parcel};
 use timestone_store::{ReadOutcome, StoreError, StoreEvent};
 use timestone_txn::Refusal;
-use timestone_txn::participant::{FrozenState, Input, LogIntent, Output, Ticket, Token, TxnStatus, Vote, Wait};
-use timestone_types::{AbortKind, AbortReason, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_txn::participant::{
+    FrozenState, Input, LogIntent, Output, Ticket, Token, TxnStatus, Vote, Wait,
+};
+use timestone_types::{
+    AbortKind, AbortReason, KeyRef, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+};
 use timestone_wal::{BatchNumber, DecisionOrigin, LogRecord, Participants};
 use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareBody, RequestId, Shards, TxnState, Verdict,
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareBody, RequestId, Shards,
+    TxnState, Verdict,
 };
 
 use super::peers::own_origin;
@@ -19,7 +25,11 @@ use crate::limits::LOG_BATCH_BYTES;
 
 impl ShardStage {
     /// Carries out everything that the core has put out; `current` is the request that is at hand.
-    pub(super) fn carry_out(&mut self, ctx: &mut Context<'_, Event>, current: Option<(Token, &Frame<'_>)>) {
+    pub(super) fn carry_out(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
         while !self.outputs.is_empty() {
             let spare = std::mem::take(&mut self.spare_outputs);
             let mut outputs = std::mem::replace(&mut self.outputs, spare);
@@ -29,7 +39,8 @@ impl ShardStage {
             self.spare_outputs = outputs;
         }
         self.durable_soon(ctx, current);
-        // Whoever is handed in again carries out its own outputs in here, and must not begin to hand in others below that.
+        // Whoever is handed in again carries out its own outputs in here, and must not begin to
+        // hand in others below that.
         if !self.handing_in {
             self.handing_in = true;
             while let Some((token, wait)) = self.again.pop_front() {
@@ -49,9 +60,16 @@ impl ShardStage {
         }
     }
 
-    fn output(&mut self, ctx: &mut Context<'_, Event>, output: Output, current: Option<(Token, &Frame<'_>)>) {
+    fn output(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        output: Output,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
         match output {
-            Output::ReadNow { token, at, prepared_before } => self.read_later(ctx, token, at, prepared_before, current),
+            Output::ReadNow { token, at, prepared_before } => {
+                self.read_later(ctx, token, at, prepared_before, current)
+            }
             Output::Again { token, wait } => {
                 self.keep_frame(token, current);
                 self.again.push_back((token, wait));
@@ -61,13 +79,21 @@ impl ShardStage {
             Output::Ignored { token } => self.requests.close(token),
             Output::Vote { token, txn, commit, vote } => self.vote(ctx, token, txn, commit, vote),
             Output::Repeated { token, txn, commit, vote, at, present } => {
-                let is_write = self.requests.get_mut(token).is_some_and(|request| request.purpose == Purpose::Write);
+                let is_write = self
+                    .requests
+                    .get_mut(token)
+                    .is_some_and(|request| request.purpose == Purpose::Write);
                 if !is_write || is_planted!(RepeatLooksAfresh) {
                     return self.vote(ctx, token, txn, commit, vote);
                 }
                 self.gauges.vote(&vote);
                 let (commit, verdict) = verdict_of_write(commit, vote);
-                self.answer_repeat(ctx, token, Repeat { txn, commit, verdict, at, present }, current);
+                self.answer_repeat(
+                    ctx,
+                    token,
+                    Repeat { txn, commit, verdict, at, present },
+                    current,
+                );
             }
             Output::Log { ticket, intent } => self.log(ticket, intent, current),
             Output::Apply { txn, commit } => {
@@ -77,30 +103,42 @@ impl ShardStage {
             Output::AckDecision { token, txn } => self.acknowledge(ctx, token, txn),
             Output::AskWriteSet { token, txn } => {
                 let commit = Timestamp::ZERO;
-                self.answer(ctx, token, |envelope, out| wire::FetchWriteSet { txn, commit }.encode(envelope, out));
+                self.answer(ctx, token, |envelope, out| {
+                    wire::FetchWriteSet { txn, commit }.encode(envelope, out)
+                });
             }
             Output::ForgetPayload { txn } => self.payloads.forget(txn),
             Output::StatusIs { token, txn, status } => {
                 let state = state_of_status(status);
-                self.answer(ctx, token, |envelope, out| wire::StatusIs { txn, state }.encode(envelope, out));
+                self.answer(ctx, token, |envelope, out| {
+                    wire::StatusIs { txn, state }.encode(envelope, out)
+                });
             }
             Output::FloorRaised { token, at, prepared_before } => {
                 self.floor_raised(ctx, token, at, prepared_before, current);
             }
             Output::NewestIs { token, at } => {
-                self.answer(ctx, token, |envelope, out| wire::NewestIs { at }.encode(envelope, out));
+                self.answer(ctx, token, |envelope, out| {
+                    wire::NewestIs { at }.encode(envelope, out)
+                });
             }
             Output::FreezeAnswer { token, txn, state } => {
                 let state = state_of_frozen(state);
-                self.answer(ctx, token, |envelope, out| wire::FreezeAnswer { txn, state }.encode(envelope, out));
+                self.answer(ctx, token, |envelope, out| {
+                    wire::FreezeAnswer { txn, state }.encode(envelope, out)
+                });
             }
             Output::AskFreeze { to, txn, begin } => {
-                self.tell_peer(ctx, to, |envelope, out| wire::Freeze { txn, begin }.encode(envelope, out));
+                self.tell_peer(ctx, to, |envelope, out| {
+                    wire::Freeze { txn, begin }.encode(envelope, out)
+                });
             }
             Output::AskTerminate { to, txn, begin } => self.ask_terminate(ctx, to, txn, begin),
             Output::TellDecision { to, txn, outcome } => {
                 let decision = decision_of(outcome);
-                self.tell_peer(ctx, to, |envelope, out| wire::Decide::new(txn, decision).encode(envelope, out));
+                self.tell_peer(ctx, to, |envelope, out| {
+                    wire::Decide::new(txn, decision).encode(envelope, out)
+                });
             }
             Output::AdvanceWatermark(at) => {
                 self.store.advance_watermark(at);
@@ -130,7 +168,12 @@ impl ShardStage {
     }
 
     /// Hands a request that had to wait to the core again.
-    pub(super) fn resubmit(&mut self, ctx: &mut Context<'_, Event>, token: Token, wait: Option<Wait>) {
+    pub(super) fn resubmit(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        wait: Option<Wait>,
+    ) {
         self.requests.set_parked(token, false);
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
@@ -140,7 +183,8 @@ impl ShardStage {
         };
         if let Err(error) = submitted {
             // It was decoded before it was kept.
-            tracing::error!(shard = %self.shard, %error, "a request that waited cannot be read any more");
+            tracing::error!(shard = %self.shard, %error, "a request that waited cannot be read any \
+                more");
             self.requests.close(token);
         }
         if let Some(request) = self.requests.get_mut(token)
@@ -185,7 +229,14 @@ impl ShardStage {
         }
     }
 
-    fn vote(&mut self, ctx: &mut Context<'_, Event>, token: Token, txn: TxnId, commit: Timestamp, vote: Vote) {
+    fn vote(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        txn: TxnId,
+        commit: Timestamp,
+        vote: Vote,
+    ) {
         let Some(request) = self.requests.get_mut(token) else { return };
         let purpose = request.purpose;
         if purpose == Purpose::Write && self.is_waited_out(ctx.now(), &vote) {
@@ -202,14 +253,19 @@ impl ShardStage {
             Vote::No(reason) => Verdict::No(reason),
             Vote::Decided(outcome) => {
                 let state = state_of_outcome(outcome);
-                return self.answer(ctx, token, |envelope, out| wire::StatusIs { txn, state }.encode(envelope, out));
+                return self.answer(ctx, token, |envelope, out| {
+                    wire::StatusIs { txn, state }.encode(envelope, out)
+                });
             }
         };
-        self.answer(ctx, token, |envelope, out| wire::Vote { txn, commit, verdict }.encode(envelope, out));
+        self.answer(ctx, token, |envelope, out| {
+            wire::Vote { txn, commit, verdict }.encode(envelope, out)
+        });
     }
 
-    /// Whether a single write is refused only because a restart has put the watermark ahead of the clock, which was set back. It has no
-    /// snapshot: asked again in a moment, it begins above. That it was refused is recorded nowhere.
+    /// Whether a single write is refused only because a restart has put the watermark ahead of the
+    /// clock, which was set back. It has no snapshot: asked again in a moment, it begins above.
+    /// That it was refused is recorded nowhere.
     fn is_waited_out(&self, now: Timestamp, vote: &Vote) -> bool {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::RefusesBelowAheadWatermark) {
@@ -226,23 +282,46 @@ impl ShardStage {
                 self.keep_payload(txn, begin, single, current);
                 let batch = self.journal.open_batch();
                 let Some(payload) = self.payloads.get_mut(txn) else { return };
-                // The records of earlier rounds are worth nothing once this one is durable; until then they are kept.
-                payload.batch = Some(payload.batch.map_or(batch, |earlier: BatchNumber| earlier.min(batch)));
+                // The records of earlier rounds are worth nothing once this one is durable; until
+                // then they are kept.
+                payload.batch =
+                    Some(payload.batch.map_or(batch, |earlier: BatchNumber| earlier.min(batch)));
                 if recorded {
-                    // New writes lie above the watermark, so this says nothing. What a batch settles should not rest on that alone.
+                    // New writes lie above the watermark, so this says nothing. What a batch
+                    // settles should not rest on that alone.
                     self.journal.carries(commit);
                     let participants = Participants::new(&payload.participants);
                     let body = &payload.body;
-                    let record = LogRecord::Prepare { txn, begin, commit, single, found, participants, body };
+                    let record = LogRecord::Prepare {
+                        txn,
+                        begin,
+                        commit,
+                        single,
+                        found,
+                        participants,
+                        body,
+                    };
                     self.journal.record(ticket, &record);
                 }
             }
             LogIntent::Decision { txn, begin, outcome, abort, found, met, origin } if recorded => {
                 // A commit is decided while its write set is here, and with it the participants.
-                let payload = self.payloads.get(txn).filter(|payload| abort.is_none() && !payload.single);
-                let participants = Participants::new(payload.map_or(&[], |payload| &payload.participants));
-                let (commit, origin) = (decision_of(outcome).unwrap_or(Timestamp::ZERO), origin_of(origin));
-                let record = LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants };
+                let payload =
+                    self.payloads.get(txn).filter(|payload| abort.is_none() && !payload.single);
+                let participants =
+                    Participants::new(payload.map_or(&[], |payload| &payload.participants));
+                let (commit, origin) =
+                    (decision_of(outcome).unwrap_or(Timestamp::ZERO), origin_of(origin));
+                let record = LogRecord::Decision {
+                    txn,
+                    begin,
+                    commit,
+                    origin,
+                    abort,
+                    found,
+                    met,
+                    participants,
+                };
                 self.journal.record(ticket, &record);
             }
             LogIntent::ReadBound { bound, watermark } if recorded => {
@@ -264,16 +343,34 @@ impl ShardStage {
         }
         let stable = BatchNumber::new(self.store.stable_batch());
         let oldest = self.payloads.oldest_batch();
-        self.journal.announce(self.participant.watermark(), stable, oldest, self.participant.is_spreading());
+        self.journal.announce(
+            self.participant.watermark(),
+            stable,
+            oldest,
+            self.participant.is_spreading(),
+        );
     }
 
-    /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to where it stays until it is applied.
-    fn keep_payload(&mut self, txn: TxnId, begin: Timestamp, single: bool, current: Option<(Token, &Frame<'_>)>) {
+    /// Copies the body of the prepare, or of the write set that was asked for, that is at hand to
+    /// where it stays until it is applied.
+    fn keep_payload(
+        &mut self,
+        txn: TxnId,
+        begin: Timestamp,
+        single: bool,
+        current: Option<(Token, &Frame<'_>)>,
+    ) {
         let Some((_, frame)) = current else { return };
         match frame.kind() {
             wire::Kind::Prepare => {
                 if let Ok(prepare) = wire::Prepare::decode(frame) {
-                    self.payloads.keep(txn, begin, single, &self.participants, prepare.body.bytes());
+                    self.payloads.keep(
+                        txn,
+                        begin,
+                        single,
+                        &self.participants,
+                        prepare.body.bytes(),
+                    );
                 }
             }
             wire::Kind::Write => {
@@ -320,7 +417,8 @@ impl ShardStage {
         let body = match PrepareBody::parse(&payload.body) {
             Ok(body) => body,
             Err(error) => {
-                tracing::error!(shard = %self.shard, %txn, %error, "a kept write set cannot be read any more");
+                tracing::error!(shard = %self.shard, %txn, %error, "a kept write set cannot be \
+                    read any more");
                 return true;
             }
         };
@@ -333,19 +431,23 @@ impl ShardStage {
             };
             if let Err(error) = put {
                 if matches!(error, StoreError::ShuttingDown) {
-                    // Who decided was silent for too long. The next start finds promise and decision in the log, if there is one.
+                    // Who decided was silent for too long. The next start finds promise and
+                    // decision in the log, if there is one.
                     match self.log {
                         LogPlace::Stage(_) => {
-                            tracing::warn!(shard = %self.shard, %txn, "a commit was decided after the store was closed: the next start carries it out")
+                            tracing::warn!(shard = %self.shard, %txn, "a commit was decided after \
+                                the store was closed: the next start carries it out")
                         }
                         LogPlace::Nowhere => {
-                            tracing::error!(shard = %self.shard, %txn, "a commit was decided after the store was closed: it is lost, as there is no log")
+                            tracing::error!(shard = %self.shard, %txn, "a commit was decided after \
+                                the store was closed: it is lost, as there is no log")
                         }
                     }
                     return true;
                 }
                 if !error.retryable() {
-                    tracing::error!(shard = %self.shard, %txn, %error, "a committed write cannot be stored; it stays in the log");
+                    tracing::error!(shard = %self.shard, %txn, %error, "a committed write cannot \
+                        be stored; it stays in the log");
                 }
                 self.unapplied.push_back(Unapplied { txn, commit, done: index });
                 self.no_room = Some(error);
@@ -373,19 +475,25 @@ impl ShardStage {
         if !self.outputs.is_empty() {
             self.carry_out(ctx, None);
         }
-        // Room comes with what the device completes, which wakes the stage; the rest is looked at now and then.
+        // Room comes with what the device completes, which wakes the stage; the rest is looked at
+        // now and then.
         self.apply_again_at = ctx.now().saturating_add(crate::limits::APPLY_INTERVAL);
     }
 
     /// What the store reports.
     pub(super) fn store_event(&mut self, ctx: &mut Context<'_, Event>, event: StoreEvent) {
         match event {
-            StoreEvent::ReadDone { token, outcome } => self.read_done(ctx, token_of(token), outcome),
-            StoreEvent::ScanDone { token, keys, next } => self.scan_done(ctx, token_of(token), &keys, next),
+            StoreEvent::ReadDone { token, outcome } => {
+                self.read_done(ctx, token_of(token), outcome)
+            }
+            StoreEvent::ScanDone { token, keys, next } => {
+                self.scan_done(ctx, token_of(token), &keys, next)
+            }
             StoreEvent::CountDone { token, keys } => self.count_done(ctx, token_of(token), keys),
             StoreEvent::ReadFailed { token, error } => self.fail(ctx, token_of(token), &error),
             StoreEvent::DeviceFailed(error) => {
-                tracing::error!(shard = %self.shard, %error, "the flash device failed; this shard takes no more writes");
+                tracing::error!(shard = %self.shard, %error, "the flash device failed; this shard \
+                    takes no more writes");
             }
             StoreEvent::ScrubDone(report) => tracing::info!(
                 shard = %self.shard, pages = report.pages, records = report.records, corrupt_pages = report.corrupt_pages,
@@ -409,7 +517,8 @@ impl ShardStage {
         if request.purpose == Purpose::Write {
             return self.write_found(ctx, token, outcome);
         }
-        let (at, snapshot, prepared_before) = (request.at, request.snapshot, request.prepared_before);
+        let (at, snapshot, prepared_before) =
+            (request.at, request.snapshot, request.prepared_before);
         if let Err(refusal) = self.may_answer(at, snapshot, &outcome) {
             if let ReadOutcome::Present { value, .. } = outcome {
                 self.store.recycle(value);
@@ -423,26 +532,49 @@ impl ShardStage {
             }
             ReadOutcome::Present { version, expires_at, value } => {
                 self.answer(ctx, token, |envelope, out| {
-                    wire::Value { version, expires_at, prepared_before, present: true, value: &value }
-                        .encode(envelope, out);
+                    wire::Value {
+                        version,
+                        expires_at,
+                        prepared_before,
+                        present: true,
+                        value: &value,
+                    }
+                    .encode(envelope, out);
                 });
                 self.store.recycle(value);
             }
-            ReadOutcome::Absent { version, expires_at } => self.answer(ctx, token, |envelope, out| {
-                wire::Value { version, expires_at, prepared_before, present: false, value: &[] }.encode(envelope, out);
-            }),
+            ReadOutcome::Absent { version, expires_at } => {
+                self.answer(ctx, token, |envelope, out| {
+                    wire::Value {
+                        version,
+                        expires_at,
+                        prepared_before,
+                        present: false,
+                        value: &[],
+                    }
+                    .encode(envelope, out);
+                })
+            }
             ReadOutcome::Failed(error) => self.fail(ctx, token, &error),
         }
     }
 
-    /// Whether what was found as of `at` may be told: it may have been collected meanwhile, or be in doubt whether it has expired.
-    fn may_answer(&self, at: Timestamp, snapshot: Timestamp, found: &ReadOutcome) -> Result<(), Refusal> {
+    /// Whether what was found as of `at` may be told: it may have been collected meanwhile, or be
+    /// in doubt whether it has expired.
+    fn may_answer(
+        &self,
+        at: Timestamp,
+        snapshot: Timestamp,
+        found: &ReadOutcome,
+    ) -> Result<(), Refusal> {
         self.participant.check_answer(at)?;
         expiry::check_read(&self.participant, snapshot, found)
     }
 
     fn has_reply_room(&mut self, ctx: &mut Context<'_, Event>, token: Token, bytes: usize) -> bool {
-        let Some(origin) = self.requests.get_mut(token).map(|request| request.origin) else { return true };
+        let Some(origin) = self.requests.get_mut(token).map(|request| request.origin) else {
+            return true;
+        };
         self.replies.has_room(ctx, origin, bytes)
     }
 
@@ -452,15 +584,35 @@ impl ShardStage {
             return;
         }
         for txn in self.payloads.below(below) {
-            if let (Some(payload), Some(promise)) = (self.payloads.get_mut(txn), self.participant.kept_promise(txn)) {
+            if let (Some(payload), Some(promise)) =
+                (self.payloads.get_mut(txn), self.participant.kept_promise(txn))
+            {
                 let participants = Participants::new(&payload.participants);
-                let (begin, single, body, commit) = (payload.begin, payload.single, &payload.body, promise.commit);
+                let (begin, single, body, commit) =
+                    (payload.begin, payload.single, &payload.body, promise.commit);
                 let found = promise.found;
-                self.journal.note(&LogRecord::Prepare { txn, begin, commit, single, found, participants, body });
+                self.journal.note(&LogRecord::Prepare {
+                    txn,
+                    begin,
+                    commit,
+                    single,
+                    found,
+                    participants,
+                    body,
+                });
                 self.journal.carries(commit);
                 if promise.is_decided {
                     let (origin, abort, met) = (DecisionOrigin::Termination, None, Timestamp::ZERO);
-                    let decision = LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants };
+                    let decision = LogRecord::Decision {
+                        txn,
+                        begin,
+                        commit,
+                        origin,
+                        abort,
+                        found,
+                        met,
+                        participants,
+                    };
                     self.journal.note(&decision);
                 }
                 payload.batch = Some(self.journal.open_batch());
@@ -470,10 +622,21 @@ impl ShardStage {
         let (now, watermark) = (ctx.now(), self.participant.watermark());
         let mut closed = Vec::new();
         for kept in self.participant.kept_outcomes() {
-            let (txn, begin, abort, found, met) = (kept.txn, kept.begin, kept.abort, kept.found, kept.met);
-            let (commit, origin) = (decision_of(kept.outcome).unwrap_or(Timestamp::ZERO), DecisionOrigin::Termination);
+            let (txn, begin, abort, found, met) =
+                (kept.txn, kept.begin, kept.abort, kept.found, kept.met);
+            let (commit, origin) =
+                (decision_of(kept.outcome).unwrap_or(Timestamp::ZERO), DecisionOrigin::Termination);
             let participants = Participants::new(kept.participants);
-            self.journal.note(&LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants });
+            self.journal.note(&LogRecord::Decision {
+                txn,
+                begin,
+                commit,
+                origin,
+                abort,
+                found,
+                met,
+                participants,
+            });
             // There may be millions of them, and a log takes no batch of any size.
             if self.journal.open_bytes() >= LOG_BATCH_BYTES {
                 closed.extend(self.journal.close(now, watermark, || ctx.take_buffer()));
@@ -515,7 +678,12 @@ impl ShardStage {
         error.encode(&envelope, self.reply(ctx, origin));
     }
 
-    pub(super) fn refuse_epoch(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+    pub(super) fn refuse_epoch(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        frame: &Frame<'_>,
+    ) {
         let words = format!(
             "shard {} is in epoch {}, the request was made for epoch {}; fetch the shard map again",
             self.shard,
@@ -537,7 +705,8 @@ impl ShardStage {
                 ErrorReply::new(ErrorCode::ClockAhead, &words).with_detail(nanos)
             }
             Refusal::ClockHeld { wait } => {
-                let wait = wait.clamp(crate::limits::BUSY_RETRY_AFTER, crate::limits::HELD_RETRY_AFTER);
+                let wait =
+                    wait.clamp(crate::limits::BUSY_RETRY_AFTER, crate::limits::HELD_RETRY_AFTER);
                 ErrorReply::new(ErrorCode::Busy, &words).with_retry_after(wait)
             }
             Refusal::ClockBehind { left } => {
@@ -550,7 +719,8 @@ impl ShardStage {
             Refusal::Finished => ErrorReply::new(ErrorCode::SessionEnded, &words),
             Refusal::Terminating => ErrorReply::new(ErrorCode::Terminated, &words),
             Refusal::Recovering => ErrorReply::new(ErrorCode::Unavailable, &words),
-            Refusal::Busy => ErrorReply::new(ErrorCode::Busy, &words).with_retry_after(crate::limits::BUSY_RETRY_AFTER),
+            Refusal::Busy => ErrorReply::new(ErrorCode::Busy, &words)
+                .with_retry_after(crate::limits::BUSY_RETRY_AFTER),
             Refusal::LogLost => ErrorReply::new(ErrorCode::StorageFailed, &words),
             Refusal::Contradiction => ErrorReply::new(ErrorCode::Internal, &words),
         };
@@ -567,7 +737,8 @@ impl ShardStage {
     pub(super) fn fail(&mut self, ctx: &mut Context<'_, Event>, token: Token, error: &StoreError) {
         let words = match error {
             StoreError::DeviceFull { live_blocks, blocks, growth: None } => format!(
-                "the store is full ({live_blocks} of {blocks} blocks hold live data): delete something, or restart the server with a larger --capacity"
+                "the store is full ({live_blocks} of {blocks} blocks hold live data): delete \
+                 something, or restart the server with a larger --capacity"
             ),
             other => other.to_string(),
         };
@@ -580,20 +751,30 @@ impl ShardStage {
             StoreError::ValueTooLarge { .. } => ErrorCode::ValueTooLong,
             _ => ErrorCode::StorageFailed,
         };
-        let detail = if let StoreError::TooOld { watermark, .. } = error { watermark.as_nanos() } else { 0 };
+        let detail =
+            if let StoreError::TooOld { watermark, .. } = error { watermark.as_nanos() } else { 0 };
         if matches!(code, ErrorCode::Corrupt | ErrorCode::StorageFailed) {
             tracing::error!(shard = %self.shard, %error, "the store could not serve a request");
         }
         let error = ErrorReply::new(code, &words).with_detail(detail);
-        let error =
-            if code == ErrorCode::Busy { error.with_retry_after(crate::limits::BUSY_RETRY_AFTER) } else { error };
+        let error = if code == ErrorCode::Busy {
+            error.with_retry_after(crate::limits::BUSY_RETRY_AFTER)
+        } else {
+            error
+        };
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
     /// Sends one frame to the primary of another shard.
-    fn tell_peer(&mut self, ctx: &mut Context<'_, Event>, to: ShardId, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {
+    fn tell_peer(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        to: ShardId,
+        write: impl FnOnce(&Envelope, &mut Vec<u8>),
+    ) {
         let Some((stage, epoch)) = self.peers.find(to) else { return };
-        // The number tells the node stage of this process whom an answer from another process is for.
+        // The number tells the node stage of this process whom an answer from another process is
+        // for.
         let envelope = Envelope {
             shard: to,
             epoch,
@@ -605,19 +786,32 @@ impl ShardStage {
         let parcel = Parcel::new(own_origin(ctx.stage()), bytes);
         if ctx.send(stage, Event::Parcel(parcel)).is_err() {
             // Termination repeats its questions, so a full queue costs time only.
-            tracing::debug!(shard = %self.shard, %to, "a message to another shard found its queue full");
+            tracing::debug!(shard = %self.shard, %to, "a message to another shard found its queue \
+                full");
         }
     }
 
-    fn ask_terminate(&mut self, ctx: &mut Context<'_, Event>, to: ShardId, txn: TxnId, begin: Timestamp) {
+    fn ask_terminate(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        to: ShardId,
+        txn: TxnId,
+        begin: Timestamp,
+    ) {
         let participants = self.participant.participants_of(txn).to_vec();
         let commit = self.participant.promised(txn).unwrap_or(Timestamp::ZERO);
         self.tell_peer(ctx, to, |envelope, out| {
-            wire::Terminate { txn, begin, commit, participants: Shards::new(&participants) }.encode(envelope, out);
+            wire::Terminate { txn, begin, commit, participants: Shards::new(&participants) }
+                .encode(envelope, out);
         });
     }
 
-    pub(super) fn answer_stats(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+    pub(super) fn answer_stats(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        frame: &Frame<'_>,
+    ) {
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
         let stats = self.store.stats();
         let out = self.replies.buffer(ctx, origin);
@@ -646,15 +840,17 @@ impl ShardStage {
     }
 }
 
-/// What a vote about a single-key write says on the wire, and the timestamp that it is about: a write that was decided at another
-/// timestamp than the one asked for took place there.
+/// What a vote about a single-key write says on the wire, and the timestamp that it is about: a
+/// write that was decided at another timestamp than the one asked for took place there.
 const fn verdict_of_write(commit: Timestamp, vote: Vote) -> (Timestamp, Verdict) {
     match vote {
         Vote::Yes => (commit, Verdict::Yes),
         Vote::Later(at) => (commit, Verdict::Later(at)),
         Vote::No(reason) => (commit, Verdict::No(reason)),
         Vote::Decided(TxnOutcome::Committed(at)) => (at, Verdict::Yes),
-        Vote::Decided(TxnOutcome::Aborted) => (commit, Verdict::No(AbortReason::of(AbortKind::Terminated))),
+        Vote::Decided(TxnOutcome::Aborted) => {
+            (commit, Verdict::No(AbortReason::of(AbortKind::Terminated)))
+        }
     }
 }
 

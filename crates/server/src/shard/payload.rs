@@ -1,7 +1,7 @@
 //! The bytes of prepared transactions, kept from the prepare until its writes are applied.
 //!
-//! The participant's core knows keys as hashes; key bytes and values stay here, as the body of the prepare frame, copied once
-//! into a pooled buffer. The same bytes go to the log.
+//! The participant's core knows keys as hashes; key bytes and values stay here, as the body of the
+//! prepare frame, copied once into a pooled buffer. The same bytes go to the log.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -87,10 +87,12 @@ impl Payloads {
         }
     }
 
-    /// Whose prepares are in batches below this one, in the order of their ids: it becomes the order of log records.
+    /// Whose prepares are in batches below this one, in the order of their ids: it becomes the
+    /// order of log records.
     pub(crate) fn below(&self, batch: BatchNumber) -> Vec<TxnId> {
         let is_below = |payload: &Payload| payload.batch.is_some_and(|one| one < batch);
-        let below = self.by_txn.iter().filter(|(_, payload)| is_below(payload)).map(|(&txn, _)| txn);
+        let below =
+            self.by_txn.iter().filter(|(_, payload)| is_below(payload)).map(|(&txn, _)| txn);
         let mut below: Vec<TxnId> = below.collect();
         below.sort_unstable();
         below

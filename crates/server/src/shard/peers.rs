@@ -1,5 +1,5 @@
-//! How a shard reaches the primaries of other shards: by their stage in this process, or through the stage that holds the
-//! connections to other processes.
+//! How a shard reaches the primaries of other shards: by their stage in this process, or through
+//! the stage that holds the connections to other processes.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,8 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// A shard is handled by this stage: its own one (`local`), or the one that forwards to another process.
+    /// A shard is handled by this stage: its own one (`local`), or the one that forwards to another
+    /// process.
     pub(crate) fn add(&mut self, shard: ShardId, stage: StageId, epoch: Epoch, local: bool) {
         self.shards.insert(shard, (stage, epoch));
         if local {

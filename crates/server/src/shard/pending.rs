@@ -1,7 +1,7 @@
 //! Requests that are being worked on: who asked, and what is needed to go on.
 //!
-//! The participant and the store name a request by a token; here a token is a place in a slab and the number of its use, so a
-//! late answer to a place that was given to somebody else is noticed.
+//! The participant and the store name a request by a token; here a token is a place in a slab and
+//! the number of its use, so a late answer to a place that was given to somebody else is noticed.
 
 use std::sync::Arc;
 
@@ -95,8 +95,8 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Keeps what a write that has not taken place yet found, if there is memory for it: it is kept until the write is durable, and then is
-    /// part of an answer.
+    /// Keeps what a write that has not taken place yet found, if there is memory for it: it is kept
+    /// until the write is durable, and then is part of an answer.
     pub(crate) fn keep_found(&mut self, memory: &Arc<Memory>, value: &[u8]) -> bool {
         self.charge = None;
         if value.len() >= CHARGED_VALUE_BYTES && !ignores_bound() {
@@ -163,7 +163,13 @@ impl Requests {
 
     /// Gives a request its token.
     #[inline]
-    pub(crate) fn open(&mut self, origin: Origin, envelope: Envelope, purpose: Purpose, timed: Timed) -> Token {
+    pub(crate) fn open(
+        &mut self,
+        origin: Origin,
+        envelope: Envelope,
+        purpose: Purpose,
+        timed: Timed,
+    ) -> Token {
         let index = match self.free.pop() {
             Some(index) => index,
             None => {
@@ -274,8 +280,11 @@ mod tests {
 
     #[test]
     fn a_token_of_an_earlier_use_finds_nothing() {
-        let origin =
-            Origin { stage: StageId::new(0), connection: ConnectionId::new(0), generation: Generation::new(0) };
+        let origin = Origin {
+            stage: StageId::new(0),
+            connection: ConnectionId::new(0),
+            generation: Generation::new(0),
+        };
         let mut requests = Requests::default();
         let first = requests.open(origin, Envelope::default(), Purpose::Get, Timed::Get);
         requests.get_mut(first).unwrap().frame.extend_from_slice(b"frame");

@@ -1,12 +1,13 @@
-//! From a data directory to a shard that can serve: the store is recovered, then the logs are replayed into it.
+//! From a data directory to a shard that can serve: the store is recovered, then the logs are
+//! replayed into it.
 //!
 //! ```text
 //!   Mftl::open ─► store ─┐
 //!   every log folder ────┴─► Replay::record … ─► finish ─► ShardStage (RecoveryDone when it starts)
 //! ```
-//! Records come in any order between logs. What is decided goes straight into the store (a version that is there already changes
-//! nothing), so that the memory needed does not grow with the log; what is not decided stays promised, with its bytes.
-//! Source: DTranx §3.5, MILANA §4.5.
+//! Records come in any order between logs. What is decided goes straight into the store (a version
+//! that is there already changes nothing), so that the memory needed does not grow with the log;
+//! what is not decided stays promised, with its bytes. Source: DTranx §3.5, MILANA §4.5.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use timestone_txn::limits::BOUND_AHEAD;
 use timestone_txn::participant::{self, Input, Participant, Recovered, WriteItem, WriteKind};
 use timestone_types::limits::{MAX_CLOCK_LEAD, WATERMARK_LAG};
 use timestone_types::{
-    AbortKind, ClientId, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+    AbortKind, ClientId, Epoch, KeyRef, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome,
+    Version,
 };
 use timestone_wal::{BatchNumber, LogRecord, RecordNumber};
 use timestone_wire::{Envelope, PrepareBody, WriteKind as WireWriteKind};
@@ -80,7 +82,8 @@ struct Decided {
     /// What a single-key write found, and where its condition met it if that did not hold.
     found: PreviousFound,
     met: Timestamp,
-    /// Of a commit over several shards: all of them. One may still wait for the decision, and its client is gone.
+    /// Of a commit over several shards: all of them. One may still wait for the decision, and its
+    /// client is gone.
     participants: Vec<ShardId>,
 }
 
@@ -126,12 +129,14 @@ impl Recovering {
     }
 }
 
-/// A bound on what earlier runs did that no log tells of: they had none, or it is lost. Zero when the logs tell everything.
+/// A bound on what earlier runs did that no log tells of: they had none, or it is lost. Zero when
+/// the logs tell everything.
 ///
-/// Two things follow from it, and both need it. The floor of the shard's marks begins at it, so that nothing is written below what was
-/// read. And the watermark begins [`MAX_CLOCK_LEAD`] below it, at the timestamp that it was made of: collection went by a watermark of
-/// which the checkpoints tell an early one only, so that a snapshot below this may miss versions, and would be answered as if they had
-/// never been.
+/// Two things follow from it, and both need it. The floor of the shard's marks begins at it, so
+/// that nothing is written below what was read. And the watermark begins [`MAX_CLOCK_LEAD`] below
+/// it, at the timestamp that it was made of: collection went by a watermark of which the
+/// checkpoints tell an early one only, so that a snapshot below this may miss versions, and would
+/// be answered as if they had never been.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Served {
     below: Timestamp,
@@ -143,8 +148,9 @@ impl Served {
         Self { below }
     }
 
-    /// By a clock that shows `now`, and a directory in which nothing is younger than `youngest`. The watermark trails the clock, and
-    /// should the clock have been set back, every version that collection may have spared a younger one lies below the youngest.
+    /// By a clock that shows `now`, and a directory in which nothing is younger than `youngest`.
+    /// The watermark trails the clock, and should the clock have been set back, every version that
+    /// collection may have spared a younger one lies below the youngest.
     pub(crate) fn by(now: Timestamp, youngest: Timestamp) -> Self {
         Self { below: now.max(youngest).saturating_add(MAX_CLOCK_LEAD) }
     }
@@ -197,16 +203,21 @@ impl Replay {
         self.applied
     }
 
-    /// Where time stood at least when the shard's last life ended: its read bound was written ahead of the clock by no more than
-    /// [`BOUND_AHEAD`], the watermark of its store trailed the clock by [`WATERMARK_LAG`] or more, and what it wrote led the clock by no
-    /// more than [`MAX_CLOCK_LEAD`].
+    /// Where time stood at least when the shard's last life ended: its read bound was written ahead
+    /// of the clock by no more than [`BOUND_AHEAD`], the watermark of its store trailed the clock
+    /// by [`WATERMARK_LAG`] or more, and what it wrote led the clock by no more than
+    /// [`MAX_CLOCK_LEAD`].
     ///
-    /// The watermark of the log's records is left out: their bounds tell more, and one that a restart without certainty raised
-    /// ([`Served`]) does not trail the clock. Nothing here may be later than the clock of then, or time would get ahead with every restart.
+    /// The watermark of the log's records is left out: their bounds tell more, and one that a
+    /// restart without certainty raised ([`Served`]) does not trail the clock. Nothing here may be
+    /// later than the clock of then, or time would get ahead with every restart.
     pub(crate) fn lived_until(&self) -> Timestamp {
-        let lag = if self.store_watermark > Timestamp::ZERO { WATERMARK_LAG } else { Duration::ZERO };
+        let lag =
+            if self.store_watermark > Timestamp::ZERO { WATERMARK_LAG } else { Duration::ZERO };
         let by_bound = self.bound.saturating_sub(BOUND_AHEAD);
-        by_bound.max(self.store_watermark.saturating_add(lag)).max(self.youngest().saturating_sub(MAX_CLOCK_LEAD))
+        by_bound
+            .max(self.store_watermark.saturating_add(lag))
+            .max(self.youngest().saturating_sub(MAX_CLOCK_LEAD))
     }
 
     /// The latest read bound in the logs.
@@ -223,7 +234,12 @@ impl Replay {
     ///
     /// # Errors
     /// The record cannot be understood, or the store cannot take it.
-    pub(crate) fn record(&mut self, now: Timestamp, place: RecordPlace, bytes: &[u8]) -> Result<(), ServerError> {
+    pub(crate) fn record(
+        &mut self,
+        now: Timestamp,
+        place: RecordPlace,
+        bytes: &[u8],
+    ) -> Result<(), ServerError> {
         let batch = place.batch;
         self.lowest = Some(self.lowest.map_or(batch, |lowest| lowest.min(batch)));
         self.order.take(place);
@@ -233,7 +249,14 @@ impl Replay {
                 self.oldest_write = self.oldest_write.min(commit);
                 if single {
                     let (outcome, met) = (TxnOutcome::Committed(commit), Timestamp::ZERO);
-                    let decided = Decided { begin, outcome, abort: None, found, met, participants: Vec::new() };
+                    let decided = Decided {
+                        begin,
+                        outcome,
+                        abort: None,
+                        found,
+                        met,
+                        participants: Vec::new(),
+                    };
                     self.decided.insert(txn, decided);
                 }
                 match self.decided.get(&txn).map(|decided| decided.outcome) {
@@ -247,16 +270,21 @@ impl Replay {
                     None => {
                         let participants: Vec<ShardId> = participants.iter().collect();
                         let payload = self.payloads.keep(txn, begin, single, &participants, body);
-                        payload.batch = Some(payload.batch.map_or(batch, |earlier| earlier.min(batch)));
-                        let promised = self.promised.entry(txn).or_insert(Promised { commit, batch });
+                        payload.batch =
+                            Some(payload.batch.map_or(batch, |earlier| earlier.min(batch)));
+                        let promised =
+                            self.promised.entry(txn).or_insert(Promised { commit, batch });
                         promised.commit = promised.commit.max(commit);
                         promised.batch = promised.batch.max(batch);
                     }
                 }
             }
             LogRecord::Decision { txn, begin, commit, abort, found, met, participants, .. } => {
-                let outcome =
-                    if commit == Timestamp::ZERO { TxnOutcome::Aborted } else { TxnOutcome::Committed(commit) };
+                let outcome = if commit == Timestamp::ZERO {
+                    TxnOutcome::Aborted
+                } else {
+                    TxnOutcome::Committed(commit)
+                };
                 let participants = participants.iter().collect();
                 self.decide(now, txn, Decided { begin, outcome, abort, found, met, participants })?;
             }
@@ -295,8 +323,9 @@ impl Replay {
         Ok(())
     }
 
-    /// Keeps a decided transaction that the store has no room for now: the stage applies it when it has, as it would have without a
-    /// crash. What makes the room (deletes, the watermark, erased blocks) may come later in the log, or only while serving.
+    /// Keeps a decided transaction that the store has no room for now: the stage applies it when it
+    /// has, as it would have without a crash. What makes the room (deletes, the watermark, erased
+    /// blocks) may come later in the log, or only while serving.
     #[expect(clippy::too_many_arguments, reason = "everything that a prepare's record says")]
     fn leave(
         &mut self,
@@ -314,7 +343,13 @@ impl Replay {
     }
 
     /// Puts a transaction's writes into the store; false when it has no room for all of them.
-    fn apply(&mut self, now: Timestamp, txn: TxnId, commit: Timestamp, body: &[u8]) -> Result<bool, ServerError> {
+    fn apply(
+        &mut self,
+        now: Timestamp,
+        txn: TxnId,
+        commit: Timestamp,
+        body: &[u8],
+    ) -> Result<bool, ServerError> {
         let body = PrepareBody::parse(body).map_err(ServerError::part)?;
         let version = Version::new(commit, txn.client);
         let seed = self.store.seed();
@@ -333,8 +368,8 @@ impl Replay {
         Ok(true)
     }
 
-    /// Writes into the store, waiting for the device where it has no room for more at the moment. False when waiting does not help;
-    /// waits in a row are bounded by [`MAX_WAITS`].
+    /// Writes into the store, waiting for the device where it has no room for more at the moment.
+    /// False when waiting does not help; waits in a row are bounded by [`MAX_WAITS`].
     fn with_room(
         &mut self,
         now: Timestamp,
@@ -360,8 +395,9 @@ impl Replay {
         }
     }
 
-    /// Forgets promises that were decided in a batch that is gone: the files that hold them stayed for other shards or batches, in this
-    /// log or another one. Who knows of the decision may have been told that everybody does, and would never tell it again.
+    /// Forgets promises that were decided in a batch that is gone: the files that hold them stayed
+    /// for other shards or batches, in this log or another one. Who knows of the decision may have
+    /// been told that everybody does, and would never tell it again.
     fn forget_settled(&mut self) {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::is_planted(crate::planted::Bug::RevivedPromise) {
@@ -377,25 +413,42 @@ impl Replay {
         });
     }
 
-    /// Whether what the logs hold of the shard fits together, and to the epoch that the master gives it.
+    /// Whether what the logs hold of the shard fits together, and to the epoch that the master
+    /// gives it.
     ///
     /// # Errors
     /// It does not: files of different times were put together.
     pub(crate) fn check(&self, epoch: Epoch) -> Result<(), ServerError> {
-        self.order.check(epoch).map_err(|detail| ServerError::RecordOrder { shard: self.shard, detail })
+        self.order
+            .check(epoch)
+            .map_err(|detail| ServerError::RecordOrder { shard: self.shard, detail })
     }
 
     /// The log was read to its end: the stage, which serves once it has started.
     pub(crate) fn finish(mut self, with: Recovering) -> ShardStage {
         self.forget_settled();
         let Self {
-            shard, mut store, payloads, promised, decided, bound, watermark, lowest, order, oldest_write, ..
+            shard,
+            mut store,
+            payloads,
+            promised,
+            decided,
+            bound,
+            watermark,
+            lowest,
+            order,
+            oldest_write,
+            ..
         } = self;
         // A log that should be there and says nothing tells of nothing.
         let is_lost = bound == Timestamp::ZERO && store.youngest() > Timestamp::ZERO;
-        let served =
-            if is_lost { Served::by(with.now, store.youngest()).max(with.past.served) } else { with.past.served };
-        // What the manifest tells of earlier runs it tells the next one, too. Nothing tells that of the present before it is in the log.
+        let served = if is_lost {
+            Served::by(with.now, store.youngest()).max(with.past.served)
+        } else {
+            with.past.served
+        };
+        // What the manifest tells of earlier runs it tells the next one, too. Nothing tells that of
+        // the present before it is in the log.
         let durable = bound.max(with.past.served.as_timestamp());
         let bound = durable.max(with.now).max(served.as_timestamp());
         let in_logs = watermark;
@@ -403,9 +456,12 @@ impl Replay {
         let seed = store.seed();
         let mut participant = Participant::new(shard, with.participant);
         let mut outputs = Vec::new();
-        let mut clients: BTreeSet<ClientId> = promised.keys().chain(decided.keys()).map(|txn| txn.client).collect();
+        let mut clients: BTreeSet<ClientId> =
+            promised.keys().chain(decided.keys()).map(|txn| txn.client).collect();
         clients.retain(|client| with.left.contains(client));
-        let mut tell = |record: Recovered<'_>| participant.step(with.now, Input::Recovered(record), &mut outputs);
+        let mut tell = |record: Recovered<'_>| {
+            participant.step(with.now, Input::Recovered(record), &mut outputs)
+        };
         tell(Recovered::ReadBound { bound: durable, watermark });
         tell(Recovered::Began(bound));
         if watermark > in_logs {
@@ -415,13 +471,24 @@ impl Replay {
         clients.into_iter().for_each(|client| tell(Recovered::ClientLeft(client)));
         let in_order: BTreeSet<TxnId> = promised.keys().copied().collect();
         for txn in in_order {
-            let (Some(payload), Some(&Promised { commit, .. })) = (payloads.get(txn), promised.get(&txn)) else {
+            let (Some(payload), Some(&Promised { commit, .. })) =
+                (payloads.get(txn), promised.get(&txn))
+            else {
                 continue;
             };
             let writes = write_items(&mut *store, seed, &payload.body);
-            let (begin, single, participants) = (payload.begin, payload.single, &payload.participants[..]);
+            let (begin, single, participants) =
+                (payload.begin, payload.single, &payload.participants[..]);
             let found = decided.get(&txn).map_or(PreviousFound::Unasked, |decided| decided.found);
-            tell(Recovered::Prepare { txn, begin, commit, single, found, participants, writes: &writes });
+            tell(Recovered::Prepare {
+                txn,
+                begin,
+                commit,
+                single,
+                found,
+                participants,
+                writes: &writes,
+            });
         }
         let in_order: BTreeSet<TxnId> = decided.keys().copied().collect();
         for txn in in_order {
@@ -437,16 +504,22 @@ impl Replay {
             _ => HandOver::Over,
         };
         #[cfg(feature = "planted-bugs")]
-        let hand_over =
-            if crate::planted::is_planted(crate::planted::Bug::NoHandOver) { HandOver::Over } else { hand_over };
+        let hand_over = if crate::planted::is_planted(crate::planted::Bug::NoHandOver) {
+            HandOver::Over
+        } else {
+            hand_over
+        };
         let undecided = promised.keys().copied().filter(|txn| !decided.contains_key(txn));
         let inherited = Inherited::new(undecided.filter(|_| with.log == LogPlace::Nowhere), batch);
         let mut journal = Journal::new(batch, record);
         if let Some(lowest) = lowest {
             let latest_begin = bound;
             #[cfg(feature = "planted-bugs")]
-            let latest_begin =
-                if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) { with.now } else { latest_begin };
+            let latest_begin = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) {
+                with.now
+            } else {
+                latest_begin
+            };
             journal.recovered(lowest, latest_begin, in_logs, oldest_write);
         }
         ShardStage {
@@ -465,7 +538,12 @@ impl Replay {
             replies: Replies::new(
                 Arc::clone(&with.memory),
                 Arc::clone(&with.clock),
-                Envelope { shard, epoch: with.epoch, map_version: with.map_version, ..Envelope::default() },
+                Envelope {
+                    shard,
+                    epoch: with.epoch,
+                    map_version: with.map_version,
+                    ..Envelope::default()
+                },
             ),
             promised: Tally::new(&with.memory, MemoryUse::Writes),
             memory: with.memory,
@@ -506,7 +584,11 @@ impl Replay {
     }
 }
 
-fn write_items(store: &mut (dyn Store + Send), seed: timestone_types::HashSeed, body: &[u8]) -> Vec<WriteItem> {
+fn write_items(
+    store: &mut (dyn Store + Send),
+    seed: timestone_types::HashSeed,
+    body: &[u8],
+) -> Vec<WriteItem> {
     let Ok(body) = PrepareBody::parse(body) else { return Vec::new() };
     let items = body.writes().map(|write| {
         let key = KeyRef::new(seed, write.keyspace, write.key);
@@ -516,7 +598,10 @@ fn write_items(store: &mut (dyn Store + Send), seed: timestone_types::HashSeed, 
             WireWriteKind::Fence => WriteKind::Fence,
         };
         let latest = store.latest(key);
-        let latest = timestone_txn::participant::LatestInStore { version: latest.version, absent: latest.absent };
+        let latest = timestone_txn::participant::LatestInStore {
+            version: latest.version,
+            absent: latest.absent,
+        };
         WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest }
     });
     items.collect()
@@ -532,8 +617,8 @@ mod tests {
     use timestone_types::{Expiry, HashSeed, KeyspaceId, Sequence};
     use timestone_wal::{DecisionOrigin, Participants};
     use timestone_wire::{
-        Envelope, Frame, Frames, Get, Kind, Message, Prepare, PrepareHead, PrepareWriter, ReadAt, RequestId, Value,
-        WriteEntry,
+        Envelope, Frame, Frames, Get, Kind, Message, Prepare, PrepareHead, PrepareWriter, ReadAt,
+        RequestId, Value, WriteEntry,
     };
 
     use super::super::own_origin;
@@ -556,10 +641,18 @@ mod tests {
         TxnId::new(CLIENT, Sequence::new(number))
     }
 
-    /// The records of a transaction that writes one key: one record when the shard is alone, else a promise and its decision.
-    fn records(number: u64, key: &[u8], value: Option<&[u8]>, commit: Timestamp, single: bool) -> Vec<Vec<u8>> {
+    /// The records of a transaction that writes one key: one record when the shard is alone, else a
+    /// promise and its decision.
+    fn records(
+        number: u64,
+        key: &[u8],
+        value: Option<&[u8]>,
+        commit: Timestamp,
+        single: bool,
+    ) -> Vec<Vec<u8>> {
         let (txn, begin, participants) = (txn(number), at(1), [SHARD]);
-        let head = PrepareHead { txn, begin, commit, single, wait: false, participants: &participants };
+        let head =
+            PrepareHead { txn, begin, commit, single, wait: false, participants: &participants };
         let mut frame = Vec::new();
         let mut writer = PrepareWriter::begin(&Envelope::default(), &head, &mut frame);
         let kind = if value.is_some() { WireWriteKind::Put } else { WireWriteKind::Delete };
@@ -571,10 +664,20 @@ mod tests {
         let participants = Participants::new(&participants);
         let body = prepare.body.bytes();
         let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
-        let mut records = vec![LogRecord::Prepare { txn, begin, commit, single, found, participants, body }];
+        let mut records =
+            vec![LogRecord::Prepare { txn, begin, commit, single, found, participants, body }];
         if !single {
             let (origin, abort) = (DecisionOrigin::Client, None);
-            records.push(LogRecord::Decision { txn, begin, commit, origin, abort, found, met, participants });
+            records.push(LogRecord::Decision {
+                txn,
+                begin,
+                commit,
+                origin,
+                abort,
+                found,
+                met,
+                participants,
+            });
         }
         let bytes = records.iter().map(|record| {
             let mut bytes = Vec::new();
@@ -589,17 +692,22 @@ mod tests {
     }
 
     fn feed_in(replay: &mut Replay, batch: u64, records: &[Vec<u8>]) {
-        let (batch, epoch, number) = (BatchNumber::new(batch), Epoch::default(), RecordNumber::FIRST);
+        let (batch, epoch, number) =
+            (BatchNumber::new(batch), Epoch::default(), RecordNumber::FIRST);
         for record in records {
             replay.record(at(1000), RecordPlace { batch, epoch, number }, record).unwrap();
         }
     }
 
     /// The answers to a latest read of each key, by number; `None` for a refusal.
-    fn ask(driver: &mut ManualDriver<Event>, keys: core::ops::Range<u64>) -> Vec<(u64, Option<(bool, bool)>)> {
+    fn ask(
+        driver: &mut ManualDriver<Event>,
+        keys: core::ops::Range<u64>,
+    ) -> Vec<(u64, Option<(bool, bool)>)> {
         let mut bytes = Vec::new();
         for n in keys {
-            let envelope = Envelope { request: RequestId::new(n), shard: SHARD, ..Envelope::default() };
+            let envelope =
+                Envelope { request: RequestId::new(n), shard: SHARD, ..Envelope::default() };
             let (keyspace, key) = (KeyspaceId::DEFAULT, n.to_be_bytes());
             Get { keyspace, at: ReadAt::Latest(at(2000)), client: CLIENT, wait: false, key: &key }
                 .encode(&envelope, &mut bytes);
@@ -622,11 +730,14 @@ mod tests {
         answers
     }
 
-    /// How many of two reads below the beginning of a run are answered, of a snapshot and of what is latest, before and after its first
-    /// bound is durable.
+    /// How many of two reads below the beginning of a run are answered, of a snapshot and of what
+    /// is latest, before and after its first bound is durable.
     fn read_at_the_beginning(records: &[Vec<u8>], log: LogPlace, served: Served) -> [usize; 2] {
-        let (store, _) =
-            Mftl::open(Box::new(MemoryMedia::new(MemoryConfig::default()).open()), MftlConfig::default()).unwrap();
+        let (store, _) = Mftl::open(
+            Box::new(MemoryMedia::new(MemoryConfig::default()).open()),
+            MftlConfig::default(),
+        )
+        .unwrap();
         let mut replay = Replay::new(SHARD, Box::new(store));
         feed(&mut replay, records);
         let stage = replay.finish(Recovering {
@@ -634,10 +745,12 @@ mod tests {
             past: Past { served, ..Past::default() },
             ..Recovering::alone(SHARD, log, at(1000))
         });
-        let mut driver = ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], at(1000), 1000);
+        let mut driver =
+            ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], at(1000), 1000);
         let mut bytes = Vec::new();
         for (n, at) in [(1, ReadAt::Snapshot(at(900))), (2, ReadAt::Latest(at(900)))] {
-            let envelope = Envelope { request: RequestId::new(n), shard: SHARD, ..Envelope::default() };
+            let envelope =
+                Envelope { request: RequestId::new(n), shard: SHARD, ..Envelope::default() };
             Get { keyspace: KeyspaceId::DEFAULT, at, client: CLIENT, wait: false, key: b"key" }
                 .encode(&envelope, &mut bytes);
         }
@@ -652,7 +765,9 @@ mod tests {
                         Event::LogAppend(append) => bound = Some(append.head.batch),
                         Event::Parcel(parcel) if to == ASKER => {
                             let frames = Frames::new(timestone_wire::without_clock(&parcel.bytes));
-                            answers += frames.filter(|frame| frame.as_ref().unwrap().kind() == Kind::Value).count();
+                            answers += frames
+                                .filter(|frame| frame.as_ref().unwrap().kind() == Kind::Value)
+                                .count();
                         }
                         _ => {}
                     }
@@ -677,9 +792,17 @@ mod tests {
     #[test]
     fn nothing_is_read_at_the_beginning_of_a_run_that_the_next_one_would_not_know_of() {
         let (nothing, none) = (Served::default(), Vec::new());
-        assert_eq!(read_at_the_beginning(&none, LOGGED, nothing), [0, 2], "the first start of a directory");
+        assert_eq!(
+            read_at_the_beginning(&none, LOGGED, nothing),
+            [0, 2],
+            "the first start of a directory"
+        );
         assert_eq!(read_at_the_beginning(&bound_record(at(900)), LOGGED, nothing), [0, 2]);
-        assert_eq!(read_at_the_beginning(&bound_record(at(901)), LOGGED, nothing), [2, 0], "the log tells of it");
+        assert_eq!(
+            read_at_the_beginning(&bound_record(at(901)), LOGGED, nothing),
+            [2, 0],
+            "the log tells of it"
+        );
         // The last run had no log: the manifest tells of it.
         assert_eq!(read_at_the_beginning(&none, LOGGED, Served::below(at(950))), [2, 0]);
         for records in [none, bound_record(at(900))] {
@@ -730,15 +853,22 @@ mod tests {
     #[test]
     fn time_and_watermark_go_on_from_the_youngest_version_where_no_log_tells_of_them() {
         let second = |n: u64| at(n * 1_000_000_000);
-        let (store, _) =
-            Mftl::open(Box::new(MemoryMedia::new(MemoryConfig::default()).open()), MftlConfig::default()).unwrap();
+        let (store, _) = Mftl::open(
+            Box::new(MemoryMedia::new(MemoryConfig::default()).open()),
+            MftlConfig::default(),
+        )
+        .unwrap();
         let mut replay = Replay::new(SHARD, Box::new(store));
         assert_eq!((replay.youngest(), replay.lived_until()), (Timestamp::ZERO, Timestamp::ZERO));
         let key = KeyRef::new(replay.store.seed(), KeyspaceId::DEFAULT, b"key");
         replay.store.put(key, Version::new(second(100), CLIENT), &VALUE, Expiry::NEVER).unwrap();
         replay.store.fence(KeyspaceId::new(5), Version::new(second(101), CLIENT)).unwrap();
         assert_eq!(replay.youngest(), second(101));
-        assert_eq!(replay.lived_until(), second(101).saturating_sub(MAX_CLOCK_LEAD), "no later than the clock was");
+        assert_eq!(
+            replay.lived_until(),
+            second(101).saturating_sub(MAX_CLOCK_LEAD),
+            "no later than the clock was"
+        );
         for (now, watermark) in [(second(50), second(101)), (second(150), second(150))] {
             let served = Served::by(now, replay.youngest());
             assert_eq!(served.watermark(), watermark);
@@ -747,12 +877,16 @@ mod tests {
         assert_eq!(Served::default().watermark(), Timestamp::ZERO);
     }
 
-    /// Of two logs, one was emptied further than the other: it took the decision of a promise with it that the other one still holds.
+    /// Of two logs, one was emptied further than the other: it took the decision of a promise with
+    /// it that the other one still holds.
     #[test]
     fn a_promise_that_outlived_its_decision_is_forgotten_wherever_the_word_of_it_stands() {
         for word_comes_first in [true, false] {
-            let (store, _) =
-                Mftl::open(Box::new(MemoryMedia::new(MemoryConfig::default()).open()), MftlConfig::default()).unwrap();
+            let (store, _) = Mftl::open(
+                Box::new(MemoryMedia::new(MemoryConfig::default()).open()),
+                MftlConfig::default(),
+            )
+            .unwrap();
             let mut replay = Replay::new(SHARD, Box::new(store));
             let mut word = Vec::new();
             LogRecord::KeepFrom { batch: BatchNumber::new(4) }.encode(&mut word);
@@ -779,22 +913,44 @@ mod tests {
 
     #[test]
     fn decided_writes_that_find_no_room_are_left_to_the_running_stage() {
-        let config = MemoryConfig { pages_per_block: 8, initial_blocks: 96, max_blocks: 96, ..MemoryConfig::default() };
-        let mftl = MftlConfig { seed: HashSeed(7), cache_bytes: 0, checkpoint_bytes: 0, ..MftlConfig::default() };
+        let config = MemoryConfig {
+            pages_per_block: 8,
+            initial_blocks: 96,
+            max_blocks: 96,
+            ..MemoryConfig::default()
+        };
+        let mftl = MftlConfig {
+            seed: HashSeed(7),
+            cache_bytes: 0,
+            checkpoint_bytes: 0,
+            ..MftlConfig::default()
+        };
         let (store, _) = Mftl::open(Box::new(MemoryMedia::new(config).open()), mftl).unwrap();
         let mut replay = Replay::new(SHARD, Box::new(store));
         // The device is filled, and then come a hundred more.
         let mut puts = 0;
         while replay.promised.len() < 100 {
-            feed(&mut replay, &records(puts + 1, &puts.to_be_bytes(), Some(&VALUE), at(10), puts % 2 == 0));
+            feed(
+                &mut replay,
+                &records(puts + 1, &puts.to_be_bytes(), Some(&VALUE), at(10), puts % 2 == 0),
+            );
             puts += 1;
             assert!(puts < 10_000, "the device is never full");
         }
-        let left: Vec<u64> = (0..puts).filter(|n| replay.promised.contains_key(&txn(n + 1))).collect();
+        let left: Vec<u64> =
+            (0..puts).filter(|n| replay.promised.contains_key(&txn(n + 1))).collect();
         assert_eq!(replay.applied() + 100, puts, "each was applied or left");
-        assert!(left.iter().any(|n| n % 2 == 0) && left.iter().any(|n| n % 2 == 1), "of both kinds");
-        let bodies = left.iter().map(|n| replay.payloads.get(txn(n + 1)).unwrap().body.len() as u64);
-        assert_eq!(replay.payloads.bytes(), bodies.sum::<u64>(), "only what is left counts as promised");
+        assert!(
+            left.iter().any(|n| n % 2 == 0) && left.iter().any(|n| n % 2 == 1),
+            "of both kinds"
+        );
+        let bodies =
+            left.iter().map(|n| replay.payloads.get(txn(n + 1)).unwrap().body.len() as u64);
+        assert_eq!(
+            replay.payloads.bytes(),
+            bodies.sum::<u64>(),
+            "only what is left counts as promised"
+        );
         // What makes room stands behind them in the log.
         for n in 0..puts / 2 {
             feed(&mut replay, &records(puts + 1 + n, &n.to_be_bytes(), None, at(20), true));

@@ -1,11 +1,14 @@
 //! Answers of one turn, one open parcel per origin.
 //!
-//! Everything that a shard says to one connection in one turn leaves as one parcel, so that the net stage writes it at once.
-//! A parcel that has grown to [`REPLY_PARCEL_BYTES`] leaves early. Large ones count in the process's memory for answers until they arrive.
+//! Everything that a shard says to one connection in one turn leaves as one parcel, so that the net
+//! stage writes it at once. A parcel that has grown to [`REPLY_PARCEL_BYTES`] leaves early. Large
+//! ones count in the process's memory for answers until they arrive.
 //!
-//! Each begins with a reading of the server's clock (time.md, "Sessions that follow the servers' time"). It is taken when the parcel leaves: the
-//! turn's time would not do, for a request that was sent after the turn began may be answered in it. One reading serves all parcels that
-//! leave together; it goes into a frame that has its place from the start, so that nothing is allocated or moved for it.
+//! Each begins with a reading of the server's clock (time.md, "Sessions that follow the servers'
+//! time"). It is taken when the parcel leaves: the turn's time would not do, for a request that was
+//! sent after the turn began may be answered in it. One reading serves all parcels that leave
+//! together; it goes into a frame that has its place from the start, so that nothing is allocated
+//! or moved for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,7 +34,11 @@ pub(crate) struct Replies {
 
 impl Replies {
     /// Of the shard that `envelope` names, by `clock`.
-    pub(crate) const fn new(memory: Arc<Memory>, clock: Arc<dyn Clock>, envelope: Envelope) -> Self {
+    pub(crate) const fn new(
+        memory: Arc<Memory>,
+        clock: Arc<dyn Clock>,
+        envelope: Envelope,
+    ) -> Self {
         Self { open: Vec::new(), memory, clock, envelope, last: 0, unsent: VecDeque::new() }
     }
 
@@ -40,10 +47,15 @@ impl Replies {
         self.envelope = envelope;
     }
 
-    /// Whether a value of this length may be answered now; counts it, if it is large, until the answer has arrived. Short ones are bounded by the
-    /// requests that ask for them.
+    /// Whether a value of this length may be answered now; counts it, if it is large, until the
+    /// answer has arrived. Short ones are bounded by the requests that ask for them.
     #[inline]
-    pub(crate) fn has_room(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, bytes: usize) -> bool {
+    pub(crate) fn has_room(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        origin: Origin,
+        bytes: usize,
+    ) -> bool {
         if bytes < CHARGED_VALUE_BYTES {
             return true;
         }
@@ -87,9 +99,12 @@ impl Replies {
         &mut self.open[self.last].1
     }
 
-    /// What was written last was counted by whoever had it: the parcel counts it from now on, until it has arrived.
+    /// What was written last was counted by whoever had it: the parcel counts it from now on, until
+    /// it has arrived.
     pub(crate) fn carry(&mut self, charge: Option<Charge>) {
-        let (Some(charge), Some((.., own))) = (charge, self.open.get_mut(self.last)) else { return };
+        let (Some(charge), Some((.., own))) = (charge, self.open.get_mut(self.last)) else {
+            return;
+        };
         match own {
             Some(own) => own.set(own.bytes() + charge.bytes()),
             none => *none = Some(charge),

@@ -3,11 +3,13 @@
 use timestone_seda::{Context, Origin};
 use timestone_store::Lookup;
 use timestone_txn::participant::{
-    DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token, Wait, WriteItem,
-    WriteKind,
+    DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token,
+    Wait, WriteItem, WriteKind,
 };
 use timestone_types::{KeyRef, Timestamp, TxnOutcome, Version};
-use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState};
+use timestone_wire::{
+    self as wire, ErrorCode, ErrorReply, Frame, Kind, Message, PrepareBody, TxnState,
+};
 
 use super::ahead::LookAhead;
 use super::pending::{Purpose, read_token};
@@ -36,7 +38,8 @@ const fn write_kind(kind: wire::WriteKind) -> WriteKind {
 }
 
 impl ShardStage {
-    /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`Self::keys_of`] has found it.
+    /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`Self::keys_of`]
+    /// has found it.
     pub(super) fn frame(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -55,9 +58,12 @@ impl ShardStage {
             Kind::Write => Purpose::Write,
             Kind::Scan => Purpose::Scan,
             Kind::Count => Purpose::Count,
-            Kind::Decide | Kind::Status | Kind::Terminate | Kind::Freeze | Kind::WriteSet | Kind::Newest => {
-                Purpose::Other
-            }
+            Kind::Decide
+            | Kind::Status
+            | Kind::Terminate
+            | Kind::Freeze
+            | Kind::WriteSet
+            | Kind::Newest => Purpose::Other,
             _ => return self.plain(ctx, origin, frame),
         };
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
@@ -69,9 +75,14 @@ impl ShardStage {
         }
     }
 
-    /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so that it is hashed once.
+    /// Collects the keys that a frame will look at. If it is about one alone, that is returned, so
+    /// that it is hashed once.
     #[inline]
-    pub(super) fn keys_of<'a>(&self, frame: &Frame<'a>, ahead: &mut LookAhead<'a>) -> Option<KeyRef<'a>> {
+    pub(super) fn keys_of<'a>(
+        &self,
+        frame: &Frame<'a>,
+        ahead: &mut LookAhead<'a>,
+    ) -> Option<KeyRef<'a>> {
         match frame.kind() {
             Kind::Get => {
                 let get = wire::Get::decode(frame).ok()?;
@@ -83,7 +94,9 @@ impl ShardStage {
                 let prepare = wire::Prepare::decode(frame).ok()?;
                 let body = prepare.body;
                 let reads = body.reads().map(|read| (read.keyspace, read.key));
-                for (keyspace, key) in reads.chain(body.writes().map(|write| (write.keyspace, write.key))) {
+                for (keyspace, key) in
+                    reads.chain(body.writes().map(|write| (write.keyspace, write.key)))
+                {
                     ahead.validates(KeyRef::new(self.seed, keyspace, key));
                 }
                 None
@@ -98,8 +111,8 @@ impl ShardStage {
         }
     }
 
-    /// Hands a request to the core, for the first time or again (`wait` is what the core gave back then). `key` is its only key, if that has been
-    /// hashed.
+    /// Hands a request to the core, for the first time or again (`wait` is what the core gave back
+    /// then). `key` is its only key, if that has been hashed.
     pub(super) fn submit(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -122,7 +135,8 @@ impl ShardStage {
             Kind::Count => {
                 let count = wire::Count::decode(frame)?;
                 let wait = wait.unwrap_or(Wait::Yes);
-                let input = Input::RaiseFloor { token, keyspace: count.keyspace, at: count.at, wait };
+                let input =
+                    Input::RaiseFloor { token, keyspace: count.keyspace, at: count.at, wait };
                 self.step(ctx, input, Some((token, frame)));
                 Ok(())
             }
@@ -164,7 +178,8 @@ impl ShardStage {
         Ok(())
     }
 
-    /// Answers a read from the store, or leaves it to a page read. `asked` is what the client wants, `at` where the core reads.
+    /// Answers a read from the store, or leaves it to a page read. `asked` is what the client
+    /// wants, `at` where the core reads.
     #[inline]
     pub(super) fn read_now(
         &mut self,
@@ -177,7 +192,8 @@ impl ShardStage {
     ) {
         let now = self.participant.judges_expiry(ctx.now(), at);
         let judged = match asked {
-            // A snapshot may lie ahead of this server's time: what expires between the two is alive to every other reader.
+            // A snapshot may lie ahead of this server's time: what expires between the two is alive
+            // to every other reader.
             wire::ReadAt::Snapshot(_) if !expires_snapshots_ahead() => now.min(at),
             wire::ReadAt::Snapshot(_) => at,
             wire::ReadAt::Latest(_) => now,
@@ -190,24 +206,30 @@ impl ShardStage {
             return self.refuse(ctx, token, &refusal);
         }
         match found {
-            Ok(Lookup::Present { value, .. }) if !self.replies.has_room(ctx, origin, value.len()) => {
+            Ok(Lookup::Present { value, .. })
+                if !self.replies.has_room(ctx, origin, value.len()) =>
+            {
                 self.refuse_unread(ctx, token);
             }
             Ok(Lookup::Present { version, expires_at, value }) => {
                 let out = self.replies.buffer(ctx, origin);
-                wire::Value { version, expires_at, prepared_before, present: true, value }.encode(&envelope, out);
+                wire::Value { version, expires_at, prepared_before, present: true, value }
+                    .encode(&envelope, out);
                 self.requests.close(token);
             }
             Ok(Lookup::Absent { version, expires_at }) => {
-                // A fence touches the keys that it has hidden; of any other, whoever compares versions is told what was told before it.
-                // Validation takes every absence for the same, so that this changes nothing for transactions. Whoever asks for the latest
-                // state begins to compare there, and is told the fence: it stands at the key for good when the watermark has passed it.
+                // A fence touches the keys that it has hidden; of any other, whoever compares
+                // versions is told what was told before it. Validation takes every absence for the
+                // same, so that this changes nothing for transactions. Whoever asks for the latest
+                // state begins to compare there, and is told the fence: it stands at the key for
+                // good when the watermark has passed it.
                 let is_beside = matches!(asked, wire::ReadAt::Snapshot(_))
                     && !version.is_zero()
                     && self.store.is_beside_fence(key, version);
                 let version = if is_beside { Version::ZERO } else { version };
                 let out = self.replies.buffer(ctx, origin);
-                wire::Value { version, expires_at, prepared_before, present: false, value: &[] }.encode(&envelope, out);
+                wire::Value { version, expires_at, prepared_before, present: false, value: &[] }
+                    .encode(&envelope, out);
                 self.requests.close(token);
             }
             Ok(Lookup::Pending) => {
@@ -218,10 +240,12 @@ impl ShardStage {
         }
     }
 
-    /// The memory for answers is used up: a read changes nothing, and a write has not taken place yet, so it may be asked again.
+    /// The memory for answers is used up: a read changes nothing, and a write has not taken place
+    /// yet, so it may be asked again.
     pub(super) fn refuse_unread(&mut self, ctx: &mut Context<'_, Event>, token: Token) {
         let words = "the server's memory for answers is used up; try again";
-        let error = ErrorReply::new(ErrorCode::Busy, words).with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
+        let error = ErrorReply::new(ErrorCode::Busy, words)
+            .with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
@@ -233,8 +257,11 @@ impl ShardStage {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let prepare = wire::Prepare::decode(frame)?;
-        // What was promised or decided is answered as it was, also when it is asked again after the store has filled up.
-        if self.participant.is_new(prepare.txn, prepare.begin) && self.refuses_writes(ctx, token, &prepare.body) {
+        // What was promised or decided is answered as it was, also when it is asked again after the
+        // store has filled up.
+        if self.participant.is_new(prepare.txn, prepare.begin)
+            && self.refuses_writes(ctx, token, &prepare.body)
+        {
             return Ok(());
         }
         self.look_up(&prepare.body);
@@ -294,14 +321,21 @@ impl ShardStage {
         match frame.kind() {
             Kind::Decide => {
                 let decide = wire::Decide::decode(frame)?;
-                let from_peer =
-                    self.requests.get_mut(token).is_some_and(|request| self.peers.is_shard(request.origin.stage));
-                let origin = if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
+                let from_peer = self
+                    .requests
+                    .get_mut(token)
+                    .is_some_and(|request| self.peers.is_shard(request.origin.stage));
+                let origin =
+                    if from_peer { DecisionOrigin::Termination } else { DecisionOrigin::Client };
                 let outcome = decide.decision().map_or(TxnOutcome::Aborted, TxnOutcome::Committed);
                 if outcome == TxnOutcome::Aborted {
                     self.gauges.decide_abort();
                 }
-                self.step(ctx, Input::Decide { token, txn: decide.txn, outcome, origin }, Some((token, frame)));
+                self.step(
+                    ctx,
+                    Input::Decide { token, txn: decide.txn, outcome, origin },
+                    Some((token, frame)),
+                );
             }
             Kind::Status => {
                 let txn = wire::Status::decode(frame)?.txn;
@@ -312,13 +346,22 @@ impl ShardStage {
                 let mut participants = std::mem::take(&mut self.participants);
                 participants.clear();
                 participants.extend(ask.participants.iter());
-                let input = Input::Terminate { token, txn: ask.txn, begin: ask.begin, participants: &participants };
+                let input = Input::Terminate {
+                    token,
+                    txn: ask.txn,
+                    begin: ask.begin,
+                    participants: &participants,
+                };
                 self.step(ctx, input, Some((token, frame)));
                 self.participants = participants;
             }
             Kind::Freeze => {
                 let ask = wire::Freeze::decode(frame)?;
-                self.step(ctx, Input::Freeze { token, txn: ask.txn, begin: ask.begin }, Some((token, frame)));
+                self.step(
+                    ctx,
+                    Input::Freeze { token, txn: ask.txn, begin: ask.begin },
+                    Some((token, frame)),
+                );
             }
             Kind::Newest => {
                 let keyspace = wire::Newest::decode(frame)?.keyspace;
@@ -361,15 +404,23 @@ impl ShardStage {
                 let from = frame.envelope().shard;
                 self.step(ctx, Input::DecisionAcked { from, txn: ack.txn }, None);
             }),
-            Kind::ShardStats => wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, origin, frame)),
+            Kind::ShardStats => {
+                wire::ShardStats::decode(frame).map(|_| self.answer_stats(ctx, origin, frame))
+            }
             Kind::Ping => wire::Ping::decode(frame).map(|_| {
                 let envelope = frame.reply_envelope(self.epoch, self.map_version);
                 wire::Done {}.encode(&envelope, self.replies.buffer(ctx, origin));
             }),
             kind if kind.is_reply() => Ok(()),
             kind => {
-                let words = format!("a shard does not serve {} requests; ask the server", kind.name());
-                return self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::Unsupported, &words));
+                let words =
+                    format!("a shard does not serve {} requests; ask the server", kind.name());
+                return self.answer_error(
+                    ctx,
+                    origin,
+                    frame,
+                    &ErrorReply::new(ErrorCode::Unsupported, &words),
+                );
             }
         };
         if let Err(error) = taken {
@@ -403,7 +454,12 @@ impl ShardStage {
         for write in body.writes() {
             let key = KeyRef::new(self.seed, write.keyspace, write.key);
             let kind = write_kind(write.kind);
-            self.writes.push(WriteItem { keyspace: write.keyspace, key: key.hash, kind, latest: LatestInStore::NONE });
+            self.writes.push(WriteItem {
+                keyspace: write.keyspace,
+                key: key.hash,
+                kind,
+                latest: LatestInStore::NONE,
+            });
         }
         for (read, item) in body.reads().zip(&mut self.reads) {
             let key = KeyRef { keyspace: read.keyspace, bytes: read.key, hash: item.key };
@@ -419,11 +475,18 @@ impl ShardStage {
         }
     }
 
-    /// Refuses a prepare that wants to put something while the store has no room; deletes and fences go on.
-    fn refuses_writes(&mut self, ctx: &mut Context<'_, Event>, token: Token, body: &PrepareBody<'_>) -> bool {
+    /// Refuses a prepare that wants to put something while the store has no room; deletes and
+    /// fences go on.
+    fn refuses_writes(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        body: &PrepareBody<'_>,
+    ) -> bool {
         let puts = || body.writes().filter(|write| write.kind == wire::WriteKind::Put);
         if puts().next().is_some()
-            && let Some(words) = self.log_refusal(|| puts().map(|write| write.key.len() + write.value.len()).sum())
+            && let Some(words) =
+                self.log_refusal(|| puts().map(|write| write.key.len() + write.value.len()).sum())
         {
             self.refuse_full(ctx, token, &words);
             return true;

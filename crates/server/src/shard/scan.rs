@@ -3,22 +3,26 @@
 //! ```text
 //!   RaiseFloor ─► FloorRaised: nothing commits at or below the snapshot any more ─► store walks ─► still above the watermark? ─► answer
 //! ```
-//! The core keeps writes away from the snapshot, the store finds what was there. A walk takes many turns: what it should have found may
-//! have been collected when it ends, so the watermark is compared once more.
+//! The core keeps writes away from the snapshot, the store finds what was there. A walk takes many
+//! turns: what it should have found may have been collected when it ends, so the watermark is
+//! compared once more.
 
 use timestone_seda::Context;
 use timestone_store::{AsOf, KeyList, ScanCursor, ScanLimit};
 use timestone_txn::participant::Token;
 use timestone_types::{Expiry, Timestamp, Version};
 use timestone_wire::limits::{MAX_SCAN_ENTRIES, SCAN_ENTRY_OVERHEAD_BYTES, SCAN_PAGE_BYTES};
-use timestone_wire::{self as wire, ErrorCode, ErrorReply, Frame, Message, ScanEntry, ScanPageWriter};
+use timestone_wire::{
+    self as wire, ErrorCode, ErrorReply, Frame, Message, ScanEntry, ScanPageWriter,
+};
 
 use super::ShardStage;
 use super::pending::read_token;
 use crate::event::Event;
 
 impl ShardStage {
-    /// Answers a scan with a page, unless what it should have found may have been collected meanwhile.
+    /// Answers a scan with a page, unless what it should have found may have been collected
+    /// meanwhile.
     pub(super) fn scan_done(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -37,11 +41,15 @@ impl ShardStage {
             page.finish(next.map_or(0, |cursor| cursor.0), next.is_none());
             return self.requests.close(token);
         }
-        // The store keeps to the limit but for keys of one position, and with 42 bits of a secret hash those are two or three.
+        // The store keeps to the limit but for keys of one position, and with 42 bits of a secret
+        // hash those are two or three.
         drop(page);
-        tracing::error!(shard = %self.shard, keys = keys.len(), "a page of a scan has more keys at one position than fit");
+        tracing::error!(shard = %self.shard, keys = keys.len(), "a page of a scan has more keys at \
+            one position than fit");
         let words = "more keys share one position of the scan than a page holds";
-        self.answer(ctx, token, |envelope, out| ErrorReply::new(ErrorCode::Internal, words).encode(envelope, out));
+        self.answer(ctx, token, |envelope, out| {
+            ErrorReply::new(ErrorCode::Internal, words).encode(envelope, out)
+        });
     }
 
     /// Answers a count, as [`Self::scan_done`].
@@ -64,8 +72,9 @@ impl ShardStage {
     ) {
         if prepared_before {
             let words = "a write below the snapshot is not decided yet; try again";
-            return self
-                .answer(ctx, token, |envelope, out| ErrorReply::new(ErrorCode::Busy, words).encode(envelope, out));
+            return self.answer(ctx, token, |envelope, out| {
+                ErrorReply::new(ErrorCode::Busy, words).encode(envelope, out)
+            });
         }
         let Some(request) = self.requests.get_mut(token) else { return };
         request.at = at;
@@ -75,8 +84,8 @@ impl ShardStage {
             _ => Frame::parse(&kept),
         };
         let Ok(frame) = frame else { return self.requests.close(token) };
-        // A snapshot may lie ahead of this server's time, above what somebody with a leading clock has written: what expires between the two is
-        // alive to every other reader.
+        // A snapshot may lie ahead of this server's time, above what somebody with a leading clock
+        // has written: what expires between the two is alive to every other reader.
         let as_of = AsOf { at, judged: self.participant.judges_expiry(ctx.now(), at).min(at) };
         let started = if let Ok(scan) = wire::Scan::decode(&frame) {
             if scan.with_values {
@@ -86,11 +95,19 @@ impl ShardStage {
                 });
             }
             let limit = page_limit(scan.limit);
-            self.store.scan_as_of(scan.keyspace, ScanCursor(scan.cursor), limit, as_of, read_token(token))
+            self.store.scan_as_of(
+                scan.keyspace,
+                ScanCursor(scan.cursor),
+                limit,
+                as_of,
+                read_token(token),
+            )
         } else if let Ok(count) = wire::Count::decode(&frame) {
             match self.store.count_as_of(count.keyspace, as_of, read_token(token)) {
                 Ok(timestone_store::Count::Keys(keys)) => {
-                    return self.answer(ctx, token, |envelope, out| wire::Counted { keys }.encode(envelope, out));
+                    return self.answer(ctx, token, |envelope, out| {
+                        wire::Counted { keys }.encode(envelope, out)
+                    });
                 }
                 Ok(timestone_store::Count::Pending) => Ok(()),
                 Err(error) => Err(error),
@@ -107,9 +124,11 @@ impl ShardStage {
 /// What fits one page of a scan that asked for so many keys.
 fn page_limit(keys: u32) -> ScanLimit {
     let keys = keys.clamp(1, MAX_SCAN_ENTRIES);
-    let limit = ScanLimit { keys, bytes: SCAN_PAGE_BYTES - keys as usize * SCAN_ENTRY_OVERHEAD_BYTES };
+    let limit =
+        ScanLimit { keys, bytes: SCAN_PAGE_BYTES - keys as usize * SCAN_ENTRY_OVERHEAD_BYTES };
     #[cfg(feature = "planted-bugs")]
-    let limit = ScanLimit { bytes: crate::planted::scan_page_bytes().unwrap_or(limit.bytes), ..limit };
+    let limit =
+        ScanLimit { bytes: crate::planted::scan_page_bytes().unwrap_or(limit.bytes), ..limit };
     limit
 }
 
@@ -140,7 +159,8 @@ mod tests {
         let mftl = MftlConfig { cache_bytes: 0, checkpoint_bytes: 0, ..MftlConfig::default() };
         let (mut store, _) = Mftl::open(Box::new(MemoryMedia::new(config).open()), mftl).unwrap();
         // What may have expired is looked at by counts, too.
-        let (version, expires_at) = (Version::new(LOADED, CLIENT), START.saturating_add(Duration::from_secs(3600)));
+        let (version, expires_at) =
+            (Version::new(LOADED, CLIENT), START.saturating_add(Duration::from_secs(3600)));
         for n in 0..KEYS {
             let name = n.to_be_bytes();
             let key = KeyRef::new(store.seed(), KeyspaceId::DEFAULT, &name);
@@ -152,7 +172,11 @@ mod tests {
             now = now.saturating_add(Duration::from_millis(1));
             store.pump(now, &mut events);
         }
-        let stage = Replay::new(SHARD, Box::new(store)).finish(Recovering::alone(SHARD, LogPlace::Nowhere, START));
+        let stage = Replay::new(SHARD, Box::new(store)).finish(Recovering::alone(
+            SHARD,
+            LogPlace::Nowhere,
+            START,
+        ));
         ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], START, 1000)
     }
 
@@ -170,14 +194,24 @@ mod tests {
         Some((frame.kind(), ErrorReply::decode(&frame).ok().map(|error| error.code)))
     }
 
-    /// What is asked for as of `at` when the watermark may pass it before the walk ends, or may not.
-    fn answered(passes: bool, ask: impl Fn(Timestamp, &Envelope, &mut Vec<u8>)) -> (Kind, Option<ErrorCode>) {
+    /// What is asked for as of `at` when the watermark may pass it before the walk ends, or may
+    /// not.
+    fn answered(
+        passes: bool,
+        ask: impl Fn(Timestamp, &Envelope, &mut Vec<u8>),
+    ) -> (Kind, Option<ErrorCode>) {
         let mut driver = shard();
         tell(&mut driver, |envelope, out| ask(START, envelope, out));
         assert_eq!(answer(&mut driver), None, "the walk takes many turns");
         let watermark = if passes { START.next() } else { START };
         driver.set_now(START.saturating_add(Duration::from_secs(5)));
-        let report = Report { client: CLIENT, watermark, acked: Sequence::new(0), now: watermark, closing: false };
+        let report = Report {
+            client: CLIENT,
+            watermark,
+            acked: Sequence::new(0),
+            now: watermark,
+            closing: false,
+        };
         tell(&mut driver, |envelope, out| report.encode(envelope, out));
         driver.set_now(START.saturating_add(Duration::from_secs(6)));
         for _ in 0..10 * KEYS {
@@ -194,9 +228,12 @@ mod tests {
     fn a_walk_that_the_watermark_has_passed_is_not_answered_as_if_it_were_whole() {
         let (keyspace, client) = (KeyspaceId::DEFAULT, CLIENT);
         let scan = |at, envelope: &Envelope, out: &mut Vec<u8>| {
-            Scan { keyspace, cursor: 0, limit: KEYS, at, client, with_values: false }.encode(envelope, out);
+            Scan { keyspace, cursor: 0, limit: KEYS, at, client, with_values: false }
+                .encode(envelope, out);
         };
-        let count = |at, envelope: &Envelope, out: &mut Vec<u8>| Count { keyspace, at, client }.encode(envelope, out);
+        let count = |at, envelope: &Envelope, out: &mut Vec<u8>| {
+            Count { keyspace, at, client }.encode(envelope, out)
+        };
         let too_old = (Kind::ErrorReply, Some(ErrorCode::SnapshotTooOld));
         assert_eq!(answered(false, scan), (Kind::ScanPage, None));
         assert_eq!(answered(true, scan), too_old);
@@ -204,7 +241,8 @@ mod tests {
         assert_eq!(answered(true, count), too_old);
     }
 
-    /// The same with the check left out: the page and the number come, and may lack what was collected.
+    /// The same with the check left out: the page and the number come, and may lack what was
+    /// collected.
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn an_answer_without_the_check_is_found() {
@@ -215,9 +253,14 @@ mod tests {
             }
         }
         let _planted = Planted;
-        timestone_txn::plant(Some(timestone_txn::PlantedBugs { skip_answer_check: true, ..Default::default() }));
+        timestone_txn::plant(Some(timestone_txn::PlantedBugs {
+            skip_answer_check: true,
+            ..Default::default()
+        }));
         let (keyspace, client) = (KeyspaceId::DEFAULT, CLIENT);
-        let count = |at, envelope: &Envelope, out: &mut Vec<u8>| Count { keyspace, at, client }.encode(envelope, out);
+        let count = |at, envelope: &Envelope, out: &mut Vec<u8>| {
+            Count { keyspace, at, client }.encode(envelope, out)
+        };
         assert_eq!(answered(true, count), (Kind::Counted, None));
     }
 }

@@ -4,23 +4,25 @@
 //!   Write ─► needs the record? ─► store.get ─► previous ─► condition ─► one-key prepare, single = true ─► vote ─► Written
 //!                                   └─ page read ─► ReadDone ─┘             └─ Again: look up afresh
 //! ```
-//! The core is told which version the condition was evaluated against, and asks again when a younger one was committed
-//! meanwhile; so no race is left.
+//! The core is told which version the condition was evaluated against, and asks again when a
+//! younger one was committed meanwhile; so no race is left.
 //!
-//! A repeat looks for its own outcome before it looks up anything, and gets the first answer: the previous value is read just
-//! below the write, and was visible then if it was visible to the first copy. Where that cannot be read any more (a damaged
-//! page), the outcome of a write that asks for it is *unknown*; it is never told that nothing took place.
+//! A repeat looks for its own outcome before it looks up anything, and gets the first answer: the
+//! previous value is read just below the write, and was visible then if it was visible to the first
+//! copy. Where that cannot be read any more (a damaged page), the outcome of a write that asks for
+//! it is *unknown*; it is never told that nothing took place.
 //!
-//! Expiry is judged by this server's own time, which never goes back: not by the client's clock, and not by the timestamp that
-//! the write gets. While it is in doubt, the write is refused before anything took place.
+//! Expiry is judged by this server's own time, which never goes back: not by the client's clock,
+//! and not by the timestamp that the write gets. While it is in doubt, the write is refused before
+//! anything took place.
 
 use timestone_seda::Context;
 use timestone_store::{Lookup, ReadOutcome, StoreError};
 use timestone_txn::participant::{Condition, Input, Prepare, Token, Wait, WriteItem, WriteKind};
 use timestone_types::{AbortKind, Expiry, KeyRef, Timestamp, Version};
 use timestone_wire::{
-    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareHead, PrepareWriter, Verdict, WriteAction,
-    WriteEntry,
+    self as wire, Envelope, ErrorCode, ErrorReply, Frame, Message, PrepareHead, PrepareWriter,
+    Verdict, WriteAction, WriteEntry,
 };
 
 use super::pending::{Previous, Repeat, read_token};
@@ -56,7 +58,8 @@ impl ShardStage {
         wait: Option<Wait>,
     ) -> Result<(), wire::WireError> {
         let write = wire::Write::decode(frame)?;
-        // A repeated request that was promised or done is answered as it was, whatever has come over store and key.
+        // A repeated request that was promised or done is answered as it was, whatever has come
+        // over store and key.
         let is_new = self.is_new_write(&write);
         if write.action != WriteAction::Delete
             && is_new
@@ -67,7 +70,8 @@ impl ShardStage {
         }
         if write.action != WriteAction::Delete
             && is_new
-            && let Some(error) = self.refusal(&mut std::iter::once(write.key.len() + write.value.len()))
+            && let Some(error) =
+                self.refusal(&mut std::iter::once(write.key.len() + write.value.len()))
         {
             self.fail(ctx, token, &error);
             return Ok(());
@@ -94,8 +98,8 @@ impl ShardStage {
         self.participant.is_new(write.txn, write.begin)
     }
 
-    /// Looks the key's latest record up; whether it is known now. If not, the request goes on when its page has been read, or
-    /// has failed.
+    /// Looks the key's latest record up; whether it is known now. If not, the request goes on when
+    /// its page has been read, or has failed.
     fn find_previous(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -143,7 +147,12 @@ impl ShardStage {
     }
 
     /// Goes on with a write whose record was read from its page.
-    pub(super) fn write_found(&mut self, ctx: &mut Context<'_, Event>, token: Token, outcome: ReadOutcome) {
+    pub(super) fn write_found(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        outcome: ReadOutcome,
+    ) {
         if let Some(repeat) = self.requests.get_mut(token).and_then(|request| request.repeat) {
             return self.repeat_found(ctx, token, &repeat, outcome);
         }
@@ -173,8 +182,8 @@ impl ShardStage {
         self.resubmit(ctx, token, None);
     }
 
-    /// What a page read has found, as of now: while the page was read, others may have been told that it has expired, and the write takes place
-    /// after that.
+    /// What a page read has found, as of now: while the page was read, others may have been told
+    /// that it has expired, and the write takes place after that.
     fn judged_again(&mut self, ctx: &mut Context<'_, Event>, outcome: ReadOutcome) -> ReadOutcome {
         let ReadOutcome::Present { version, expires_at, value } = outcome else { return outcome };
         let now = self.participant.judges_expiry(ctx.now(), Timestamp::ZERO);
@@ -185,7 +194,8 @@ impl ShardStage {
         ReadOutcome::Absent { version, expires_at }
     }
 
-    /// The record cannot be read: nothing takes place, unless another copy was carried out while this one waited for the page.
+    /// The record cannot be read: nothing takes place, unless another copy was carried out while
+    /// this one waited for the page.
     fn previous_failed(&mut self, ctx: &mut Context<'_, Event>, token: Token, error: &StoreError) {
         let Some(request) = self.requests.get_mut(token) else { return };
         let frame = std::mem::take(&mut request.frame);
@@ -197,7 +207,8 @@ impl ShardStage {
         if is_new { self.fail(ctx, token, error) } else { self.resubmit(ctx, token, None) }
     }
 
-    /// The outcome of a write that was decided before. Its answer is the first one: with what was there before, where that was told.
+    /// The outcome of a write that was decided before. Its answer is the first one: with what was
+    /// there before, where that was told.
     pub(super) fn answer_repeat(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -236,7 +247,13 @@ impl ShardStage {
         self.finish_repeat(ctx, token, &repeat, found);
     }
 
-    fn repeat_found(&mut self, ctx: &mut Context<'_, Event>, token: Token, repeat: &Repeat, outcome: ReadOutcome) {
+    fn repeat_found(
+        &mut self,
+        ctx: &mut Context<'_, Event>,
+        token: Token,
+        repeat: &Repeat,
+        outcome: ReadOutcome,
+    ) {
         let found = match outcome {
             ReadOutcome::Present { version, expires_at, value } => {
                 if let Some(request) = self.requests.get_mut(token) {
@@ -247,14 +264,16 @@ impl ShardStage {
             }
             ReadOutcome::Absent { version, expires_at } => Some((version, expires_at, false)),
             ReadOutcome::Failed(error) => {
-                tracing::warn!(shard = %self.shard, %error, "the previous value of a repeated write cannot be read");
+                tracing::warn!(shard = %self.shard, %error, "the previous value of a repeated \
+                    write cannot be read");
                 None
             }
         };
         self.finish_repeat(ctx, token, repeat, found);
     }
 
-    /// Answers a repeat with the version, the expiry and the presence that were found; `None` when they could not be read.
+    /// Answers a repeat with the version, the expiry and the presence that were found; `None` when
+    /// they could not be read.
     fn finish_repeat(
         &mut self,
         ctx: &mut Context<'_, Event>,
@@ -265,7 +284,8 @@ impl ShardStage {
         let is_kept = self.participant.check_answer(repeat.at).is_ok();
         let Some(request) = self.requests.get_mut(token) else { return };
         match found {
-            // What was visible to the first copy can be collected only when nobody may ask any more.
+            // What was visible to the first copy can be collected only when nobody may ask any
+            // more.
             Some((version, expires_at, present)) if is_kept && present == repeat.present => {
                 request.previous = Previous { known: true, present, version, expires_at };
             }
@@ -277,8 +297,8 @@ impl ShardStage {
 
     /// The write took place, or was refused, once: that much of its answer cannot be told any more.
     fn answer_unknown(&mut self, ctx: &mut Context<'_, Event>, token: Token) {
-        let words =
-            "the write was decided before, and the previous value that its answer carried cannot be read any more";
+        let words = "the write was decided before, and the previous value that its answer carried \
+            cannot be read any more";
         self.answer(ctx, token, |envelope, out| {
             ErrorReply::new(ErrorCode::UnknownOutcome, words).encode(envelope, out)
         });
@@ -298,14 +318,16 @@ impl ShardStage {
         let previous = request.previous;
         let condition = previous.known.then(|| Condition {
             version: previous.version,
-            // A delete of what is absent stores nothing: the core records a "no", and the answer says that it is done.
+            // A delete of what is absent stores nothing: the core records a "no", and the answer
+            // says that it is done.
             holds: holds(&write.condition, &previous, &request.value)
                 && (write.action != WriteAction::Delete || previous.present),
             present: previous.present,
             expired_at: (!previous.present && !previous.expires_at.is_never())
                 .then_some(previous.expires_at.timestamp()),
         });
-        let kind = if write.action == WriteAction::Delete { WriteKind::Delete } else { WriteKind::Put };
+        let kind =
+            if write.action == WriteAction::Delete { WriteKind::Delete } else { WriteKind::Put };
         let expires_at = match write.action {
             WriteAction::PutKeepExpiry if previous.present => previous.expires_at,
             WriteAction::PutKeepExpiry => Expiry::NEVER,
@@ -350,9 +372,12 @@ impl ShardStage {
             // A repeat, and what the first copy found is not remembered.
             return self.answer_unknown(ctx, token);
         }
-        // Only a delete without a condition can be refused although it has none: there was nothing to delete.
+        // Only a delete without a condition can be refused although it has none: there was nothing
+        // to delete.
         let verdict = match verdict {
-            Verdict::No(reason) if reason.kind == AbortKind::Condition && request.unconditional => Verdict::Yes,
+            Verdict::No(reason) if reason.kind == AbortKind::Condition && request.unconditional => {
+                Verdict::Yes
+            }
             other => other,
         };
         let charge = request.take_charge();
@@ -373,7 +398,12 @@ impl ShardStage {
 }
 
 /// Lays a single write out as the body of a prepare, for the log and for the payload.
-fn write_body(out: &mut Vec<u8>, write: &wire::Write<'_>, shard: timestone_types::ShardId, expires_at: Expiry) {
+fn write_body(
+    out: &mut Vec<u8>,
+    write: &wire::Write<'_>,
+    shard: timestone_types::ShardId,
+    expires_at: Expiry,
+) {
     out.clear();
     let participants = [shard];
     let head = PrepareHead {
@@ -387,7 +417,9 @@ fn write_body(out: &mut Vec<u8>, write: &wire::Write<'_>, shard: timestone_types
     let mut writer = PrepareWriter::begin(&Envelope::default(), &head, out);
     let (kind, expires_at, value): (_, _, &[u8]) = match write.action {
         WriteAction::Delete => (wire::WriteKind::Delete, Expiry::NEVER, &[]),
-        WriteAction::Put | WriteAction::PutKeepExpiry => (wire::WriteKind::Put, expires_at, write.value),
+        WriteAction::Put | WriteAction::PutKeepExpiry => {
+            (wire::WriteKind::Put, expires_at, write.value)
+        }
     };
     writer.write(&WriteEntry { keyspace: write.keyspace, kind, expires_at, key: write.key, value });
     writer.finish();
@@ -411,9 +443,16 @@ mod tests {
         assert_eq!(bench.write(&used), Ok(Verdict::Yes));
         // No client of ours does so: one id for a write and for a transaction.
         let (txn, participants) = (used.txn, [SHARD]);
-        let head =
-            PrepareHead { txn, begin: START, commit: second, single: true, wait: false, participants: &participants };
-        let answered = bench.ask(|to, out| PrepareWriter::begin(to, &head, out).finish(), |frame| frame.kind());
+        let head = PrepareHead {
+            txn,
+            begin: START,
+            commit: second,
+            single: true,
+            wait: false,
+            participants: &participants,
+        };
+        let answered = bench
+            .ask(|to, out| PrepareWriter::begin(to, &head, out).finish(), |frame| frame.kind());
         // The next request has the place of that one.
         let verdict = bench.write(&put_if(Condition::IfPresent, 3, b"never written", third));
         assert!(

@@ -1,4 +1,5 @@
-//! What is let in at a door, and what stages of one process send each other, is counted once and released once.
+//! What is let in at a door, and what stages of one process send each other, is counted once and
+//! released once.
 
 use crate::running::{Running, config, eventually};
 
@@ -28,7 +29,8 @@ fn nothing_stays_counted_after_a_load_from_every_side() {
         });
     });
     let stages = || running.server.injector().metrics().stages;
-    let counted: Vec<_> = stages().into_iter().filter(|stage| stage.name.starts_with("shard")).collect();
+    let counted: Vec<_> =
+        stages().into_iter().filter(|stage| stage.name.starts_with("shard")).collect();
     assert!(counted.len() == 2 && counted.iter().all(|stage| stage.events_total > 100));
     // An underflow would wrap around to a very large number, which never goes away.
     eventually("every gauge at zero", || {

@@ -1,15 +1,18 @@
-//! A small data directory of a server, damaged in every way that one bit can be, and as crashes leave it: the server refuses to start on it,
-//! in words that name the file, or serves what was acknowledged.
+//! A small data directory of a server, damaged in every way that one bit can be, and as crashes
+//! leave it: the server refuses to start on it, in words that name the file, or serves what was
+//! acknowledged.
 //!
 //! ```text
 //!   a life that ends without a word ─► image ─┬─► one bit of one file flipped ─┐
 //!   another one, shut down ──────────► image ─┼─► a `.new` of every length ────┼─► start ─► refused by name | every key read
 //!                                             └─► a file missing ──────────────┘
 //! ```
-//! Stores and logs have sweeps of their own, which try every bit (`crates/store`, `crates/wal`); here it is the small files that are tried whole,
-//! and the others in places: that a server passes on what its parts find.
+//! Stores and logs have sweeps of their own, which try every bit (`crates/store`, `crates/wal`);
+//! here it is the small files that are tried whole, and the others in places: that a server passes
+//! on what its parts find.
 //!
-//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-server --release bits` tries every length, and more places.
+//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-server --release bits` tries every length,
+//! and more places.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,7 +61,8 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 pub(crate) fn image(data: &Path) -> Image {
-    let named = |path: PathBuf| (path.strip_prefix(data).unwrap().to_owned(), fs::read(&path).unwrap());
+    let named =
+        |path: PathBuf| (path.strip_prefix(data).unwrap().to_owned(), fs::read(&path).unwrap());
     files(data).into_iter().map(named).collect()
 }
 
@@ -146,7 +150,8 @@ impl World {
         image(&self.data)
     }
 
-    /// Another test that starts a process holds our locks for a moment, until that process has begun.
+    /// Another test that starts a process holds our locks for a moment, until that process has
+    /// begun.
     fn start(&self) -> Result<Running, ServerError> {
         let is_held = |error: &ServerError| {
             let words = error.to_string();
@@ -167,7 +172,10 @@ impl World {
             Ok(running) => running,
             Err(error) => {
                 let words = error.to_string();
-                assert!(names.iter().any(|name| words.contains(name)), "{what}: {words:?} names none of {names:?}");
+                assert!(
+                    names.iter().any(|name| words.contains(name)),
+                    "{what}: {words:?} names none of {names:?}"
+                );
                 outcomes.refused += 1;
                 return false;
             }
@@ -179,7 +187,11 @@ impl World {
                 Ok(Some(found)) if found == value[..] => {}
                 Ok(found) => {
                     let of_an_earlier_life = found.is_none_or(|found| found.starts_with(key));
-                    assert!(key == LAST && of_an_earlier_life, "{what}: a wrong answer for {}", key.escape_ascii());
+                    assert!(
+                        key == LAST && of_an_earlier_life,
+                        "{what}: a wrong answer for {}",
+                        key.escape_ascii()
+                    );
                     torn = true;
                 }
                 Err(error) if error.code() == ErrorCode::Corrupt => errors += 1,
@@ -197,8 +209,15 @@ impl World {
         true
     }
 
-    /// Flips bits of a file of the image in turn; `named` is what a refusal says, beside the file's name.
-    fn flip(&self, image: &Image, file: &Path, bits: impl Iterator<Item = usize>, named: &str) -> Outcomes {
+    /// Flips bits of a file of the image in turn; `named` is what a refusal says, beside the file's
+    /// name.
+    fn flip(
+        &self,
+        image: &Image,
+        file: &Path,
+        bits: impl Iterator<Item = usize>,
+        named: &str,
+    ) -> Outcomes {
         let mut outcomes = Outcomes::default();
         let path = self.data.join(file);
         let whole = path.display().to_string();
@@ -210,7 +229,11 @@ impl World {
                 file.write_all_at(&[byte], bit as u64 / 8).unwrap();
             };
             write(sound ^ 1 << (bit % 8));
-            let started = self.probe(&[&whole, named], &mut outcomes, &format!("bit {bit} of {}", file.display()));
+            let started = self.probe(
+                &[&whole, named],
+                &mut outcomes,
+                &format!("bit {bit} of {}", file.display()),
+            );
             // A server that started has changed other files as well.
             if started { restore(&self.data, image) } else { write(sound) }
         }
@@ -218,8 +241,8 @@ impl World {
     }
 
     fn flip_all(&self, image: &Image, file: &str) -> Outcomes {
-        // Where a flip is harmless the server starts, which takes time: the owner's pid is for people, and a test beside the code that reads
-        // FORMAT flips every bit of it.
+        // Where a flip is harmless the server starts, which takes time: the owner's pid is for
+        // people, and a test beside the code that reads FORMAT flips every bit of it.
         let step = match file {
             "LOCK" if !full() => 7,
             "FORMAT" | "MANIFEST" if !full() => 3,
@@ -257,7 +280,11 @@ fn bits_of_the_small_files_of_a_server_with_a_master() {
     world.must_serve("undamaged");
     for file in ["FORMAT", "MANIFEST", "master", "cluster-name", "LOCK"] {
         let outcomes = world.flip_all(&image, file);
-        let fine = if file == "LOCK" { outcomes.refused == 0 } else { outcomes.refused > outcomes.harmless };
+        let fine = if file == "LOCK" {
+            outcomes.refused == 0
+        } else {
+            outcomes.refused > outcomes.harmless
+        };
         assert!(fine && outcomes.read_errors + outcomes.torn == 0, "{file}: {outcomes:?}");
         outcomes.keep("`server`: small files of a data directory");
     }
@@ -284,7 +311,12 @@ fn bits_of_the_small_files_of_a_server_whose_master_is_elsewhere() {
     }
     let folder = tempfile::tempdir().unwrap();
     let any = config(folder.path()).listen;
-    let first = ServerConfig { listen: any, shards: Some(1), cluster_shards: Some(2), ..small(folder.path()) };
+    let first = ServerConfig {
+        listen: any,
+        shards: Some(1),
+        cluster_shards: Some(2),
+        ..small(folder.path())
+    };
     let master = Running::start(&first);
     let mut world = World::new(MasterPlace::Remote(master.server.addresses().native.unwrap()));
     // The master gives shards to servers that can be reached.
@@ -293,7 +325,10 @@ fn bits_of_the_small_files_of_a_server_whose_master_is_elsewhere() {
     world.must_serve("undamaged");
     for file in ["cluster", "cluster-name"] {
         let outcomes = world.flip_all(&image, file);
-        assert!(outcomes.refused > outcomes.harmless && outcomes.read_errors + outcomes.torn == 0, "{outcomes:?}");
+        assert!(
+            outcomes.refused > outcomes.harmless && outcomes.read_errors + outcomes.torn == 0,
+            "{outcomes:?}"
+        );
         outcomes.keep("`server`: small files of a data directory");
     }
     for file in ["cluster", "cluster-name"] {
@@ -322,7 +357,8 @@ fn places(content: &[u8], (head, rest): (usize, usize)) -> Vec<usize> {
             blank.get_or_insert(start + 77);
             continue;
         };
-        // Pages of the block table for blocks that do not exist yet are all alike: two of each copy stand for hundreds.
+        // Pages of the block table for blocks that do not exist yet are all alike: two of each copy
+        // stand for hundreds.
         if last < TABLE_HEADER {
             empty += 1;
             if empty > 2 && empty != 250 && empty != 300 {
@@ -348,7 +384,10 @@ fn bits_of_the_device_and_of_the_log_of_a_server() {
     let died = world.live(1, false);
     let flash = Path::new("shard-0000/flash");
     let of = "`server`: places in devices and logs of data directories";
-    let log = died.keys().find(|name| name.starts_with("wal") && died[*name].iter().any(|&byte| byte != 0)).unwrap();
+    let log = died
+        .keys()
+        .find(|name| name.starts_with("wal") && died[*name].iter().any(|&byte| byte != 0))
+        .unwrap();
     let stem = log.file_stem().unwrap().to_str().unwrap();
     let outcomes = world.flip(&died, log, places(&died[log], (2, 8)).into_iter(), stem);
     assert!(outcomes.refused > 0 && outcomes.read_errors == 0, "{outcomes:?}");
@@ -359,7 +398,8 @@ fn bits_of_the_device_and_of_the_log_of_a_server() {
 
     restore(&world.data, &died);
     let stopped = world.live(2, true);
-    let outcomes = world.flip(&stopped, flash, places(&stopped[flash], (1, 4)).into_iter(), "shard-0000");
+    let outcomes =
+        world.flip(&stopped, flash, places(&stopped[flash], (1, 4)).into_iter(), "shard-0000");
     assert!(outcomes.read_errors > 0 && outcomes.torn == 0, "{outcomes:?}");
     outcomes.keep(of);
 }

@@ -24,7 +24,10 @@ fn a_server_of_another_cluster_does_not_start() {
         ServerConfig { master, cluster_shards: None, ..named(&second, cluster) }
     };
     let error = refusal(&join(Some("green")));
-    assert!(error.contains("master at 127.0.0.1") && error.contains("does not take this server"), "{error}");
+    assert!(
+        error.contains("master at 127.0.0.1") && error.contains("does not take this server"),
+        "{error}"
+    );
     assert!(error.contains("--cluster says 'green', and it belongs to cluster 'blue'"), "{error}");
     for fine in [Some("blue"), Some(id.as_str()), None] {
         Server::start(&join(fine)).unwrap().shutdown().unwrap();
@@ -35,7 +38,10 @@ fn a_server_of_another_cluster_does_not_start() {
     server.shutdown().unwrap();
 
     let error = refusal(&named(&first, Some("green")));
-    assert!(error.contains("another --data directory") && error.contains("belongs to cluster 'blue'"), "{error}");
+    assert!(
+        error.contains("another --data directory") && error.contains("belongs to cluster 'blue'"),
+        "{error}"
+    );
     assert!(refusal(&named(&first, Some("no spaces"))).contains("is no name of a cluster"));
     for fine in [Some("blue"), Some(id.as_str()), None] {
         Server::start(&named(&first, fine)).unwrap().shutdown().unwrap();

@@ -20,23 +20,33 @@ fn transactions_of_a_guest_over_ends_without_a_log_are_whole_and_nobody_waits_fo
     for round in 0..12 {
         let Running { server, inside } = Running::start(&config);
         let read = |db: &timestone_client::blocking::Db| {
-            db.transact(|tx| (0..KEYS).map(|key| tx.get(&key.to_be_bytes())).collect::<Result<Vec<_>, _>>()).unwrap()
+            db.transact(|tx| {
+                (0..KEYS).map(|key| tx.get(&key.to_be_bytes())).collect::<Result<Vec<_>, _>>()
+            })
+            .unwrap()
         };
         let found = read(&inside);
         let number = |value: &Option<timestone_client::Value>| {
             value.as_ref().map_or(0, |value| u64::from_be_bytes((**value).try_into().unwrap()))
         };
         let last = number(&found[0]);
-        assert!(found.iter().all(|value| number(value) == last), "round {round}: half of one: {found:?}");
-        assert!(last >= acknowledged, "round {round}: {last} is there, {acknowledged} was acknowledged");
+        assert!(
+            found.iter().all(|value| number(value) == last),
+            "round {round}: half of one: {found:?}"
+        );
+        assert!(
+            last >= acknowledged,
+            "round {round}: {last} is there, {acknowledged} was acknowledged"
+        );
         let some = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&some);
         let writing = std::thread::spawn(move || {
             let mut written = last;
             loop {
                 let next = written + 1;
-                let put =
-                    inside.transact(|tx| (0..KEYS).try_for_each(|key| tx.put(&key.to_be_bytes(), &next.to_be_bytes())));
+                let put = inside.transact(|tx| {
+                    (0..KEYS).try_for_each(|key| tx.put(&key.to_be_bytes(), &next.to_be_bytes()))
+                });
                 match put {
                     Ok(_) => {
                         written = next;

@@ -1,4 +1,5 @@
-//! Redis clients that have sent everything that they will ever send, and wait for the rest of their answers: `… | nc -N host port`.
+//! Redis clients that have sent everything that they will ever send, and wait for the rest of their
+//! answers: `… | nc -N host port`.
 
 use std::io::{Read, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -6,7 +7,9 @@ use std::time::Duration;
 
 use timestone_clock::{Clock, SystemClock};
 use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence, ShardId, TxnId};
-use timestone_wire::{self as wire, Frame, Message, PrepareHead, PrepareWriter, Verdict, WriteEntry, WriteKind};
+use timestone_wire::{
+    self as wire, Frame, Message, PrepareHead, PrepareWriter, Verdict, WriteEntry, WriteKind,
+};
 
 use crate::repeats::Socket;
 use crate::running::{Running, config};
@@ -14,22 +17,34 @@ use crate::running::{Running, config};
 /// More than may be under way at once on one connection: most of them wait behind the first.
 const BEHIND: usize = 1000;
 
-/// What a client reads that asks for a key whose writer is silent for seconds, and then for much else, and says that this was all; and
-/// how often it was counted up behind the read.
+/// What a client reads that asks for a key whose writer is silent for seconds, and then for much
+/// else, and says that this was all; and how often it was counted up behind the read.
 fn asked_and_half_closed() -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
-    let running = Running::start(&timestone_server::ServerConfig { shards: Some(1), ..config(folder.path()) });
+    let running = Running::start(&timestone_server::ServerConfig {
+        shards: Some(1),
+        ..config(folder.path())
+    });
     let mut writer = Socket::connect(&running, ClientId::ZERO);
     loop {
         let begin = SystemClock::new().now();
         let (txn, commit) = (TxnId::new(writer.client, Sequence::new(1)), begin.next());
-        let head = PrepareHead { txn, begin, commit, single: false, wait: true, participants: &[ShardId::ZERO] };
+        let head = PrepareHead {
+            txn,
+            begin,
+            commit,
+            single: false,
+            wait: true,
+            participants: &[ShardId::ZERO],
+        };
         let mut bytes = Vec::new();
         let mut prepare = PrepareWriter::begin(&writer.envelope, &head, &mut bytes);
         let (keyspace, kind, expires_at) = (KeyspaceId::DEFAULT, WriteKind::Put, Expiry::NEVER);
         prepare.write(&WriteEntry { keyspace, kind, expires_at, key: b"key", value: b"promised" });
         prepare.finish();
-        let verdict = writer.ask_bytes(&bytes, |frame: &Frame<'_>| wire::Vote::decode(frame).map(|vote| vote.verdict));
+        let verdict = writer.ask_bytes(&bytes, |frame: &Frame<'_>| {
+            wire::Vote::decode(frame).map(|vote| vote.verdict)
+        });
         if verdict == Ok(Verdict::Yes) {
             break;
         }

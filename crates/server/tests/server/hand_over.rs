@@ -1,5 +1,6 @@
-//! The log device changes between two lives of a server: from files to none and back, with kills and stops at several moments. What was
-//! acknowledged stays, what was deleted stays deleted, and the old logs go once the store holds what was in them.
+//! The log device changes between two lives of a server: from files to none and back, with kills
+//! and stops at several moments. What was acknowledged stays, what was deleted stays deleted, and
+//! the old logs go once the store holds what was in them.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,7 +17,8 @@ const KEYS: u32 = 200;
 /// Longer than any hand-over takes here.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server without ports on `data`, with small files and a small device, so that logs are emptied and tombstones collected soon.
+/// A server without ports on `data`, with small files and a small device, so that logs are emptied
+/// and tombstones collected soon.
 fn small(data: &Path, log: DeviceKind) -> ServerConfig {
     let mut tuning = Tuning::of(log);
     tuning.log.file_bytes = 128 * 1024;
@@ -46,7 +48,10 @@ fn value(number: u32) -> Vec<u8> {
 fn check(db: &blocking::Db, odd_ones_are_there: Option<bool>, when: &str) {
     for number in 0..KEYS {
         let found = db.get(&key(number)).unwrap();
-        assert!(found.as_deref().is_none_or(|found| found == &value(number)[..]), "{when}: key {number} is damaged");
+        assert!(
+            found.as_deref().is_none_or(|found| found == &value(number)[..]),
+            "{when}: key {number} is damaged"
+        );
         match odd_ones_are_there {
             _ if number % 2 == 0 => assert!(found.is_some(), "{when}: key {number} is lost"),
             Some(there) => assert_eq!(found.is_some(), there, "{when}: key {number}"),
@@ -60,8 +65,8 @@ fn logs(data: &Path) -> usize {
     std::fs::read_dir(data.join("wal")).map_or(0, |entries| entries.count())
 }
 
-/// Overwrites keys in no order, so that blocks are collected that hold something alive, the oldest ones among them, and that for longer
-/// than the watermark lags.
+/// Overwrites keys in no order, so that blocks are collected that hold something alive, the oldest
+/// ones among them, and that for longer than the watermark lags.
 fn churn(db: &blocking::Db) {
     let (begun, mut place) = (Instant::now(), 1u32);
     for written in 0u32.. {
@@ -111,7 +116,8 @@ fn what_was_deleted_without_a_log_stays_deleted_when_there_is_one_again() {
     running.server.shutdown().unwrap();
 }
 
-/// What was overwritten is collected meanwhile. A store that was killed does not know up to when, and a log would.
+/// What was overwritten is collected meanwhile. A store that was killed does not know up to when,
+/// and a log would.
 #[test]
 fn a_snapshot_from_before_a_kill_without_a_log_is_refused_and_never_answered_wrongly() {
     let folder = tempfile::tempdir().unwrap();

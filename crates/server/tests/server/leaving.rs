@@ -20,7 +20,8 @@ fn a_client_that_has_left_holds_the_watermark_back_no_longer() {
         assert!(since < SESSION_TTL, "it was waited for like one that fell silent");
         let (_, page) = running.page("/metrics");
         let lags = page.lines().filter(|line| line.starts_with("timestone_watermark_lag_seconds{"));
-        let lags: Vec<f64> = lags.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+        let lags: Vec<f64> =
+            lags.map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
         lags.len() == 2 && lags.iter().all(|lag| *lag < since.as_secs_f64())
     });
     running.server.shutdown().unwrap();

@@ -1,7 +1,11 @@
-//! Whole servers in this process: what they count, what they say about themselves, what they do when something under them fails, or is
-//! damaged.
+//! Whole servers in this process: what they count, what they say about themselves, what they do
+//! when something under them fails, or is damaged.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "whole servers run on real threads and clocks")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "whole servers run on real threads and clocks"
+)]
 
 mod admission;
 mod bits;

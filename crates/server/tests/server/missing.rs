@@ -1,4 +1,5 @@
-//! A log file that is gone from among others: missed, and passed over once its loss is accepted. And what is there that should not be.
+//! A log file that is gone from among others: missed, and passed over once its loss is accepted.
+//! And what is there that should not be.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,13 +43,21 @@ fn a_log_file_that_is_gone_from_the_middle_is_missed_and_passed_over_once_accept
     fs::remove_file(lost).unwrap();
 
     let Err(error) = Running::try_start(&config) else { panic!("it started without {name}") };
-    assert!(matches!(&error, ServerError::Missing { names, .. } if names.contains(&name)), "{error}");
+    assert!(
+        matches!(&error, ServerError::Missing { names, .. } if names.contains(&name)),
+        "{error}"
+    );
 
     let accepting = ServerConfig { accept_loss: AcceptedLoss::Everything, ..config.clone() };
     let running = Running::start(&accepting);
-    let count = |running: &Running| (0..written).filter(|&n| running.inside.get(&key(n)).unwrap().is_some()).count();
+    let count = |running: &Running| {
+        (0..written).filter(|&n| running.inside.get(&key(n)).unwrap().is_some()).count()
+    };
     let left = count(&running);
-    assert!(running.inside.get(&key(written - 1)).unwrap().is_some(), "what follows the gap is there");
+    assert!(
+        running.inside.get(&key(written - 1)).unwrap().is_some(),
+        "what follows the gap is there"
+    );
     drop(running);
     // The files on both sides of the gap are still there: it is remembered.
     let running = Running::start(&config);

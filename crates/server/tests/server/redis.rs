@@ -23,7 +23,11 @@ impl Redis {
     }
 
     /// Has a thread read answers: see [`Resp::split`].
-    pub(crate) fn split(&mut self, count: usize, answer: &'static [u8]) -> std::thread::JoinHandle<()> {
+    pub(crate) fn split(
+        &mut self,
+        count: usize,
+        answer: &'static [u8],
+    ) -> std::thread::JoinHandle<()> {
         self.0.split(count, answer)
     }
 

@@ -1,7 +1,9 @@
-//! A write whose answer was lost, asked again: what is told is the first copy's outcome, the previous value included, whatever
-//! happened to the key, to the pages and to the server in between.
+//! A write whose answer was lost, asked again: what is told is the first copy's outcome, the
+//! previous value included, whatever happened to the key, to the pages and to the server in
+//! between.
 //!
-//! The client here is a socket that writes frames, because no client of ours asks again what it has been told.
+//! The client here is a socket that writes frames, because no client of ours asks again what it has
+//! been told.
 
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
@@ -11,10 +13,12 @@ use timestone_clock::{Clock, SystemClock};
 use timestone_cluster::MapVersion;
 use timestone_server::ServerConfig;
 use timestone_types::{
-    AbortKind, ClientId, ClusterId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, Version,
+    AbortKind, ClientId, ClusterId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
+    Version,
 };
 use timestone_wire::{
-    self as wire, Condition, Envelope, ErrorCode, Frame, Kind, Message, RequestId, Role, Verdict, WriteAction,
+    self as wire, Condition, Envelope, ErrorCode, Frame, Kind, Message, RequestId, Role, Verdict,
+    WriteAction,
 };
 
 use crate::running::{Running, config};
@@ -71,13 +75,21 @@ impl Socket {
             (welcome.client, map.shards()[0].clone(), map.version())
         });
         socket.client = client;
-        socket.envelope =
-            Envelope { shard: shard.id, epoch: shard.epoch, request: RequestId::new(2), map_version: version };
+        socket.envelope = Envelope {
+            shard: shard.id,
+            epoch: shard.epoch,
+            request: RequestId::new(2),
+            map_version: version,
+        };
         assert_eq!((shard.id, version > MapVersion::ZERO), (SHARD, true));
         socket
     }
 
-    pub(crate) fn ask<'a, T>(&mut self, message: &impl Message<'a>, read: impl FnOnce(&Frame<'_>) -> T) -> T {
+    pub(crate) fn ask<'a, T>(
+        &mut self,
+        message: &impl Message<'a>,
+        read: impl FnOnce(&Frame<'_>) -> T,
+    ) -> T {
         let mut bytes = Vec::new();
         message.encode(&self.envelope, &mut bytes);
         self.ask_bytes(&bytes, read)
@@ -88,7 +100,8 @@ impl Socket {
         self.stream.write_all(frame).unwrap();
         let mut chunk = [0; 65536];
         loop {
-            if let Some((frame, rest)) = Frame::split(wire::without_clock(&self.received)).unwrap() {
+            if let Some((frame, rest)) = Frame::split(wire::without_clock(&self.received)).unwrap()
+            {
                 let (answer, left) = (read(&frame), rest.to_vec());
                 self.received = left;
                 return answer;
@@ -106,7 +119,12 @@ impl Socket {
     }
 
     /// A write of the key that asks for what was there before.
-    fn write(&self, sequence: u64, action: WriteAction, value: &'static [u8]) -> wire::Write<'static> {
+    fn write(
+        &self,
+        sequence: u64,
+        action: WriteAction,
+        value: &'static [u8],
+    ) -> wire::Write<'static> {
         let begin = now();
         wire::Write {
             txn: TxnId::new(self.client, Sequence::new(sequence)),
@@ -123,7 +141,8 @@ impl Socket {
         }
     }
 
-    /// Sends a write as often as the answer is a later timestamp; the copy that was carried out, and its answer.
+    /// Sends a write as often as the answer is a later timestamp; the copy that was carried out,
+    /// and its answer.
     fn carry_out(&mut self, mut write: wire::Write<'static>) -> (wire::Write<'static>, Told) {
         loop {
             match self.send(&write) {
@@ -212,9 +231,13 @@ fn a_repeated_condition_that_failed_is_told_with_what_it_met() {
     let running = Running::start(&one_shard(folder.path()));
     let mut socket = Socket::connect(&running, ClientId::ZERO);
     socket.carry_out(socket.write(1, WriteAction::Put, b"one"));
-    let set = wire::Write { condition: Condition::IfAbsent, ..socket.write(2, WriteAction::Put, b"two") };
+    let set =
+        wire::Write { condition: Condition::IfAbsent, ..socket.write(2, WriteAction::Put, b"two") };
     let (set, first) = socket.carry_out(set);
-    assert!(matches!(first.verdict(), Verdict::No(reason) if reason.kind == AbortKind::Condition), "{first:?}");
+    assert!(
+        matches!(first.verdict(), Verdict::No(reason) if reason.kind == AbortKind::Condition),
+        "{first:?}"
+    );
     assert_eq!(first.previous(), Some(&b"one"[..]));
     socket.carry_out(socket.write(3, WriteAction::Delete, b""));
     same(&first, &socket.send(&set));
@@ -226,7 +249,12 @@ fn a_repeated_condition_that_failed_is_told_with_what_it_met() {
 }
 
 /// The same requests to the server's next life.
-fn restarted(running: Running, config: &ServerConfig, client: ClientId, graceful: bool) -> (Running, Socket) {
+fn restarted(
+    running: Running,
+    config: &ServerConfig,
+    client: ClientId,
+    graceful: bool,
+) -> (Running, Socket) {
     if graceful {
         running.server.shutdown().unwrap();
     } else {
@@ -248,14 +276,22 @@ fn a_restart_changes_nothing_about_what_a_repeat_is_told() {
         let take = socket.carry_out(socket.write(2, WriteAction::Delete, b""));
         let nothing = socket.carry_out(socket.write(3, WriteAction::Delete, b""));
         let put = socket.carry_out(socket.write(4, WriteAction::Put, b"one"));
-        let new = wire::Write { condition: Condition::IfAbsent, ..socket.write(5, WriteAction::Put, b"two") };
+        let new = wire::Write {
+            condition: Condition::IfAbsent,
+            ..socket.write(5, WriteAction::Put, b"two")
+        };
         let new = socket.carry_out(new);
         socket.carry_out(socket.write(6, WriteAction::Put, b"three"));
         let expires_at = Expiry::at(now().saturating_add(Duration::from_millis(100)));
         socket.carry_out(wire::Write { expires_at, ..socket.write(7, WriteAction::Put, b"short") });
         let short = socket.carry_out(socket.write(8, WriteAction::Delete, b""));
-        assert!(matches!(new.1.verdict(), Verdict::No(reason) if reason.kind == AbortKind::Condition));
-        assert_eq!((new.1.previous(), short.1.previous()), (Some(&b"one"[..]), Some(&b"short"[..])));
+        assert!(
+            matches!(new.1.verdict(), Verdict::No(reason) if reason.kind == AbortKind::Condition)
+        );
+        assert_eq!(
+            (new.1.previous(), short.1.previous()),
+            (Some(&b"one"[..]), Some(&b"short"[..]))
+        );
         std::thread::sleep(Duration::from_millis(150));
 
         let client = socket.client;
@@ -272,7 +308,8 @@ fn a_restart_changes_nothing_about_what_a_repeat_is_told() {
     }
 }
 
-/// Others report at once after a restart. A client that comes back later than they do is told what it would have been told before.
+/// Others report at once after a restart. A client that comes back later than they do is told what
+/// it would have been told before.
 #[test]
 fn whoever_comes_back_late_after_a_restart_is_told_the_first_answer_all_the_same() {
     for graceful in [false, true] {
@@ -300,7 +337,8 @@ fn whoever_comes_back_late_after_a_restart_is_told_the_first_answer_all_the_same
 /// Changes a byte wherever this text lies in the file.
 fn damage(file: &std::path::Path, text: &[u8]) -> usize {
     let mut bytes = std::fs::read(file).unwrap();
-    let places: Vec<usize> = (0..bytes.len() - text.len()).filter(|&at| bytes[at..].starts_with(text)).collect();
+    let places: Vec<usize> =
+        (0..bytes.len() - text.len()).filter(|&at| bytes[at..].starts_with(text)).collect();
     for &at in &places {
         bytes[at] ^= 1;
     }
@@ -332,6 +370,9 @@ fn a_repeat_is_told_its_outcome_even_if_the_page_cannot_be_read_any_more() {
     let (_, again) = socket.carry_out(put);
     assert_eq!(again.verdict(), Verdict::Yes, "it took place");
     // A new one that has to look at the page is not carried out, and says so.
-    let new = wire::Write { condition: Condition::IfPresent, ..socket.write(3, WriteAction::Put, b"three") };
+    let new = wire::Write {
+        condition: Condition::IfPresent,
+        ..socket.write(3, WriteAction::Put, b"three")
+    };
     assert_eq!(socket.carry_out(new).1, Told::Refused(ErrorCode::Corrupt));
 }

@@ -1,4 +1,5 @@
-//! A server on a directory of its own, and its clients: native over TCP, native in process, and a redis client that is a socket.
+//! A server on a directory of its own, and its clients: native over TCP, native in process, and a
+//! redis client that is a socket.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -32,7 +33,10 @@ fn every_test_holds_for_the_staged_layout_as_well() {
     if staged() {
         return;
     }
-    let output = std::process::Command::new(std::env::current_exe().unwrap()).env(STAGED, "1").output().unwrap();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .env(STAGED, "1")
+        .output()
+        .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
@@ -63,7 +67,9 @@ impl Running {
             let stages = seats.iter().map(|seat| {
                 let wiring = InProcess { shards: seat.shards.clone(), server: seat.node };
                 let clock = Arc::clone(&seat.clock);
-                let (stage, part) = in_process(seat.client, &seat.map, wiring, EngineConfig::default(), clock).split();
+                let (stage, part) =
+                    in_process(seat.client, &seat.map, wiring, EngineConfig::default(), clock)
+                        .split();
                 *attachment.lock().unwrap() = Some(part);
                 stage
             });
@@ -94,7 +100,8 @@ impl Running {
     pub(crate) fn page(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(self.server.addresses().http.unwrap()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let status = answer.split(' ').nth(1).unwrap().parse().unwrap();

@@ -31,8 +31,10 @@ fn a_scan_finds_every_key_of_its_snapshot_once() {
     // More than a page on each of two shards.
     let mut expected = BTreeMap::new();
     for chunk in (0..3000u32).collect::<Vec<_>>().chunks(500) {
-        let names: Vec<_> =
-            chunk.iter().map(|n| (format!("{}-{n}", n % 3).into_bytes(), n.to_le_bytes().to_vec())).collect();
+        let names: Vec<_> = chunk
+            .iter()
+            .map(|n| (format!("{}-{n}", n % 3).into_bytes(), n.to_le_bytes().to_vec()))
+            .collect();
         native.transact(|tx| names.iter().try_for_each(|(key, value)| tx.put(key, value))).unwrap();
         expected.extend(names);
     }
@@ -42,13 +44,15 @@ fn a_scan_finds_every_key_of_its_snapshot_once() {
     let other = native.keyspace("other").unwrap();
     other.put(b"there", b"too").unwrap();
 
-    // Each client has seen its own writes; the other one asks for a point in time that is surely behind them.
+    // Each client has seen its own writes; the other one asks for a point in time that is surely
+    // behind them.
     let mut scan = native.scan(&ScanOptions::default()).unwrap();
     let at = scan.timestamp();
     let first = scan.next().unwrap().unwrap();
     native.put(b"later", b"x").unwrap();
     native.put(b"1-1", b"changed").unwrap();
-    let rest: BTreeMap<_, _> = scan.map(|entry| entry.map(|(key, value)| (key, value.into_vec())).unwrap()).collect();
+    let rest: BTreeMap<_, _> =
+        scan.map(|entry| entry.map(|(key, value)| (key, value.into_vec())).unwrap()).collect();
     assert_eq!(rest.len() + 1, expected.len());
     assert_eq!(expected.get(&first.0[..]).map(Vec::as_slice), Some(&first.1[..]));
     let then = ScanOptions { at: Some(at), ..ScanOptions::default() };
@@ -93,10 +97,16 @@ fn long_keys_come_through_scans_of_every_door() {
     let found = keys_of(redis.ask(b"KEYS *"));
     assert!(found == expected, "{} of 2000 keys", found.len());
     for count in ["1", "10", "400", "10000", "1000000"] {
-        let (mut cursor, mut keys, mut pages) = ("0".to_owned(), BTreeMap::<Vec<u8>, u32>::new(), 0);
+        let (mut cursor, mut keys, mut pages) =
+            ("0".to_owned(), BTreeMap::<Vec<u8>, u32>::new(), 0);
         loop {
-            let Reply::Array(answer) = redis.ask(format!("SCAN {cursor} COUNT {count}").as_bytes()) else { panic!() };
-            let [Reply::Bulk(next), page] = <[Reply; 2]>::try_from(answer).unwrap() else { panic!() };
+            let Reply::Array(answer) = redis.ask(format!("SCAN {cursor} COUNT {count}").as_bytes())
+            else {
+                panic!()
+            };
+            let [Reply::Bulk(next), page] = <[Reply; 2]>::try_from(answer).unwrap() else {
+                panic!()
+            };
             keys_of(page).into_iter().for_each(|key| *keys.entry(key).or_default() += 1);
             pages += 1;
             cursor = String::from_utf8(next).unwrap();
@@ -105,7 +115,10 @@ fn long_keys_come_through_scans_of_every_door() {
             }
         }
         assert_eq!(keys.len(), 2000, "with COUNT {count}");
-        assert!(keys.values().all(|&times| times == 1), "nothing changed meanwhile, so each key comes once");
+        assert!(
+            keys.values().all(|&times| times == 1),
+            "nothing changed meanwhile, so each key comes once"
+        );
         assert!(pages >= 8, "{pages} pages with COUNT {count}");
     }
 }
@@ -153,7 +166,9 @@ impl Leading {
 fn scanned(redis: &mut Redis) -> BTreeSet<Vec<u8>> {
     let (mut cursor, mut found) = ("0".to_owned(), BTreeSet::new());
     loop {
-        let Reply::Array(answer) = redis.ask(format!("SCAN {cursor} COUNT 3").as_bytes()) else { panic!() };
+        let Reply::Array(answer) = redis.ask(format!("SCAN {cursor} COUNT 3").as_bytes()) else {
+            panic!()
+        };
         let [Reply::Bulk(next), page] = <[Reply; 2]>::try_from(answer).unwrap() else { panic!() };
         found.extend(keys_of(page));
         cursor = String::from_utf8(next).unwrap();
@@ -163,7 +178,8 @@ fn scanned(redis: &mut Redis) -> BTreeSet<Vec<u8>> {
     }
 }
 
-/// Keys are written, and deleted, by a client whose clock leads: whoever scans afterwards knows of it.
+/// Keys are written, and deleted, by a client whose clock leads: whoever scans afterwards knows of
+/// it.
 #[test]
 fn scans_see_what_was_acknowledged_by_a_clock_that_leads() {
     let folder = tempfile::tempdir().unwrap();
@@ -178,13 +194,19 @@ fn scans_see_what_was_acknowledged_by_a_clock_that_leads() {
             expected.remove(&vec![n - 1]);
         }
         match n % 4 {
-            0 => assert_eq!(redis.ask(b"DBSIZE"), Reply::Integer(expected.len() as i64), "after key {n}"),
+            0 => assert_eq!(
+                redis.ask(b"DBSIZE"),
+                Reply::Integer(expected.len() as i64),
+                "after key {n}"
+            ),
             1 => assert_eq!(keys_of(redis.ask(b"KEYS *")), expected, "after key {n}"),
             2 => assert_eq!(scanned(&mut redis), expected, "after key {n}"),
             _ => {
-                let found: BTreeSet<_> = all(&running.native(), &ScanOptions::default()).into_keys().collect();
+                let found: BTreeSet<_> =
+                    all(&running.native(), &ScanOptions::default()).into_keys().collect();
                 assert_eq!(found, expected, "after key {n}");
-                let found: BTreeSet<_> = all(&running.inside, &ScanOptions::default()).into_keys().collect();
+                let found: BTreeSet<_> =
+                    all(&running.inside, &ScanOptions::default()).into_keys().collect();
                 assert_eq!(found, expected, "after key {n}");
             }
         }
@@ -193,11 +215,16 @@ fn scans_see_what_was_acknowledged_by_a_clock_that_leads() {
     assert_eq!(redis.ask(b"RANDOMKEY"), Reply::Nil);
 }
 
-/// A fence lies above every mark, and so ahead of the clock: the gateways of other threads know of it.
+/// A fence lies above every mark, and so ahead of the clock: the gateways of other threads know of
+/// it.
 #[test]
 fn a_flushed_keyspace_is_empty_to_the_gateways_of_all_threads() {
     let folder = tempfile::tempdir().unwrap();
-    let running = Running::start(&ServerConfig { threads: Some(2), shards: Some(1), ..config(folder.path()) });
+    let running = Running::start(&ServerConfig {
+        threads: Some(2),
+        shards: Some(1),
+        ..config(folder.path())
+    });
     let mut clients: Vec<Redis> = (0..8).map(|_| Redis::connect(&running)).collect();
     let mut leading = Leading::connect(&running);
     for round in 0..24usize {
@@ -236,7 +263,8 @@ fn a_flush_touches_the_watched_keys_that_it_removes_and_no_others() {
     ];
     for (round, (watch, flow, runs)) in cases.into_iter().cycle().take(28).enumerate() {
         // A key of this round alone, which has no record of the rounds before.
-        let of_round = |command: &str| command.replace("never", &format!("never:{round}")).into_bytes();
+        let of_round =
+            |command: &str| command.replace("never", &format!("never:{round}")).into_bytes();
         assert_eq!(other.ask(b"SET there 1"), ok());
         let begun = Instant::now();
         assert_eq!(watcher.ask(&of_round(watch)), ok());
@@ -248,9 +276,14 @@ fn a_flush_touches_the_watched_keys_that_it_removes_and_no_others() {
         let ran = watcher.ask(b"EXEC") != Reply::Nil;
         // What became of a key that is not there is remembered for about a second.
         let is_late = begun.elapsed() > Duration::from_millis(400);
-        assert!(ran == runs || runs && is_late, "round {round}: {watch}, {flow:?}, after {:?}", begun.elapsed());
+        assert!(
+            ran == runs || runs && is_late,
+            "round {round}: {watch}, {flow:?}, after {:?}",
+            begun.elapsed()
+        );
     }
-    // Nobody is made to wait for the watermark, and whoever watches from behind the flush sees nothing of it later.
+    // Nobody is made to wait for the watermark, and whoever watches from behind the flush sees
+    // nothing of it later.
     assert_eq!(other.ask(b"FLUSHDB"), ok());
     assert_eq!(watcher.ask(b"WATCH later"), ok());
     std::thread::sleep(Duration::from_millis(2_500));
@@ -316,5 +349,7 @@ fn a_scan_finds_more_bytes_than_a_transaction_may_hold() {
 
 fn keys_of(reply: Reply) -> BTreeSet<Vec<u8>> {
     let Reply::Array(keys) = reply else { panic!("{reply:?} is no array") };
-    keys.into_iter().map(|key| if let Reply::Bulk(key) = key { key } else { panic!("{key:?} is no key") }).collect()
+    keys.into_iter()
+        .map(|key| if let Reply::Bulk(key) = key { key } else { panic!("{key:?} is no key") })
+        .collect()
 }

@@ -1,5 +1,5 @@
-//! Commands that ask for much, and what others wait for meanwhile: a gateway serves all connections of its thread, so the work of one
-//! command must not keep the others out for long.
+//! Commands that ask for much, and what others wait for meanwhile: a gateway serves all connections
+//! of its thread, so the work of one command must not keep the others out for long.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,8 @@ fn nobody_waits_long_for_commands_that_ask_for_much() {
     };
     let ok = Reply::Simple(OK.to_owned());
     for first in (0..60_000u32).step_by(20_000) {
-        let pairs = (first..first + 20_000).flat_map(|n| [format!("key:{n}").into_bytes(), b"value".to_vec()]);
+        let pairs = (first..first + 20_000)
+            .flat_map(|n| [format!("key:{n}").into_bytes(), b"value".to_vec()]);
         let set: Vec<Vec<u8>> = std::iter::once(b"MSET".to_vec()).chain(pairs).collect();
         let reply = note("MSET of 20 000 keys", &mut |client| {
             send(client, &set);
@@ -73,14 +74,20 @@ fn nobody_waits_long_for_commands_that_ask_for_much() {
     });
     assert_eq!(reply, Reply::Array(Vec::new()));
     let reply = note("KEYS of 60 000 keys", &mut |client| client.ask(b"KEYS *9"));
-    assert_eq!(reply, if let Reply::Array(keys) = &reply { Reply::Array(keys.clone()) } else { Reply::Nil });
+    assert_eq!(
+        reply,
+        if let Reply::Array(keys) = &reply { Reply::Array(keys.clone()) } else { Reply::Nil }
+    );
     let get = words("MGET", 60_000);
     let reply = note("MGET of 60 000 keys", &mut |client| {
         send(client, &get);
         client.reply()
     });
     let Reply::Array(values) = reply else { panic!("{reply:?}") };
-    assert!(values.len() == 60_000 && values.iter().all(|value| *value == Reply::Bulk(b"value".to_vec())));
+    assert!(
+        values.len() == 60_000
+            && values.iter().all(|value| *value == Reply::Bulk(b"value".to_vec()))
+    );
     let reply = note("EXEC of 200 000 INCR and 20 000 APPEND", &mut |client| {
         assert_eq!(client.ask(b"MULTI"), ok);
         for n in 0..220_000u32 {
@@ -91,7 +98,8 @@ fn nobody_waits_long_for_commands_that_ask_for_much() {
                 client.send(&[b"INCR", name.as_bytes()]);
             }
             if n % 1000 == 999 {
-                (0..1000).for_each(|_| assert_eq!(client.reply(), Reply::Simple("QUEUED".to_owned())));
+                (0..1000)
+                    .for_each(|_| assert_eq!(client.reply(), Reply::Simple("QUEUED".to_owned())));
             }
         }
         client.ask(b"EXEC")

@@ -1,8 +1,11 @@
-//! Transactions on a fair network: reads, local commits, one phase, two phases, conflicts, later timestamps, limits.
+//! Transactions on a fair network: reads, local commits, one phase, two phases, conflicts, later
+//! timestamps, limits.
 
 use std::time::Duration;
 
-use timestone_session::{Condition, LimitError, RequestOptions, SessionError, Step, TxnOptions, TxnStatus};
+use timestone_session::{
+    Condition, LimitError, RequestOptions, SessionError, Step, TxnOptions, TxnStatus,
+};
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, Timestamp, TxnId, Version, limits};
 use timestone_wire::Kind;
 
@@ -90,7 +93,9 @@ fn a_conflict_names_the_key_the_versions_and_the_other() {
     assert_eq!(world.value(txn, &b), Some(b"old".to_vec()));
     world.put(txn, &a, b"x");
     world.shards[1].written_by_other(&b, new, b"new");
-    let Outcome::Aborted { reason, key, read, .. } = world.commit(txn) else { panic!("a stale read commits") };
+    let Outcome::Aborted { reason, key, read, .. } = world.commit(txn) else {
+        panic!("a stale read commits")
+    };
     assert_eq!((reason.kind, reason.at), (AbortKind::ReadConflict, new.timestamp));
     assert_eq!((key, read), (Some(b.clone()), Some(old)));
     world.pass(Duration::from_millis(10));
@@ -104,8 +109,13 @@ fn a_conflict_names_the_key_the_versions_and_the_other() {
     world.shards[0].prepared_by_other(&a, Some((other_txn(), world.now)));
     world.put(again, &b, b"y");
     world.put(again, &a, b"y");
-    let Outcome::Aborted { reason, key, .. } = world.commit(again) else { panic!("a prepared key is overwritten") };
-    assert_eq!((reason.kind, reason.other, key), (AbortKind::WriteConflict, Some(other_txn()), Some(a)));
+    let Outcome::Aborted { reason, key, .. } = world.commit(again) else {
+        panic!("a prepared key is overwritten")
+    };
+    assert_eq!(
+        (reason.kind, reason.other, key),
+        (AbortKind::WriteConflict, Some(other_txn()), Some(a))
+    );
 }
 
 #[test]
@@ -142,13 +152,19 @@ fn a_read_waits_for_a_prepared_write_and_an_undecided_one_forbids_the_local_comm
     assert_eq!(world.wait(op), Outcome::Value(None, Version::ZERO));
     world.shards[0].prepared_by_other(b"k", None);
     world.committed(txn);
-    assert_eq!(world.shards[0].seen(Kind::Prepare), 1, "validated at the shard, since the read was uncertain");
+    assert_eq!(
+        world.shards[0].seen(Kind::Prepare),
+        1,
+        "validated at the shard, since the read was uncertain"
+    );
 
     world.shards[0].prepared_by_other(b"k", Some((other_txn(), BEGIN)));
     let options = TxnOptions { snapshot_at: Some(BEGIN), ..TxnOptions::default() };
     let past = world.begin_with(session, options);
     assert_eq!(world.value(past, b"k"), None);
-    let Outcome::Aborted { reason, key, .. } = world.commit(past) else { panic!("an uncertain snapshot commits") };
+    let Outcome::Aborted { reason, key, .. } = world.commit(past) else {
+        panic!("an uncertain snapshot commits")
+    };
     assert_eq!((reason.kind, key), (AbortKind::Prepared, Some(b"k".to_vec())));
 }
 
@@ -166,7 +182,9 @@ fn a_strict_read_only_transaction_is_validated_everywhere_and_leaves_nothing() {
     let stale = world.begin_with(session, strict);
     world.value(stale, &a);
     world.shards[0].written_by_other(&a, Version::new(world.now, OTHER), b"new");
-    let Outcome::Aborted { reason, key, .. } = world.commit(stale) else { panic!("a stale strict read commits") };
+    let Outcome::Aborted { reason, key, .. } = world.commit(stale) else {
+        panic!("a stale strict read commits")
+    };
     assert_eq!((reason.kind, key), (AbortKind::ReadConflict, Some(a)));
     world.pass(Duration::from_millis(10));
     assert_eq!(world.engine.unresolved(), 0);
@@ -179,13 +197,22 @@ fn a_snapshot_reads_the_past_and_refuses_writes_and_the_future() {
     world.shards[0].written_by_other(b"k", Version::new(at(10), OTHER), b"ten");
     world.shards[0].written_by_other(b"k", Version::new(at(20), OTHER), b"twenty");
     let session = world.session();
-    let past = world.begin_with(session, TxnOptions { snapshot_at: Some(at(15)), ..TxnOptions::default() });
+    let past = world
+        .begin_with(session, TxnOptions { snapshot_at: Some(at(15)), ..TxnOptions::default() });
     assert_eq!(world.value(past, b"k"), Some(b"ten".to_vec()));
-    assert_eq!(world.engine.put(world.now, past, SPACE, b"k", b"", Expiry::NEVER), Err(SessionError::ReadOnly));
+    assert_eq!(
+        world.engine.put(world.now, past, SPACE, b"k", b"", Expiry::NEVER),
+        Err(SessionError::ReadOnly)
+    );
     assert_eq!(world.committed(past), at(15));
-    let future =
-        TxnOptions { snapshot_at: Some(world.now.saturating_add(Duration::from_secs(1))), ..TxnOptions::default() };
-    assert!(matches!(world.engine.begin(world.now, session, future), Err(SessionError::SnapshotInFuture { .. })));
+    let future = TxnOptions {
+        snapshot_at: Some(world.now.saturating_add(Duration::from_secs(1))),
+        ..TxnOptions::default()
+    };
+    assert!(matches!(
+        world.engine.begin(world.now, session, future),
+        Err(SessionError::SnapshotInFuture { .. })
+    ));
 }
 
 #[test]
@@ -193,7 +220,8 @@ fn an_acknowledgement_waits_for_the_clocks_error_bound_when_asked_to() {
     let mut world = World::new(1);
     world.engine.set_clock_error(Duration::from_millis(7));
     let session = world.session();
-    let txn = world.begin_with(session, TxnOptions { external_wait: true, ..TxnOptions::default() });
+    let txn =
+        world.begin_with(session, TxnOptions { external_wait: true, ..TxnOptions::default() });
     world.put(txn, b"k", b"v");
     let at = world.committed(txn);
     assert!(
@@ -214,7 +242,10 @@ fn limits_are_told_at_put_and_leave_the_transaction_usable() {
         world.engine.put(world.now, txn, SPACE, key, value, Expiry::NEVER)
     };
     assert_eq!(put(&mut world, b"", b""), Err(LimitError::EmptyKey.into()));
-    assert_eq!(put(&mut world, b"k", &long), Err(LimitError::ValueTooLong { bytes: long.len() }.into()));
+    assert_eq!(
+        put(&mut world, b"k", &long),
+        Err(LimitError::ValueTooLong { bytes: long.len() }.into())
+    );
     let key = &long[..limits::MAX_KEY_BYTES + 1];
     assert_eq!(put(&mut world, key, b""), Err(LimitError::KeyTooLong { bytes: key.len() }.into()));
     world.put(txn, b"k", b"fits");
@@ -234,7 +265,10 @@ fn a_transaction_with_a_thousand_keys_commits_whole() {
     world.pass(Duration::from_millis(5));
     let check = world.begin(session);
     for n in (0..1000u32).step_by(37) {
-        assert_eq!(world.value(check, format!("many-{n}").as_bytes()), Some(n.to_le_bytes().to_vec()));
+        assert_eq!(
+            world.value(check, format!("many-{n}").as_bytes()),
+            Some(n.to_le_bytes().to_vec())
+        );
     }
 }
 
@@ -245,7 +279,10 @@ fn a_transaction_that_stays_open_too_long_is_told_so() {
     let txn = world.begin(session);
     world.put(txn, b"k", b"v");
     world.pass(limits::MAX_TXN_AGE + Duration::from_secs(1));
-    assert_eq!(world.commit(txn), Outcome::Failed(SessionError::TooLong { limit: limits::MAX_TXN_AGE }));
+    assert_eq!(
+        world.commit(txn),
+        Outcome::Failed(SessionError::TooLong { limit: limits::MAX_TXN_AGE })
+    );
     assert_eq!(world.shards[0].seen(Kind::Prepare), 0);
 }
 
@@ -258,7 +295,9 @@ fn several_operations_may_wait_for_one_read_and_one_of_them_may_give_up() {
     let ops = [world.op(), world.op(), world.op()];
     let mut tickets = Vec::new();
     for op in ops {
-        let Ok(Step::Pending(ticket)) = world.engine.get(world.now, txn, SPACE, b"k", op) else { panic!("not asked") };
+        let Ok(Step::Pending(ticket)) = world.engine.get(world.now, txn, SPACE, b"k", op) else {
+            panic!("not asked")
+        };
         tickets.push(ticket);
     }
     world.engine.cancel(tickets[1]);
@@ -293,7 +332,10 @@ fn a_fence_empties_a_keyspace_on_every_shard_at_one_timestamp() {
     world.committed(txn);
     world.pass(Duration::from_millis(5));
     let stamps: Vec<_> = world.shards.iter().map(|shard| shard.latest_version(b"")).collect();
-    assert!(stamps[0] != Version::ZERO && stamps.iter().all(|stamp| *stamp == stamps[0]), "{stamps:?}");
+    assert!(
+        stamps[0] != Version::ZERO && stamps.iter().all(|stamp| *stamp == stamps[0]),
+        "{stamps:?}"
+    );
 }
 
 #[test]
@@ -302,12 +344,18 @@ fn who_waits_for_the_clocks_is_told_at_its_deadline() {
     world.engine.set_clock_error(Duration::from_secs(32));
     let session = world.session();
     let deadline = Some(world.now.saturating_add(Duration::from_secs(2)));
-    let txn = world.begin_with(session, TxnOptions { external_wait: true, deadline, ..TxnOptions::default() });
+    let txn = world
+        .begin_with(session, TxnOptions { external_wait: true, deadline, ..TxnOptions::default() });
     world.put(txn, b"k", b"v");
     let begun = world.now;
-    let Outcome::Unknown(id) = world.commit(txn) else { panic!("told before the clocks have passed it") };
+    let Outcome::Unknown(id) = world.commit(txn) else {
+        panic!("told before the clocks have passed it")
+    };
     let waited = world.now.since(begun);
-    assert!(waited >= Duration::from_millis(1_990) && waited < Duration::from_millis(2_100), "{waited:?}");
+    assert!(
+        waited >= Duration::from_millis(1_990) && waited < Duration::from_millis(2_100),
+        "{waited:?}"
+    );
     let op = world.op();
     let begun = pending(world.engine.status(world.now, id, RequestOptions::default(), op));
     let told = match begun {
@@ -323,9 +371,15 @@ fn who_waits_for_the_clocks_is_told_at_its_deadline() {
         panic!("told before the clocks have passed it")
     };
     let waited = world.now.since(begun);
-    assert!(waited >= Duration::from_millis(1_990) && waited < Duration::from_millis(2_100), "{waited:?}");
+    assert!(
+        waited >= Duration::from_millis(1_990) && waited < Duration::from_millis(2_100),
+        "{waited:?}"
+    );
     let op = world.op();
-    assert_eq!(pending(world.engine.status(world.now, id, RequestOptions::default(), op)), Ok(true));
+    assert_eq!(
+        pending(world.engine.status(world.now, id, RequestOptions::default(), op)),
+        Ok(true)
+    );
     assert!(matches!(world.wait(op), Outcome::Status(TxnStatus::Committed(_))));
 }
 
@@ -343,7 +397,8 @@ fn an_answer_tells_how_far_the_clock_of_its_server_is_away() {
     let truth = ahead.as_nanos() as i64;
     assert!(offset.least_ns <= truth && truth <= offset.most_ns, "{offset:?}");
     assert_eq!(offset.at, world.now);
-    // Requests that are asked twice tell nothing wrong: whichever copy is answered, the first was sent before it was read.
+    // Requests that are asked twice tell nothing wrong: whichever copy is answered, the first was
+    // sent before it was read.
     world.weather.doubled = 1000;
     for n in 0..50u8 {
         world.read_latest(session, &[n], RequestOptions::default());
@@ -368,7 +423,10 @@ fn a_commit_to_a_full_outbox_is_refused_and_nothing_of_it_is_sent_or_kept() {
     world.engine.outbox(id).unwrap().clear();
     world.pass(Duration::from_millis(10));
     assert_eq!(world.shards.iter().map(|shard| shard.seen(Kind::Prepare)).sum::<u32>(), 0);
-    assert_eq!((world.commit(txn), world.engine.unresolved()), (Outcome::Failed(SessionError::NoTransaction), 0));
+    assert_eq!(
+        (world.commit(txn), world.engine.unresolved()),
+        (Outcome::Failed(SessionError::NoTransaction), 0)
+    );
     let txn = world.begin(session);
     world.put(txn, &b, b"two");
     world.committed(txn);

@@ -1,9 +1,14 @@
-//! What servers and networks do to a client: refusals, losses, restarts, clocks; and what the client reports.
+//! What servers and networks do to a client: refusals, losses, restarts, clocks; and what the
+//! client reports.
 
 use std::time::Duration;
 
-use timestone_session::{Condition, Mutation, RequestOptions, SessionError, Step, TxnOptions, TxnStatus};
-use timestone_types::{AbortKind, AbortReason, ClientId, Epoch, Expiry, Sequence, ShardId, Timestamp, TxnId, limits};
+use timestone_session::{
+    Condition, Mutation, RequestOptions, SessionError, Step, TxnOptions, TxnStatus,
+};
+use timestone_types::{
+    AbortKind, AbortReason, ClientId, Epoch, Expiry, Sequence, ShardId, Timestamp, TxnId, limits,
+};
 use timestone_wire::{ErrorCode, Kind};
 
 use crate::shard::Refuse;
@@ -21,7 +26,10 @@ fn a_busy_server_is_asked_again_after_the_time_it_names() {
     let txn = world.begin(session);
     assert_eq!(world.value(txn, b"k"), None);
     let waited = world.now.since(BEGIN);
-    assert!(waited >= Duration::from_millis(40) && waited < Duration::from_millis(60), "{waited:?}");
+    assert!(
+        waited >= Duration::from_millis(40) && waited < Duration::from_millis(60),
+        "{waited:?}"
+    );
     world.shards[0].refuse = refuse(ErrorCode::Unavailable, 0, Duration::ZERO, 3);
     world.put(txn, b"k", b"v");
     world.committed(txn);
@@ -38,11 +46,18 @@ fn a_clock_far_ahead_is_told_and_never_retried() {
     let txn = world.begin(session);
     let ahead = Outcome::Failed(SessionError::ClockAhead { lead });
     assert_eq!(world.get(txn, b"k"), ahead);
-    assert_eq!(world.get(txn, b"k"), Outcome::Failed(SessionError::NoTransaction), "the transaction is over");
+    assert_eq!(
+        world.get(txn, b"k"),
+        Outcome::Failed(SessionError::NoTransaction),
+        "the transaction is over"
+    );
     world.shards[0].refuse = refusal;
     assert_eq!(world.read_latest(session, b"k", RequestOptions::default()), ahead);
     world.shards[0].refuse = refusal;
-    assert_eq!(world.write(session, b"k", b"v", Condition::Always, RequestOptions::default()), ahead);
+    assert_eq!(
+        world.write(session, b"k", b"v", Condition::Always, RequestOptions::default()),
+        ahead
+    );
     world.shards[0].refuse = refusal;
     let txn = world.begin(session);
     world.put(txn, b"k", b"v");
@@ -57,8 +72,11 @@ fn a_snapshot_below_the_watermark_aborts_with_the_key_and_the_watermark() {
     let session = world.session();
     let txn = world.begin(session);
     let watermark = world.now.saturating_add(Duration::from_millis(100));
-    world.shards[0].refuse = refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1);
-    let Outcome::Aborted { reason, key, .. } = world.get(txn, b"k") else { panic!("a snapshot that is gone is read") };
+    world.shards[0].refuse =
+        refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1);
+    let Outcome::Aborted { reason, key, .. } = world.get(txn, b"k") else {
+        panic!("a snapshot that is gone is read")
+    };
     assert_eq!((reason.kind, reason.at, key), (AbortKind::TooOld, watermark, Some(b"k".to_vec())));
     assert_eq!(world.commit(txn), Outcome::Failed(SessionError::NoTransaction));
     let next = world.begin(session);
@@ -111,7 +129,16 @@ fn a_lost_connection_fails_nothing_and_everything_is_asked_again_on_the_next() {
     world.engine.disconnected(world.now, ShardId::new(1));
     let mutation = timestone_session::Mutation::Delete;
     let options = RequestOptions::default();
-    let begun = world.engine.write_if(world.now, session, SPACE, &b, mutation, Condition::Always, options, write);
+    let begun = world.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        &b,
+        mutation,
+        Condition::Always,
+        options,
+        write,
+    );
     assert_eq!(pending(begun), Ok(true));
     world.pass(Duration::from_millis(600));
     assert!(world.done.is_empty() && world.shards[1].frames_seen.is_empty());
@@ -131,7 +158,9 @@ fn a_participant_that_stays_away_is_resolved_by_the_others_and_nothing_stays_pro
     world.put(txn, &a, b"1");
     world.put(txn, &b, b"2");
     world.cut[1] = true;
-    let Outcome::Aborted { reason, .. } = world.commit(txn) else { panic!("committed without a participant") };
+    let Outcome::Aborted { reason, .. } = world.commit(txn) else {
+        panic!("committed without a participant")
+    };
     assert_eq!(reason.kind, AbortKind::Terminated);
     assert!(world.engine.stats().terminations > 0);
     world.cut[1] = false;
@@ -147,7 +176,8 @@ fn a_commit_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
     let deadline = Some(world.now.saturating_add(Duration::from_secs(3)));
-    let txn = world.begin_with(session, timestone_session::TxnOptions { deadline, ..Default::default() });
+    let txn =
+        world.begin_with(session, timestone_session::TxnOptions { deadline, ..Default::default() });
     world.put(txn, &a, b"1");
     world.put(txn, &b, b"2");
     world.cut = vec![true, true];
@@ -163,7 +193,10 @@ fn a_commit_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
     let begun = pending(world.engine.status(world.now, id, RequestOptions::default(), op));
     let before = world.now;
     assert_eq!(world.outcome(op, begun), Outcome::Status(TxnStatus::Aborted));
-    assert!(world.now.since(before) < Duration::from_secs(1), "the engine itself has learned it meanwhile");
+    assert!(
+        world.now.since(before) < Duration::from_secs(1),
+        "the engine itself has learned it meanwhile"
+    );
 }
 
 #[test]
@@ -187,8 +220,18 @@ fn a_refused_copy_had_no_effect_unless_an_earlier_one_may_have_been_carried_out(
     let session = world.session();
     let write = |world: &mut World| {
         let op = world.op();
-        let (put, options) = (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
-        let begun = world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
+        let (put, options) =
+            (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
+        let begun = world.engine.write_if(
+            world.now,
+            session,
+            SPACE,
+            b"k",
+            put,
+            Condition::Always,
+            options,
+            op,
+        );
         assert_eq!(pending(begun), Ok(true));
         op
     };
@@ -199,16 +242,23 @@ fn a_refused_copy_had_no_effect_unless_an_earlier_one_may_have_been_carried_out(
         world.pass(Duration::from_micros(100));
     }
     world.shards[0].refuse = refuse(ErrorCode::DeviceFull, 0, Duration::ZERO, 1);
-    let Outcome::Failed(error) = world.wait(op) else { panic!("it is known that nothing was written") };
+    let Outcome::Failed(error) = world.wait(op) else {
+        panic!("it is known that nothing was written")
+    };
     assert_eq!(error.code(), Some(ErrorCode::DeviceFull));
     // The first one was not.
-    for met in [ErrorCode::DeviceFull, ErrorCode::Corrupt, ErrorCode::StorageFailed, ErrorCode::ClockAhead] {
+    for met in
+        [ErrorCode::DeviceFull, ErrorCode::Corrupt, ErrorCode::StorageFailed, ErrorCode::ClockAhead]
+    {
         world.cut[0] = true;
         let op = write(&mut world);
         world.pass(Duration::from_millis(500));
         world.cut[0] = false;
         world.shards[0].refuse = refuse(met, 0, Duration::ZERO, 1);
-        assert!(matches!(world.wait(op), Outcome::Unknown(_)), "{met}: nobody knows where the first copy is");
+        assert!(
+            matches!(world.wait(op), Outcome::Unknown(_)),
+            "{met}: nobody knows where the first copy is"
+        );
     }
     // The shard knows, and cannot tell all of it.
     let op = write(&mut world);
@@ -226,8 +276,10 @@ fn a_copy_that_fails_for_all_is_found() {
     let session = world.session();
     world.cut[0] = true;
     let op = world.op();
-    let (put, options) = (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
-    let begun = world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
+    let (put, options) =
+        (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
+    let begun =
+        world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
     assert_eq!(pending(begun), Ok(true));
     world.pass(Duration::from_millis(500));
     world.cut[0] = false;
@@ -237,49 +289,67 @@ fn a_copy_that_fails_for_all_is_found() {
     assert!(matches!(told, Outcome::Failed(_)), "{told:?}");
 }
 
-/// A write whose copies meet a restart: the first one is refused or lost, the second one is told `met`; or, for `None`, the vote that it is too old.
-/// What the application is told, and the watermark of then.
+/// A write whose copies meet a restart: the first one is refused or lost, the second one is told
+/// `met`; or, for `None`, the vote that it is too old. What the application is told, and the
+/// watermark of then.
 fn told_after_a_restart(first_is_lost: bool, met: Option<ErrorCode>) -> (Outcome, Timestamp) {
     let mut world = World::new(1);
     let session = world.session();
     let watermark = world.now.saturating_add(Duration::from_secs(1));
     let op = world.op();
-    let (put, options) = (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
+    let (put, options) =
+        (Mutation::Put { value: b"v", expires_at: Expiry::NEVER }, RequestOptions::default());
     world.cut[0] = first_is_lost;
-    world.shards[0].refuse = refuse(ErrorCode::Unavailable, 0, Duration::from_millis(20), u32::from(!first_is_lost));
-    let begun = world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
+    world.shards[0].refuse =
+        refuse(ErrorCode::Unavailable, 0, Duration::from_millis(20), u32::from(!first_is_lost));
+    let begun =
+        world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
     assert_eq!(pending(begun), Ok(true));
     world.pass(Duration::from_millis(10));
     assert!(world.done.is_empty(), "told at once: {:?}", world.done);
     match met {
-        Some(code) => world.shards[0].refuse = refuse(code, watermark.as_nanos(), Duration::ZERO, 1),
+        Some(code) => {
+            world.shards[0].refuse = refuse(code, watermark.as_nanos(), Duration::ZERO, 1)
+        }
         None => {
             let txn = TxnId::new(ClientId::new(3), Sequence::new(1));
-            world.shards[0].refused(txn, AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) });
+            world.shards[0]
+                .refused(txn, AbortReason { at: watermark, ..AbortReason::of(AbortKind::TooOld) });
         }
     }
     world.cut[0] = false;
     (world.wait(op), watermark)
 }
 
-/// After a restart the watermark may be ahead of the client's clock: the first copy is told to wait, the second one begins anew, and below the
-/// watermark as well.
+/// After a restart the watermark may be ahead of the client's clock: the first copy is told to
+/// wait, the second one begins anew, and below the watermark as well.
 #[test]
 fn a_write_that_is_too_old_was_not_carried_out_when_all_earlier_copies_were_refused() {
     for met in [None, Some(ErrorCode::SnapshotTooOld)] {
         let (told, watermark) = told_after_a_restart(false, met);
         let Outcome::Aborted { reason, .. } = told else { panic!("no server has it: {told:?}") };
-        assert_eq!((reason.kind, reason.at), (AbortKind::TooOld, watermark), "tried again, it begins above");
+        assert_eq!(
+            (reason.kind, reason.at),
+            (AbortKind::TooOld, watermark),
+            "tried again, it begins above"
+        );
     }
     let (told, _) = told_after_a_restart(false, Some(ErrorCode::ClockBehind));
-    assert!(matches!(&told, Outcome::Failed(error) if error.code() == Some(ErrorCode::ClockBehind)), "{told:?}");
+    assert!(
+        matches!(&told, Outcome::Failed(error) if error.code() == Some(ErrorCode::ClockBehind)),
+        "{told:?}"
+    );
     for met in [None, Some(ErrorCode::SnapshotTooOld), Some(ErrorCode::ClockBehind)] {
         let (told, _) = told_after_a_restart(true, met);
-        assert!(matches!(told, Outcome::Unknown(_)), "{met:?}: the first copy may have been carried out, {told:?}");
+        assert!(
+            matches!(told, Outcome::Unknown(_)),
+            "{met:?}: the first copy may have been carried out, {told:?}"
+        );
     }
 }
 
-/// The test above can fail: with the bug, a write that is too old counts as forgotten however its earlier copies were answered.
+/// The test above can fail: with the bug, a write that is too old counts as forgotten however its
+/// earlier copies were answered.
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_refused_write_that_counts_as_forgotten_is_found() {
@@ -306,7 +376,8 @@ fn an_ended_session_is_told_and_the_next_client_id_goes_on() {
     world.engine.renew_client(world.now, timestone_types::ClientId::new(8));
     assert!(!world.engine.wants_client());
     assert_eq!(world.commit(open), Outcome::Failed(SessionError::NoTransaction));
-    let Outcome::Written(_, txn, _) = world.write(session, b"k", b"v", Condition::Always, RequestOptions::default())
+    let Outcome::Written(_, txn, _) =
+        world.write(session, b"k", b"v", Condition::Always, RequestOptions::default())
     else {
         panic!("the new id does not write")
     };
@@ -329,7 +400,10 @@ fn every_shard_hears_often_enough_what_may_still_be_used_and_what_is_acknowledge
     for shard in &world.shards {
         let gaps = shard.reports.windows(2).map(|pair| pair[1].0.since(pair[0].0)).max().unwrap();
         assert!(gaps <= limits::REPORT_INTERVAL + Duration::from_millis(1), "{gaps:?}");
-        assert!(shard.reports.iter().all(|report| report.2 <= began), "the open transaction holds the watermark");
+        assert!(
+            shard.reports.iter().all(|report| report.2 <= began),
+            "the open transaction holds the watermark"
+        );
         assert_eq!(shard.reports.last().unwrap().3, Sequence::new(3));
     }
     world.engine.abort(old);
@@ -365,7 +439,10 @@ fn what_a_host_has_no_way_to_is_refused_at_once_by_name_and_holds_nothing_back()
     let said = |error: Result<(), SessionError>| error.unwrap_err().to_string();
     let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
     let op = world.op();
-    let write = world.engine.write_if(world.now, session, SPACE, &other, put, Condition::Always, options, op).map(drop);
+    let write = world
+        .engine
+        .write_if(world.now, session, SPACE, &other, put, Condition::Always, options, op)
+        .map(drop);
     assert!(said(write).starts_with("shard 0 is served by server 7 (redis://10.0.0.7:7401)"));
     let read = world.engine.get_latest(world.now, session, SPACE, &other, options, op).map(drop);
     assert!(said(read).contains("nothing was done"));
@@ -396,7 +473,10 @@ fn that_nobody_knows_a_transaction_is_said_only_when_everybody_was_asked() {
     (world.cut[0], world.cut[2]) = (true, true);
     match ask(&mut world) {
         Outcome::Failed(error @ SessionError::Silent { .. }) => {
-            assert!(error.retryable() && error.to_string().starts_with("shards 0, 2 did not answer"), "{error}");
+            assert!(
+                error.retryable() && error.to_string().starts_with("shards 0, 2 did not answer"),
+                "{error}"
+            );
         }
         other => panic!("{other:?}"),
     }
@@ -419,7 +499,10 @@ fn a_shard_owes_an_answer_from_the_first_request_until_anything_comes_from_it() 
     assert_eq!(world.engine.asked_since(&[zero]), Some(begun), "repetitions do not count");
     assert!(matches!(world.read_latest(session, &b, options), Outcome::Value(..)));
     assert_eq!(world.engine.asked_since(&[one]), None, "it has answered");
-    assert_eq!(world.engine.asked_since(&[one, zero, ShardId::new(2), ShardId::new(77)]), Some(begun));
+    assert_eq!(
+        world.engine.asked_since(&[one, zero, ShardId::new(2), ShardId::new(77)]),
+        Some(begun)
+    );
     // The host gives the connection up and makes another one: what was asked is asked there.
     world.engine.disconnected(world.now, zero);
     assert_eq!(world.engine.asked_since(&[zero]), None);
@@ -446,7 +529,10 @@ fn every_request_of_a_commit_is_owed_an_answer() {
     assert_eq!(both.map(|shard| world.engine.asked_since(&[shard])), [Some(begun); 2]);
     assert!(matches!(world.wait(op), Outcome::Committed(..)));
     let decided = world.engine.asked_since(&both);
-    assert!(decided.is_some_and(|decided| decided > begun), "the decisions are acknowledged: {decided:?}");
+    assert!(
+        decided.is_some_and(|decided| decided > begun),
+        "the decisions are acknowledged: {decided:?}"
+    );
     world.pass(Duration::from_millis(1));
     assert_eq!(world.engine.asked_since(&both), None);
     assert_eq!(world.engine.unresolved(), 0);
@@ -468,8 +554,15 @@ fn what_is_under_way_is_not_acknowledged() {
     assert!(matches!(world.wait(op), Outcome::Committed(..)), "both votes came before the cut");
     world.pass(Duration::from_secs(1));
     let (at, _, watermark, acked) = *world.shards[0].reports.last().unwrap();
-    assert_eq!(acked, Sequence::ZERO, "shard 1 has not acknowledged the decision, and may ask shard 0 for it");
-    assert!(at.since(watermark) <= Duration::from_millis(1), "shard 0 has, and nothing more is used there");
+    assert_eq!(
+        acked,
+        Sequence::ZERO,
+        "shard 1 has not acknowledged the decision, and may ask shard 0 for it"
+    );
+    assert!(
+        at.since(watermark) <= Duration::from_millis(1),
+        "shard 0 has, and nothing more is used there"
+    );
     let heard = world.shards[1].reports.len();
     world.cut[1] = false;
     world.pass(Duration::from_secs(5));
@@ -486,14 +579,24 @@ fn a_write_without_an_end_holds_its_own_shard_and_no_other() {
     let mut world = World::new(2);
     let session = world.session();
     let (a, b) = (world.key_on(0, 0), world.key_on(1, 0));
-    // It hears what it is told, and takes nothing on; a copy before that is lost, so that nobody knows what became of it.
+    // It hears what it is told, and takes nothing on; a copy before that is lost, so that nobody
+    // knows what became of it.
     world.shards[1].refuse = refuse(ErrorCode::Busy, 0, Duration::ZERO, u32::MAX);
     let begun = world.now;
     world.cut[1] = true;
     let op = world.op();
     let mutation = Mutation::Put { value: b"lost", expires_at: Expiry::NEVER };
     let options = RequestOptions::default();
-    let asked = world.engine.write_if(world.now, session, SPACE, &b, mutation, Condition::Always, options, op);
+    let asked = world.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        &b,
+        mutation,
+        Condition::Always,
+        options,
+        op,
+    );
     let asked = pending(asked);
     world.pass(Duration::from_secs(1));
     world.cut[1] = false;
@@ -508,7 +611,10 @@ fn a_write_without_an_end_holds_its_own_shard_and_no_other() {
     assert!(at.since(watermark) <= Duration::from_millis(1), "shard 0 has nothing to wait for");
     assert_eq!(acked, Sequence::new(2));
     let (_, _, watermark, acked) = *world.shards[1].reports.last().unwrap();
-    assert!(watermark <= begun.saturating_add(Duration::from_millis(1)), "the write may still be made there");
+    assert!(
+        watermark <= begun.saturating_add(Duration::from_millis(1)),
+        "the write may still be made there"
+    );
     assert_eq!(acked, Sequence::ZERO);
 }
 
@@ -527,7 +633,11 @@ fn a_decision_that_its_shard_contradicts_is_over_and_holds_no_watermark() {
     world.shards[1].refuse = refuse(ErrorCode::Internal, 0, Duration::ZERO, u32::MAX);
     assert!(matches!(world.wait(op), Outcome::Committed(..)));
     world.pass(Duration::from_secs(1));
-    assert_eq!(world.shards[1].frames_seen.get(&Kind::Decide), Some(&1), "repeating it changes nothing");
+    assert_eq!(
+        world.shards[1].frames_seen.get(&Kind::Decide),
+        Some(&1),
+        "repeating it changes nothing"
+    );
     let (at, _, watermark, acked) = *world.shards[1].reports.last().unwrap();
     assert!(at.since(watermark) <= Duration::from_millis(1), "it is not used there any more");
     assert_eq!(acked, Sequence::new(1));
@@ -561,7 +671,8 @@ fn time_that_runs_backwards_issues_no_timestamp_twice() {
     let mut last = Timestamp::ZERO;
     for back in [0u64, 5, 100, 3, 1_000_000] {
         let now = Timestamp::from_nanos(BEGIN.as_nanos() - back);
-        let txn = world.engine.begin(now, session, timestone_session::TxnOptions::default()).unwrap();
+        let txn =
+            world.engine.begin(now, session, timestone_session::TxnOptions::default()).unwrap();
         let begin = world.engine.begin_timestamp(txn).unwrap();
         assert!(begin > last);
         last = begin;
@@ -604,16 +715,28 @@ fn a_clock_far_behind_is_told_by_its_name_and_never_retried() {
         refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1)
     };
     let is_behind = |outcome: &Outcome| {
-        let Outcome::Failed(SessionError::ClockBehind { lag: told }) = outcome else { panic!("told {outcome:?}") };
+        let Outcome::Failed(SessionError::ClockBehind { lag: told }) = outcome else {
+            panic!("told {outcome:?}")
+        };
         // The answer takes a moment, in which this clock goes on.
         *told <= lag && *told + Duration::from_millis(1) > lag
     };
     world.shards[0].refuse = too_old(&world);
     let txn = world.begin(session);
     assert!(is_behind(&world.get(txn, b"k")));
-    assert_eq!(world.get(txn, b"k"), Outcome::Failed(SessionError::NoTransaction), "the transaction is over");
+    assert_eq!(
+        world.get(txn, b"k"),
+        Outcome::Failed(SessionError::NoTransaction),
+        "the transaction is over"
+    );
     world.shards[0].refuse = too_old(&world);
-    assert!(is_behind(&world.write(session, b"k", b"v", Condition::Always, RequestOptions::default())));
+    assert!(is_behind(&world.write(
+        session,
+        b"k",
+        b"v",
+        Condition::Always,
+        RequestOptions::default()
+    )));
     world.shards[0].refuse = too_old(&world);
     let txn = world.begin(session);
     world.put(txn, b"k", b"v");
@@ -621,7 +744,8 @@ fn a_clock_far_behind_is_told_by_its_name_and_never_retried() {
     // A snapshot that is too old under a clock that is nearly right is told as what it is.
     world.shards[0].clock_ahead = Some(Duration::from_secs(9));
     let watermark = world.now.saturating_sub(Duration::from_millis(1));
-    world.shards[0].refuse = refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1);
+    world.shards[0].refuse =
+        refuse(ErrorCode::SnapshotTooOld, watermark.as_nanos(), Duration::ZERO, 1);
     let session = world.session();
     let txn = world.begin(session);
     assert!(matches!(world.get(txn, b"k"), Outcome::Aborted { .. }));

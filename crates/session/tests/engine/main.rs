@@ -1,4 +1,5 @@
-//! The engine against naive shards over a network that can be fair or foul: what applications are told, and what the shards were told.
+//! The engine against naive shards over a network that can be fair or foul: what applications are
+//! told, and what the shards were told.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -9,7 +10,9 @@ mod singles;
 mod storms;
 mod world;
 
-use timestone_session::{Condition, Mutation, RequestOptions, SessionError, SessionId, Step, TxnHandle, TxnOptions};
+use timestone_session::{
+    Condition, Mutation, RequestOptions, SessionError, SessionId, Step, TxnHandle, TxnOptions,
+};
 use timestone_types::{Expiry, Timestamp};
 
 use world::{Outcome, SPACE, World, pending};
@@ -73,7 +76,8 @@ impl World {
     ) -> Outcome {
         let op = self.op();
         let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
-        let step = self.engine.write_if(self.now, session, SPACE, key, mutation, condition, options, op);
+        let step =
+            self.engine.write_if(self.now, session, SPACE, key, mutation, condition, options, op);
         let begun: Result<bool, SessionError> = pending(step);
         self.outcome(op, begun)
     }

@@ -1,16 +1,20 @@
-//! A naive participant in memory that speaks wire frames: every version of every key in a map, one shard per instance.
+//! A naive participant in memory that speaks wire frames: every version of every key in a map, one
+//! shard per instance.
 //!
-//! It shows the rules in the plainest form, without window, floor, log or index, so that what goes wrong in a test is the engine's doing.
+//! It shows the rules in the plainest form, without window, floor, log or index, so that what goes
+//! wrong in a test is the engine's doing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, Version,
+    AbortKind, AbortReason, ClientId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp,
+    TxnId, Version,
 };
 use timestone_wire as wire;
 use wire::{
-    Condition, Decide, DecideAck, ErrorCode, ErrorReply, Frame, Kind, Message, ReadAt, TxnState, Verdict, WriteAction,
+    Condition, Decide, DecideAck, ErrorCode, ErrorReply, Frame, Kind, Message, ReadAt, TxnState,
+    Verdict, WriteAction,
 };
 
 /// A waiting request is answered around the prepared write after this long.
@@ -68,7 +72,8 @@ pub(crate) struct Shard {
     pub(crate) refuse: Option<Refuse>,
     /// How far its clock is ahead; its answers carry a reading of it then.
     pub(crate) clock_ahead: Option<Duration>,
-    /// Reads of the latest are answered around a prepared write, as a shard may whose writes are decided and not applied in time.
+    /// Reads of the latest are answered around a prepared write, as a shard may whose writes are
+    /// decided and not applied in time.
     pub(crate) reads_around: bool,
     pub(crate) reports: Vec<(Timestamp, ClientId, Timestamp, Sequence)>,
     pub(crate) executed: BTreeMap<TxnId, u32>,
@@ -145,12 +150,13 @@ impl Shard {
             && let Some(refuse) = self.refuse.as_mut().filter(|refuse| refuse.times > 0)
         {
             refuse.times -= 1;
-            let reply = ErrorReply::new(refuse.code, "refused by the test").with_detail(refuse.detail);
+            let reply =
+                ErrorReply::new(refuse.code, "refused by the test").with_detail(refuse.detail);
             return reply.with_retry_after(refuse.retry_after).encode(&self.envelope(&frame), out);
         }
         if frame.envelope().epoch < self.epoch && frame.kind() != Kind::Report {
-            let reply =
-                ErrorReply::new(ErrorCode::StaleEpoch, "an older epoch").with_detail(u64::from(self.epoch.get()));
+            let reply = ErrorReply::new(ErrorCode::StaleEpoch, "an older epoch")
+                .with_detail(u64::from(self.epoch.get()));
             return reply.encode(&self.envelope(&frame), out);
         }
         self.serve(now, &frame, false, out);
@@ -169,7 +175,10 @@ impl Shard {
     }
 
     fn envelope(&self, frame: &Frame<'_>) -> wire::Envelope {
-        wire::Envelope { shard: self.id, ..frame.reply_envelope(self.epoch, frame.envelope().map_version) }
+        wire::Envelope {
+            shard: self.id,
+            ..frame.reply_envelope(self.epoch, frame.envelope().map_version)
+        }
     }
 
     fn park(&mut self, now: Timestamp, frame: &Frame<'_>) {
@@ -180,13 +189,18 @@ impl Shard {
         let envelope = self.envelope(frame);
         match frame.kind() {
             Kind::Get => self.get(now, frame, &wire::Get::decode(frame).unwrap(), patient, out),
-            Kind::Prepare => self.prepare(now, frame, &wire::Prepare::decode(frame).unwrap(), patient, out),
-            Kind::Write => self.write(now, frame, &wire::Write::decode(frame).unwrap(), patient, out),
+            Kind::Prepare => {
+                self.prepare(now, frame, &wire::Prepare::decode(frame).unwrap(), patient, out)
+            }
+            Kind::Write => {
+                self.write(now, frame, &wire::Write::decode(frame).unwrap(), patient, out)
+            }
             Kind::Decide => {
                 let decide = Decide::decode(frame).unwrap();
                 match (decide.decision(), self.fates.contains_key(&decide.txn)) {
                     (Some(commit), false) => {
-                        return wire::FetchWriteSet { txn: decide.txn, commit }.encode(&envelope, out);
+                        return wire::FetchWriteSet { txn: decide.txn, commit }
+                            .encode(&envelope, out);
                     }
                     (decision, _) => self.decide(decide.txn, decision),
                 }
@@ -214,7 +228,14 @@ impl Shard {
         }
     }
 
-    fn get(&mut self, now: Timestamp, frame: &Frame<'_>, get: &wire::Get<'_>, patient: bool, out: &mut Vec<u8>) {
+    fn get(
+        &mut self,
+        now: Timestamp,
+        frame: &Frame<'_>,
+        get: &wire::Get<'_>,
+        patient: bool,
+        out: &mut Vec<u8>,
+    ) {
         let history = self.keys.entry((get.keyspace, get.key.to_vec())).or_default();
         let (at, blocked) = match get.at {
             ReadAt::Snapshot(at) => (at, history.prepared.is_some_and(|(_, commit)| commit <= at)),
@@ -233,7 +254,8 @@ impl Shard {
         history.latest_read = history.latest_read.max(at);
         let (version, expires_at, value) = history.at(at);
         let (present, value) = (value.is_some(), value.unwrap_or_default().to_vec());
-        let reply = wire::Value { version, expires_at, prepared_before: blocked, present, value: &value };
+        let reply =
+            wire::Value { version, expires_at, prepared_before: blocked, present, value: &value };
         reply.encode(&self.envelope(frame), out);
     }
 
@@ -253,9 +275,11 @@ impl Shard {
             _ => {
                 self.unprepare(txn);
                 match self.validate(prepare) {
-                    Err(AbortReason { kind: AbortKind::Prepared | AbortKind::WriteConflict, at, .. })
-                        if prepare.wait && !patient && at == Timestamp::ZERO =>
-                    {
+                    Err(AbortReason {
+                        kind: AbortKind::Prepared | AbortKind::WriteConflict,
+                        at,
+                        ..
+                    }) if prepare.wait && !patient && at == Timestamp::ZERO => {
                         return self.park(now, frame);
                     }
                     Err(reason) => {
@@ -295,7 +319,12 @@ impl Shard {
             let history = self.keys.entry((write.keyspace, write.key.to_vec())).or_default();
             if let Some((other, _)) = history.prepared.filter(|(other, _)| *other != prepare.txn) {
                 let at = Timestamp::ZERO;
-                return Err(AbortReason { kind: AbortKind::WriteConflict, item: Some(item), other: Some(other), at });
+                return Err(AbortReason {
+                    kind: AbortKind::WriteConflict,
+                    item: Some(item),
+                    other: Some(other),
+                    at,
+                });
             }
             let mark = history.latest_read.max(history.latest().timestamp);
             if mark >= prepare.commit {
@@ -312,7 +341,8 @@ impl Shard {
         }
         let writes = writes_of(&prepare.body);
         for (key, ..) in &writes {
-            self.keys.entry(key.clone()).or_default().prepared = Some((prepare.txn, prepare.commit));
+            self.keys.entry(key.clone()).or_default().prepared =
+                Some((prepare.txn, prepare.commit));
         }
         if prepare.single && writes.is_empty() {
             return;
@@ -332,7 +362,9 @@ impl Shard {
     /// Decides a transaction here; a second time it must be the same.
     pub(crate) fn decide(&mut self, txn: TxnId, decision: Option<Timestamp>) {
         match (self.fates.get(&txn).cloned(), decision) {
-            (Some(Fate::Committed(at)), decision) => assert_eq!(decision, Some(at), "{txn} was committed"),
+            (Some(Fate::Committed(at)), decision) => {
+                assert_eq!(decision, Some(at), "{txn} was committed")
+            }
             (Some(Fate::Aborted(_)), decision) => assert_eq!(decision, None, "{txn} was aborted"),
             (Some(Fate::Prepared { writes, .. }), Some(commit)) => {
                 self.unprepare(txn);
@@ -369,7 +401,14 @@ impl Shard {
         }
     }
 
-    fn write(&mut self, now: Timestamp, frame: &Frame<'_>, write: &wire::Write<'_>, patient: bool, out: &mut Vec<u8>) {
+    fn write(
+        &mut self,
+        now: Timestamp,
+        frame: &Frame<'_>,
+        write: &wire::Write<'_>,
+        patient: bool,
+        out: &mut Vec<u8>,
+    ) {
         let txn = write.txn;
         let key = (write.keyspace, write.key.to_vec());
         let history = self.keys.entry(key.clone()).or_default();
@@ -379,9 +418,12 @@ impl Shard {
         let (verdict, commit) = match self.fates.get(&txn) {
             Some(Fate::Committed(at)) => (Verdict::Yes, *at),
             Some(Fate::Aborted(reason)) => (Verdict::No(*reason), write.commit),
-            _ if history.prepared.is_some() && write.wait && !patient => return self.park(now, frame),
+            _ if history.prepared.is_some() && write.wait && !patient => {
+                return self.park(now, frame);
+            }
             _ if history.prepared.is_some() => {
-                return ErrorReply::new(ErrorCode::Prepared, "not decided in time").encode(&self.envelope(frame), out);
+                return ErrorReply::new(ErrorCode::Prepared, "not decided in time")
+                    .encode(&self.envelope(frame), out);
             }
             _ if mark >= write.commit => (Verdict::Later(mark.next()), write.commit),
             _ => {
@@ -406,7 +448,8 @@ impl Shard {
             }
         };
         let shows = write.return_previous || matches!(verdict, Verdict::No(_));
-        let previous_value = previous.2.as_deref().filter(|_| write.return_previous).unwrap_or_default();
+        let previous_value =
+            previous.2.as_deref().filter(|_| write.return_previous).unwrap_or_default();
         let written = wire::Written {
             txn,
             commit,

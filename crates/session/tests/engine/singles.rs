@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use timestone_session::{
-    Condition, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError, SessionId, TxnStatus,
+    Condition, LimitError, Mutation, OpId, OpResult, RequestOptions, SessionError, SessionId,
+    TxnStatus,
 };
 use timestone_types::{AbortKind, ClientId, Expiry, Sequence, ShardId, Timestamp, TxnId, Version};
 use timestone_wire::{Count, Counted, Envelope, ErrorCode, Frame, Kind, Message, RequestId};
@@ -21,19 +22,31 @@ fn plain() -> RequestOptions {
 fn a_write_can_be_read_at_once_and_conditions_decide() {
     let mut world = World::new(2);
     let session = world.session();
-    let Outcome::Written(first, ..) = world.write(session, b"k", b"1", Condition::Absent, plain()) else {
+    let Outcome::Written(first, ..) = world.write(session, b"k", b"1", Condition::Absent, plain())
+    else {
         panic!("NX on nothing")
     };
-    assert!(matches!(world.read_latest(session, b"k", plain()), Outcome::Value(Some(value), _) if value == b"1"));
+    assert!(
+        matches!(world.read_latest(session, b"k", plain()), Outcome::Value(Some(value), _) if value == b"1")
+    );
     let asks = RequestOptions { return_previous: true, ..plain() };
-    let Outcome::Aborted { reason, key, found, .. } = world.write(session, b"k", b"2", Condition::Absent, asks) else {
+    let Outcome::Aborted { reason, key, found, .. } =
+        world.write(session, b"k", b"2", Condition::Absent, asks)
+    else {
         panic!("NX on something")
     };
-    assert_eq!((reason.kind, key, found), (AbortKind::Condition, Some(b"k".to_vec()), Some(b"1".to_vec())));
+    assert_eq!(
+        (reason.kind, key, found),
+        (AbortKind::Condition, Some(b"k".to_vec()), Some(b"1".to_vec()))
+    );
     let version = Version::new(first, ClientId::new(3));
-    let steps = [(Condition::Present, &b"2"[..], Some(&b"1"[..])), (Condition::ValueIs(b"2"), b"3", Some(b"2"))];
+    let steps = [
+        (Condition::Present, &b"2"[..], Some(&b"1"[..])),
+        (Condition::ValueIs(b"2"), b"3", Some(b"2")),
+    ];
     for (condition, value, previous) in steps {
-        let Outcome::Written(_, _, before) = world.write(session, b"k", value, condition, asks) else {
+        let Outcome::Written(_, _, before) = world.write(session, b"k", value, condition, asks)
+        else {
             panic!("{condition:?}")
         };
         assert_eq!(before.as_deref(), previous);
@@ -52,15 +65,24 @@ fn a_write_below_the_marks_is_repeated_above_them_under_the_same_id() {
     let session = world.session();
     let ahead = world.now.saturating_add(Duration::from_millis(200));
     world.shards[0].read_by_other(b"k", ahead);
-    let Outcome::Written(at, txn, _) = world.write(session, b"k", b"v", Condition::Always, plain()) else {
+    let Outcome::Written(at, txn, _) = world.write(session, b"k", b"v", Condition::Always, plain())
+    else {
         panic!("not written")
     };
     assert!(at > ahead);
-    assert_eq!(txn, TxnId::new(ClientId::new(3), Sequence::new(1)), "the second round keeps the first one's id");
+    assert_eq!(
+        txn,
+        TxnId::new(ClientId::new(3), Sequence::new(1)),
+        "the second round keeps the first one's id"
+    );
     assert_eq!(world.shards[0].executed.get(&txn), Some(&1));
     assert_eq!(world.shards[0].seen(Kind::Write), 2);
     let txn = world.begin(session);
-    assert_eq!(world.value(txn, b"k"), Some(b"v".to_vec()), "the session's next snapshot is above its own write");
+    assert_eq!(
+        world.value(txn, b"k"),
+        Some(b"v".to_vec()),
+        "the session's next snapshot is above its own write"
+    );
 }
 
 #[test]
@@ -69,7 +91,9 @@ fn a_lost_answer_is_asked_for_again_and_the_write_takes_place_once() {
         let mut world = World::with(1, timestone_session::EngineConfig::default(), seed);
         let session = world.session();
         world.weather.loss = 500;
-        let Outcome::Written(_, txn, _) = world.write(session, b"k", b"v", Condition::Always, plain()) else {
+        let Outcome::Written(_, txn, _) =
+            world.write(session, b"k", b"v", Condition::Always, plain())
+        else {
             panic!("seed {seed}")
         };
         assert_eq!(world.shards[0].executed.get(&txn), Some(&1), "seed {seed}");
@@ -79,7 +103,10 @@ fn a_lost_answer_is_asked_for_again_and_the_write_takes_place_once() {
 /// A put of `k` that nobody answers in time; the way to the shard stays cut.
 fn write_into_silence(world: &mut World, session: SessionId, value: &[u8]) -> TxnId {
     world.cut[0] = true;
-    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_secs(3))), ..plain() };
+    let options = RequestOptions {
+        deadline: Some(world.now.saturating_add(Duration::from_secs(3))),
+        ..plain()
+    };
     match world.write(session, b"k", value, Condition::Always, options) {
         Outcome::Unknown(txn) => txn,
         told => panic!("told though nobody answers: {told:?}"),
@@ -97,7 +124,9 @@ fn a_write_that_nobody_answers_is_unknown_and_its_fate_is_told_later() {
     assert_eq!(world.engine.unresolved(), 0, "it was still asked in the background");
     let op = world.op();
     let begun = pending(world.engine.status(world.now, txn, plain(), op));
-    let Outcome::Status(TxnStatus::Committed(at)) = world.outcome(op, begun) else { panic!("its fate is not known") };
+    let Outcome::Status(TxnStatus::Committed(at)) = world.outcome(op, begun) else {
+        panic!("its fate is not known")
+    };
     assert_eq!(world.shards[0].latest_version(b"k").timestamp, at);
 }
 
@@ -131,10 +160,14 @@ fn what_a_session_does_after_a_write_of_unknown_fate_comes_after_it() {
     let session = world.session();
     let ahead = world.now.saturating_add(Duration::from_secs(60));
     world.shards[0].read_by_other(b"k", ahead);
-    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_secs(3))), ..plain() };
+    let options = RequestOptions {
+        deadline: Some(world.now.saturating_add(Duration::from_secs(3))),
+        ..plain()
+    };
     let op = world.op();
     let put = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let begun = world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
+    let begun =
+        world.engine.write_if(world.now, session, SPACE, b"k", put, Condition::Always, options, op);
     assert_eq!(pending(begun), Ok(true));
     while world.engine.stats().later_rounds == 0 {
         world.pass(Duration::from_micros(10));
@@ -142,7 +175,10 @@ fn what_a_session_does_after_a_write_of_unknown_fate_comes_after_it() {
     world.cut[0] = true;
     assert!(matches!(world.wait(op), Outcome::Unknown(_)));
     let txn = world.begin(session);
-    assert!(world.engine.begin_timestamp(txn).unwrap() > ahead, "the copy on its way may commit above it");
+    assert!(
+        world.engine.begin_timestamp(txn).unwrap() > ahead,
+        "the copy on its way may commit above it"
+    );
 }
 
 #[test]
@@ -150,8 +186,14 @@ fn a_read_that_nobody_answers_fails_at_its_deadline() {
     let mut world = World::new(1);
     let session = world.session();
     world.cut[0] = true;
-    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_millis(1500))), ..plain() };
-    assert_eq!(world.read_latest(session, b"k", options), Outcome::Failed(SessionError::DeadlineExceeded));
+    let options = RequestOptions {
+        deadline: Some(world.now.saturating_add(Duration::from_millis(1500))),
+        ..plain()
+    };
+    assert_eq!(
+        world.read_latest(session, b"k", options),
+        Outcome::Failed(SessionError::DeadlineExceeded)
+    );
     assert!(
         world.now >= options.deadline.unwrap()
             && world.now < options.deadline.unwrap().saturating_add(Duration::from_millis(10))
@@ -165,7 +207,10 @@ fn a_linearizable_read_waits_for_a_prepared_write() {
     let other = TxnId::new(OTHER, Sequence::new(1));
     world.shards[0].prepared_by_other(b"k", Some((other, world.now)));
     let op = world.op();
-    assert_eq!(pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)), Ok(true));
+    assert_eq!(
+        pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)),
+        Ok(true)
+    );
     world.pass(Duration::from_millis(120));
     assert!(world.done.is_empty(), "refused as prepared and asked again, never answered around");
     world.shards[0].prepared_by_other(b"k", None);
@@ -173,7 +218,10 @@ fn a_linearizable_read_waits_for_a_prepared_write() {
     world.shards[0].written_by_other(b"k", Version::new(at, OTHER), b"v");
     assert!(matches!(world.wait(op), Outcome::Value(Some(value), _) if value == b"v"));
     let txn = world.begin(session);
-    assert!(world.engine.begin_timestamp(txn).unwrap() > at, "a session never goes back behind what it has seen");
+    assert!(
+        world.engine.begin_timestamp(txn).unwrap() > at,
+        "a session never goes back behind what it has seen"
+    );
 }
 
 #[test]
@@ -185,7 +233,10 @@ fn a_latest_read_that_was_answered_around_a_pending_write_is_asked_again() {
     world.shards[0].prepared_by_other(b"k", Some((other, world.now)));
     world.shards[0].reads_around = true;
     let op = world.op();
-    assert_eq!(pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)), Ok(true));
+    assert_eq!(
+        pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)),
+        Ok(true)
+    );
     world.pass(Duration::from_millis(200));
     assert!(world.done.is_empty(), "what was written may be the latest: {:?}", world.done);
     assert!(world.shards[0].seen(Kind::Get) > 1, "asked again");
@@ -200,7 +251,8 @@ fn a_question_about_a_transaction_asks_every_shard_and_a_decision_outweighs_igno
     let mut world = World::new(3);
     let session = world.session();
     let key = world.key_on(2, 0);
-    let Outcome::Written(at, txn, _) = world.write(session, &key, b"v", Condition::Always, plain()) else {
+    let Outcome::Written(at, txn, _) = world.write(session, &key, b"v", Condition::Always, plain())
+    else {
         panic!("not written")
     };
     let ask = |world: &mut World, txn| {
@@ -219,11 +271,16 @@ fn any_other_request_is_carried_and_its_reply_handed_out() {
     let op = world.op();
     let (at, client) = (world.now, world.engine.client());
     world.weather.loss = 400;
-    let begun = pending(world.engine.ask(world.now, ShardId::new(1), plain(), op, |request, out| {
-        let envelope = Envelope { shard: ShardId::new(1), request: RequestId::new(request), ..Envelope::default() };
-        let envelope = Envelope { epoch: timestone_types::Epoch::new(1), ..envelope };
-        Count { keyspace: SPACE, at, client }.encode(&envelope, out);
-    }));
+    let begun =
+        pending(world.engine.ask(world.now, ShardId::new(1), plain(), op, |request, out| {
+            let envelope = Envelope {
+                shard: ShardId::new(1),
+                request: RequestId::new(request),
+                ..Envelope::default()
+            };
+            let envelope = Envelope { epoch: timestone_types::Epoch::new(1), ..envelope };
+            Count { keyspace: SPACE, at, client }.encode(&envelope, out);
+        }));
     let Outcome::Frame(bytes) = world.outcome(op, begun) else { panic!("no reply") };
     assert_eq!(Counted::decode(&Frame::parse(&bytes).unwrap()).unwrap().keys, 0);
 }
@@ -232,23 +289,37 @@ fn no_room(times: u32) -> Refuse {
     Refuse { code: ErrorCode::Busy, detail: 0, retry_after: Duration::from_millis(5), times }
 }
 
-/// A write that its shard refuses for want of room, again and again, is under way for two seconds. How far above its begin the watermark was
-/// reported meanwhile; with the write.
-fn refused_again_and_again(world: &mut World, session: SessionId) -> (Duration, OpId, Result<bool, SessionError>) {
+/// A write that its shard refuses for want of room, again and again, is under way for two seconds.
+/// How far above its begin the watermark was reported meanwhile; with the write.
+fn refused_again_and_again(
+    world: &mut World,
+    session: SessionId,
+) -> (Duration, OpId, Result<bool, SessionError>) {
     world.shards[0].refuse = Some(no_room(u32::MAX));
     let (op, began) = (world.op(), world.now);
     let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
     let deadline = Some(world.now.saturating_add(Duration::from_secs(3)));
     let options = RequestOptions { deadline, ..plain() };
-    let asked = world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, options, op);
+    let asked = world.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        b"k",
+        mutation,
+        Condition::Always,
+        options,
+        op,
+    );
     let begun = pending(asked);
     world.shards[0].reports.clear();
     world.pass(Duration::from_secs(2));
-    let reported = world.shards[0].reports.iter().map(|&(_, _, watermark, _)| watermark).max().unwrap();
+    let reported =
+        world.shards[0].reports.iter().map(|&(_, _, watermark, _)| watermark).max().unwrap();
     (reported.since(began), op, begun)
 }
 
-/// What a full store frees waits for the watermark, which waits for whoever has something under way.
+/// What a full store frees waits for the watermark, which waits for whoever has something under
+/// way.
 #[test]
 fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_out() {
     let mut world = World::new(1);
@@ -264,15 +335,24 @@ fn a_write_that_finds_no_room_holds_nothing_back_and_was_certainly_not_carried_o
     world.shards[0].refuse = Some(no_room(4));
     let seen = world.now.saturating_add(Duration::from_millis(300));
     let op = world.op();
-    let begun =
-        pending(world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, plain(), op));
+    let begun = pending(world.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        b"k",
+        mutation,
+        Condition::Always,
+        plain(),
+        op,
+    ));
     world.engine.saw(session, seen).unwrap();
     let Outcome::Written(at, ..) = world.outcome(op, begun) else { panic!("not written") };
     assert!(at > seen);
     assert_eq!(world.shards[0].latest(b"k"), Some(&b"v"[..]));
 }
 
-/// The test above can fail: with the bug, the write that waits for room keeps the watermark, and with it the room, where it is.
+/// The test above can fail: with the bug, the write that waits for room keeps the watermark, and
+/// with it the room, where it is.
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_refused_write_that_holds_the_watermark_is_found() {
@@ -285,7 +365,8 @@ fn a_refused_write_that_holds_the_watermark_is_found() {
     assert!(risen <= Duration::from_secs(1), "the planted bug is found: {risen:?}");
 }
 
-/// An earlier copy of it may still come: that is all that nobody knows, and asking on keeps the room from becoming free.
+/// An earlier copy of it may still come: that is all that nobody knows, and asking on keeps the
+/// room from becoming free.
 #[test]
 fn a_write_of_unknown_outcome_is_not_asked_for_where_there_is_no_room() {
     let mut world = World::new(1);
@@ -293,12 +374,25 @@ fn a_write_of_unknown_outcome_is_not_asked_for_where_there_is_no_room() {
     world.cut[0] = true;
     let op = world.op();
     let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let options = RequestOptions { deadline: Some(world.now.saturating_add(Duration::from_millis(300))), ..plain() };
-    let asked = world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, options, op);
+    let options = RequestOptions {
+        deadline: Some(world.now.saturating_add(Duration::from_millis(300))),
+        ..plain()
+    };
+    let asked = world.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        b"k",
+        mutation,
+        Condition::Always,
+        options,
+        op,
+    );
     let begun = pending(asked);
     assert!(matches!(world.outcome(op, begun), Outcome::Unknown(_)));
     let retry_after = Duration::from_millis(5);
-    world.shards[0].refuse = Some(Refuse { code: ErrorCode::Busy, detail: 0, retry_after, times: u32::MAX });
+    world.shards[0].refuse =
+        Some(Refuse { code: ErrorCode::Busy, detail: 0, retry_after, times: u32::MAX });
     world.cut[0] = false;
     world.pass(Duration::from_secs(3));
     assert_eq!(world.engine.unresolved(), 0);
@@ -310,7 +404,16 @@ fn a_cancelled_write_still_takes_place_and_is_not_told() {
     let session = world.session();
     let op = world.op();
     let mutation = Mutation::Put { value: b"v", expires_at: Expiry::NEVER };
-    let step = world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, plain(), op);
+    let step = world.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        b"k",
+        mutation,
+        Condition::Always,
+        plain(),
+        op,
+    );
     let Ok(timestone_session::Step::Pending(ticket)) = step else { panic!("not asked") };
     world.engine.cancel(ticket);
     world.pass(Duration::from_millis(5));
@@ -326,7 +429,16 @@ fn a_cancelled_write_takes_place_at_its_time_or_never() {
     world.cut[0] = true;
     let op = world.op();
     let mutation = Mutation::Put { value: b"old", expires_at: Expiry::NEVER };
-    let step = world.engine.write_if(world.now, session, SPACE, b"k", mutation, Condition::Always, plain(), op);
+    let step = world.engine.write_if(
+        world.now,
+        session,
+        SPACE,
+        b"k",
+        mutation,
+        Condition::Always,
+        plain(),
+        op,
+    );
     let Ok(timestone_session::Step::Pending(ticket)) = step else { panic!("not asked") };
     world.engine.cancel(ticket);
     world.pass(Duration::from_millis(50));
@@ -342,7 +454,10 @@ fn a_cancelled_write_takes_place_at_its_time_or_never() {
 fn limits_hold_for_single_keys_too() {
     let mut world = World::new(1);
     let session = world.session();
-    assert_eq!(world.read_latest(session, b"", plain()), Outcome::Failed(LimitError::EmptyKey.into()));
+    assert_eq!(
+        world.read_latest(session, b"", plain()),
+        Outcome::Failed(LimitError::EmptyKey.into())
+    );
     let long = vec![0; timestone_types::limits::MAX_VALUE_BYTES + 1];
     let refused = world.write(session, b"k", &long, Condition::Always, plain());
     assert_eq!(refused, Outcome::Failed(LimitError::ValueTooLong { bytes: long.len() }.into()));
@@ -358,10 +473,15 @@ fn an_acknowledgement_waits_for_the_clocks_error_bound_even_when_the_answer_come
     world.engine.set_clock_error(Duration::from_millis(7));
     let session = world.session();
     let options = RequestOptions { external_wait: true, ..plain() };
-    let Outcome::Written(at, ..) = world.write(session, b"k", b"v", Condition::Always, options) else {
+    let Outcome::Written(at, ..) = world.write(session, b"k", b"v", Condition::Always, options)
+    else {
         panic!("not written")
     };
-    assert!(world.now > at.saturating_add(Duration::from_millis(7)), "acknowledged at {}, written at {at}", world.now);
+    assert!(
+        world.now > at.saturating_add(Duration::from_millis(7)),
+        "acknowledged at {}, written at {at}",
+        world.now
+    );
     assert!(world.now < at.saturating_add(Duration::from_millis(9)));
 }
 
@@ -372,7 +492,10 @@ fn a_value_stays_until_the_next_result_is_taken() {
     let session = world.session();
     let ops = [world.op(), world.op()];
     for op in ops {
-        assert_eq!(pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)), Ok(true));
+        assert_eq!(
+            pending(world.engine.get_latest(world.now, session, SPACE, b"k", plain(), op)),
+            Ok(true)
+        );
     }
     let bytes = std::mem::take(world.engine.outbox(ShardId::new(0)).unwrap());
     let mut replies = Vec::new();
@@ -388,5 +511,9 @@ fn a_value_stays_until_the_next_result_is_taken() {
     }
     assert!(world.engine.next_done().is_none());
     assert!(world.engine.deliver_parcel(world.now, &replies[..replies.len() - 1]).is_err());
-    assert_eq!(world.engine.stats().ignored_replies, 3, "doubled replies change nothing, before and after");
+    assert_eq!(
+        world.engine.stats().ignored_replies,
+        3,
+        "doubled replies change nothing, before and after"
+    );
 }

@@ -1,10 +1,12 @@
-//! Many transactions at once on a network that loses, doubles and reorders: nothing is lost, doubled or half done.
+//! Many transactions at once on a network that loses, doubles and reorders: nothing is lost,
+//! doubled or half done.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use timestone_session::{
-    Condition, EngineConfig, Mutation, OpId, RequestOptions, SessionError, SessionId, Step, TxnHandle,
+    Condition, EngineConfig, Mutation, OpId, RequestOptions, SessionError, SessionId, Step,
+    TxnHandle,
 };
 use timestone_types::{Expiry, TxnId};
 
@@ -43,8 +45,15 @@ impl Clerk {
         let from = world.random(ACCOUNTS as u64) as usize;
         let to = (from + 1 + world.random(ACCOUNTS as u64 - 1) as usize) % ACCOUNTS;
         let txn = world.begin(session);
-        let mut clerk =
-            Self { session, txn: Some(txn), from, to, read: Vec::new(), waits_for: OpId(0), is_committing: false };
+        let mut clerk = Self {
+            session,
+            txn: Some(txn),
+            from,
+            to,
+            read: Vec::new(),
+            waits_for: OpId(0),
+            is_committing: false,
+        };
         clerk.ask(world);
         clerk
     }
@@ -111,7 +120,9 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
                 };
                 if let Some(fate) = clerks[at].go_on(&mut world, outcome) {
                     match fate {
-                        Outcome::Committed(_, Some(txn)) => assert_eq!(fates.insert(txn, true), None, "seed {seed}"),
+                        Outcome::Committed(_, Some(txn)) => {
+                            assert_eq!(fates.insert(txn, true), None, "seed {seed}")
+                        }
                         Outcome::Aborted { .. }
                         | Outcome::Unknown(_)
                         | Outcome::Failed(SessionError::DeadlineExceeded) => {}
@@ -135,7 +146,8 @@ fn money_is_neither_made_nor_lost_in_foul_weather() {
             .sum();
         assert_eq!(total, ACCOUNTS as u64 * START, "seed {seed}");
         for txn in fates.keys() {
-            let executed: Vec<_> = world.shards.iter().filter_map(|shard| shard.executed.get(txn)).collect();
+            let executed: Vec<_> =
+                world.shards.iter().filter_map(|shard| shard.executed.get(txn)).collect();
             assert!(
                 !executed.is_empty() && executed.iter().all(|times| **times == 1),
                 "seed {seed}: {txn} was acknowledged"
@@ -160,7 +172,9 @@ fn a_counter_raised_by_compare_and_set_counts_every_acknowledged_raise_once() {
             let condition = value.as_deref().map_or(Condition::Absent, Condition::ValueIs);
             let deadline = world.now.saturating_add(Duration::from_millis(1500));
             let options = RequestOptions { deadline: Some(deadline), ..RequestOptions::default() };
-            let step = world.engine.write_if(world.now, session, SPACE, b"n", mutation, condition, options, op);
+            let step = world
+                .engine
+                .write_if(world.now, session, SPACE, b"n", mutation, condition, options, op);
             assert!(matches!(step, Ok(Step::Pending(_))));
             match world.wait(op) {
                 Outcome::Written(..) => raised += 1,
@@ -169,7 +183,9 @@ fn a_counter_raised_by_compare_and_set_counts_every_acknowledged_raise_once() {
                 other => panic!("seed {seed}: {other:?}"),
             }
             value = loop {
-                if let Outcome::Value(value, _) = world.read_latest(session, b"n", RequestOptions::default()) {
+                if let Outcome::Value(value, _) =
+                    world.read_latest(session, b"n", RequestOptions::default())
+                {
                     break value;
                 }
             };

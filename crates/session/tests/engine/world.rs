@@ -1,4 +1,5 @@
-//! One engine, some naive shards, and a network between them that loses, doubles and reorders, all from one seed and under one clock.
+//! One engine, some naive shards, and a network between them that loses, doubles and reorders, all
+//! from one seed and under one clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -6,8 +7,12 @@ use std::time::Duration;
 use timestone_session::{
     Abort, Engine, EngineConfig, OpId, OpResult, Routes, SessionError, SessionId, Step, TxnStatus,
 };
-use timestone_types::{AbortReason, ClientId, Epoch, KeyspaceId, ShardId, Timestamp, TxnId, Version, slot_of};
-use timestone_wire::{ClockIs, Envelope, Frame, Frames, Kind, Message, StatusIs, Terminate, TxnState};
+use timestone_types::{
+    AbortReason, ClientId, Epoch, KeyspaceId, ShardId, Timestamp, TxnId, Version, slot_of,
+};
+use timestone_wire::{
+    ClockIs, Envelope, Frame, Frames, Kind, Message, StatusIs, Terminate, TxnState,
+};
 
 use crate::shard::Shard;
 
@@ -22,7 +27,12 @@ pub(crate) enum Outcome {
     Value(Option<Vec<u8>>, Version),
     Committed(Timestamp, Option<TxnId>),
     Written(Timestamp, TxnId, Option<Vec<u8>>),
-    Aborted { reason: AbortReason, key: Option<Vec<u8>>, read: Option<Version>, found: Option<Vec<u8>> },
+    Aborted {
+        reason: AbortReason,
+        key: Option<Vec<u8>>,
+        read: Option<Version>,
+        found: Option<Vec<u8>>,
+    },
     Unknown(TxnId),
     Status(TxnStatus),
     Frame(Vec<u8>),
@@ -66,8 +76,11 @@ pub(crate) struct Weather {
 impl Weather {
     pub(crate) const FAIR: Self =
         Self { loss: 0, doubled: 0, delay: (Duration::from_micros(50), Duration::from_micros(50)) };
-    pub(crate) const FOUL: Self =
-        Self { loss: 100, doubled: 100, delay: (Duration::from_micros(20), Duration::from_millis(5)) };
+    pub(crate) const FOUL: Self = Self {
+        loss: 100,
+        doubled: 100,
+        delay: (Duration::from_micros(20), Duration::from_millis(5)),
+    };
 }
 
 enum To {
@@ -122,7 +135,10 @@ impl World {
 
     /// A number below `bound`.
     pub(crate) fn random(&mut self, bound: u64) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.random >> 33) % bound
     }
 
@@ -181,13 +197,17 @@ impl World {
         }
     }
 
-    /// Each answer travels alone, with a reading of the shard's clock in front of it, where it has one.
+    /// Each answer travels alone, with a reading of the shard's clock in front of it, where it has
+    /// one.
     fn reply(&mut self, shard: usize, bytes: &[u8]) {
-        let reading = self.shards[shard].clock_ahead.map(|ahead| ClockIs::new(self.now.saturating_add(ahead), None));
+        let reading = self.shards[shard]
+            .clock_ahead
+            .map(|ahead| ClockIs::new(self.now.saturating_add(ahead), None));
         for frame in Frames::new(bytes) {
             if !self.cut[shard] {
                 let mut batch = Vec::new();
-                let envelope = Envelope { shard: ShardId::new(shard as u16), ..Envelope::default() };
+                let envelope =
+                    Envelope { shard: ShardId::new(shard as u16), ..Envelope::default() };
                 reading.iter().for_each(|reading| reading.encode(&envelope, &mut batch));
                 batch.extend_from_slice(frame.unwrap().bytes());
                 self.fly(|| To::Engine, &batch);
@@ -199,12 +219,19 @@ impl World {
     fn terminate(&mut self, asked: usize, frame: &Frame<'_>) {
         let terminate = Terminate::decode(frame).unwrap();
         let txn = terminate.txn;
-        let members: Vec<usize> = terminate.participants.iter().map(|shard| usize::from(shard.get())).collect();
-        let states: Vec<TxnState> = members.iter().map(|&member| self.shards[member].freeze(txn)).collect();
-        let committed =
-            states.iter().find_map(|state| if let TxnState::Committed(at) = state { Some(*at) } else { None });
+        let members: Vec<usize> =
+            terminate.participants.iter().map(|shard| usize::from(shard.get())).collect();
+        let states: Vec<TxnState> =
+            members.iter().map(|&member| self.shards[member].freeze(txn)).collect();
+        let committed = states
+            .iter()
+            .find_map(|state| if let TxnState::Committed(at) = state { Some(*at) } else { None });
         let promised = match states[0] {
-            TxnState::Prepared(at) if states.iter().all(|state| *state == TxnState::Prepared(at)) => Some(at),
+            TxnState::Prepared(at)
+                if states.iter().all(|state| *state == TxnState::Prepared(at)) =>
+            {
+                Some(at)
+            }
             _ => None,
         };
         let decision = committed.or(promised);
@@ -215,8 +242,10 @@ impl World {
         }
         let state = decision.map_or(TxnState::Aborted, TxnState::Committed);
         let mut out = Vec::new();
-        StatusIs { txn, state }
-            .encode(&frame.reply_envelope(self.shards[asked].epoch, frame.envelope().map_version), &mut out);
+        StatusIs { txn, state }.encode(
+            &frame.reply_envelope(self.shards[asked].epoch, frame.envelope().map_version),
+            &mut out,
+        );
         self.reply(asked, &out);
     }
 
@@ -225,9 +254,14 @@ impl World {
         self.ship();
         let flying = self.flying.keys().next().map(|key| key.0);
         let waiting = self.shards.iter().filter_map(Shard::next_deadline).min();
-        let next = [flying, waiting, self.engine.next_deadline()].into_iter().flatten().min().unwrap_or(until);
+        let next = [flying, waiting, self.engine.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(until);
         self.now = self.now.max(next.min(until));
-        while let Some(entry) = self.flying.first_entry().filter(|entry| entry.key().0 <= self.now) {
+        while let Some(entry) = self.flying.first_entry().filter(|entry| entry.key().0 <= self.now)
+        {
             let (to, frame) = entry.remove();
             let mut out = Vec::new();
             match to {

@@ -1,9 +1,11 @@
-//! What a processor's caches hold when a thread gets its turn: not what it left there, for others have worked meanwhile. Switches and system
-//! calls are timed after such work, because right after themselves they take a third or a half of the time.
+//! What a processor's caches hold when a thread gets its turn: not what it left there, for others
+//! have worked meanwhile. Switches and system calls are timed after such work, because right after
+//! themselves they take a third or a half of the time.
 
 use std::time::{Duration, Instant};
 
-/// What is touched: as much as the second cache of a server's core holds. A turn of a busy shard takes as long.
+/// What is touched: as much as the second cache of a server's core holds. A turn of a busy shard
+/// takes as long.
 const BYTES: usize = 2 * 1024 * 1024;
 const LINE: usize = 64;
 

@@ -1,7 +1,8 @@
 //! What the operating system spends on the files of `flash` and `wal`, and how long they take.
 //!
-//! CPU time is the process's, the kernel's threads for it included. A flash device is programmed in small and in large pieces over blocks that are
-//! erased before, with a sync after each round, as a store that collects does; every operation counts, as the simulator counts them.
+//! CPU time is the process's, the kernel's threads for it included. A flash device is programmed in
+//! small and in large pieces over blocks that are erased before, with a sync after each round, as a
+//! store that collects does; every operation counts, as the simulator counts them.
 
 use std::error::Error;
 use std::path::Path;
@@ -10,13 +11,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use timestone_flash::{
-    AlignedBuffer, BlockId, FileConfig, FileDevice, FlashCompletion, FlashDevice, FlashOp, Geometry, PAGE_BYTES,
-    PageId, Rejected, Token,
+    AlignedBuffer, BlockId, FileConfig, FileDevice, FlashCompletion, FlashDevice, FlashOp,
+    Geometry, PAGE_BYTES, PageId, Rejected, Token,
 };
 use timestone_sim::DeviceCosts;
 use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::record::FIRST_OTHER_KIND;
-use timestone_wal::{BatchHead, BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecordNumber};
+use timestone_wal::{
+    BatchHead, BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecordNumber,
+};
 
 use crate::neighbours::Around;
 use crate::threads::{missing, pin};
@@ -27,7 +30,8 @@ const BLOCKS: u32 = 96;
 /// Pages of a small and of a large program: a page group that could not wait, and a full one.
 const SMALL: u32 = 16;
 const LARGE: u32 = 128;
-/// Operations under way at once: a store hands in a group when it is full, and the device is through with it long before the next.
+/// Operations under way at once: a store hands in a group when it is full, and the device is
+/// through with it long before the next.
 const DEPTH: usize = 1;
 /// Single operations whose time is taken.
 const SINGLE: u32 = 200;
@@ -39,10 +43,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// All figures of devices; they are made in a folder beside `file`.
 pub(crate) fn measure(file: &Path, around: &Around) -> Result<DeviceCosts, Box<dyn Error>> {
-    let beside = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let beside =
+        file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = tempfile::tempdir_in(beside)?;
-    let config = FileConfig { initial_blocks: BLOCKS, ..FileConfig::new(folder.path().join("flash"), BLOCKS) };
-    let mut flash = Flash { device: FileDevice::create(&config)?, buffers: Vec::new(), done: Vec::new() };
+    let config = FileConfig {
+        initial_blocks: BLOCKS,
+        ..FileConfig::new(folder.path().join("flash"), BLOCKS)
+    };
+    let mut flash =
+        Flash { device: FileDevice::create(&config)?, buffers: Vec::new(), done: Vec::new() };
     flash.program_all(LARGE)?;
     let mut costs = [Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
@@ -128,8 +137,9 @@ impl Flash {
         Ok((cpu() - begin).as_nanos() as f64)
     }
 
-    /// For how long cores are interrupted by what [`DeviceCosts::INTERRUPTS`] bytes need, besides the one that asks for it: what a thread on one
-    /// core misses while another core writes the device over, and the other way round, without what it would have missed in any case.
+    /// For how long cores are interrupted by what [`DeviceCosts::INTERRUPTS`] bytes need, besides
+    /// the one that asks for it: what a thread on one core misses while another core writes the
+    /// device over, and the other way round, without what it would have missed in any case.
     fn interruption(&mut self, [one, another]: [usize; 2]) -> Result<f64, Box<dyn Error>> {
         let everywhere = rustix::thread::sched_getaffinity(None)?;
         let mut rounds = Vec::new();
@@ -139,7 +149,8 @@ impl Flash {
                 pin(works)?;
                 let (begin, over) = (Instant::now(), AtomicBool::new(false));
                 let (programs, idles) = thread::scope(|scope| -> Result<_, Box<dyn Error>> {
-                    let watching = scope.spawn(|| missing(watches, || over.load(Ordering::Relaxed)));
+                    let watching =
+                        scope.spawn(|| missing(watches, || over.load(Ordering::Relaxed)));
                     let done = self.program_all(SMALL);
                     let took = begin.elapsed();
                     over.store(true, Ordering::Relaxed);
@@ -184,7 +195,11 @@ impl Flash {
             for first in (0..geometry.pages_per_block).step_by(LARGE as usize) {
                 let buffer = self.buffer(LARGE as usize);
                 self.submit(
-                    FlashOp::Program { token: Token(0), page: geometry.page(BlockId(block), first), buffer },
+                    FlashOp::Program {
+                        token: Token(0),
+                        page: geometry.page(BlockId(block), first),
+                        buffer,
+                    },
                     DEPTH,
                 )?;
             }
@@ -203,7 +218,9 @@ impl Flash {
 
     fn submit(&mut self, op: FlashOp, depth: usize) -> Result<(), Box<dyn Error>> {
         self.settle(depth - 1)?;
-        self.device.submit(op).map_err(|Rejected { reason, .. }| format!("the flash device refused: {reason:?}").into())
+        self.device.submit(op).map_err(|Rejected { reason, .. }| {
+            format!("the flash device refused: {reason:?}").into()
+        })
     }
 
     /// Goes on until at most `most` operations are in flight.
@@ -226,7 +243,8 @@ impl Flash {
     }
 }
 
-/// CPU time and length of a write of so many bytes to a log, alone: the mean and the middle of many.
+/// CPU time and length of a write of so many bytes to a log, alone: the mean and the middle of
+/// many.
 fn log(path: &Path, device: DeviceKind, bytes: usize) -> Result<(f64, f64), Box<dyn Error>> {
     let recovery = Log::open(path, LogConfig { device, ..LogConfig::default() })?;
     let begin = Instant::now();

@@ -1,7 +1,9 @@
-//! Measures what work costs on the machine that it runs on, and writes it as a file for `timestone sim --costs`.
+//! Measures what work costs on the machine that it runs on, and writes it as a file for
+//! `timestone sim --costs`.
 //!
-//! `cargo run --release -p timestone-sim --example calibrate -- FILE` takes some four minutes, and needs two cores and a machine that has nothing
-//! else to do. Devices are measured in a folder of their own beside FILE, on the disk that a server would use, and removed at the end.
+//! `cargo run --release -p timestone-sim --example calibrate -- FILE` takes some four minutes, and
+//! needs two cores and a machine that has nothing else to do. Devices are measured in a folder of
+//! their own beside FILE, on the disk that a server would use, and removed at the end.
 //!
 //! ```text
 //!   threads: turns and hops in the real runtime        ─┐
@@ -10,11 +12,16 @@
 //!   devices: flash's and wal's files                   ─┤
 //!   stages: workloads in the simulator, a stopwatch, least squares
 //! ```
-//! Every figure is the middle of several measurements, so that one disturbance changes none of them, and what others on
-//! the same hardware slow down is taken off. What the figures mean, and what comes of them, is in docs/design/simulator.md. `calibrate --neighbours` is for those
-//! who measure something else meanwhile: it tells by how much others slow the cores down.
+//! Every figure is the middle of several measurements, so that one disturbance changes none of
+//! them, and what others on the same hardware slow down is taken off. What the figures mean, and
+//! what comes of them, is in docs/design/simulator.md. `calibrate --neighbours` is for those who
+//! measure something else meanwhile: it tells by how much others slow the cores down.
 
-#![expect(clippy::disallowed_methods, clippy::disallowed_macros, reason = "a benchmark reads the clock and reports")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "a benchmark reads the clock and reports"
+)]
 
 mod caches;
 mod devices;
@@ -33,14 +40,16 @@ use timestone_workload::Recorder;
 
 use crate::neighbours::{Alone, Around};
 
-/// The one of `timestone`: index, marks and cache take less on huge pages, most of all where little but them is looked at.
+/// The one of `timestone`: index, marks and cache take less on huge pages, most of all where little
+/// but them is looked at.
 #[global_allocator]
 static ALLOCATOR: timestone_io::HugePageAllocator = timestone_io::HugePageAllocator;
 
 /// How often each measurement is repeated.
 const ROUNDS: usize = 5;
 
-const USAGE: &str = "usage: calibrate FILE; the figures of this machine are written there (or --neighbours, which tells how others slow it down)";
+const USAGE: &str = "usage: calibrate FILE; the figures of this machine are written there (or \
+    --neighbours, which tells how others slow it down)";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
@@ -71,12 +80,14 @@ fn main() -> Result<(), Box<dyn Error>> {
          # cargo run --release -p timestone-sim --example calibrate\n\n{}",
         table.write()?
     );
-    std::fs::write(&file, text).map_err(|error| format!("could not write {}: {error}", file.display()))?;
+    std::fs::write(&file, text)
+        .map_err(|error| format!("could not write {}: {error}", file.display()))?;
     println!("written to {}", file.display());
     Ok(())
 }
 
-/// What `bench` does for each transaction besides: it looks at the clock twice, and writes down how long the transaction took.
+/// What `bench` does for each transaction besides: it looks at the clock twice, and writes down how
+/// long the transaction took.
 fn bookkeeping() -> f64 {
     const TRANSACTIONS: u32 = 100_000;
     let round = |_| {
@@ -112,7 +123,8 @@ fn since_start(clock: rustix::time::ClockId) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// A straight line through two points: what it is at nothing, and how much each unit adds; neither is negative.
+/// A straight line through two points: what it is at nothing, and how much each unit adds; neither
+/// is negative.
 fn line(few: (f64, f64), many: (f64, f64)) -> (f64, f64) {
     let slope = ((many.1 - few.1) / (many.0 - few.0)).max(0.0);
     ((few.1 - slope * few.0).max(0.0), slope)

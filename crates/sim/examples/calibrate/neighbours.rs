@@ -1,9 +1,10 @@
 //! By how much others on the same hardware slow a core down.
 //!
-//! On a rented machine, other guests have the other half of each core now and then: arithmetic takes a quarter longer meanwhile, and stages, which
-//! share their caches as well, three times as much more. A piece of arithmetic that is done in a few microseconds, in registers alone, tells: its
-//! time is the same to a hundredth as long as nobody else is there, and what stages take follows it (over seconds; from one turn to the next,
-//! neighbours come and go).
+//! On a rented machine, other guests have the other half of each core now and then: arithmetic
+//! takes a quarter longer meanwhile, and stages, which share their caches as well, three times as
+//! much more. A piece of arithmetic that is done in a few microseconds, in registers alone, tells:
+//! its time is the same to a hundredth as long as nobody else is there, and what stages take
+//! follows it (over seconds; from one turn to the next, neighbours come and go).
 
 use std::error::Error;
 use std::hint::black_box;
@@ -22,9 +23,11 @@ const STEPS: u64 = 2_500;
 const MOST: f64 = 1.4;
 /// A core is as good as alone when arithmetic takes no more than so many times as long.
 const NEARLY_ALONE: f64 = 1.03;
-/// How long cores are watched before anything else, for the fastest probe: kept busy, since hosts move guests that are busy to cores that are free.
+/// How long cores are watched before anything else, for the fastest probe: kept busy, since hosts
+/// move guests that are busy to cores that are free.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
-/// From one probe of a core to the next, where others are measured meanwhile, and where this thread is.
+/// From one probe of a core to the next, where others are measured meanwhile, and where this thread
+/// is.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_HERE: Duration = Duration::from_millis(1);
 /// How often something is measured to find a moment when cores were nearly alone.
@@ -32,11 +35,13 @@ const TRIES: usize = 4;
 /// What is looked at together: so much must have been seen of a core to say how it was.
 const SLICE: Duration = Duration::from_millis(250);
 
-/// What arithmetic takes now, in nanoseconds: the middle of several pieces. The first has to fetch its code, and an interruption strikes one or two.
+/// What arithmetic takes now, in nanoseconds: the middle of several pieces. The first has to fetch
+/// its code, and an interruption strikes one or two.
 fn probe() -> f64 {
     let one = |_| {
         let begin = Instant::now();
-        let (mut first, mut second, mut third, mut fourth) = black_box((1_u64, 2_u64, 3_u64, 4_u64));
+        let (mut first, mut second, mut third, mut fourth) =
+            black_box((1_u64, 2_u64, 3_u64, 4_u64));
         for step in 0..STEPS {
             first = first.wrapping_mul(3).wrapping_add(1);
             second = second.wrapping_mul(5).wrapping_add(step);
@@ -68,9 +73,12 @@ impl Alone {
                 }
                 Ok::<_, std::io::Error>(())
             };
-            let watching: Vec<_> = cores.iter().map(|&core| scope.spawn(move || watch(core))).collect();
+            let watching: Vec<_> =
+                cores.iter().map(|&core| scope.spawn(move || watch(core))).collect();
             watching.into_iter().try_for_each(|one| {
-                one.join().map_err(|_| "a thread that looks at a core panicked")?.map_err(Into::into)
+                one.join()
+                    .map_err(|_| "a thread that looks at a core panicked")?
+                    .map_err(Into::into)
             })
         })
         .map(|()| alone.clone())
@@ -83,7 +91,8 @@ impl Alone {
         took
     }
 
-    /// How many times as long as alone probes took: their mean; as long as alone, when there are none.
+    /// How many times as long as alone probes took: their mean; as long as alone, when there are
+    /// none.
     fn slowness(&self, probes: impl Iterator<Item = f64>) -> f64 {
         let alone = self.0.load(Ordering::Relaxed) as f64;
         let add = |(count, sum), took: f64| (count + 1.0, sum + (took / alone).clamp(1.0, MOST));
@@ -100,7 +109,8 @@ impl Alone {
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
             let over = &over;
-            let watching: Vec<_> = cores.iter().map(|&core| scope.spawn(move || self.until(over, core))).collect();
+            let watching: Vec<_> =
+                cores.iter().map(|&core| scope.spawn(move || self.until(over, core))).collect();
             let measured = measure();
             over.store(true, Ordering::Relaxed);
             let mut seen = Vec::new();
@@ -138,7 +148,8 @@ impl Around {
         timestone_sim::ThreadCosts::beside(self.neighbours, slowness)
     }
 
-    /// What was measured when the cores were alone most, and how many times as long as alone it took.
+    /// What was measured when the cores were alone most, and how many times as long as alone it
+    /// took.
     pub(crate) fn measure<T>(
         &self,
         mut measure: impl FnMut() -> Result<T, Box<dyn Error>>,
@@ -157,7 +168,10 @@ impl Around {
     }
 
     /// What a time was that is measured so, had there been nobody.
-    pub(crate) fn time(&self, measure: impl FnMut() -> Result<f64, Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+    pub(crate) fn time(
+        &self,
+        measure: impl FnMut() -> Result<f64, Box<dyn Error>>,
+    ) -> Result<f64, Box<dyn Error>> {
         let (took, times) = self.measure(measure)?;
         Ok(took / times)
     }
@@ -205,8 +219,9 @@ impl Slices {
     }
 }
 
-/// Watches these cores while others measure. For each line that comes in, a number of seconds, a line goes out: how many times as long as alone
-/// arithmetic took in the seconds before, for each core.
+/// Watches these cores while others measure. For each line that comes in, a number of seconds, a
+/// line goes out: how many times as long as alone arithmetic took in the seconds before, for each
+/// core.
 pub(crate) fn tell(cores: &[usize]) -> Result<(), Box<dyn Error>> {
     let alone = Alone::watch(cores)?;
     let over = AtomicBool::new(false);

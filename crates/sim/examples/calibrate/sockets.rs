@@ -1,5 +1,5 @@
-//! System calls on loopback TCP, one by one, by a thread that holds both ends, and by two on two cores: nobody sleeps, so nobody is woken.
-//! Who has read works before it writes.
+//! System calls on loopback TCP, one by one, by a thread that holds both ends, and by two on two
+//! cores: nobody sleeps, so nobody is woken. Who has read works before it writes.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,14 +19,16 @@ use crate::{ROUNDS, line, median};
 /// Bytes of a small and of a large transfer: a request, and what a turn with many sessions writes.
 const SMALL: usize = 64;
 const LARGE: usize = 160 * 1024;
-/// What is sent comes from so many bytes in turn, and is read into as many: buffers of a server lie in no core's nearest cache.
+/// What is sent comes from so many bytes in turn, and is read into as many: buffers of a server lie
+/// in no core's nearest cache.
 const MEMORY: usize = 4 * 1024 * 1024;
 /// Transfers of each size in a round.
 const TRANSFERS: usize = 500;
 /// Connections opened in a round.
 const OPENED: usize = 50;
 
-/// What was measured of reads and writes: by this thread alone and with the reader on another core, small and large.
+/// What was measured of reads and writes: by this thread alone and with the reader on another core,
+/// small and large.
 type Figures = [[Vec<f64>; 2]; 2];
 
 /// All figures of sockets.
@@ -49,7 +51,9 @@ pub(crate) fn measure(around: &Around) -> Result<SocketCosts, Box<dyn Error>> {
         }
         opens.extend(round.opens.into_iter().map(|open| open / times));
     }
-    let fit = |[few, many]: [Vec<f64>; 2]| line((SMALL as f64, median(few)), (LARGE as f64, median(many)));
+    let fit = |[few, many]: [Vec<f64>; 2]| {
+        line((SMALL as f64, median(few)), (LARGE as f64, median(many)))
+    };
     let ([(read, read_byte), (_, far_read_byte)], [(write, write_byte), (_, far_write_byte)]) =
         (reads.map(fit), writes.map(fit));
     let open = median(opens);
@@ -102,7 +106,8 @@ pub(crate) fn pair(listener: &TcpListener) -> Result<(TcpStream, TcpStream), io:
     Ok((near, far))
 }
 
-/// What a read and a write of so many bytes take: the middle of many. The one who reads is this thread, or one on another core.
+/// What a read and a write of so many bytes take: the middle of many. The one who reads is this
+/// thread, or one on another core.
 fn transfer(
     (near, far): &mut (TcpStream, TcpStream),
     bytes: usize,
@@ -144,7 +149,10 @@ fn transfer(
         })?,
     };
     if end.took.is_empty() || writes.is_empty() {
-        return Err(format!("loopback never took {bytes} bytes at once; its buffers are smaller than usual").into());
+        return Err(format!(
+            "loopback never took {bytes} bytes at once; its buffers are smaller than usual"
+        )
+        .into());
     }
     Ok((median(end.took), median(writes)))
 }
@@ -154,7 +162,8 @@ const fn place(number: usize, bytes: usize) -> usize {
     number * bytes % (MEMORY - bytes)
 }
 
-/// Writes all transfers, each followed by `sent` with its number and length; how long those took that one call did.
+/// Writes all transfers, each followed by `sent` with its number and length; how long those took
+/// that one call did.
 fn write_all(
     near: &mut TcpStream,
     bytes: usize,

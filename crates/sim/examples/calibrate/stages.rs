@@ -1,21 +1,26 @@
-//! What stages take: workloads that run in the simulator under a stopwatch, and what explains their times best.
+//! What stages take: workloads that run in the simulator under a stopwatch, and what explains their
+//! times best.
 //!
-//! Few sessions tell what a turn with little to do costs, many what a frame costs among others, and nothing else does: the less there is to do, the
-//! more of what a frame needs is in the caches. Writing workloads write their device over once before anything is measured, so that collection runs.
-//! What others on the same hardware slow down is taken off.
+//! Few sessions tell what a turn with little to do costs, many what a frame costs among others, and
+//! nothing else does: the less there is to do, the more of what a frame needs is in the caches.
+//! Writing workloads write their device over once before anything is measured, so that collection
+//! runs. What others on the same hardware slow down is taken off.
 
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use timestone_sim::{Samples, Scenario, Seed, StageCosts, StageKind, Stopwatch, ThreadCosts, measure as run};
+use timestone_sim::{
+    Samples, Scenario, Seed, StageCosts, StageKind, Stopwatch, ThreadCosts, measure as run,
+};
 
 use crate::neighbours::{Alone, Slices};
 use crate::threads::{pin, two_cores};
 use crate::{median, thread_cpu};
 
-/// Workload, operations of a transaction (as usual when none are named), sessions, log, seconds until it counts, and for how long.
+/// Workload, operations of a transaction (as usual when none are named), sessions, log, seconds
+/// until it counts, and for how long.
 type Run = (&'static str, Option<u32>, u32, &'static str, f64, f64);
 
 const RETWIS: Run = ("retwis", None, 256, "none", 8.0, 2.0);
@@ -24,7 +29,8 @@ const YCSB_B: Run = ("ycsb-b", Some(1), 256, "none", 4.0, 1.0);
 const YCSB_C: Run = ("ycsb-c", Some(1), 256, "none", 0.5, 1.0);
 
 const FUSED: &str = "cores = 2\n";
-/// Many turns with little to do in each, which find in the processor's caches what other stages left there.
+/// Many turns with little to do in each, which find in the processor's caches what other stages
+/// left there.
 const STAGED: &str = "cores = 1\nlayout = \"staged\"\n";
 
 /// What is run, and where.
@@ -47,14 +53,15 @@ const RUNS: [(Run, &str); 12] = [
 const MANY_SESSIONS: u32 = 256;
 
 /// What is run on one core and on two, to see what stages on several cores take more.
-const APART: [Run; 2] = [("ycsb-a", Some(1), 256, "none", 2.0, 1.0), ("ycsb-c", Some(1), 256, "none", 0.5, 0.5)];
+const APART: [Run; 2] =
+    [("ycsb-a", Some(1), 256, "none", 2.0, 1.0), ("ycsb-c", Some(1), 256, "none", 0.5, 0.5)];
 /// Which kinds of stages that tells of.
 const APART_KINDS: [StageKind; 3] = [StageKind::Net, StageKind::Shard, StageKind::Log];
 /// How often.
 const APART_ROUNDS: usize = 3;
 
-/// What work takes more than arithmetic does while others have the other half of a core, where this machine did not tell: measured on the machine
-/// that docs/benchmarks.md names.
+/// What work takes more than arithmetic does while others have the other half of a core, where this
+/// machine did not tell: measured on the machine that docs/benchmarks.md names.
 const NEIGHBOURS: f64 = 3.0;
 /// It tells when arithmetic varied by so much, as a standard deviation.
 const VARIED: f64 = 0.02;
@@ -82,8 +89,11 @@ impl Measured {
     }
 }
 
-/// The costs of all kinds of stages, and [`ThreadCosts::neighbours`](timestone_sim::ThreadCosts::neighbours).
-pub(crate) fn measure(cores_alone: &Alone) -> Result<(BTreeMap<StageKind, StageCosts>, f64), Box<dyn Error>> {
+/// The costs of all kinds of stages, and
+/// [`ThreadCosts::neighbours`](timestone_sim::ThreadCosts::neighbours).
+pub(crate) fn measure(
+    cores_alone: &Alone,
+) -> Result<(BTreeMap<StageKind, StageCosts>, f64), Box<dyn Error>> {
     let (one, another) = two_cores()?;
     let everywhere = rustix::thread::sched_getaffinity(None)?;
     pin(one)?;
@@ -108,7 +118,10 @@ pub(crate) fn measure(cores_alone: &Alone) -> Result<(BTreeMap<StageKind, StageC
         if run.sessions < MANY_SESSIONS { all.extend_turns(samples) } else { all.extend(samples) }
     }
     for (kind, (count, left)) in all.spread() {
-        println!("stages   {kind:?}: {count} samples, {:.0} % of their time spread over all", left * 100.0);
+        println!(
+            "stages   {kind:?}: {count} samples, {:.0} % of their time spread over all",
+            left * 100.0
+        );
     }
     let mut costs = all.costs();
     println!("stages   what was measured, of what it should have been by these costs:");
@@ -128,18 +141,22 @@ pub(crate) fn measure(cores_alone: &Alone) -> Result<(BTreeMap<StageKind, StageC
     Ok((costs, neighbours))
 }
 
-/// How what stages take follows what arithmetic takes: `took = level · (1 + neighbours · (slowness - 1))`, with a level for each run, fitted to the
+/// How what stages take follows what arithmetic takes:
+/// `took = level · (1 + neighbours · (slowness - 1))`, with a level for each run, fitted to the
 /// slices of all runs.
 fn neighbours_of(runs: &[Measured]) -> f64 {
     let mut all = Samples::default();
     runs.iter().for_each(|run| all.extend(run.alone(0.0)));
     let costs = all.costs();
-    // Of each slice, how slow arithmetic was, what it took of what it should have, and what it took: longer slices count more.
+    // Of each slice, how slow arithmetic was, what it took of what it should have, and what it
+    // took: longer slices count more.
     let point = |(slowness, samples): &(f64, Samples)| {
-        let [took, should] = [samples.totals(), samples.expected(&costs)].map(|kinds| kinds.values().sum::<f64>());
+        let [took, should] =
+            [samples.totals(), samples.expected(&costs)].map(|kinds| kinds.values().sum::<f64>());
         (should > 0.0).then(|| (slowness - 1.0, took / should, took))
     };
-    let runs: Vec<Vec<_>> = runs.iter().map(|run| run.slices.iter().filter_map(point).collect()).collect();
+    let runs: Vec<Vec<_>> =
+        runs.iter().map(|run| run.slices.iter().filter_map(point).collect()).collect();
     let (mut neighbours, mut varied) = (0.0, 0.0);
     for _ in 0..FITS {
         let (mut squares, mut products, mut weights) = (0.0, 0.0, 0.0);
@@ -157,14 +174,17 @@ fn neighbours_of(runs: &[Measured]) -> f64 {
         varied = (squares / weights).sqrt();
         neighbours = (products / squares).clamp(0.0, MOST);
     }
-    println!("stages   arithmetic varied by {varied:.3}, and stages by {neighbours:.2} times as much");
+    println!(
+        "stages   arithmetic varied by {varied:.3}, and stages by {neighbours:.2} times as much"
+    );
     if varied >= VARIED { neighbours } else { NEIGHBOURS }
 }
 
-/// What each kind of stage takes more, as a share, when every turn runs on the real core that stands for its virtual one: the very same runs on
-/// one core and on two, by turns, with as many moves from core to core in either, which cost far more than what is asked for here. Of servers:
-/// a client has one thread, and what comes to it from elsewhere comes through sockets, whose bytes between
-/// cores have figures of their own.
+/// What each kind of stage takes more, as a share, when every turn runs on the real core that
+/// stands for its virtual one: the very same runs on one core and on two, by turns, with as many
+/// moves from core to core in either, which cost far more than what is asked for here. Of servers:
+/// a client has one thread, and what comes to it from elsewhere comes through sockets, whose bytes
+/// between cores have figures of their own.
 fn apart(
     [one, another]: [usize; 2],
     cores_alone: &Alone,
@@ -180,7 +200,9 @@ fn apart(
                 // A core that cannot be had leaves things as they are.
                 if here.swap(virtual_core, Ordering::Relaxed) != virtual_core {
                     // Away in any case, and here or there: moving costs the same in both.
-                    let _ = pin(another).and_then(|()| pin(one)).and_then(|()| pin(cores[virtual_core % 2]));
+                    let _ = pin(another)
+                        .and_then(|()| pin(one))
+                        .and_then(|()| pin(cores[virtual_core % 2]));
                 }
                 looking.now()
             };
@@ -205,7 +227,9 @@ fn apart(
 /// How many times what each kind of stage should have taken it took.
 fn excess(samples: &Samples, costs: &BTreeMap<StageKind, StageCosts>) -> BTreeMap<StageKind, f64> {
     let expected = samples.expected(costs);
-    let one = |(kind, took): (StageKind, f64)| (kind, took / expected.get(&kind).copied().unwrap_or(0.0).max(1.0));
+    let one = |(kind, took): (StageKind, f64)| {
+        (kind, took / expected.get(&kind).copied().unwrap_or(0.0).max(1.0))
+    };
     samples.totals().into_iter().map(one).collect()
 }
 
@@ -228,10 +252,12 @@ fn scenario((kind, ops, sessions, log, warmup, seconds): Run, cluster: &str) -> 
     let seconds = warmup + seconds;
     format!(
         "name = \"calibrate\"\n\
-         [cluster]\nservers = 1\nshards = 4\nclients = 1\nsessions = {sessions}\ntogether = true\nclocks = \"perfect\"\n{cluster}\
+         [cluster]\nservers = 1\nshards = 4\nclients = 1\nsessions = {sessions}\ntogether = \
+         true\nclocks = \"perfect\"\n{cluster}\
          [workload]\nkind = \"{kind}\"\n{ops}keys = 100000\nzipf = 0.75\nclosed = true\n\
          seconds = {seconds}\nwarmup = \"{}ms\"\n\
-         [storage]\nas-served = true\nlog = \"{log}\"\ncache-bytes = 100663296\ncapacity-bytes = 536870912\n\
+         [storage]\nas-served = true\nlog = \"{log}\"\ncache-bytes = 100663296\ncapacity-bytes = \
+         536870912\n\
          [network]\nnear = \"1us\"\njitter = 0\n",
         warmup * 1000.0
     )

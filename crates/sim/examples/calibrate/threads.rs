@@ -1,7 +1,8 @@
 //! Turns, hops between threads, what it takes to wake one, and how often a core is taken away.
 //!
-//! Turns and hops are counted in the real runtime: a stage that always wants another turn, and two stages on two threads of one core that
-//! pass one event to and fro and work in between, for which the time is taken off.
+//! Turns and hops are counted in the real runtime: a stage that always wants another turn, and two
+//! stages on two threads of one core that pass one event to and fro and work in between, for which
+//! the time is taken off.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -56,7 +57,9 @@ impl Stage<u32> for Busy {
 
     fn start(&mut self, ctx: &mut Context<'_, u32>) {
         match &self.peer {
-            Some((peer, _)) if self.begins => assert!(ctx.send(*peer, 0).is_ok(), "an empty queue takes an event"),
+            Some((peer, _)) if self.begins => {
+                assert!(ctx.send(*peer, 0).is_ok(), "an empty queue takes an event")
+            }
             Some(_) => {}
             None => ctx.want_turn(),
         }
@@ -100,13 +103,15 @@ pub(crate) fn measure(around: &Around) -> Result<ThreadCosts, Box<dyn Error>> {
         wake_latency_at_once: awake.latency.less(half),
         wake_call: half,
         wake_idle: idle.call,
-        interrupted_every: (BUSY.as_nanos() * around.cores.len() as u128) as f64 / interruptions.len().max(1) as f64,
+        interrupted_every: (BUSY.as_nanos() * around.cores.len() as u128) as f64
+            / interruptions.len().max(1) as f64,
         interruption: Varying::of(interruptions),
         neighbours: around.neighbours,
     })
 }
 
-/// How long each interruption of a thread lasted that looks at the clock again and again until it is over.
+/// How long each interruption of a thread lasted that looks at the clock again and again until it
+/// is over.
 fn watch(core: usize, over: impl Fn() -> bool) -> Result<Vec<f64>, std::io::Error> {
     pin(core)?;
     let (begin, mut before, mut found) = (Instant::now(), Duration::ZERO, Vec::new());
@@ -125,7 +130,8 @@ pub(crate) fn missing(core: usize, over: impl Fn() -> bool) -> Result<f64, std::
     Ok(watch(core, over)?.iter().sum())
 }
 
-/// How long each interruption lasted of threads, one on each core, that look at the clock again and again.
+/// How long each interruption lasted of threads, one on each core, that look at the clock again and
+/// again.
 fn interruptions(cores: &[usize]) -> Result<Vec<f64>, Box<dyn Error>> {
     thread::scope(|scope| {
         let begin = Instant::now();
@@ -139,11 +145,15 @@ fn interruptions(cores: &[usize]) -> Result<Vec<f64>, Box<dyn Error>> {
     })
 }
 
-fn several(around: &Around, mut one: impl FnMut() -> Result<f64, Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
+fn several(
+    around: &Around,
+    mut one: impl FnMut() -> Result<f64, Box<dyn Error>>,
+) -> Result<f64, Box<dyn Error>> {
     Ok(median((0..ROUNDS).map(|_| around.time(&mut one)).collect::<Result<_, _>>()?))
 }
 
-/// Nanoseconds for each thing that the stages, each on a thread on its core, count; their work is not included.
+/// Nanoseconds for each thing that the stages, each on a thread on its core, count; their work is
+/// not included.
 fn rate(stages: Vec<Busy>, cores: &[usize]) -> Result<f64, Box<dyn Error>> {
     let first = stages.first().ok_or("no stage counts anything")?;
     let (done, worked) = (Arc::clone(&first.done), Arc::clone(&first.worked));
@@ -152,9 +162,20 @@ fn rate(stages: Vec<Busy>, cores: &[usize]) -> Result<f64, Box<dyn Error>> {
     let stages = stages.into_iter().map(|stage| Box::new(stage) as Box<dyn Stage<u32>>).collect();
     let begin = Instant::now();
     let clock = move || Timestamp::from_nanos(begin.elapsed().as_nanos() as u64);
-    let handle = Runtime::start(stages, layout, clock, RuntimeConfig { spin: Spin::Off, ..RuntimeConfig::default() })?;
+    let handle = Runtime::start(
+        stages,
+        layout,
+        clock,
+        RuntimeConfig { spin: Spin::Off, ..RuntimeConfig::default() },
+    )?;
     thread::sleep(SPAN / 4);
-    let figures = || (done.load(Ordering::Relaxed), worked.load(Ordering::Relaxed), begin.elapsed().as_nanos() as u64);
+    let figures = || {
+        (
+            done.load(Ordering::Relaxed),
+            worked.load(Ordering::Relaxed),
+            begin.elapsed().as_nanos() as u64,
+        )
+    };
     let before = figures();
     thread::sleep(SPAN);
     let after = figures();
@@ -168,7 +189,8 @@ pub(crate) fn two_cores() -> Result<(usize, usize), Box<dyn Error>> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let mut cores = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
     let (one, another) = (cores.next(), cores.next());
-    one.zip(another).ok_or_else(|| "two cores are needed to see what waking an idle one takes".into())
+    one.zip(another)
+        .ok_or_else(|| "two cores are needed to see what waking an idle one takes".into())
 }
 
 /// Holds this thread to a core.

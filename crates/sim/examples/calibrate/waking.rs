@@ -1,7 +1,9 @@
-//! What it takes to wake a thread that sleeps until its socket has something, and how long that takes to run.
+//! What it takes to wake a thread that sleeps until its socket has something, and how long that
+//! takes to run.
 //!
-//! Both are measured where a turn's work lies between any two calls, on both sides: right after themselves, they take half the time. What a write
-//! takes that wakes nobody is measured in between, and taken off.
+//! Both are measured where a turn's work lies between any two calls, on both sides: right after
+//! themselves, they take half the time. What a write takes that wakes nobody is measured in
+//! between, and taken off.
 
 use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,7 +23,8 @@ use crate::threads::pin;
 /// Wake-ups that are timed in a round, and as many writes that wake nobody.
 const WAKES: usize = 500;
 const ROUNDS: usize = 24;
-/// How much longer than in the best round waking takes in those that count, in the middle: for seconds, hosts take a quarter longer.
+/// How much longer than in the best round waking takes in those that count, in the middle: for
+/// seconds, hosts take a quarter longer.
 const NEARLY_BEST: f64 = 1.1;
 /// What is written: a few dozens of requests.
 const BYTES: usize = 4096;
@@ -65,10 +68,12 @@ const fn asleep(number: usize) -> bool {
     number.is_multiple_of(2)
 }
 
-/// What waking a thread on `sleeper` from `waker` takes whose core has been idle for `gap`, when hosts are at their best: of the rounds that were good in
-/// the middle, the half with the shorter tails.
+/// What waking a thread on `sleeper` from `waker` takes whose core has been idle for `gap`, when
+/// hosts are at their best: of the rounds that were good in the middle, the half with the shorter
+/// tails.
 pub(crate) fn wake(waker: usize, sleeper: usize, gap: Duration) -> Result<Woken, Box<dyn Error>> {
-    let mut rounds = (0..ROUNDS).map(|_| round(waker, sleeper, gap)).collect::<Result<Vec<_>, _>>()?;
+    let mut rounds =
+        (0..ROUNDS).map(|_| round(waker, sleeper, gap)).collect::<Result<Vec<_>, _>>()?;
     let best = rounds.iter().map(|round| round.at(0.5)).fold(f64::INFINITY, f64::min);
     rounds.retain(|round| round.at(0.5) <= best * NEARLY_BEST);
     rounds.sort_unstable_by(|one, other| one.at(0.99).total_cmp(&other.at(0.99)));
@@ -117,7 +122,12 @@ fn round(waker: usize, sleeper: usize, gap: Duration) -> Result<Round, Box<dyn E
 }
 
 /// The reader's side of it.
-fn read(far: &mut TcpStream, core: usize, shared: &Shared, now: impl Fn() -> u64) -> io::Result<()> {
+fn read(
+    far: &mut TcpStream,
+    core: usize,
+    shared: &Shared,
+    now: impl Fn() -> u64,
+) -> io::Result<()> {
     pin(core)?;
     let mut poll = Poll::new()?;
     poll.registry().register(far, Token(0), Interest::READABLE)?;

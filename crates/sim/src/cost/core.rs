@@ -1,8 +1,10 @@
-//! What befalls the core of a process by chance: it comes late when it is called, and is taken away for moments.
+//! What befalls the core of a process by chance: it comes late when it is called, and is taken away
+//! for moments.
 //!
-//! Interruptions (timers, the host, other guests) are what pulls client and server out of step: one that strikes a writer between two segments
-//! lets the reader see the first one alone. They come at random in the CPU time of a process, and lengthen whatever runs; those of devices come
-//! when something completes.
+//! Interruptions (timers, the host, other guests) are what pulls client and server out of step: one
+//! that strikes a writer between two segments lets the reader see the first one alone. They come at
+//! random in the CPU time of a process, and lengthen whatever runs; those of devices come when
+//! something completes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -54,7 +56,10 @@ impl CoreChances {
 
     /// A device is going to interrupt the core for so many nanoseconds.
     pub(super) fn device_at(&self, at: VirtualTime, nanos: f64) {
-        self.devices.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse((at.as_nanos(), nanos as u64)));
+        self.devices
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Reverse((at.as_nanos(), nanos as u64)));
         self.next.fetch_min(at.as_nanos(), Ordering::Relaxed);
     }
 
@@ -62,7 +67,8 @@ impl CoreChances {
     fn struck(&self, before: u64) -> u64 {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         let mut took = 0;
-        while let Some(Reverse((_, nanos))) = devices.peek().filter(|Reverse((at, _))| *at < before) {
+        while let Some(Reverse((_, nanos))) = devices.peek().filter(|Reverse((at, _))| *at < before)
+        {
             took += nanos;
             devices.pop();
         }
@@ -71,7 +77,12 @@ impl CoreChances {
     }
 
     /// Work of so many nanoseconds so far into a turn, with the interruptions that fall into it.
-    pub(super) fn interrupt(&self, thread: &ThreadCosts, elapsed: impl FnOnce() -> Duration, nanos: f64) -> f64 {
+    pub(super) fn interrupt(
+        &self,
+        thread: &ThreadCosts,
+        elapsed: impl FnOnce() -> Duration,
+        nanos: f64,
+    ) -> f64 {
         let next = self.next.load(Ordering::Relaxed);
         if next == NEVER {
             return self.by_chance(thread, nanos);
@@ -115,11 +126,16 @@ mod tests {
     #[test]
     fn interruptions_come_as_often_and_last_as_long_as_measured() {
         let interruption = Varying::of((0..1000).map(f64::from).collect());
-        let thread = ThreadCosts { interrupted_every: 10_000.0, interruption, ..ThreadCosts::default() };
+        let thread =
+            ThreadCosts { interrupted_every: 10_000.0, interruption, ..ThreadCosts::default() };
         let core = CoreChances::new(Seed(1), &thread);
-        let whole: f64 = (0..100_000).map(|_| core.interrupt(&thread, || Duration::ZERO, 100.0)).sum();
+        let whole: f64 =
+            (0..100_000).map(|_| core.interrupt(&thread, || Duration::ZERO, 100.0)).sum();
         let added = whole - 1e7;
-        assert!((450_000.0..550_000.0).contains(&added), "{added} ns in some 1000 interruptions of 500 ns");
+        assert!(
+            (450_000.0..550_000.0).contains(&added),
+            "{added} ns in some 1000 interruptions of 500 ns"
+        );
         let calm = ThreadCosts::default();
         let core = CoreChances::new(Seed(1), &calm);
         assert_eq!(core.interrupt(&calm, || Duration::ZERO, 1e9).to_bits(), 1e9_f64.to_bits());
@@ -133,7 +149,8 @@ mod tests {
             core.device_at(at(done), 70.0);
         }
         core.begins(at(1_000));
-        let takes = |elapsed, nanos| core.interrupt(&calm, || Duration::from_nanos(elapsed), nanos) as u64;
+        let takes =
+            |elapsed, nanos| core.interrupt(&calm, || Duration::from_nanos(elapsed), nanos) as u64;
         assert_eq!([takes(0, 100.0), takes(100, 100.0), takes(270, 1_000.0)], [100, 170, 1_070]);
         core.begins(at(5_000));
         assert_eq!(takes(0, 9_000.0), 9_000, "the last one struck before the turn began");
@@ -150,7 +167,10 @@ mod tests {
         };
         let at = |micros| thread.latency_at(0.5, Duration::from_micros(micros)) - 500.0;
         assert_eq!([0, 11].map(|micros| at(micros).round()), [7e3, 7e3]);
-        assert_eq!([12, 50, 125, 200, 900].map(|micros| at(micros).round()), [20e3, 20e3, 35e3, 50e3, 50e3]);
+        assert_eq!(
+            [12, 50, 125, 200, 900].map(|micros| at(micros).round()),
+            [20e3, 20e3, 35e3, 50e3, 50e3]
+        );
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! How a quantity depends on what comes with it: least squares with weights that are not negative.
 //!
-//! A negative price would make work that takes time give some back; so weights that would be negative are none, and the others explain as much
-//! as they can. Relative errors count, so that small samples tell what a little work costs; and what takes far longer than its like (a
-//! stage that cleans up, an interrupt) is left out, to be dealt with by [`Regression::unexplained`]. Where work is put off, samples that follow each
-//! other are added up, so that what one causes and another does is in the same one.
+//! A negative price would make work that takes time give some back; so weights that would be
+//! negative are none, and the others explain as much as they can. Relative errors count, so that
+//! small samples tell what a little work costs; and what takes far longer than its like (a stage
+//! that cleans up, an interrupt) is left out, to be dealt with by [`Regression::unexplained`].
+//! Where work is put off, samples that follow each other are added up, so that what one causes and
+//! another does is in the same one.
 
 /// Rounds of descent; each weight is set to its best value given all others, in turn.
 const ROUNDS: usize = 2_000;
@@ -24,7 +26,8 @@ pub(super) struct Regression {
     open: (Vec<f64>, usize),
     /// Features and quantity, one sample after another.
     samples: Vec<f32>,
-    /// Samples at the end of each run but the last: every run counts the same, however many samples it has.
+    /// Samples at the end of each run but the last: every run counts the same, however many samples
+    /// it has.
     runs: Vec<usize>,
     sums: Vec<f64>,
     total: f64,
@@ -33,7 +36,15 @@ pub(super) struct Regression {
 impl Regression {
     pub(super) fn new(width: usize, window: usize) -> Self {
         let open = (vec![0.0; width + 1], 0);
-        Self { width, window, open, samples: Vec::new(), runs: Vec::new(), sums: vec![0.0; width], total: 0.0 }
+        Self {
+            width,
+            window,
+            open,
+            samples: Vec::new(),
+            runs: Vec::new(),
+            sums: vec![0.0; width],
+            total: 0.0,
+        }
     }
 
     /// Adds a sample.
@@ -92,7 +103,8 @@ impl Regression {
         self.sums[feature]
     }
 
-    /// What of the quantity weights leave over, of all samples together: negative, if they say more than there was.
+    /// What of the quantity weights leave over, of all samples together: negative, if they say more
+    /// than there was.
     pub(super) fn unexplained(&self, weights: &[f64]) -> f64 {
         self.total - self.sums.iter().zip(weights).map(|(sum, weight)| sum * weight).sum::<f64>()
     }
@@ -102,7 +114,8 @@ impl Regression {
         left / self.total.max(1.0)
     }
 
-    /// The weights, none negative, with the smallest errors; those of features that are `known` are given.
+    /// The weights, none negative, with the smallest errors; those of features that are `known` are
+    /// given.
     pub(super) fn solve(&self, known: impl Fn(usize) -> Option<f64>) -> Vec<f64> {
         let mut weights = Vec::new();
         for _ in 0..FITS {
@@ -129,7 +142,9 @@ impl Regression {
                 continue;
             }
             let weight = self.share_at(place) / (expected + SLACK).powi(2);
-            for (row, &feature) in features.iter().enumerate().filter(|(_, feature)| **feature != 0.0) {
+            for (row, &feature) in
+                features.iter().enumerate().filter(|(_, feature)| **feature != 0.0)
+            {
                 let feature = f64::from(feature) * weight;
                 with[row] += feature * quantity;
                 for (sum, &other) in gram[row * self.width..].iter_mut().zip(features) {
@@ -177,13 +192,18 @@ mod tests {
             let noise = dice.below(21) as f64 - 10.0;
             let burst = if round % 100 == 0 { 500_000.0 } else { 0.0 };
             odd += burst;
-            regression.add(&features, 200.0 + 30.0 * features[1] + 70.0 * features[2] + noise + burst);
+            regression
+                .add(&features, 200.0 + 30.0 * features[1] + 70.0 * features[2] + noise + burst);
         }
         let weights = regression.solve(|_| None);
         for (found, expected) in weights.iter().zip([200.0, 30.0, 70.0, 0.0]) {
             assert!((found - expected).abs() < 3.0, "{weights:?}");
         }
-        assert!((regression.unexplained(&weights) / odd - 1.0).abs() < 0.02, "{}", regression.unexplained(&weights));
+        assert!(
+            (regression.unexplained(&weights) / odd - 1.0).abs() < 0.02,
+            "{}",
+            regression.unexplained(&weights)
+        );
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! Taking the times of stages while they run in the simulator: what they really took, beside what they were given.
+//! Taking the times of stages while they run in the simulator: what they really took, beside what
+//! they were given.
 //!
 //! ```text
 //!   turn ── stage run: events, frames ── begins … code of the stage … ends ── … ── flush ── next turn: one sample a stage
 //! ```
-//! The stages are the very ones of production, on memory instead of devices and sockets; so what a stage takes here is its own code, with
-//! its misses of the processor's caches, and system calls are measured elsewhere. The clock is the caller's.
+//! The stages are the very ones of production, on memory instead of devices and sockets; so what a
+//! stage takes here is its own code, with its misses of the processor's caches, and system calls
+//! are measured elsewhere. The clock is the caller's.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,11 +20,14 @@ use timestone_wire::Kind;
 use super::fit::Regression;
 use super::table::{StageCosts, StageKind};
 
-/// Features of a sample besides its frames: run, event, byte, read, byte read, write, byte written, byte of flash.
+/// Features of a sample besides its frames: run, event, byte, read, byte read, write, byte written,
+/// byte of flash.
 const PLAIN: usize = 8;
-/// A kind of frame that was met less often is not told apart: what is rare takes the blame for whatever happens by chance.
+/// A kind of frame that was met less often is not told apart: what is rare takes the blame for
+/// whatever happens by chance.
 const ENOUGH: f64 = 2_000.0;
-/// Turns of a stage that make a sample: what a device is asked for in one shows in the times of others.
+/// Turns of a stage that make a sample: what a device is asked for in one shows in the times of
+/// others.
 const WINDOW: usize = 32;
 const RUN: usize = 0;
 const EVENT: usize = 1;
@@ -64,11 +69,18 @@ impl Stopwatch {
             })
             .collect();
         pairs.sort_unstable();
-        Self { own: pairs[pairs.len() / 2], nanos, runs: Arc::default(), follow: None, samples: Arc::default() }
+        Self {
+            own: pairs[pairs.len() / 2],
+            nanos,
+            runs: Arc::default(),
+            follow: None,
+            samples: Arc::default(),
+        }
     }
 
-    /// The same, and `follow` is told the virtual core of each turn before it begins: a caller that goes to a real one finds there what was left there.
-    /// It says which group the turn belongs to, by a number: groups are told apart in [`Stopwatch::groups`].
+    /// The same, and `follow` is told the virtual core of each turn before it begins: a caller that
+    /// goes to a real one finds there what was left there. It says which group the turn belongs to,
+    /// by a number: groups are told apart in [`Stopwatch::groups`].
     #[must_use]
     pub fn following(self, follow: impl Fn(usize) -> usize + Send + Sync + 'static) -> Self {
         Self { follow: Some(Arc::new(follow)), ..self }
@@ -115,7 +127,8 @@ impl Fits {
 }
 
 impl Samples {
-    /// The costs that explain the samples best, by kind of stage; none of a kind that was never run.
+    /// The costs that explain the samples best, by kind of stage; none of a kind that was never
+    /// run.
     #[must_use]
     pub fn costs(&self) -> BTreeMap<StageKind, StageCosts> {
         self.stages.iter().map(|(kind, fits)| (*kind, costs_of(fits))).collect()
@@ -153,7 +166,8 @@ impl Samples {
         });
     }
 
-    /// Adds the samples of a run that tells what calls and turns cost, and nothing else: with little to do, what frames need is in the caches.
+    /// Adds the samples of a run that tells what calls and turns cost, and nothing else: with
+    /// little to do, what frames need is in the caches.
     pub fn extend_turns(&mut self, other: Self) {
         self.merge(other, |mine, fits| mine.single.extend(fits.single));
     }
@@ -178,7 +192,8 @@ impl Samples {
         self.stages.iter().map(one).collect()
     }
 
-    /// Samples of each kind of stage, and the share of the measured time that is no event's alone, but spread over all.
+    /// Samples of each kind of stage, and the share of the measured time that is no event's alone,
+    /// but spread over all.
     #[must_use]
     pub fn spread(&self) -> BTreeMap<StageKind, (usize, f64)> {
         let one = |(kind, fits): (&StageKind, &Fits)| {
@@ -189,7 +204,8 @@ impl Samples {
     }
 }
 
-/// What calls and runs cost is seen in single turns; everything else in several together, which show all that it causes.
+/// What calls and runs cost is seen in single turns; everything else in several together, which
+/// show all that it causes.
 fn weights_of(Fits { single, several }: &Fits) -> Vec<f64> {
     let rare = |place: usize| place >= PLAIN && several.sum(place) < ENOUGH;
     let alone = single.solve(|place| rare(place).then_some(0.0));
@@ -228,7 +244,8 @@ fn costs_of(fits: &Fits) -> StageCosts {
 
 /// The weights of the features in costs.
 fn weights_from(costs: &StageCosts) -> Vec<f64> {
-    let StageCosts { run, event, byte, read, read_byte, write, write_byte, flash_byte, .. } = *costs;
+    let StageCosts { run, event, byte, read, read_byte, write, write_byte, flash_byte, .. } =
+        *costs;
     let of_kind = |kind: &Kind| costs.frames.get(kind.name()).copied().unwrap_or(costs.frame);
     let plain = [run, event, byte, read, read_byte, write, write_byte, flash_byte];
     plain.into_iter().chain(Kind::ALL.iter().map(of_kind)).collect()
@@ -299,7 +316,17 @@ impl Taking {
             places[kind as usize] = u8::try_from(frame(kind)).unwrap_or(u8::MAX);
         }
         let open = vec![Open { features: vec![0.0; width], nanos: 0 }; kinds.len()];
-        Self { watch, kinds, counts, group: 0, open, touched: Vec::new(), begun: 0, counted: [0; 4], places }
+        Self {
+            watch,
+            kinds,
+            counts,
+            group: 0,
+            open,
+            touched: Vec::new(),
+            begun: 0,
+            counted: [0; 4],
+            places,
+        }
     }
 
     /// A turn begins: what the stages did in the one before becomes samples.
@@ -312,7 +339,9 @@ impl Taking {
         let on = self.watch.runs.load(Ordering::Relaxed);
         // Whichever shard it was: only the sum counts.
         let flash = self.counts.flash.swap(0, Ordering::Relaxed);
-        if let Some(&shard) = self.touched.iter().find(|&&stage| self.kinds[stage] == StageKind::Shard) {
+        if let Some(&shard) =
+            self.touched.iter().find(|&&stage| self.kinds[stage] == StageKind::Shard)
+        {
             self.open[shard].features[FLASH_BYTE] = flash as f64;
         }
         let mut samples = self.watch.lock();
@@ -323,7 +352,8 @@ impl Taking {
             let open = &mut self.open[stage];
             if on {
                 let fits = samples[group].stages.entry(self.kinds[stage]);
-                fits.or_insert_with(|| Fits::new(open.features.len())).add(&open.features, open.nanos as f64);
+                fits.or_insert_with(|| Fits::new(open.features.len()))
+                    .add(&open.features, open.nanos as f64);
             }
             open.features.fill(0.0);
             open.nanos = 0;

@@ -5,8 +5,9 @@
 //!        ▲                        └────► Counter: its sockets' and devices' system calls ─► Meter ─┘
 //!        └─ fit ◄─ Samples ◄─ Priced with a stopwatch: what stages really took, and what they were given (calibration)
 //! ```
-//! The figures are those of this code on one core of the machine that docs/benchmarks.md names; a scenario may scale them, and
-//! `timestone sim --costs` takes others. What they mean and how they are found is in docs/design/simulator.md.
+//! The figures are those of this code on one core of the machine that docs/benchmarks.md names; a
+//! scenario may scale them, and `timestone sim --costs` takes others. What they mean and how they
+//! are found is in docs/design/simulator.md.
 
 mod core;
 mod fit;
@@ -61,13 +62,14 @@ impl Costs {
         Self { scale: 1.0, far: false, spread: false, figures: Arc::new(Figures { table, stages }) }
     }
 
-    /// The same for processes that share a machine or not, where connections are between its cores when it has several, and for stages that have
-    /// a thread each or share one.
+    /// The same for processes that share a machine or not, where connections are between its cores
+    /// when it has several, and for stages that have a thread each or share one.
     pub(crate) fn placed(&self, together: bool, cores: usize, staged: bool) -> Self {
         Self { far: together && cores > 1, spread: staged && cores > 1, ..self.clone() }
     }
 
-    /// How many times as long work takes where arithmetic takes so many times as long, for others have the other half of the cores.
+    /// How many times as long work takes where arithmetic takes so many times as long, for others
+    /// have the other half of the cores.
     pub(crate) fn beside(&self, times: f64) -> f64 {
         ThreadCosts::beside(self.figures.table.thread.neighbours, times)
     }
@@ -101,8 +103,13 @@ impl Costs {
     }
 
     /// The model of a process with these stages.
-    pub(crate) fn of_process(kinds: Vec<StageKind>, counter: &Counter, watch: Option<&Stopwatch>) -> Priced {
-        let taking = watch.map(|watch| Taking::new(watch.clone(), kinds.clone(), Arc::clone(&counter.counts)));
+    pub(crate) fn of_process(
+        kinds: Vec<StageKind>,
+        counter: &Counter,
+        watch: Option<&Stopwatch>,
+    ) -> Priced {
+        let taking = watch
+            .map(|watch| Taking::new(watch.clone(), kinds.clone(), Arc::clone(&counter.counts)));
         Priced { counter: counter.clone(), kinds, taking }
     }
 }
@@ -165,9 +172,8 @@ fn bytes_of(event: &Event) -> &[u8] {
 
 fn bytes_of_client(event: &ClientStageEvent) -> &[u8] {
     match event {
-        ClientStageEvent::Net(NetEvent::Parcel(parcel)) | ClientStageEvent::Command(NetCommand::Send(parcel)) => {
-            &parcel.bytes
-        }
+        ClientStageEvent::Net(NetEvent::Parcel(parcel))
+        | ClientStageEvent::Command(NetCommand::Send(parcel)) => &parcel.bytes,
         _ => &[],
     }
 }
@@ -218,8 +224,9 @@ macro_rules! cost_model {
 cost_model!(Event, bytes_of);
 cost_model!(ClientStageEvent, bytes_of_client);
 
-/// Work of shards that is not done at once: a store fills a group of pages put by put before it is programmed, and looks through one that was read a
-/// few pages at a time, as fast as others are written.
+/// Work of shards that is not done at once: a store fills a group of pages put by put before it is
+/// programmed, and looks through one that was read a few pages at a time, as fast as others are
+/// written.
 #[derive(Debug, Default)]
 struct PutOff(AtomicU64);
 
@@ -242,8 +249,9 @@ impl PutOff {
     }
 }
 
-/// Counts and charges what a process does outside of its stages' own code: system calls on sockets, and devices. Whatever the process spends
-/// is spent here, with the interruptions that fall into it.
+/// Counts and charges what a process does outside of its stages' own code: system calls on sockets,
+/// and devices. Whatever the process spends is spent here, with the interruptions that fall into
+/// it.
 #[derive(Clone, Debug)]
 pub(crate) struct Counter {
     costs: Costs,
@@ -285,7 +293,9 @@ impl Counter {
     /// So many nanoseconds on the measured machine are, here and now, so much.
     fn spends(&self, nanos: f64) -> Duration {
         let elapsed = || self.meter.elapsed();
-        Duration::from_nanos(self.core.interrupt(self.thread(), elapsed, nanos * self.costs.scale) as u64)
+        Duration::from_nanos(
+            self.core.interrupt(self.thread(), elapsed, nanos * self.costs.scale) as u64
+        )
     }
 
     fn charge(&self, nanos: f64) {
@@ -293,7 +303,9 @@ impl Counter {
     }
 
     fn wake_latency(&self, idle: Duration) -> Duration {
-        Duration::from_nanos((self.core.wake_latency(self.thread(), idle) * self.costs.scale) as u64)
+        Duration::from_nanos(
+            (self.core.wake_latency(self.thread(), idle) * self.costs.scale) as u64,
+        )
     }
 
     fn wake_call(&self, idle: Option<Duration>) -> Duration {
@@ -323,7 +335,8 @@ impl Counter {
         self.meter.elapsed()
     }
 
-    /// Something was sent to a thread of the same machine that sleeps; `idle`: a core that has had nothing to do for so long is called for it.
+    /// Something was sent to a thread of the same machine that sleeps; `idle`: a core that has had
+    /// nothing to do for so long is called for it.
     pub(crate) fn wake(&self, idle: Option<Duration>) {
         self.meter.charge(self.wake_call(idle));
     }
@@ -342,7 +355,8 @@ impl Counter {
         self.core.begins(at);
     }
 
-    /// The core that the process is on looks after a device then, whose operation completes in part.
+    /// The core that the process is on looks after a device then, whose operation completes in
+    /// part.
     pub(crate) fn device_at(&self, at: VirtualTime) {
         self.core.device_at(at, self.device().interruption * self.costs.scale);
     }
@@ -371,7 +385,8 @@ mod tests {
         let put_off = PutOff::default();
         put_off.add(64_000.0);
         put_off.add(400.5);
-        let done: Vec<f64> = std::iter::repeat_with(|| put_off.some()).take_while(|&some| some > 0.0).collect();
+        let done: Vec<f64> =
+            std::iter::repeat_with(|| put_off.some()).take_while(|&some| some > 0.0).collect();
         assert!(done.iter().all(|&some| some <= 64_400.0 / PutOff::RUNS as f64), "{done:?}");
         assert!((PutOff::RUNS as usize..200).contains(&done.len()), "{}", done.len());
         assert!((done.iter().sum::<f64>() - 64_400.0).abs() < 1.0);

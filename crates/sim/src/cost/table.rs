@@ -1,7 +1,9 @@
 //! The figures of the cost model, as a file holds them.
 //!
-//! `costs.toml` beside this crate's manifest comes with the binary; `cargo run --release -p timestone-sim --example calibrate` writes such a
-//! file for the machine that it runs on. All figures are nanoseconds of one core: of a call, an event, a frame, or a byte.
+//! `costs.toml` beside this crate's manifest comes with the binary;
+//! `cargo run --release -p timestone-sim --example calibrate` writes such a file for the machine
+//! that it runs on. All figures are nanoseconds of one core: of a call, an event, a frame, or a
+//! byte.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,14 +16,16 @@ use crate::error::SimError;
 /// The figures of the machine that docs/benchmarks.md names.
 const USUAL: &str = include_str!("../../costs.toml");
 
-/// The largest figure: nothing that is measured takes a quarter of an hour. Larger ones lose their last digits when they are written.
+/// The largest figure: nothing that is measured takes a quarter of an hour. Larger ones lose their
+/// last digits when they are written.
 const MOST_NANOS: f64 = 1e12;
 
 /// What work costs, in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct CostTable {
-    /// What `bench` does for each transaction besides: looking at the clock twice, and writing down what came of it.
+    /// What `bench` does for each transaction besides: looking at the clock twice, and writing down
+    /// what came of it.
     pub bookkeeping: f64,
     /// Threads, turns and sleep.
     pub thread: ThreadCosts,
@@ -41,36 +45,40 @@ pub struct ThreadCosts {
     pub turn: f64,
     /// A thread that slept, until it runs.
     pub switch: f64,
-    /// How long a core that has been idle for [`Self::LONG_IDLE`] or more takes to run a thread that is woken; no CPU time.
+    /// How long a core that has been idle for [`Self::LONG_IDLE`] or more takes to run a thread
+    /// that is woken; no CPU time.
     pub wake_latency: Varying,
-    /// The same for one that has been idle for [`Self::SHORT_IDLE`] or less: the host has not given it to others yet. Between the two, it
-    /// is something between.
+    /// The same for one that has been idle for [`Self::SHORT_IDLE`] or less: the host has not given
+    /// it to others yet. Between the two, it is something between.
     pub wake_latency_soon: Varying,
     /// The same for one that has been idle for less than [`Self::HALTING`], and has not halted yet.
     pub wake_latency_at_once: Varying,
     /// What a thread spends to wake another one, which gets a core when one is free.
     pub wake_call: f64,
-    /// The same where a core that has halted, for it has nothing to do, is called for it: on virtual machines, that goes through the host.
+    /// The same where a core that has halted, for it has nothing to do, is called for it: on
+    /// virtual machines, that goes through the host.
     pub wake_idle: f64,
-    /// CPU time between two interruptions, by timers or by the host; none: there are no interruptions.
+    /// CPU time between two interruptions, by timers or by the host; none: there are no
+    /// interruptions.
     pub interrupted_every: f64,
     /// How long one lasts.
     pub interruption: Varying,
-    /// What work takes more, as a multiple of what arithmetic in registers takes more, while others on the same hardware have the other half of a
-    /// core: they share its caches as well.
+    /// What work takes more, as a multiple of what arithmetic in registers takes more, while others
+    /// on the same hardware have the other half of a core: they share its caches as well.
     pub neighbours: f64,
 }
 
 impl ThreadCosts {
-    /// How long a core that has nothing to do takes until it halts: Linux puts its tick off first. As was seen in traces.
+    /// How long a core that has nothing to do takes until it halts: Linux puts its tick off first.
+    /// As was seen in traces.
     pub const HALTING: Duration = Duration::from_micros(12);
     /// See [`Self::wake_latency_soon`].
     pub const SHORT_IDLE: Duration = Duration::from_micros(50);
     /// See [`Self::wake_latency`]. As between two batches of a loaded server.
     pub const LONG_IDLE: Duration = Duration::from_micros(200);
 
-    /// How many times as long work takes where arithmetic takes so many times as long, for others have the other half of the core; see
-    /// [`Self::neighbours`].
+    /// How many times as long work takes where arithmetic takes so many times as long, for others
+    /// have the other half of the core; see [`Self::neighbours`].
     #[must_use]
     pub fn beside(neighbours: f64, arithmetic: f64) -> f64 {
         1.0 + neighbours * (arithmetic - 1.0)
@@ -88,14 +96,16 @@ impl ThreadCosts {
     }
 }
 
-/// A time that varies from one measurement to the next: what it is at [`Varying::FRACTIONS`] of them, in ascending order.
+/// A time that varies from one measurement to the next: what it is at [`Varying::FRACTIONS`] of
+/// them, in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Varying([f64; Self::FRACTIONS.len()]);
 
 impl Varying {
-    /// The quantiles that are kept. Both tails matter: who wakes early finds a writer at work, and whoever is late is waited for. One time in a thousand
-    /// is another guest's, of milliseconds: what is between must not be taken for half of that.
+    /// The quantiles that are kept. Both tails matter: who wakes early finds a writer at work, and
+    /// whoever is late is waited for. One time in a thousand is another guest's, of milliseconds:
+    /// what is between must not be taken for half of that.
     pub const FRACTIONS: [f64; 8] = [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.997, 0.999];
 
     /// The quantiles of measurements; without any, the time is none.
@@ -112,14 +122,15 @@ impl Varying {
         Self(self.0.map(|time| (time - by).max(0.0)))
     }
 
-    /// One such time, by a fraction that was drawn: between the quantiles beside it, nearer to the lower as tails are, and never beyond the
-    /// outermost.
+    /// One such time, by a fraction that was drawn: between the quantiles beside it, nearer to the
+    /// lower as tails are, and never beyond the outermost.
     pub(crate) fn at(&self, fraction: f64) -> f64 {
         let above = Self::FRACTIONS.partition_point(|known| *known < fraction);
         let (Some(before), true) = (above.checked_sub(1), above < self.0.len()) else {
             return self.0[above.min(self.0.len() - 1)];
         };
-        let part = (fraction - Self::FRACTIONS[before]) / (Self::FRACTIONS[above] - Self::FRACTIONS[before]);
+        let part = (fraction - Self::FRACTIONS[before])
+            / (Self::FRACTIONS[above] - Self::FRACTIONS[before]);
         let (low, high) = (self.0[before], self.0[above]);
         if low > 0.0 { low * (high / low).powf(part) } else { high * part }
     }
@@ -163,13 +174,15 @@ pub struct DeviceCosts {
     pub log_byte: f64,
     /// How long a small one takes; no CPU time.
     pub log_latency: f64,
-    /// For how long a core is interrupted, whoever works there, when [`Self::INTERRUPTS`] bytes have been read or written, or less if less was asked
-    /// for. Where a machine has one core, it is in the figures above.
+    /// For how long a core is interrupted, whoever works there, when [`Self::INTERRUPTS`] bytes
+    /// have been read or written, or less if less was asked for. Where a machine has one core, it
+    /// is in the figures above.
     pub interruption: f64,
 }
 
 impl DeviceCosts {
-    /// How many bytes a disk does at once, as was seen under a store's load: an interruption tells of so many.
+    /// How many bytes a disk does at once, as was seen under a store's load: an interruption tells
+    /// of so many.
     pub const INTERRUPTS: u64 = 64 * 1024;
 }
 
@@ -194,7 +207,8 @@ pub enum StageKind {
 impl StageKind {
     /// How many kinds there are.
     pub(crate) const COUNT: usize = 6;
-    const ALL: [Self; Self::COUNT] = [Self::Net, Self::Shard, Self::Log, Self::Other, Self::ClientNet, Self::Client];
+    const ALL: [Self; Self::COUNT] =
+        [Self::Net, Self::Shard, Self::Log, Self::Other, Self::ClientNet, Self::Client];
 
     /// The kind of a server's stage with this name.
     pub(crate) fn of_server(name: &str) -> Self {
@@ -211,7 +225,8 @@ impl StageKind {
         if name == "net" { Self::ClientNet } else { Self::Client }
     }
 
-    /// Whether what it is given are frames that cost by their kinds; net stages pass parcels on as they are.
+    /// Whether what it is given are frames that cost by their kinds; net stages pass parcels on as
+    /// they are.
     pub(crate) const fn takes_frames(self) -> bool {
         matches!(self, Self::Shard | Self::Other | Self::Client)
     }
@@ -235,14 +250,15 @@ pub struct StageCosts {
     pub write: f64,
     /// Net stages: each byte written.
     pub write_byte: f64,
-    /// Shards: each byte that their flash devices read or write, the operating system's part aside. What is read there is looked through.
+    /// Shards: each byte that their flash devices read or write, the operating system's part aside.
+    /// What is read there is looked through.
     pub flash_byte: f64,
     /// A frame of a kind that is not named.
     pub frame: f64,
     /// A frame of each kind that was met often enough to know.
     pub frames: BTreeMap<String, f64>,
-    /// What is added to all of it, as a share of it, where a process has its stages on several cores: what one has in its caches, another has to
-    /// fetch.
+    /// What is added to all of it, as a share of it, where a process has its stages on several
+    /// cores: what one has in its caches, another has to fetch.
     pub far: f64,
 }
 
@@ -281,18 +297,26 @@ impl CostTable {
     /// [`SimError::Scenario`], which names the file and what is wrong in it.
     pub fn read(file: &str, text: &str) -> Result<Self, SimError> {
         let wrong = |what: String| SimError::Scenario(format!("{file}: {what}"));
-        let table: Self = toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
+        let table: Self =
+            toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
         let values = toml::Value::try_from(&table).map_err(|error| wrong(error.to_string()))?;
         if let Some((name, figure)) = senseless(&values) {
-            return Err(wrong(format!("{name} is {figure}; costs are nanoseconds, from 0 to {MOST_NANOS:e}")));
+            return Err(wrong(format!(
+                "{name} is {figure}; costs are nanoseconds, from 0 to {MOST_NANOS:e}"
+            )));
         }
         if let Some(kind) = StageKind::ALL.iter().find(|kind| !table.stages.contains_key(kind)) {
-            return Err(wrong(format!("there are no costs of the stage {kind:?}; calibrate again to have them")));
+            return Err(wrong(format!(
+                "there are no costs of the stage {kind:?}; calibrate again to have them"
+            )));
         }
         let names = table.stages.values().flat_map(|stage| stage.frames.keys());
         if let Some(name) = names.into_iter().find(|name| kind_of(name).is_none()) {
             let known: Vec<&str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
-            return Err(wrong(format!("there are no frames called {name:?}; the kinds are {}", known.join(", "))));
+            return Err(wrong(format!(
+                "there are no frames called {name:?}; the kinds are {}",
+                known.join(", ")
+            )));
         }
         Ok(table)
     }
@@ -311,7 +335,9 @@ impl CostTable {
 /// The first figure that no work costs, with its key.
 fn senseless(value: &toml::Value) -> Option<(String, f64)> {
     match value {
-        toml::Value::Float(figure) => (!(0.0..=MOST_NANOS).contains(figure)).then(|| (String::new(), *figure)),
+        toml::Value::Float(figure) => {
+            (!(0.0..=MOST_NANOS).contains(figure)).then(|| (String::new(), *figure))
+        }
         toml::Value::Array(values) => values.iter().find_map(senseless),
         toml::Value::Table(table) => table.iter().find_map(|(name, value)| {
             let (inner, figure) = senseless(value)?;
@@ -326,9 +352,9 @@ fn rounded(value: toml::Value) -> toml::Value {
     match value {
         toml::Value::Float(figure) => toml::Value::Float((figure * 1e4).round() / 1e4),
         toml::Value::Array(values) => toml::Value::Array(values.into_iter().map(rounded).collect()),
-        toml::Value::Table(table) => {
-            toml::Value::Table(table.into_iter().map(|(name, value)| (name, rounded(value))).collect())
-        }
+        toml::Value::Table(table) => toml::Value::Table(
+            table.into_iter().map(|(name, value)| (name, rounded(value))).collect(),
+        ),
         other => other,
     }
 }
@@ -345,7 +371,8 @@ pub(crate) struct Compiled {
 }
 
 impl Compiled {
-    /// The costs of all kinds of stages, in the order of [`StageKind`], where stages are on one core or on several.
+    /// The costs of all kinds of stages, in the order of [`StageKind`], where stages are on one
+    /// core or on several.
     pub(crate) fn all(table: &CostTable, several_cores: bool) -> Vec<Self> {
         let of = |kind| {
             let own = table.stages.get(kind).cloned().unwrap_or_default();
@@ -383,14 +410,21 @@ mod tests {
         let mut odd = table.clone();
         odd.stages.get_mut(&StageKind::Shard).unwrap().frames.insert("Gett".to_owned(), 1.0);
         let said = CostTable::read("my.toml", &odd.write().unwrap()).unwrap_err().to_string();
-        assert!(said.contains("my.toml") && said.contains("\"Gett\"") && said.contains("Prepare"), "{said}");
+        assert!(
+            said.contains("my.toml") && said.contains("\"Gett\"") && said.contains("Prepare"),
+            "{said}"
+        );
         let text = table.write().unwrap();
         let turn = format!("turn = {:?}", table.thread.turn);
         assert!(text.contains(&turn), "{text}");
         for bad in ["nan", "inf", "-1.0", "1e300"] {
-            let said =
-                CostTable::read("my.toml", &text.replace(&turn, &format!("turn = {bad}"))).unwrap_err().to_string();
-            assert!(said.contains("my.toml: thread.turn is ") && said.contains("from 0 to 1e12"), "{said}");
+            let said = CostTable::read("my.toml", &text.replace(&turn, &format!("turn = {bad}")))
+                .unwrap_err()
+                .to_string();
+            assert!(
+                said.contains("my.toml: thread.turn is ") && said.contains("from 0 to 1e12"),
+                "{said}"
+            );
         }
         let mut less = table;
         less.stages.remove(&StageKind::Log);

@@ -4,19 +4,23 @@
 //!   the turn's writes   ████████████│░░░░░░     each stream is cut at a point of its own; a request to connect left or did not
 //!                       gets out ◄──┘ never was
 //! ```
-//! Bytes that got out travel on, and may be read before the peer learns of the death. What is deliberately absent: an order between
-//! streams. Nothing in the system relies on one socket being written before another within a turn.
+//! Bytes that got out travel on, and may be read before the peer learns of the death. What is
+//! deliberately absent: an order between streams. Nothing in the system relies on one socket being
+//! written before another within a turn.
 
 use super::{Fabric, ProcessId, State};
 use crate::seed::Dice;
 
 impl Fabric {
-    /// Cuts what a process has written and not sent off yet, as the dice have it. The process must be ended afterwards.
+    /// Cuts what a process has written and not sent off yet, as the dice have it. The process must
+    /// be ended afterwards.
     pub(crate) fn cut_output(&self, process: ProcessId, dice: &mut Dice) {
         let mut state = self.lock();
         let State { ends, dirty, .. } = &mut *state;
         for id in dirty.iter() {
-            let Some(end) = ends.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else { continue };
+            let Some(end) = ends.get_mut(id.0 as usize).and_then(Option::as_deref_mut) else {
+                continue;
+            };
             if end.process != process {
                 continue;
             }

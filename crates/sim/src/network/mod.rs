@@ -6,20 +6,23 @@
 //!              └───── window: what is written and not yet read by the peer is bounded ◄──────────────────┘
 //! ```
 //!
-//! The system under test speaks TCP, so what a network can do to it is what TCP lets through: bytes of a stream are late, in order,
-//! or the stream breaks. Loss is therefore a delay (retransmission) of everything behind it; duplicated and reordered packets
-//! are invisible. Duplicate, lost and reordered *messages* do occur, and are provoked: through connections that break, dial anew and
-//! repeat what was not answered, while the old connection's messages still arrive. A one-way cut holds back one direction only. A
-//! connection that something on its way has forgotten carries nothing any more, in silence: TCP goes on sending copies for a
-//! quarter of an hour before it tells, which is longer than a run.
+//! The system under test speaks TCP, so what a network can do to it is what TCP lets through: bytes
+//! of a stream are late, in order, or the stream breaks. Loss is therefore a delay (retransmission)
+//! of everything behind it; duplicated and reordered packets are invisible. Duplicate, lost and
+//! reordered *messages* do occur, and are provoked: through connections that break, dial anew and
+//! repeat what was not answered, while the old connection's messages still arrive. A one-way cut
+//! holds back one direction only. A connection that something on its way has forgotten carries
+//! nothing any more, in silence: TCP goes on sending copies for a quarter of an hour before it
+//! tells, which is longer than a run.
 //!
-//! What is late is sent again, and the copy may overtake: neither a loss nor a queue on a slow link holds a stream up for much longer
-//! than it takes to send a copy and for that to arrive.
+//! What is late is sent again, and the copy may overtake: neither a loss nor a queue on a slow link
+//! holds a stream up for much longer than it takes to send a copy and for that to arrive.
 //!
 //! # Invariants
 //! - The bytes of one direction arrive in order, exactly once, up to a reset.
 //! - A reset destroys what is under way in both directions.
-//! - Nothing here is drawn except in [`Fabric::flush`] and [`Fabric::deliver`], in the order of virtual time.
+//! - Nothing here is drawn except in [`Fabric::flush`] and [`Fabric::deliver`], in the order of
+//!   virtual time.
 
 mod dying;
 mod link;
@@ -44,11 +47,13 @@ use crate::seed::{Dice, Seed};
 
 /// Bytes that may be written to one direction of a connection and not be read yet.
 const WINDOW: usize = 512 * 1024;
-/// Bytes that leave together, at most: as much as the operating system puts into one. Each call's leave when it ends, if not before.
+/// Bytes that leave together, at most: as much as the operating system puts into one. Each call's
+/// leave when it ends, if not before.
 const SEGMENT: usize = 64 * 1024;
 /// A connection whose bytes get nowhere for this long is given up by its sender.
 const STALL_TIMEOUT: Duration = Duration::from_secs(15);
-/// The first retransmission of a lost segment comes after this long; each further one after twice the time.
+/// The first retransmission of a lost segment comes after this long; each further one after twice
+/// the time.
 const RETRANSMIT: Duration = Duration::from_millis(200);
 
 /// A process, by its number in the world.
@@ -198,7 +203,11 @@ impl State {
             self.ready.push((process, seat, readiness));
         } else if writable && !broken {
             // It learns of nothing that only a read would tell.
-            self.ready.push((process, seat, Readiness { readable: false, read_closed: false, ..readiness }));
+            self.ready.push((
+                process,
+                seat,
+                Readiness { readable: false, read_closed: false, ..readiness },
+            ));
         }
     }
 
@@ -261,8 +270,14 @@ impl Fabric {
         into.append(&mut self.lock().ready);
     }
 
-    /// Sends off what was written during a turn from `begin` to `at`; `later` is told each packet and when it arrives.
-    pub(crate) fn flush(&self, begin: VirtualTime, at: VirtualTime, mut later: impl FnMut(VirtualTime, Packet)) {
+    /// Sends off what was written during a turn from `begin` to `at`; `later` is told each packet
+    /// and when it arrives.
+    pub(crate) fn flush(
+        &self,
+        begin: VirtualTime,
+        at: VirtualTime,
+        mut later: impl FnMut(VirtualTime, Packet),
+    ) {
         let mut state = self.lock();
         if state.dirty.is_empty() && state.credits.is_empty() {
             return;
@@ -282,7 +297,12 @@ impl Fabric {
     }
 
     /// A packet has arrived.
-    pub(crate) fn deliver(&self, at: VirtualTime, packet: Packet, mut later: impl FnMut(VirtualTime, Packet)) {
+    pub(crate) fn deliver(
+        &self,
+        at: VirtualTime,
+        packet: Packet,
+        mut later: impl FnMut(VirtualTime, Packet),
+    ) {
         let mut state = self.lock();
         match packet {
             Packet::Syn { from, address } => state.asked(from, address, at, &mut later),
@@ -293,7 +313,9 @@ impl Fabric {
                     state.tell(to, readable, true);
                 }
             }
-            Packet::Data { from, to, bytes, last } => state.arrived(from, to, &bytes, last, at, &mut later),
+            Packet::Data { from, to, bytes, last } => {
+                state.arrived(from, to, &bytes, last, at, &mut later)
+            }
             Packet::Credit { to } => {
                 if let Some(end) = state.end(to)
                     && end.blocked
@@ -309,7 +331,8 @@ impl Fabric {
                     let peer = end.peer;
                     state.reset(to);
                     if let Some(peer) = peer {
-                        // The other side hears nothing of it while the link is cut; afterwards its bytes meet no connection.
+                        // The other side hears nothing of it while the link is cut; afterwards its
+                        // bytes meet no connection.
                         if let Some(end) = state.end(peer) {
                             end.peer = None;
                         }
@@ -366,8 +389,8 @@ impl Fabric {
         true
     }
 
-    /// Lets a connection drawn by `dice` be forgotten on its way: neither end is told, and nothing that they send arrives. The
-    /// processes at its ends, if there was one.
+    /// Lets a connection drawn by `dice` be forgotten on its way: neither end is told, and nothing
+    /// that they send arrives. The processes at its ends, if there was one.
     pub(crate) fn forget_one(&self, dice: &mut Dice) -> Option<(ProcessId, ProcessId)> {
         let mut state = self.lock();
         let (end, peer) = state.pick_open(dice)?;
@@ -441,7 +464,8 @@ impl Fabric {
         self.lock().unreading.contains(&process)
     }
 
-    /// Connections of processes that read nothing, whose peers have more for them than there is room for.
+    /// Connections of processes that read nothing, whose peers have more for them than there is
+    /// room for.
     pub(crate) fn full_windows(&self) -> Vec<EndId> {
         let state = self.lock();
         if state.unreading.is_empty() {
@@ -452,7 +476,8 @@ impl Fabric {
             let peer = peer.and_then(|peer| state.ends.get(peer.0 as usize)?.as_deref());
             peer.is_some_and(|peer| peer.blocked && !peer.closed && peer.phase == Phase::Open)
         };
-        let owned = (0u32..).zip(&state.ends).filter_map(|(index, end)| Some((index, end.as_deref()?)));
+        let owned =
+            (0u32..).zip(&state.ends).filter_map(|(index, end)| Some((index, end.as_deref()?)));
         let full = owned.filter(|(_, end)| state.unreading.contains(&end.process) && is_full(end));
         full.map(|(index, _)| EndId(index)).collect()
     }
@@ -483,8 +508,11 @@ impl State {
             if !(pause < STALL_TIMEOUT && self.dice.chance(self.links.quality.loss)) {
                 first = Some(first.map_or(arrives, |first| first.min(arrives)));
             }
-            // Another copy is sent while none has arrived; that the sender hears of it later is left out.
-            if let Some(first) = first.filter(|&first| first <= sent + pause || pause >= STALL_TIMEOUT) {
+            // Another copy is sent while none has arrived; that the sender hears of it later is
+            // left out.
+            if let Some(first) =
+                first.filter(|&first| first <= sent + pause || pause >= STALL_TIMEOUT)
+            {
                 return first;
             }
             sent += pause;
@@ -496,16 +524,23 @@ impl State {
     /// A connection that is open at both ends.
     fn pick_open(&mut self, dice: &mut Dice) -> Option<(EndId, EndId)> {
         let is_open = |end: &Option<Box<End>>| {
-            let open = |end: &&End| end.phase == Phase::Open && !end.closed && !end.forgotten && end.peer.is_some();
+            let open = |end: &&End| {
+                end.phase == Phase::Open && !end.closed && !end.forgotten && end.peer.is_some()
+            };
             end.as_deref().filter(open).is_some()
         };
-        let open: Vec<u32> = (0u32..).zip(&self.ends).filter(|(_, end)| is_open(end)).map(|(index, _)| index).collect();
+        let open: Vec<u32> = (0u32..)
+            .zip(&self.ends)
+            .filter(|(_, end)| is_open(end))
+            .map(|(index, _)| index)
+            .collect();
         let end = EndId(*dice.pick(&open)?);
         let peer = self.end(end)?.peer?;
         Some((end, peer))
     }
 
-    /// When something of `bytes` bytes that leaves an end at `at` arrives: never before what left earlier.
+    /// When something of `bytes` bytes that leaves an end at `at` arrives: never before what left
+    /// earlier.
     fn arrival(&mut self, id: EndId, at: VirtualTime, bytes: usize) -> VirtualTime {
         let Some((from, to)) = self.end(id).map(|end| (end.process, end.far)) else { return at };
         let latency = self.passage(from, to);
@@ -518,7 +553,14 @@ impl State {
     }
 
     /// Sends, or holds back where the link is cut.
-    fn transmit(&mut self, id: EndId, at: VirtualTime, bytes: usize, packet: Packet, later: Later<'_>) {
+    fn transmit(
+        &mut self,
+        id: EndId,
+        at: VirtualTime,
+        bytes: usize,
+        packet: Packet,
+        later: Later<'_>,
+    ) {
         let Some((from, to)) = self.end(id).map(|end| (end.process, end.far)) else { return };
         let cut = self.is_cut(from, to);
         let Some(end) = self.end(id).filter(|end| !end.forgotten) else { return };
@@ -549,7 +591,8 @@ impl State {
         self.bytes += bytes.len() as u64;
         let Some(peer) = peer else {
             // Nobody is there any more: the bytes come back as a reset.
-            let (from, to) = self.end(id).map_or((ProcessId(0), ProcessId(0)), |end| (end.process, end.far));
+            let (from, to) =
+                self.end(id).map_or((ProcessId(0), ProcessId(0)), |end| (end.process, end.far));
             if closed {
                 self.ends[id.0 as usize] = None;
             } else if !bytes.is_empty() && !self.silent.contains(&to) && !self.is_cut(to, from) {
@@ -565,7 +608,8 @@ impl State {
             self.transmit(id, at, 0, Packet::Reset { to: peer }, later);
             self.ends[id.0 as usize] = None;
         } else if !bytes.is_empty() || last {
-            // What a turn writes leaves when it is written, segment by segment; its end is the turn's.
+            // What a turn writes leaves when it is written, segment by segment; its end is the
+            // turn's.
             let mut start = 0;
             for (end, elapsed) in segments {
                 // A process that dies within a turn may have cut off the end.
@@ -574,8 +618,15 @@ impl State {
                     continue;
                 }
                 let (bytes, last) = (bytes[start..end].to_vec(), last && end == bytes.len());
-                let (length, left) = (bytes.len(), if last { at } else { begin.after(elapsed).min(at) });
-                self.transmit(id, left, length, Packet::Data { from: id, to: peer, bytes, last }, later);
+                let (length, left) =
+                    (bytes.len(), if last { at } else { begin.after(elapsed).min(at) });
+                self.transmit(
+                    id,
+                    left,
+                    length,
+                    Packet::Data { from: id, to: peer, bytes, last },
+                    later,
+                );
                 start = end;
             }
             if bytes.is_empty() {
@@ -592,7 +643,9 @@ impl State {
             return;
         }
         let back = self.latency(far, process);
-        let Some(listening) = self.listeners.get(&address).map(|listening| (listening.process, listening.seat)) else {
+        let Some(listening) =
+            self.listeners.get(&address).map(|listening| (listening.process, listening.seat))
+        else {
             later(at.after(back), Packet::Reset { to: from });
             return;
         };
@@ -624,7 +677,15 @@ impl State {
         self.transmit(end, at, 0, Packet::SynAck { to: from }, later);
     }
 
-    fn arrived(&mut self, from: EndId, to: EndId, bytes: &[u8], last: bool, at: VirtualTime, later: Later<'_>) {
+    fn arrived(
+        &mut self,
+        from: EndId,
+        to: EndId,
+        bytes: &[u8],
+        last: bool,
+        at: VirtualTime,
+        later: Later<'_>,
+    ) {
         if let Some(end) = self.end(to).filter(|end| !end.closed && end.phase != Phase::Reset) {
             end.inbound.extend(bytes);
             end.inbound_last |= last;
@@ -632,7 +693,9 @@ impl State {
             return;
         }
         // Nobody reads here any more: the sender is told so, unless nobody is left who could tell.
-        let Some((process, far)) = self.end(from).map(|sender| (sender.process, sender.far)) else { return };
+        let Some((process, far)) = self.end(from).map(|sender| (sender.process, sender.far)) else {
+            return;
+        };
         if !bytes.is_empty() && !self.silent.contains(&far) && !self.is_cut(far, process) {
             let back = self.latency(far, process);
             later(at.after(back), Packet::Reset { to: from });
@@ -725,7 +788,8 @@ mod tests {
 
         fn connected(&mut self) -> (Stream, Stream) {
             let costs = Costs::new(CostTable::usual().unwrap());
-            let host = |process| self.fabric.host(process, Counter::new(&costs, StageKind::Net, Seed(1)));
+            let host =
+                |process| self.fabric.host(process, Counter::new(&costs, StageKind::Net, Seed(1)));
             let mut listener = host(TWO).listen(address_of(TWO, PORT)).unwrap();
             let near = host(ONE).connect(address_of(TWO, PORT)).unwrap();
             self.pass(Duration::from_secs(1));
@@ -742,12 +806,22 @@ mod tests {
     #[test]
     fn neither_loss_nor_a_queue_on_a_slow_link_holds_a_segment_up_for_long() {
         let quality = LinkQuality { loss: 0.1, slowness: 100 };
-        let links = LinkModel { jitter: 2.0, near: Duration::from_millis(40), quality, ..LinkModel::default() };
+        let links = LinkModel {
+            jitter: 2.0,
+            near: Duration::from_millis(40),
+            quality,
+            ..LinkModel::default()
+        };
         let fabric = Fabric::new(links, Seed(1));
-        let mut passages: Vec<Duration> = (0..10_000).map(|_| fabric.lock().passage(ONE, TWO)).collect();
+        let mut passages: Vec<Duration> =
+            (0..10_000).map(|_| fabric.lock().passage(ONE, TWO)).collect();
         passages.sort();
-        // Four seconds at best, twelve at worst, and one segment in a hundred meets a queue of up to 160.
-        assert!(passages[0] >= Duration::from_secs(4) && passages[5_000] < Duration::from_secs(8), "{passages:?}");
+        // Four seconds at best, twelve at worst, and one segment in a hundred meets a queue of up
+        // to 160.
+        assert!(
+            passages[0] >= Duration::from_secs(4) && passages[5_000] < Duration::from_secs(8),
+            "{passages:?}"
+        );
         assert!(passages[9_999] < Duration::from_secs(20), "{:?}", passages[9_999]);
     }
 
@@ -766,8 +840,15 @@ mod tests {
         bench.pass(Duration::from_secs(1));
         assert_eq!(read(&mut far).unwrap(), b"before");
         let forgotten = bench.fabric.forget_one(&mut Seed(2).dice());
-        assert!(forgotten.is_some_and(|ends| ends == (ONE, TWO) || ends == (TWO, ONE)), "{forgotten:?}");
-        assert_eq!(bench.fabric.forget_one(&mut Seed(2).dice()), None, "there is no other connection");
+        assert!(
+            forgotten.is_some_and(|ends| ends == (ONE, TWO) || ends == (TWO, ONE)),
+            "{forgotten:?}"
+        );
+        assert_eq!(
+            bench.fabric.forget_one(&mut Seed(2).dice()),
+            None,
+            "there is no other connection"
+        );
         for _ in 0..100 {
             near.write_all(b"lost").unwrap();
             far.write_all(b"lost").unwrap();

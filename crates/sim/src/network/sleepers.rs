@@ -1,7 +1,8 @@
 //! Who has to be woken by what a turn writes.
 //!
-//! On one machine, a write to a connection whose other end blocks calls a core for it, and the writer spends that within the call: what it
-//! writes after that leaves later, while the one that was woken is on its way. This is what keeps two processes from doing everything in turns.
+//! On one machine, a write to a connection whose other end blocks calls a core for it, and the
+//! writer spends that within the call: what it writes after that leaves later, while the one that
+//! was woken is on its way. This is what keeps two processes from doing everything in turns.
 
 use std::time::Duration;
 
@@ -42,13 +43,18 @@ impl Sleepers {
         process: ProcessId,
         stages: impl Iterator<Item = (StageId, VirtualTime, Option<VirtualTime>)>,
     ) {
-        self.asleep.extend(stages.map(|(stage, from, until)| Sleeper { process, stage, from, until }));
+        self.asleep.extend(stages.map(|(stage, from, until)| Sleeper {
+            process,
+            stage,
+            from,
+            until,
+        }));
     }
 }
 
 impl State {
-    /// A segment of an end leaves so far into the turn: whether its peer sleeps and is woken by it, and how long the core has had nothing to
-    /// do that is called for it, if one has.
+    /// A segment of an end leaves so far into the turn: whether its peer sleeps and is woken by it,
+    /// and how long the core has had nothing to do that is called for it, if one has.
     pub(super) fn wakes(&mut self, end: EndId, elapsed: Duration) -> Option<Option<Duration>> {
         if self.sleepers.asleep.is_empty() {
             return None;
@@ -59,7 +65,9 @@ impl State {
         let Sleepers { begin, idle, asleep } = &mut self.sleepers;
         let now = begin.after(elapsed);
         let sleeps = |one: &Sleeper| one.from <= now && one.until.is_none_or(|until| until > now);
-        let place = asleep.iter().position(|one| one.process == process && one.stage == stage && sleeps(one))?;
+        let place = asleep
+            .iter()
+            .position(|one| one.process == process && one.stage == stage && sleeps(one))?;
         // From now on it does not.
         asleep.swap_remove(place);
         Some(idle.filter(|from| *from <= now).map(|from| now.since(from)))

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use timestone_seda::{Listener, ListenerSocket, Network, Readiness, Seat, Stream, StreamSocket};
 
-use super::{End, EndId, Fabric, Listening, Phase, ProcessId, SEGMENT, State, WINDOW, process_at, would_block};
+use super::{
+    End, EndId, Fabric, Listening, Phase, ProcessId, SEGMENT, State, WINDOW, process_at,
+    would_block,
+};
 use crate::cost::Counter;
 
 /// The network as one process sees it.
@@ -29,7 +32,8 @@ impl Network for HostNetwork {
         if state.listeners.contains_key(&address) {
             return Err(io::ErrorKind::AddrInUse.into());
         }
-        let listening = Listening { process: self.process, backlog: Default::default(), seat: None };
+        let listening =
+            Listening { process: self.process, backlog: Default::default(), seat: None };
         state.listeners.insert(address, listening);
         Ok(Listener::Given(Box::new(SimListener {
             fabric: self.fabric.clone(),
@@ -46,7 +50,11 @@ impl Network for HostNetwork {
         let end = state.add(End { dialling: Some(address), ..End::new(self.process, far) });
         state.list(end);
         drop(state);
-        Ok(Stream::Given(Box::new(SimStream { fabric: self.fabric.clone(), end, counter: self.counter.clone() })))
+        Ok(Stream::Given(Box::new(SimStream {
+            fabric: self.fabric.clone(),
+            end,
+            counter: self.counter.clone(),
+        })))
     }
 }
 
@@ -88,7 +96,10 @@ impl ListenerSocket for SimListener {
     fn accept(&mut self) -> io::Result<(Stream, SocketAddr)> {
         self.counter.open();
         let mut state = self.fabric.lock();
-        let next = state.listeners.get_mut(&self.address).and_then(|listening| listening.backlog.pop_front());
+        let next = state
+            .listeners
+            .get_mut(&self.address)
+            .and_then(|listening| listening.backlog.pop_front());
         drop(state);
         let (end, peer) = next.ok_or_else(would_block)?;
         let stream = SimStream { fabric: self.fabric.clone(), end, counter: self.counter.clone() };
@@ -99,7 +110,11 @@ impl ListenerSocket for SimListener {
 impl Drop for SimListener {
     fn drop(&mut self) {
         let mut state = self.fabric.lock();
-        if state.listeners.get(&self.address).is_some_and(|listening| listening.process == self.process) {
+        if state
+            .listeners
+            .get(&self.address)
+            .is_some_and(|listening| listening.process == self.process)
+        {
             state.listeners.remove(&self.address);
         }
     }
@@ -234,7 +249,8 @@ impl StreamSocket for SimStream {
         let mut state = self.fabric.lock();
         let Some(end) = state.end(self.end) else { return };
         end.seat = Some(seat);
-        let (decided, readable) = (end.phase != Phase::Connecting, !end.inbound.is_empty() || end.inbound_last);
+        let (decided, readable) =
+            (end.phase != Phase::Connecting, !end.inbound.is_empty() || end.inbound_last);
         if decided {
             state.tell(self.end, readable, true);
         }

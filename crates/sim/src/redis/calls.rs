@@ -1,7 +1,9 @@
-//! What all simulated Redis clients of a run share: what they shall do, and the history of their calls.
+//! What all simulated Redis clients of a run share: what they shall do, and the history of their
+//! calls.
 //!
-//! A call is written down when it is sent and when it is answered, by true time. A connection that breaks leaves its calls without answers:
-//! whether they were carried out, nobody knows. Each connection has a number of its own.
+//! A call is written down when it is sent and when it is answered, by true time. A connection that
+//! breaks leaves its calls without answers: whether they were carried out, nobody knows. Each
+//! connection has a number of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -143,14 +145,16 @@ impl Calls {
         self.lock().forgotten = Some(now);
     }
 
-    /// Whether an answer should have come to what was asked at `asked` on a connection that was made at `made`: nothing has been in its way.
+    /// Whether an answer should have come to what was asked at `asked` on a connection that was
+    /// made at `made`: nothing has been in its way.
     pub(crate) fn is_owed(&self, made: Timestamp, asked: Timestamp) -> bool {
         let state = self.lock();
         let is_calm = state.calm_since.is_some_and(|since| since <= asked);
         is_calm && state.forgotten.is_none_or(|forgotten| forgotten < made)
     }
 
-    /// What connections do from now on. Those that touch or audit are busy until they have ended their round.
+    /// What connections do from now on. Those that touch or audit are busy until they have ended
+    /// their round.
     pub(crate) fn set_mode(&self, mode: Mode) {
         let mut state = self.lock();
         (state.mode, state.round) = (mode, state.round + 1);
@@ -235,7 +239,8 @@ impl Calls {
     pub(crate) fn unfinished(&self) -> Vec<String> {
         let state = self.lock();
         let open = state.busy.iter();
-        open.map(|(place, calls)| format!("connection place {place} waits for {calls} answers")).collect()
+        open.map(|(place, calls)| format!("connection place {place} waits for {calls} answers"))
+            .collect()
     }
 
     pub(crate) fn tally(&self) -> Tally {

@@ -1,12 +1,14 @@
-//! Simulated Redis clients: a process with some connections, each of which speaks RESP over the virtual network.
+//! Simulated Redis clients: a process with some connections, each of which speaks RESP over the
+//! virtual network.
 //!
 //! ```text
 //!   Generator ─► activity ─► requests ── bytes ──► net stage ──► a gateway
 //!                   ▲            └─ Calls: invoke      │
 //!                   └── answered ◄── Calls: answer ◄───┘        broken, or silent for too long: dial again, under another number
 //! ```
-//! A connection sends a pipeline at a time, and the next one before all of it is answered, up to a bound. WATCH and what follows it, and a
-//! scan, have their connection for themselves. What is deliberately absent: retries. What was not answered is not sent again.
+//! A connection sends a pipeline at a time, and the next one before all of it is answered, up to a
+//! bound. WATCH and what follows it, and a scan, have their connection for themselves. What is
+//! deliberately absent: retries. What was not answered is not sent again.
 
 mod calls;
 mod owners;
@@ -18,8 +20,8 @@ use std::time::Duration;
 
 use timestone_client::ClientStageEvent;
 use timestone_seda::{
-    Break, ConnectionView, Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage, Network, Origin, Parcel,
-    Protocol, Split, Stage, StageId,
+    Break, ConnectionView, Context, DialId, Layout, NetCommand, NetConfig, NetEvent, NetStage,
+    Network, Origin, Parcel, Protocol, Split, Stage, StageId,
 };
 use timestone_types::Timestamp;
 use timestone_workload::redis::{Activity, Generator, Reply, Request, Words, encode, parse};
@@ -56,7 +58,14 @@ impl Protocol for Bytes {
         false
     }
 
-    fn refuse(&mut self, _connection: &ConnectionView, _reason: Break, _rest: &[u8], _out: &mut Vec<u8>) {}
+    fn refuse(
+        &mut self,
+        _connection: &ConnectionView,
+        _reason: Break,
+        _rest: &[u8],
+        _out: &mut Vec<u8>,
+    ) {
+    }
 }
 
 /// A request without its answer.
@@ -89,16 +98,18 @@ struct Round {
 struct Connection {
     /// Among the connections of all processes.
     place: usize,
-    /// The number of the present connection, and the server that it was made to, or is being made to.
+    /// The number of the present connection, and the server that it was made to, or is being made
+    /// to.
     number: u64,
     server: usize,
     generator: Generator,
     dice: Dice,
     origin: Option<Origin>,
-    /// When the present connection began to be made, by true time: what is forgotten on its way later may be this connection, whether it
-    /// reads or not.
+    /// When the present connection began to be made, by true time: what is forgotten on its way
+    /// later may be this connection, whether it reads or not.
     made: Timestamp,
-    /// When it began to read again, if it ever read nothing, by the local time; it is so far behind with its answers.
+    /// When it began to read again, if it ever read nothing, by the local time; it is so far behind
+    /// with its answers.
     read_again: Timestamp,
     /// It has asked for much that it does not read.
     has_asked: bool,
@@ -133,7 +144,9 @@ impl RedisStage {
     }
 
     fn of_dial(&mut self, dial: DialId) -> Option<usize> {
-        self.connections.iter().position(|connection| connection.dial.is_some_and(|(id, _)| id == dial))
+        self.connections
+            .iter()
+            .position(|connection| connection.dial.is_some_and(|(id, _)| id == dial))
     }
 
     /// The connection is gone, and so is what is known of its open calls.
@@ -179,7 +192,8 @@ impl RedisStage {
             // Those of MULTI and of what it queues.
             let wanted = if open.left == open.request.answers() - 1 { "OK" } else { "QUEUED" };
             if reply != Reply::Status(wanted.to_owned()) && !matches!(reply, Reply::Error(_)) {
-                self.calls.wrong(format!("{} was answered {reply} instead of {wanted}", open.request));
+                self.calls
+                    .wrong(format!("{} was answered {reply} instead of {wanted}", open.request));
             }
             return;
         }
@@ -258,7 +272,8 @@ impl RedisStage {
                 connection.made = self.calls.now();
                 let drawn = connection.dice.below(self.servers.len() as u64) as usize;
                 let walks = matches!(mode, Mode::Touch | Mode::Audit);
-                connection.server = if walks { connection.place % self.servers.len() } else { drawn };
+                connection.server =
+                    if walks { connection.place % self.servers.len() } else { drawn };
                 let address = self.servers[connection.server];
                 Self::command(ctx, NetCommand::Dial { dial, address, owner: CLIENT });
             }
@@ -324,8 +339,15 @@ impl RedisStage {
             let keys = Generator::keys(&self.calls.work.mix);
             // Of several servers, a connection reads what the one has that it was made to.
             let all = self.servers.len() > 1;
-            let share = keys.into_iter().enumerate().filter(|(at, _)| all || at % of == place).map(|(_, key)| key);
-            let own = self.calls.has_flooded(place).then(|| Generator::own_key(&self.calls.work.mix, place as u64));
+            let share = keys
+                .into_iter()
+                .enumerate()
+                .filter(|(at, _)| all || at % of == place)
+                .map(|(_, key)| key);
+            let own = self
+                .calls
+                .has_flooded(place)
+                .then(|| Generator::own_key(&self.calls.work.mix, place as u64));
             connection.round = Round { number: round, keys: share.chain(own).collect() };
         }
         if !connection.open.is_empty() {
@@ -363,7 +385,11 @@ impl Stage<ClientStageEvent> for RedisStage {
         "redis"
     }
 
-    fn handle(&mut self, ctx: &mut Context<'_, ClientStageEvent>, events: &mut VecDeque<ClientStageEvent>) {
+    fn handle(
+        &mut self,
+        ctx: &mut Context<'_, ClientStageEvent>,
+        events: &mut VecDeque<ClientStageEvent>,
+    ) {
         while let Some(event) = events.pop_front() {
             let ClientStageEvent::Net(event) = event else { continue };
             match event {
@@ -374,7 +400,8 @@ impl Stage<ClientStageEvent> for RedisStage {
                     };
                     let number = self.calls.connect();
                     let connection = &mut self.connections[at];
-                    (connection.origin, connection.dial, connection.number) = (Some(view.origin), None, number);
+                    (connection.origin, connection.dial, connection.number) =
+                        (Some(view.origin), None, number);
                 }
                 NetEvent::Parcel(parcel) => {
                     if let Some(at) = self.of_origin(parcel.origin) {
@@ -449,6 +476,7 @@ pub(crate) fn stages(
         deadline: Timestamp::ZERO,
     };
     let config = NetConfig { owner: Some(CLIENT), network, ..NetConfig::default() };
-    let stages: Vec<Box<dyn Stage<ClientStageEvent>>> = vec![Box::new(NetStage::new(Bytes, config)), Box::new(stage)];
+    let stages: Vec<Box<dyn Stage<ClientStageEvent>>> =
+        vec![Box::new(NetStage::new(Bytes, config)), Box::new(stage)];
     (stages, Layout::single(2))
 }

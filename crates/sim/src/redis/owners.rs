@@ -1,8 +1,10 @@
-//! Which of several servers has a key, as their gateways tell: each answers for keys of its own shards, and refuses others by name.
+//! Which of several servers has a key, as their gateways tell: each answers for keys of its own
+//! shards, and refuses others by name.
 //!
-//! A key has one server for the whole run. What is refused names the server that has the key, and no server has what it refuses itself.
-//! Until the server of a shard has joined the cluster, others say that there is none yet; whoever has named it once does not say so again, and
-//! nobody does at the end, when all have joined and been asked for long.
+//! A key has one server for the whole run. What is refused names the server that has the key, and
+//! no server has what it refuses itself. Until the server of a shard has joined the cluster, others
+//! say that there is none yet; whoever has named it once does not say so again, and nobody does at
+//! the end, when all have joined and been asked for long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -42,7 +44,9 @@ impl Owners {
         };
         if servers.len() == 1 {
             if let Some(text) = refusal {
-                calls.wrong(format!("the only server refused {request} for another one's sake: {text}"));
+                calls.wrong(format!(
+                    "the only server refused {request} for another one's sake: {text}"
+                ));
             }
             return;
         }
@@ -50,7 +54,8 @@ impl Owners {
         if matches!(request.name(), "SCAN" | "KEYS" | "DBSIZE" | "FLUSHDB") {
             if refusal.is_none() {
                 calls.wrong(format!(
-                    "{request} was answered {reply} by one of several servers, which knows its own keys"
+                    "{request} was answered {reply} by one of several servers, which knows its own \
+                     keys"
                 ));
             }
             return;
@@ -58,7 +63,8 @@ impl Owners {
         let [_, key, ..] = &words[..] else { return };
         let of_one = if request.name().starts_with("MSET") { 3 } else { 2 };
         if matches!(request.name(), "MGET" | "MSET" | "MSETNX" | "DEL") && words.len() > of_one {
-            // Keys of several servers are refused as well: which one is named says nothing about the others.
+            // Keys of several servers are refused as well: which one is named says nothing about
+            // the others.
             return;
         }
         let at_the_end = matches!(calls.mode().0, Mode::Touch | Mode::Audit);
@@ -71,7 +77,9 @@ impl Owners {
             Some(text) => servers.iter().position(|address| names(text, *address)),
         };
         let Some(owner) = owner else {
-            return calls.wrong(format!("{request} was refused, and no server was named that has its key: {reply}"));
+            return calls.wrong(format!(
+                "{request} was refused, and no server was named that has its key: {reply}"
+            ));
         };
         if refusal.is_some() && owner == server {
             calls.wrong(format!("server {server} refused {request} for its own sake: {reply}"));
@@ -79,16 +87,20 @@ impl Owners {
         self.told.insert((server, key.clone()));
         let known = *self.known.entry(key.clone()).or_insert(owner);
         if known != owner {
-            calls.wrong(format!("{request} was answered {reply} by server {server}; server {known} has its key"));
+            calls.wrong(format!(
+                "{request} was answered {reply} by server {server}; server {known} has its key"
+            ));
         }
     }
 }
 
-/// Whether a refusal names the server whose gateway has this address. It may name another door of that server.
+/// Whether a refusal names the server whose gateway has this address. It may name another door of
+/// that server.
 fn names(text: &str, address: SocketAddr) -> bool {
     let host = format!("{}:", address.ip());
-    text.match_indices(&host)
-        .any(|(at, _)| !text[..at].ends_with(|before: char| before.is_ascii_digit() || before == '.'))
+    text.match_indices(&host).any(|(at, _)| {
+        !text[..at].ends_with(|before: char| before.is_ascii_digit() || before == '.')
+    })
 }
 
 #[cfg(test)]
@@ -99,7 +111,9 @@ mod tests {
     fn a_refusal_names_a_server_by_any_of_its_doors() {
         let address = "10.0.0.1:7401".parse().unwrap();
         assert!(names("shard 3 is at 10.0.0.1:7400", address));
-        for other in ["shard 3 is at 10.0.0.11:7400", "shard 3 is at 110.0.0.1:7400", "10.0.0.1 is no place"] {
+        for other in
+            ["shard 3 is at 10.0.0.11:7400", "shard 3 is at 110.0.0.1:7400", "10.0.0.1 is no place"]
+        {
             assert!(!names(other, address), "{other}");
         }
     }

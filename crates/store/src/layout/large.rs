@@ -7,9 +7,10 @@
 //!              │ extents (page u32, pages u32, generation u32) … │ tail …
 //! ```
 //!
-//! The payload is the key, when it is too long for the head record (key length > 0), and the value. What is left over behind the last
-//! full part lies in the head itself when it fits (tail). The head is written when the parts are durable: where a
-//! head is, there its parts are, unless their block has another generation since (then the value was moved, and this head is void).
+//! The payload is the key, when it is too long for the head record (key length > 0), and the value.
+//! What is left over behind the last full part lies in the head itself when it fits (tail). The
+//! head is written when the parts are durable: where a head is, there its parts are, unless their
+//! block has another generation since (then the value was moved, and this head is void).
 
 use timestone_flash::{Generation, PAGE_BYTES, PageId};
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
@@ -49,7 +50,8 @@ pub(crate) fn write_part_header(page: &mut [u8], header: &PartHeader) {
 
 /// Reads what [`write_part_header`] wrote, and the payload.
 pub(crate) fn part_header(page: &[u8]) -> (PartHeader, &[u8]) {
-    let version = Version::new(Timestamp::from_nanos(u64_at(page, 64)), ClientId::new(u32_at(page, 72)));
+    let version =
+        Version::new(Timestamp::from_nanos(u64_at(page, 64)), ClientId::new(u32_at(page, 72)));
     let header = PartHeader {
         keyspace: KeyspaceId::new(u32_at(page, 48)),
         check: u32_at(page, 52),
@@ -87,7 +89,9 @@ pub(crate) struct LargeHead<'a> {
 impl<'a> LargeHead<'a> {
     /// Appends it to `out`.
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
-        for number in [self.total, self.key_outside, self.crc, self.extents.len() as u32, self.check] {
+        for number in
+            [self.total, self.key_outside, self.crc, self.extents.len() as u32, self.check]
+        {
             out.extend_from_slice(&number.to_le_bytes());
         }
         for extent in &self.extents {
@@ -123,10 +127,13 @@ impl<'a> LargeHead<'a> {
         if total as usize > MAX_PAYLOAD {
             return None;
         }
-        let capacity: u64 = extents.iter().map(|extent| u64::from(extent.pages) * PART_PAYLOAD as u64).sum();
+        let capacity: u64 =
+            extents.iter().map(|extent| u64::from(extent.pages) * PART_PAYLOAD as u64).sum();
         let key_outside = u32_at(bytes, 4);
         let fits = u64::from(total) == capacity + tail.len() as u64
-            || (tail.is_empty() && u64::from(total) <= capacity && capacity - u64::from(total) < PART_PAYLOAD as u64);
+            || (tail.is_empty()
+                && u64::from(total) <= capacity
+                && capacity - u64::from(total) < PART_PAYLOAD as u64);
         (fits && key_outside <= total).then_some(Self {
             total,
             key_outside,

@@ -1,15 +1,19 @@
-//! How bytes lie on flash: pages, records, parts of large values, checkpoints. Documented in `docs/formats/store.md`.
+//! How bytes lie on flash: pages, records, parts of large values, checkpoints. Documented in
+//! `docs/formats/store.md`.
 //!
-//! All numbers are little-endian. Nothing here does I/O; damaged bytes give `None` or an error value, never a panic.
+//! All numbers are little-endian. Nothing here does I/O; damaged bytes give `None` or an error
+//! value, never a panic.
 
 mod large;
 mod page;
 mod record;
 
-pub(crate) use large::{Extent, LargeHead, MAX_PARTS, PART_PAYLOAD, PartHeader, part_header, write_part_header};
+pub(crate) use large::{
+    Extent, LargeHead, MAX_PARTS, PART_PAYLOAD, PartHeader, part_header, write_part_header,
+};
 pub(crate) use page::{
-    FORMAT, HEADER_BYTES, MAX_COUNT, PageHeader, PageKind, RAW_PAYLOAD, SLOT_BYTES, append, find, init_page, records,
-    room, seal, verify,
+    FORMAT, HEADER_BYTES, MAX_COUNT, PageHeader, PageKind, RAW_PAYLOAD, SLOT_BYTES, append, find,
+    init_page, records, room, seal, verify,
 };
 #[cfg(feature = "fuzz")]
 pub(crate) use page::{is_sealable, reseal_records, stamp};

@@ -6,9 +6,9 @@
 //!   slot: offset u16 │ low 16 bits of the key's check u16
 //! ```
 //!
-//! The header's checksum (CRC-32C) covers the header behind it and the slots; records have their own. In pages of other kinds than
-//! records it covers the whole page. Generation and page number tell a page of this life of its block from leftovers and from
-//! misdirected writes.
+//! The header's checksum (CRC-32C) covers the header behind it and the slots; records have their
+//! own. In pages of other kinds than records it covers the whole page. Generation and page number
+//! tell a page of this life of its block from leftovers and from misdirected writes.
 
 use timestone_flash::{Generation, PAGE_BYTES, PageId};
 
@@ -19,7 +19,8 @@ use super::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"TSPG");
 /// The version of everything that this module lays out.
 pub(crate) const FORMAT: u16 = 1;
-/// Above every number that a store counts pages or checkpoints with: nothing lives to write so many.
+/// Above every number that a store counts pages or checkpoints with: nothing lives to write so
+/// many.
 pub(crate) const MAX_COUNT: u64 = 1 << 62;
 /// Bytes of a page header.
 pub(crate) const HEADER_BYTES: usize = 48;
@@ -59,7 +60,8 @@ pub(crate) struct PageHeader {
 }
 
 impl PageHeader {
-    /// The header of a page as it lies there, verified for magic, format and checksum only. `Err` has the format found.
+    /// The header of a page as it lies there, verified for magic, format and checksum only. `Err`
+    /// has the format found.
     pub(crate) fn read(page: &[u8]) -> Option<Result<Self, u16>> {
         if u32_at(page, 0) != MAGIC {
             return None;
@@ -116,7 +118,13 @@ fn checksum(page: &[u8]) -> Option<u32> {
 
 /// Writes the identity of a page over what is there.
 #[cfg(feature = "fuzz")]
-pub(crate) fn stamp(page: &mut [u8], kind: PageKind, place: PageId, generation: Generation, store: u64) {
+pub(crate) fn stamp(
+    page: &mut [u8],
+    kind: PageKind,
+    place: PageId,
+    generation: Generation,
+    store: u64,
+) {
     put_u32(page, 0, MAGIC);
     put_u16(page, 4, FORMAT);
     page[6] = kind as u8;
@@ -134,7 +142,10 @@ pub(crate) fn reseal_records(page: &mut [u8]) {
         .filter_map(|raw| {
             let record = Record::read(raw)?;
             let flagged = raw[4] & 2 != 0;
-            Some((used - raw.len(), Record::bytes_for(record.key.len(), record.value.len(), flagged)))
+            Some((
+                used - raw.len(),
+                Record::bytes_for(record.key.len(), record.value.len(), flagged),
+            ))
         })
         .collect();
     for (at, bytes) in places {
@@ -189,7 +200,8 @@ pub(crate) fn seal(page: &mut [u8]) {
     put_u32(page, 8, crc);
 }
 
-/// Whether this is page `page` of a store's block in `generation`, complete and undamaged in header and slots.
+/// Whether this is page `page` of a store's block in `generation`, complete and undamaged in header
+/// and slots.
 pub(crate) fn verify(
     bytes: &[u8],
     page: PageId,
@@ -206,7 +218,8 @@ pub(crate) fn verify(
     }
 }
 
-/// The raw bytes of every record of a page, from its start to the end of the record area. `None`: a slot makes no sense.
+/// The raw bytes of every record of a page, from its start to the end of the record area. `None`: a
+/// slot makes no sense.
 pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     let count = usize::from(u16_at(page, 20)).min(RAW_PAYLOAD / SLOT_BYTES);
     let used = usize::from(u16_at(page, 22)).min(PAGE_BYTES);
@@ -216,7 +229,8 @@ pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = Option<&[u8]>> {
     })
 }
 
-/// The record of a page for which `wanted` holds, among those whose slot agrees with `check` and whose version is `version`.
+/// The record of a page for which `wanted` holds, among those whose slot agrees with `check` and
+/// whose version is `version`.
 pub(crate) fn find(
     page: &[u8],
     check: u32,

@@ -5,8 +5,9 @@
 //!   24 timestamp u64 │ 32 client u32 │ [36 expiry u64] │ key │ value
 //! ```
 //!
-//! The checksum (CRC-32C) covers everything behind itself. A record lies in one page; what does not fit is a *large* record,
-//! whose value is a [`super::LargeHead`]. The hash is kept so that recovery files a record where its writer did.
+//! The checksum (CRC-32C) covers everything behind itself. A record lies in one page; what does not
+//! fit is a *large* record, whose value is a [`super::LargeHead`]. The hash is kept so that
+//! recovery files a record where its writer did.
 
 use timestone_flash::PAGE_BYTES;
 use timestone_types::{ClientId, Expiry, KeyHash, KeyspaceId, Timestamp, Version};
@@ -29,7 +30,8 @@ pub(crate) const MAX_RECORD_BYTES: usize = PAGE_BYTES - HEADER_BYTES - SLOT_BYTE
 pub(crate) enum RecordKind {
     /// A key with a value.
     Value,
-    /// A key that is absent from this version on. With an expiry: a value that had expired for every reader.
+    /// A key that is absent from this version on. With an expiry: a value that had expired for
+    /// every reader.
     Tombstone,
     /// A key with a value that lies in pages of its own.
     Large,
@@ -110,10 +112,14 @@ impl<'a> Record<'a> {
         if bytes.len() < FIXED {
             return None;
         }
-        Some(Version::new(Timestamp::from_nanos(u64_at(bytes, 24)), ClientId::new(u32_at(bytes, 32))))
+        Some(Version::new(
+            Timestamp::from_nanos(u64_at(bytes, 24)),
+            ClientId::new(u32_at(bytes, 32)),
+        ))
     }
 
-    /// Reads the record at the start of `bytes`; `None` when its lengths make no sense. The checksum is [`Self::read_intact`]'s.
+    /// Reads the record at the start of `bytes`; `None` when its lengths make no sense. The
+    /// checksum is [`Self::read_intact`]'s.
     pub(crate) fn read(bytes: &'a [u8]) -> Option<Self> {
         let version = Self::peek_version(bytes)?;
         let flags = bytes[4];

@@ -1,4 +1,5 @@
-//! The layouts: what is written reads back, damage is noticed, and the document says what the code does.
+//! The layouts: what is written reads back, damage is noticed, and the document says what the code
+//! does.
 
 use timestone_flash::{Generation, PAGE_BYTES, PageId};
 use timestone_types::{ClientId, Expiry, KeyHash, KeyspaceId, Timestamp, Version};
@@ -44,7 +45,9 @@ fn a_page_reads_back_as_written() {
     let page = page_with(&written);
     let header = verify(&page, PageId(17), Generation(4), 5).expect("intact");
     assert_eq!((header.count, header.sequence, header.seed), (2, 8, 6));
-    let read: Vec<_> = records(&page).map(|bytes| Record::read_intact(bytes.expect("slot")).expect("intact")).collect();
+    let read: Vec<_> = records(&page)
+        .map(|bytes| Record::read_intact(bytes.expect("slot")).expect("intact"))
+        .collect();
     assert_eq!(read, written);
     assert!(verify(&page, PageId(18), Generation(4), 5).is_err());
     assert!(verify(&page, PageId(17), Generation(5), 5).is_err());
@@ -56,12 +59,16 @@ fn the_longest_record_fills_a_page_exactly() {
     let value = vec![1; MAX_RECORD_BYTES - Record::bytes_for(3, 0, false)];
     let page = page_with(&[sample(b"key", &value, Expiry::NEVER)]);
     assert_eq!(room(&page), 0);
-    assert_eq!(Record::read_intact(records(&page).next().flatten().expect("slot")).expect("intact").value, value);
+    assert_eq!(
+        Record::read_intact(records(&page).next().flatten().expect("slot")).expect("intact").value,
+        value
+    );
 }
 
 #[test]
 fn every_flipped_bit_of_a_page_is_noticed_or_harmless() {
-    let written = [sample(b"one", b"first", Expiry::NEVER), sample(b"two", b"second", Expiry::NEVER)];
+    let written =
+        [sample(b"one", b"first", Expiry::NEVER), sample(b"two", b"second", Expiry::NEVER)];
     let clean = page_with(&written);
     let used = usize::from(u16_at(&clean, 22));
     for bit in 0..PAGE_BYTES * 8 {
@@ -69,7 +76,8 @@ fn every_flipped_bit_of_a_page_is_noticed_or_harmless() {
         page[bit / 8] ^= 1 << (bit % 8);
         let in_gap = (used..PAGE_BYTES - 2 * SLOT_BYTES).contains(&(bit / 8));
         let verified = verify(&page, PageId(17), Generation(4), 5).is_ok();
-        let whole = records(&page).filter(|bytes| bytes.and_then(Record::read_intact).is_some()).count();
+        let whole =
+            records(&page).filter(|bytes| bytes.and_then(Record::read_intact).is_some()).count();
         if in_gap || bit / 8 == 7 {
             assert!(verified && whole == 2, "bit {bit} belongs to nothing");
         } else {
@@ -81,8 +89,14 @@ fn every_flipped_bit_of_a_page_is_noticed_or_harmless() {
 #[test]
 fn a_large_head_reads_back_and_nonsense_does_not() {
     let extents = vec![Extent { page: PageId(9), pages: 2, generation: Generation(3) }];
-    let head =
-        LargeHead { total: 2 * PART_PAYLOAD as u32 + 4, key_outside: 0, crc: 77, check: 5, extents, tail: b"tail" };
+    let head = LargeHead {
+        total: 2 * PART_PAYLOAD as u32 + 4,
+        key_outside: 0,
+        crc: 77,
+        check: 5,
+        extents,
+        tail: b"tail",
+    };
     let mut bytes = Vec::new();
     head.write(&mut bytes);
     assert_eq!(LargeHead::read(&bytes), Some(head));
@@ -94,7 +108,8 @@ fn a_large_head_reads_back_and_nonsense_does_not() {
         let extents = vec![Extent { page: PageId(9), pages, generation: Generation(3) }];
         let total = pages * PART_PAYLOAD as u32;
         let mut bytes = Vec::new();
-        LargeHead { total, key_outside: 0, crc: 77, check: 5, extents, tail: b"" }.write(&mut bytes);
+        LargeHead { total, key_outside: 0, crc: 77, check: 5, extents, tail: b"" }
+            .write(&mut bytes);
         LargeHead::read(&bytes).map(|head| head.parts())
     };
     assert_eq!(value(MAX_PARTS - 1), Some(MAX_PARTS - 1));
@@ -105,16 +120,24 @@ fn a_large_head_reads_back_and_nonsense_does_not() {
 #[test]
 fn the_document_agrees_with_the_code() {
     let document = include_str!("../../../../docs/formats/store.md");
-    let states = |line: String| assert!(document.contains(&line), "docs/formats/store.md lacks: {line}");
+    let states =
+        |line: String| assert!(document.contains(&line), "docs/formats/store.md lacks: {line}");
     states(format!("format version **{FORMAT}**"));
     states(format!("page header: **{HEADER_BYTES}** bytes"));
     states(format!("slot: **{SLOT_BYTES}** bytes"));
     states(format!("longest record: **{MAX_RECORD_BYTES}** bytes"));
-    states(format!("record without expiry: **{}** bytes + key + value", Record::bytes_for(0, 0, false)));
-    states(format!("record with expiry: **{}** bytes + key + value", Record::bytes_for(0, 0, true)));
+    states(format!(
+        "record without expiry: **{}** bytes + key + value",
+        Record::bytes_for(0, 0, false)
+    ));
+    states(format!(
+        "record with expiry: **{}** bytes + key + value",
+        Record::bytes_for(0, 0, true)
+    ));
     states(format!("payload of a part: **{PART_PAYLOAD}** bytes"));
     states(format!("payload of a checkpoint page: **{RAW_PAYLOAD}** bytes"));
-    let kinds = [PageKind::Records, PageKind::LargeHeads, PageKind::LargePart, PageKind::Checkpoint];
+    let kinds =
+        [PageKind::Records, PageKind::LargeHeads, PageKind::LargePart, PageKind::Checkpoint];
     for kind in kinds {
         states(format!("| {} | `{kind:?}` |", kind as u8));
     }
@@ -133,8 +156,13 @@ fn the_document_agrees_with_the_code() {
         assert_eq!(u64::from(u32_at(&page, offset)), value & 0xffff_ffff, "{name}");
     }
     let record = &page[HEADER_BYTES..];
-    let fields =
-        [("key length", 6, 1), ("value length", 8, 1), ("keyspace", 12, 7), ("timestamp", 24, 99), ("client", 32, 3)];
+    let fields = [
+        ("key length", 6, 1),
+        ("value length", 8, 1),
+        ("keyspace", 12, 7),
+        ("timestamp", 24, 99),
+        ("client", 32, 3),
+    ];
     for (name, offset, value) in fields {
         states(format!("| {offset} | {name} |"));
         assert_eq!(u64::from(record[offset]), value, "{name}");

@@ -1,14 +1,17 @@
-//! The block table: what each erase block is for, how much of it is dead, and which one to collect next.
+//! The block table: what each erase block is for, how much of it is dead, and which one to collect
+//! next.
 //!
 //! ```text
 //!   Free ──take──► Open(stream) ──full──► Sealed ──choose──► Victim ──survivors durable──► Erasing ──► Free
 //! ```
 //!
-//! Dead bytes are an estimate, kept without reading anything: a superseded record counts as its block's average one. What was superseded by
-//! versions above the watermark cannot be collected yet; it waits in two buckets, each as if what is in it had been superseded at a
-//! steady pace, so that a watermark that has stood still for long finds garbage as soon as it moves.
+//! Dead bytes are an estimate, kept without reading anything: a superseded record counts as its
+//! block's average one. What was superseded by versions above the watermark cannot be collected
+//! yet; it waits in two buckets, each as if what is in it had been superseded at a steady pace, so
+//! that a watermark that has stood still for long finds garbage as soon as it moves.
 //!
-//! Invariants: a block is in `free` if and only if its state is `Free`; a block with readers is not erased.
+//! Invariants: a block is in `free` if and only if its state is `Free`; a block with readers is not
+//! erased.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +30,8 @@ pub(crate) enum BlockState {
     Sealed,
     Victim,
     Erasing,
-    /// Damaged pages were met: what could be saved has been moved, the rest is kept for whoever wants to look.
+    /// Damaged pages were met: what could be saved has been moved, the rest is kept for whoever
+    /// wants to look.
     Quarantined,
 }
 
@@ -52,7 +56,8 @@ impl Bucket {
         if self.until <= watermark {
             return bytes;
         }
-        let (passed, whole) = (watermark.since(self.from).as_nanos(), self.until.since(self.from).as_nanos());
+        let (passed, whole) =
+            (watermark.since(self.from).as_nanos(), self.until.since(self.from).as_nanos());
         (u128::from(bytes) * passed / whole.max(1)) as u64
     }
 }
@@ -74,7 +79,8 @@ pub(crate) struct Block {
     pub(crate) written: u32,
     /// Records written.
     pub(crate) records: u32,
-    /// Bytes of records alone: parts of large values are accounted for exactly, records by their average.
+    /// Bytes of records alone: parts of large values are accounted for exactly, records by their
+    /// average.
     weight: u32,
     /// Bytes known to be dead.
     dead: u32,
@@ -116,21 +122,23 @@ impl Block {
         self.weight.checked_div(self.records).unwrap_or(0)
     }
 
-    /// How much of the block's space collection would have to move, in thousandths, by estimate. Space that was lost to packing moves with
-    /// its records and is not won; pages never begun are.
+    /// How much of the block's space collection would have to move, in thousandths, by estimate.
+    /// Space that was lost to packing moves with its records and is not won; pages never begun are.
     pub(crate) fn live_share(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
         self.share_without(self.dead_below(watermark), pages_per_block)
     }
 
-    /// The live share once the watermark has passed whatever is superseded already. What only expires does not count: that may be
-    /// far away.
+    /// The live share once the watermark has passed whatever is superseded already. What only
+    /// expires does not count: that may be far away.
     fn live_share_later(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
-        let superseded = u64::from(self.dead) + u64::from(self.closing.bytes) + u64::from(self.recent.bytes);
+        let superseded =
+            u64::from(self.dead) + u64::from(self.closing.bytes) + u64::from(self.recent.bytes);
         self.share_without(superseded.max(self.dead_below(watermark)), pages_per_block)
     }
 
     fn dead_below(&self, watermark: Timestamp) -> u64 {
-        let mut dead = u64::from(self.dead) + self.closing.below(watermark) + self.recent.below(watermark);
+        let mut dead =
+            u64::from(self.dead) + self.closing.below(watermark) + self.recent.below(watermark);
         if self.expiring > 0 && self.expires_by <= watermark {
             dead = dead.max(u64::from(self.expiring) * u64::from(self.average()));
         }
@@ -155,7 +163,8 @@ impl Block {
 pub(crate) enum Search {
     /// Collect this one.
     Found(BlockId),
-    /// Nothing yet: a block will be worth it when the watermark has moved on, or when it is programmed and not read any more.
+    /// Nothing yet: a block will be worth it when the watermark has moved on, or when it is
+    /// programmed and not read any more.
     Later,
     /// Nothing, and waiting does not help.
     Nothing,
@@ -200,7 +209,13 @@ impl Blocks {
 
     /// Adds the next block, sealed, as recovery found it.
     pub(crate) fn add_sealed(&mut self, generation: Generation, stream: StreamId, pages: u32) {
-        self.list.push(Block { state: BlockState::Sealed, stream, pages, readable: pages, ..Block::free(generation) });
+        self.list.push(Block {
+            state: BlockState::Sealed,
+            stream,
+            pages,
+            readable: pages,
+            ..Block::free(generation)
+        });
     }
 
     /// Blocks that are free, or will be after an erase.
@@ -250,7 +265,8 @@ impl Blocks {
         self.list.len() as u32
     }
 
-    /// Free blocks that puts must leave alone: collection needs room for the largest value while it moves it.
+    /// Free blocks that puts must leave alone: collection needs room for the largest value while it
+    /// moves it.
     pub(crate) fn reserve(&self) -> u32 {
         self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 3 + self.largest
     }
@@ -270,10 +286,13 @@ impl Blocks {
         self.reserve() + crate::limits::PROMISE_MARGIN + 1
     }
 
-    /// Below this many free blocks collection begins (or the device grows): early enough that what is being emptied is free again
-    /// before the floor is reached.
+    /// Below this many free blocks collection begins (or the device grows): early enough that what
+    /// is being emptied is free again before the floor is reached.
     pub(crate) fn low_water(&self) -> u32 {
-        self.floor() + self.count() / crate::limits::RESERVE_DIVISOR + (self.count() / 16).min(4) + 1
+        self.floor()
+            + self.count() / crate::limits::RESERVE_DIVISOR
+            + (self.count() / 16).min(4)
+            + 1
     }
 
     /// The block of a page.
@@ -297,8 +316,11 @@ impl Blocks {
             return None;
         }
         let (generation, block) = self.free.pop_first()?;
-        self.list[block as usize] =
-            Block { state: BlockState::Open(stream), stream, ..Block::free(Generation(generation)) };
+        self.list[block as usize] = Block {
+            state: BlockState::Open(stream),
+            stream,
+            ..Block::free(Generation(generation))
+        };
         Some(BlockId(block))
     }
 
@@ -314,7 +336,8 @@ impl Blocks {
     /// The block is erased.
     pub(crate) fn release(&mut self, block: BlockId, generation: Generation) {
         assert_eq!(self.get(block).readers, 0, "a block with readers is not erased");
-        let (first, pages) = (block.0 * self.geometry.pages_per_block, self.geometry.pages_per_block);
+        let (first, pages) =
+            (block.0 * self.geometry.pages_per_block, self.geometry.pages_per_block);
         while let Some(&hole) = self.holes.range(first..first + pages).next() {
             self.holes.remove(&hole);
         }
@@ -348,7 +371,13 @@ impl Blocks {
     }
 
     /// `bytes` of a block were superseded by a version at `by`.
-    pub(crate) fn superseded_bytes(&mut self, block: BlockId, bytes: u32, by: Timestamp, watermark: Timestamp) {
+    pub(crate) fn superseded_bytes(
+        &mut self,
+        block: BlockId,
+        bytes: u32,
+        by: Timestamp,
+        watermark: Timestamp,
+    ) {
         let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
         if entry.closing.until <= watermark {
             entry.dead = entry.dead.saturating_add(entry.closing.bytes);
@@ -368,7 +397,8 @@ impl Blocks {
         entry.dead = entry.dead.saturating_add(bytes);
     }
 
-    /// A part of a large value was found, or (negative) a head that claims `pages` parts: parts that no head claims are dead.
+    /// A part of a large value was found, or (negative) a head that claims `pages` parts: parts
+    /// that no head claims are dead.
     pub(crate) fn found_parts(&mut self, block: BlockId, pages: i64) {
         let entry = self.get_mut(block);
         let bytes = pages * timestone_flash::PAGE_BYTES as i64;
@@ -386,8 +416,8 @@ impl Blocks {
         }
     }
 
-    /// The sealed block whose collection wins most: space won × age ÷ data moved (cost-benefit), if its live share is below
-    /// `limit` thousandths. When it is urgent, age does not count.
+    /// The sealed block whose collection wins most: space won × age ÷ data moved (cost-benefit), if
+    /// its live share is below `limit` thousandths. When it is urgent, age does not count.
     pub(crate) fn choose_victim(&self, watermark: Timestamp, limit: u32, urgent: bool) -> Search {
         let pages_per_block = self.geometry.pages_per_block;
         let (mut best, mut later) = (None, false);
@@ -401,7 +431,8 @@ impl Blocks {
                 later |= block.live_share_later(watermark, pages_per_block) < limit;
                 continue;
             }
-            let age = if urgent { 1 } else { u128::from(self.clock.saturating_sub(block.sealed_at) + 1) };
+            let age =
+                if urgent { 1 } else { u128::from(self.clock.saturating_sub(block.sealed_at) + 1) };
             let score = u128::from(1000 - live) * age * 1024 / u128::from(1000 + live);
             if best.is_none_or(|(most, _)| score > most) {
                 best = Some((score, BlockId(number as u32)));
@@ -414,14 +445,13 @@ impl Blocks {
         }
     }
 
-    /// The timestamp which the watermark must pass for everything that is superseded already to count, if by then a block has a live share
-    /// below `limit` that has a larger one now.
+    /// The timestamp which the watermark must pass for everything that is superseded already to
+    /// count, if by then a block has a live share below `limit` that has a larger one now.
     pub(crate) fn worth_waiting_for(&self, watermark: Timestamp, limit: u32) -> Option<Timestamp> {
         let pages_per_block = self.geometry.pages_per_block;
-        let sealed = self
-            .list
-            .iter()
-            .filter(|block| matches!(block.state, BlockState::Sealed) && block.stream != StreamId::Checkpoint);
+        let sealed = self.list.iter().filter(|block| {
+            matches!(block.state, BlockState::Sealed) && block.stream != StreamId::Checkpoint
+        });
         let later = sealed.filter(|block| {
             block.live_share(watermark, pages_per_block) >= limit
                 && block.live_share_later(watermark, pages_per_block) < limit
@@ -459,7 +489,8 @@ mod tests {
     #[test]
     fn the_least_worn_block_is_taken_first() {
         let mut blocks = table();
-        let order: Vec<u32> = (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free").0).collect();
+        let order: Vec<u32> =
+            (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free").0).collect();
         assert_eq!(order, [1, 2, 0]);
         assert_eq!(blocks.take(StreamId::Hot, 5), None, "five are left alone");
     }
@@ -468,7 +499,11 @@ mod tests {
     fn garbage_is_seen_as_soon_as_the_watermark_moves_that_stood_still() {
         let (mut blocks, block, page) = one_sealed();
         for at in 0..10 {
-            blocks.superseded(page, Timestamp::from_nanos(100 + 10 * at), Timestamp::from_nanos(50));
+            blocks.superseded(
+                page,
+                Timestamp::from_nanos(100 + 10 * at),
+                Timestamp::from_nanos(50),
+            );
         }
         let live = |blocks: &Blocks, at| blocks.get(block).live_share(Timestamp::from_nanos(at), 4);
         assert_eq!([50, 100, 145, 190].map(|at| live(&blocks, at)), [1000, 900, 506, 0]);
@@ -486,9 +521,19 @@ mod tests {
         assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(10), 4), 1000);
         assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 600, false), Search::Later);
         assert_eq!(blocks.choose_victim(Timestamp::from_nanos(10), 50, false), Search::Nothing);
-        assert_eq!(blocks.worth_waiting_for(Timestamp::from_nanos(10), 600), Some(Timestamp::from_nanos(50)));
+        assert_eq!(
+            blocks.worth_waiting_for(Timestamp::from_nanos(10), 600),
+            Some(Timestamp::from_nanos(50))
+        );
         assert_eq!(blocks.get(block).live_share(Timestamp::from_nanos(50), 4), 100);
-        assert_eq!(blocks.choose_victim(Timestamp::from_nanos(50), 600, false), Search::Found(block));
-        assert_eq!(blocks.worth_waiting_for(Timestamp::from_nanos(50), 600), None, "it is worth it now");
+        assert_eq!(
+            blocks.choose_victim(Timestamp::from_nanos(50), 600, false),
+            Search::Found(block)
+        );
+        assert_eq!(
+            blocks.worth_waiting_for(Timestamp::from_nanos(50), 600),
+            None,
+            "it is worth it now"
+        );
     }
 }

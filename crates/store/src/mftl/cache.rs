@@ -1,4 +1,5 @@
-//! The record cache: whole records in an append log of segments, admitted and kept by frequency (S3-FIFO).
+//! The record cache: whole records in an append log of segments, admitted and kept by frequency
+//! (S3-FIFO).
 //!
 //! ```text
 //!   insert ─► small queue (a tenth) ──asked for meanwhile──► main queue ──asked for meanwhile──► main again
@@ -6,16 +7,21 @@
 //!                          insert of a remembered key ─► main queue
 //! ```
 //!
-//! Most of what fills up such a cache under writes is versions that were superseded since. They stay for a while, for older snapshots; but
-//! a segment with many of them is cleaned before anything else is given up: what is not superseded in it moves to the main queue.
+//! Most of what fills up such a cache under writes is versions that were superseded since. They
+//! stay for a while, for older snapshots; but a segment with many of them is cleaned before
+//! anything else is given up: what is not superseded in it moves to the main queue.
 //!
-//! Segments of [`SEGMENT_BYTES`] are allocated as they are needed, up to the bound; a full queue gives up its oldest segment whole, copying
-//! only what was asked for. Records are found through a table of 8-byte slots in cache-line-sized buckets of eight: a hit costs one miss for
-//! the bucket and one for the record. The table is sized when the cache is made or resized, and zeroed lazily by the system: an idle cache costs next to nothing.
+//! Segments of [`SEGMENT_BYTES`] are allocated as they are needed, up to the bound; a full queue
+//! gives up its oldest segment whole, copying only what was asked for. Records are found through a
+//! table of 8-byte slots in cache-line-sized buckets of eight: a hit costs one miss for the bucket
+//! and one for the record. The table is sized when the cache is made or resized, and zeroed lazily
+//! by the system: an idle cache costs next to nothing.
 //!
-//! What it deliberately does not do: serve as the truth. A record that is not here is on flash or in a page that is being written.
+//! What it deliberately does not do: serve as the truth. A record that is not here is on flash or
+//! in a page that is being written.
 //!
-//! Invariant: a slot in the table points to a record whose header repeats what it is filed under; a record without slot is dead.
+//! Invariant: a slot in the table points to a record whose header repeats what it is filed under; a
+//! record without slot is dead.
 
 use std::collections::VecDeque;
 
@@ -31,11 +37,13 @@ const SEGMENT_BYTES: usize = 256 * 1024;
 const MAX_RECORD: usize = SEGMENT_BYTES / 8;
 /// Slots of a bucket: one cache line.
 const WAYS: usize = 8;
-/// Cached bytes for which one slot is provided; smaller records push each other out of their buckets earlier.
+/// Cached bytes for which one slot is provided; smaller records push each other out of their
+/// buckets earlier.
 const BYTES_PER_SLOT: u64 = 192;
 /// How often "asked for" is counted, at most.
 const MAX_FREQUENCY: u64 = 3;
-/// Thousandths of a segment that must be superseded before it is cleaned: copying the rest then costs about what it wins.
+/// Thousandths of a segment that must be superseded before it is cleaned: copying the rest then
+/// costs about what it wins.
 const WORTH_CLEANING: usize = 400;
 /// Segments that are cleaned for one that is needed, at most; after that, records go.
 const MAX_CLEANED: u32 = 3;
@@ -54,14 +62,16 @@ pub(crate) struct CacheKey<'a> {
 impl CacheKey<'_> {
     /// Mixes what finds the record: not the key's bytes, which the id stands for.
     pub(super) fn hash(&self) -> u64 {
-        let version = self.version.timestamp.as_nanos() ^ u64::from(self.version.client.get()) << 40;
+        let version =
+            self.version.timestamp.as_nanos() ^ u64::from(self.version.client.get()) << 40;
         let mixed = (self.family() ^ version).wrapping_mul(0x9fb2_1c65_1e98_df25);
         mixed ^ mixed >> 29
     }
 
     /// As [`Self::hash`], the same for all versions of a key.
     fn family(&self) -> u64 {
-        let mixed = self.id.mixed() ^ u64::from(self.keyspace.get()).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        let mixed =
+            self.id.mixed() ^ u64::from(self.keyspace.get()).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         mixed ^ mixed >> 32
     }
 }
@@ -73,7 +83,8 @@ pub(crate) struct Place {
     offset: u32,
 }
 
-/// A slot: 26 bits of fingerprint, one for "superseded", 2 of frequency, 35 of place plus one (zero is an empty slot).
+/// A slot: 26 bits of fingerprint, one for "superseded", 2 of frequency, 35 of place plus one (zero
+/// is an empty slot).
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Slot(u64);
 
@@ -98,7 +109,11 @@ impl Slot {
     }
 
     fn asked_for(self) -> Self {
-        if self.frequency() == MAX_FREQUENCY { self } else { Self(self.0 + (1 << Self::PLACE_BITS)) }
+        if self.frequency() == MAX_FREQUENCY {
+            self
+        } else {
+            Self(self.0 + (1 << Self::PLACE_BITS))
+        }
     }
 
     /// Superseded, and asked for by nobody.
@@ -112,13 +127,17 @@ impl Slot {
 
     fn place(self) -> Place {
         let raw = (self.0 & ((1 << Self::PLACE_BITS) - 1)) - 1;
-        Place { segment: (raw >> Self::OFFSET_BITS) as u32, offset: (raw & ((1 << Self::OFFSET_BITS) - 1)) as u32 * 8 }
+        Place {
+            segment: (raw >> Self::OFFSET_BITS) as u32,
+            offset: (raw & ((1 << Self::OFFSET_BITS) - 1)) as u32 * 8,
+        }
     }
 }
 
 const _: () = assert!(SEGMENT_BYTES / 8 == 1 << Slot::OFFSET_BITS);
 
-/// What [`Cache::prefetch_record`] asks for: the lines of a record of common size; its length is not known before it is here.
+/// What [`Cache::prefetch_record`] asks for: the lines of a record of common size; its length is
+/// not known before it is here.
 const PREFETCHED_BYTES: usize = 640;
 
 /// Segments of one memory region.
@@ -190,8 +209,8 @@ impl Cache {
         }
     }
 
-    /// Makes it one of so many bytes. It starts empty: what would stay is cheaper to read again than to move while a shard waits, and all
-    /// of the memory goes back at once.
+    /// Makes it one of so many bytes. It starts empty: what would stay is cheaper to read again
+    /// than to move while a shard waits, and all of the memory goes back at once.
     pub(crate) fn resize(&mut self, bytes: u64) {
         *self = Self::new(bytes);
     }
@@ -202,13 +221,15 @@ impl Cache {
         (self.segments.len() * SEGMENT_BYTES) as u64 + table
     }
 
-    /// How many main-queue segments there are room for: the rest is the small queue's tenth and one spare.
+    /// How many main-queue segments there are room for: the rest is the small queue's tenth and one
+    /// spare.
     fn small_target(&self) -> usize {
         (self.max_segments / 10).max(1)
     }
 
     fn bucket_of(&self, hash: u64) -> usize {
-        ((u128::from(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * self.buckets.len() as u128) >> 64) as usize
+        ((u128::from(hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)) * self.buckets.len() as u128) >> 64)
+            as usize
     }
 
     /// Finds a record and notes that it was asked for.
@@ -248,17 +269,24 @@ impl Cache {
     }
 
     /// The key of a cached version that is known by its id only.
-    pub(crate) fn find_by_id(&self, keyspace: KeyspaceId, id: KeyId, version: Version) -> Option<Place> {
+    pub(crate) fn find_by_id(
+        &self,
+        keyspace: KeyspaceId,
+        id: KeyId,
+        version: Version,
+    ) -> Option<Place> {
         if self.max_segments == 0 {
             return None;
         }
         let key = CacheKey { keyspace, id, version, key: &[] };
         let hash = key.hash();
         let bucket = &self.buckets[self.bucket_of(hash)];
-        bucket.iter().map(|&raw| Slot(raw)).filter(|slot| slot.matches(hash)).map(Slot::place).find(|&place| {
-            let found = self.filed_under(place);
-            found.keyspace == keyspace && found.id == id && found.version == version
-        })
+        bucket.iter().map(|&raw| Slot(raw)).filter(|slot| slot.matches(hash)).map(Slot::place).find(
+            |&place| {
+                let found = self.filed_under(place);
+                found.keyspace == keyspace && found.id == id && found.version == version
+            },
+        )
     }
 
     fn record(&self, place: Place) -> &[u8] {
@@ -280,7 +308,11 @@ impl Cache {
         let key_end = HEADER + usize::from(u16_at(bytes, 6));
         CacheKey {
             keyspace: KeyspaceId::new(u32_at(bytes, 8)),
-            id: KeyId { segment: u16_at(bytes, 4), tag: u32_at(bytes, 12), check: u32_at(bytes, 16) },
+            id: KeyId {
+                segment: u16_at(bytes, 4),
+                tag: u32_at(bytes, 12),
+                check: u32_at(bytes, 16),
+            },
             version: Version::new(
                 Timestamp::from_nanos(u64_at(bytes, 24)),
                 timestone_types::ClientId::new(u32_at(bytes, 20)),
@@ -339,20 +371,24 @@ impl Cache {
         self.file(key.hash(), 0, place);
     }
 
-    /// A younger version, of `value_bytes`, of the record has been put: few will ask for this one again.
+    /// A younger version, of `value_bytes`, of the record has been put: few will ask for this one
+    /// again.
     pub(crate) fn superseded(&mut self, key: CacheKey<'_>, value_bytes: usize) {
         if self.max_segments == 0 {
             return;
         }
         let hash = key.hash();
         let bucket = self.bucket_of(hash);
-        // Another record with this fingerprint would be taken for superseded and leave early, which costs a read later.
-        let found =
-            self.buckets[bucket].iter_mut().find(|raw| Slot(**raw).matches(hash) && !Slot(**raw).is_superseded());
+        // Another record with this fingerprint would be taken for superseded and leave early, which
+        // costs a read later.
+        let found = self.buckets[bucket]
+            .iter_mut()
+            .find(|raw| Slot(**raw).matches(hash) && !Slot(**raw).is_superseded());
         if let Some(raw) = found {
             *raw = Slot(*raw).supersede().0;
             let segment = &mut self.segments[Slot(*raw).place().segment as usize];
-            // Its own length is not at hand without a look at the record; versions of a key are of a size more often than not.
+            // Its own length is not at hand without a look at the record; versions of a key are of
+            // a size more often than not.
             segment.superseded += (HEADER + key.key.len() + value_bytes).next_multiple_of(8);
         }
     }
@@ -369,10 +405,12 @@ impl Cache {
     /// Room for a record at the end of a queue.
     fn reserve(&mut self, main: bool, bytes: usize) -> Option<Place> {
         let last = if main { self.main.back() } else { self.small.back() };
-        let fits = last.is_some_and(|&segment| self.segments[segment as usize].used + bytes <= SEGMENT_BYTES);
+        let fits = last
+            .is_some_and(|&segment| self.segments[segment as usize].used + bytes <= SEGMENT_BYTES);
         if !fits {
             let segment = self.free_segment()?;
-            // Giving a segment up may have begun a new one at the end of the main queue: it stays in use.
+            // Giving a segment up may have begun a new one at the end of the main queue: it stays
+            // in use.
             if main { self.main.push_back(segment) } else { self.small.push_back(segment) }
         }
         let segment = if main { *self.main.back()? } else { *self.small.back()? };
@@ -397,7 +435,8 @@ impl Cache {
                 cleaned += 1;
                 continue;
             }
-            let victim = if self.small.len() > self.small_target() { self.small.pop_front() } else { None };
+            let victim =
+                if self.small.len() > self.small_target() { self.small.pop_front() } else { None };
             match victim.or_else(|| self.main.pop_front()).or_else(|| self.small.pop_front()) {
                 Some(segment) if round >= 2 => self.empty(segment, Emptying::DropAll),
                 Some(segment) => self.empty(segment, Emptying::KeepAskedFor),
@@ -408,10 +447,13 @@ impl Cache {
         self.take_free()
     }
 
-    /// Takes the oldest segment out of its queue of which enough was superseded. Not the last of a queue: it is being filled.
+    /// Takes the oldest segment out of its queue of which enough was superseded. Not the last of a
+    /// queue: it is being filled.
     fn worth_cleaning(&mut self) -> Option<u32> {
         let Self { small, main, segments, .. } = self;
-        let enough = |&segment: &u32| segments[segment as usize].superseded * 1000 >= SEGMENT_BYTES * WORTH_CLEANING;
+        let enough = |&segment: &u32| {
+            segments[segment as usize].superseded * 1000 >= SEGMENT_BYTES * WORTH_CLEANING
+        };
         [small, main].into_iter().find_map(|queue| {
             let filled = queue.len().saturating_sub(1);
             let at = queue.iter().take(filled).position(enough)?;
@@ -428,7 +470,8 @@ impl Cache {
             match Region::new(HUGE_PAGE_BYTES) {
                 Ok(region) => self.regions.push(region),
                 Err(error) => {
-                    tracing::warn!(%error, "no memory for more of the record cache; it stays as large as it is");
+                    tracing::warn!(%error, "no memory for more of the record cache; it stays as \
+                        large as it is");
                     self.max_segments = self.segments.len();
                     return None;
                 }
@@ -472,7 +515,11 @@ impl Cache {
     fn hashes(record: &[u8]) -> (u64, u64) {
         let key = CacheKey {
             keyspace: KeyspaceId::new(u32_at(record, 8)),
-            id: KeyId { segment: u16_at(record, 4), tag: u32_at(record, 12), check: u32_at(record, 16) },
+            id: KeyId {
+                segment: u16_at(record, 4),
+                tag: u32_at(record, 12),
+                check: u32_at(record, 16),
+            },
             version: Version::new(
                 Timestamp::from_nanos(u64_at(record, 24)),
                 timestone_types::ClientId::new(u32_at(record, 20)),
@@ -484,14 +531,17 @@ impl Cache {
 
     fn slot_at(&self, hash: u64, place: Place) -> Option<(usize, usize)> {
         let bucket = self.bucket_of(hash);
-        let way = self.buckets[bucket].iter().position(|&raw| raw != 0 && Slot(raw).place() == place)?;
+        let way =
+            self.buckets[bucket].iter().position(|&raw| raw != 0 && Slot(raw).place() == place)?;
         Some((bucket, way))
     }
 
     /// Appends a record to the main queue again; the spare segment is there for it.
     fn keep(&mut self, hash: u64, frequency: u64, record: &[u8]) {
-        let fits =
-            self.main.back().is_some_and(|&last| self.segments[last as usize].used + record.len() <= SEGMENT_BYTES);
+        let fits = self
+            .main
+            .back()
+            .is_some_and(|&last| self.segments[last as usize].used + record.len() <= SEGMENT_BYTES);
         if !fits {
             if self.free.is_empty() && self.segments.len() == self.max_segments {
                 return;
@@ -558,7 +608,8 @@ mod tests {
             let key = key(n, &[]);
             cache.find_by_id(key.keyspace, key.id, key.version).is_some()
         };
-        // Queues give up only what nobody asked for. What can be lost nevertheless is a place in a bucket of the table that is full.
+        // Queues give up only what nobody asked for. What can be lost nevertheless is a place in a
+        // bucket of the table that is full.
         let mut displaced = 0;
         for n in 1000..100_000u64 {
             let bytes = n.to_le_bytes();
@@ -568,7 +619,10 @@ mod tests {
             let was_full = cache.buckets[bucket].iter().all(|&raw| raw != 0);
             cache.insert(key(n, &bytes), Expiry::NEVER, &value);
             let lost = before - there.iter().filter(|&&n| present(&cache, n)).count();
-            assert!(lost == 0 || (lost == 1 && was_full), "a hot record left a bucket that had room");
+            assert!(
+                lost == 0 || (lost == 1 && was_full),
+                "a hot record left a bucket that had room"
+            );
             displaced += lost;
             if n % 4 == 0 {
                 let n = n / 4 % 1000;
@@ -577,11 +631,16 @@ mod tests {
         }
         assert!(cache.bytes() <= bound, "{} bytes", cache.bytes());
         let kept = (0..1000).filter(|&n| cache.find(key(n, &hot[n as usize])).is_some()).count();
-        // The hot ones came first, so they fill the first two segments and begin the third. When the cache is full for the first time the
-        // first two are moved whole, which frees nothing, and the third goes with all that it holds: an insert moves two at most.
-        // From then on nothing is lost.
+        // The hot ones came first, so they fill the first two segments and begin the third. When
+        // the cache is full for the first time the first two are moved whole, which frees nothing,
+        // and the third goes with all that it holds: an insert moves two at most. From then on
+        // nothing is lost.
         let segment = SEGMENT_BYTES / (HEADER + 8 + value.len()).next_multiple_of(8);
-        assert_eq!((segment, kept + displaced), (468, 2 * segment), "hot records survive a flood of cold ones");
+        assert_eq!(
+            (segment, kept + displaced),
+            (468, 2 * segment),
+            "hot records survive a flood of cold ones"
+        );
         assert!(displaced < 10, "{displaced} hot records were pushed out of their buckets");
     }
 
@@ -593,7 +652,8 @@ mod tests {
         // A version's number tells its key.
         let version = |round: u64, n: u64| {
             let mut key = key(n, b"k");
-            key.version = Version::new(Timestamp::from_nanos(round * keys + n + 1), ClientId::new(1));
+            key.version =
+                Version::new(Timestamp::from_nanos(round * keys + n + 1), ClientId::new(1));
             key
         };
         let mut rounds = vec![0u64; keys as usize];
@@ -609,7 +669,8 @@ mod tests {
             *round += 1;
             cache.insert(version(*round, n), Expiry::NEVER, &value);
         }
-        let kept = (0..keys).filter(|&n| cache.find(version(rounds[n as usize], n)).is_some()).count();
+        let kept =
+            (0..keys).filter(|&n| cache.find(version(rounds[n as usize], n)).is_some()).count();
         assert!(kept * 100 > keys as usize * 99, "{kept} of {keys} youngest versions");
         assert!(cache.bytes() <= 4 << 20);
     }

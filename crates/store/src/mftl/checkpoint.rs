@@ -5,12 +5,14 @@
 //!   far is durable ─► end page, synced: the checkpoint counts ─► the one before is erased
 //! ```
 //!
-//! The index changes while it is written. That is sound, because recovery scans what was written since the beginning anyway, and
-//! because nothing is erased unnoticed: an entry whose block has another generation is void, and its record, if it still
-//! lives, was moved to a page that is scanned. At the end, everything that the entries name is durable. Blocks that collection was emptying are
-//! listed in the end page and scanned whole, so that copies left behind are known.
+//! The index changes while it is written. That is sound, because recovery scans what was written
+//! since the beginning anyway, and because nothing is erased unnoticed: an entry whose block has
+//! another generation is void, and its record, if it still lives, was moved to a page that is
+//! scanned. At the end, everything that the entries name is durable. Blocks that collection was
+//! emptying are listed in the end page and scanned whole, so that copies left behind are known.
 //!
-//! What it deliberately does not hold: values that are being staged (their puts are not stable; the log has them).
+//! What it deliberately does not hold: values that are being staged (their puts are not stable; the
+//! log has them).
 
 use timestone_flash::{BlockId, Generation};
 use timestone_types::{ClientId, KeyspaceId, Timestamp, Version};
@@ -23,7 +25,8 @@ use super::writer::StreamId;
 use crate::api::StoreEvent;
 use crate::layout::{MAX_COUNT, PageKind, RAW_PAYLOAD, put_u32, put_u64, u32_at, u64_at};
 
-/// Behind the page header: checkpoint number u64, page number in the checkpoint u32, 1 on the last page u32.
+/// Behind the page header: checkpoint number u64, page number in the checkpoint u32, 1 on the last
+/// page u32.
 const PAGE_FIXED: usize = 16;
 const PAYLOAD: usize = RAW_PAYLOAD - PAGE_FIXED;
 /// What a key takes in the stream at least.
@@ -117,7 +120,8 @@ impl Checkpointer {
 
     /// Whether the next pump can do something.
     pub(super) fn has_work(&self) -> bool {
-        (self.wanted && self.phase == Phase::Idle) || matches!(self.phase, Phase::Streaming { .. } | Phase::Closing)
+        (self.wanted && self.phase == Phase::Idle)
+            || matches!(self.phase, Phase::Streaming { .. } | Phase::Closing)
     }
 
     /// Whether it waits for something to become durable.
@@ -134,14 +138,16 @@ fn put_version(out: &mut Vec<u8>, version: Version) {
 impl Mftl {
     /// Goes one step further with a checkpoint.
     pub(super) fn pump_checkpoint(&mut self) {
-        let due = self.config.checkpoint_bytes > 0 && self.checkpointer.consumed >= self.config.checkpoint_bytes;
+        let due = self.config.checkpoint_bytes > 0
+            && self.checkpointer.consumed >= self.config.checkpoint_bytes;
         match self.checkpointer.phase {
             Phase::Idle if self.checkpointer.wanted || due => self.begin_checkpoint(),
             Phase::Idle => {}
             Phase::Streaming { space, segment } => self.stream_checkpoint(space, segment),
             Phase::Barrier { ordinals } => {
-                let durable =
-                    StreamId::ALL.iter().all(|&stream| self.writer.is_durable(stream, ordinals[stream as usize]));
+                let durable = StreamId::ALL
+                    .iter()
+                    .all(|&stream| self.writer.is_durable(stream, ordinals[stream as usize]));
                 if durable {
                     self.end_checkpoint();
                 }
@@ -254,7 +260,8 @@ impl Mftl {
             Emitted::NoRoom => return self.abandon_checkpoint(),
         }
         self.writer.end_block(StreamId::Checkpoint, &mut self.blocks, &mut self.port);
-        self.checkpointer.phase = Phase::Ending { ordinal: self.writer.ordinal(StreamId::Checkpoint) };
+        self.checkpointer.phase =
+            Phase::Ending { ordinal: self.writer.ordinal(StreamId::Checkpoint) };
     }
 
     fn checkpoint_done(&mut self) {
@@ -274,7 +281,10 @@ impl Mftl {
         self.writer.end_block(StreamId::Checkpoint, &mut self.blocks, &mut self.port);
         self.checkpointer.phase = Phase::Idle;
         let writing = core::mem::take(&mut self.checkpointer.writing);
-        tracing::warn!(blocks = writing.len(), "no room for a checkpoint; a restart will scan more");
+        tracing::warn!(
+            blocks = writing.len(),
+            "no room for a checkpoint; a restart will scan more"
+        );
         self.erase_checkpoint(writing);
         if core::mem::take(&mut self.checkpointer.wanted_final) {
             self.checkpointer.final_done = true;
@@ -283,7 +293,9 @@ impl Mftl {
 
     fn erase_checkpoint(&mut self, blocks: Vec<BlockId>) {
         for block in blocks {
-            if self.blocks.get(block).readers == 0 && self.blocks.get(block).state == BlockState::Sealed {
+            if self.blocks.get(block).readers == 0
+                && self.blocks.get(block).state == BlockState::Sealed
+            {
                 self.erase(block);
             } else {
                 // A scrub is reading there: the next checkpoint's end takes it.
@@ -304,16 +316,24 @@ impl Mftl {
             let leave = self.blocks.reserve() / 2;
             let into = (&mut self.blocks, &mut self.port);
             let used = (PAGE_FIXED + chunk.len()) as u16;
-            let written =
-                self.writer.append_raw(StreamId::Checkpoint, PageKind::Checkpoint, used, leave, into, |page_bytes| {
+            let written = self.writer.append_raw(
+                StreamId::Checkpoint,
+                PageKind::Checkpoint,
+                used,
+                leave,
+                into,
+                |page_bytes| {
                     let body = page_bytes.len() - RAW_PAYLOAD;
                     put_u64(page_bytes, body, number);
                     put_u32(page_bytes, body + 8, page);
                     put_u32(page_bytes, body + 12, ends);
-                    page_bytes[body + PAGE_FIXED..body + PAGE_FIXED + chunk.len()].copy_from_slice(chunk);
-                });
+                    page_bytes[body + PAGE_FIXED..body + PAGE_FIXED + chunk.len()]
+                        .copy_from_slice(chunk);
+                },
+            );
             let Some(written) = written else {
-                // Blocks that are free but not erased yet will do in a moment; without them there is no room.
+                // Blocks that are free but not erased yet will do in a moment; without them there
+                // is no room.
                 emitted = if self.blocks.free_count() > leave.max(self.blocks.clean_count()) {
                     Emitted::Waiting
                 } else {
@@ -344,7 +364,8 @@ fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment
     out.extend_from_slice(&u32::from(segment).to_le_bytes());
     out.extend_from_slice(&index.keys_in(segment).to_le_bytes());
     for (id, chain, dead) in index.keys_from(segment, 0) {
-        let versions = chain.clone().filter(|(_, place)| place.page() < Location::MAX_PAGES).count();
+        let versions =
+            chain.clone().filter(|(_, place)| place.page() < Location::MAX_PAGES).count();
         for word in [id.tag, id.check, dead, versions as u32] {
             out.extend_from_slice(&word.to_le_bytes());
         }
@@ -358,7 +379,9 @@ fn write_segment(out: &mut Vec<u8>, keyspace: KeyspaceId, index: &Index, segment
 /// A page of a checkpoint: its number, its place in it, whether it is the last, its payload.
 pub(crate) fn read_page(page: &[u8], used: u16) -> Option<(u64, u32, bool, &[u8])> {
     let body = page.len() - RAW_PAYLOAD;
-    let end = body.checked_add(usize::from(used)).filter(|&end| used as usize >= PAGE_FIXED && end <= page.len())?;
+    let end = body
+        .checked_add(usize::from(used))
+        .filter(|&end| used as usize >= PAGE_FIXED && end <= page.len())?;
     let last = u32_at(page, body + 12) == 1;
     let number = Some(u64_at(page, body)).filter(|&number| number <= MAX_COUNT)?;
     Some((number, u32_at(page, body + 8), last, &page[body + PAGE_FIXED..end]))
@@ -429,8 +452,8 @@ impl Cursor<'_> {
     }
 }
 
-/// Reads the joined payloads of a checkpoint. `key` gets every key, its versions (youngest first), its dead
-/// records, and how many keys its segment has from it on. `None`: it makes no
+/// Reads the joined payloads of a checkpoint. `key` gets every key, its versions (youngest first),
+/// its dead records, and how many keys its segment has from it on. `None`: it makes no
 /// sense, and what `key` got so far must be thrown away.
 pub(super) fn read(
     bytes: &[u8],
@@ -462,7 +485,8 @@ pub(super) fn read(
             }
             SEGMENT => {
                 let keyspace = KeyspaceId::new(cursor.u32()?);
-                let segment = u16::try_from(cursor.u32()?).ok().filter(|&at| usize::from(at) < SEGMENTS)?;
+                let segment =
+                    u16::try_from(cursor.u32()?).ok().filter(|&at| usize::from(at) < SEGMENTS)?;
                 let keys = cursor.u32()?;
                 if keys as usize > cursor.0.len() / KEY_BYTES {
                     return None;

@@ -6,17 +6,22 @@
 //!                  ─► wait until survivors are durable and readers are gone ─► erase ─► free
 //! ```
 //!
-//! Paced by consumption: each pump moves a few pages for every page that puts have used, more when free blocks run short, and
-//! never more than [`MAX_PAGES_PER_PUMP`]. Before it has to work hard the device grows. The scarcer free blocks are, the more a block may be alive
-//! that is collected, so that a put finds room as long as there is any to be won; where that takes longer than puts come, they wait.
+//! Paced by consumption: each pump moves a few pages for every page that puts have used, more when
+//! free blocks run short, and never more than [`MAX_PAGES_PER_PUMP`]. Before it has to work hard
+//! the device grows. The scarcer free blocks are, the more a block may be alive that is collected,
+//! so that a put finds room as long as there is any to be won; where that takes longer than puts
+//! come, they wait.
 //!
-//! When no block is worth collecting, none will be when the watermark has passed what is superseded already, and no free one is left for
-//! puts, the store is *stuck*: really full, until something is deleted and the watermark passes it. What a fence hides counts as dead from the
-//! fence on, although blocks hear of it only when the watermark has passed it. So it is when collection goes in
-//! circles: what packs badly (parts of large values, say) looks as if it could be packed better, for ever.
+//! When no block is worth collecting, none will be when the watermark has passed what is superseded
+//! already, and no free one is left for puts, the store is *stuck*: really full, until something is
+//! deleted and the watermark passes it. What a fence hides counts as dead from the fence on,
+//! although blocks hear of it only when the watermark has passed it. So it is when collection goes
+//! in circles: what packs badly (parts of large values, say) looks as if it could be packed better,
+//! for ever.
 //!
-//! A tombstone goes only when its key has no older record on flash at all and the caller has promised that none will come (`settled`).
-//! A block with damaged pages is emptied of what can be saved and then left alone.
+//! A tombstone goes only when its key has no older record on flash at all and the caller has
+//! promised that none will come (`settled`). A block with damaged pages is emptied of what can be
+//! saved and then left alone.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -40,8 +45,8 @@ const MAX_PAGES_PER_PUMP: u32 = 64;
 const MAX_RESTAGING: u32 = 4;
 /// Victims that are emptied at once when space is short.
 const URGENT_VICTIMS: usize = 4;
-/// While less than half of the capacity is in use, only blocks with less than this many thousandths alive are collected: room
-/// that nobody asked for is cheaper than moving records.
+/// While less than half of the capacity is in use, only blocks with less than this many thousandths
+/// alive are collected: room that nobody asked for is cheaper than moving records.
 const NEARLY_DEAD: u32 = 100;
 /// While the device can grow, only blocks with less than this many thousandths alive are collected.
 const EASY: u32 = 500;
@@ -51,7 +56,8 @@ const HARD: u32 = 970;
 const TRIAL_VICTIMS: u32 = 8;
 /// Thousandths of the erased victims' pages that must be won.
 const LEAST_GAIN: u64 = 10;
-/// How far the watermark moves before futile collection tries one more victim: something may have died.
+/// How far the watermark moves before futile collection tries one more victim: something may have
+/// died.
 const FUTILE_PAUSE: Duration = Duration::from_secs(1);
 
 /// A block on its way to be erased.
@@ -81,7 +87,8 @@ pub(super) struct Collector {
     /// Nothing is worth collecting.
     pub(super) stuck: bool,
     growth: GrowthPause,
-    /// Free blocks that a put asked for in vain since the last pump; 0 when none did. Large values need more than the low water.
+    /// Free blocks that a put asked for in vain since the last pump; 0 when none did. Large values
+    /// need more than the low water.
     pub(super) asked: u32,
     /// What was asked for last in vain.
     short_of: u32,
@@ -137,16 +144,22 @@ impl Collector {
     pub(super) fn growth_failed(&mut self, now: Timestamp, cause: String) -> (Duration, bool) {
         let is_news = self.growth.cause.is_none();
         let pause = (self.growth.last * 2).clamp(limits::GROWTH_RETRY, limits::MAX_GROWTH_RETRY);
-        self.growth = GrowthPause { until: now.saturating_add(pause), last: pause, cause: Some(cause.into()) };
+        self.growth = GrowthPause {
+            until: now.saturating_add(pause),
+            last: pause,
+            cause: Some(cause.into()),
+        };
         (pause, is_news)
     }
 
-    /// Why the device could not grow when it was asked last; `None` when it could, or was not asked.
+    /// Why the device could not grow when it was asked last; `None` when it could, or was not
+    /// asked.
     pub(super) fn growth_refusal(&self) -> Option<&Arc<str>> {
         self.growth.cause.as_ref()
     }
 
-    /// Records died without a write or a move of the watermark: what was looked for in vain may be found.
+    /// Records died without a write or a move of the watermark: what was looked for in vain may be
+    /// found.
     pub(super) fn much_died(&mut self) {
         (self.fruitless, self.futile) = (None, None);
     }
@@ -166,7 +179,8 @@ impl Collector {
     pub(super) fn waits(&self, writer: &Writer) -> bool {
         self.victims.iter().any(|victim| {
             victim.barrier.is_some_and(|(cold, large)| {
-                !writer.is_durable(StreamId::Cold, cold) || !writer.is_durable(StreamId::Large, large)
+                !writer.is_durable(StreamId::Cold, cold)
+                    || !writer.is_durable(StreamId::Large, large)
             })
         })
     }
@@ -197,9 +211,13 @@ pub(super) fn restaged(collector: &mut Collector, block: BlockId) {
     }
 }
 
-/// A large value that left a victim came too late: its head has moved meanwhile, by itself or with the value. Looks again whether parts
-/// that somebody may read are still in the victim.
-pub(super) fn restage_again(collector: &mut Collector, block: BlockId, value: (KeyspaceId, KeyId, Version)) {
+/// A large value that left a victim came too late: its head has moved meanwhile, by itself or with
+/// the value. Looks again whether parts that somebody may read are still in the victim.
+pub(super) fn restage_again(
+    collector: &mut Collector,
+    block: BlockId,
+    value: (KeyspaceId, KeyId, Version),
+) {
     if let Some(victim) = collector.victims.iter_mut().find(|victim| victim.block == block) {
         victim.restaging -= 1;
         if !victim.large.contains(&value) {
@@ -221,9 +239,15 @@ impl Mftl {
     pub(super) fn pump_collector(&mut self) {
         let consumed = core::mem::take(&mut self.collector.consumed);
         let asked = core::mem::take(&mut self.collector.asked);
-        let (free, low, reserve) = (self.blocks.free_count(), self.blocks.low_water(), self.blocks.reserve());
+        let (free, low, reserve) =
+            (self.blocks.free_count(), self.blocks.low_water(), self.blocks.reserve());
         // A damaged victim is not going to be free.
-        let coming = self.collector.victims.iter().filter(|victim| victim.barrier.is_some() && !victim.damaged).count();
+        let coming = self
+            .collector
+            .victims
+            .iter()
+            .filter(|victim| victim.barrier.is_some() && !victim.damaged)
+            .count();
         let ahead = free + coming as u32;
         let floor = self.blocks.floor();
         let scarcity = Scarcity {
@@ -244,7 +268,11 @@ impl Mftl {
         let mut at = 0;
         while at < self.collector.victims.len() {
             let victim = &self.collector.victims[at];
-            if victim.damaged && victim.barrier.is_some() && !victim.reading && victim.restaging == 0 {
+            if victim.damaged
+                && victim.barrier.is_some()
+                && !victim.reading
+                && victim.restaging == 0
+            {
                 // What could be saved has moved. The rest stays for whoever wants to look.
                 let block = victim.block;
                 tracing::warn!(block = block.0, "a block with damaged pages is set aside");
@@ -258,10 +286,11 @@ impl Mftl {
 
     /// How many pages of victims this pump looks at.
     fn pages_to_look_at(&mut self, consumed: u64, scarcity: Scarcity) -> u32 {
-        // Moving a page's worth wins less than a page: four pages for each one used keep up until blocks are four fifths alive; scarcer
-        // blocks raise the pace.
+        // Moving a page's worth wins less than a page: four pages for each one used keep up until
+        // blocks are four fifths alive; scarcer blocks raise the pace.
         let pace = if scarcity.depth < 500 { 4 } else { 8 };
-        self.collector.credit = (self.collector.credit + consumed * pace).min(u64::from(MAX_PAGES_PER_PUMP) << 12);
+        self.collector.credit =
+            (self.collector.credit + consumed * pace).min(u64::from(MAX_PAGES_PER_PUMP) << 12);
         let mut pages = (self.collector.credit / PAGE_BYTES as u64) as u32;
         if scarcity.short {
             pages = MAX_PAGES_PER_PUMP;
@@ -272,7 +301,8 @@ impl Mftl {
         pages
     }
 
-    /// Whether collection wins anything, or goes in circles; `enough` when there are as many free blocks as were asked for last.
+    /// Whether collection wins anything, or goes in circles; `enough` when there are as many free
+    /// blocks as were asked for last.
     fn judge_collection(&mut self, enough: bool) {
         let taken = self.writer.ordinal(StreamId::Cold) + self.collector.moved_pages;
         let collector = &mut self.collector;
@@ -301,7 +331,8 @@ impl Mftl {
     fn make_room(&mut self, scarcity: Scarcity) {
         let room = self.blocks.geometry.max_blocks - self.blocks.count();
         let can_grow = room > 0 && self.writer.now >= self.collector.growth.until;
-        let futile = self.collector.futile.filter(|futile| self.collection_watermark < futile.until);
+        let futile =
+            self.collector.futile.filter(|futile| self.collection_watermark < futile.until);
         match futile.filter(|_| scarcity.short && !can_grow) {
             Some(futile) => self.collector.stuck = !futile.hope && !self.spaces.are_emptying(),
             None => self.search_victim(scarcity, can_grow),
@@ -315,7 +346,8 @@ impl Mftl {
         }
     }
 
-    /// Begins to empty one more block, if one is worth it. If none is, and puts need room, says whether there will ever be one.
+    /// Begins to empty one more block, if one is worth it. If none is, and puts need room, says
+    /// whether there will ever be one.
     fn search_victim(&mut self, scarcity: Scarcity, can_grow: bool) {
         let Scarcity { short, depth } = scarcity;
         let roomy = can_grow && self.blocks.count() < self.blocks.geometry.max_blocks / 2;
@@ -330,10 +362,13 @@ impl Mftl {
             500.. => 2,
             _ => 1,
         };
-        // Those that are empty only wait for the device. Where space is short, victims that need room for large values wait their turn, too;
-        // others may need none.
-        let emptied =
-            self.collector.victims.iter().filter(|victim| victim.barrier.is_none() && victim.large.is_empty());
+        // Those that are empty only wait for the device. Where space is short, victims that need
+        // room for large values wait their turn, too; others may need none.
+        let emptied = self
+            .collector
+            .victims
+            .iter()
+            .filter(|victim| victim.barrier.is_none() && victim.large.is_empty());
         let emptied = emptied.count();
         // Victims take room before they give any: what they take must not be what puts need now.
         let crowded = !short && self.blocks.free_count() <= self.blocks.floor() + emptied as u32;
@@ -343,7 +378,8 @@ impl Mftl {
         }
         // On a large device a search takes a while, and one page more in use makes no difference.
         let step = u64::from(self.blocks.count() / 4).max(8);
-        let sought = Sought { clock: self.blocks.clock / step, watermark: self.collection_watermark, limit };
+        let sought =
+            Sought { clock: self.blocks.clock / step, watermark: self.collection_watermark, limit };
         let outcome = match self.collector.fruitless {
             Some((last, outcome)) if last == sought => outcome,
             _ => self.blocks.choose_victim(self.collection_watermark, limit, short),
@@ -417,14 +453,16 @@ impl Mftl {
             return;
         }
         let Some((cold, large)) = victim.barrier else {
-            victim.barrier = Some((self.writer.ordinal(StreamId::Cold), self.writer.ordinal(StreamId::Large)));
+            victim.barrier =
+                Some((self.writer.ordinal(StreamId::Cold), self.writer.ordinal(StreamId::Large)));
             if self.blocks.free_count() < self.blocks.low_water() {
                 self.writer.flush(StreamId::Cold, &self.blocks, &mut self.port);
                 self.writer.flush(StreamId::Large, &self.blocks, &mut self.port);
             }
             return;
         };
-        let durable = self.writer.is_durable(StreamId::Cold, cold) && self.writer.is_durable(StreamId::Large, large);
+        let durable = self.writer.is_durable(StreamId::Cold, cold)
+            && self.writer.is_durable(StreamId::Large, large);
         let victim = &mut self.collector.victims[at];
         if durable && !victim.erasing && !victim.damaged && self.blocks.get(block).readers == 0 {
             victim.erasing = true;
@@ -434,11 +472,19 @@ impl Mftl {
     }
 
     /// Some pages of a victim have been read.
-    pub(super) fn victim_read(&mut self, number: u64, result: Result<(), FlashError>, bytes: AlignedBuffer) {
+    pub(super) fn victim_read(
+        &mut self,
+        number: u64,
+        result: Result<(), FlashError>,
+        bytes: AlignedBuffer,
+    ) {
         let (block, first) = (BlockId((number >> 16) as u32), (number & 0xffff) as u32);
         self.blocks.get_mut(block).readers -= 1;
         let count = GROUP_PAGES.min(self.blocks.get(block).pages - first);
-        let Some(victim) = self.collector.victims.iter_mut().find(|victim| victim.block == block) else { return };
+        let Some(victim) = self.collector.victims.iter_mut().find(|victim| victim.block == block)
+        else {
+            return;
+        };
         victim.reading = false;
         victim.page = 0;
         victim.record = 0;
@@ -451,8 +497,16 @@ impl Mftl {
         victim.chunk = Some((first, count, bytes));
     }
 
-    /// Looks at the pages of a chunk. True when the budget (or the space for survivors) ended first.
-    fn collect_chunk(&mut self, at: usize, first: u32, count: u32, bytes: &[u8], budget: &mut u32) -> bool {
+    /// Looks at the pages of a chunk. True when the budget (or the space for survivors) ended
+    /// first.
+    fn collect_chunk(
+        &mut self,
+        at: usize,
+        first: u32,
+        count: u32,
+        bytes: &[u8],
+        budget: &mut u32,
+    ) -> bool {
         let block = self.collector.victims[at].block;
         let generation = self.blocks.get(block).generation;
         while self.collector.victims[at].page < count {
@@ -505,7 +559,8 @@ impl Mftl {
         true
     }
 
-    /// Has the index entries of a page's records fetched: collection looks at keys that nobody has asked for lately.
+    /// Has the index entries of a page's records fetched: collection looks at keys that nobody has
+    /// asked for lately.
     fn prefetch_entries(&self, bytes: &[u8], done: usize) {
         for step in [Prefetch::Search, Prefetch::Entry, Prefetch::Older] {
             for record in layout::records(bytes).skip(done).flatten().filter_map(Record::read) {
@@ -535,7 +590,8 @@ impl Mftl {
             return true;
         }
         let expired = record.expires_at.has_passed(watermark);
-        let droppable = (record.kind.is_tombstone() || expired) && record.version.timestamp <= settled;
+        let droppable =
+            (record.kind.is_tombstone() || expired) && record.version.timestamp <= settled;
         match space.index.assess(id, record.version, page.0, watermark, droppable) {
             Fate::Keep if record.kind.is_large() && (!expired || record.key.is_empty()) => {
                 if apart {
@@ -570,7 +626,8 @@ impl Mftl {
         head.extents.iter().any(|extent| self.blocks.of(extent.page) == self.blocks.of(page))
     }
 
-    /// The parts of a large value that has expired are dead. (Where a younger version came, they were told then.)
+    /// The parts of a large value that has expired are dead. (Where a younger version came, they
+    /// were told then.)
     fn bury_parts(&mut self, head: Option<&LargeHead<'_>>) {
         for extent in head.iter().flat_map(|head| &head.extents) {
             let block = self.blocks.of(extent.page);
@@ -579,7 +636,8 @@ impl Mftl {
         }
     }
 
-    /// Moves a survivor to the cold stream. What has expired for every reader goes on as a tombstone.
+    /// Moves a survivor to the cold stream. What has expired for every reader goes on as a
+    /// tombstone.
     fn move_record(&mut self, page: PageId, record: &Record<'_>, id: KeyId, expired: bool) -> bool {
         let mut copy = *record;
         if expired {
@@ -587,7 +645,9 @@ impl Mftl {
             copy.value = &[];
         }
         let stream = if copy.kind.is_large() { StreamId::Large } else { StreamId::Cold };
-        let Some(to) = self.writer.append(stream, &copy, id.check, 0, &mut self.blocks, &mut self.port) else {
+        let Some(to) =
+            self.writer.append(stream, &copy, id.check, 0, &mut self.blocks, &mut self.port)
+        else {
             return false;
         };
         let location = Location::new(to.0, copy.kind.is_tombstone(), !copy.expires_at.is_never());
@@ -610,7 +670,9 @@ impl Mftl {
         if !known {
             return true;
         }
-        let Some(to) = self.writer.append(StreamId::Cold, record, 0, 0, &mut self.blocks, &mut self.port) else {
+        let Some(to) =
+            self.writer.append(StreamId::Cold, record, 0, 0, &mut self.blocks, &mut self.port)
+        else {
             return false;
         };
         if let Some(space) = self.spaces.get_mut(record.keyspace) {
@@ -621,7 +683,8 @@ impl Mftl {
         true
     }
 
-    /// A part of a large value: if the value lives, and its head will not be met in this block, it must be moved.
+    /// A part of a large value: if the value lives, and its head will not be met in this block, it
+    /// must be moved.
     fn collect_part(&mut self, at: usize, bytes: &[u8]) {
         let (part, _) = layout::part_header(bytes);
         let id = KeyId::new(part.hash, part.check);
@@ -632,10 +695,12 @@ impl Mftl {
         }
         let lives = self.spaces.get(part.keyspace).is_some_and(|space| {
             part.version > space.fence_at(self.collection_watermark)
-                && space.index.needed(id, part.version, self.collection_watermark).is_some_and(|place| {
-                    let page = PageId(place.page());
-                    page.0 < Location::MAX_PAGES && self.blocks.of(page) != victim.block
-                })
+                && space.index.needed(id, part.version, self.collection_watermark).is_some_and(
+                    |place| {
+                        let page = PageId(place.page());
+                        page.0 < Location::MAX_PAGES && self.blocks.of(page) != victim.block
+                    },
+                )
         });
         if lives {
             self.collector.victims[at].large.push_back(value);
@@ -650,9 +715,12 @@ impl Mftl {
             if running >= if short { 1 } else { MAX_RESTAGING } || self.staging.is_full() {
                 return;
             }
-            // Where space is short, one victim at a time: its values need room before it gives any back.
+            // Where space is short, one victim at a time: its values need room before it gives any
+            // back.
             if short
-                && self.collector.victims[..at].iter().any(|victim| victim.next_read > 0 && !victim.large.is_empty())
+                && self.collector.victims[..at]
+                    .iter()
+                    .any(|victim| victim.next_read > 0 && !victim.large.is_empty())
             {
                 return;
             }
@@ -660,11 +728,20 @@ impl Mftl {
             let block = victim.block;
             let Some((keyspace, id, version)) = victim.large.pop_front() else { return };
             let watermark = self.collection_watermark;
-            let place = self.spaces.get(keyspace).and_then(|space| space.index.needed(id, version, watermark));
+            let place = self
+                .spaces
+                .get(keyspace)
+                .and_then(|space| space.index.needed(id, version, watermark));
             if let Some(place) = place.filter(|place| place.page() < Location::MAX_PAGES) {
                 self.collector.victims[at].restaging += 1;
                 let page = PageId(place.page());
-                self.wait_for_page(Waiter::keyless(For::Restage(block), keyspace, id, version, page));
+                self.wait_for_page(Waiter::keyless(
+                    For::Restage(block),
+                    keyspace,
+                    id,
+                    version,
+                    page,
+                ));
             }
         }
     }
@@ -674,7 +751,10 @@ impl Mftl {
 pub(super) fn id_of(seed: HashSeed, record: &Record<'_>, head: Option<&LargeHead<'_>>) -> KeyId {
     match head {
         Some(head) => KeyId::new(record.hash, head.check),
-        None => KeyId::of(seed, KeyRef { keyspace: record.keyspace, bytes: record.key, hash: record.hash }),
+        None => KeyId::of(
+            seed,
+            KeyRef { keyspace: record.keyspace, bytes: record.key, hash: record.hash },
+        ),
     }
 }
 

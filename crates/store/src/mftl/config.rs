@@ -9,25 +9,30 @@ use crate::limits;
 /// What a [`Mftl`](super::Mftl) is told when it is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct MftlConfig {
-    /// Identity of the store (cluster and shard, by the caller's convention); a device with another one is refused.
+    /// Identity of the store (cluster and shard, by the caller's convention); a device with another
+    /// one is refused.
     pub store_id: u64,
     /// The secret of key hashes for a fresh device; a device that was used before keeps its own.
     pub seed: HashSeed,
     /// Bytes of memory for the record cache, all in; zero for none.
     pub cache_bytes: u64,
-    /// Bytes of large values that may wait to be written; beyond, puts of large values are answered with `Busy`.
+    /// Bytes of large values that may wait to be written; beyond, puts of large values are answered
+    /// with `Busy`.
     pub staged_bytes: u64,
-    /// Bytes of large values that may be read for gets at once, besides one; further ones wait in the store.
+    /// Bytes of large values that may be read for gets at once, besides one; further ones wait in
+    /// the store.
     pub assembled_bytes: u64,
     /// How long a full page waits for others, at most.
     pub packing_delay: Duration,
-    /// How long a partly filled page waits for company, at most. Equal to `packing_delay` where no log makes puts durable.
+    /// How long a partly filled page waits for company, at most. Equal to `packing_delay` where no
+    /// log makes puts durable.
     pub partial_page_delay: Duration,
     /// Shortest time between two background syncs of the device.
     pub sync_interval: Duration,
     /// Bytes of records between two checkpoints; zero for checkpoints on demand only.
     pub checkpoint_bytes: u64,
-    /// Nothing but the device holds what is put: collection keeps what a put supersedes until that put is durable.
+    /// Nothing but the device holds what is put: collection keeps what a put supersedes until that
+    /// put is durable.
     pub without_log: bool,
 }
 
@@ -67,15 +72,20 @@ pub struct RecoveryReport {
     pub corrupt_records: u64,
     /// Pages whose header does not check out although pages after them do.
     pub corrupt_pages: u64,
-    /// Pages behind the last sound one of their block that hold something unreadable: torn by a crash, or damaged since. What was torn
-    /// was never stable, and its log puts it again; of what was damaged nobody can say more.
+    /// Pages behind the last sound one of their block that hold something unreadable: torn by a
+    /// crash, or damaged since. What was torn was never stable, and its log puts it again; of what
+    /// was damaged nobody can say more.
     pub unreadable_tails: u64,
 }
 
 impl RecoveryReport {
-    /// Whether something could not be read. A crash leaves such behind in what was not stable yet; nothing else does but damage.
+    /// Whether something could not be read. A crash leaves such behind in what was not stable yet;
+    /// nothing else does but damage.
     #[must_use]
     pub const fn met_damage(&self) -> bool {
-        self.corrupt_records > 0 || self.corrupt_pages > 0 || self.bad_checkpoints > 0 || self.unreadable_tails > 0
+        self.corrupt_records > 0
+            || self.corrupt_pages > 0
+            || self.bad_checkpoints > 0
+            || self.unreadable_tails > 0
     }
 }

@@ -1,4 +1,5 @@
-//! The multi-version store of SEMEL (§3.1): the index maps a key directly to a flash page, one collector serves space and versions.
+//! The multi-version store of SEMEL (§3.1): the index maps a key directly to a flash page, one
+//! collector serves space and versions.
 //!
 //! ```text
 //!            put ───────────────► writer ──► groups of pages ──► port ──► device
@@ -9,11 +10,13 @@
 //!             └── recover (once, at opening)
 //! ```
 //!
-//! The parts hold their own state; this module owns them all, takes the calls of [`Store`] and drives the parts from [`Store::pump`].
+//! The parts hold their own state; this module owns them all, takes the calls of [`Store`] and
+//! drives the parts from [`Store::pump`].
 //!
-//! Invariants: (1) every record in a block that is not erased, and not hidden by a fence at or below the watermark, is named by the index or
-//! counted in its key's grave; (2) a block is erased only when its survivors are durable elsewhere and no read is under way in it; (3) what the
-//! index names can be read at once: from the cache, a group, the staging area or the device.
+//! Invariants: (1) every record in a block that is not erased, and not hidden by a fence at or
+//! below the watermark, is named by the index or counted in its key's grave; (2) a block is erased
+//! only when its survivors are durable elsewhere and no read is under way in it; (3) what the index
+//! names can be read at once: from the cache, a group, the staging area or the device.
 
 mod blocks;
 mod cache;
@@ -37,7 +40,8 @@ use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Span, Timestamp, Version};
 
 use crate::api::{
-    AsOf, Count, Latest, Lookup, Prefetch, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent, StoreStats,
+    AsOf, Count, Latest, Lookup, Prefetch, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent,
+    StoreStats,
 };
 use crate::error::StoreError;
 use crate::layout::{MAX_RECORD_BYTES, Record};
@@ -81,8 +85,8 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(1);
 /// Keys whose entries are fetched together when a block has been erased.
 const ERASED_TOGETHER: usize = 32;
 
-/// What puts take of pages, at most, for every byte of theirs: of two pages that follow each other, more than one is filled. For the
-/// smallest records it stands for their headers.
+/// What puts take of pages, at most, for every byte of theirs: of two pages that follow each other,
+/// more than one is filled. For the smallest records it stands for their headers.
 const WORST_PACKING: u64 = 2;
 
 /// The store. See [`crate::Store`] for its operations.
@@ -134,11 +138,15 @@ pub struct Mftl {
 }
 
 impl Mftl {
-    /// Opens the store on a device: recovers whatever is there, blocking through the device's own waiting.
+    /// Opens the store on a device: recovers whatever is there, blocking through the device's own
+    /// waiting.
     ///
     /// # Errors
     /// [`StoreError::ForeignStore`], [`StoreError::Format`], and failures of the device.
-    pub fn open(device: Box<dyn FlashDevice>, config: MftlConfig) -> Result<(Self, RecoveryReport), StoreError> {
+    pub fn open(
+        device: Box<dyn FlashDevice>,
+        config: MftlConfig,
+    ) -> Result<(Self, RecoveryReport), StoreError> {
         recover::open(device, config)
     }
 
@@ -160,7 +168,8 @@ impl Mftl {
         staging::max_value_bytes(self.blocks.geometry)
     }
 
-    /// Ends the store without draining and gives its device back, as after a crash of the process. For tests.
+    /// Ends the store without draining and gives its device back, as after a crash of the process.
+    /// For tests.
     #[must_use]
     pub fn into_device(self) -> Box<dyn FlashDevice> {
         self.port.device
@@ -213,11 +222,13 @@ impl Mftl {
                 match result {
                     Ok(()) => self.grown(),
                     Err(error) => {
-                        let (pause, is_news) = self.collector.growth_failed(self.writer.now, cause_of(&error));
+                        let (pause, is_news) =
+                            self.collector.growth_failed(self.writer.now, cause_of(&error));
                         if is_news {
                             tracing::warn!(
                                 %error,
-                                "the flash device could not grow: free space on its disk; it tries again in {}, and then now and then",
+                                "the flash device could not grow: free space on its disk; it tries \
+                                 again in {}, and then now and then",
                                 Span(pause)
                             );
                         }
@@ -283,7 +294,11 @@ impl Mftl {
             || self.walks.has_work()
             || self.reads.has_work()
             || !self.spaces.graveyard.is_empty()
-            || self.spaces.list.iter().any(|space| space.fence_at(self.collection_watermark) > space.swept)
+            || self
+                .spaces
+                .list
+                .iter()
+                .any(|space| space.fence_at(self.collection_watermark) > space.swept)
     }
 
     fn drain(&mut self) {
@@ -368,7 +383,9 @@ impl Store for Mftl {
     }
 
     fn latest(&mut self, key: KeyRef<'_>) -> Latest {
-        let Some(space) = self.spaces.get(key.keyspace) else { return Latest { absent: true, ..Latest::default() } };
+        let Some(space) = self.spaces.get(key.keyspace) else {
+            return Latest { absent: true, ..Latest::default() };
+        };
         let fence = space.latest_fence();
         match space.index.latest(KeyId::of(self.seed, key)) {
             Some((version, location)) if version > fence => {
@@ -379,7 +396,9 @@ impl Store for Mftl {
     }
 
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
-        self.spaces.get(keyspace).map_or(Timestamp::ZERO, |space| space.youngest.max(space.latest_fence()).timestamp)
+        self.spaces
+            .get(keyspace)
+            .map_or(Timestamp::ZERO, |space| space.youngest.max(space.latest_fence()).timestamp)
     }
 
     fn prefetch(&self, key: KeyRef<'_>, step: Prefetch) {
@@ -409,7 +428,13 @@ impl Store for Mftl {
         }
     }
 
-    fn put(&mut self, key: KeyRef<'_>, version: Version, value: &[u8], expires_at: Expiry) -> Result<(), StoreError> {
+    fn put(
+        &mut self,
+        key: KeyRef<'_>,
+        version: Version,
+        value: &[u8],
+        expires_at: Expiry,
+    ) -> Result<(), StoreError> {
         self.write(key, version, Some(value), expires_at)
     }
 
@@ -433,7 +458,8 @@ impl Store for Mftl {
     }
 
     fn youngest(&self) -> Timestamp {
-        let of_spaces = self.spaces.list.iter().map(|space| space.youngest.max(space.latest_fence()).timestamp);
+        let of_spaces =
+            self.spaces.list.iter().map(|space| space.youngest.max(space.latest_fence()).timestamp);
         of_spaces.max().unwrap_or_default()
     }
 
@@ -452,7 +478,12 @@ impl Store for Mftl {
         self.begin_scan(keyspace, cursor, limit, as_of, token)
     }
 
-    fn count_as_of(&mut self, keyspace: KeyspaceId, as_of: AsOf, token: ReadToken) -> Result<Count, StoreError> {
+    fn count_as_of(
+        &mut self,
+        keyspace: KeyspaceId,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<Count, StoreError> {
         self.begin_count(keyspace, as_of, token)
     }
 
@@ -462,7 +493,8 @@ impl Store for Mftl {
     }
 
     fn stable_batch(&self) -> u64 {
-        let lowest = self.writer.lowest_unstable().min(self.staging.lowest_batch()).min(self.writer.batch);
+        let lowest =
+            self.writer.lowest_unstable().min(self.staging.lowest_batch()).min(self.writer.batch);
         lowest.saturating_sub(1)
     }
 
@@ -503,23 +535,28 @@ impl Store for Mftl {
         }
         self.pump_walks();
         self.poll();
-        self.stats.programmed_bytes = self.writer.programmed_pages * timestone_flash::PAGE_BYTES as u64;
+        self.stats.programmed_bytes =
+            self.writer.programmed_pages * timestone_flash::PAGE_BYTES as u64;
         events.append(&mut self.events);
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
         if self.failed {
-            // Only what reads goes on; everything else waits for a restart, and must not keep the thread awake.
+            // Only what reads goes on; everything else waits for a restart, and must not keep the
+            // thread awake.
             let reads = self.walks.has_work() || !self.events.is_empty();
             return reads.then_some(self.writer.now);
         }
         if self.has_work() || !self.events.is_empty() {
             return Some(self.writer.now);
         }
-        let flush = self.writer.flush_deadline(self.config.packing_delay, self.config.partial_page_delay);
+        let flush =
+            self.writer.flush_deadline(self.config.packing_delay, self.config.partial_page_delay);
         let sync = self.writer.sync_deadline(self.config.sync_interval);
-        // What drains waits for the device most of the time, which may be slow; its completions wake the thread.
-        let drain = (self.life == Life::Draining).then(|| self.writer.now.saturating_add(DRAIN_INTERVAL));
+        // What drains waits for the device most of the time, which may be slow; its completions
+        // wake the thread.
+        let drain =
+            (self.life == Life::Draining).then(|| self.writer.now.saturating_add(DRAIN_INTERVAL));
         flush.into_iter().chain(sync).chain(drain).min()
     }
 
@@ -531,11 +568,16 @@ impl Store for Mftl {
         self.port.device.wait(timeout);
     }
 
-    fn refusal(&mut self, puts: &mut dyn Iterator<Item = usize>, promised: u64) -> Option<StoreError> {
+    fn refusal(
+        &mut self,
+        puts: &mut dyn Iterator<Item = usize>,
+        promised: u64,
+    ) -> Option<StoreError> {
         if self.waits() {
             return Some(StoreError::Busy);
         }
-        // A promise must hold even if collection takes a block or two until it is kept, and however badly its records pack.
+        // A promise must hold even if collection takes a block or two until it is kept, and however
+        // badly its records pack.
         let margin = u64::from(PROMISE_MARGIN) * u64::from(self.blocks.geometry.pages_per_block);
         let ahead = promised * WORST_PACKING + margin * timestone_flash::PAGE_BYTES as u64;
         let (mut small, mut values, mut large) = (0, 0, 0);
@@ -591,8 +633,11 @@ impl Store for Mftl {
             blocks: self.blocks.count(),
             most_blocks: self.blocks.geometry.max_blocks,
             free_blocks: self.blocks.free_count(),
-            block_bytes: u64::from(self.blocks.geometry.pages_per_block) * timestone_flash::PAGE_BYTES as u64,
-            buffer_bytes: self.writer.memory_bytes() + self.port.memory_bytes() + self.staging.bytes(),
+            block_bytes: u64::from(self.blocks.geometry.pages_per_block)
+                * timestone_flash::PAGE_BYTES as u64,
+            buffer_bytes: self.writer.memory_bytes()
+                + self.port.memory_bytes()
+                + self.staging.bytes(),
             // Another attempt to grow, after one that failed, is no room yet.
             full: self.collector.stuck
                 && (!self.growing || self.collector.growth_refusal().is_some())
@@ -611,11 +656,15 @@ impl Mftl {
     /// Whether puts that fit pages find room after so many bytes more. If not, it is asked for.
     fn has_room_for_small(&mut self, ahead: u64) -> bool {
         let free = self.blocks.free_count();
-        let block = u64::from(self.blocks.geometry.pages_per_block) * timestone_flash::PAGE_BYTES as u64;
-        // Without a log collection waits for what is staged: that must not wait for room which others have taken meanwhile.
+        let block =
+            u64::from(self.blocks.geometry.pages_per_block) * timestone_flash::PAGE_BYTES as u64;
+        // Without a log collection waits for what is staged: that must not wait for room which
+        // others have taken meanwhile.
         let ahead = if self.config.without_log { ahead + self.staging.bytes() } else { ahead };
-        let wanted = self.blocks.reserve() + u32::try_from(ahead.div_ceil(block)).unwrap_or(u32::MAX);
-        let open = ahead == 0 && self.writer.has_room(StreamId::Hot, timestone_flash::PAGE_BYTES, &self.blocks);
+        let wanted =
+            self.blocks.reserve() + u32::try_from(ahead.div_ceil(block)).unwrap_or(u32::MAX);
+        let open = ahead == 0
+            && self.writer.has_room(StreamId::Hot, timestone_flash::PAGE_BYTES, &self.blocks);
         let has_room = open || free > wanted;
         if !has_room {
             self.collector.asked = self.collector.asked.max(wanted.saturating_add(1));
@@ -623,8 +672,9 @@ impl Mftl {
         has_room
     }
 
-    /// Lets collection follow the watermark. With a log at once: the log has what is not durable here. Without one a put buries what it
-    /// supersedes only when it is durable itself, or a crash would take both: the new version from memory, the old one from the device.
+    /// Lets collection follow the watermark. With a log at once: the log has what is not durable
+    /// here. Without one a put buries what it supersedes only when it is durable itself, or a crash
+    /// would take both: the new version from memory, the old one from the device.
     fn follow_watermark(&mut self) {
         let mut durable_below = Timestamp::MAX;
         if self.config.without_log {
@@ -634,7 +684,8 @@ impl Mftl {
         if crate::planted::bugs().bury_by_what_is_not_durable {
             durable_below = Timestamp::MAX;
         }
-        self.collection_watermark = self.collection_watermark.max(self.watermark.min(durable_below.previous()));
+        self.collection_watermark =
+            self.collection_watermark.max(self.watermark.min(durable_below.previous()));
     }
 
     /// A block has been erased: what it held is really gone.

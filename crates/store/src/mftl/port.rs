@@ -1,12 +1,15 @@
-//! The store's side of the device: tokens, queues of operations that the device has no room for yet, and buffers for reuse.
+//! The store's side of the device: tokens, queues of operations that the device has no room for
+//! yet, and buffers for reuse.
 //!
-//! Writes (programs, erases, syncs, growth) leave in the order in which they were asked for; reads have a queue of their own, so that a
-//! get never waits behind a burst of programs. A quarter of the device's queue may hold writes, the rest is for reads.
+//! Writes (programs, erases, syncs, growth) leave in the order in which they were asked for; reads
+//! have a queue of their own, so that a get never waits behind a burst of programs. A quarter of
+//! the device's queue may hold writes, the rest is for reads.
 
 use std::collections::VecDeque;
 
 use timestone_flash::{
-    AlignedBuffer, FlashCompletion, FlashDevice, FlashError, FlashOp, PAGE_BYTES, RejectedReason, Token,
+    AlignedBuffer, FlashCompletion, FlashDevice, FlashError, FlashOp, PAGE_BYTES, RejectedReason,
+    Token,
 };
 
 use crate::limits::{GROUP_PAGES, MAX_READS_IN_FLIGHT};
@@ -89,7 +92,11 @@ impl Port {
         if pages > GROUP_PAGES {
             return AlignedBuffer::zeroed(bytes);
         }
-        let (pool, whole) = if pages == 1 { (&mut self.pages, 1) } else { (&mut self.groups, GROUP_PAGES as usize) };
+        let (pool, whole) = if pages == 1 {
+            (&mut self.pages, 1)
+        } else {
+            (&mut self.groups, GROUP_PAGES as usize)
+        };
         let mut buffer = pool.pop().unwrap_or_else(|| AlignedBuffer::zeroed(whole * PAGE_BYTES));
         buffer.set_length(bytes);
         buffer
@@ -97,8 +104,10 @@ impl Port {
 
     /// Bytes of the buffers that are kept, and of those that wait to be written.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let waiting =
-            self.writes.iter().map(|op| if let FlashOp::Program { buffer, .. } = op { buffer.capacity() } else { 0 });
+        let waiting = self
+            .writes
+            .iter()
+            .map(|op| if let FlashOp::Program { buffer, .. } = op { buffer.capacity() } else { 0 });
         let kept = self.pages.iter().chain(&self.groups).map(AlignedBuffer::capacity);
         waiting.chain(kept).map(|bytes| bytes as u64).sum()
     }

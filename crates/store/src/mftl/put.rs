@@ -1,10 +1,11 @@
 //! Writes: values, tombstones, fences.
 //!
-//! A put finds its place in the index first (one probe), appends its record to the hot stream, and enters it under the page that it got; the
-//! cache gets a copy. Values that do not fit a page go to [`super::staging`].
+//! A put finds its place in the index first (one probe), appends its record to the hot stream, and
+//! enters it under the page that it got; the cache gets a copy. Values that do not fit a page go to
+//! [`super::staging`].
 //!
-//! What must not happen: a put that is refused leaves no trace; a put that is there already, or that no reader can want any more, costs
-//! no space.
+//! What must not happen: a put that is refused leaves no trace; a put that is there already, or
+//! that no reader can want any more, costs no space.
 
 use timestone_flash::PageId;
 use timestone_types::limits::MAX_KEY_BYTES;
@@ -20,7 +21,8 @@ use crate::error::StoreError;
 use crate::layout::{MAX_RECORD_BYTES, Record, RecordKind};
 
 impl Mftl {
-    /// Free blocks that a write must leave: deletes and fences may go deeper than puts, collection deeper still.
+    /// Free blocks that a write must leave: deletes and fences may go deeper than puts, collection
+    /// deeper still.
     fn leave(&self, frees_space: bool) -> u32 {
         if frees_space { 2 } else { self.blocks.reserve() }
     }
@@ -74,26 +76,41 @@ impl Mftl {
             return Ok(());
         }
         let spot = self.spaces.list[space].index.probe(id, version);
-        if spot == Spot::Exists || (matches!(spot, Spot::Between(_)) && self.is_buried(space, id, version)) {
+        if spot == Spot::Exists
+            || (matches!(spot, Spot::Between(_)) && self.is_buried(space, id, version))
+        {
             self.stats.duplicate_puts += 1;
             return Ok(());
         }
-        let large = Record::bytes_for(key.bytes.len(), bytes.len(), !expires_at.is_never()) > MAX_RECORD_BYTES;
+        let large = Record::bytes_for(key.bytes.len(), bytes.len(), !expires_at.is_never())
+            > MAX_RECORD_BYTES;
         let kind = match (value.is_some(), large) {
             (true, false) => RecordKind::Value,
             (true, true) => RecordKind::Large,
             (false, false) => RecordKind::Tombstone,
             (false, true) => RecordKind::LargeTombstone,
         };
-        let record =
-            Record { kind, keyspace: key.keyspace, hash: key.hash, version, expires_at, key: key.bytes, value: bytes };
-        let location = if large { self.stage(&record, id, None)? } else { self.append_put(&record, id)? };
+        let record = Record {
+            kind,
+            keyspace: key.keyspace,
+            hash: key.hash,
+            version,
+            expires_at,
+            key: key.bytes,
+            value: bytes,
+        };
+        let location =
+            if large { self.stage(&record, id, None)? } else { self.append_put(&record, id)? };
         if let Some(older) = self.enter(space, id, spot, version, location) {
             let older = CacheKey { keyspace: key.keyspace, id, version: older, key: key.bytes };
             self.cache.superseded(older, bytes.len());
         }
         if kind == RecordKind::Value {
-            self.cache.insert(CacheKey { keyspace: key.keyspace, id, version, key: key.bytes }, expires_at, bytes);
+            self.cache.insert(
+                CacheKey { keyspace: key.keyspace, id, version, key: key.bytes },
+                expires_at,
+                bytes,
+            );
         }
         self.stats.puts += 1;
         self.stats.put_bytes += record.bytes() as u64;
@@ -102,10 +119,12 @@ impl Mftl {
         Ok(())
     }
 
-    /// Whether a younger version lies at or below the watermark already, so that no reader can want this one: a log that is replayed
-    /// brings back what was overwritten or deleted long ago, on a device that may have no room for it.
+    /// Whether a younger version lies at or below the watermark already, so that no reader can want
+    /// this one: a log that is replayed brings back what was overwritten or deleted long ago, on a
+    /// device that may have no room for it.
     fn is_buried(&self, space: usize, id: KeyId, version: Version) -> bool {
-        let mut younger = self.spaces.list[space].index.chain(id).take_while(|&(found, _)| found > version);
+        let mut younger =
+            self.spaces.list[space].index.chain(id).take_while(|&(found, _)| found > version);
         younger.any(|(found, _)| found.timestamp <= self.collection_watermark)
     }
 
@@ -119,8 +138,16 @@ impl Mftl {
         Ok(Location::new(page.0, tombstone, !record.expires_at.is_never()))
     }
 
-    /// Enters a record into the index and lets blocks know what it supersedes: the version is returned.
-    fn enter(&mut self, space: usize, id: KeyId, spot: Spot, version: Version, location: Location) -> Option<Version> {
+    /// Enters a record into the index and lets blocks know what it supersedes: the version is
+    /// returned.
+    fn enter(
+        &mut self,
+        space: usize,
+        id: KeyId,
+        spot: Spot,
+        version: Version,
+        location: Location,
+    ) -> Option<Version> {
         let space = &mut self.spaces.list[space];
         let keyspace = space.id;
         space.youngest = space.youngest.max(version);
@@ -144,7 +171,8 @@ impl Mftl {
         }
     }
 
-    /// If a superseded record is a large one, the blocks of its parts must know: its head is read for that.
+    /// If a superseded record is a large one, the blocks of its parts must know: its head is read
+    /// for that.
     pub(super) fn note_dead_parts(
         &mut self,
         keyspace: KeyspaceId,
@@ -159,7 +187,11 @@ impl Mftl {
         }
     }
 
-    pub(super) fn write_fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
+    pub(super) fn write_fence(
+        &mut self,
+        keyspace: KeyspaceId,
+        version: Version,
+    ) -> Result<(), StoreError> {
         self.may_write(version)?;
         let space = self.spaces.ensure(keyspace);
         if self.spaces.list[space].fences.iter().any(|fence| fence.version == version) {

@@ -7,13 +7,15 @@
 //!                                                                         └► large head ─► assembly of its parts ─► answer
 //! ```
 //!
-//! Large values are put together only as far as there is memory for them; further gets of them wait, and look their key up again when it is
-//! their turn, since collection may have moved the value meanwhile.
+//! Large values are put together only as far as there is memory for them; further gets of them
+//! wait, and look their key up again when it is their turn, since collection may have moved the
+//! value meanwhile.
 //!
-//! A page that does not hold the key (another key shares its id, or the value was moved meanwhile) sends the waiter on down its
-//! chain. A block is not erased while it has readers.
+//! A page that does not hold the key (another key shares its id, or the value was moved meanwhile)
+//! sends the waiter on down its chain. A block is not erased while it has readers.
 //!
-//! Invariant: a page is in `pages` if and only if one read of it is queued or under way; its waiters hold one reader of the block together.
+//! Invariant: a page is in `pages` if and only if one read of it is queued or under way; its
+//! waiters hold one reader of the block together.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -43,7 +45,12 @@ pub(super) enum Found {
 }
 
 /// A record as a reader sees it who judges its expiry as of `judged`.
-pub(super) fn visible(version: Version, expires_at: Expiry, value: &[u8], judged: Timestamp) -> Lookup<'_> {
+pub(super) fn visible(
+    version: Version,
+    expires_at: Expiry,
+    value: &[u8],
+    judged: Timestamp,
+) -> Lookup<'_> {
     if expires_at.has_passed(judged) {
         Lookup::Absent { version, expires_at }
     } else {
@@ -96,7 +103,13 @@ impl Waiter {
     }
 
     /// For whoever knows the version but not the key.
-    pub(super) fn keyless(who: For, keyspace: KeyspaceId, id: KeyId, version: Version, page: PageId) -> Self {
+    pub(super) fn keyless(
+        who: For,
+        keyspace: KeyspaceId,
+        id: KeyId,
+        version: Version,
+        page: PageId,
+    ) -> Self {
         let at = Timestamp::MAX;
         Self { who, keyspace, id, key: Vec::new(), at, judged: at, version, page, next: NONE }
     }
@@ -139,7 +152,8 @@ pub(super) struct Reads {
     free: Vec<u32>,
     pages: BTreeMap<u32, u32>,
     assemblies: Vec<Option<Assembly>>,
-    /// Bytes of the values that are put together for gets, and the gets that wait until there are fewer, with their values' lengths.
+    /// Bytes of the values that are put together for gets, and the gets that wait until there are
+    /// fewer, with their values' lengths.
     assembled_bytes: u64,
     queued: VecDeque<(Waiter, u64)>,
     queued_bytes: u64,
@@ -163,7 +177,8 @@ enum Resolved<'a> {
 }
 
 impl Mftl {
-    /// Finds the youngest version at or before `at`; with `after`, the one behind that version and page in the chain.
+    /// Finds the youngest version at or before `at`; with `after`, the one behind that version and
+    /// page in the chain.
     pub(super) fn locate(
         &mut self,
         keyspace: KeyspaceId,
@@ -211,10 +226,14 @@ impl Mftl {
             if self.blocks.geometry.index_of(page) < block.readable {
                 return Found::OnFlash { version, page };
             }
-            let Some(bytes) = self.writer.page(page, &self.blocks) else { return Found::OnFlash { version, page } };
+            let Some(bytes) = self.writer.page(page, &self.blocks) else {
+                return Found::OnFlash { version, page };
+            };
             let same = |record: &Record<'_>| record.keyspace == keyspace && record.key == key;
             match layout::find(bytes, id.check, version, same) {
-                Some(record) if Record::read(record).is_some_and(|record| !record.kind.is_large()) => {
+                Some(record)
+                    if Record::read(record).is_some_and(|record| !record.kind.is_large()) =>
+                {
                     let offset = record.as_ptr() as usize - bytes.as_ptr() as usize;
                     return Found::InGroup { version, page, offset };
                 }
@@ -226,11 +245,14 @@ impl Mftl {
     }
 
     /// The record at an offset that [`Self::locate`] found in a group.
-    pub(super) fn record_in_group(&self, page: PageId, offset: usize) -> Result<Record<'_>, StoreError> {
-        self.writer
-            .page(page, &self.blocks)
-            .and_then(|bytes| Record::read(&bytes[offset..]))
-            .ok_or(StoreError::Corrupt { page: page.0, reason: "a page being written lost a record" })
+    pub(super) fn record_in_group(
+        &self,
+        page: PageId,
+        offset: usize,
+    ) -> Result<Record<'_>, StoreError> {
+        self.writer.page(page, &self.blocks).and_then(|bytes| Record::read(&bytes[offset..])).ok_or(
+            StoreError::Corrupt { page: page.0, reason: "a page being written lost a record" },
+        )
     }
 
     /// Queues a waiter for its page; the page is read once for all who want it.
@@ -327,9 +349,10 @@ impl Mftl {
                     self.read_failed(waiter, error);
                     break;
                 }
-                Some(_) => {
-                    self.read_failed(waiter, StoreError::Corrupt { page: page.0, reason: "it could not be read" })
-                }
+                Some(_) => self.read_failed(
+                    waiter,
+                    StoreError::Corrupt { page: page.0, reason: "it could not be read" },
+                ),
             }
         }
     }
@@ -355,8 +378,12 @@ impl Mftl {
                     self.walk_found(waiter.who, waiter.id, record.key, record.expires_at);
                     return;
                 }
-                let filed =
-                    CacheKey { keyspace: waiter.keyspace, id: waiter.id, version: waiter.version, key: &waiter.key };
+                let filed = CacheKey {
+                    keyspace: waiter.keyspace,
+                    id: waiter.id,
+                    version: waiter.version,
+                    key: &waiter.key,
+                };
                 if record.kind == layout::RecordKind::Value && self.cache.find(filed).is_none() {
                     self.cache.insert(filed, record.expires_at, record.value);
                 }
@@ -471,7 +498,10 @@ impl Mftl {
     fn assemble(&mut self, waiter: Waiter, record: &Record<'_>) {
         let Some(head) = LargeHead::read(record.value) else {
             let page = waiter.page.0;
-            self.read_failed(waiter, StoreError::Corrupt { page, reason: "the head of a large value makes no sense" });
+            self.read_failed(
+                waiter,
+                StoreError::Corrupt { page, reason: "the head of a large value makes no sense" },
+            );
             return;
         };
         if let For::Restage(victim) = waiter.who
@@ -523,8 +553,18 @@ impl Mftl {
         let (key, kind) = (record.key.to_vec(), record.kind);
         let head = LargeHead { tail: &[], ..head };
         let (expires_at, hash) = (record.expires_at, record.hash);
-        let assembly =
-            Assembly { waiter, head, key, expires_at, kind, hash, payload, outstanding, counted, damaged: None };
+        let assembly = Assembly {
+            waiter,
+            head,
+            key,
+            expires_at,
+            kind,
+            hash,
+            payload,
+            outstanding,
+            counted,
+            damaged: None,
+        };
         self.reads.assemblies[slot] = Some(assembly);
         if outstanding == 0 {
             self.assembled(slot);
@@ -534,7 +574,9 @@ impl Mftl {
     /// Some parts of a large value have been read.
     pub(super) fn part_read(&mut self, number: u64, result: Result<(), FlashError>, bytes: &[u8]) {
         let (slot, first) = ((number >> 32) as usize, number as u32);
-        let Some(assembly) = self.reads.assemblies.get_mut(slot).and_then(Option::as_mut) else { return };
+        let Some(assembly) = self.reads.assemblies.get_mut(slot).and_then(Option::as_mut) else {
+            return;
+        };
         let mut at = 0;
         let extent = assembly.head.extents.iter().find(|extent| {
             let inside = (at..at + extent.pages).contains(&first);
@@ -611,8 +653,11 @@ impl Mftl {
                     key: &key,
                     value: &assembly.payload[outside..],
                 };
-                let moved =
-                    staging::Moved { victim, from: assembly.waiter.page, extents: assembly.head.extents.clone() };
+                let moved = staging::Moved {
+                    victim,
+                    from: assembly.waiter.page,
+                    extents: assembly.head.extents.clone(),
+                };
                 self.restage(&record, assembly.waiter.id, moved);
             }
         }
@@ -623,19 +668,24 @@ impl Mftl {
     }
 }
 
-/// Whether the parts of a large head are where it says: otherwise the value was moved and this head is void.
+/// Whether the parts of a large head are where it says: otherwise the value was moved and this head
+/// is void.
 pub(super) fn head_is_void(head: &LargeHead<'_>, blocks: &Blocks) -> bool {
     head.extents.iter().any(|extent| {
         let block = blocks.of(extent.page);
         blocks.list.get(block.0 as usize).is_none_or(|entry| {
-            entry.generation != extent.generation || matches!(entry.state, BlockState::Erasing | BlockState::Free)
+            entry.generation != extent.generation
+                || matches!(entry.state, BlockState::Erasing | BlockState::Free)
         })
     })
 }
 
 fn resolve<'a>(waiter: &Waiter, bytes: &'a [u8], blocks: &Blocks) -> Resolved<'a> {
-    let Some(raw) = layout::find(bytes, waiter.id.check, waiter.version, |record| waiter.wants(record)) else {
-        // Another key's record is only believed when it is whole: a damaged key must not look like another one.
+    let Some(raw) =
+        layout::find(bytes, waiter.id.check, waiter.version, |record| waiter.wants(record))
+    else {
+        // Another key's record is only believed when it is whole: a damaged key must not look like
+        // another one.
         let other = layout::find(bytes, waiter.id.check, waiter.version, |_| true);
         return match other.map(Record::read_intact) {
             Some(Some(_)) => Resolved::Elsewhere,
@@ -646,7 +696,9 @@ fn resolve<'a>(waiter: &Waiter, bytes: &'a [u8], blocks: &Blocks) -> Resolved<'a
     let Some(record) = Record::read_intact(raw) else {
         return Resolved::Damaged("the checksum of a record does not match");
     };
-    if record.kind.is_large() && LargeHead::read(record.value).is_some_and(|head| head_is_void(&head, blocks)) {
+    if record.kind.is_large()
+        && LargeHead::read(record.value).is_some_and(|head| head_is_void(&head, blocks))
+    {
         return Resolved::Elsewhere;
     }
     Resolved::Record(record)

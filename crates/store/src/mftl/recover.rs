@@ -1,23 +1,25 @@
-//! Recovery: the index is rebuilt from the newest sound checkpoint and a scan of what was programmed since.
+//! Recovery: the index is rebuilt from the newest sound checkpoint and a scan of what was
+//! programmed since.
 //!
 //! ```text
 //!   1 first page of every block ─► what it is, its generation      3 scan: pages behind each block's mark (all pages without one)
 //!   2 checkpoints, newest first ─► marks, fences, index            4 block table; the device learns the write pointers
 //! ```
 //!
-//! Records may be found in any order, and more than once (collection was moving them): the index keeps each copy, so that it knows everything
-//! that another scan would find. Entries whose block has another generation than their checkpoint says are void. Reads are 256 KiB,
-//! many in flight. Damaged records and pages are counted and skipped.
+//! Records may be found in any order, and more than once (collection was moving them): the index
+//! keeps each copy, so that it knows everything that another scan would find. Entries whose block
+//! has another generation than their checkpoint says are void. Reads are 256 KiB, many in flight.
+//! Damaged records and pages are counted and skipped.
 //!
-//! What must not happen: a damaged page hides the pages behind it; a record below a fence, or the head of a large value whose parts are gone,
-//! comes back.
+//! What must not happen: a damaged page hides the pages behind it; a record below a fence, or the
+//! head of a large value whose parts are gone, comes back.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use timestone_flash::{
-    AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, Generation, Geometry, PAGE_BYTES,
-    PageId, RejectedReason,
+    AlignedBuffer, BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp, Generation,
+    Geometry, PAGE_BYTES, PageId, RejectedReason,
 };
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version};
 
@@ -67,7 +69,12 @@ fn read_all(
                 None => AlignedBuffer::zeroed(length),
             };
             buffer.set_length(length);
-            match device.submit(FlashOp::Read { token: Purpose::Recovery.token(slot as u64), page, pages, buffer }) {
+            match device.submit(FlashOp::Read {
+                token: Purpose::Recovery.token(slot as u64),
+                page,
+                pages,
+                buffer,
+            }) {
                 Ok(()) => running[slot] = Some((page, pages)),
                 Err(rejected) => match rejected.reason {
                     RejectedReason::QueueFull => {
@@ -86,7 +93,10 @@ fn read_all(
         }
         for completion in completions.drain(..) {
             let Some((Purpose::Recovery, slot)) = Purpose::of(completion.token) else { continue };
-            let (Some(job), Some(buffer)) = (running[slot as usize].take(), completion.buffer) else { continue };
+            let (Some(job), Some(buffer)) = (running[slot as usize].take(), completion.buffer)
+            else {
+                continue;
+            };
             bytes += buffer.len() as u64;
             if failure.is_ok() {
                 failure = take(job, completion.result, &buffer);
@@ -99,8 +109,8 @@ fn read_all(
     }
 }
 
-/// Makes durable what was found: a process that was killed leaves pages in a cache, and whoever is told that they are stable gives up the log
-/// that has them, too. Blocks.
+/// Makes durable what was found: a process that was killed leaves pages in a cache, and whoever is
+/// told that they are stable gives up the log that has them, too. Blocks.
 fn sync(device: &mut dyn FlashDevice) -> Result<(), StoreError> {
     #[cfg(feature = "planted-bugs")]
     if crate::planted::bugs().trust_unsynced_pages {
@@ -154,16 +164,22 @@ struct Recovery {
     /// Pages of each block that are known to be programmed.
     pages: Vec<u32>,
     invalid: Vec<Invalid>,
-    /// Dead records of keys all of whose versions have moved since the checkpoint: the scan finds those, and not the dead.
+    /// Dead records of keys all of whose versions have moved since the checkpoint: the scan finds
+    /// those, and not the dead.
     orphans: Vec<(KeyspaceId, KeyId, u32)>,
-    /// Superseded records: those of large values let the blocks of their parts know, once it is clear which blocks those are.
+    /// Superseded records: those of large values let the blocks of their parts know, once it is
+    /// clear which blocks those are.
     superseded: Vec<(KeyspaceId, KeyId, Version, Location, Timestamp)>,
-    /// Blocks that collection was emptying: scanned whole, beside what the checkpoint knows of them.
+    /// Blocks that collection was emptying: scanned whole, beside what the checkpoint knows of
+    /// them.
     emptied: Vec<BlockId>,
     report: RecoveryReport,
 }
 
-pub(super) fn open(mut device: Box<dyn FlashDevice>, config: MftlConfig) -> Result<(Mftl, RecoveryReport), StoreError> {
+pub(super) fn open(
+    mut device: Box<dyn FlashDevice>,
+    config: MftlConfig,
+) -> Result<(Mftl, RecoveryReport), StoreError> {
     let geometry = device.geometry();
     let pages = u64::from(geometry.max_blocks) * u64::from(geometry.pages_per_block);
     let limit = u64::from(Location::MAX_PAGES);
@@ -195,14 +211,22 @@ pub(super) fn open(mut device: Box<dyn FlashDevice>, config: MftlConfig) -> Resu
     sync(&mut *device)?;
     recovery.settle_blocks(&mut *device)?;
     let newest = candidates.keys().next_back().copied().unwrap_or(0);
-    let old: Vec<BlockId> =
-        candidates.values().flatten().map(|&(_, block)| block).filter(|block| !complete.contains(block)).collect();
+    let old: Vec<BlockId> = candidates
+        .values()
+        .flatten()
+        .map(|&(_, block)| block)
+        .filter(|block| !complete.contains(block))
+        .collect();
     Ok(recovery.finish(device, content.watermark, newest, complete, &old))
 }
 
 impl Recovery {
-    /// Looks at the first page of every block. Returns the blocks of checkpoints by number, with their first page's place.
-    fn probe(&mut self, device: &mut dyn FlashDevice) -> Result<BTreeMap<u64, Vec<(u32, BlockId)>>, StoreError> {
+    /// Looks at the first page of every block. Returns the blocks of checkpoints by number, with
+    /// their first page's place.
+    fn probe(
+        &mut self,
+        device: &mut dyn FlashDevice,
+    ) -> Result<BTreeMap<u64, Vec<(u32, BlockId)>>, StoreError> {
         let mut candidates: BTreeMap<u64, Vec<(u32, BlockId)>> = BTreeMap::new();
         let geometry = self.geometry;
         let jobs = (0..geometry.blocks)
@@ -216,10 +240,15 @@ impl Recovery {
             self.first[at] = match (result, PageHeader::read(bytes)) {
                 (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => First::Empty,
                 (Err(_), _) | (_, None) => First::Damaged,
-                (_, Some(Err(found))) => return Err(StoreError::Format { found, expected: layout::FORMAT }),
+                (_, Some(Err(found))) => {
+                    return Err(StoreError::Format { found, expected: layout::FORMAT });
+                }
                 (_, Some(Ok(header))) => {
                     if header.store != self.config.store_id {
-                        return Err(StoreError::ForeignStore { found: header.store, expected: self.config.store_id });
+                        return Err(StoreError::ForeignStore {
+                            found: header.store,
+                            expected: self.config.store_id,
+                        });
                     }
                     self.seed = Some(HashSeed(header.seed));
                     self.sequence = self.sequence.max(header.sequence);
@@ -230,7 +259,8 @@ impl Recovery {
                     } else {
                         self.generations[at] = header.generation;
                         if header.kind == PageKind::Checkpoint
-                            && let Some((number, place, _, _)) = checkpoint::read_page(bytes, header.count)
+                            && let Some((number, place, _, _)) =
+                                checkpoint::read_page(bytes, header.count)
                         {
                             candidates.entry(number).or_default().push((place, block));
                         }
@@ -283,7 +313,8 @@ impl Recovery {
                 let id = PageId(first.0 + offset as u32);
                 let generation = generations[geometry.block_of(id).0 as usize];
                 if let Ok(header) = layout::verify(page, id, generation, store)
-                    && let Some((found, place, last, payload)) = checkpoint::read_page(page, header.count)
+                    && let Some((found, place, last, payload)) =
+                        checkpoint::read_page(page, header.count)
                     && found == number
                 {
                     parts.insert(place, (last, payload.to_vec()));
@@ -293,10 +324,12 @@ impl Recovery {
         })?;
         self.report.read_bytes += read;
         let count = parts.len() as u32;
-        let whole = parts.keys().next_back().is_some_and(|&place| place.checked_add(1) == Some(count))
-            && parts.values().next_back().is_some_and(|(last, _)| *last);
+        let whole =
+            parts.keys().next_back().is_some_and(|&place| place.checked_add(1) == Some(count))
+                && parts.values().next_back().is_some_and(|(last, _)| *last);
         Ok(whole.then(|| {
-            let mut joined = Vec::with_capacity(parts.values().map(|(_, payload)| payload.len()).sum());
+            let mut joined =
+                Vec::with_capacity(parts.values().map(|(_, payload)| payload.len()).sum());
             parts.into_values().for_each(|(_, payload)| joined.extend_from_slice(&payload));
             joined
         }))
@@ -311,7 +344,9 @@ impl Recovery {
             kept.clear();
             kept.extend(versions.iter().copied().filter(|&(_, place)| {
                 let block = geometry.block_of(PageId(place.page())).0 as usize;
-                marks.get(block).is_some_and(|mark| generations.get(block) == Some(&mark.generation))
+                marks
+                    .get(block)
+                    .is_some_and(|mark| generations.get(block) == Some(&mark.generation))
             }));
             let space = spaces.ensure(keyspace);
             let index = &mut spaces.list[space].index;
@@ -357,7 +392,8 @@ impl Recovery {
                 continue;
             }
             let block = BlockId(number);
-            let marked = content.blocks.get(at).filter(|mark| mark.generation == self.generations[at]);
+            let marked =
+                content.blocks.get(at).filter(|mark| mark.generation == self.generations[at]);
             let from = match marked {
                 Some(_) if content.emptied.contains(&block) => {
                     self.blocks.restore_counts(block, [0; 4]);
@@ -373,7 +409,8 @@ impl Recovery {
         let read = read_all(device, jobs, SCAN_DEPTH, |(first, pages), result, bytes| {
             for offset in 0..pages {
                 let page = PageId(first.0 + offset);
-                let bytes = &bytes[offset as usize * PAGE_BYTES..(offset as usize + 1) * PAGE_BYTES];
+                let bytes =
+                    &bytes[offset as usize * PAGE_BYTES..(offset as usize + 1) * PAGE_BYTES];
                 self.scan_page(page, result.is_ok(), bytes)?;
             }
             Ok(())
@@ -400,17 +437,30 @@ impl Recovery {
         let block = self.geometry.block_of(page);
         let (at, index) = (block.0 as usize, self.geometry.index_of(page));
         let header = match PageHeader::read(bytes) {
-            Some(Ok(header)) if readable && header.page == page && header.generation == self.generations[at] => header,
-            Some(Err(found)) if readable => return Err(StoreError::Format { found, expected: layout::FORMAT }),
+            Some(Ok(header))
+                if readable && header.page == page && header.generation == self.generations[at] =>
+            {
+                header
+            }
+            Some(Err(found)) if readable => {
+                return Err(StoreError::Format { found, expected: layout::FORMAT });
+            }
             other => {
                 let earlier = matches!(other, Some(Ok(header)) if header.page == page && header.generation < self.generations[at]);
                 let blank = bytes.iter().all(|&byte| byte == 0);
-                self.invalid.push(Invalid { block: block.0, index, unreadable: !readable || !(earlier || blank) });
+                self.invalid.push(Invalid {
+                    block: block.0,
+                    index,
+                    unreadable: !readable || !(earlier || blank),
+                });
                 return Ok(());
             }
         };
         if header.store != self.config.store_id {
-            return Err(StoreError::ForeignStore { found: header.store, expected: self.config.store_id });
+            return Err(StoreError::ForeignStore {
+                found: header.store,
+                expected: self.config.store_id,
+            });
         }
         self.seed = Some(HashSeed(header.seed));
         self.pages[at] = self.pages[at].max(index + 1);
@@ -445,14 +495,17 @@ impl Recovery {
         let space = &mut self.spaces.list[space];
         if record.kind == RecordKind::Fence {
             if !space.add_fence(Fence { version: record.version, page: page.0 }) {
-                for fence in space.fences.iter_mut().filter(|fence| fence.version == record.version) {
+                for fence in space.fences.iter_mut().filter(|fence| fence.version == record.version)
+                {
                     fence.page = page.0;
                 }
             }
             return;
         }
         let head = if record.kind.is_large() { LargeHead::read(record.value) } else { None };
-        if record.kind.is_large() && head.as_ref().is_none_or(|head| head_is_void(head, &self.blocks)) {
+        if record.kind.is_large()
+            && head.as_ref().is_none_or(|head| head_is_void(head, &self.blocks))
+        {
             return;
         }
         for extent in head.iter().flat_map(|head| &head.extents) {
@@ -466,7 +519,8 @@ impl Recovery {
         let location = Location::new(page.0, record.kind.is_tombstone(), expires.is_some());
         space.youngest = space.youngest.max(record.version);
         if let Some((version, old)) = space.index.put_found(id, record.version, location) {
-            let by = space.index.latest(id).map_or(record.version, |(version, _)| version).timestamp;
+            let by =
+                space.index.latest(id).map_or(record.version, |(version, _)| version).timestamp;
             self.blocks.superseded(PageId(old.page()), by, Timestamp::ZERO);
             self.superseded.push((record.keyspace, id, version, old, by));
         }
@@ -489,7 +543,8 @@ impl Recovery {
                 device.observe(block, generation, pages)?;
             }
             if pages == 0 {
-                // Behind an empty first page there may be pages that a power cut kept by chance: erase before use.
+                // Behind an empty first page there may be pages that a power cut kept by chance:
+                // erase before use.
                 if fresh {
                     self.blocks.release(block, generation);
                 } else {
@@ -545,7 +600,10 @@ impl Recovery {
             sync_wanted: false,
             growing: false,
             cleaning: Vec::new(),
-            stats: StoreStats { corrupt: report.corrupt_records + report.corrupt_pages, ..StoreStats::default() },
+            stats: StoreStats {
+                corrupt: report.corrupt_records + report.corrupt_pages,
+                ..StoreStats::default()
+            },
             events: Vec::new(),
             completions: Vec::new(),
             recycled: Vec::new(),
@@ -569,7 +627,7 @@ impl Recovery {
 }
 
 fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item = Read> {
-    (from..geometry.pages_per_block)
-        .step_by(SCAN_PAGES as usize)
-        .map(move |index| (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index)))
+    (from..geometry.pages_per_block).step_by(SCAN_PAGES as usize).map(move |index| {
+        (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index))
+    })
 }

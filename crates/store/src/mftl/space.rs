@@ -1,8 +1,9 @@
 //! Keyspaces: an index each, and the fences that hide what lies at or below them.
 //!
-//! A fence acts as a tombstone of every key of its keyspace. Once the watermark has passed it, what it hides leaves the index: whole, when
-//! nothing was written since, else segment by segment. The youngest fence at or below the watermark is kept for ever (one record a
-//! keyspace), because a scan after a crash may find records that it hides.
+//! A fence acts as a tombstone of every key of its keyspace. Once the watermark has passed it, what
+//! it hides leaves the index: whole, when nothing was written since, else segment by segment. The
+//! youngest fence at or below the watermark is kept for ever (one record a keyspace), because a
+//! scan after a crash may find records that it hides.
 
 use timestone_types::{KeyspaceId, Timestamp, Version};
 
@@ -23,9 +24,11 @@ pub(crate) struct Space {
     pub(crate) fences: Vec<Fence>,
     /// The youngest version ever put.
     pub(crate) youngest: Version,
-    /// Rises whenever the index is dropped whole: what was counted in an earlier one is not counted down in this one.
+    /// Rises whenever the index is dropped whole: what was counted in an earlier one is not counted
+    /// down in this one.
     pub(crate) epoch: u32,
-    /// The fence that the index has been swept for, and the next segment of the sweep that is going on.
+    /// The fence that the index has been swept for, and the next segment of the sweep that is going
+    /// on.
     pub(crate) swept: Version,
     pub(crate) sweep_next: u16,
 }
@@ -110,14 +113,20 @@ impl Spaces {
         }
     }
 
-    /// Whether a fence hides keys that still take room: collection wins that room once the watermark has passed the fence.
+    /// Whether a fence hides keys that still take room: collection wins that room once the
+    /// watermark has passed the fence.
     pub(crate) fn are_emptying(&self) -> bool {
         let emptying = |space: &Space| space.latest_fence() > space.swept && space.index.keys() > 0;
         !self.graveyard.is_empty() || self.list.iter().any(emptying)
     }
 
-    /// Does a little of what fences ask for; reports the pages that lose a record. True when something is left to do.
-    pub(crate) fn sweep(&mut self, watermark: Timestamp, mut gone: impl FnMut(u32, Timestamp)) -> bool {
+    /// Does a little of what fences ask for; reports the pages that lose a record. True when
+    /// something is left to do.
+    pub(crate) fn sweep(
+        &mut self,
+        watermark: Timestamp,
+        mut gone: impl FnMut(u32, Timestamp),
+    ) -> bool {
         const STEP: u16 = 8;
         for space in &mut self.list {
             let fence = space.fence_at(watermark);
@@ -135,7 +144,9 @@ impl Spaces {
             }
             let end = (space.sweep_next + STEP).min(SEGMENTS as u16);
             for segment in space.sweep_next..end {
-                space.index.sweep(segment, fence, |location| gone(location.page(), fence.timestamp));
+                space
+                    .index
+                    .sweep(segment, fence, |location| gone(location.page(), fence.timestamp));
             }
             space.sweep_next = if end == SEGMENTS as u16 { 0 } else { end };
             if space.sweep_next == 0 {

@@ -4,12 +4,14 @@
 //!   put ─► staged: readable from memory ─► parts programmed ─► synced ─► head record written, index moved to it ─► gone from here
 //! ```
 //!
-//! The head is written only when its parts are durable, so a head found after a crash has its parts. Values are written one after the other, in
-//! the order of their puts; heads are written between two values, so that each value's parts lie in few extents. Collection moves
-//! large values through here as well.
+//! The head is written only when its parts are durable, so a head found after a crash has its
+//! parts. Values are written one after the other, in the order of their puts; heads are written
+//! between two values, so that each value's parts lie in few extents. Collection moves large values
+//! through here as well.
 //!
-//! Invariants: the blocks of a staged value's extents have a reader until its head is written, so that nobody erases them; a block that is
-//! collected is not let go before every head that names parts in it was replaced, also when a head moved while its value was staged.
+//! Invariants: the blocks of a staged value's extents have a reader until its head is written, so
+//! that nobody erases them; a block that is collected is not let go before every head that names
+//! parts in it was replaced, also when a head moved while its value was staged.
 
 use std::collections::VecDeque;
 
@@ -22,7 +24,8 @@ use super::writer::{Held, StreamId, Writer};
 use super::{Mftl, collect};
 use crate::error::StoreError;
 use crate::layout::{
-    Extent, LargeHead, MAX_RECORD_BYTES, PART_PAYLOAD, PageKind, PartHeader, Record, RecordKind, write_part_header,
+    Extent, LargeHead, MAX_RECORD_BYTES, PART_PAYLOAD, PageKind, PartHeader, Record, RecordKind,
+    write_part_header,
 };
 
 /// Keys longer than this lie with the value, not in the head.
@@ -113,7 +116,9 @@ impl Staging {
 
     /// Whether some value's parts wait to become durable.
     pub(super) fn waits(&self) -> bool {
-        self.order.front().is_some_and(|&slot| self.slot(slot).is_some_and(|staged| staged.ordinal.is_some()))
+        self.order
+            .front()
+            .is_some_and(|&slot| self.slot(slot).is_some_and(|staged| staged.ordinal.is_some()))
     }
 
     /// Whether the next pump can do something.
@@ -126,7 +131,12 @@ impl Staging {
 
     /// The lowest batch of a staged put.
     pub(super) fn lowest_batch(&self) -> u64 {
-        self.order.iter().filter_map(|&slot| self.slot(slot)).map(|staged| staged.batch).min().unwrap_or(u64::MAX)
+        self.order
+            .iter()
+            .filter_map(|&slot| self.slot(slot))
+            .map(|staged| staged.batch)
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     /// The lowest timestamp of a staged put; collection's own moves do not count.
@@ -147,7 +157,9 @@ impl Staging {
 
     /// Expiry and value of a staged value.
     pub(super) fn value(&self, slot: u32) -> (Expiry, &[u8]) {
-        self.slot(slot).map_or((Expiry::NEVER, &[]), |staged| (staged.expires_at, &staged.payload[staged.outside..]))
+        self.slot(slot).map_or((Expiry::NEVER, &[]), |staged| {
+            (staged.expires_at, &staged.payload[staged.outside..])
+        })
     }
 }
 
@@ -207,19 +219,25 @@ impl Mftl {
         Ok(Location::new(Location::STAGED + slot as u32, record.kind.is_tombstone(), expires))
     }
 
-    /// Whether there are blocks for everything that is staged, for so many values more, and one for heads. If not, they are asked for.
+    /// Whether there are blocks for everything that is staged, for so many values more, and one for
+    /// heads. If not, they are asked for.
     pub(super) fn has_room_for_large(&mut self, values: u64, bytes: u64) -> bool {
-        let pages = (self.staging.bytes + bytes) / PART_PAYLOAD as u64 + self.staging.order.len() as u64 + values + 1;
+        let pages = (self.staging.bytes + bytes) / PART_PAYLOAD as u64
+            + self.staging.order.len() as u64
+            + values
+            + 1;
         let blocks = pages / u64::from(self.blocks.geometry.pages_per_block) + 2;
         let wanted = u64::from(self.blocks.reserve()) + blocks + 1;
         let has_room = u64::from(self.blocks.free_count()) >= wanted;
         if !has_room {
-            self.collector.asked = self.collector.asked.max(u32::try_from(wanted).unwrap_or(u32::MAX));
+            self.collector.asked =
+                self.collector.asked.max(u32::try_from(wanted).unwrap_or(u32::MAX));
         }
         has_room
     }
 
-    /// Takes a value in that collection moves. The index stays with the old head until the new one is written.
+    /// Takes a value in that collection moves. The index stays with the old head until the new one
+    /// is written.
     pub(super) fn restage(&mut self, record: &Record<'_>, id: KeyId, moved: Moved) {
         // Staging for collection never refuses.
         let _ = self.stage(record, id, Some(moved));
@@ -233,7 +251,9 @@ impl Mftl {
             let slot = self.staging.order[at] as usize;
             let Some(staged) = self.staging.slots[slot].take() else { break };
             let (staged, done) = match staged.ordinal {
-                Some(ordinal) if self.writer.is_durable(StreamId::Large, ordinal) => self.write_head(slot, staged),
+                Some(ordinal) if self.writer.is_durable(StreamId::Large, ordinal) => {
+                    self.write_head(slot, staged)
+                }
                 Some(_) => (Some(staged), false),
                 None => {
                     let staged = self.write_parts(staged, &mut budget);
@@ -290,7 +310,9 @@ impl Mftl {
             self.collector.moved_pages += u64::from(staged.moved.is_some());
             let block = self.blocks.of(page);
             match staged.extents.last_mut() {
-                Some(last) if self.blocks.of(last.page) == block && last.page.0 + last.pages == page.0 => {
+                Some(last)
+                    if self.blocks.of(last.page) == block && last.page.0 + last.pages == page.0 =>
+                {
                     last.pages += 1;
                 }
                 _ => {
@@ -305,13 +327,15 @@ impl Mftl {
         staged
     }
 
-    /// Writes the head of a value whose parts are durable, and moves the index to it. Gives the value back when there is no room.
+    /// Writes the head of a value whose parts are durable, and moves the index to it. Gives the
+    /// value back when there is no room.
     fn write_head(&mut self, slot: usize, staged: Staged) -> (Option<Staged>, bool) {
         // Between two values only: see the module.
-        let writing =
-            self.staging.order.iter().any(|&other| {
-                self.staging.slot(other).is_some_and(|other| other.ordinal.is_none() && other.written > 0)
-            });
+        let writing = self.staging.order.iter().any(|&other| {
+            self.staging
+                .slot(other)
+                .is_some_and(|other| other.ordinal.is_none() && other.written > 0)
+        });
         if writing {
             return (Some(staged), false);
         }
@@ -320,7 +344,10 @@ impl Mftl {
             None => Location::STAGED + slot as u32,
         };
         let wanted = self.spaces.get(staged.keyspace).is_some_and(|space| {
-            space.index.chain(staged.id).any(|(version, place)| version == staged.version && place.page() == from)
+            space
+                .index
+                .chain(staged.id)
+                .any(|(version, place)| version == staged.version && place.page() == from)
         });
         let mut superseded = None;
         if wanted {
@@ -345,8 +372,14 @@ impl Mftl {
             };
             let leave = u32::from(staged.moved.is_none());
             let pages_before = self.writer.ordinal(StreamId::Large);
-            let page =
-                self.writer.append(StreamId::Large, &record, staged.id.check, leave, &mut self.blocks, &mut self.port);
+            let page = self.writer.append(
+                StreamId::Large,
+                &record,
+                staged.id.check,
+                leave,
+                &mut self.blocks,
+                &mut self.port,
+            );
             crate::api::Store::recycle(self, value);
             let Some(page) = page else { return (Some(staged), false) };
             if staged.moved.is_none() {
@@ -356,10 +389,12 @@ impl Mftl {
             if staged.moved.is_some() {
                 self.collector.moved_pages += self.writer.ordinal(StreamId::Large) - pages_before;
             }
-            let to = Location::new(page.0, staged.kind.is_tombstone(), !staged.expires_at.is_never());
+            let to =
+                Location::new(page.0, staged.kind.is_tombstone(), !staged.expires_at.is_never());
             if let Some(space) = self.spaces.get_mut(staged.keyspace) {
                 space.index.moved(staged.id, staged.version, from, to);
-                let latest = space.index.latest(staged.id).map_or(Version::ZERO, |(version, _)| version);
+                let latest =
+                    space.index.latest(staged.id).map_or(Version::ZERO, |(version, _)| version);
                 let dead = latest != staged.version || staged.kind.is_tombstone();
                 superseded = dead.then_some((page, latest.timestamp));
             }

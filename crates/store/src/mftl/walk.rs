@@ -1,18 +1,21 @@
 //! Walks: scans and counts over an index, scrubs over all pages.
 //!
-//! A scan follows the order of hashes: segment, then tag; its cursor is that pair, so it survives growth of tables and restarts. Keys are not in
-//! memory: each one is read, from the cache, a group or its page (shared with everybody who wants that page). A count reads only versions that
-//! may have expired, and nothing at all when no key of the keyspace can expire and the question is about now.
+//! A scan follows the order of hashes: segment, then tag; its cursor is that pair, so it survives
+//! growth of tables and restarts. Keys are not in memory: each one is read, from the cache, a group
+//! or its page (shared with everybody who wants that page). A count reads only versions that may
+//! have expired, and nothing at all when no key of the keyspace can expire and the question is
+//! about now.
 //!
 //! ```text
 //!   cursor ──► keys in order, found in any order ──► sorted: [ as many as the limit allows │ too many ]   listed up to here
 //!                                                            next cursor ──────────────────┘ found again by the next scan
 //! ```
-//! How long keys are is known only when they are found, and many reads are under way at once: so a scan may find more than its
-//! limit. What is too much is dropped, and the cursor goes back to the first key that was dropped.
+//! How long keys are is known only when they are found, and many reads are under way at once: so a
+//! scan may find more than its limit. What is too much is dropped, and the cursor goes back to the
+//! first key that was dropped.
 //!
-//! Invariants: `outstanding` of a walk = its waiters in [`super::reads`]; a cursor that is given out is behind every key that came with it, and not
-//! behind any other that is visible.
+//! Invariants: `outstanding` of a walk = its waiters in [`super::reads`]; a cursor that is given
+//! out is behind every key that came with it, and not behind any other that is visible.
 
 use timestone_flash::{BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
@@ -55,8 +58,8 @@ impl FoundKeys {
         self.keys.push((position, start..self.bytes.len()));
     }
 
-    /// The first keys in the order of positions, as many as a limit allows but at least those of one position; and the position of
-    /// the first key that was left out.
+    /// The first keys in the order of positions, as many as a limit allows but at least those of
+    /// one position; and the position of the first key that was left out.
     fn within(mut self, limit: ScanLimit) -> (KeyList, Option<ScanCursor>) {
         self.keys.sort_by_key(|(position, _)| *position);
         let (mut taken, mut count, mut bytes) = (KeyList::default(), 0, 0);
@@ -98,7 +101,9 @@ impl Walk {
     /// How many keys are to be listed next.
     fn wanted(&self) -> u32 {
         match &self.kind {
-            Kind::Scan { limit, listed, .. } => limit.keys.saturating_sub(*listed).min(KEYS_AT_A_TIME),
+            Kind::Scan { limit, listed, .. } => {
+                limit.keys.saturating_sub(*listed).min(KEYS_AT_A_TIME)
+            }
             Kind::Count { .. } => KEYS_AT_A_TIME,
         }
     }
@@ -122,7 +127,8 @@ impl Walk {
                 let listed_to = more.then(|| position_of(self.segment, self.tag));
                 let (keys, left_out) = found.within(limit);
                 #[cfg(feature = "planted-bugs")]
-                let left_out = left_out.filter(|_| !crate::planted::bugs().drop_what_a_page_cannot_hold);
+                let left_out =
+                    left_out.filter(|_| !crate::planted::bugs().drop_what_a_page_cannot_hold);
                 StoreEvent::ScanDone { token, keys, next: left_out.or(listed_to) }
             }
         }
@@ -157,15 +163,36 @@ impl Walks {
 
 impl Mftl {
     pub(super) fn check_age(&self, at: Timestamp) -> Result<(), StoreError> {
-        if at < self.watermark { Err(StoreError::TooOld { at, watermark: self.watermark }) } else { Ok(()) }
+        if at < self.watermark {
+            Err(StoreError::TooOld { at, watermark: self.watermark })
+        } else {
+            Ok(())
+        }
     }
 
-    fn begin_walk(&mut self, keyspace: KeyspaceId, as_of: AsOf, cursor: ScanCursor, token: ReadToken, kind: Kind) {
+    fn begin_walk(
+        &mut self,
+        keyspace: KeyspaceId,
+        as_of: AsOf,
+        cursor: ScanCursor,
+        token: ReadToken,
+        kind: Kind,
+    ) {
         let id = self.walks.next_id;
         self.walks.next_id += 1;
         let segment = (cursor.0 >> 32).min(SEGMENTS as u64) as u16;
         let tag = cursor.0 as u32;
-        self.walks.list.push(Walk { id, token, keyspace, as_of, kind, segment, tag, outstanding: 0, error: None });
+        self.walks.list.push(Walk {
+            id,
+            token,
+            keyspace,
+            as_of,
+            kind,
+            segment,
+            tag,
+            outstanding: 0,
+            error: None,
+        });
     }
 
     pub(super) fn begin_scan(
@@ -301,7 +328,9 @@ impl Mftl {
     pub(super) fn walk_found(&mut self, who: For, id: KeyId, key: &[u8], expires_at: Expiry) {
         match who {
             For::Walk(walk) => {
-                let Some(walk) = self.walks.list.iter_mut().find(|one| one.id == walk) else { return };
+                let Some(walk) = self.walks.list.iter_mut().find(|one| one.id == walk) else {
+                    return;
+                };
                 walk.outstanding -= 1;
                 if !expires_at.has_passed(walk.as_of.judged) {
                     walk.found(id, key);
@@ -313,17 +342,19 @@ impl Mftl {
         }
     }
 
-    /// A waiter of a walk met a page that no longer has its record; the record has moved, so its key is looked up anew.
+    /// A waiter of a walk met a page that no longer has its record; the record has moved, so its
+    /// key is looked up anew.
     pub(super) fn walk_skipped(&mut self, waiter: &Waiter) {
         match waiter.who {
             For::Walk(id) => {
-                let Some(at) = self.walks.list.iter().position(|walk| walk.id == id) else { return };
+                let Some(at) = self.walks.list.iter().position(|walk| walk.id == id) else {
+                    return;
+                };
                 self.walks.list[at].outstanding -= 1;
                 let elsewhere = self.spaces.get(waiter.keyspace).and_then(|space| {
-                    space
-                        .index
-                        .chain(waiter.id)
-                        .find(|&(version, place)| version == waiter.version && place.page() != waiter.page.0)
+                    space.index.chain(waiter.id).find(|&(version, place)| {
+                        version == waiter.version && place.page() != waiter.page.0
+                    })
                 });
                 if let Some((version, location)) = elsewhere {
                     self.look_up(at, waiter.id, version, location);
@@ -338,7 +369,9 @@ impl Mftl {
     pub(super) fn walk_failed(&mut self, who: For, error: StoreError) {
         match who {
             For::Walk(id) => {
-                let Some(walk) = self.walks.list.iter_mut().find(|walk| walk.id == id) else { return };
+                let Some(walk) = self.walks.list.iter_mut().find(|walk| walk.id == id) else {
+                    return;
+                };
                 walk.outstanding -= 1;
                 walk.error.get_or_insert(error);
             }
@@ -348,7 +381,12 @@ impl Mftl {
     }
 
     pub(super) fn begin_scrub(&mut self) {
-        self.walks.scrub.get_or_insert(Scrub { block: 0, page: 0, reading: None, report: ScrubReport::default() });
+        self.walks.scrub.get_or_insert(Scrub {
+            block: 0,
+            page: 0,
+            reading: None,
+            report: ScrubReport::default(),
+        });
     }
 
     fn pump_scrub(&mut self) {
@@ -372,7 +410,12 @@ impl Mftl {
                 scrub.page += count;
                 scrub.reading = Some((page, count));
                 let buffer = self.port.buffer(count);
-                self.port.read(FlashOp::Read { token: Purpose::ScrubRead.token(0), page, pages: count, buffer });
+                self.port.read(FlashOp::Read {
+                    token: Purpose::ScrubRead.token(0),
+                    page,
+                    pages: count,
+                    buffer,
+                });
                 return;
             }
             scrub.block += 1;
@@ -393,7 +436,12 @@ impl Mftl {
             return;
         }
         for (offset, page) in bytes.chunks_exact(PAGE_BYTES).take(count as usize).enumerate() {
-            match layout::verify(page, PageId(first.0 + offset as u32), generation, self.config.store_id) {
+            match layout::verify(
+                page,
+                PageId(first.0 + offset as u32),
+                generation,
+                self.config.store_id,
+            ) {
                 Ok(header) if matches!(header.kind, PageKind::Records | PageKind::LargeHeads) => {
                     for raw in layout::records(page) {
                         report.records += 1;

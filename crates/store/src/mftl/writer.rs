@@ -5,16 +5,17 @@
 //!                └────────── readable from here ───────────────────────────┘ (until its program completes)
 //! ```
 //!
-//! Four streams keep apart what dies at different times: hot puts, survivors of collection, large values, checkpoints. Each has one open
-//! block and one group being filled. A group's bytes stay until all its programs have completed, so whatever was written can
-//! be read at once; the device gets a copy.
+//! Four streams keep apart what dies at different times: hot puts, survivors of collection, large
+//! values, checkpoints. Each has one open block and one group being filled. A group's bytes stay
+//! until all its programs have completed, so whatever was written can be read at once; the device
+//! gets a copy.
 //!
-//! The *ledger* lists programs in the order of submission. A sync covers the prefix of the ledger that had completed when it was
-//! submitted; when it completes, that prefix is durable. A stream's pages are numbered by *ordinals*, so that anybody can wait for
-//! "everything up to here".
+//! The *ledger* lists programs in the order of submission. A sync covers the prefix of the ledger
+//! that had completed when it was submitted; when it completes, that prefix is durable. A stream's
+//! pages are numbered by *ordinals*, so that anybody can wait for "everything up to here".
 //!
-//! Invariants: pages of a block are submitted in order; `submitted ≤ sealed ≤ pages ≤ capacity` in every group; ordinals become
-//! durable in order.
+//! Invariants: pages of a block are submitted in order; `submitted ≤ sealed ≤ pages ≤ capacity` in
+//! every group; ordinals become durable in order.
 
 use std::collections::VecDeque;
 
@@ -176,7 +177,8 @@ impl Writer {
         let state = &self.streams[stream as usize];
         let Some(block) = state.block else { return false };
         blocks.get(block).pages < blocks.geometry.pages_per_block
-            || (state.open && self.open_page(stream).is_some_and(|page| layout::room(page) >= bytes))
+            || (state.open
+                && self.open_page(stream).is_some_and(|page| layout::room(page) >= bytes))
     }
 
     fn group_index(&self, id: u64) -> Option<usize> {
@@ -199,7 +201,9 @@ impl Writer {
         port: &mut Port,
     ) -> Option<PageId> {
         let bytes = record.bytes();
-        if self.streams[stream as usize].open && self.open_page(stream).is_none_or(|page| layout::room(page) < bytes) {
+        if self.streams[stream as usize].open
+            && self.open_page(stream).is_none_or(|page| layout::room(page) < bytes)
+        {
             self.seal(stream, blocks, port);
         }
         if !self.streams[stream as usize].open {
@@ -215,7 +219,11 @@ impl Writer {
         };
         let group = &mut self.groups[at];
         let index = group.pages as usize - 1;
-        layout::append(&mut group.bytes[index * PAGE_BYTES..(index + 1) * PAGE_BYTES], record, check);
+        layout::append(
+            &mut group.bytes[index * PAGE_BYTES..(index + 1) * PAGE_BYTES],
+            record,
+            check,
+        );
         group.open_held.add(held);
         let block = group.block;
         let page = blocks.geometry.page(block, group.first + index as u32);
@@ -226,7 +234,10 @@ impl Writer {
 
     /// Notes that the open page of a stream holds a put that was made earlier.
     pub(crate) fn note_put(&mut self, stream: StreamId, held: Held) {
-        let Some(at) = self.streams[stream as usize].group.and_then(|id| self.group_index(id)) else { return };
+        let Some(at) = self.streams[stream as usize].group.and_then(|id| self.group_index(id))
+        else {
+            return;
+        };
         self.groups[at].open_held.add(held);
     }
 
@@ -259,14 +270,21 @@ impl Writer {
     }
 
     /// Begins the next page of a stream, in a new group or block when needed.
-    fn begin_page(&mut self, stream: StreamId, kind: PageKind, leave: u32, blocks: &mut Blocks) -> Option<()> {
+    fn begin_page(
+        &mut self,
+        stream: StreamId,
+        kind: PageKind,
+        leave: u32,
+        blocks: &mut Blocks,
+    ) -> Option<()> {
         let pages_per_block = blocks.geometry.pages_per_block;
         let current = self.streams[stream as usize].group.and_then(|id| self.group_index(id));
         let at = match current {
             Some(at) if self.groups[at].pages < self.groups[at].capacity => at,
             _ => {
-                let open =
-                    self.streams[stream as usize].block.filter(|&block| blocks.get(block).pages < pages_per_block);
+                let open = self.streams[stream as usize]
+                    .block
+                    .filter(|&block| blocks.get(block).pages < pages_per_block);
                 let block = match open {
                     Some(block) => block,
                     None => {
@@ -302,9 +320,18 @@ impl Writer {
         Some(())
     }
 
-    fn begin_group(&mut self, stream: StreamId, block: BlockId, first: u32, pages_per_block: u32) -> usize {
+    fn begin_group(
+        &mut self,
+        stream: StreamId,
+        block: BlockId,
+        first: u32,
+        pages_per_block: u32,
+    ) -> usize {
         let capacity = GROUP_PAGES.min(pages_per_block - first);
-        let bytes = self.spare.pop().unwrap_or_else(|| vec![0; GROUP_PAGES as usize * PAGE_BYTES].into_boxed_slice());
+        let bytes = self
+            .spare
+            .pop()
+            .unwrap_or_else(|| vec![0; GROUP_PAGES as usize * PAGE_BYTES].into_boxed_slice());
         let id = self.next_group;
         self.next_group += 1;
         self.groups.push(Group {
@@ -349,7 +376,11 @@ impl Writer {
     fn submit(&mut self, stream: StreamId, blocks: &Blocks, port: &mut Port) {
         let state = &mut self.streams[stream as usize];
         state.sealed_since = None;
-        let Some(at) = state.group.and_then(|id| self.groups.iter().rposition(|group| group.id == id)) else { return };
+        let Some(at) =
+            state.group.and_then(|id| self.groups.iter().rposition(|group| group.id == id))
+        else {
+            return;
+        };
         let group = &mut self.groups[at];
         let pages = group.sealed - group.submitted;
         if pages == 0 {
@@ -408,7 +439,10 @@ impl Writer {
             let state = &self.streams[stream as usize];
             if state.open && self.now >= state.open_since.saturating_add(partial) {
                 self.flush(stream, blocks, port);
-            } else if state.sealed_since.is_some_and(|since| self.now >= since.saturating_add(packing)) {
+            } else if state
+                .sealed_since
+                .is_some_and(|since| self.now >= since.saturating_add(packing))
+            {
                 self.submit(stream, blocks, port);
             }
         }
@@ -420,15 +454,24 @@ impl Writer {
         packing: core::time::Duration,
         partial: core::time::Duration,
     ) -> Option<Timestamp> {
-        let open = self.streams.iter().filter(|state| state.open).map(|state| state.open_since.saturating_add(partial));
-        let sealed =
-            self.streams.iter().filter_map(|state| state.sealed_since).map(|since| since.saturating_add(packing));
+        let open = self
+            .streams
+            .iter()
+            .filter(|state| state.open)
+            .map(|state| state.open_since.saturating_add(partial));
+        let sealed = self
+            .streams
+            .iter()
+            .filter_map(|state| state.sealed_since)
+            .map(|since| since.saturating_add(packing));
         open.chain(sealed).min()
     }
 
     /// A program has completed.
     pub(crate) fn programmed(&mut self, number: u64, blocks: &mut Blocks) {
-        let Some(program) = number.checked_sub(self.first).and_then(|at| self.ledger.get_mut(at as usize)) else {
+        let Some(program) =
+            number.checked_sub(self.first).and_then(|at| self.ledger.get_mut(at as usize))
+        else {
             return;
         };
         program.done = true;
@@ -461,10 +504,9 @@ impl Writer {
     pub(crate) fn page(&self, page: PageId, blocks: &Blocks) -> Option<&[u8]> {
         let block = blocks.of(page);
         let index = blocks.geometry.index_of(page);
-        let group = self
-            .groups
-            .iter()
-            .find(|group| group.block == block && (group.first..group.first + group.pages).contains(&index))?;
+        let group = self.groups.iter().find(|group| {
+            group.block == block && (group.first..group.first + group.pages).contains(&index)
+        })?;
         Some(group.page(index))
     }
 
@@ -472,9 +514,12 @@ impl Writer {
         self.first + self.ledger.iter().take_while(|program| program.done).count() as u64
     }
 
-    /// Submits a sync when it is due or wanted, none is running, and it would make something durable.
+    /// Submits a sync when it is due or wanted, none is running, and it would make something
+    /// durable.
     pub(crate) fn sync(&mut self, interval: core::time::Duration, wanted: bool, port: &mut Port) {
-        if self.sync_target.is_some() || (!wanted && self.now < self.last_sync.saturating_add(interval)) {
+        if self.sync_target.is_some()
+            || (!wanted && self.now < self.last_sync.saturating_add(interval))
+        {
             return;
         }
         let target = self.completed();
@@ -487,7 +532,8 @@ impl Writer {
 
     /// When a background sync is due, if one would make something durable.
     pub(crate) fn sync_deadline(&self, interval: core::time::Duration) -> Option<Timestamp> {
-        (self.sync_target.is_none() && self.completed() > self.first).then(|| self.last_sync.saturating_add(interval))
+        (self.sync_target.is_none() && self.completed() > self.first)
+            .then(|| self.last_sync.saturating_add(interval))
     }
 
     /// The sync has completed: the prefix it covers is durable.
@@ -531,7 +577,8 @@ impl Writer {
         pending.chain(packed)
     }
 
-    /// Where the next record of a stream would go at the earliest: everything before it in its block is complete.
+    /// Where the next record of a stream would go at the earliest: everything before it in its
+    /// block is complete.
     pub(crate) fn scan_from(&self, block: BlockId, blocks: &Blocks) -> u32 {
         let pages = blocks.get(block).pages;
         let open = self.streams.iter().any(|state| state.block == Some(block) && state.open);

@@ -1,4 +1,5 @@
-//! What every store does, as a list: a new store passes it by adding one line to [`every_store_behaves`].
+//! What every store does, as a list: a new store passes it by adding one line to
+//! [`every_store_behaves`].
 
 use timestone_store::{Latest, Mftl, MftlConfig, ScanCursor, ScanLimit, Store, StoreError};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
@@ -21,7 +22,8 @@ fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
         ("reads below the watermark are refused", watermark),
         ("a scan finds every key once, whatever the step", scans),
         (
-            "a page of a scan holds no more than its limit, and what it does not hold comes with the next",
+            "a page of a scan holds no more than its limit, and what it does not hold comes with \
+             the next",
             pages_of_scans,
         ),
         ("a count is exact", counts),
@@ -35,14 +37,17 @@ fn behaviours<S: Store>() -> Vec<Behaviour<S>> {
 
 fn run<S: Store>(make: impl Fn() -> S) {
     for (name, behaviour) in behaviours() {
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| behaviour(&mut Driver::new(make()))));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            behaviour(&mut Driver::new(make()))
+        }));
         assert!(outcome.is_ok(), "not true of this store: {name}");
     }
 }
 
 #[test]
 fn every_store_behaves() {
-    let open = |config: MftlConfig| Mftl::open(Box::new(media(16, 512).open()), config).expect("opens").0;
+    let open =
+        |config: MftlConfig| Mftl::open(Box::new(media(16, 512).open()), config).expect("opens").0;
     run(|| open(config()));
     run(|| open(MftlConfig { cache_bytes: 4 << 20, ..config() }));
 }
@@ -70,7 +75,10 @@ fn youngest_at_or_before<S: Store>(driver: &mut Driver<S>) {
 fn nothing_is_absent<S: Store>(driver: &mut Driver<S>) {
     assert_eq!(driver.get(b"k", 1), Got::Absent(Version::ZERO));
     let key = driver.key(SPACE, b"k");
-    assert_eq!(driver.store.latest(key), Latest { version: Version::ZERO, absent: true, may_expire: false });
+    assert_eq!(
+        driver.store.latest(key),
+        Latest { version: Version::ZERO, absent: true, may_expire: false }
+    );
 }
 
 fn any_order<S: Store>(driver: &mut Driver<S>) {
@@ -147,7 +155,9 @@ pub(crate) fn traces_of_a_fence() -> Vec<bool> {
     driver.put(b"later", 30, b"2");
     let beside = |driver: &Driver<Mftl>, fence: u64| -> Vec<bool> {
         let keys = [&b"there"[..], b"deleted", b"later", b"never"];
-        keys.iter().map(|key| driver.store.is_beside_fence(driver.key(SPACE, key), version(fence))).collect()
+        keys.iter()
+            .map(|key| driver.store.is_beside_fence(driver.key(SPACE, key), version(fence)))
+            .collect()
     };
     let told = beside(&driver, 20);
     assert_eq!(beside(&driver, 12), [false; 4], "no fence has that version");
@@ -185,7 +195,11 @@ fn fences<S: Store>(driver: &mut Driver<S>) {
     driver.store.put(key, version(10), b"3", Expiry::NEVER).expect("put");
     driver.store.fence(SPACE, version(20)).expect("fence");
     twice(driver, |driver| {
-        assert_eq!(driver.value(b"a", 19), Some(b"1".to_vec()), "a read before the fence sees what was there");
+        assert_eq!(
+            driver.value(b"a", 19),
+            Some(b"1".to_vec()),
+            "a read before the fence sees what was there"
+        );
         assert_eq!(driver.get(b"a", 20), Got::Absent(version(20)));
         assert_eq!(driver.get(b"never", 20), Got::Absent(version(20)));
         assert_eq!(driver.value(b"b", 30), Some(b"2".to_vec()));
@@ -248,7 +262,8 @@ fn scans<S: Store>(driver: &mut Driver<S>) {
 }
 
 fn pages_of_scans<S: Store>(driver: &mut Driver<S>) {
-    let mut expected: Vec<Vec<u8>> = (0..300u32).map(|n| [n.to_be_bytes().as_slice(), &[b'k'; 996]].concat()).collect();
+    let mut expected: Vec<Vec<u8>> =
+        (0..300u32).map(|n| [n.to_be_bytes().as_slice(), &[b'k'; 996]].concat()).collect();
     // Longer than every limit below but the last.
     expected.push(vec![b'z'; 64 * 1024]);
     for key in &expected {
@@ -274,7 +289,12 @@ fn pages_of_scans<S: Store>(driver: &mut Driver<S>) {
                 cursor = next;
             }
             found.sort();
-            assert!(found == expected, "{} of {} keys within {limit:?}", found.len(), expected.len());
+            assert!(
+                found == expected,
+                "{} of {} keys within {limit:?}",
+                found.len(),
+                expected.len()
+            );
         }
     });
 }
@@ -333,7 +353,11 @@ fn large<S: Store>(driver: &mut Driver<S>) {
     driver.put(&key, 20, &value(9000));
     twice(driver, |driver| {
         for (n, &size) in sizes.iter().enumerate() {
-            assert_eq!(driver.value(format!("large{n}").as_bytes(), 10), Some(value(size)), "{size} bytes");
+            assert_eq!(
+                driver.value(format!("large{n}").as_bytes(), 10),
+                Some(value(size)),
+                "{size} bytes"
+            );
         }
         assert_eq!(driver.value(&key, 15), Some(b"small value under a large key".to_vec()));
         assert_eq!(driver.value(&key, 25), Some(value(9000)));
@@ -354,7 +378,10 @@ fn limits<S: Store>(driver: &mut Driver<S>) {
     assert!(matches!(driver.try_put(b"k", 0, b"v"), Err(StoreError::BadVersion(_))));
     let key = driver.key(SPACE, b"k");
     let end = Version { timestamp: Timestamp::MAX, ..version(1) };
-    assert!(matches!(driver.store.put(key, end, b"v", Expiry::NEVER), Err(StoreError::BadVersion(_))));
+    assert!(matches!(
+        driver.store.put(key, end, b"v", Expiry::NEVER),
+        Err(StoreError::BadVersion(_))
+    ));
     assert_eq!(driver.get(b"k", 100), Got::Absent(Version::ZERO));
 }
 

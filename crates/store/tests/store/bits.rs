@@ -1,10 +1,12 @@
-//! Every bit of a small store flips in turn: noticed, or harmless; never a wrong answer, never a panic.
+//! Every bit of a small store flips in turn: noticed, or harmless; never a wrong answer, never a
+//! panic.
 //!
-//! Noticed is: the store does not open, says so, or counts it in its recovery report, or the read says that the record is
-//! corrupt. Only then may something be missing; what is answered was written, always.
+//! Noticed is: the store does not open, says so, or counts it in its recovery report, or the read
+//! says that the record is corrupt. Only then may something be missing; what is answered was
+//! written, always.
 //!
-//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-store --release bits` flips every bit; otherwise every one of headers and slots, and some
-//! of the rest.
+//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-store --release bits` flips every bit;
+//! otherwise every one of headers and slots, and some of the rest.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -89,7 +91,11 @@ fn probe(device: Box<dyn FlashDevice>, model: &Model, outcomes: &mut Outcomes, w
                 Ok(got) if got == expected(model, key, nanos) => {}
                 Ok(Got::Value(found, value)) => {
                     let time = found.timestamp.as_nanos();
-                    assert_eq!(model.get(&(key, time)), Some(&Some(value)), "{what}: a value that nobody wrote");
+                    assert_eq!(
+                        model.get(&(key, time)),
+                        Some(&Some(value)),
+                        "{what}: a value that nobody wrote"
+                    );
                     wrong += 1;
                 }
                 Ok(Got::Absent(found)) => {
@@ -102,7 +108,10 @@ fn probe(device: Box<dyn FlashDevice>, model: &Model, outcomes: &mut Outcomes, w
             }
         }
     }
-    assert!(wrong == 0 || report.met_damage(), "{what}: {wrong} wrong answers and nobody noticed: {report:?}");
+    assert!(
+        wrong == 0 || report.met_damage(),
+        "{what}: {wrong} wrong answers and nobody noticed: {report:?}"
+    );
     // It goes on being a store: writing, collecting and checkpointing meet the damage as well.
     driver.put(b"more", 30, b"value");
     driver.store.advance_watermark(at(14));
@@ -115,11 +124,14 @@ fn probe(device: Box<dyn FlashDevice>, model: &Model, outcomes: &mut Outcomes, w
     }
 }
 
-/// Bits of a page to be flipped: all of them, or those of the header and the slots and some of the rest.
+/// Bits of a page to be flipped: all of them, or those of the header and the slots and some of the
+/// rest.
 fn bits(page: u32) -> impl Iterator<Item = usize> {
     let all = full();
     let step = 199 + page as usize % 7;
-    (0..PAGE_BITS).filter(move |bit| all || bit % step == 0 || (*bit < 48 * 8 && bit % 5 == page as usize % 5))
+    (0..PAGE_BITS).filter(move |bit| {
+        all || bit % step == 0 || (*bit < 48 * 8 && bit % 5 == page as usize % 5)
+    })
 }
 
 fn sweep(media: &MemoryMedia, model: &Model, pages: u32) -> Outcomes {
@@ -133,7 +145,12 @@ fn sweep(media: &MemoryMedia, model: &Model, pages: u32) -> Outcomes {
             if !damaged.flip_bit(PageId(page), bit) {
                 break;
             }
-            probe(Box::new(damaged.open()), model, &mut outcomes, &format!("page {page} bit {bit}"));
+            probe(
+                Box::new(damaged.open()),
+                model,
+                &mut outcomes,
+                &format!("page {page} bit {bit}"),
+            );
         }
     }
     outcomes
@@ -185,8 +202,11 @@ fn bits_of_a_store_that_died_behind_its_checkpoint() {
 #[test]
 fn bits_of_a_device_file() {
     let folder = tempfile::tempdir().expect("a directory");
-    let file =
-        FileConfig { pages_per_block: 4, initial_blocks: 12, ..FileConfig::new(folder.path().join("shard.flash"), 12) };
+    let file = FileConfig {
+        pages_per_block: 4,
+        initial_blocks: 12,
+        ..FileConfig::new(folder.path().join("shard.flash"), 12)
+    };
     let mut model = Model::new();
     let device = FileDevice::open_or_create(&file).expect("a device").0;
     let mut driver = Driver::new(Mftl::open(Box::new(device), config()).expect("opens").0);
@@ -201,7 +221,9 @@ fn bits_of_a_device_file() {
     let mut outcomes = Outcomes::default();
     for &page in &used {
         let step = if full() { 1 } else { 2401 };
-        for bit in (0..PAGE_BITS).filter(|bit| bit % step == 0 || (page < 8 && *bit < 320 && bit % 3 == 0)) {
+        for bit in
+            (0..PAGE_BITS).filter(|bit| bit % step == 0 || (page < 8 && *bit < 320 && bit % 3 == 0))
+        {
             // Opening repairs and the probe writes: each bit gets the file as it was.
             std::fs::write(&file.path, &image).expect("restored");
             let byte = page * PAGE_BYTES + bit / 8;
@@ -216,6 +238,9 @@ fn bits_of_a_device_file() {
         }
     }
     // Superblock and table have twins: damage of one copy is repaired.
-    assert!(used.len() > 8 && outcomes.harmless > 100 && outcomes.read_errors > 100, "{outcomes:?}");
+    assert!(
+        used.len() > 8 && outcomes.harmless > 100 && outcomes.read_errors > 100,
+        "{outcomes:?}"
+    );
     outcomes.keep();
 }

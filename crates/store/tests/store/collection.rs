@@ -14,7 +14,8 @@ pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % bound
     }
 }
@@ -36,8 +37,9 @@ struct Churn {
     sizes: Vec<usize>,
     collected: u64,
     dropped: u64,
-    /// Deletes at or below the watermark that the store knows nothing of any more, and how many there ever were: each was counted as a
-    /// dropped tombstone once, and again when a crash had brought it back.
+    /// Deletes at or below the watermark that the store knows nothing of any more, and how many
+    /// there ever were: each was counted as a dropped tombstone once, and again when a crash had
+    /// brought it back.
     gone: BTreeSet<(u64, u64)>,
     went: u64,
 }
@@ -47,7 +49,13 @@ fn value(key: u64, time: u64, size: usize) -> Vec<u8> {
 }
 
 impl Churn {
-    fn new(media: MemoryMedia, config: MftlConfig, seed: u64, keys: u64, sizes: Vec<usize>) -> Self {
+    fn new(
+        media: MemoryMedia,
+        config: MftlConfig,
+        seed: u64,
+        keys: u64,
+        sizes: Vec<usize>,
+    ) -> Self {
         let (driver, _) = open(&media, config);
         let (log, model) = (Vec::new(), BTreeMap::new());
         Self {
@@ -74,13 +82,17 @@ impl Churn {
             self.batch += 1;
             self.driver.store.begin_batch(self.batch);
         }
-        // A window of keys moves on slowly: those behind it stay as they are, a part of them deleted.
+        // A window of keys moves on slowly: those behind it stay as they are, a part of them
+        // deleted.
         let key = (self.time / 200 + self.dice.below(self.keys / 16 + 8)) % self.keys;
         let size = self.sizes[self.dice.below(self.sizes.len() as u64) as usize];
         let size = (self.dice.below(4) > 0).then_some(size);
         // Half of the writes come a little late.
-        let time =
-            if self.dice.below(2) == 0 { self.time } else { self.time.saturating_sub(self.dice.below(20)).max(1) };
+        let time = if self.dice.below(2) == 0 {
+            self.time
+        } else {
+            self.time.saturating_sub(self.dice.below(20)).max(1)
+        };
         if time <= self.driver.store.watermark().as_nanos()
             || self.model.get(&key).is_some_and(|all| all.contains_key(&time))
         {
@@ -112,25 +124,36 @@ impl Churn {
         self.note_gone();
     }
 
-    /// Looks which deletes are gone since the last time. To be called before anything is written after a pump.
+    /// Looks which deletes are gone since the last time. To be called before anything is written
+    /// after a pump.
     fn note_gone(&mut self) {
         let before = self.went;
         for delete in self.absent_without_trace() {
             self.went += u64::from(self.gone.insert(delete));
         }
         let stats = self.driver.store.stats();
-        assert_eq!(self.went, self.dropped + stats.dropped_tombstones, "{before} before: {stats:?}");
+        assert_eq!(
+            self.went,
+            self.dropped + stats.dropped_tombstones,
+            "{before} before: {stats:?}"
+        );
     }
 
-    /// Deletes that are the latest at the watermark, and that the store answers as if they had never been.
+    /// Deletes that are the latest at the watermark, and that the store answers as if they had
+    /// never been.
     fn absent_without_trace(&mut self) -> Vec<(u64, u64)> {
         let watermark = self.driver.store.watermark().as_nanos();
-        let latest = |(&key, all): (&u64, &BTreeMap<u64, Option<usize>>)| match all.range(..=watermark).next_back() {
+        let latest = |(&key, all): (&u64, &BTreeMap<u64, Option<usize>>)| match all
+            .range(..=watermark)
+            .next_back()
+        {
             Some((&time, None)) => Some((key, time)),
             _ => None,
         };
         let mut deletes: Vec<_> = self.model.iter().filter_map(latest).collect();
-        deletes.retain(|(key, _)| self.driver.get(&key.to_be_bytes(), watermark) == Got::Absent(Version::ZERO));
+        deletes.retain(|(key, _)| {
+            self.driver.get(&key.to_be_bytes(), watermark) == Got::Absent(Version::ZERO)
+        });
         deletes
     }
 
@@ -152,7 +175,10 @@ impl Churn {
         self.dropped += stats.dropped_tombstones;
         self.media.power_cut(self.dice.below(u64::MAX));
         let (driver, report) = open(&self.media, self.config);
-        assert_eq!(report.corrupt_records, 0, "torn pages are not stable, and whole ones are not corrupt: {report:?}");
+        assert_eq!(
+            report.corrupt_records, 0,
+            "torn pages are not stable, and whole ones are not corrupt: {report:?}"
+        );
         self.driver = driver;
         self.driver.store.advance_watermark(watermark);
         self.batch += 1;
@@ -174,13 +200,22 @@ impl Churn {
                 let got = self.driver.get(&key.to_be_bytes(), nanos);
                 match (found, got) {
                     (Some((&time, &Some(size))), got) => {
-                        assert_eq!(got, Got::Value(version(time), value(key, time, size)), "{what}: {key} at {nanos}");
+                        assert_eq!(
+                            got,
+                            Got::Value(version(time), value(key, time, size)),
+                            "{what}: {key} at {nanos}"
+                        );
                     }
                     // A tombstone may have been collected.
                     (Some((&time, None)), Got::Absent(found)) => {
-                        assert!(found == version(time) || found == Version::ZERO, "{what}: {key} at {nanos}: {found}");
+                        assert!(
+                            found == version(time) || found == Version::ZERO,
+                            "{what}: {key} at {nanos}: {found}"
+                        );
                     }
-                    (None, got) => assert_eq!(got, Got::Absent(Version::ZERO), "{what}: {key} at {nanos}"),
+                    (None, got) => {
+                        assert_eq!(got, Got::Absent(Version::ZERO), "{what}: {key} at {nanos}")
+                    }
                     (Some((time, None)), got) => {
                         panic!("{what}: key {key} came back at {nanos}: deleted at {time}, {got:?}")
                     }
@@ -230,8 +265,10 @@ fn seeds(usual: u64) -> u64 {
 fn a_small_device_serves_for_ever() {
     let mut dropped = 0;
     for seed in 1..seeds(8) {
-        let config = MftlConfig { cache_bytes: if seed % 2 == 0 { 1 << 20 } else { 0 }, ..config() };
-        let mut churn = Churn::new(unruly_media(8, 48, seed), config, seed, 240, vec![20, 300, 700]);
+        let config =
+            MftlConfig { cache_bytes: if seed % 2 == 0 { 1 << 20 } else { 0 }, ..config() };
+        let mut churn =
+            Churn::new(unruly_media(8, 48, seed), config, seed, 240, vec![20, 300, 700]);
         churn.run(120, seed > 2);
         assert!(churn.collected > 50, "{} blocks were collected", churn.collected);
         dropped += churn.dropped;
@@ -242,13 +279,15 @@ fn a_small_device_serves_for_ever() {
 #[test]
 fn large_values_are_collected_too() {
     for seed in 1..seeds(4) {
-        let mut churn = Churn::new(unruly_media(8, 160, seed), config(), seed, 25, vec![100, 5000, 40_000]);
+        let mut churn =
+            Churn::new(unruly_media(8, 160, seed), config(), seed, 25, vec![100, 5000, 40_000]);
         churn.run(40, seed > 1);
         assert!(churn.collected > 50, "{} blocks were collected (seed {seed})", churn.collected);
     }
 }
 
-/// A large value needs more free blocks than what makes collection begin by itself: a put that is refused must bring it about.
+/// A large value needs more free blocks than what makes collection begin by itself: a put that is
+/// refused must bring it about.
 #[test]
 fn a_large_value_that_is_overwritten_again_and_again_never_waits_for_ever() {
     for size in [9_000, 40_000, 160_000, 300_000] {
@@ -280,7 +319,8 @@ fn what_is_not_refused_beforehand_is_taken() {
             let key = stored.to_be_bytes();
             match driver.store.refusal(&mut core::iter::once(key.len() + size), 0) {
                 None => {
-                    // Collection goes on between the promise and the put, as it does while the log syncs.
+                    // Collection goes on between the promise and the put, as it does while the log
+                    // syncs.
                     (0..stored % 7).for_each(|_| driver.pump());
                     driver
                         .try_put(&key, 10, &vec![5; size])
@@ -296,7 +336,8 @@ fn what_is_not_refused_beforehand_is_taken() {
         };
         assert!(matches!(full, StoreError::DeviceFull { .. }), "{full}");
         assert!(stored as usize * size > 160 * 8 * 4096 / 4, "{size} bytes: full with {stored}");
-        // It says so at once from then on, but for what collection in progress still wins: that may be used.
+        // It says so at once from then on, but for what collection in progress still wins: that may
+        // be used.
         let (mut said, mut more) = (0, 0);
         for n in 0..200u64 {
             driver.store.advance_watermark(at(16 + n));
@@ -313,7 +354,10 @@ fn what_is_not_refused_beforehand_is_taken() {
                 Some(_) => {}
             }
         }
-        assert!(said > 150, "{size} bytes: full {said} times of 200, {more} more went in after {stored}");
+        assert!(
+            said > 150,
+            "{size} bytes: full {said} times of 200, {more} more went in after {stored}"
+        );
     }
 }
 
@@ -323,12 +367,22 @@ fn what_was_promised_together_finds_room_however_it_packs() {
         let (mut driver, _) = open(&media(8, 160), config());
         let mut promised = Vec::new();
         let each = size + 8;
-        while driver.store.refusal(&mut core::iter::once(each), (promised.len() * each) as u64).is_none() {
+        while driver
+            .store
+            .refusal(&mut core::iter::once(each), (promised.len() * each) as u64)
+            .is_none()
+        {
             promised.push((promised.len() as u64).to_be_bytes());
         }
-        assert!(promised.len() * each > 160 * 8 * 4096 / 4, "{size} bytes: only {} are promised", promised.len());
+        assert!(
+            promised.len() * each > 160 * 8 * 4096 / 4,
+            "{size} bytes: only {} are promised",
+            promised.len()
+        );
         for key in &promised {
-            driver.try_put(key, 10, &vec![5; size]).unwrap_or_else(|error| panic!("{size} bytes, {key:?}: {error}"));
+            driver
+                .try_put(key, 10, &vec![5; size])
+                .unwrap_or_else(|error| panic!("{size} bytes, {key:?}: {error}"));
             driver.pump();
         }
     }
@@ -367,7 +421,11 @@ fn a_tombstone_stays_until_the_caller_has_settled() {
         driver.pump();
     }
     assert!(driver.store.stats().collected_blocks > 100);
-    assert_eq!(driver.get(b"k", 9000), Got::Absent(version(20)), "nobody promised that no older put will come");
+    assert_eq!(
+        driver.get(b"k", 9000),
+        Got::Absent(version(20)),
+        "nobody promised that no older put will come"
+    );
 }
 
 #[test]
@@ -427,7 +485,10 @@ fn a_full_device_is_busy_and_not_full_from_a_fence_on() {
         for _ in 0..50 {
             driver.pump();
             let refusal = driver.store.refusal(&mut core::iter::once(900), 0);
-            assert!(matches!(refusal, None | Some(StoreError::Busy)), "{refusal:?}: what the fence hides will be free");
+            assert!(
+                matches!(refusal, None | Some(StoreError::Busy)),
+                "{refusal:?}: what the fence hides will be free"
+            );
             let put = driver.try_put(b"new", fence + 1, &[4; 900]);
             assert!(matches!(put, Ok(()) | Err(StoreError::Busy)), "{put:?}");
         }
@@ -446,7 +507,10 @@ fn a_replay_of_everything_fits_a_device_that_was_full() {
     for size in [900, 20_000] {
         let (mut driver, _) = open(&media(8, 96), config());
         let mut stored = 0u64;
-        while !matches!(driver.try_put(&stored.to_be_bytes(), 10, &vec![3; size]), Err(StoreError::DeviceFull { .. })) {
+        while !matches!(
+            driver.try_put(&stored.to_be_bytes(), 10, &vec![3; size]),
+            Err(StoreError::DeviceFull { .. })
+        ) {
             // What was refused as busy is tried again.
             stored = driver.store.stats().puts;
             driver.store.advance_watermark(at(15));
@@ -462,7 +526,9 @@ fn a_replay_of_everything_fits_a_device_that_was_full() {
         }
         for n in 0..stored {
             let replayed = driver.try_put(&n.to_be_bytes(), 10, &vec![3; size]);
-            replayed.unwrap_or_else(|error| panic!("{size} bytes, put {n} of {stored} comes back: {error}"));
+            replayed.unwrap_or_else(|error| {
+                panic!("{size} bytes, put {n} of {stored} comes back: {error}")
+            });
         }
         for n in 0..stored {
             let expected = (n >= stored / 2).then(|| vec![3; size]);
@@ -514,14 +580,19 @@ fn a_device_that_could_not_grow_is_asked_again_after_a_while() {
         }
         let blocks = driver.store.stats().blocks;
         match full_at {
-            Some(_) if blocks > 10 => break Duration::from_nanos(driver.now - failed_at.expect("it failed first")),
+            Some(_) if blocks > 10 => {
+                break Duration::from_nanos(driver.now - failed_at.expect("it failed first"));
+            }
             None => assert_eq!(blocks, 10, "it grew although it could not"),
             Some(since) => assert!(driver.now - since < 60_000_000_000, "it is never asked again"),
         }
     };
     assert_eq!(media.pending_faults(), 0);
     // A second after the first failure and two after the next.
-    assert!(waited > Duration::from_millis(2900) && waited < Duration::from_millis(3500), "{waited:?}");
+    assert!(
+        waited > Duration::from_millis(2900) && waited < Duration::from_millis(3500),
+        "{waited:?}"
+    );
     for n in stored..stored + 1000 {
         driver.put(&n.to_be_bytes(), 10, &[5; 900]);
     }
@@ -539,7 +610,10 @@ fn wear_is_spread() {
         driver.pump();
     }
     let stats = driver.store.device().stats();
-    assert!(stats.wear_max > 10 && stats.wear_max - stats.wear_min <= stats.wear_max / 2 + 5, "{stats:?}");
+    assert!(
+        stats.wear_max > 10 && stats.wear_max - stats.wear_min <= stats.wear_max / 2 + 5,
+        "{stats:?}"
+    );
     assert_eq!(driver.count(SPACE, 50_000), 40);
 }
 
@@ -571,7 +645,8 @@ struct Overwriting {
 impl Overwriting {
     const VALUE: usize = 500;
 
-    /// A device of 16 MiB in 128 blocks when it has grown, of which so many thousandths are filled with live data.
+    /// A device of 16 MiB in 128 blocks when it has grown, of which so many thousandths are filled
+    /// with live data.
     fn filled_to(share: u64, initial_blocks: u32) -> Self {
         let media = MemoryMedia::new(MemoryConfig {
             pages_per_block: 32,
@@ -582,7 +657,8 @@ impl Overwriting {
         let (driver, _) = open(&media, config());
         // Seven of these records fill a page.
         let keys = 128 * 32 * 7 * share / 1000;
-        let mut load = Self { media, driver, dice: Dice(share), keys, time: 10, newest: BTreeMap::new() };
+        let mut load =
+            Self { media, driver, dice: Dice(share), keys, time: 10, newest: BTreeMap::new() };
         for key in 0..keys {
             assert_eq!(load.try_overwrite(key), Ok(()), "key {key} of {keys}");
             if key % 32 == 0 {
@@ -600,7 +676,9 @@ impl Overwriting {
         }
         self.time += 1;
         let value = value(key, self.time, Self::VALUE);
-        self.driver.try_put(&key.to_be_bytes(), self.time, &value).map_err(|error| error.to_string())?;
+        self.driver
+            .try_put(&key.to_be_bytes(), self.time, &value)
+            .map_err(|error| error.to_string())?;
         self.newest.insert(key, self.time);
         Ok(())
     }
@@ -633,9 +711,16 @@ fn steady_overwriting_is_never_refused() {
         for put in 0..128 * 32 * 7 * 5u64 {
             let key = load.any_key();
             let answer = load.try_overwrite(key);
-            assert_eq!(answer, Ok(()), "put {put} at {share} thousandths, {:?}", load.driver.store.stats());
+            assert_eq!(
+                answer,
+                Ok(()),
+                "put {put} at {share} thousandths, {:?}",
+                load.driver.store.stats()
+            );
             if put % 64 == 0 {
-                load.driver.store.advance_watermark(at(load.time.saturating_sub(128 * 32 * 7 / 20)));
+                load.driver
+                    .store
+                    .advance_watermark(at(load.time.saturating_sub(128 * 32 * 7 / 20)));
                 load.driver.store.advance_settled(load.driver.store.watermark());
                 load.driver.pump();
             }
@@ -655,7 +740,12 @@ fn garbage_that_the_watermark_has_not_passed_makes_no_full_store() {
             while refused < 2000 {
                 let key = load.any_key();
                 if let Err(words) = load.try_overwrite(key) {
-                    assert_eq!(words, busy, "round {round} at {share} thousandths, {:?}", load.driver.store.stats());
+                    assert_eq!(
+                        words,
+                        busy,
+                        "round {round} at {share} thousandths, {:?}",
+                        load.driver.store.stats()
+                    );
                     refused += 1;
                     load.driver.pump();
                 } else if load.dice.below(64) == 0 {
@@ -667,7 +757,12 @@ fn garbage_that_the_watermark_has_not_passed_makes_no_full_store() {
             load.driver.store.advance_settled(at(load.time));
             let mut waited = 0;
             while let Err(words) = load.try_overwrite(0) {
-                assert_eq!(words, busy, "round {round} at {share} thousandths, {:?}", load.driver.store.stats());
+                assert_eq!(
+                    words,
+                    busy,
+                    "round {round} at {share} thousandths, {:?}",
+                    load.driver.store.stats()
+                );
                 waited += 1;
                 assert!(waited < 200, "{:?}", load.driver.store.stats());
                 load.driver.pump();

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use timestone_flash::{MemoryConfig, MemoryMedia};
 use timestone_store::{
-    Count, KeyList, Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, RecoveryReport, ScanCursor, ScanLimit, Store,
-    StoreError, StoreEvent,
+    Count, KeyList, Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, RecoveryReport, ScanCursor,
+    ScanLimit, Store, StoreError, StoreEvent,
 };
-use timestone_types::{ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
+use timestone_types::{
+    ClientId, Expiry, HashSeed, KeyHash, KeyRef, KeyspaceId, Timestamp, Version,
+};
 
 pub(crate) const SPACE: KeyspaceId = KeyspaceId::DEFAULT;
 
@@ -56,7 +58,13 @@ pub(crate) fn unruly_media(pages_per_block: u32, blocks: u32, seed: u64) -> Memo
 }
 
 pub(crate) fn config() -> MftlConfig {
-    MftlConfig { store_id: 42, seed: HashSeed(7), cache_bytes: 0, checkpoint_bytes: 0, ..MftlConfig::default() }
+    MftlConfig {
+        store_id: 42,
+        seed: HashSeed(7),
+        cache_bytes: 0,
+        checkpoint_bytes: 0,
+        ..MftlConfig::default()
+    }
 }
 
 pub(crate) fn open(media: &MemoryMedia, config: MftlConfig) -> (Driver, RecoveryReport) {
@@ -74,7 +82,12 @@ impl<S: Store> Driver<S> {
         if self.same_hash { KeyRef { hash: KeyHash(0x1234_5678), ..key } } else { key }
     }
 
-    pub(crate) fn try_put(&mut self, key: &[u8], nanos: u64, value: &[u8]) -> Result<(), StoreError> {
+    pub(crate) fn try_put(
+        &mut self,
+        key: &[u8],
+        nanos: u64,
+        value: &[u8],
+    ) -> Result<(), StoreError> {
         let key = self.key(SPACE, key);
         self.store.put(key, version(nanos), value, Expiry::NEVER)
     }
@@ -140,11 +153,18 @@ impl<S: Store> Driver<S> {
         panic!("no answer");
     }
 
-    pub(crate) fn try_get_in(&mut self, space: KeyspaceId, key: &[u8], nanos: u64) -> Result<Got, StoreError> {
+    pub(crate) fn try_get_in(
+        &mut self,
+        space: KeyspaceId,
+        key: &[u8],
+        nanos: u64,
+    ) -> Result<Got, StoreError> {
         let key = self.key(space, key);
         let token = ReadToken(self.now);
         match self.store.get(key, at(nanos), token)? {
-            Lookup::Present { version, value, .. } => return Ok(Got::Value(version, value.to_vec())),
+            Lookup::Present { version, value, .. } => {
+                return Ok(Got::Value(version, value.to_vec()));
+            }
             Lookup::Absent { version, .. } => return Ok(Got::Absent(version)),
             Lookup::Pending => {}
         }
@@ -182,7 +202,12 @@ impl<S: Store> Driver<S> {
     }
 
     /// All keys of a keyspace, sorted, gathered in steps of `limit`.
-    pub(crate) fn keys_within(&mut self, space: KeyspaceId, nanos: u64, limit: ScanLimit) -> Vec<Vec<u8>> {
+    pub(crate) fn keys_within(
+        &mut self,
+        space: KeyspaceId,
+        nanos: u64,
+        limit: ScanLimit,
+    ) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         let mut cursor = ScanCursor::START;
         loop {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use timestone_flash::{Fault, FileConfig, FileDevice, MemoryConfig, MemoryMedia, OpKind, PageId};
-use timestone_store::{Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, Store, StoreError, StoreEvent};
+use timestone_store::{
+    Lookup, Mftl, MftlConfig, ReadOutcome, ReadToken, Store, StoreError, StoreEvent,
+};
 use timestone_types::HashSeed;
 
 use crate::collection::Dice;
@@ -18,14 +20,19 @@ fn flipped_bits_are_noticed_or_harmless() {
         driver.put(key, 10, &[b'v'; 500]);
     }
     driver.sync();
-    let page = (0..160).map(PageId).find(|&page| media.flip_bit(page, 0)).expect("something was programmed");
+    let page = (0..160)
+        .map(PageId)
+        .find(|&page| media.flip_bit(page, 0))
+        .expect("something was programmed");
     media.flip_bit(page, 0);
     let mut noticed = 0;
     for bit in (0..4096 * 8).step_by(13) {
         assert!(media.flip_bit(page, bit));
         for key in &keys {
             match driver.try_get_in(SPACE, key, 20) {
-                Ok(Got::Value(_, value)) => assert_eq!(value, vec![b'v'; 500], "bit {bit} changed a value"),
+                Ok(Got::Value(_, value)) => {
+                    assert_eq!(value, vec![b'v'; 500], "bit {bit} changed a value")
+                }
                 Ok(Got::Absent(_)) => panic!("bit {bit} hid a key"),
                 Err(StoreError::Corrupt { .. }) => noticed += 1,
                 Err(error) => panic!("{error}"),
@@ -54,7 +61,10 @@ fn recovery_counts_damage_and_keeps_the_rest() {
         flipped += u32::from(media.flip_bit(page, 8 * 300));
     }
     let (mut driver, report) = open(&media, config());
-    assert!(flipped > 1 && report.corrupt_records == u64::from(flipped), "{flipped} flipped: {report:?}");
+    assert!(
+        flipped > 1 && report.corrupt_records == u64::from(flipped),
+        "{flipped} flipped: {report:?}"
+    );
     let found = (0..100u64).filter(|n| driver.value(&n.to_be_bytes(), 20).is_some()).count() as u32;
     assert_eq!(found, 100 - flipped);
 }
@@ -68,11 +78,18 @@ fn the_first_page_of_a_block_may_be_lost_alone() {
     }
     driver.sync();
     drop(driver);
-    let first = (0..40).map(|block| PageId(block * 8)).find(|&page| media.flip_bit(page, 3)).expect("programmed");
+    let first = (0..40)
+        .map(|block| PageId(block * 8))
+        .find(|&page| media.flip_bit(page, 3))
+        .expect("programmed");
     let (mut driver, report) = open(&media, config());
     assert_eq!(report.corrupt_pages, 1, "{report:?} {first}");
     let found = (0..200u64).filter(|n| driver.value(&n.to_be_bytes(), 20).is_some()).count();
-    assert!((190..200).contains(&found), "only the seven records of one page are gone, not {}", 200 - found);
+    assert!(
+        (190..200).contains(&found),
+        "only the seven records of one page are gone, not {}",
+        200 - found
+    );
 }
 
 #[test]
@@ -93,7 +110,8 @@ fn a_checkpoint_saves_the_scan_and_a_bad_one_does_not_matter() {
     driver.put(b"after", 20, b"the checkpoint");
     driver.sync();
     drop(driver);
-    // Damage every checkpoint page: they are the ones whose kind byte is 4; flipping a bit of the payload is enough.
+    // Damage every checkpoint page: they are the ones whose kind byte is 4; flipping a bit of the
+    // payload is enough.
     let (mut driver, again) = open(&media, config());
     assert_eq!((again.checkpoint, again.keys), (Some(1), 3001));
     assert_eq!(driver.value(b"after", 30), Some(b"the checkpoint".to_vec()));
@@ -124,7 +142,11 @@ fn a_crash_at_any_moment_loses_nothing_stable() {
         for step in 0..moment * 4 {
             driver.store.begin_batch(step + 1);
             let key = dice.below(30);
-            driver.put(&key.to_be_bytes(), step + 1, &vec![step as u8; 100 + dice.below(900) as usize]);
+            driver.put(
+                &key.to_be_bytes(),
+                step + 1,
+                &vec![step as u8; 100 + dice.below(900) as usize],
+            );
             written.push((step + 1, key));
             if step % 3 == 0 {
                 driver.pump();
@@ -143,7 +165,9 @@ fn a_crash_at_any_moment_loses_nothing_stable() {
                     assert_eq!(found, version(batch), "crash at {moment}");
                     assert!(value.iter().all(|&byte| byte == (batch - 1) as u8));
                 }
-                Got::Absent(_) => panic!("crash at {moment}: the put of batch {batch} is lost, {stable} was stable"),
+                Got::Absent(_) => panic!(
+                    "crash at {moment}: the put of batch {batch} is lost, {stable} was stable"
+                ),
             }
         }
     }
@@ -162,7 +186,10 @@ fn a_failing_device_ends_writing_but_not_reading() {
     assert!(driver.events.iter().any(|event| matches!(event, StoreEvent::DeviceFailed(_))));
     assert!(driver.store.refusal(&mut core::iter::once(1), 0).is_some());
     assert!(matches!(driver.try_put(b"k", 30, b"x"), Err(StoreError::Busy)));
-    assert_eq!((driver.value(b"k", 15), driver.value(b"k", 25)), (Some(b"v".to_vec()), Some(b"w".to_vec())));
+    assert_eq!(
+        (driver.value(b"k", 15), driver.value(b"k", 25)),
+        (Some(b"v".to_vec()), Some(b"w".to_vec()))
+    );
 }
 
 #[test]
@@ -223,7 +250,8 @@ fn collection_sets_a_damaged_block_aside() {
         driver.pump();
     }
     driver.sync();
-    let page = (0..480).map(PageId).find(|&page| media.flip_bit(page, 8 * 300)).expect("programmed");
+    let page =
+        (0..480).map(PageId).find(|&page| media.flip_bit(page, 8 * 300)).expect("programmed");
     for n in 0..8000u64 {
         driver.put(&(n % 200).to_be_bytes(), 1000 + n, &[9; 700]);
         driver.store.advance_watermark(at(900 + n));
@@ -239,7 +267,8 @@ fn collection_sets_a_damaged_block_aside() {
 #[test]
 fn a_file_device_keeps_everything_over_restarts() {
     let dir = tempfile::tempdir().expect("a directory");
-    let file = FileConfig { initial_blocks: 16, ..FileConfig::new(dir.path().join("shard.flash"), 64) };
+    let file =
+        FileConfig { initial_blocks: 16, ..FileConfig::new(dir.path().join("shard.flash"), 64) };
     let open = || {
         let device = FileDevice::open_or_create(&file).expect("a device").0;
         let (store, report) = Mftl::open(Box::new(device), config()).expect("opens");
@@ -273,8 +302,8 @@ fn a_file_device_keeps_everything_over_restarts() {
 
 #[test]
 fn a_shutdown_soon_after_a_crash_still_leaves_a_checkpoint() {
-    // Free blocks are in doubt after a restart and are erased a few ahead; the device delivers completions slowly, and the
-    // checkpoint needs more blocks than are clean.
+    // Free blocks are in doubt after a restart and are erased a few ahead; the device delivers
+    // completions slowly, and the checkpoint needs more blocks than are clean.
     let media = MemoryMedia::new(MemoryConfig {
         pages_per_block: 2,
         initial_blocks: 4000,
@@ -296,5 +325,9 @@ fn a_shutdown_soon_after_a_crash_still_leaves_a_checkpoint() {
     driver.shut_down();
     drop(driver);
     let (_, report) = open(&media, config());
-    assert_eq!((report.checkpoint, report.bad_checkpoints, report.keys), (Some(1), 0, 100_000), "{report:?}");
+    assert_eq!(
+        (report.checkpoint, report.bad_checkpoints, report.keys),
+        (Some(1), 0, 100_000),
+        "{report:?}"
+    );
 }

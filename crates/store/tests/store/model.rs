@@ -1,4 +1,5 @@
-//! Random histories against a model: an ordered map of all versions, with crashes and recoveries in between.
+//! Random histories against a model: an ordered map of all versions, with crashes and recoveries in
+//! between.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,9 @@ impl Model {
         let found = self.versions.range((key, 0)..=(key, nanos)).next_back();
         match found {
             Some((&(_, written), record)) if written > fence => match record {
-                Some((value, expires)) if *expires > nanos => Got::Value(version(written), value.clone()),
+                Some((value, expires)) if *expires > nanos => {
+                    Got::Value(version(written), value.clone())
+                }
                 _ => Got::Absent(version(written)),
             },
             _ if fence > 0 => Got::Absent(version(fence)),
@@ -67,7 +70,10 @@ impl Model {
     }
 
     fn present(&self, nanos: u64) -> Vec<Vec<u8>> {
-        (0..24).filter(|&key| matches!(self.get(key, nanos), Got::Value(..))).map(|key| vec![key]).collect()
+        (0..24)
+            .filter(|&key| matches!(self.get(key, nanos), Got::Value(..)))
+            .map(|key| vec![key])
+            .collect()
     }
 }
 
@@ -75,9 +81,12 @@ fn value_of(key: u8, nanos: u64, size: usize) -> Vec<u8> {
     (0..size).map(|n| (n as u64 * 31 + nanos + u64::from(key)) as u8).collect()
 }
 
-/// Versions above the watermark only: what lies at or below it is the past, which no writer changes.
+/// Versions above the watermark only: what lies at or below it is the past, which no writer
+/// changes.
 fn writable(model: &Model, key: u8, nanos: u64) -> bool {
-    nanos > model.watermark && !model.fences.contains(&nanos) && !model.written.contains_key(&(key, nanos))
+    nanos > model.watermark
+        && !model.fences.contains(&nanos)
+        && !model.written.contains_key(&(key, nanos))
 }
 
 fn run(history: Vec<Op>, config: MftlConfig) {
@@ -91,7 +100,10 @@ fn run(history: Vec<Op>, config: MftlConfig) {
                 let expires = expires.map_or(u64::MAX, |after| nanos + after);
                 let name = [key];
                 let place = driver.key(SPACE, &name);
-                driver.store.put(place, version(nanos), &value, Expiry::at(at(expires))).expect("there is room");
+                driver
+                    .store
+                    .put(place, version(nanos), &value, Expiry::at(at(expires)))
+                    .expect("there is room");
                 model.versions.insert((key, nanos), Some((value, expires)));
                 model.written.insert((key, nanos), ());
             }
@@ -100,7 +112,9 @@ fn run(history: Vec<Op>, config: MftlConfig) {
                 model.versions.insert((key, nanos), None);
                 model.written.insert((key, nanos), ());
             }
-            Op::Fence { nanos } if nanos > model.watermark && !model.written.keys().any(|&(_, at)| at == nanos) => {
+            Op::Fence { nanos }
+                if nanos > model.watermark && !model.written.keys().any(|&(_, at)| at == nanos) =>
+            {
                 driver.store.fence(SPACE, version(nanos)).expect("fence");
                 model.fences.push(nanos);
             }
@@ -111,7 +125,11 @@ fn run(history: Vec<Op>, config: MftlConfig) {
             }
             Op::Read { key, ahead } => {
                 let nanos = model.watermark + ahead;
-                assert_eq!(driver.get(&[key], nanos), model.get(key, nanos), "key {key} at {nanos}");
+                assert_eq!(
+                    driver.get(&[key], nanos),
+                    model.get(key, nanos),
+                    "key {key} at {nanos}"
+                );
             }
             Op::CountAndScan => {
                 let nanos = model.watermark + 50;
@@ -133,7 +151,11 @@ fn run(history: Vec<Op>, config: MftlConfig) {
     }
     for key in 0..24 {
         for nanos in model.watermark..model.watermark + 450 {
-            assert_eq!(driver.get(&[key], nanos), model.get(key, nanos), "key {key} at {nanos} in the end");
+            assert_eq!(
+                driver.get(&[key], nanos),
+                model.get(key, nanos),
+                "key {key} at {nanos} in the end"
+            );
         }
     }
 }

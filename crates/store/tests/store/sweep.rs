@@ -1,11 +1,13 @@
-//! Every moment of a workload in turn: the power goes at each program, erase and sync, with every prefix of the pages under way, and
-//! again during the recovery from that.
+//! Every moment of a workload in turn: the power goes at each program, erase and sync, with every
+//! prefix of the pages under way, and again during the recovery from that.
 //!
-//! The workload writes, deletes, fences, expires, collects, checkpoints and holds large values, as a shard does whose log keeps what is
-//! not stable. After each cut everything stable is there and nothing that was never written; after the log's part was put again the
-//! store equals the model exactly.
+//! The workload writes, deletes, fences, expires, collects, checkpoints and holds large values, as
+//! a shard does whose log keeps what is not stable. After each cut everything stable is there and
+//! nothing that was never written; after the log's part was put again the store equals the model
+//! exactly.
 //!
-//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-store --release sweep` tries every sector, and both fates of everything else.
+//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-store --release sweep` tries every sector,
+//! and both fates of everything else.
 
 use std::collections::BTreeMap;
 
@@ -57,14 +59,24 @@ fn off(media: &MemoryMedia) -> bool {
 
 impl Shard {
     /// Puts once, waiting while the store is busy; `false` when the power went.
-    fn apply(&self, driver: &mut Driver<Mftl>, media: &MemoryMedia, key: u64, time: u64, what: Written) -> bool {
+    fn apply(
+        &self,
+        driver: &mut Driver<Mftl>,
+        media: &MemoryMedia,
+        key: u64,
+        time: u64,
+        what: Written,
+    ) -> bool {
         let name = key.to_be_bytes();
         for _ in 0..20_000 {
             let place = driver.key(SPACE, &name);
             let done = match what {
-                Some((size, expires)) => {
-                    driver.store.put(place, version(time), &value(key, time, size), Expiry::at(at(expires)))
-                }
+                Some((size, expires)) => driver.store.put(
+                    place,
+                    version(time),
+                    &value(key, time, size),
+                    Expiry::at(at(expires)),
+                ),
                 None => driver.store.delete(place, version(time)),
             };
             match done {
@@ -92,7 +104,13 @@ impl Shard {
     }
 
     /// Writes until it is through or the power goes; gives what the store counted.
-    fn live(&mut self, media: &MemoryMedia, config: MftlConfig, steps: u64, seed: u64) -> StoreStats {
+    fn live(
+        &mut self,
+        media: &MemoryMedia,
+        config: MftlConfig,
+        steps: u64,
+        seed: u64,
+    ) -> StoreStats {
         let Some(mut driver) = self.open(media, config) else { return StoreStats::default() };
         let mut dice = Dice(seed);
         for step in 0..steps {
@@ -162,8 +180,10 @@ impl Shard {
     fn check(&self, driver: &mut Driver<Mftl>, stable: u64, what: &str) {
         for key in 0..KEYS {
             let times = self.written.range((key, 0)..(key + 1, 0)).map(|(&(_, time), _)| time);
-            let moments: Vec<u64> =
-                times.chain([self.watermark, self.time + 5]).filter(|&t| t >= self.watermark).collect();
+            let moments: Vec<u64> = times
+                .chain([self.watermark, self.time + 5])
+                .filter(|&t| t >= self.watermark)
+                .collect();
             for nanos in moments {
                 let got = driver.get(&key.to_be_bytes(), nanos);
                 let short = |got: &Got| match got {
@@ -172,7 +192,8 @@ impl Shard {
                 };
                 assert!(
                     self.allows(key, nanos, stable, &got),
-                    "{what}: key {key} at {nanos}, stable up to batch {stable}, watermark {}: {}; written: {:?}",
+                    "{what}: key {key} at {nanos}, stable up to batch {stable}, watermark {}: {}; \
+                     written: {:?}",
                     self.watermark,
                     short(&got),
                     self.written.range((key, 0)..(key + 1, 0)).rev().take(6).collect::<Vec<_>>()
@@ -183,8 +204,10 @@ impl Shard {
 
     fn allows(&self, key: u64, nanos: u64, stable: u64, got: &Got) -> bool {
         let versions = || self.written.range((key, 0)..=(key, nanos));
-        let certain_write = versions().filter(|(_, (batch, _))| *batch <= stable).map(|(&(_, time), _)| time).max();
-        let certain_fence = self.fence_before(nanos).filter(|&(batch, _)| batch <= stable).map(|(_, time)| time);
+        let certain_write =
+            versions().filter(|(_, (batch, _))| *batch <= stable).map(|(&(_, time), _)| time).max();
+        let certain_fence =
+            self.fence_before(nanos).filter(|&(batch, _)| batch <= stable).map(|(_, time)| time);
         let certain = certain_write.max(certain_fence);
         let found = match got {
             Got::Value(found, _) | Got::Absent(found) => found.timestamp.as_nanos(),
@@ -193,16 +216,18 @@ impl Shard {
             Some(&(_, Some((size, expires)))) if expires > nanos => Some(value(key, time, size)),
             _ => None,
         };
-        // What the log still holds may have taken the place of what was stable, for everybody: then the latter is gone for good, and only
-        // the log brings the key back.
+        // What the log still holds may have taken the place of what was stable, for everybody: then
+        // the latter is gone for good, and only the log brings the key back.
         let seen_by_all = |(&(_, time), &(batch, _)): (&(u64, u64), &(u64, Written))| {
             batch > stable && certain.is_none_or(|certain| time > certain) && time <= self.watermark
         };
         let replaced = versions().any(seen_by_all);
         if !replaced && certain.is_some_and(|certain| found < certain) {
             // An absence that everybody has seen may have been collected.
-            let absent = certain_write < certain_fence || certain.is_none_or(|time| visible(time).is_none());
-            let bare = found == 0 || self.fence_before(nanos).is_some_and(|(_, time)| time == found);
+            let absent =
+                certain_write < certain_fence || certain.is_none_or(|time| visible(time).is_none());
+            let bare =
+                found == 0 || self.fence_before(nanos).is_some_and(|(_, time)| time == found);
             let collected = bare && certain.is_none_or(|time| time <= self.watermark);
             return absent && collected && matches!(got, Got::Absent(_));
         }
@@ -249,7 +274,8 @@ impl Shard {
         }
     }
 
-    /// A life that only repeats the log, makes it stable, and goes on a little: what a second cut interrupts.
+    /// A life that only repeats the log, makes it stable, and goes on a little: what a second cut
+    /// interrupts.
     fn recover(&mut self, media: &MemoryMedia, config: MftlConfig) {
         let Some(mut driver) = self.open(media, config) else { return };
         self.replay(&mut driver, media);
@@ -287,7 +313,8 @@ struct Plan {
     stride: u32,
 }
 
-/// Cuts the power of the life that follows at every operation, in every way. Gives the number of cuts.
+/// Cuts the power of the life that follows at every operation, in every way. Gives the number of
+/// cuts.
 fn every_cut(
     before: (&MemoryMedia, &Shard),
     plan: &Plan,
@@ -320,7 +347,10 @@ fn small(cache_bytes: u64) -> MftlConfig {
 
 fn keep_cuts(name: &str, cuts: u64) {
     let of = Score::Name("`store`: index, packing, collection, checkpoints");
-    keep("crash points", &[("of", of), (name, Score::Count(cuts)), ("full", Score::Count(full().into()))]);
+    keep(
+        "crash points",
+        &[("of", of), (name, Score::Count(cuts)), ("full", Score::Count(full().into()))],
+    );
 }
 
 #[test]
@@ -338,7 +368,10 @@ fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
     let steps = if full() { 600 } else { 300 };
     let stats = shard.clone().live(&media.copy(), small(0), steps, 7);
     assert!(
-        stats.collected_blocks > 5 && stats.moved_records > 3 && stats.dropped_tombstones > 1 && stats.checkpoints > 1,
+        stats.collected_blocks > 5
+            && stats.moved_records > 3
+            && stats.dropped_tombstones > 1
+            && stats.checkpoints > 1,
         "everything happens: {stats:?}"
     );
     let cuts = every_cut(
@@ -355,11 +388,23 @@ fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
 fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
     let (media, shard) = (media(8, 18), Shard::default());
     let (first, second, steps) = if full() {
-        let first = Plan { sector: PAGE_BYTES / 2, fates: &[Unsettled::Lost, Unsettled::Drawn(3)], stride: 1 };
-        (first, Plan { sector: 3 * SECTOR, fates: &[Unsettled::Lost, Unsettled::Drawn(4)], stride: 1 }, 240)
+        let first = Plan {
+            sector: PAGE_BYTES / 2,
+            fates: &[Unsettled::Lost, Unsettled::Drawn(3)],
+            stride: 1,
+        };
+        (
+            first,
+            Plan { sector: 3 * SECTOR, fates: &[Unsettled::Lost, Unsettled::Drawn(4)], stride: 1 },
+            240,
+        )
     } else {
         let first = Plan { sector: 3 * PAGE_BYTES + SECTOR, fates: &[Unsettled::Lost], stride: 9 };
-        (first, Plan { sector: 2 * PAGE_BYTES + 3 * SECTOR, fates: &[Unsettled::Lost], stride: 1 }, 150)
+        (
+            first,
+            Plan { sector: 2 * PAGE_BYTES + 3 * SECTOR, fates: &[Unsettled::Lost], stride: 1 },
+            150,
+        )
     };
     let mut second_cuts = 0;
     every_cut(
@@ -371,7 +416,9 @@ fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
                 (media, &shard),
                 &second,
                 |media, shard| shard.recover(media, small(0)),
-                |media, mut shard, cut| shard.replay_and_check(media, small(0), &format!("{first:?}, then {cut:?}")),
+                |media, mut shard, cut| {
+                    shard.replay_and_check(media, small(0), &format!("{first:?}, then {cut:?}"))
+                },
             );
         },
     );
@@ -379,8 +426,8 @@ fn sweep_a_second_power_cut_at_every_operation_of_the_recovery() {
     keep_cuts("recovery_cuts", second_cuts);
 }
 
-/// Two blocks are collected at once, one with the parts of a value, the other with its head: the head moves while the value does. (A store
-/// that let the parts go then lost the value.)
+/// Two blocks are collected at once, one with the parts of a value, the other with its head: the
+/// head moves while the value does. (A store that let the parts go then lost the value.)
 #[test]
 fn values_survive_that_their_head_moves_while_they_do() {
     // The first is the one that was found; the others are cuts of the same kind.

@@ -1,7 +1,8 @@
 //! Stores without a log: what a crash takes is the last writes, never the key.
 //!
-//! A put that nothing but memory holds must not cost the version that it supersedes. The devices of these tests take their time with what
-//! makes a put durable, while the watermark, collection and erases go on.
+//! A put that nothing but memory holds must not cost the version that it supersedes. The devices of
+//! these tests take their time with what makes a put durable, while the watermark, collection and
+//! erases go on.
 
 use std::time::Duration;
 
@@ -21,12 +22,14 @@ fn unlogged() -> MftlConfig {
 /// A device on which this takes for ever, and nothing else any time.
 fn stall(media: &MemoryMedia, program: Duration, sync: Duration) {
     let none = Duration::ZERO;
-    let pace = FlashPace { read: none, program, per_page: none, erase: none, sync, spread: none, seed: 1 };
+    let pace =
+        FlashPace { read: none, program, per_page: none, erase: none, sync, spread: none, seed: 1 };
     media.set_pace(Some(pace));
     media.set_now(1);
 }
 
-/// Overwrites all keys again and again, the watermark close behind, until the store has no room or `rounds` are over.
+/// Overwrites all keys again and again, the watermark close behind, until the store has no room or
+/// `rounds` are over.
 fn overwrite(driver: &mut Driver, size: usize, rounds: u64) {
     let mut time = 1000;
     for round in 0..rounds {
@@ -70,8 +73,9 @@ fn taken_while_syncs_stall(seed: u64) -> u64 {
     taken(&media, Some(seed), driver)
 }
 
-/// Keys with values of many pages that were durable, and are gone after a kill while the last of the values that supersede them wait to be
-/// written: so many pumps after they were put the device stalls.
+/// Keys with values of many pages that were durable, and are gone after a kill while the last of
+/// the values that supersede them wait to be written: so many pumps after they were put the device
+/// stalls.
 fn taken_while_large_values_are_staged(pumps: usize) -> u64 {
     const LARGE: usize = 80_000;
     let media = media(8, 1000);
@@ -79,7 +83,8 @@ fn taken_while_large_values_are_staged(pumps: usize) -> u64 {
     for key in 0..KEYS {
         driver.put(&key.to_be_bytes(), 10 + key, &[b'v'; LARGE]);
     }
-    // What is left is room for the values once more, and so little that collection begins with them.
+    // What is left is room for the values once more, and so little that collection begins with
+    // them.
     for filler in 0.. {
         driver.put(format!("filler {filler}").as_bytes(), 100, &[b'f'; 3500]);
         driver.pump();
@@ -110,7 +115,11 @@ fn what_an_unsynced_put_supersedes_survives_a_power_cut() {
 #[test]
 fn what_a_staged_put_supersedes_survives_a_kill() {
     for pumps in 0..8 {
-        assert_eq!(taken_while_large_values_are_staged(pumps), 0, "the device stalls after {pumps} pumps");
+        assert_eq!(
+            taken_while_large_values_are_staged(pumps),
+            0,
+            "the device stalls after {pumps} pumps"
+        );
     }
 }
 
@@ -127,7 +136,10 @@ fn collection_follows_the_watermark_as_soon_as_puts_are_durable() {
     }
     let stats = driver.store.stats();
     assert!(stats.collected_blocks > 150 && !stats.full, "{stats:?}");
-    assert!(matches!(driver.try_get_in(crate::driver::SPACE, b"k", 5), Err(StoreError::TooOld { .. })));
+    assert!(matches!(
+        driver.try_get_in(crate::driver::SPACE, b"k", 5),
+        Err(StoreError::TooOld { .. })
+    ));
 }
 
 #[cfg(feature = "planted-bugs")]
@@ -148,6 +160,9 @@ mod planted {
 
     #[test]
     fn burial_by_a_staged_put_is_found() {
-        assert!(with_the_bug(|| (0..8).map(super::taken_while_large_values_are_staged).sum::<u64>()) > 0);
+        assert!(
+            with_the_bug(|| (0..8).map(super::taken_while_large_values_are_staged).sum::<u64>())
+                > 0
+        );
     }
 }

@@ -1,9 +1,12 @@
-//! Scans while keys come and go, values move and blocks are collected: what was there throughout is found, and nothing that never was.
+//! Scans while keys come and go, values move and blocks are collected: what was there throughout is
+//! found, and nothing that never was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use timestone_store::{KeyList, Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent};
+use timestone_store::{
+    KeyList, Mftl, MftlConfig, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent,
+};
 use timestone_types::Expiry;
 
 use crate::driver::{Driver, SPACE, at, config, open, unruly_media, version};
@@ -78,7 +81,8 @@ impl World {
     fn new(seed: u64, cache_bytes: u64) -> Self {
         let media = unruly_media(8, 80, seed);
         let driver = open(&media, MftlConfig { cache_bytes, ..config() }).0;
-        let mut world = Self { driver, truth: Truth::default(), time: 10, watermark: 0, batch: 1, pages: 0 };
+        let mut world =
+            Self { driver, truth: Truth::default(), time: 10, watermark: 0, batch: 1, pages: 0 };
         for key in 0..KEYS {
             world.put(key, 300, u64::MAX);
         }
@@ -97,7 +101,8 @@ impl World {
         let value = vec![key as u8; size];
         for _ in 0..100_000 {
             let place = self.driver.key(SPACE, &bytes);
-            if self.driver.store.put(place, version(time), &value, Expiry::at(at(expires))).is_ok() {
+            if self.driver.store.put(place, version(time), &value, Expiry::at(at(expires))).is_ok()
+            {
                 self.truth.0.entry(key).or_default().insert(time, Some(expires));
                 return;
             }
@@ -146,7 +151,8 @@ impl World {
                 .iter()
                 .position(|event| matches!(event, StoreEvent::ScanDone { token: found, .. } if *found == token));
             if let Some(place) = place
-                && let StoreEvent::ScanDone { keys, next, .. } = self.driver.events.swap_remove(place)
+                && let StoreEvent::ScanDone { keys, next, .. } =
+                    self.driver.events.swap_remove(place)
             {
                 return (keys, next);
             }

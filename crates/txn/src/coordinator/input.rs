@@ -12,8 +12,8 @@ use crate::participant::{TxnStatus, Vote};
 pub enum CommitKind {
     /// Reads and writes: two-phase commit, or one phase when there is one participant.
     ReadWrite,
-    /// A `Strict` read-only transaction: every participant validates that what was read is still the latest. Nothing is
-    /// recorded, no decision is sent.
+    /// A `Strict` read-only transaction: every participant validates that what was read is still
+    /// the latest. Nothing is recorded, no decision is sent.
     StrictReadOnly,
 }
 
@@ -32,7 +32,8 @@ pub enum Input<'a> {
         participants: &'a [ShardId],
         /// What kind of commit.
         kind: CommitKind,
-        /// `external = "wait"`: acknowledge only when the clock's error bound has passed the commit timestamp.
+        /// `external = "wait"`: acknowledge only when the clock's error bound has passed the commit
+        /// timestamp.
         external_wait: bool,
         /// The clock's error bound now.
         error_bound: Duration,
@@ -47,7 +48,8 @@ pub enum Input<'a> {
         commit: Timestamp,
         /// The vote.
         vote: Vote,
-        /// A small random step to add if the vote is `Later`; the machine has no entropy of its own.
+        /// A small random step to add if the vote is `Later`; the machine has no entropy of its
+        /// own.
         step: Duration,
     },
     /// A participant did not serve the prepare or the request for termination.

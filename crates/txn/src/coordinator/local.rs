@@ -1,7 +1,9 @@
-//! Local validation of read-only transactions (MILANA §4.3): they commit at the client, without a message.
+//! Local validation of read-only transactions (MILANA §4.3): they commit at the client, without a
+//! message.
 //!
-//! It is a serializable snapshot at begin, because a primary never lets a write commit at or below a key's `latest_read`.
-//! `Strict` transactions use a [`super::Coordinator`] with [`super::CommitKind::StrictReadOnly`] instead.
+//! It is a serializable snapshot at begin, because a primary never lets a write commit at or below
+//! a key's `latest_read`. `Strict` transactions use a [`super::Coordinator`] with
+//! [`super::CommitKind::StrictReadOnly`] instead.
 
 /// Collects what a read-only transaction needs to know to commit by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -15,7 +17,8 @@ impl LocalValidation {
         self.uncertain |= prepared_before;
     }
 
-    /// Whether the transaction commits: no key that it read had a prepared version at or below begin.
+    /// Whether the transaction commits: no key that it read had a prepared version at or below
+    /// begin.
     #[must_use]
     pub fn commits(self) -> bool {
         !self.uncertain

@@ -7,12 +7,14 @@
 //!                └──silence, refusal, no more rounds──▶ Resolving ──a decision──▶ Deciding
 //! ```
 //!
-//! Invariants: participants never change; a vote counts for the current timestamp only, once per shard, from participants only;
-//! abort is decided here only when some participant voted no, otherwise termination is asked (MILANA §4.5); the application is
-//! told exactly once and before the participants; `Done` is last. A one-shard transaction is decided by its participant's log.
+//! Invariants: participants never change; a vote counts for the current timestamp only, once per
+//! shard, from participants only; abort is decided here only when some participant voted no,
+//! otherwise termination is asked (MILANA §4.5); the application is told exactly once and before
+//! the participants; `Done` is last. A one-shard transaction is decided by its participant's log.
 //!
-//! With `external_wait` the decisions leave at once and only the acknowledgement waits until the clock's error bound has passed
-//! the commit timestamp. It keeps no read or write set: whoever sends `Prepare` has them.
+//! With `external_wait` the decisions leave at once and only the acknowledgement waits until the
+//! clock's error bound has passed the commit timestamp. It keeps no read or write set: whoever
+//! sends `Prepare` has them.
 
 mod input;
 mod local;
@@ -26,7 +28,9 @@ pub use output::{CommitResult, Output};
 use timestone_types::limits::MAX_LATER_ROUNDS;
 use timestone_types::{AbortKind, AbortReason, ShardId, Timestamp, TxnId, TxnOutcome};
 
-use crate::limits::{MAX_PREPARE_RESENDS, MAX_RESOLVE_BACKOFF, PREPARE_RESEND, REFUSED_RESEND, RESOLVE_RESEND};
+use crate::limits::{
+    MAX_PREPARE_RESENDS, MAX_RESOLVE_BACKOFF, PREPARE_RESEND, REFUSED_RESEND, RESOLVE_RESEND,
+};
 use crate::participant::{TxnStatus, Vote};
 use crate::planted::PlantedBugs;
 use crate::{Refusal, ShardList};
@@ -66,11 +70,13 @@ pub struct Coordinator {
     rounds: u32,
     later: Timestamp,
     resends: u32,
-    /// Prepares of this round were sent more than once: an answer may be about a copy whose promise has come to its end meanwhile.
+    /// Prepares of this round were sent more than once: an answer may be about a copy whose promise
+    /// has come to its end meanwhile.
     repeated: bool,
     retry_at: Timestamp,
     pause: Duration,
-    /// When those that refused are sent their prepares again, if any did, and the pause before that.
+    /// When those that refused are sent their prepares again, if any did, and the pause before
+    /// that.
     refused_until: Timestamp,
     refused_pause: Duration,
     asked: usize,
@@ -98,7 +104,8 @@ impl Coordinator {
 
     /// Makes it fresh again, keeping its allocations.
     pub fn reset(&mut self) {
-        let (mut members, shards) = (core::mem::take(&mut self.members), core::mem::take(&mut self.shards));
+        let (mut members, shards) =
+            (core::mem::take(&mut self.members), core::mem::take(&mut self.shards));
         members.clear();
         *self = Self {
             members,
@@ -133,7 +140,8 @@ impl Coordinator {
         self.shards.as_slice()
     }
 
-    /// Whether a participant needs nothing more of this transaction: it has made the decision durable, or has refused for good.
+    /// Whether a participant needs nothing more of this transaction: it has made the decision
+    /// durable, or has refused for good.
     #[must_use]
     pub fn has_acknowledged(&self, shard: ShardId) -> bool {
         self.shards.position(shard).is_some_and(|index| self.members[index].acked)
@@ -157,18 +165,33 @@ impl Coordinator {
         }
         if !self.told {
             next = next.min(match self.outcome {
-                Some(TxnOutcome::Committed(at)) => at.next().saturating_add(self.error_bound).min(self.deadline),
+                Some(TxnOutcome::Committed(at)) => {
+                    at.next().saturating_add(self.error_bound).min(self.deadline)
+                }
                 Some(TxnOutcome::Aborted) | None => self.deadline,
             });
         }
         Some(next)
     }
 
-    /// Takes one input; appends what is to be done to `out`, in order. Late and foreign inputs change nothing.
+    /// Takes one input; appends what is to be done to `out`, in order. Late and foreign inputs
+    /// change nothing.
     pub fn step(&mut self, now: Timestamp, input: Input<'_>, out: &mut Vec<Output>) {
         match input {
-            Input::Commit { txn, begin, commit, participants, kind, external_wait, error_bound, deadline } => {
-                assert!(self.phase == Phase::Idle, "a coordinator commits one transaction between resets");
+            Input::Commit {
+                txn,
+                begin,
+                commit,
+                participants,
+                kind,
+                external_wait,
+                error_bound,
+                deadline,
+            } => {
+                assert!(
+                    self.phase == Phase::Idle,
+                    "a coordinator commits one transaction between resets"
+                );
                 assert!(!participants.is_empty(), "a transaction that commits has a participant");
                 self.txn = txn;
                 self.strict = kind == CommitKind::StrictReadOnly;
@@ -180,7 +203,9 @@ impl Coordinator {
                 self.commit = commit.max(begin.next());
                 self.begin_round(now, out);
             }
-            Input::Vote { from, commit, vote, step } => self.vote(now, from, commit, vote, step, out),
+            Input::Vote { from, commit, vote, step } => {
+                self.vote(now, from, commit, vote, step, out)
+            }
             Input::Refused { from, refusal } => self.refused(now, from, refusal, out),
             Input::Acked { from } => {
                 if let Some(index) = self.shards.position(from)
@@ -192,7 +217,9 @@ impl Coordinator {
             }
             Input::StatusIs { from, status } => self.status(now, from, status, out),
             Input::WriteSetWanted { from } => {
-                if let (Some(TxnOutcome::Committed(commit)), Some(_)) = (self.outcome, self.shards.position(from)) {
+                if let (Some(TxnOutcome::Committed(commit)), Some(_)) =
+                    (self.outcome, self.shards.position(from))
+                {
                     out.push(Output::SendWriteSet { to: from, commit });
                 }
             }
@@ -226,14 +253,20 @@ impl Coordinator {
 
     fn send_prepares(&mut self, to_whom: fn(&Member) -> bool, out: &mut Vec<Output>) {
         let (commit, single) = (self.commit, self.decides_alone());
-        for (&to, member) in self.shards.as_slice().iter().zip(&mut self.members).filter(|(_, member)| to_whom(member))
+        for (&to, member) in self
+            .shards
+            .as_slice()
+            .iter()
+            .zip(&mut self.members)
+            .filter(|(_, member)| to_whom(member))
         {
             member.refused = false;
             out.push(Output::Prepare { to, commit, single });
         }
     }
 
-    /// A participant is there, and cannot take the prepare just now: the others hold their promises for it, so it is asked again soon.
+    /// A participant is there, and cannot take the prepare just now: the others hold their promises
+    /// for it, so it is asked again soon.
     fn ask_again(&mut self, now: Timestamp, index: usize) {
         self.resends = 0;
         if self.members[index].voted {
@@ -261,7 +294,9 @@ impl Coordinator {
         }
         let index = match self.shards.position(from) {
             Some(index) => index,
-            None if bugs.count_strangers => self.members.iter().position(|one| !one.voted).unwrap_or(0),
+            None if bugs.count_strangers => {
+                self.members.iter().position(|one| !one.voted).unwrap_or(0)
+            }
             None => return,
         };
         if let Vote::Decided(outcome) = vote {
@@ -279,8 +314,9 @@ impl Coordinator {
             return;
         }
         match vote {
-            // Too old for a copy means too old to be remembered: an earlier one may have been promised, and the participants may have
-            // committed among themselves since. Only they can tell, if anybody can.
+            // Too old for a copy means too old to be remembered: an earlier one may have been
+            // promised, and the participants may have committed among themselves since. Only they
+            // can tell, if anybody can.
             Vote::No(reason) if reason.kind == AbortKind::TooOld && self.repeated => {
                 if self.phase == Phase::Preparing {
                     self.give_up(now, out);
@@ -305,7 +341,8 @@ impl Coordinator {
         if self.members.iter().all(|one| one.yes) {
             self.settle(now, TxnOutcome::Committed(self.commit), out);
         } else if self.phase == Phase::Preparing {
-            // While it is resolved, there are no more rounds: it may have been reported as unknown at the timestamp that it has.
+            // While it is resolved, there are no more rounds: it may have been reported as unknown
+            // at the timestamp that it has.
             self.next_round(now, out);
         }
     }
@@ -322,7 +359,8 @@ impl Coordinator {
         self.give_up(now, out);
     }
 
-    /// No more rounds, or silence: the participants decide among themselves. Nothing is to be ended after a strict read.
+    /// No more rounds, or silence: the participants decide among themselves. Nothing is to be ended
+    /// after a strict read.
     fn give_up(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         if self.strict {
             return self.settle(now, TxnOutcome::Aborted, out);
@@ -344,13 +382,15 @@ impl Coordinator {
         match self.phase {
             Phase::Preparing if refusal.retryable() => self.ask_again(now, index),
             Phase::Preparing => {
-                // Whether a copy of the prepare is still on its way is not known, so even this ends in a durable state.
+                // Whether a copy of the prepare is still on its way is not known, so even this ends
+                // in a durable state.
                 if !matches!(refusal, Refusal::Terminating | Refusal::Contradiction) {
                     self.abort = Some(CommitResult::Refused { refusal, by: from });
                 }
                 self.give_up(now, out);
             }
-            // It has recorded the opposite, which no repetition changes; its operator was told by the refusal's text.
+            // It has recorded the opposite, which no repetition changes; its operator was told by
+            // the refusal's text.
             Phase::Deciding if refusal == Refusal::Contradiction => {
                 self.members[index].acked = true;
                 self.close(out);
@@ -411,16 +451,21 @@ impl Coordinator {
         self.close(out);
     }
 
-    /// With `external_wait`, only once no clock within its bounds can still show a time at or below the commit.
+    /// With `external_wait`, only once no clock within its bounds can still show a time at or below
+    /// the commit.
     fn tell_committed(&mut self, now: Timestamp, out: &mut Vec<Output>) {
-        if !self.external_wait || self.bugs().skip_external_wait || now.saturating_sub(self.error_bound) > self.commit {
+        if !self.external_wait
+            || self.bugs().skip_external_wait
+            || now.saturating_sub(self.error_bound) > self.commit
+        {
             self.tell(CommitResult::Committed(self.commit), out);
         }
     }
 
     fn send_decisions(&self, out: &mut Vec<Output>) {
         let Some(outcome) = self.outcome else { return };
-        let open = self.shards.as_slice().iter().zip(&self.members).filter(|(_, member)| !member.acked);
+        let open =
+            self.shards.as_slice().iter().zip(&self.members).filter(|(_, member)| !member.acked);
         out.extend(open.map(|(&to, _)| Output::Decide { to, outcome }));
     }
 
@@ -438,7 +483,8 @@ impl Coordinator {
         if matches!(self.outcome, Some(TxnOutcome::Committed(_))) {
             self.tell_committed(now, out);
             if now >= self.deadline && !self.told && !self.bugs().outwait_deadlines {
-                // It has committed, and others may see it; that no clock is behind it any more is not known in time.
+                // It has committed, and others may see it; that no clock is behind it any more is
+                // not known in time.
                 self.tell(CommitResult::Unknown, out);
             }
             self.close(out);
@@ -456,7 +502,9 @@ impl Coordinator {
             return;
         }
         match self.phase {
-            Phase::Preparing if self.bugs().abort_on_timeout => self.settle(now, TxnOutcome::Aborted, out),
+            Phase::Preparing if self.bugs().abort_on_timeout => {
+                self.settle(now, TxnOutcome::Aborted, out)
+            }
             Phase::Preparing if self.resends < MAX_PREPARE_RESENDS => {
                 self.resends += 1;
                 self.repeated = true;

@@ -16,14 +16,16 @@ pub enum CommitResult {
         /// Whose reason; `None` when termination decided.
         by: Option<ShardId>,
     },
-    /// Never executed: a participant refused before anything was promised anywhere (a clock far ahead, for example).
+    /// Never executed: a participant refused before anything was promised anywhere (a clock far
+    /// ahead, for example).
     Refused {
         /// Why.
         refusal: Refusal,
         /// Who refused.
         by: ShardId,
     },
-    /// Not known before the deadline, or, with `external_wait`, not yet behind every clock. `txn status` answers later.
+    /// Not known before the deadline, or, with `external_wait`, not yet behind every clock.
+    /// `txn status` answers later.
     Unknown,
 }
 
@@ -60,6 +62,7 @@ pub enum Output {
     },
     /// Tell the application. Exactly once.
     Finished(CommitResult),
-    /// Everybody has acknowledged: the transaction counts for the acked bound, the coordinator may be reset. Exactly once, last.
+    /// Everybody has acknowledged: the transaction counts for the acked bound, the coordinator may
+    /// be reset. Exactly once, last.
     Done,
 }

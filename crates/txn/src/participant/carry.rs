@@ -1,4 +1,5 @@
-//! What a participant still needs from old log files: asked for when they hold up space, and appended again (DTranx §3.4).
+//! What a participant still needs from old log files: asked for when they hold up space, and
+//! appended again (DTranx §3.4).
 
 use timestone_types::{AbortKind, PreviousFound, ShardId, Timestamp, TxnId, TxnOutcome};
 
@@ -20,8 +21,8 @@ pub struct KeptOutcome<'a> {
     pub found: PreviousFound,
     /// The timestamp of the version that a condition met which did not hold; zero otherwise.
     pub met: Timestamp,
-    /// Of a commit over several shards: all of them. They must come back after a crash, or nobody could tell one that still waits for the
-    /// decision.
+    /// Of a commit over several shards: all of them. They must come back after a crash, or nobody
+    /// could tell one that still waits for the decision.
     pub participants: &'a [ShardId],
 }
 
@@ -30,14 +31,16 @@ pub struct KeptOutcome<'a> {
 pub struct KeptPromise {
     /// Its timestamp; of one that is moving, the later one.
     pub commit: Timestamp,
-    /// It is committed, and the decision is on its way to the log: without it, a promise that is appended behind it could outlive it.
+    /// It is committed, and the decision is on its way to the log: without it, a promise that is
+    /// appended behind it could outlive it.
     pub is_decided: bool,
     /// What a single-key write found.
     pub found: PreviousFound,
 }
 
 impl Participant {
-    /// The timestamp that a transaction is promised at, or committed and not yet applied and logged. `None` when it is neither.
+    /// The timestamp that a transaction is promised at, or committed and not yet applied and
+    /// logged. `None` when it is neither.
     #[must_use]
     pub fn promised(&self, txn: TxnId) -> Option<Timestamp> {
         self.kept_record(txn).map(|record| record.commit)
@@ -49,8 +52,14 @@ impl Participant {
         let record = self.kept_record(txn)?;
         let found = record.found;
         Some(match record.phase {
-            Phase::Committed { logged, .. } => KeptPromise { commit: record.commit, is_decided: !logged, found },
-            _ => KeptPromise { commit: record.moving_to.unwrap_or(record.commit), is_decided: false, found },
+            Phase::Committed { logged, .. } => {
+                KeptPromise { commit: record.commit, is_decided: !logged, found }
+            }
+            _ => KeptPromise {
+                commit: record.moving_to.unwrap_or(record.commit),
+                is_decided: false,
+                found,
+            },
         })
     }
 
@@ -63,8 +72,9 @@ impl Participant {
         }
     }
 
-    /// Whether a prepare of the transaction would be looked at as a new one. If not, it may be a repeated one of a transaction that has
-    /// been promised, or committed, and must be answered by the core and nobody else.
+    /// Whether a prepare of the transaction would be looked at as a new one. If not, it may be a
+    /// repeated one of a transaction that has been promised, or committed, and must be answered by
+    /// the core and nobody else.
     #[must_use]
     pub fn is_new(&self, txn: TxnId, begin: Timestamp) -> bool {
         self.table.find(txn).is_none()
@@ -80,7 +90,8 @@ impl Participant {
             Place::Flight(slot) => {
                 let record = self.table.record(slot);
                 let Phase::Committed { at, logged: true, .. } = record.phase else { return None };
-                let participants = if record.single { &[][..] } else { record.participants.as_slice() };
+                let participants =
+                    if record.single { &[][..] } else { record.participants.as_slice() };
                 let (begin, outcome) = (record.begin, TxnOutcome::Committed(at));
                 let (found, met) = (record.found, Timestamp::ZERO);
                 Some(KeptOutcome { txn, begin, outcome, abort: None, found, met, participants })
@@ -88,22 +99,34 @@ impl Participant {
             Place::Kept(index) => {
                 let kept = self.table.kept(index);
                 let (abort, met, participants) = match &kept.fate {
-                    Fate::Committed { participants, .. } => (None, Timestamp::ZERO, participants.as_slice()),
+                    Fate::Committed { participants, .. } => {
+                        (None, Timestamp::ZERO, participants.as_slice())
+                    }
                     Fate::Aborted(reason) if reason.kind == AbortKind::Condition => {
                         (Some(reason.kind), reason.at, &[][..])
                     }
                     Fate::Aborted(reason) => (Some(reason.kind), Timestamp::ZERO, &[][..]),
                 };
                 let (begin, outcome, found) = (kept.begin, kept.fate.outcome(), kept.found);
-                kept.durable.then_some(KeptOutcome { txn, begin, outcome, abort, found, met, participants })
+                kept.durable.then_some(KeptOutcome {
+                    txn,
+                    begin,
+                    outcome,
+                    abort,
+                    found,
+                    met,
+                    participants,
+                })
             }
         };
-        let mut outcomes: Vec<_> = self.table.places().filter_map(|(txn, place)| outcome(txn, place)).collect();
+        let mut outcomes: Vec<_> =
+            self.table.places().filter_map(|(txn, place)| outcome(txn, place)).collect();
         outcomes.sort_unstable_by_key(|kept| kept.txn);
         outcomes
     }
 
-    /// Whether others may still have to be told of a commit at or below `until`: it must not be lost before they have it.
+    /// Whether others may still have to be told of a commit at or below `until`: it must not be
+    /// lost before they have it.
     #[must_use]
     pub fn owes_decisions(&self, until: Timestamp) -> bool {
         self.table.places().any(|(_, place)| match place {
@@ -120,8 +143,9 @@ impl Participant {
         })
     }
 
-    /// Whether an abort that was told must survive a restart, as its commit could still be carried out after one. Others need no record: who is
-    /// asked about a transaction that it does not know says that it was aborted.
+    /// Whether an abort that was told must survive a restart, as its commit could still be carried
+    /// out after one. Others need no record: who is asked about a transaction that it does not know
+    /// says that it was aborted.
     #[must_use]
     pub fn must_remember(&self) -> bool {
         self.table.places().any(|(_, place)| {

@@ -1,9 +1,12 @@
-//! What a participant knows of each client incarnation: its report, its acked bound, and the outcomes that are kept for it.
+//! What a participant knows of each client incarnation: its report, its acked bound, and the
+//! outcomes that are kept for it.
 //!
-//! Outcomes hang in one list per client, in the order in which they were finished (which need not be that of their begins), threaded through the transaction table, so that an acked bound frees
-//! them one by one without a search, and a silent client holds back nobody else's. A client is forgotten when it has said goodbye or been silent
-//! for [`shared::SESSION_TTL`], nothing is kept for it, and the watermark has passed everything that it began: from then on the
-//! watermark refuses its replays.
+//! Outcomes hang in one list per client, in the order in which they were finished (which need not
+//! be that of their begins), threaded through the transaction table, so that an acked bound frees
+//! them one by one without a search, and a silent client holds back nobody else's. A client is
+//! forgotten when it has said goodbye or been silent for [`shared::SESSION_TTL`], nothing is kept
+//! for it, and the watermark has passed everything that it began: from then on the watermark
+//! refuses its replays.
 //!
 //! It computes no watermark; `housekeeping.rs` does.
 
@@ -22,7 +25,8 @@ pub(super) struct Client {
     pub(super) heard_at: Timestamp,
     /// Its clock is further behind than [`shared::MAX_CLOCK_LAG`].
     pub(super) lags: bool,
-    /// It has said goodbye. Reports that it sent before and that come later change nothing about that.
+    /// It has said goodbye. Reports that it sent before and that come later change nothing about
+    /// that.
     pub(super) left: bool,
     /// Every transaction below is finished and acknowledged.
     pub(super) acked: Sequence,
@@ -40,10 +44,11 @@ impl Client {
         !self.left && now < self.heard_at.saturating_add(shared::SESSION_TTL)
     }
 
-    /// Down to where it holds the watermark back. A clock that is far behind would hold it back by as much for as long as its client
-    /// lives; an old snapshot under a right clock may.
+    /// Down to where it holds the watermark back. A clock that is far behind would hold it back by
+    /// as much for as long as its client lives; an old snapshot under a right clock may.
     pub(super) fn holds(&self, now: Timestamp) -> Option<Timestamp> {
-        let least = if self.lags { now.saturating_sub(shared::MAX_CLOCK_LAG) } else { Timestamp::ZERO };
+        let least =
+            if self.lags { now.saturating_sub(shared::MAX_CLOCK_LAG) } else { Timestamp::ZERO };
         self.reported.map(|reported| reported.max(least))
     }
 }
@@ -74,8 +79,9 @@ impl Clients {
         self.entry_up_to(MAX_CLIENTS, id, now)
     }
 
-    /// The same for a client that the log names. There is one for each of its outcomes there, which could not be forgotten otherwise: the
-    /// log's length bounds them, and they go with the watermark.
+    /// The same for a client that the log names. There is one for each of its outcomes there, which
+    /// could not be forgotten otherwise: the log's length bounds them, and they go with the
+    /// watermark.
     pub(super) fn entry_of_log(&mut self, id: ClientId, now: Timestamp) {
         self.entry_up_to(usize::MAX, id, now);
     }
@@ -131,7 +137,9 @@ impl Clients {
             }
             if let Some(moved) = self.all.get(index) {
                 let moved_id = moved.id;
-                if let Some(place) = self.by_id.find_mut(hash_client(moved_id), |one| one.0 == moved_id) {
+                if let Some(place) =
+                    self.by_id.find_mut(hash_client(moved_id), |one| one.0 == moved_id)
+                {
                     place.1 = index as u32;
                 }
             }
@@ -147,7 +155,8 @@ mod tests {
     fn dropping_some_clients_leaves_the_others_where_they_are_found() {
         let mut clients = Clients::new();
         for id in 0..10 {
-            clients.entry(ClientId::new(id), Timestamp::ZERO).unwrap().acked = Sequence::new(u64::from(id));
+            clients.entry(ClientId::new(id), Timestamp::ZERO).unwrap().acked =
+                Sequence::new(u64::from(id));
         }
         clients.drop_if(|one| one.id.get().is_multiple_of(2));
         assert_eq!(clients.all().len(), 5);

@@ -6,19 +6,22 @@
 //!       │ the next run goes on here or above            │ this run tells nothing expired from here on,
 //!       └────────────── in doubt for it ────────────────┘ until a later bound is durable
 //! ```
-//! Expiry is judged by this server's own time, which never goes back within a run. Over a restart the clock may: the next run
-//! knows of the last one's time what the durable read bound says, which was written [`BOUND_AHEAD`] ahead of it. So it judges from there on,
-//! and nothing expires before its time. What the last run may have *told* expired reaches further, and therefore
+//! Expiry is judged by this server's own time, which never goes back within a run. Over a restart
+//! the clock may: the next run knows of the last one's time what the durable read bound says, which
+//! was written [`BOUND_AHEAD`] ahead of it. So it judges from there on, and nothing expires before
+//! its time. What the last run may have *told* expired reaches further, and therefore
 //!
-//! - nothing is told expired unless the durable bound lies [`EXPIRY_BELOW_BOUND`] above its expiry, and
-//! - a key that is alive, but would not be at that limit of the last run, is in doubt: it is not told alive either. Its reader asks again, until
-//!   time has passed the expiry.
+//! - nothing is told expired unless the durable bound lies [`EXPIRY_BELOW_BOUND`] above its expiry,
+//!   and
+//! - a key that is alive, but would not be at that limit of the last run, is in doubt: it is not
+//!   told alive either. Its reader asks again, until time has passed the expiry.
 //!
-//! A walk tells of many keys: it begins above the doubt, and is refused as long as time has not passed that. A validation takes whatever may
-//! have been told expired as expired: its transaction begins again, and reads.
+//! A walk tells of many keys: it begins above the doubt, and is refused as long as time has not
+//! passed that. A validation takes whatever may have been told expired as expired: its transaction
+//! begins again, and reads.
 //!
-//! Where the clock was set back further than time goes on by itself, time stands still for this shard; the doubt ends all the same, as
-//! the time that passes here has passed since the last run.
+//! Where the clock was set back further than time goes on by itself, time stands still for this
+//! shard; the doubt ends all the same, as the time that passes here has passed since the last run.
 
 use timestone_types::{Expiry, Timestamp};
 
@@ -35,12 +38,14 @@ pub(super) struct ExpiryTime {
     pub(super) settled: Timestamp,
     /// What expires by then may have been told expired by earlier runs.
     pub(super) told: Timestamp,
-    /// Where time stood at least when the last run ended, and this server's time when this one began.
+    /// Where time stood at least when the last run ended, and this server's time when this one
+    /// began.
     began: (Timestamp, Timestamp),
 }
 
 impl ExpiryTime {
-    /// Goes on after a run whose last durable bound is `durable`; this one begins at `bound`, which is written nowhere yet if it is later.
+    /// Goes on after a run whose last durable bound is `durable`; this one begins at `bound`, which
+    /// is written nowhere yet if it is later.
     pub(super) const fn after(durable: Timestamp, bound: Timestamp, now: Timestamp) -> Self {
         let since = bound.saturating_sub(BOUND_AHEAD);
         let told = bound.saturating_sub(EXPIRY_BELOW_BOUND);
@@ -70,28 +75,37 @@ impl ExpiryTime {
 }
 
 impl Participant {
-    /// As of when the expiry of a latest version is judged that is read at `at`: by this server's time, which never goes back here. So
-    /// what one reader has seen expired no later one sees alive, whatever their clocks show. What is found so may be told if
-    /// [`Self::check_expiry`] lets it.
+    /// As of when the expiry of a latest version is judged that is read at `at`: by this server's
+    /// time, which never goes back here. So what one reader has seen expired no later one sees
+    /// alive, whatever their clocks show. What is found so may be told if [`Self::check_expiry`]
+    /// lets it.
     #[inline]
     pub fn judges_expiry(&mut self, now: Timestamp, at: Timestamp) -> Timestamp {
         let judged = self.expiry.pass(now);
         if self.bugs().judge_expiry_by_clients { at } else { judged }
     }
 
-    /// To be asked just before it is told that a record is present, or absent (and `expires_at` its expiry, if it has one): it may be
-    /// in doubt whether it had expired before a restart, or will have after the next one. `at` is the snapshot that is read,
-    /// [`Timestamp::MAX`] for what is latest.
+    /// To be asked just before it is told that a record is present, or absent (and `expires_at` its
+    /// expiry, if it has one): it may be in doubt whether it had expired before a restart, or will
+    /// have after the next one. `at` is the snapshot that is read, [`Timestamp::MAX`] for what is
+    /// latest.
     ///
     /// # Errors
-    /// [`Refusal::Recovering`] while time has not come so far again as the last run may have told of, or the log is late;
-    /// [`Refusal::LogLost`] where no log will ever know of the expiry.
+    /// [`Refusal::Recovering`] while time has not come so far again as the last run may have told
+    /// of, or the log is late; [`Refusal::LogLost`] where no log will ever know of the expiry.
     #[inline]
-    pub fn check_expiry(&self, at: Timestamp, is_present: bool, expires_at: Expiry) -> Result<(), Refusal> {
+    pub fn check_expiry(
+        &self,
+        at: Timestamp,
+        is_present: bool,
+        expires_at: Expiry,
+    ) -> Result<(), Refusal> {
         let is_certain = if is_present {
             !expires_at.has_passed(self.expiry.told.min(at))
         } else {
-            expires_at.is_never() || expires_at.has_passed(self.expiry.settled) || self.bugs().tell_expiry_at_once
+            expires_at.is_never()
+                || expires_at.has_passed(self.expiry.settled)
+                || self.bugs().tell_expiry_at_once
         };
         if is_certain { Ok(()) } else { Err(self.expiry_in_doubt(is_present)) }
     }

@@ -1,4 +1,5 @@
-//! What becomes durable, what is decided, what can be read: the way of a transaction out of the table.
+//! What becomes durable, what is decided, what can be read: the way of a transaction out of the
+//! table.
 //!
 //! ```text
 //!   Prepared ──Decide(commit)──▶ Committed ──Applied──┐
@@ -6,11 +7,14 @@
 //!      └──Decide(abort)──▶ keys free at once, Kept(aborted), acknowledged when durable
 //! ```
 //!
-//! A commit is applied at the *decided* timestamp; a key is free only when the put can be read; waiting reads go before new
-//! prepares. An abort frees the keys at once: whoever decided it rests on a durable no or on frozen states, so that every later
-//! question about the transaction has the same answer, whether or not this participant's record of it survives.
+//! A commit is applied at the *decided* timestamp; a key is free only when the put can be read;
+//! waiting reads go before new prepares. An abort frees the keys at once: whoever decided it rests
+//! on a durable no or on frozen states, so that every later question about the transaction has the
+//! same answer, whether or not this participant's record of it survives.
 
-use timestone_types::{AbortKind, AbortReason, PreviousFound, Timestamp, TxnId, TxnOutcome, Version, limits as shared};
+use timestone_types::{
+    AbortKind, AbortReason, PreviousFound, Timestamp, TxnId, TxnOutcome, Version, limits as shared,
+};
 
 use super::input::{DecisionOrigin, Ticket, Token, Vote, WriteKind};
 use super::output::{LogIntent, Output};
@@ -28,25 +32,44 @@ impl Participant {
             self.pending.pop_front();
             match pending {
                 Pending::Nothing => {}
-                Pending::Promise { record, txn, asker } => self.promise_is_durable(record, txn, asker, out),
+                Pending::Promise { record, txn, asker } => {
+                    self.promise_is_durable(record, txn, asker, out)
+                }
                 Pending::AbortedPromise { record, txn, asker, reason } => {
                     if let Some(slot) = self.table.alive(record) {
                         self.let_go(slot, None, out);
                         self.finish(slot, Fate::Aborted(reason), out);
                     }
-                    out.push(Output::Vote { token: asker.token, txn, commit: asker.commit, vote: Vote::No(reason) });
+                    out.push(Output::Vote {
+                        token: asker.token,
+                        txn,
+                        commit: asker.commit,
+                        vote: Vote::No(reason),
+                    });
                 }
-                Pending::Committed { record, txn, token } => self.commit_is_durable(record, txn, token, out),
+                Pending::Committed { record, txn, token } => {
+                    self.commit_is_durable(record, txn, token, out)
+                }
                 Pending::Aborted { txn, then } => self.abort_is_durable(txn, then, out),
-                Pending::Bound { bound, watermark } => self.bound_is_durable(now, bound, watermark, out),
+                Pending::Bound { bound, watermark } => {
+                    self.bound_is_durable(now, bound, watermark, out)
+                }
             }
         }
     }
 
-    fn promise_is_durable(&mut self, record: Handle, txn: TxnId, asker: super::table::Asker, out: &mut Vec<Output>) {
+    fn promise_is_durable(
+        &mut self,
+        record: Handle,
+        txn: TxnId,
+        asker: super::table::Asker,
+        out: &mut Vec<Output>,
+    ) {
         let (token, commit) = (asker.token, asker.commit);
         let vote = Output::Vote { token, txn, commit, vote: Vote::Yes };
-        let Some(slot) = self.table.alive(record) else { return out.push(Output::Ignored { token }) };
+        let Some(slot) = self.table.alive(record) else {
+            return out.push(Output::Ignored { token });
+        };
         let bugs = self.bugs();
         let record = self.table.record_mut(slot);
         match record.phase {
@@ -70,7 +93,13 @@ impl Participant {
         }
     }
 
-    fn commit_is_durable(&mut self, record: Handle, txn: TxnId, token: Option<Token>, out: &mut Vec<Output>) {
+    fn commit_is_durable(
+        &mut self,
+        record: Handle,
+        txn: TxnId,
+        token: Option<Token>,
+        out: &mut Vec<Output>,
+    ) {
         if let Some(token) = token {
             out.push(Output::AckDecision { token, txn });
         }
@@ -94,7 +123,12 @@ impl Participant {
         }
         match then {
             AfterAbort::Vote { asker, reason } => {
-                out.push(Output::Vote { token: asker.token, txn, commit: asker.commit, vote: Vote::No(reason) });
+                out.push(Output::Vote {
+                    token: asker.token,
+                    txn,
+                    commit: asker.commit,
+                    vote: Vote::No(reason),
+                });
             }
             AfterAbort::Acknowledge(token) => out.push(Output::AckDecision { token, txn }),
             AfterAbort::Nothing => {}
@@ -109,7 +143,8 @@ impl Participant {
         }
     }
 
-    /// A decision arrives, from a coordinator or a peer, or is made here (then nobody waits for an acknowledgement).
+    /// A decision arrives, from a coordinator or a peer, or is made here (then nobody waits for an
+    /// acknowledgement).
     pub(super) fn decide(
         &mut self,
         now: Timestamp,
@@ -132,7 +167,14 @@ impl Participant {
     }
 
     /// A decision about something that is decided already.
-    fn answer_decided(&mut self, token: Option<Token>, txn: TxnId, agrees: bool, durable: bool, out: &mut Vec<Output>) {
+    fn answer_decided(
+        &mut self,
+        token: Option<Token>,
+        txn: TxnId,
+        agrees: bool,
+        durable: bool,
+        out: &mut Vec<Output>,
+    ) {
         let Some(token) = token else { return };
         if !agrees {
             out.push(Output::Refuse { token, refusal: Refusal::Contradiction });
@@ -162,8 +204,11 @@ impl Participant {
                 record.asked = true;
                 self.answer_decided(token, txn, outcome == TxnOutcome::Aborted, false, out);
             }
-            // Only this participant decides about a transaction of its own, and it does so by its log.
-            (Phase::Prepared { .. }, _) if record.single => self.answer_decided(token, txn, false, false, out),
+            // Only this participant decides about a transaction of its own, and it does so by its
+            // log.
+            (Phase::Prepared { .. }, _) if record.single => {
+                self.answer_decided(token, txn, false, false, out)
+            }
             (Phase::Prepared { .. }, TxnOutcome::Committed(at)) => {
                 self.resolutions.remove(&txn);
                 let pending = Pending::Committed { record: self.table.handle(slot), txn, token };
@@ -173,20 +218,33 @@ impl Participant {
             }
             (Phase::Prepared { .. }, TxnOutcome::Aborted) => {
                 self.let_go(slot, None, out);
-                let kind = if origin == DecisionOrigin::Client { AbortKind::Requested } else { AbortKind::Terminated };
+                let kind = if origin == DecisionOrigin::Client {
+                    AbortKind::Requested
+                } else {
+                    AbortKind::Terminated
+                };
                 let asked = core::mem::take(&mut self.table.record_mut(slot).asked);
                 let index = self.finish(slot, Fate::Aborted(AbortReason::of(kind)), out);
                 let kept = self.table.kept_mut(index);
                 kept.durable = false;
                 kept.asked = asked;
                 let then = token.map_or(AfterAbort::Nothing, AfterAbort::Acknowledge);
-                self.log_decision(txn, begin, outcome, Some(kind), origin, Pending::Aborted { txn, then }, out);
+                self.log_decision(
+                    txn,
+                    begin,
+                    outcome,
+                    Some(kind),
+                    origin,
+                    Pending::Aborted { txn, then },
+                    out,
+                );
             }
         }
     }
 
-    /// An abort that overtook its prepare is remembered, so that the late prepare does not prepare for ever; a commit without
-    /// a prepare asks for the write set. What was finished and forgotten is acknowledged again.
+    /// An abort that overtook its prepare is remembered, so that the late prepare does not prepare
+    /// for ever; a commit without a prepare asks for the write set. What was finished and forgotten
+    /// is acknowledged again.
     fn decide_unseen(
         &mut self,
         now: Timestamp,
@@ -209,7 +267,15 @@ impl Participant {
         }
         // Its begin is not known here, but it cannot lie further ahead than the clock guard allows.
         let begin = now.saturating_add(shared::MAX_CLOCK_LEAD);
-        if !self.abort_unseen(now, txn, begin, AbortKind::Requested, origin, AfterAbort::Acknowledge(token), out) {
+        if !self.abort_unseen(
+            now,
+            txn,
+            begin,
+            AbortKind::Requested,
+            origin,
+            AfterAbort::Acknowledge(token),
+            out,
+        ) {
             out.push(Output::Refuse { token, refusal: Refusal::Busy });
         }
     }
@@ -226,8 +292,10 @@ impl Participant {
         then: AfterAbort,
         out: &mut Vec<Output>,
     ) -> bool {
-        // As long as its commit could be carried out, the abort must be remembered: it may have been told.
-        let begin = if self.is_uncertain_after(begin) { begin.max(self.uncertain.end) } else { begin };
+        // As long as its commit could be carried out, the abort must be remembered: it may have
+        // been told.
+        let begin =
+            if self.is_uncertain_after(begin) { begin.max(self.uncertain.end) } else { begin };
         if !self.know_client(now, txn.client, begin) {
             return false;
         }
@@ -240,7 +308,13 @@ impl Participant {
     }
 
     /// Decided: the writes go to the store, the keys stay held until they can be read.
-    pub(super) fn commit(&mut self, slot: Slot, at: Timestamp, logged: bool, out: &mut Vec<Output>) {
+    pub(super) fn commit(
+        &mut self,
+        slot: Slot,
+        at: Timestamp,
+        logged: bool,
+        out: &mut Vec<Output>,
+    ) {
         self.table.leave_timeouts(slot);
         #[cfg(feature = "planted-bugs")]
         let at = if self.bugs().apply_at_prepared { self.table.record(slot).first } else { at };
@@ -262,7 +336,9 @@ impl Participant {
     /// The writes can be read.
     pub(super) fn applied(&mut self, txn: TxnId, out: &mut Vec<Output>) {
         let Some(Place::Flight(slot)) = self.table.find(txn) else { return };
-        let Phase::Committed { at, applied: false, logged } = self.table.record(slot).phase else { return };
+        let Phase::Committed { at, applied: false, logged } = self.table.record(slot).phase else {
+            return;
+        };
         self.let_go(slot, Some(at), out);
         self.table.record_mut(slot).phase = Phase::Committed { at, applied: true, logged };
         if logged {
@@ -271,7 +347,12 @@ impl Participant {
     }
 
     /// Frees the keys, as committed at a timestamp or as they were, and wakes who waits for them.
-    pub(super) fn let_go(&mut self, slot: Slot, committed: Option<Timestamp>, out: &mut Vec<Output>) {
+    pub(super) fn let_go(
+        &mut self,
+        slot: Slot,
+        committed: Option<Timestamp>,
+        out: &mut Vec<Output>,
+    ) {
         self.release_keys(slot, committed);
         self.table.record_mut(slot).writes.clear();
         self.waiting.wake(self.table.record_mut(slot), out);
@@ -284,8 +365,12 @@ impl Participant {
         for one in &writes {
             let version = committed.map(|at| Version::new(at, client));
             match one.kind {
-                WriteKind::Put => self.window.release(one.key, slot, version.map(|version| (version, false))),
-                WriteKind::Delete => self.window.release(one.key, slot, version.map(|version| (version, true))),
+                WriteKind::Put => {
+                    self.window.release(one.key, slot, version.map(|version| (version, false)))
+                }
+                WriteKind::Delete => {
+                    self.window.release(one.key, slot, version.map(|version| (version, true)))
+                }
                 WriteKind::Fence => {
                     self.keyspaces.release(one.keyspace, slot, version);
                     self.window.note(committed.unwrap_or(Timestamp::ZERO));
@@ -297,7 +382,11 @@ impl Participant {
 
     fn finish_committed(&mut self, slot: Slot, at: Timestamp, out: &mut Vec<Output>) {
         let record = self.table.record_mut(slot);
-        let participants = if record.single { ShardList::default() } else { core::mem::take(&mut record.participants) };
+        let participants = if record.single {
+            ShardList::default()
+        } else {
+            core::mem::take(&mut record.participants)
+        };
         self.finish(slot, Fate::Committed { at, participants }, out);
     }
 
@@ -326,6 +415,10 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         let (found, met) = (PreviousFound::Unasked, Timestamp::ZERO);
-        self.log(LogIntent::Decision { txn, begin, outcome, abort, found, met, origin }, pending, out);
+        self.log(
+            LogIntent::Decision { txn, begin, outcome, abort, found, met, origin },
+            pending,
+            out,
+        );
     }
 }

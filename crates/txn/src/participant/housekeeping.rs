@@ -1,15 +1,19 @@
-//! Time: the window's rotation, decision timeouts, the durable read bound, the watermark, and what may be forgotten with it.
+//! Time: the window's rotation, decision timeouts, the durable read bound, the watermark, and what
+//! may be forgotten with it.
 //!
-//! The **read bound** lies above every timestamp that was served; it is durable before anything at or above it is served, and
-//! after a restart the floor starts there, so that a mark lost with the memory is never undercut. The **watermark** travels in
-//! the same record: it comes into force (versions may be collected, outcomes forgotten) when it is durable, so it never falls
-//! back. From the moment it is *asked* to be logged, nothing below it is let in any more.
+//! The **read bound** lies above every timestamp that was served; it is durable before anything at
+//! or above it is served, and after a restart the floor starts there, so that a mark lost with the
+//! memory is never undercut. The **watermark** travels in the same record: it comes into force
+//! (versions may be collected, outcomes forgotten) when it is durable, so it never falls back. From
+//! the moment it is *asked* to be logged, nothing below it is let in any more.
 //!
-//! The watermark is the minimum over live sessions' reports, the oldest begin in flight, and the own clock less
-//! [`shared::WATERMARK_LAG`]; with no live session it stays where it is (time.md). A session whose clock is further behind than
-//! [`shared::MAX_CLOCK_LAG`] holds it back by that and no more.
+//! The watermark is the minimum over live sessions' reports, the oldest begin in flight, and the
+//! own clock less [`shared::WATERMARK_LAG`]; with no live session it stays where it is (time.md). A
+//! session whose clock is further behind than [`shared::MAX_CLOCK_LAG`] holds it back by that and
+//! no more.
 //!
-//! A restart forgets which sessions live, so the watermark waits for them ([`Participant::wait_for_sessions`]).
+//! A restart forgets which sessions live, so the watermark waits for them
+//! ([`Participant::wait_for_sessions`]).
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -48,7 +52,9 @@ impl Participant {
     pub(super) fn tick(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         while let Some(timer) = self.waiting.pop_due(now) {
             match timer {
-                Timer::Waiter(index, generation) => self.waiting.expire(&mut self.table, index, generation, out),
+                Timer::Waiter(index, generation) => {
+                    self.waiting.expire(&mut self.table, index, generation, out)
+                }
                 Timer::Resolution(txn) => self.resolution_is_due(now, txn, out),
             }
         }
@@ -84,7 +90,10 @@ impl Participant {
 
     pub(super) fn deadline(&self) -> Timestamp {
         if self.bound.lost {
-            return self.waiting.next_timer().map_or(self.window.rotate_at(), |at| at.min(self.window.rotate_at()));
+            return self
+                .waiting
+                .next_timer()
+                .map_or(self.window.rotate_at(), |at| at.min(self.window.rotate_at()));
         }
         let mut next = self.bound.renew_at.min(self.window.rotate_at());
         if let Some(at) = self.waiting.next_timer() {
@@ -117,19 +126,33 @@ impl Participant {
     }
 
     pub(super) fn ask_bound(&mut self, now: Timestamp, at_least: Timestamp, out: &mut Vec<Output>) {
-        let bound = now.saturating_add(BOUND_AHEAD).max(at_least.saturating_add(BOUND_RENEWAL)).max(self.bound.asked);
+        let bound = now
+            .saturating_add(BOUND_AHEAD)
+            .max(at_least.saturating_add(BOUND_RENEWAL))
+            .max(self.bound.asked);
         let watermark = self.next_watermark(now);
         self.pledged_watermark = watermark;
         self.bound.asked = bound;
         self.bound.renew_at = now.saturating_add(BOUND_RENEWAL);
-        self.log(LogIntent::ReadBound { bound, watermark }, Pending::Bound { bound, watermark }, out);
+        self.log(
+            LogIntent::ReadBound { bound, watermark },
+            Pending::Bound { bound, watermark },
+            out,
+        );
     }
 
-    /// After a restart no session has reported, and those that come first must not be taken for all: the watermark would pass what the
-    /// others still use. So it stays where it is until every session that was live has had the time to dial again, which takes it no
-    /// longer than the outage, nor than its longest pause. Clients with outcomes or promises above the watermark count as if they had
-    /// reported it, for as long as one that falls silent counts: they may ask for these outcomes. Not those in `left`, which are gone.
-    pub(super) fn wait_for_sessions(&mut self, now: Timestamp, outage: Duration, left: &BTreeSet<ClientId>) {
+    /// After a restart no session has reported, and those that come first must not be taken for
+    /// all: the watermark would pass what the others still use. So it stays where it is until every
+    /// session that was live has had the time to dial again, which takes it no longer than the
+    /// outage, nor than its longest pause. Clients with outcomes or promises above the watermark
+    /// count as if they had reported it, for as long as one that falls silent counts: they may ask
+    /// for these outcomes. Not those in `left`, which are gone.
+    pub(super) fn wait_for_sessions(
+        &mut self,
+        now: Timestamp,
+        outage: Duration,
+        left: &BTreeSet<ClientId>,
+    ) {
         if self.bugs().forget_sessions {
             return;
         }
@@ -144,13 +167,16 @@ impl Participant {
         }
     }
 
-    /// Whether a commit at this timestamp that is not known here was carried out here, and was forgotten: no watermark passes a promise of
-    /// this shard, and nothing commits without one. It is the watermark that is *asked* to be logged, not the one in force: what is written
-    /// from now on is logged behind the record that lets the higher one come into force, and must not lie below that. After a run without a
-    /// log the watermark is put above all that was served, promises that are lost included: these are asked for, as long as nothing that
-    /// was deleted since can have been collected.
+    /// Whether a commit at this timestamp that is not known here was carried out here, and was
+    /// forgotten: no watermark passes a promise of this shard, and nothing commits without one. It
+    /// is the watermark that is *asked* to be logged, not the one in force: what is written from
+    /// now on is logged behind the record that lets the higher one come into force, and must not
+    /// lie below that. After a run without a log the watermark is put above all that was served,
+    /// promises that are lost included: these are asked for, as long as nothing that was deleted
+    /// since can have been collected.
     pub(super) fn was_carried_out(&self, at: Timestamp) -> bool {
-        let below = if self.bugs().write_below_pledge { self.watermark } else { self.pledged_watermark };
+        let below =
+            if self.bugs().write_below_pledge { self.watermark } else { self.pledged_watermark };
         // What is deleted after the restart lies above the end of the range.
         let is_uncertain = self.uncertain.contains(&at)
             && (below <= self.uncertain.end || self.bugs().trust_old_decisions)
@@ -158,28 +184,41 @@ impl Participant {
         at < below && !is_uncertain
     }
 
-    /// Whether the write set of a commit at this timestamp that is not known here is asked for: not for ever, since who tells the decision may
-    /// be a peer, which has none. A write set that was asked for in time is carried out whenever it comes.
+    /// Whether the write set of a commit at this timestamp that is not known here is asked for: not
+    /// for ever, since who tells the decision may be a peer, which has none. A write set that was
+    /// asked for in time is carried out whenever it comes.
     pub(super) fn is_asked_for(&self, now: Timestamp, at: Timestamp) -> bool {
-        let in_vain = self.uncertain.contains(&at) && now >= self.uncertain_until && !self.bugs().trust_old_decisions;
+        let in_vain = self.uncertain.contains(&at)
+            && now >= self.uncertain_until
+            && !self.bugs().trust_old_decisions;
         !in_vain && !self.was_carried_out(at)
     }
 
-    /// Whether the commit of an unknown transaction that began at `begin` may be carried out although the watermark is above it: asked for now,
-    /// or asked for before. An abort that is told is recorded for so long.
+    /// Whether the commit of an unknown transaction that began at `begin` may be carried out
+    /// although the watermark is above it: asked for now, or asked for before. An abort that is
+    /// told is recorded for so long.
     pub(super) fn is_uncertain_after(&self, begin: Timestamp) -> bool {
-        begin < self.uncertain.end && self.pledged_watermark <= self.uncertain.end && !self.bugs().abort_without_record
+        begin < self.uncertain.end
+            && self.pledged_watermark <= self.uncertain.end
+            && !self.bugs().abort_without_record
     }
 
     fn next_watermark(&self, now: Timestamp) -> Timestamp {
         if now < self.returning_until {
             return self.pledged_watermark;
         }
-        let mut reports = self.clients.all().iter().filter(|one| one.is_live(now)).filter_map(|one| one.holds(now));
+        let mut reports = self
+            .clients
+            .all()
+            .iter()
+            .filter(|one| one.is_live(now))
+            .filter_map(|one| one.holds(now));
         let lowest = if self.bugs().watermark_of_one { reports.next_back() } else { reports.min() };
         let Some(lowest) = lowest else { return self.pledged_watermark };
-        let in_flight = self.table.live().map(|(_, record)| record.begin).min().unwrap_or(Timestamp::MAX);
-        let own = now.saturating_sub(shared::WATERMARK_LAG).saturating_sub(self.config.history_window);
+        let in_flight =
+            self.table.live().map(|(_, record)| record.begin).min().unwrap_or(Timestamp::MAX);
+        let own =
+            now.saturating_sub(shared::WATERMARK_LAG).saturating_sub(self.config.history_window);
         lowest.min(in_flight).min(own).max(self.pledged_watermark)
     }
 
@@ -190,7 +229,10 @@ impl Participant {
         watermark: Timestamp,
         out: &mut Vec<Output>,
     ) {
-        assert!(bound >= self.bound.durable && watermark >= self.watermark, "bound and watermark only rise");
+        assert!(
+            bound >= self.bound.durable && watermark >= self.watermark,
+            "bound and watermark only rise"
+        );
         self.bound.durable = bound;
         self.expiry.bound_is_durable(bound);
         self.waiting.wake_behind_bound(out);
@@ -232,12 +274,13 @@ impl Participant {
         }
     }
 
-    /// Outcomes whose begin lies below the watermark go: replays are refused from now on. A commit over several shards that
-    /// nobody reported as acknowledged is told to the others first.
+    /// Outcomes whose begin lies below the watermark go: replays are refused from now on. A commit
+    /// over several shards that nobody reported as acknowledged is told to the others first.
     fn forget_below_watermark(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         for index in 0..self.clients.all().len() {
             // Most clients keep nothing that old, and need no walk.
-            if self.clients.all()[index].oldest_kept < self.watermark && !self.bugs().hoard_outcomes {
+            if self.clients.all()[index].oldest_kept < self.watermark && !self.bugs().hoard_outcomes
+            {
                 self.forget_of_client(now, index, out);
             }
         }
@@ -245,11 +288,13 @@ impl Participant {
             return;
         }
         let watermark = self.watermark;
-        self.clients.drop_if(|one| !one.is_live(now) && one.first_kept == u32::MAX && one.newest_begin < watermark);
+        self.clients.drop_if(|one| {
+            !one.is_live(now) && one.first_kept == u32::MAX && one.newest_begin < watermark
+        });
     }
 
-    /// Looks at every outcome of the client: they are listed in the order in which they were finished, so that one below the watermark
-    /// may stand behind one above it.
+    /// Looks at every outcome of the client: they are listed in the order in which they were
+    /// finished, so that one below the watermark may stand behind one above it.
     fn forget_of_client(&mut self, now: Timestamp, index: usize, out: &mut Vec<Output>) {
         let client = self.clients.all()[index];
         let (mut first, mut last, mut oldest) = (client.first_kept, u32::MAX, Timestamp::MAX);

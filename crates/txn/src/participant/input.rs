@@ -1,13 +1,14 @@
 //! Everything that a participant can be told.
 //!
-//! Inputs borrow from the frame that carried them and are consumed by one `step`. Whatever has a [`Token`] is answered exactly
-//! once with an output that carries the same token, at once or later; [`super::Output::Again`] is such an answer, too.
+//! Inputs borrow from the frame that carried them and are consumed by one `step`. Whatever has a
+//! [`Token`] is answered exactly once with an output that carries the same token, at once or later;
+//! [`super::Output::Again`] is such an answer, too.
 
 use core::time::Duration;
 
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence, ShardId, Timestamp, TxnId,
-    TxnOutcome, Version,
+    AbortKind, AbortReason, ClientId, Expiry, KeyHash, KeyspaceId, PreviousFound, Sequence,
+    ShardId, Timestamp, TxnId, TxnOutcome, Version,
 };
 
 /// Chosen by the stage to recognise the answer to an input.
@@ -18,7 +19,8 @@ pub struct Token(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Ticket(pub u64);
 
-/// What the store's index knows of a key, looked up by the stage in the same turn in which it calls `step`.
+/// What the store's index knows of a key, looked up by the stage in the same turn in which it calls
+/// `step`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LatestInStore {
     /// The youngest version of any record of this key hash; [`Version::ZERO`] when there is none.
@@ -48,7 +50,8 @@ pub enum Wait {
     No,
     /// At most [`super::Config::prepared_wait`] from now. The default of clients.
     Yes,
-    /// Until this point in time; what [`super::Output::Again`] hands back, so that waiting twice does not wait longer.
+    /// Until this point in time; what [`super::Output::Again`] hands back, so that waiting twice
+    /// does not wait longer.
     Until(Timestamp),
 }
 
@@ -93,20 +96,24 @@ pub struct WriteItem {
     pub latest: LatestInStore,
 }
 
-/// The condition of a single-key write (compare-and-set, only-if-absent, only-if-present), as the stage found it.
+/// The condition of a single-key write (compare-and-set, only-if-absent, only-if-present), as the
+/// stage found it.
 ///
 /// The stage looks up the youngest record, which may take a page read, evaluates the condition, and
-/// then calls `step` with the version that it looked at. The core waits first when the key is prepared, and asks to have the
-/// condition evaluated again ([`super::Output::Again`]) when a younger version was committed meanwhile: no race is left.
+/// then calls `step` with the version that it looked at. The core waits first when the key is
+/// prepared, and asks to have the condition evaluated again ([`super::Output::Again`]) when a
+/// younger version was committed meanwhile: no race is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Condition {
-    /// The version of the record that the condition was evaluated against (a tombstone's or zero when there was none).
+    /// The version of the record that the condition was evaluated against (a tombstone's or zero
+    /// when there was none).
     pub version: Version,
     /// Whether it held.
     pub holds: bool,
     /// Whether there was a value. It is remembered with the outcome, for repeats.
     pub present: bool,
-    /// When what was there had expired, if that is why there was none. The write commits no earlier.
+    /// When what was there had expired, if that is why there was none. The write commits no
+    /// earlier.
     pub expired_at: Option<Timestamp>,
 }
 
@@ -121,8 +128,8 @@ pub struct Prepare<'a> {
     pub begin: Timestamp,
     /// The timestamp at which it wants to commit; above begin and above every version read.
     pub commit: Timestamp,
-    /// This shard is the only participant: a yes is the commit. With no writes (a `Strict` read-only transaction sends this
-    /// to each of its shards) nothing is recorded.
+    /// This shard is the only participant: a yes is the commit. With no writes (a `Strict`
+    /// read-only transaction sends this to each of its shards) nothing is recorded.
     pub single: bool,
     /// Whether it may wait for decisions of others.
     pub wait: Wait,
@@ -132,14 +139,16 @@ pub struct Prepare<'a> {
     pub reads: &'a [ReadItem],
     /// The keys of this shard that it writes.
     pub writes: &'a [WriteItem],
-    /// For single-key writes that depend on what is there, or return it. A repeat (see [`super::Participant::is_new`]) needs none.
+    /// For single-key writes that depend on what is there, or return it. A repeat (see
+    /// [`super::Participant::is_new`]) needs none.
     pub condition: Option<Condition>,
 }
 
 impl Prepare<'_> {
     /// What a single-key write found.
     pub(super) fn found(&self) -> PreviousFound {
-        self.condition.map_or(PreviousFound::Unasked, |condition| PreviousFound::of(condition.present))
+        self.condition
+            .map_or(PreviousFound::Unasked, |condition| PreviousFound::of(condition.present))
     }
 }
 
@@ -187,27 +196,32 @@ pub enum Recovered<'a> {
         /// The watermark that was in force.
         watermark: Timestamp,
     },
-    /// The run begins here. Nothing is written at or below this; but unlike a read bound it is written nowhere, so nothing is read at or
-    /// above what the records tell before the first bound of this run is durable.
+    /// The run begins here. Nothing is written at or below this; but unlike a read bound it is
+    /// written nowhere, so nothing is read at or above what the records tell before the first bound
+    /// of this run is durable.
     Began(Timestamp),
-    /// The last life ended so long ago, and the sessions that were live then are to be waited for. Without this, nobody is waited for.
+    /// The last life ended so long ago, and the sessions that were live then are to be waited for.
+    /// Without this, nobody is waited for.
     Outage(Duration),
-    /// A client that is gone for good, as those of the server's own last life are: it is not waited for.
+    /// A client that is gone for good, as those of the server's own last life are: it is not waited
+    /// for.
     ClientLeft(ClientId),
-    /// The recovered watermark is above every one that was in force: what is certain is only that this one was. Promises of the last run above
-    /// it may be lost.
+    /// The recovered watermark is above every one that was in force: what is certain is only that
+    /// this one was. Promises of the last run above it may be lost.
     CertainWatermark(Timestamp),
 }
 
-/// What a participant answers to [`Input::Freeze`]. It never changes afterwards, but for prepared becoming decided.
+/// What a participant answers to [`Input::Freeze`]. It never changes afterwards, but for prepared
+/// becoming decided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrozenState {
     /// Promised at this timestamp, and at no other from now on.
     Prepared(Timestamp),
     /// Decided, or aborted by this very question.
     Decided(TxnOutcome),
-    /// Finished and acknowledged by everybody. Who is still undecided gets this answer only about a promise of its last life, of
-    /// whose decision a crash has left no record: it has acknowledged the decision, and forgets the promise.
+    /// Finished and acknowledged by everybody. Who is still undecided gets this answer only about a
+    /// promise of its last life, of whose decision a crash has left no record: it has acknowledged
+    /// the decision, and forgets the promise.
     Finished,
 }
 
@@ -218,8 +232,8 @@ pub enum DecisionOrigin {
     Client,
     /// Another participant, or this one, as backup coordinator.
     Termination,
-    /// This participant by itself: a no, a question about a transaction that it had not seen, or a promise of an earlier run that is found
-    /// carried out.
+    /// This participant by itself: a no, a question about a transaction that it had not seen, or a
+    /// promise of an earlier run that is found carried out.
     Participant,
 }
 
@@ -243,8 +257,8 @@ pub enum Input<'a> {
     },
     /// Validate and promise. Answered by `Vote`, `Again`, `Refuse` or `Ignored`.
     Prepare(Prepare<'a>),
-    /// The outcome of a transaction, from its coordinator or from a peer. Answered by `AckDecision` once durable, by
-    /// `AskWriteSet`, `Again` or `Refuse`.
+    /// The outcome of a transaction, from its coordinator or from a peer. Answered by `AckDecision`
+    /// once durable, by `AskWriteSet`, `Again` or `Refuse`.
     Decide {
         /// Recognises the answer.
         token: Token,
@@ -255,8 +269,8 @@ pub enum Input<'a> {
         /// Who says so.
         origin: DecisionOrigin,
     },
-    /// The write set of a *committed* transaction whose prepare never arrived: the answer to `AskWriteSet`. Answered by
-    /// `AckDecision` once durable, or `Again`.
+    /// The write set of a *committed* transaction whose prepare never arrived: the answer to
+    /// `AskWriteSet`. Answered by `AckDecision` once durable, or `Again`.
     DecidedWriteSet {
         /// The prepare as it was decided: its `commit` is the decided timestamp.
         prepare: Prepare<'a>,
@@ -277,14 +291,16 @@ pub enum Input<'a> {
         client: ClientId,
         /// The lowest timestamp that any of its sessions may still use.
         watermark: Timestamp,
-        /// Every transaction with a sequence *below* this is finished, acknowledged by all its participants.
+        /// Every transaction with a sequence *below* this is finished, acknowledged by all its
+        /// participants.
         acked: Sequence,
         /// What its clock showed.
         clock: Timestamp,
         /// It ends: it begins nothing more, and holds the watermark back no longer.
         closing: bool,
     },
-    /// Time passed: deadlines, rotation, read bound, watermark. Due at `next_deadline`, harmless at any time.
+    /// Time passed: deadlines, rotation, read bound, watermark. Due at `next_deadline`, harmless at
+    /// any time.
     Tick,
     /// What is known of a transaction, without changing it. Answered by `StatusIs`.
     Status {
@@ -293,7 +309,8 @@ pub enum Input<'a> {
         /// Which transaction.
         txn: TxnId,
     },
-    /// Bring a transaction to its end; this shard acts as backup coordinator. Answered by `StatusIs` when decided and durable.
+    /// Bring a transaction to its end; this shard acts as backup coordinator. Answered by
+    /// `StatusIs` when decided and durable.
     Terminate {
         /// Recognises the answer.
         token: Token,
@@ -304,7 +321,8 @@ pub enum Input<'a> {
         /// All participants.
         participants: &'a [ShardId],
     },
-    /// A backup coordinator asks for this participant's state, and answering freezes it. Answered by `FreezeAnswer`.
+    /// A backup coordinator asks for this participant's state, and answering freezes it. Answered
+    /// by `FreezeAnswer`.
     Freeze {
         /// Recognises the answer.
         token: Token,
@@ -329,8 +347,8 @@ pub enum Input<'a> {
         /// Which transaction.
         txn: TxnId,
     },
-    /// A scan or count of a keyspace at a snapshot: no write may commit at or below `at` in it from now on. Answered by
-    /// `FloorRaised`, `Again` or `Refuse`.
+    /// A scan or count of a keyspace at a snapshot: no write may commit at or below `at` in it from
+    /// now on. Answered by `FloorRaised`, `Again` or `Refuse`.
     RaiseFloor {
         /// Recognises the answer.
         token: Token,
@@ -341,7 +359,8 @@ pub enum Input<'a> {
         /// Whether it may wait for decisions.
         wait: Wait,
     },
-    /// How new a keyspace is here, for a scan that must not miss what was acknowledged. Answered by `NewestIs` or `Refuse`.
+    /// How new a keyspace is here, for a scan that must not miss what was acknowledged. Answered by
+    /// `NewestIs` or `Refuse`.
     Newest {
         /// Recognises the answer.
         token: Token,
@@ -354,14 +373,16 @@ pub enum Input<'a> {
     Recovered(Recovered<'a>),
     /// The log was read to its end; service starts.
     RecoveryDone,
-    /// The log has failed, and will not recover before a restart. Reads go on below the bound that is durable, and of what is latest;
-    /// writes are refused.
+    /// The log has failed, and will not recover before a restart. Reads go on below the bound that
+    /// is durable, and of what is latest; writes are refused.
     LogLost,
-    /// The run ends, and has no log, so that its outcomes end with it: commits over several shards are told to whoever may not have them.
-    /// May come again. [`super::Participant::owes_decisions`] tells whether that is done.
+    /// The run ends, and has no log, so that its outcomes end with it: commits over several shards
+    /// are told to whoever may not have them. May come again.
+    /// [`super::Participant::owes_decisions`] tells whether that is done.
     Closing,
-    /// So far the physical clock leads the time that is handed in, because a step of it is held or being followed. A timestamp that leads
-    /// by no more than that (and what is allowed anyway) is nobody's fault.
+    /// So far the physical clock leads the time that is handed in, because a step of it is held or
+    /// being followed. A timestamp that leads by no more than that (and what is allowed anyway) is
+    /// nobody's fault.
     ClockHeld {
         /// How far; zero when time follows the clock.
         back: Duration,

@@ -1,7 +1,9 @@
-//! What concerns whole keyspaces: fences (everything below is absent) and scans (nothing commits at or below).
+//! What concerns whole keyspaces: fences (everything below is absent) and scans (nothing commits at
+//! or below).
 //!
-//! Both are rare, so these are short lists which the fast paths only ask for emptiness. A committed fence is remembered for
-//! good, one per keyspace; a scan's mark is dropped once the floor has passed it.
+//! Both are rare, so these are short lists which the fast paths only ask for emptiness. A committed
+//! fence is remembered for good, one per keyspace; a scan's mark is dropped once the floor has
+//! passed it.
 
 use timestone_types::{KeyspaceId, Timestamp, Version};
 

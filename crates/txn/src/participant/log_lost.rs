@@ -4,15 +4,18 @@
 //!   reads below the bound, of what is latest ──▶ as ever     new writes, later snapshots ──▶ refused, nothing promised
 //!   what was decided durably ──▶ as ever                     whatever would need a record ──▶ no answer
 //! ```
-//! What was on its way to the log may be durable or not: nobody is told either until a restart has read the log. So a copy of such a
-//! prepare gets no answer, and neither does a question whose answer must survive (Freeze, Decide).
+//! What was on its way to the log may be durable or not: nobody is told either until a restart has
+//! read the log. So a copy of such a prepare gets no answer, and neither does a question whose
+//! answer must survive (Freeze, Decide).
 //!
-//! **Reads above the bound.** The bound cannot be renewed, and the next run's floor is the bound that is durable: its clock may have
-//! been set back meanwhile, so it cannot stand in. A snapshot at or above the bound is refused. Who reads what is *latest* is served for
-//! ever, below the bound: nothing is committed here any more, so the latest version then is the latest version now.
+//! **Reads above the bound.** The bound cannot be renewed, and the next run's floor is the bound
+//! that is durable: its clock may have been set back meanwhile, so it cannot stand in. A snapshot
+//! at or above the bound is refused. Who reads what is *latest* is served for ever, below the
+//! bound: nothing is committed here any more, so the latest version then is the latest version now.
 //!
-//! **Termination asked by the coordinator itself** of what was never promised here is answered with "aborted" although no record keeps
-//! it: no prepare is promised any more in this run, and the coordinator sends none once it has that answer.
+//! **Termination asked by the coordinator itself** of what was never promised here is answered with
+//! "aborted" although no record keeps it: no prepare is promised any more in this run, and the
+//! coordinator sends none once it has that answer.
 
 use core::time::Duration;
 
@@ -32,8 +35,8 @@ impl Participant {
         self.waiting.wake_behind_bound(out);
     }
 
-    /// When a read of what is latest takes place: below the durable bound, unless the version itself lies above it, whose record raises the
-    /// next run's floor as the bound does.
+    /// When a read of what is latest takes place: below the durable bound, unless the version
+    /// itself lies above it, whose record raises the next run's floor as the bound does.
     #[cold]
     pub(super) fn latest_without_log(&self, asked: Timestamp) -> Timestamp {
         asked.min(self.bound.durable.saturating_sub(Duration::from_nanos(1)))
@@ -41,15 +44,24 @@ impl Participant {
 
     /// Deals with what would need the log; false when the input can be taken as ever.
     #[cold]
-    pub(super) fn step_without_log(&mut self, now: Timestamp, input: &Input<'_>, out: &mut Vec<Output>) -> bool {
+    pub(super) fn step_without_log(
+        &mut self,
+        now: Timestamp,
+        input: &Input<'_>,
+        out: &mut Vec<Output>,
+    ) -> bool {
         match *input {
             Input::Prepare(prepare) if prepare.single && prepare.writes.is_empty() => return false,
             Input::Prepare(prepare) => match self.known(prepare.txn) {
                 Known::Durably => return false,
                 Known::Perhaps => out.push(Output::Ignored { token: prepare.token }),
-                Known::Not => out.push(Output::Refuse { token: prepare.token, refusal: Refusal::LogLost }),
+                Known::Not => {
+                    out.push(Output::Refuse { token: prepare.token, refusal: Refusal::LogLost })
+                }
             },
-            Input::DecidedWriteSet { prepare } => out.push(Output::Ignored { token: prepare.token }),
+            Input::DecidedWriteSet { prepare } => {
+                out.push(Output::Ignored { token: prepare.token })
+            }
             Input::Decide { token, txn, .. } | Input::Freeze { token, txn, .. } => {
                 return self.is_answered_durably(token, txn, out);
             }
@@ -58,7 +70,9 @@ impl Participant {
                 let status = TxnStatus::Decided(TxnOutcome::Aborted);
                 out.push(Output::StatusIs { token, txn, status });
             }
-            Input::Terminate { token, txn, .. } => return self.is_answered_durably(token, txn, out),
+            Input::Terminate { token, txn, .. } => {
+                return self.is_answered_durably(token, txn, out);
+            }
             Input::Tick => self.tick_without_log(now, out),
             _ => return false,
         }
@@ -112,7 +126,8 @@ mod tests {
     use timestone_types::{ClientId, KeyHash, KeyspaceId, Sequence, ShardId};
 
     use super::super::{
-        Config, DecisionOrigin, LatestInStore, Prepare, ReadAt, Recovered, Ticket, Vote, Wait, WriteItem, WriteKind,
+        Config, DecisionOrigin, LatestInStore, Prepare, ReadAt, Recovered, Ticket, Vote, Wait,
+        WriteItem, WriteKind,
     };
     use super::*;
 
@@ -135,7 +150,10 @@ mod tests {
 
     impl Bench {
         fn new() -> Self {
-            let mut bench = Self { participant: Participant::new(SHARDS[0], Config::default()), now: at(100_000) };
+            let mut bench = Self {
+                participant: Participant::new(SHARDS[0], Config::default()),
+                now: at(100_000),
+            };
             let bound = Recovered::ReadBound { bound: at(100_000), watermark: Timestamp::ZERO };
             bench.step(Input::Recovered(bound));
             bench.step(Input::RecoveryDone);
@@ -167,7 +185,12 @@ mod tests {
 
         fn prepare(&mut self, token: u64, number: u64, key: u64, single: bool) -> Vec<Output> {
             let kind = WriteKind::Put;
-            let writes = [WriteItem { keyspace: SPACE, key: KeyHash(key), kind, latest: LatestInStore::NONE }];
+            let writes = [WriteItem {
+                keyspace: SPACE,
+                key: KeyHash(key),
+                kind,
+                latest: LatestInStore::NONE,
+            }];
             let participants = if single { &SHARDS[..1] } else { &SHARDS[..] };
             self.step(Input::Prepare(Prepare {
                 token: Token(token),
@@ -189,12 +212,17 @@ mod tests {
         let mut bench = Bench::new();
         let bound = bench.participant.bound.durable;
         bench.now = bound.saturating_add(Duration::from_secs(5));
-        assert!(matches!(bench.read(1, bound)[..], [Output::Parked { .. }, ..]), "waits for a bound above it");
+        assert!(
+            matches!(bench.read(1, bound)[..], [Output::Parked { .. }, ..]),
+            "waits for a bound above it"
+        );
         let again = bench.step(Input::LogLost);
         assert_eq!(again, [Output::Again { token: Token(1), wait: Wait::Yes }]);
         // Below what the next run knows of, snapshots are served; at and above it, none.
         let last = bound.saturating_sub(Duration::from_nanos(1));
-        assert!(matches!(bench.read_at(1, ReadAt::Snapshot(last))[..], [Output::ReadNow { at, .. }] if at == last));
+        assert!(
+            matches!(bench.read_at(1, ReadAt::Snapshot(last))[..], [Output::ReadNow { at, .. }] if at == last)
+        );
         for at in [bound, bench.now] {
             let refused = |token| [Output::Refuse { token, refusal: Refusal::LogLost }];
             assert_eq!(bench.read_at(2, ReadAt::Snapshot(at)), refused(Token(2)));
@@ -212,15 +240,26 @@ mod tests {
     #[test]
     fn new_writes_are_refused_and_what_may_be_durable_is_not_denied() {
         let mut bench = Bench::new();
-        assert!(matches!(bench.prepare(1, 1, 10, true)[..], [Output::Log { .. }]), "on its way to the log");
+        assert!(
+            matches!(bench.prepare(1, 1, 10, true)[..], [Output::Log { .. }]),
+            "on its way to the log"
+        );
         bench.step(Input::LogLost);
-        assert_eq!(bench.prepare(2, 2, 20, true), [Output::Refuse { token: Token(2), refusal: Refusal::LogLost }]);
+        assert_eq!(
+            bench.prepare(2, 2, 20, true),
+            [Output::Refuse { token: Token(2), refusal: Refusal::LogLost }]
+        );
         assert_eq!(bench.prepare(3, 1, 10, true), [Output::Ignored { token: Token(3) }]);
         assert!(!Refusal::LogLost.retryable());
         // Whoever was refused ends it so; of the other nothing is known.
         let ask = |bench: &mut Bench, number| {
             let participants = &SHARDS[..1];
-            bench.step(Input::Terminate { token: Token(9), txn: txn(number), begin: at(100_001), participants })
+            bench.step(Input::Terminate {
+                token: Token(9),
+                txn: txn(number),
+                begin: at(100_001),
+                participants,
+            })
         };
         let status = TxnStatus::Decided(TxnOutcome::Aborted);
         assert_eq!(ask(&mut bench, 2), [Output::StatusIs { token: Token(9), txn: txn(2), status }]);
@@ -237,14 +276,24 @@ mod tests {
         bench.prepare(2, 2, 20, false);
         bench.durable();
         bench.step(Input::LogLost);
-        assert!(matches!(bench.prepare(3, 1, 10, true)[..], [Output::Vote { vote: Vote::Yes, .. }]));
+        assert!(matches!(
+            bench.prepare(3, 1, 10, true)[..],
+            [Output::Vote { vote: Vote::Yes, .. }]
+        ));
         let outcome = TxnOutcome::Committed(at(100_007));
         let origin = DecisionOrigin::Client;
         let token = Token(4);
-        assert_eq!(bench.step(Input::Decide { token, txn: txn(2), outcome, origin }), [Output::Ignored { token }]);
+        assert_eq!(
+            bench.step(Input::Decide { token, txn: txn(2), outcome, origin }),
+            [Output::Ignored { token }]
+        );
         for number in [2, 5] {
             let freeze = Input::Freeze { token, txn: txn(number), begin: at(100_001) };
-            assert_eq!(bench.step(freeze), [Output::Ignored { token }], "an answer would have to survive");
+            assert_eq!(
+                bench.step(freeze),
+                [Output::Ignored { token }],
+                "an answer would have to survive"
+            );
         }
         // Long afterwards nothing is written, and nobody is woken for it.
         for _ in 0..20 {

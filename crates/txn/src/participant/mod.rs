@@ -1,4 +1,5 @@
-//! The participant: one per shard primary. It validates, promises, decides with others, and remembers what replays need.
+//! The participant: one per shard primary. It validates, promises, decides with others, and
+//! remembers what replays need.
 //!
 //! ```text
 //!   Input ──▶ step ─┬─ read.rs          latest_read, waiting reads, scans
@@ -12,9 +13,10 @@
 //!   state: window.rs (marks) · table.rs (transactions) · clients.rs · waiting.rs · keyspaces.rs
 //! ```
 //!
-//! Invariants: nothing is answered before what it rests on is durable; every token gets exactly one final answer (`Parked`
-//! announces that it comes later); a transaction is in at most one place; per key at most one transaction is prepared (but
-//! for recovery from an unordered log, which makes several wait in line); the same inputs give the same outputs.
+//! Invariants: nothing is answered before what it rests on is durable; every token gets exactly one
+//! final answer (`Parked` announces that it comes later); a transaction is in at most one place;
+//! per key at most one transaction is prepared (but for recovery from an unordered log, which makes
+//! several wait in line); the same inputs give the same outputs.
 //!
 //! Deliberately absent: values, key bytes, message layouts, the clock.
 
@@ -40,8 +42,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub use carry::KeptOutcome;
 pub use input::{
-    Condition, DecisionOrigin, FrozenState, Input, LatestInStore, Prepare, ReadAt, ReadItem, Recovered, Ticket, Token,
-    TxnStatus, Vote, Wait, WriteItem, WriteKind,
+    Condition, DecisionOrigin, FrozenState, Input, LatestInStore, Prepare, ReadAt, ReadItem,
+    Recovered, Ticket, Token, TxnStatus, Vote, Wait, WriteItem, WriteKind,
 };
 pub use output::{LogIntent, Output};
 use timestone_types::{AbortReason, KeyHash, ShardId, Timestamp, TxnId, limits as shared};
@@ -142,10 +144,11 @@ pub struct Participant {
     bound: Bound,
     watermark: Timestamp,
     pledged_watermark: Timestamp,
-    /// Commits of the last run in here may have been carried out or not, whatever the watermark: their promises may be lost.
+    /// Commits of the last run in here may have been carried out or not, whatever the watermark:
+    /// their promises may be lost.
     uncertain: core::ops::Range<Timestamp>,
-    /// From then on their write sets are not asked for: nobody who has one comes any more. Peers have none, and would tell the decision for
-    /// ever.
+    /// From then on their write sets are not asked for: nobody who has one comes any more. Peers
+    /// have none, and would tell the decision for ever.
     uncertain_until: Timestamp,
     /// Nothing of this run outlives it: see [`Input::Closing`].
     is_closing: bool,
@@ -198,7 +201,9 @@ impl Participant {
                 self.read(now, token, keyspace, key, at, wait, latest, out);
             }
             Input::Prepare(prepare) => self.prepare(now, &prepare, out),
-            Input::Decide { token, txn, outcome, origin } => self.decide(now, Some(token), txn, outcome, origin, out),
+            Input::Decide { token, txn, outcome, origin } => {
+                self.decide(now, Some(token), txn, outcome, origin, out)
+            }
             Input::DecidedWriteSet { prepare } => self.decided_write_set(now, &prepare, out),
             Input::Durable { through } => self.durable(now, through, out),
             Input::Applied { txn } => self.applied(txn, out),
@@ -219,7 +224,9 @@ impl Participant {
             Input::Freeze { token, txn, begin } => self.freeze(now, token, txn, begin, out),
             Input::FreezeAnswer { from, txn, state } => self.frozen(now, from, txn, state, out),
             Input::DecisionAcked { from, txn } => self.decision_acked(from, txn),
-            Input::RaiseFloor { token, keyspace, at, wait } => self.raise_floor(now, token, keyspace, at, wait, out),
+            Input::RaiseFloor { token, keyspace, at, wait } => {
+                self.raise_floor(now, token, keyspace, at, wait, out)
+            }
             Input::Newest { token, keyspace, latest } => self.newest(token, keyspace, latest, out),
             Input::LogLost => self.lose_log(out),
             Input::Closing => self.spread_all(now, out),
@@ -273,7 +280,8 @@ impl Participant {
         self.recovery.is_none().then(|| self.deadline())
     }
 
-    /// A hint that the key will be read or written in a moment: brings its mark into the processor's cache.
+    /// A hint that the key will be read or written in a moment: brings its mark into the
+    /// processor's cache.
     #[inline]
     pub fn prefetch(&self, key: KeyHash) {
         core::hint::black_box(self.window.touch(key));
@@ -291,7 +299,8 @@ impl Participant {
         self.watermark
     }
 
-    /// To be asked just before a read at `at` is answered: versions may have been collected while a page was read.
+    /// To be asked just before a read at `at` is answered: versions may have been collected while a
+    /// page was read.
     ///
     /// # Errors
     /// [`Refusal::TooOld`] when the watermark has passed `at` meanwhile.
@@ -342,7 +351,14 @@ impl Participant {
         (deadline > now && !self.waiting.is_full()).then_some(deadline)
     }
 
-    fn park(&mut self, token: Token, owner: Handle, reads: bool, deadline: Timestamp, out: &mut Vec<Output>) {
+    fn park(
+        &mut self,
+        token: Token,
+        owner: Handle,
+        reads: bool,
+        deadline: Timestamp,
+        out: &mut Vec<Output>,
+    ) {
         self.waiting.park(&mut self.table, owner, reads, token, deadline);
         out.push(Output::Parked { token });
     }
@@ -366,13 +382,15 @@ impl Participant {
         Ok(())
     }
 
-    /// The same for a read: at or below the floor it raises no mark, so that it does no harm however far ahead it is.
+    /// The same for a read: at or below the floor it raises no mark, so that it does no harm
+    /// however far ahead it is.
     #[inline]
     fn may_read_at(&self, now: Timestamp, at: Timestamp) -> Result<(), Refusal> {
         if at <= self.window.floor() { Ok(()) } else { self.within_lead(now, at) }
     }
 
-    /// Who reads what is latest needs no timestamp of its own: one that leads because the server's clock is held is not waited for.
+    /// Who reads what is latest needs no timestamp of its own: one that leads because the server's
+    /// clock is held is not waited for.
     #[inline]
     fn latest_asked(&self, now: Timestamp, asked: Timestamp) -> Timestamp {
         if self.bound.lost {
@@ -385,7 +403,11 @@ impl Participant {
     #[cold]
     fn refuse_lead(&self, lead: Duration) -> Refusal {
         let wait = lead.saturating_sub(shared::MAX_CLOCK_LEAD);
-        if wait <= self.held_back { Refusal::ClockHeld { wait } } else { Refusal::ClockAhead { lead } }
+        if wait <= self.held_back {
+            Refusal::ClockHeld { wait }
+        } else {
+            Refusal::ClockAhead { lead }
+        }
     }
 
     #[cfg(feature = "planted-bugs")]

@@ -21,8 +21,8 @@ pub enum LogIntent {
         /// What a single-key write found.
         found: PreviousFound,
     },
-    /// A decision. The stage adds the participants of a commit, whose write set it still has: they must be known after a restart that
-    /// finds no promise any more.
+    /// A decision. The stage adds the participants of a commit, whose write set it still has: they
+    /// must be known after a restart that finds no promise any more.
     Decision {
         /// Which transaction.
         txn: TxnId,
@@ -51,7 +51,8 @@ pub enum LogIntent {
 /// What a participant wants done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
-    /// Look the key up in the store at `at` and answer; check [`super::Participant::check_answer`] just before answering.
+    /// Look the key up in the store at `at` and answer; check [`super::Participant::check_answer`]
+    /// just before answering.
     ReadNow {
         /// Which read.
         token: Token,
@@ -60,9 +61,9 @@ pub enum Output {
         /// Whether a prepared write at or below `at` is undecided: the snapshot is not certain.
         prepared_before: bool,
     },
-    /// Submit the same input again, with fresh lookups and this `wait`: after the other outputs of this step were handled
-    /// (log intents keep their order), before any other input. Several are resubmitted in the order in which they were put
-    /// out: waiting reads go before prepares.
+    /// Submit the same input again, with fresh lookups and this `wait`: after the other outputs of
+    /// this step were handled (log intents keep their order), before any other input. Several are
+    /// resubmitted in the order in which they were put out: waiting reads go before prepares.
     Again {
         /// Which input.
         token: Token,
@@ -97,8 +98,9 @@ pub enum Output {
         /// The vote.
         vote: Vote,
     },
-    /// The vote about a single-key write that was decided before, for a repeat of it. Its answer carries the previous value as the
-    /// first one did: the version that is found at `at`. Check [`super::Participant::check_answer`] for `at` just before answering.
+    /// The vote about a single-key write that was decided before, for a repeat of it. Its answer
+    /// carries the previous value as the first one did: the version that is found at `at`. Check
+    /// [`super::Participant::check_answer`] for `at` just before answering.
     Repeated {
         /// Which prepare.
         token: Token,
@@ -189,7 +191,8 @@ pub enum Output {
         /// Its state here.
         state: FrozenState,
     },
-    /// Send `Input::Terminate` to that shard's primary, with [`super::Participant::participants_of`]; no answer is awaited.
+    /// Send `Input::Terminate` to that shard's primary, with
+    /// [`super::Participant::participants_of`]; no answer is awaited.
     AskTerminate {
         /// To whom.
         to: ShardId,
@@ -198,7 +201,8 @@ pub enum Output {
         /// Its snapshot.
         begin: Timestamp,
     },
-    /// Send `Input::Decide` to that shard's primary; its acknowledgement comes back as `Input::DecisionAcked`.
+    /// Send `Input::Decide` to that shard's primary; its acknowledgement comes back as
+    /// `Input::DecisionAcked`.
     TellDecision {
         /// To whom.
         to: ShardId,

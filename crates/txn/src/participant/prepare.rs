@@ -1,4 +1,5 @@
-//! Prepares: validation at the primary (Algorithm 1 of MILANA §4.2, with step 3 of Kairos §4.3), promises and refusals.
+//! Prepares: validation at the primary (Algorithm 1 of MILANA §4.2, with step 3 of Kairos §4.3),
+//! promises and refusals.
 //!
 //! ```text
 //!   unseen ──pass──▶ Prepared ──durable──▶ Vote Yes           (single: Apply, then Yes)
@@ -8,13 +9,18 @@
 //!     └─refused──▶ aborted ──durable──▶ Vote No(reason)
 //! ```
 //!
-//! Rules, atomically per shard: (1) every read key has no prepared write of another transaction at *any* timestamp, its latest
-//! version is the one read, not expired at commit nor by the server's time, nor told expired before a restart; (2) every written key has no prepared write of another, and all its marks
-//! lie below commit; (3) then `latest_read` of every validated read key rises to commit, and the written keys are prepared.
+//! Rules, atomically per shard: (1) every read key has no prepared write of another transaction at
+//! *any* timestamp, its latest version is the one read, not expired at commit nor by the server's
+//! time, nor told expired before a restart; (2) every written key has no prepared write of another,
+//! and all its marks lie below commit; (3) then `latest_read` of every validated read key rises to
+//! commit, and the written keys are prepared.
 //!
-//! A prepare is identified by (transaction, commit timestamp): a duplicate gets the same vote, a lower one none.
+//! A prepare is identified by (transaction, commit timestamp): a duplicate gets the same vote, a
+//! lower one none.
 
-use timestone_types::{AbortKind, AbortReason, PreviousFound, ShardId, Timestamp, TxnOutcome, Version};
+use timestone_types::{
+    AbortKind, AbortReason, PreviousFound, ShardId, Timestamp, TxnOutcome, Version,
+};
 
 use super::input::{DecisionOrigin, Prepare, ReadItem, Vote, Wait, WriteItem, WriteKind};
 use super::output::{LogIntent, Output};
@@ -48,7 +54,9 @@ impl Participant {
         let token = prepare.token;
         match self.table.find(prepare.txn) {
             Some(Place::Flight(slot)) => return self.prepare_again(now, slot, prepare, out),
-            Some(Place::Kept(index)) if !self.bugs().forget_outcomes => return self.vote_as_kept(index, prepare, out),
+            Some(Place::Kept(index)) if !self.bugs().forget_outcomes => {
+                return self.vote_as_kept(index, prepare, out);
+            }
             Some(Place::Kept(_)) | None => {}
         }
         if self.is_acked(prepare.txn) {
@@ -69,7 +77,8 @@ impl Participant {
             return self.vote(prepare, Vote::No(reason), out);
         }
         if prepare.begin < self.pledged_watermark {
-            let reason = AbortReason { at: self.pledged_watermark, ..AbortReason::of(AbortKind::TooOld) };
+            let reason =
+                AbortReason { at: self.pledged_watermark, ..AbortReason::of(AbortKind::TooOld) };
             return match self.know_client(now, prepare.txn.client, prepare.begin) {
                 true => self.refuse(prepare, reason, false, out),
                 false => out.push(Output::Refuse { token, refusal: Refusal::Busy }),
@@ -78,7 +87,8 @@ impl Participant {
         if !self.bound.admits(prepare.commit) {
             return self.park_behind_bound(now, token, prepare.wait, prepare.commit, out);
         }
-        let room = self.table.in_flight() < MAX_PREPARED && self.table.kept_len() < MAX_KEPT_OUTCOMES;
+        let room =
+            self.table.in_flight() < MAX_PREPARED && self.table.kept_len() < MAX_KEPT_OUTCOMES;
         if !room || !self.know_client(now, prepare.txn.client, prepare.begin) {
             return out.push(Output::Refuse { token, refusal: Refusal::Busy });
         }
@@ -88,37 +98,53 @@ impl Participant {
                 self.vote(prepare, Vote::Yes, out);
             }
             Verdict::Pass => self.promise(now, prepare, out),
-            // The floor lies ahead of the clock only after a restart. Nobody is sent into the future for that.
+            // The floor lies ahead of the clock only after a restart. Nobody is sent into the
+            // future for that.
             Verdict::Later(_) if self.window.floor() > now => {
                 out.push(Output::Refuse { token, refusal: Refusal::Recovering });
             }
-            Verdict::Later(at) if self.config.vote_later => self.vote(prepare, Vote::Later(at), out),
-            Verdict::Later(at) => {
-                self.refuse(prepare, AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) }, leaves_no_trace, out);
+            Verdict::Later(at) if self.config.vote_later => {
+                self.vote(prepare, Vote::Later(at), out)
             }
-            Verdict::Blocked(slot, reason) => match self.may_wait_for(now, slot, prepare, &reason) {
-                Some(deadline) => {
-                    self.park(token, self.table.handle(slot), false, deadline, out);
+            Verdict::Later(at) => {
+                self.refuse(
+                    prepare,
+                    AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) },
+                    leaves_no_trace,
+                    out,
+                );
+            }
+            Verdict::Blocked(slot, reason) => {
+                match self.may_wait_for(now, slot, prepare, &reason) {
+                    Some(deadline) => {
+                        self.park(token, self.table.handle(slot), false, deadline, out);
+                    }
+                    None => self.refuse(prepare, reason, leaves_no_trace, out),
                 }
-                None => self.refuse(prepare, reason, leaves_no_trace, out),
-            },
-            Verdict::Stale(_) if prepare.wait != Wait::No => out.push(Output::Again { token, wait: Wait::No }),
-            Verdict::Stale(reason) | Verdict::No(reason) => self.refuse(prepare, reason, leaves_no_trace, out),
+            }
+            Verdict::Stale(_) if prepare.wait != Wait::No => {
+                out.push(Output::Again { token, wait: Wait::No })
+            }
+            Verdict::Stale(reason) | Verdict::No(reason) => {
+                self.refuse(prepare, reason, leaves_no_trace, out)
+            }
         }
     }
 
-    /// Writes commit above the floor, and nobody is sent further ahead than clocks may be. Only a restart whose clock was set back puts the
-    /// floor so far ahead that there is no waiting for it.
+    /// Writes commit above the floor, and nobody is sent further ahead than clocks may be. Only a
+    /// restart whose clock was set back puts the floor so far ahead that there is no waiting for
+    /// it.
     #[inline]
     fn clock_has_passed_floor(&self, now: Timestamp) -> Result<(), Refusal> {
         let left = self.window.floor().since(now);
         if left > MAX_FLOOR_LEAD { Err(Refusal::ClockBehind { left }) } else { Ok(()) }
     }
 
-    /// Until when a prepare may wait for the decision about `holder`; `None`: it is refused at once. Wait-die: what has promises at
-    /// other shards waits only for lower timestamps, so that no two transactions wait for each other at two shards, and only for a
-    /// moment, because others wait for those promises. A key that was *read* and is being written is not worth a wait: when the other
-    /// one commits, the read is stale.
+    /// Until when a prepare may wait for the decision about `holder`; `None`: it is refused at
+    /// once. Wait-die: what has promises at other shards waits only for lower timestamps, so that
+    /// no two transactions wait for each other at two shards, and only for a moment, because others
+    /// wait for those promises. A key that was *read* and is being written is not worth a wait:
+    /// when the other one commits, the read is stale.
     fn may_wait_for(
         &self,
         now: Timestamp,
@@ -133,22 +159,31 @@ impl Participant {
         if prepare.single {
             return Some(deadline);
         }
-        (self.may_commit_at(holder) < prepare.commit).then(|| deadline.min(now.saturating_add(PROMISED_WAIT)))
+        (self.may_commit_at(holder) < prepare.commit)
+            .then(|| deadline.min(now.saturating_add(PROMISED_WAIT)))
     }
 
     pub(super) fn vote(&self, prepare: &Prepare<'_>, vote: Vote, out: &mut Vec<Output>) {
-        out.push(Output::Vote { token: prepare.token, txn: prepare.txn, commit: prepare.commit, vote });
+        out.push(Output::Vote {
+            token: prepare.token,
+            txn: prepare.txn,
+            commit: prepare.commit,
+            vote,
+        });
     }
 
     /// Rules 1 and 2. Changes nothing but which generation marks live in.
     fn validate(&mut self, now: Timestamp, prepare: &Prepare<'_>, own: Slot) -> Verdict {
         let mut found = Findings::default();
-        let judged = self.judges_expiry(now, prepare.commit).max(prepare.commit).max(self.expiry.told);
+        let judged =
+            self.judges_expiry(now, prepare.commit).max(prepare.commit).max(self.expiry.told);
         if prepare.commit <= prepare.begin {
             found.later = prepare.begin.next();
         }
         for (index, item) in prepare.reads.iter().enumerate() {
-            if let Err(reason) = self.check_read(prepare, judged, index as u32, item, own, &mut found) {
+            if let Err(reason) =
+                self.check_read(prepare, judged, index as u32, item, own, &mut found)
+            {
                 return Verdict::No(reason);
             }
         }
@@ -158,7 +193,14 @@ impl Participant {
                 WriteKind::Put | WriteKind::Delete => {
                     self.check_write(prepare.commit, offset + index as u32, item, own, &mut found);
                 }
-                WriteKind::Fence => self.check_fence(now, prepare.commit, offset + index as u32, item, own, &mut found),
+                WriteKind::Fence => self.check_fence(
+                    now,
+                    prepare.commit,
+                    offset + index as u32,
+                    item,
+                    own,
+                    &mut found,
+                ),
             }
         }
         if let Some(verdict) = self.check_condition(prepare, &mut found) {
@@ -173,16 +215,21 @@ impl Participant {
         }
     }
 
-    /// Rule 1 for one key. All absences are equal, and their versions tell nothing: collection takes what the mark remembers (a tombstone, or
-    /// a put that has expired), and a look-up finds an older version then, or none. Who read nothing at begin finds nothing at commit if:
+    /// Rule 1 for one key. All absences are equal, and their versions tell nothing: collection
+    /// takes what the mark remembers (a tombstone, or a put that has expired), and a look-up finds
+    /// an older version then, or none. Who read nothing at begin finds nothing at commit if:
     ///
-    /// 1. Nothing was put since. `last_present` is at or above the youngest put of the keys that share the mark, and above every read that
-    ///    went around a put while that was prepared. A put after the read is a conflict even when it has expired or is deleted by now:
-    ///    others may have read it between begin and commit. A mark that is made anew knows of such a put from the store: collection takes
-    ///    only what had expired, or was deleted, by the watermark, and nobody is let in whose begin lies below that.
-    /// 2. Nothing is there now, by the mark or by the store, which has every commit that blocks the key no more. That is about a put *below*
-    ///    begin which was read around, when the mark that knew of it is gone. Such a put is there as long as it lives. If collection has
-    ///    taken it, it had expired by the watermark, and so by begin: nothing was the right answer for everybody.
+    /// 1. Nothing was put since. `last_present` is at or above the youngest put of the keys that
+    ///    share the mark, and above every read that went around a put while that was prepared. A
+    ///    put after the read is a conflict even when it has expired or is deleted by now: others
+    ///    may have read it between begin and commit. A mark that is made anew knows of such a put
+    ///    from the store: collection takes only what had expired, or was deleted, by the watermark,
+    ///    and nobody is let in whose begin lies below that.
+    /// 2. Nothing is there now, by the mark or by the store, which has every commit that blocks the
+    ///    key no more. That is about a put *below* begin which was read around, when the mark that
+    ///    knew of it is gone. Such a put is there as long as it lives. If collection has taken it,
+    ///    it had expired by the watermark, and so by begin: nothing was the right answer for
+    ///    everybody.
     #[inline]
     fn check_read(
         &mut self,
@@ -194,30 +241,51 @@ impl Participant {
         found: &mut Findings,
     ) -> Result<(), AbortReason> {
         let mark = *self.window.mark(item.key, item.latest);
-        let fence = if self.keyspaces.is_quiet() { Version::ZERO } else { self.keyspaces.fence(item.keyspace) };
-        let (latest, absent) = if fence > mark.latest { (fence, true) } else { (mark.latest, mark.absent) };
+        let fence = if self.keyspaces.is_quiet() {
+            Version::ZERO
+        } else {
+            self.keyspaces.fence(item.keyspace)
+        };
+        let (latest, absent) =
+            if fence > mark.latest { (fence, true) } else { (mark.latest, mark.absent) };
         let gone_from_store = item.latest.absent && !self.bugs().tell_absences_apart;
-        let put_since = mark.last_present > prepare.begin.max(item.version.timestamp) && !self.bugs().overlook_puts;
+        let put_since = mark.last_present > prepare.begin.max(item.version.timestamp)
+            && !self.bugs().overlook_puts;
         let still_absent = item.absent && (absent || gone_from_store) && !put_since;
-        let reason = |kind, other| AbortReason { kind, item: Some(index), other, at: latest.timestamp };
+        let reason =
+            |kind, other| AbortReason { kind, item: Some(index), other, at: latest.timestamp };
         if latest != item.version && !still_absent {
             return Err(reason(AbortKind::ReadConflict, None));
         }
         if !item.absent && item.expires_at.has_passed(judged) {
-            return Err(AbortReason { at: item.expires_at.timestamp(), ..reason(AbortKind::Expired, None) });
+            return Err(AbortReason {
+                at: item.expires_at.timestamp(),
+                ..reason(AbortKind::Expired, None)
+            });
         }
         if latest.timestamp >= prepare.commit {
             found.later = found.later.max(latest.timestamp.next());
         }
-        if let Some(slot) = self.holder(item.keyspace, item.key, mark.prepared, own, prepare.commit) {
-            found.blocked.get_or_insert((slot, reason(AbortKind::Prepared, Some(self.table.record(slot).txn))));
+        if let Some(slot) = self.holder(item.keyspace, item.key, mark.prepared, own, prepare.commit)
+        {
+            found.blocked.get_or_insert((
+                slot,
+                reason(AbortKind::Prepared, Some(self.table.record(slot).txn)),
+            ));
         }
         Ok(())
     }
 
     /// Rule 2 for one key.
     #[inline]
-    fn check_write(&mut self, commit: Timestamp, index: u32, item: &WriteItem, own: Slot, found: &mut Findings) {
+    fn check_write(
+        &mut self,
+        commit: Timestamp,
+        index: u32,
+        item: &WriteItem,
+        own: Slot,
+        found: &mut Findings,
+    ) {
         let mark = *self.window.mark(item.key, item.latest);
         let mut highest = mark.latest_read.max(mark.latest.timestamp).max(self.window.floor());
         if !self.keyspaces.is_quiet() {
@@ -227,10 +295,15 @@ impl Participant {
         if highest > commit || (highest == commit && !self.bugs().equal_is_enough) {
             found.later = found.later.max(highest.next());
         }
-        if let Some(slot) = self.holder(item.keyspace, item.key, mark.prepared, own, Timestamp::MAX) {
+        if let Some(slot) = self.holder(item.keyspace, item.key, mark.prepared, own, Timestamp::MAX)
+        {
             let other = Some(self.table.record(slot).txn);
-            let reason =
-                AbortReason { kind: AbortKind::WriteConflict, item: Some(index), other, at: self.may_commit_at(slot) };
+            let reason = AbortReason {
+                kind: AbortKind::WriteConflict,
+                item: Some(index),
+                other,
+                at: self.may_commit_at(slot),
+            };
             found.blocked.get_or_insert((slot, reason));
         }
     }
@@ -251,13 +324,18 @@ impl Participant {
         }
         if let Some(slot) = self.writer_in(item.keyspace, own) {
             let other = Some(self.table.record(slot).txn);
-            let reason =
-                AbortReason { kind: AbortKind::WriteConflict, item: Some(index), other, at: self.may_commit_at(slot) };
+            let reason = AbortReason {
+                kind: AbortKind::WriteConflict,
+                item: Some(index),
+                other,
+                at: self.may_commit_at(slot),
+            };
             found.blocked.get_or_insert((slot, reason));
         }
     }
 
-    /// Another transaction's prepared write that covers the key. `commit` matters to a planted bug only.
+    /// Another transaction's prepared write that covers the key. `commit` matters to a planted bug
+    /// only.
     #[inline]
     fn holder(
         &self,
@@ -268,7 +346,8 @@ impl Participant {
         commit: Timestamp,
     ) -> Option<Slot> {
         let bugs = self.bugs();
-        let tolerated = |slot: Slot| slot == own || (bugs.relax_rule_1 && self.may_commit_at(slot) > commit);
+        let tolerated =
+            |slot: Slot| slot == own || (bugs.relax_rule_1 && self.may_commit_at(slot) > commit);
         if !prepared.is_none() && !tolerated(prepared) {
             return Some(prepared);
         }
@@ -284,31 +363,42 @@ impl Participant {
         self.keyspaces.prepared(keyspace).find(|&slot| !tolerated(slot))
     }
 
-    /// The condition of a single-key write. It was evaluated before this turn's `step`; whatever could have changed since shows
-    /// here: a prepared write (wait first), or a younger version (evaluate again).
+    /// The condition of a single-key write. It was evaluated before this turn's `step`; whatever
+    /// could have changed since shows here: a prepared write (wait first), or a younger version
+    /// (evaluate again).
     fn check_condition(&mut self, prepare: &Prepare<'_>, found: &mut Findings) -> Option<Verdict> {
-        let (Some(condition), Some(item)) = (prepare.condition, prepare.writes.first()) else { return None };
+        let (Some(condition), Some(item)) = (prepare.condition, prepare.writes.first()) else {
+            return None;
+        };
         if let Some((slot, reason)) = found.blocked {
             return Some(Verdict::Blocked(slot, reason));
         }
         let latest = self.window.mark(item.key, item.latest).latest;
         let index = Some(prepare.reads.len() as u32);
-        let reason = AbortReason { item: index, at: latest.timestamp, ..AbortReason::of(AbortKind::WriteConflict) };
+        let reason = AbortReason {
+            item: index,
+            at: latest.timestamp,
+            ..AbortReason::of(AbortKind::WriteConflict)
+        };
         let fence = self.keyspaces.fence(item.keyspace);
-        // All absences are equal. What the mark remembers, a tombstone or a version that has expired, may have been collected: no look-up
-        // finds it again. Whatever was put since is in the store by now, or blocks the key.
-        let is_absent_still = !condition.present && item.latest.absent && !self.bugs().tell_absences_apart;
+        // All absences are equal. What the mark remembers, a tombstone or a version that has
+        // expired, may have been collected: no look-up finds it again. Whatever was put since is in
+        // the store by now, or blocks the key.
+        let is_absent_still =
+            !condition.present && item.latest.absent && !self.bugs().tell_absences_apart;
         if latest > condition.version.max(fence) && !is_absent_still {
             return Some(Verdict::Stale(reason));
         }
-        // A fence leaves no version at its keys: what was found below it is gone, and absence stays absence.
+        // A fence leaves no version at its keys: what was found below it is gone, and absence stays
+        // absence.
         let is_removed = condition.present && fence > condition.version;
         if is_removed && !self.bugs().keep_conditions_over_fences {
             return Some(Verdict::Stale(AbortReason { at: fence.timestamp, ..reason }));
         }
         let expired_at = condition.expired_at.unwrap_or(Timestamp::ZERO);
         if condition.holds {
-            // By the server's time the key was absent, and by the write's timestamp it must be, too.
+            // By the server's time the key was absent, and by the write's timestamp it must be,
+            // too.
             if expired_at > prepare.commit {
                 found.later = found.later.max(expired_at);
             }
@@ -355,20 +445,33 @@ impl Participant {
     }
 
     /// Records a no, durably before it is sent. A strict read leaves no trace: its no binds nobody.
-    fn refuse(&mut self, prepare: &Prepare<'_>, reason: AbortReason, leaves_no_trace: bool, out: &mut Vec<Output>) {
+    fn refuse(
+        &mut self,
+        prepare: &Prepare<'_>,
+        reason: AbortReason,
+        leaves_no_trace: bool,
+        out: &mut Vec<Output>,
+    ) {
         if leaves_no_trace {
             return self.vote(prepare, Vote::No(reason), out);
         }
         let Prepare { txn, begin, commit, token, .. } = *prepare;
         let failed = reason.kind == AbortKind::Condition;
-        let (found, met) =
-            if failed { (prepare.found(), reason.at) } else { (PreviousFound::Unasked, Timestamp::ZERO) };
+        let (found, met) = if failed {
+            (prepare.found(), reason.at)
+        } else {
+            (PreviousFound::Unasked, Timestamp::ZERO)
+        };
         let fate = Fate::Aborted(reason);
         self.keep(Kept { txn, begin, fate, found, durable: false, asked: false, next: u32::MAX });
         let then = AfterAbort::Vote { asker: Asker { token, commit }, reason };
         let (origin, pending) = (DecisionOrigin::Participant, Pending::Aborted { txn, then });
         let (outcome, abort) = (TxnOutcome::Aborted, Some(reason.kind));
-        self.log(LogIntent::Decision { txn, begin, outcome, abort, found, met, origin }, pending, out);
+        self.log(
+            LogIntent::Decision { txn, begin, outcome, abort, found, met, origin },
+            pending,
+            out,
+        );
     }
 
     /// A duplicate gets the same answer again.
@@ -381,7 +484,8 @@ impl Participant {
         let (begin, found) = (kept.begin, kept.found);
         match kept.fate {
             Fate::Aborted(reason) if reason.kind == AbortKind::Condition => {
-                // The version that the condition met is the youngest up to here: reading it raised its mark.
+                // The version that the condition met is the youngest up to here: reading it raised
+                // its mark.
                 self.repeat(prepare, Vote::No(reason), found, begin.max(reason.at), out);
             }
             Fate::Aborted(reason) => self.vote(prepare, Vote::No(reason), out),
@@ -389,21 +493,38 @@ impl Participant {
         }
     }
 
-    fn vote_as_committed(&self, prepare: &Prepare<'_>, at: Timestamp, found: PreviousFound, out: &mut Vec<Output>) {
+    fn vote_as_committed(
+        &self,
+        prepare: &Prepare<'_>,
+        at: Timestamp,
+        found: PreviousFound,
+        out: &mut Vec<Output>,
+    ) {
         if prepare.commit < at {
             return out.push(Output::Ignored { token: prepare.token });
         }
-        let vote = if prepare.commit == at { Vote::Yes } else { Vote::Decided(TxnOutcome::Committed(at)) };
+        let vote =
+            if prepare.commit == at { Vote::Yes } else { Vote::Decided(TxnOutcome::Committed(at)) };
         self.repeat(prepare, vote, found, at.previous(), out);
     }
 
-    /// The answer to a repeat. Its first copy's answer may have carried a previous value: the versions at `at` stay, because the
-    /// client reports no watermark above the begin of what it has no answer to. What it *has* an answer to it may not ask again.
-    fn repeat(&self, prepare: &Prepare<'_>, vote: Vote, found: PreviousFound, at: Timestamp, out: &mut Vec<Output>) {
+    /// The answer to a repeat. Its first copy's answer may have carried a previous value: the
+    /// versions at `at` stay, because the client reports no watermark above the begin of what it
+    /// has no answer to. What it *has* an answer to it may not ask again.
+    fn repeat(
+        &self,
+        prepare: &Prepare<'_>,
+        vote: Vote,
+        found: PreviousFound,
+        at: Timestamp,
+        out: &mut Vec<Output>,
+    ) {
         let (token, txn, commit) = (prepare.token, prepare.txn, prepare.commit);
         match found {
             PreviousFound::Unasked => self.vote(prepare, vote, out),
-            _ if self.is_acked(txn) => out.push(Output::Refuse { token, refusal: Refusal::Finished }),
+            _ if self.is_acked(txn) => {
+                out.push(Output::Refuse { token, refusal: Refusal::Finished })
+            }
             found => {
                 let present = found == PreviousFound::Present;
                 out.push(Output::Repeated { token, txn, commit, vote, at, present });
@@ -412,7 +533,13 @@ impl Participant {
     }
 
     /// A prepare of a transaction that is in flight: a duplicate, an old one, or the next round.
-    fn prepare_again(&mut self, now: Timestamp, slot: Slot, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
+    fn prepare_again(
+        &mut self,
+        now: Timestamp,
+        slot: Slot,
+        prepare: &Prepare<'_>,
+        out: &mut Vec<Output>,
+    ) {
         #[cfg(feature = "planted-bugs")]
         if self.bugs().revalidate_duplicates
             && self.table.record(slot).phase == (Phase::Prepared { durable: true })
@@ -427,11 +554,17 @@ impl Participant {
                 let found = record.found;
                 return self.vote_as_committed(prepare, at, found, out);
             }
-            Phase::Prepared { durable: true } if commit == record.commit && commit == record.seen => {
+            Phase::Prepared { durable: true }
+                if commit == record.commit && commit == record.seen =>
+            {
                 return self.vote(prepare, Vote::Yes, out);
             }
-            Phase::Prepared { .. } if commit < record.seen => return out.push(Output::Ignored { token }),
-            Phase::Prepared { .. } if commit > record.commit && record.moving_to != Some(commit) && !record.single => {}
+            Phase::Prepared { .. } if commit < record.seen => {
+                return out.push(Output::Ignored { token });
+            }
+            Phase::Prepared { .. }
+                if commit > record.commit && record.moving_to != Some(commit) && !record.single => {
+            }
             Phase::Prepared { .. } | Phase::Aborting | Phase::Committed { .. } => {
                 record.asked = true;
                 return self.park_asking(prepare.txn, token, out);
@@ -452,8 +585,15 @@ impl Participant {
         self.next_round(now, slot, prepare, out);
     }
 
-    /// Validates at a later timestamp; the promise that is there holds until the new one is durable.
-    fn next_round(&mut self, now: Timestamp, slot: Slot, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
+    /// Validates at a later timestamp; the promise that is there holds until the new one is
+    /// durable.
+    fn next_round(
+        &mut self,
+        now: Timestamp,
+        slot: Slot,
+        prepare: &Prepare<'_>,
+        out: &mut Vec<Output>,
+    ) {
         self.table.record_mut(slot).seen = prepare.commit;
         #[cfg(feature = "planted-bugs")]
         if self.bugs().drop_old_promise {
@@ -469,27 +609,49 @@ impl Participant {
                 }
                 self.log_promise(slot, prepare, out);
             }
-            Verdict::Later(at) if self.config.vote_later => self.vote(prepare, Vote::Later(at), out),
-            Verdict::Later(at) => {
-                self.abort_promise(slot, prepare, AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) }, out);
+            Verdict::Later(at) if self.config.vote_later => {
+                self.vote(prepare, Vote::Later(at), out)
             }
-            Verdict::Blocked(other, reason) => match self.may_wait_for(now, other, prepare, &reason) {
-                Some(deadline) => {
-                    self.park(prepare.token, self.table.handle(other), false, deadline, out);
+            Verdict::Later(at) => {
+                self.abort_promise(
+                    slot,
+                    prepare,
+                    AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) },
+                    out,
+                );
+            }
+            Verdict::Blocked(other, reason) => {
+                match self.may_wait_for(now, other, prepare, &reason) {
+                    Some(deadline) => {
+                        self.park(prepare.token, self.table.handle(other), false, deadline, out);
+                    }
+                    None => self.abort_promise(slot, prepare, reason, out),
                 }
-                None => self.abort_promise(slot, prepare, reason, out),
-            },
-            Verdict::Stale(reason) | Verdict::No(reason) => self.abort_promise(slot, prepare, reason, out),
+            }
+            Verdict::Stale(reason) | Verdict::No(reason) => {
+                self.abort_promise(slot, prepare, reason, out)
+            }
         }
     }
 
     /// Planted: a duplicate is judged by marks that have moved on since, its own among them.
     #[cfg(feature = "planted-bugs")]
-    fn validate_again(&mut self, now: Timestamp, slot: Slot, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
+    fn validate_again(
+        &mut self,
+        now: Timestamp,
+        slot: Slot,
+        prepare: &Prepare<'_>,
+        out: &mut Vec<Output>,
+    ) {
         match self.validate(now, prepare, slot) {
             Verdict::Pass => self.vote(prepare, Vote::Yes, out),
             Verdict::Later(at) => {
-                self.abort_promise(slot, prepare, AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) }, out);
+                self.abort_promise(
+                    slot,
+                    prepare,
+                    AbortReason { at, ..AbortReason::of(AbortKind::Timestamp) },
+                    out,
+                );
             }
             Verdict::Blocked(_, reason) | Verdict::Stale(reason) | Verdict::No(reason) => {
                 self.abort_promise(slot, prepare, reason, out);
@@ -509,26 +671,57 @@ impl Participant {
         }
     }
 
-    /// A no after an earlier yes: the promise holds until the no is durable, or a crash in between would free the keys of a
-    /// transaction that recovery finds prepared.
-    fn abort_promise(&mut self, slot: Slot, prepare: &Prepare<'_>, reason: AbortReason, out: &mut Vec<Output>) {
+    /// A no after an earlier yes: the promise holds until the no is durable, or a crash in between
+    /// would free the keys of a transaction that recovery finds prepared.
+    fn abort_promise(
+        &mut self,
+        slot: Slot,
+        prepare: &Prepare<'_>,
+        reason: AbortReason,
+        out: &mut Vec<Output>,
+    ) {
         let asker = Asker { token: prepare.token, commit: prepare.commit };
         self.table.record_mut(slot).phase = Phase::Aborting;
         self.table.leave_timeouts(slot);
-        let pending = Pending::AbortedPromise { record: self.table.handle(slot), txn: prepare.txn, asker, reason };
+        let pending = Pending::AbortedPromise {
+            record: self.table.handle(slot),
+            txn: prepare.txn,
+            asker,
+            reason,
+        };
         let (origin, abort) = (DecisionOrigin::Participant, Some(reason.kind));
-        self.log_decision(prepare.txn, prepare.begin, TxnOutcome::Aborted, abort, origin, pending, out);
+        self.log_decision(
+            prepare.txn,
+            prepare.begin,
+            TxnOutcome::Aborted,
+            abort,
+            origin,
+            pending,
+            out,
+        );
     }
 
-    /// A committed transaction whose prepare never arrived brings its write set: applied without validation, since it *is*
-    /// committed, and recorded with its decision.
-    pub(super) fn decided_write_set(&mut self, now: Timestamp, prepare: &Prepare<'_>, out: &mut Vec<Output>) {
+    /// A committed transaction whose prepare never arrived brings its write set: applied without
+    /// validation, since it *is* committed, and recorded with its decision.
+    pub(super) fn decided_write_set(
+        &mut self,
+        now: Timestamp,
+        prepare: &Prepare<'_>,
+        out: &mut Vec<Output>,
+    ) {
         let outcome = TxnOutcome::Committed(prepare.commit);
         if self.table.find(prepare.txn).is_some() || self.is_acked(prepare.txn) {
-            return self.decide(now, Some(prepare.token), prepare.txn, outcome, DecisionOrigin::Client, out);
+            return self.decide(
+                now,
+                Some(prepare.token),
+                prepare.txn,
+                outcome,
+                DecisionOrigin::Client,
+                out,
+            );
         }
-        // As for a decision alone: below the watermark this repeats what was carried out. Nothing may be written there any more, or
-        // what was deleted since would come back.
+        // As for a decision alone: below the watermark this repeats what was carried out. Nothing
+        // may be written there any more, or what was deleted since would come back.
         if self.was_carried_out(prepare.commit) && !self.bugs().write_below_watermark {
             return out.push(Output::AckDecision { token: prepare.token, txn: prepare.txn });
         }
@@ -544,7 +737,13 @@ impl Participant {
     }
 
     /// Fills a record with what it writes, and holds the keys whoever else does.
-    pub(super) fn adopt(&mut self, slot: Slot, single: bool, participants: &[ShardId], writes: &[WriteItem]) {
+    pub(super) fn adopt(
+        &mut self,
+        slot: Slot,
+        single: bool,
+        participants: &[ShardId],
+        writes: &[WriteItem],
+    ) {
         let record = self.table.record_mut(slot);
         record.single = single;
         record.participants.set(participants);

@@ -1,8 +1,9 @@
 //! Reads of single keys, and scans of keyspaces.
 //!
-//! In one atomic step: look whether a prepared write at or below the snapshot is pending, raise `latest_read`, let the stage
-//! choose the version (MILANA §4.1, §4.3). Better than the paper: a read that meets a prepared version waits for its decision,
-//! and raises the mark only when it is answered. Linearizable single reads (SEMEL §3.3) wait for *any* prepared write.
+//! In one atomic step: look whether a prepared write at or below the snapshot is pending, raise
+//! `latest_read`, let the stage choose the version (MILANA §4.1, §4.3). Better than the paper: a
+//! read that meets a prepared version waits for its decision, and raises the mark only when it is
+//! answered. Linearizable single reads (SEMEL §3.3) wait for *any* prepared write.
 
 use timestone_types::{KeyHash, KeyspaceId, Timestamp};
 
@@ -31,7 +32,10 @@ impl Participant {
             ReadAt::Latest(client_now) => (self.latest_asked(now, client_now), true),
         };
         if !any && asked < self.pledged_watermark {
-            return out.push(Output::Refuse { token, refusal: Refusal::TooOld { watermark: self.pledged_watermark } });
+            return out.push(Output::Refuse {
+                token,
+                refusal: Refusal::TooOld { watermark: self.pledged_watermark },
+            });
         }
         if let Err(refusal) = self.may_read_at(now, asked) {
             return out.push(Output::Refuse { token, refusal });
@@ -41,13 +45,18 @@ impl Participant {
         let mark = self.window.mark(key, latest);
         let (prepared, newest, absent) = (mark.prepared, mark.latest.timestamp, mark.absent);
         let at = if any { asked.max(newest).max(settled) } else { asked };
-        // Without a log, the latest version may lie above the bound: its record raises the next run's floor as the bound does.
-        let is_admitted =
-            self.bound.admits(at) || (self.bound.lost && (any || (bugs.read_beyond_lost_log && at <= now)));
+        // Without a log, the latest version may lie above the bound: its record raises the next
+        // run's floor as the bound does.
+        let is_admitted = self.bound.admits(at)
+            || (self.bound.lost && (any || (bugs.read_beyond_lost_log && at <= now)));
         if !is_admitted {
             return self.park_behind_bound(now, token, wait, at, out);
         }
-        if prepared.is_none() && self.keyspaces.is_quiet() && !bugs.forget_absent_marks && !bugs.mark_only_known_keys {
+        if prepared.is_none()
+            && self.keyspaces.is_quiet()
+            && !bugs.forget_absent_marks
+            && !bugs.mark_only_known_keys
+        {
             if at > mark.latest_read {
                 mark.latest_read = at;
                 self.window.note(at);
@@ -75,7 +84,8 @@ impl Participant {
     #[inline]
     pub(super) fn raise_read(&mut self, key: KeyHash, at: Timestamp, absent: bool) {
         let bugs = self.bugs();
-        if (bugs.forget_absent_marks && absent) || (bugs.mark_only_known_keys && self.made_now(key)) {
+        if (bugs.forget_absent_marks && absent) || (bugs.mark_only_known_keys && self.made_now(key))
+        {
             return;
         }
         let mark = self.window.mark(key, LatestInStore::NONE);
@@ -85,7 +95,8 @@ impl Participant {
         }
     }
 
-    /// Whether the mark of a key carries nothing but the floor: what the planted bug takes for "no entry".
+    /// Whether the mark of a key carries nothing but the floor: what the planted bug takes for "no
+    /// entry".
     fn made_now(&mut self, key: KeyHash) -> bool {
         let floor = self.window.floor();
         self.window.mark(key, LatestInStore::NONE).latest_read == floor
@@ -93,7 +104,13 @@ impl Participant {
 
     /// Who may still commit a write of the key at or below `limit`.
     #[inline]
-    fn read_blocker(&self, keyspace: KeyspaceId, key: KeyHash, prepared: Slot, limit: Timestamp) -> Option<Slot> {
+    fn read_blocker(
+        &self,
+        keyspace: KeyspaceId,
+        key: KeyHash,
+        prepared: Slot,
+        limit: Timestamp,
+    ) -> Option<Slot> {
         if !prepared.is_none() && self.may_commit_at(prepared) <= limit {
             return Some(prepared);
         }
@@ -130,7 +147,10 @@ impl Participant {
         out: &mut Vec<Output>,
     ) {
         if at < self.pledged_watermark {
-            return out.push(Output::Refuse { token, refusal: Refusal::TooOld { watermark: self.pledged_watermark } });
+            return out.push(Output::Refuse {
+                token,
+                refusal: Refusal::TooOld { watermark: self.pledged_watermark },
+            });
         }
         if let Err(refusal) = self.may_read_at(now, at) {
             return out.push(Output::Refuse { token, refusal });
@@ -154,19 +174,35 @@ impl Participant {
         out.push(Output::FloorRaised { token, at, prepared_before: blocker.is_some() });
     }
 
-    /// How new a keyspace is. A scan that begins at or above the answers of all shards sees every write that was acknowledged before it
-    /// asked: one that can be read lies at or below `latest`; one that is only promised here may be acknowledged all the same, since its
-    /// client needs no more than the promises. Scans count as well, so that of two one after the other the later one sees no less. A watermark
-    /// that a restart has put ahead of the clock counts, too: a scan below it would be refused. So does what was told expired before the
-    /// restart: it is there as of earlier snapshots.
-    pub(super) fn newest(&self, token: Token, keyspace: KeyspaceId, latest: Timestamp, out: &mut Vec<Output>) {
-        let writers = self.table.live().filter(|(_, record)| record.writes.iter().any(|one| one.keyspace == keyspace));
+    /// How new a keyspace is. A scan that begins at or above the answers of all shards sees every
+    /// write that was acknowledged before it asked: one that can be read lies at or below `latest`;
+    /// one that is only promised here may be acknowledged all the same, since its client needs no
+    /// more than the promises. Scans count as well, so that of two one after the other the later
+    /// one sees no less. A watermark that a restart has put ahead of the clock counts, too: a scan
+    /// below it would be refused. So does what was told expired before the restart: it is there as
+    /// of earlier snapshots.
+    pub(super) fn newest(
+        &self,
+        token: Token,
+        keyspace: KeyspaceId,
+        latest: Timestamp,
+        out: &mut Vec<Output>,
+    ) {
+        let writers = self
+            .table
+            .live()
+            .filter(|(_, record)| record.writes.iter().any(|one| one.keyspace == keyspace));
         let promised = writers.map(|(slot, _)| self.may_commit_at(slot)).max().unwrap_or_default();
-        let (fence, scanned) = (self.keyspaces.fence(keyspace).timestamp, self.keyspaces.scan_mark(keyspace));
+        let (fence, scanned) =
+            (self.keyspaces.fence(keyspace).timestamp, self.keyspaces.scan_mark(keyspace));
         let at = if self.bugs().scan_below_acknowledged {
             Timestamp::ZERO
         } else {
-            let watermark = if self.bugs().scan_below_watermark { Timestamp::ZERO } else { self.pledged_watermark };
+            let watermark = if self.bugs().scan_below_watermark {
+                Timestamp::ZERO
+            } else {
+                self.pledged_watermark
+            };
             latest.max(promised).max(fence).max(scanned).max(watermark).max(self.expiry.told)
         };
         out.push(Output::NewestIs { token, at });
@@ -185,7 +221,9 @@ impl Participant {
     pub(super) fn writer_in(&self, keyspace: KeyspaceId, except: Slot) -> Option<Slot> {
         self.table
             .live()
-            .find(|&(slot, record)| slot != except && record.writes.iter().any(|one| one.keyspace == keyspace))
+            .find(|&(slot, record)| {
+                slot != except && record.writes.iter().any(|one| one.keyspace == keyspace)
+            })
             .map(|(slot, _)| slot)
     }
 }

@@ -1,27 +1,36 @@
 //! After a restart: what the log says, in any order, becomes marks, promises and outcomes again.
 //!
-//! Records are grouped by transaction; of several promises the latest counts. A promise of a single-shard transaction *is* its
-//! commit. A decision says whom to tell of it: its promise may have left the log before every participant had acknowledged. Whatever is committed is applied again at the decided timestamp (a put that is there already changes nothing).
-//! Promises are frozen: nobody knows whom their timestamp was told. The read bound becomes the floor, or the time at which the run begins if
-//! that is later; reads between the two wait until the first bound of the run is durable, or the next run would not know of them. Nothing is served, and
-//! above all no vote is cast, before the log was read to its end.
+//! Records are grouped by transaction; of several promises the latest counts. A promise of a
+//! single-shard transaction *is* its commit. A decision says whom to tell of it: its promise may
+//! have left the log before every participant had acknowledged. Whatever is committed is applied
+//! again at the decided timestamp (a put that is there already changes nothing). Promises are
+//! frozen: nobody knows whom their timestamp was told. The read bound becomes the floor, or the
+//! time at which the run begins if that is later; reads between the two wait until the first bound
+//! of the run is durable, or the next run would not know of them. Nothing is served, and above all
+//! no vote is cast, before the log was read to its end.
 //!
-//! A promise may be a leftover: a run without a log found it in an older one, carried its commit out, and recorded nothing. Everybody may
-//! have forgotten the transaction on its word. If the store has a version of a promised key at the promised timestamp and of the promise's
-//! client, the promise is committed. For only commits reach the store, at a timestamp that nobody moves any more; and another transaction
-//! of this client with that key and timestamp can not have committed, unless the abort of this one is found here, too:
+//! A promise may be a leftover: a run without a log found it in an older one, carried its commit
+//! out, and recorded nothing. Everybody may have forgotten the transaction on its word. If the
+//! store has a version of a promised key at the promised timestamp and of the promise's client, the
+//! promise is committed. For only commits reach the store, at a timestamp that nobody moves any
+//! more; and another transaction of this client with that key and timestamp can not have committed,
+//! unless the abort of this one is found here, too:
 //! - while the promise stood, it held the key;
-//! - whoever committed there before it left a mark, or the floor, at that timestamp, and the promise would have been made above that;
-//! - behind its abort in the run that promised, the abort is in the log before the other one's promise;
+//! - whoever committed there before it left a mark, or the floor, at that timestamp, and the
+//!   promise would have been made above that;
+//! - behind its abort in the run that promised, the abort is in the log before the other one's
+//!   promise;
 //! - in later runs the floor lies above every timestamp that was promised before.
 //!
-//! Where the version is gone (written over, deleted and collected), the promise waits for its decision as if nothing were known.
+//! Where the version is gone (written over, deleted and collected), the promise waits for its
+//! decision as if nothing were known.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome, Version, limits as shared,
+    AbortKind, AbortReason, ClientId, PreviousFound, Timestamp, TxnId, TxnOutcome, Version,
+    limits as shared,
 };
 
 use super::Participant;
@@ -81,7 +90,8 @@ impl Recovery {
                 }
                 let participants = ShardList::new(participants);
                 let writes = writes.to_vec();
-                self.promises.insert(txn, Promise { begin, commit, single, found, participants, writes });
+                self.promises
+                    .insert(txn, Promise { begin, commit, single, found, participants, writes });
             }
             Recovered::Decision { txn, begin, outcome, abort, found, met, participants } => {
                 let fate = match outcome {
@@ -94,7 +104,9 @@ impl Recovery {
                         let reason = AbortReason::of(AbortKind::Condition);
                         Fate::Aborted(AbortReason { item: Some(0), at: met, ..reason })
                     }
-                    TxnOutcome::Aborted => Fate::Aborted(AbortReason::of(abort.unwrap_or(AbortKind::Terminated))),
+                    TxnOutcome::Aborted => {
+                        Fate::Aborted(AbortReason::of(abort.unwrap_or(AbortKind::Terminated)))
+                    }
                 };
                 self.decisions.insert(txn, Decided { begin, fate, found });
             }
@@ -113,8 +125,22 @@ impl Recovery {
 }
 
 impl Participant {
-    pub(super) fn recovery_done(&mut self, now: Timestamp, recovery: Recovery, out: &mut Vec<Output>) {
-        let Recovery { promises, mut decisions, bound: durable, began, watermark, outage, left, certain } = recovery;
+    pub(super) fn recovery_done(
+        &mut self,
+        now: Timestamp,
+        recovery: Recovery,
+        out: &mut Vec<Output>,
+    ) {
+        let Recovery {
+            promises,
+            mut decisions,
+            bound: durable,
+            began,
+            watermark,
+            outage,
+            left,
+            certain,
+        } = recovery;
         let bound = durable.max(began);
         #[cfg(feature = "planted-bugs")]
         if self.bugs().forget_found {
@@ -132,14 +158,16 @@ impl Participant {
         }
         self.watermark = watermark;
         self.pledged_watermark = watermark;
-        // A session that lived held the watermark below its begin, and one that fell silent for this long after its last word. So
-        // nothing that lies above can have been collected by the last run, nor a delete that came after it.
+        // A session that lived held the watermark below its begin, and one that fell silent for
+        // this long after its last word. So nothing that lies above can have been collected by the
+        // last run, nor a delete that came after it.
         let older = if self.bugs().trust_old_decisions {
             Timestamp::ZERO
         } else {
             watermark.saturating_sub(shared::SESSION_TTL)
         };
-        self.uncertain = certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
+        self.uncertain =
+            certain.map_or(Timestamp::ZERO..Timestamp::ZERO, |certain| certain.max(older)..bound);
         self.uncertain_until = now.saturating_add(shared::SESSION_TTL);
         if !self.bugs().forget_expiry {
             self.expiry = ExpiryTime::after(durable, bound, now);
@@ -161,7 +189,15 @@ impl Participant {
                 fate => fate,
             };
             self.know_client_of_log(now, txn.client, begin);
-            self.keep(Kept { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX });
+            self.keep(Kept {
+                txn,
+                begin,
+                fate,
+                found,
+                durable: true,
+                asked: false,
+                next: u32::MAX,
+            });
         }
         if let Some(outage) = outage {
             self.wait_for_sessions(now, outage, &left);
@@ -188,7 +224,15 @@ impl Participant {
         self.know_client_of_log(now, txn.client, begin);
         let decided = match decision.map(|decided| decided.fate) {
             Some(fate @ Fate::Aborted(_)) => {
-                self.keep(Kept { txn, begin, fate, found, durable: true, asked: false, next: u32::MAX });
+                self.keep(Kept {
+                    txn,
+                    begin,
+                    fate,
+                    found,
+                    durable: true,
+                    asked: false,
+                    next: u32::MAX,
+                });
                 return out.push(Output::ForgetPayload { txn });
             }
             Some(Fate::Committed { at, .. }) => Some(at),
@@ -203,7 +247,8 @@ impl Participant {
         match decided {
             Some(at) => self.commit(slot, at, true, out),
             None if promise.is_applied(txn) && !self.bugs().overlook_applied => {
-                // Of several keys some may not have come to the device before the crash: all are put again.
+                // Of several keys some may not have come to the device before the crash: all are
+                // put again.
                 let outcome = TxnOutcome::Committed(commit);
                 self.decide_in_flight(None, slot, outcome, DecisionOrigin::Participant, out);
             }
@@ -223,7 +268,8 @@ mod tests {
     use super::*;
     use crate::limits::MAX_CLIENTS;
 
-    /// How many outcomes are left when the watermark has passed those of a log with more clients than are let in at a time.
+    /// How many outcomes are left when the watermark has passed those of a log with more clients
+    /// than are let in at a time.
     fn left_of_many_clients(config: Config) -> usize {
         let second = |n: u64| Timestamp::from_nanos(n * 1_000_000_000);
         let (mut participant, mut out) = (Participant::new(ShardId::new(1), config), Vec::new());
@@ -232,7 +278,15 @@ mod tests {
             let txn = TxnId::new(ClientId::new(client), Sequence::new(1));
             let (outcome, abort) = (TxnOutcome::Aborted, Some(AbortKind::Terminated));
             let (found, met, participants) = (PreviousFound::Unasked, Timestamp::ZERO, &[][..]);
-            let record = Recovered::Decision { txn, begin: second(1), outcome, abort, found, met, participants };
+            let record = Recovered::Decision {
+                txn,
+                begin: second(1),
+                outcome,
+                abort,
+                found,
+                met,
+                participants,
+            };
             participant.step(second(10), Input::Recovered(record), &mut out);
         }
         participant.step(second(10), Input::RecoveryDone, &mut out);
@@ -240,7 +294,8 @@ mod tests {
         let reporter = ClientId::new(1);
         for seconds in [12, 30] {
             let (now, watermark, acked) = (second(seconds), second(seconds), Sequence::ZERO);
-            let report = Input::Report { client: reporter, watermark, acked, clock: now, closing: false };
+            let report =
+                Input::Report { client: reporter, watermark, acked, clock: now, closing: false };
             participant.step(now, report, &mut out);
             participant.step(now, Input::Tick, &mut out);
             let tickets = out.iter().filter_map(|one| match one {
@@ -263,6 +318,9 @@ mod tests {
     #[test]
     fn outcomes_that_hang_at_no_client_are_noticed() {
         let bugs = crate::planted::PlantedBugs { forget_past_clients: true, ..Default::default() };
-        assert!(left_of_many_clients(Config { bugs, ..Config::default() }) > 0, "the planted bug is found");
+        assert!(
+            left_of_many_clients(Config { bugs, ..Config::default() }) > 0,
+            "the planted bug is found"
+        );
     }
 }

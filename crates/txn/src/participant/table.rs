@@ -1,18 +1,22 @@
-//! The transaction table: what is in flight, and what became of those that are finished but may be asked for again.
+//! The transaction table: what is in flight, and what became of those that are finished but may be
+//! asked for again.
 //!
 //! ```text
 //!   by_id: TxnId ──▶ Place::Flight(slot) ──▶ Record   promised, or committed and not yet applied and logged
 //!                └─▶ Place::Kept(index)  ──▶ Kept     an outcome, until everybody knows or nobody can ask
 //! ```
 //!
-//! Slabs with free lists: steady state allocates nothing, a record's lists keep their room. Slots are reused, so whatever
-//! outlives a record (a pending log ticket) names it by (slot, generation). Iteration is over `live`, in a fixed order.
+//! Slabs with free lists: steady state allocates nothing, a record's lists keep their room. Slots
+//! are reused, so whatever outlives a record (a pending log ticket) names it by (slot, generation).
+//! Iteration is over `live`, in a fixed order.
 //!
 //! It does not touch marks, clients or the log; MILANA §4.1 calls it the transaction table.
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
-use timestone_types::{AbortReason, KeyHash, KeyspaceId, PreviousFound, Timestamp, TxnId, TxnOutcome};
+use timestone_types::{
+    AbortReason, KeyHash, KeyspaceId, PreviousFound, Timestamp, TxnId, TxnOutcome,
+};
 
 use super::input::{Token, WriteItem, WriteKind};
 use crate::ShardList;
@@ -49,7 +53,8 @@ pub(super) struct Handle {
 pub(super) enum Phase {
     /// Promised; `durable` once its first promise is.
     Prepared { durable: bool },
-    /// Refused by this participant after an earlier promise, which holds until the refusal is durable.
+    /// Refused by this participant after an earlier promise, which holds until the refusal is
+    /// durable.
     Aborting,
     /// Decided; finished when its writes can be read and the decision is durable.
     Committed { at: Timestamp, applied: bool, logged: bool },
@@ -180,7 +185,8 @@ pub(super) struct Table {
 }
 
 fn hash_txn(txn: TxnId) -> u64 {
-    let mixed = (txn.sequence.get() ^ (u64::from(txn.client.get()) << 40)).wrapping_add(u64::from(txn.client.get()));
+    let mixed = (txn.sequence.get() ^ (u64::from(txn.client.get()) << 40))
+        .wrapping_add(u64::from(txn.client.get()));
     let wide = u128::from(mixed ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (wide >> 64) as u64 ^ wide as u64
 }
@@ -237,8 +243,15 @@ impl Table {
         (self.record(handle.slot).generation == handle.generation).then_some(handle.slot)
     }
 
-    /// Adds a record for a transaction that is in no other place. Its lists are empty and keep their room.
-    pub(super) fn insert(&mut self, txn: TxnId, begin: Timestamp, commit: Timestamp, phase: Phase) -> Slot {
+    /// Adds a record for a transaction that is in no other place. Its lists are empty and keep
+    /// their room.
+    pub(super) fn insert(
+        &mut self,
+        txn: TxnId,
+        begin: Timestamp,
+        commit: Timestamp,
+        phase: Phase,
+    ) -> Slot {
         let slot = match self.free_records.pop() {
             Some(slot) => slot,
             None => self.grow(),
@@ -364,7 +377,8 @@ impl Table {
     /// Forgets an outcome.
     pub(super) fn forget(&mut self, index: u32) {
         self.forget_id(self.kept[index as usize].txn);
-        self.kept[index as usize].fate = Fate::Aborted(AbortReason::of(timestone_types::AbortKind::Terminated));
+        self.kept[index as usize].fate =
+            Fate::Aborted(AbortReason::of(timestone_types::AbortKind::Terminated));
         self.free_kept.push(index);
     }
 
@@ -381,7 +395,8 @@ impl Table {
         self.kept.len() - self.free_kept.len()
     }
 
-    /// Appends to the list of those that wait for their decision. Deadlines are given in rising order.
+    /// Appends to the list of those that wait for their decision. Deadlines are given in rising
+    /// order.
     pub(super) fn join_timeouts(&mut self, slot: Slot, decide_by: Timestamp) {
         self.leave_timeouts(slot);
         let last = self.last_timeout;
@@ -419,7 +434,8 @@ impl Table {
 
     /// The transaction that has waited longest for its decision.
     pub(super) fn first_timeout(&self) -> Option<(Slot, Timestamp)> {
-        (!self.first_timeout.is_none()).then(|| (self.first_timeout, self.record(self.first_timeout).decide_by))
+        (!self.first_timeout.is_none())
+            .then(|| (self.first_timeout, self.record(self.first_timeout).decide_by))
     }
 }
 
@@ -443,12 +459,25 @@ mod tests {
     #[test]
     fn a_reused_slot_is_not_taken_for_its_former_record() {
         let mut table = Table::new();
-        let slot = table.insert(txn(1), Timestamp::ZERO, Timestamp::ZERO, Phase::Prepared { durable: false });
+        let slot = table.insert(
+            txn(1),
+            Timestamp::ZERO,
+            Timestamp::ZERO,
+            Phase::Prepared { durable: false },
+        );
         let handle = table.handle(slot);
         assert_eq!(table.alive(handle), Some(slot));
         let kept = table.finish(slot, Fate::Aborted(AbortReason::of(AbortKind::Requested)), true);
         assert_eq!(table.find(txn(1)), Some(Place::Kept(kept)));
-        assert_eq!(table.insert(txn(2), Timestamp::ZERO, Timestamp::ZERO, Phase::Prepared { durable: false }), slot);
+        assert_eq!(
+            table.insert(
+                txn(2),
+                Timestamp::ZERO,
+                Timestamp::ZERO,
+                Phase::Prepared { durable: false }
+            ),
+            slot
+        );
         assert_eq!(table.alive(handle), None);
         table.forget(kept);
         assert_eq!((table.find(txn(1)), table.kept_len(), table.in_flight()), (None, 0, 1));
@@ -460,7 +489,12 @@ mod tests {
         let at = Timestamp::from_nanos;
         let slots: Vec<Slot> = (0..4)
             .map(|n| {
-                let slot = table.insert(txn(n), Timestamp::ZERO, Timestamp::ZERO, Phase::Prepared { durable: true });
+                let slot = table.insert(
+                    txn(n),
+                    Timestamp::ZERO,
+                    Timestamp::ZERO,
+                    Phase::Prepared { durable: true },
+                );
                 table.join_timeouts(slot, at(n));
                 slot
             })

@@ -7,10 +7,11 @@
 //!   watermark passes an unacknowledged commit ──▶ Spreading ──all have acknowledged──▶ forgotten
 //! ```
 //!
-//! *Answering freezes*: who says "prepared at t" promises no later timestamp from then on (a promise that was recovered from
-//! the log is always frozen); every other state becomes a durable abort before it is told. So every backup coordinator sees the
-//! same states, and the outcome is the same whoever acts: any decision seen → that; all prepared at the same timestamp →
-//! commit; anything else → abort. Answers of shards that take no part are not counted.
+//! *Answering freezes*: who says "prepared at t" promises no later timestamp from then on (a
+//! promise that was recovered from the log is always frozen); every other state becomes a durable
+//! abort before it is told. So every backup coordinator sees the same states, and the outcome is
+//! the same whoever acts: any decision seen → that; all prepared at the same timestamp → commit;
+//! anything else → abort. Answers of shards that take no part are not counted.
 
 use core::time::Duration;
 
@@ -47,7 +48,9 @@ impl Participant {
     /// The oldest promise has waited too long.
     pub(super) fn lose_patience(&mut self, now: Timestamp, slot: Slot, out: &mut Vec<Output>) {
         if !self.is_settled(slot) {
-            return self.table.join_timeouts(slot, now.saturating_add(self.config.decision_timeout));
+            return self
+                .table
+                .join_timeouts(slot, now.saturating_add(self.config.decision_timeout));
         }
         self.table.leave_timeouts(slot);
         let record = self.table.record(slot);
@@ -61,7 +64,8 @@ impl Participant {
         }
     }
 
-    /// Whether a promise stands that is durable, and neither being moved nor being taken back: only such a one may be told to anybody.
+    /// Whether a promise stands that is durable, and neither being moved nor being taken back: only
+    /// such a one may be told to anybody.
     fn is_settled(&self, slot: Slot) -> bool {
         let record = self.table.record(slot);
         record.phase == Phase::Prepared { durable: true } && record.moving_to.is_none()
@@ -103,7 +107,8 @@ impl Participant {
         if role == Role::AskedLowest {
             match self.table.find(txn) {
                 Some(Place::Flight(slot)) if self.is_settled(slot) => self.collect(now, slot, out),
-                // Its client prepares it again, or was refused: it is looked at when that is durable.
+                // Its client prepares it again, or was refused: it is looked at when that is
+                // durable.
                 Some(Place::Flight(_)) => {
                     self.waiting.set_timer(now.saturating_add(pause), Timer::Resolution(txn));
                 }
@@ -130,7 +135,8 @@ impl Participant {
         }
     }
 
-    /// A peer's state. It counts once, from participants only, and a promise may be replaced by the decision.
+    /// A peer's state. It counts once, from participants only, and a promise may be replaced by the
+    /// decision.
     pub(super) fn frozen(
         &mut self,
         now: Timestamp,
@@ -150,7 +156,9 @@ impl Participant {
         if !counts {
             return;
         }
-        let Some(index) = resolution.participants.iter().position(|&one| one == from) else { return };
+        let Some(index) = resolution.participants.iter().position(|&one| one == from) else {
+            return;
+        };
         if state == FrozenState::Finished {
             return self.forget_finished(txn, out);
         }
@@ -158,12 +166,16 @@ impl Participant {
         self.judge(now, txn, out);
     }
 
-    /// A peer knows that everybody has acknowledged the decision, this shard as well. It can have done so only before its last restart,
-    /// and the record of it is gone: the promise is a leftover, what it wrote is in the store if it was committed.
+    /// A peer knows that everybody has acknowledged the decision, this shard as well. It can have
+    /// done so only before its last restart, and the record of it is gone: the promise is a
+    /// leftover, what it wrote is in the store if it was committed.
     fn forget_finished(&mut self, txn: TxnId, out: &mut Vec<Output>) {
         let Some(Place::Flight(slot)) = self.table.find(txn) else { return };
         let record = self.table.record(slot);
-        if !record.recovered || record.phase != (Phase::Prepared { durable: true }) || self.bugs().wait_for_finished {
+        if !record.recovered
+            || record.phase != (Phase::Prepared { durable: true })
+            || self.bugs().wait_for_finished
+        {
             return;
         }
         self.resolutions.remove(&txn);
@@ -185,20 +197,32 @@ impl Participant {
             None => match resolution.answers.first() {
                 Some(Some(FrozenState::Prepared(at)))
                     if self.bugs().terminate_at_own_timestamp
-                        || resolution.answers.iter().all(|one| *one == Some(FrozenState::Prepared(*at))) =>
+                        || resolution
+                            .answers
+                            .iter()
+                            .all(|one| *one == Some(FrozenState::Prepared(*at))) =>
                 {
                     TxnOutcome::Committed(*at)
                 }
                 _ => TxnOutcome::Aborted,
             },
         };
-        let others: Vec<ShardId> = resolution.participants.iter().copied().filter(|&one| one != self.shard).collect();
+        let others: Vec<ShardId> =
+            resolution.participants.iter().copied().filter(|&one| one != self.shard).collect();
         self.decide(now, None, txn, outcome, DecisionOrigin::Termination, out);
         out.extend(others.into_iter().map(|to| Output::TellDecision { to, txn, outcome }));
     }
 
-    /// A question from a backup coordinator. Every state is durable before it is told, and told states do not change.
-    pub(super) fn freeze(&mut self, now: Timestamp, token: Token, txn: TxnId, begin: Timestamp, out: &mut Vec<Output>) {
+    /// A question from a backup coordinator. Every state is durable before it is told, and told
+    /// states do not change.
+    pub(super) fn freeze(
+        &mut self,
+        now: Timestamp,
+        token: Token,
+        txn: TxnId,
+        begin: Timestamp,
+        out: &mut Vec<Output>,
+    ) {
         let keeps_moving = self.bugs().answer_without_freezing;
         let answer = |state| Output::FreezeAnswer { token, txn, state };
         match self.table.find(txn) {
@@ -212,26 +236,40 @@ impl Participant {
             Some(Place::Flight(slot)) => {
                 let record = self.table.record_mut(slot);
                 match record.phase {
-                    Phase::Prepared { durable: true } if record.moving_to.is_none() && !record.single => {
+                    Phase::Prepared { durable: true }
+                        if record.moving_to.is_none() && !record.single =>
+                    {
                         record.frozen |= !keeps_moving;
                         return out.push(answer(FrozenState::Prepared(record.commit)));
                     }
                     Phase::Committed { at, logged: true, .. } => {
                         return out.push(answer(FrozenState::Decided(TxnOutcome::Committed(at))));
                     }
-                    Phase::Prepared { .. } | Phase::Committed { .. } | Phase::Aborting => record.asked = true,
+                    Phase::Prepared { .. } | Phase::Committed { .. } | Phase::Aborting => {
+                        record.asked = true
+                    }
                 }
             }
             None if self.is_acked(txn) => return out.push(answer(FrozenState::Finished)),
-            // Below the watermark no prepare is let in any more: aborted, and no record is needed to keep it so, unless a commit would
-            // be carried out there all the same.
+            // Below the watermark no prepare is let in any more: aborted, and no record is needed
+            // to keep it so, unless a commit would be carried out there all the same.
             None if begin < self.watermark && !self.is_uncertain_after(begin) => {
                 return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted)));
             }
-            None if keeps_moving => return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted))),
+            None if keeps_moving => {
+                return out.push(answer(FrozenState::Decided(TxnOutcome::Aborted)));
+            }
             None => {
                 let origin = DecisionOrigin::Participant;
-                if !self.abort_unseen(now, txn, begin, AbortKind::Terminated, origin, AfterAbort::Nothing, out) {
+                if !self.abort_unseen(
+                    now,
+                    txn,
+                    begin,
+                    AbortKind::Terminated,
+                    origin,
+                    AfterAbort::Nothing,
+                    out,
+                ) {
                     return out.push(Output::Refuse { token, refusal: Refusal::Busy });
                 }
                 self.mark_asked(txn);
@@ -240,7 +278,8 @@ impl Participant {
         self.park_asking(txn, token, out);
     }
 
-    /// A client, or a peer that found this shard to be the lowest, asks for the end of a transaction.
+    /// A client, or a peer that found this shard to be the lowest, asks for the end of a
+    /// transaction.
     pub(super) fn terminate(
         &mut self,
         now: Timestamp,
@@ -256,7 +295,8 @@ impl Participant {
         match self.table.find(txn) {
             Some(Place::Kept(_)) => {}
             Some(Place::Flight(slot)) => {
-                let collecting = self.resolutions.get(&txn).is_some_and(|one| one.role == Role::Collecting);
+                let collecting =
+                    self.resolutions.get(&txn).is_some_and(|one| one.role == Role::Collecting);
                 if self.is_settled(slot) && !self.table.record(slot).single && !collecting {
                     self.collect(now, slot, out);
                 }
@@ -266,15 +306,29 @@ impl Participant {
             }
             None => {
                 let origin = DecisionOrigin::Participant;
-                if !self.abort_unseen(now, txn, begin, AbortKind::Terminated, origin, AfterAbort::Nothing, out) {
+                if !self.abort_unseen(
+                    now,
+                    txn,
+                    begin,
+                    AbortKind::Terminated,
+                    origin,
+                    AfterAbort::Nothing,
+                    out,
+                ) {
                     return out.push(Output::Refuse { token, refusal: Refusal::Busy });
                 }
                 let others = participants.iter().copied().filter(|&one| one != self.shard);
-                out.extend(others.map(|to| Output::TellDecision { to, txn, outcome: TxnOutcome::Aborted }));
+                out.extend(others.map(|to| Output::TellDecision {
+                    to,
+                    txn,
+                    outcome: TxnOutcome::Aborted,
+                }));
             }
         }
         match self.status_of(txn) {
-            (status @ TxnStatus::Decided(_), true) => out.push(Output::StatusIs { token, txn, status }),
+            (status @ TxnStatus::Decided(_), true) => {
+                out.push(Output::StatusIs { token, txn, status })
+            }
             _ => {
                 self.mark_asked(txn);
                 self.park_asking(txn, token, out);
@@ -295,7 +349,9 @@ impl Participant {
                 match record.phase {
                     Phase::Prepared { durable } => (TxnStatus::Prepared(record.commit), durable),
                     Phase::Aborting => (TxnStatus::Prepared(record.commit), true),
-                    Phase::Committed { at, logged, .. } => (TxnStatus::Decided(TxnOutcome::Committed(at)), logged),
+                    Phase::Committed { at, logged, .. } => {
+                        (TxnStatus::Decided(TxnOutcome::Committed(at)), logged)
+                    }
                 }
             }
         }
@@ -309,8 +365,8 @@ impl Participant {
         }
     }
 
-    /// The client of a commit never said that everybody has acknowledged, and the watermark has passed it: this shard tells
-    /// the others itself, and forgets when they have it.
+    /// The client of a commit never said that everybody has acknowledged, and the watermark has
+    /// passed it: this shard tells the others itself, and forgets when they have it.
     pub(super) fn spread(&mut self, now: Timestamp, index: u32, out: &mut Vec<Output>) -> bool {
         let kept = self.table.kept(index);
         let (txn, begin, outcome) = (kept.txn, kept.begin, kept.fate.outcome());
@@ -329,8 +385,9 @@ impl Participant {
         true
     }
 
-    /// Whether commits below the watermark are being told to participants that have not acknowledged them. Until they have, the
-    /// records of these commits must survive a crash, or be carried forward ([`Self::kept_outcomes`]).
+    /// Whether commits below the watermark are being told to participants that have not
+    /// acknowledged them. Until they have, the records of these commits must survive a crash, or be
+    /// carried forward ([`Self::kept_outcomes`]).
     #[must_use]
     pub fn is_spreading(&self) -> bool {
         self.resolutions.values().any(|one| matches!(one.role, Role::Spreading(_)))
@@ -340,14 +397,17 @@ impl Participant {
     pub(super) fn decision_acked(&mut self, from: ShardId, txn: TxnId) {
         let Some(resolution) = self.resolutions.get_mut(&txn) else { return };
         let Role::Spreading(outcome) = resolution.role else { return };
-        let Some(index) = resolution.participants.iter().position(|&one| one == from) else { return };
+        let Some(index) = resolution.participants.iter().position(|&one| one == from) else {
+            return;
+        };
         resolution.answers[index] = Some(FrozenState::Decided(outcome));
         if resolution.answers.iter().all(Option::is_some) {
             self.forget_spread(txn);
         }
     }
 
-    /// Before the end of a run without a log: all commits over several shards are told to the others, which would ask in vain later.
+    /// Before the end of a run without a log: all commits over several shards are told to the
+    /// others, which would ask in vain later.
     pub(super) fn spread_all(&mut self, now: Timestamp, out: &mut Vec<Output>) {
         self.is_closing = true;
         let mut kept: Vec<(TxnId, u32)> = self.table.places().filter_map(kept_place).collect();

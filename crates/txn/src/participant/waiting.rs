@@ -1,4 +1,5 @@
-//! Everything that waits: for another transaction's decision, for the durable read bound, for durability, for a deadline.
+//! Everything that waits: for another transaction's decision, for the durable read bound, for
+//! durability, for a deadline.
 //!
 //! ```text
 //!   reads and scans ─▶ record.reads_waiting  ┐
@@ -7,8 +8,9 @@
 //!   questions       ─▶ asking                   woken when the transaction that they are about is durable or decided
 //! ```
 //!
-//! To wake means `Output::Again`: the stage submits the input again with fresh lookups, so nothing stale is remembered here
-//! but a token and a deadline. Invariant: each parked token is woken exactly once. Bounded by [`MAX_WAITING`].
+//! To wake means `Output::Again`: the stage submits the input again with fresh lookups, so nothing
+//! stale is remembered here but a token and a deadline. Invariant: each parked token is woken
+//! exactly once. Bounded by [`MAX_WAITING`].
 
 use core::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -68,11 +70,26 @@ impl Waiting {
     }
 
     /// Lets an input wait for the record in `owner` until `deadline`.
-    pub(super) fn park(&mut self, table: &mut Table, owner: Handle, reads: bool, token: Token, deadline: Timestamp) {
+    pub(super) fn park(
+        &mut self,
+        table: &mut Table,
+        owner: Handle,
+        reads: bool,
+        token: Token,
+        deadline: Timestamp,
+    ) {
         let slot = owner.slot;
         let ends = ends(table.record_mut(slot), reads);
-        let waiter =
-            Waiter { token, deadline, owner: slot, reads, before: ends.tail, after: END, generation: 0, active: true };
+        let waiter = Waiter {
+            token,
+            deadline,
+            owner: slot,
+            reads,
+            before: ends.tail,
+            after: END,
+            generation: 0,
+            active: true,
+        };
         let index = match self.free.pop() {
             Some(index) => {
                 let generation = self.waiters[index as usize].generation;
@@ -102,7 +119,8 @@ impl Waiting {
         self.free.push(index);
     }
 
-    /// Wakes everybody who waits for this record: reads before prepares, each in the order in which they came.
+    /// Wakes everybody who waits for this record: reads before prepares, each in the order in which
+    /// they came.
     pub(super) fn wake(&mut self, record: &mut Record, out: &mut Vec<Output>) {
         for reads in [true, false] {
             let mut index = core::mem::replace(ends(record, reads), Ends::EMPTY).head;
@@ -116,7 +134,13 @@ impl Waiting {
     }
 
     /// A waiter's patience is over: it is answered around what stands in its way.
-    pub(super) fn expire(&mut self, table: &mut Table, index: u32, generation: u32, out: &mut Vec<Output>) {
+    pub(super) fn expire(
+        &mut self,
+        table: &mut Table,
+        index: u32,
+        generation: u32,
+        out: &mut Vec<Output>,
+    ) {
         let waiter = self.waiters[index as usize];
         if !waiter.active || waiter.generation != generation {
             return;
@@ -162,7 +186,8 @@ impl Waiting {
         }
     }
 
-    /// Lets a question wait until the state of `txn` is durable or decided. The caller marks the transaction as asked about.
+    /// Lets a question wait until the state of `txn` is durable or decided. The caller marks the
+    /// transaction as asked about.
     pub(super) fn park_asking(&mut self, txn: TxnId, token: Token) {
         self.asking.push((txn, token));
     }

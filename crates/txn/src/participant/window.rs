@@ -1,7 +1,8 @@
 //! The sliding window of marks: what a participant remembers of keys that were used lately.
 //!
-//! Two generations of hash tables. A mark that is used moves from `old` to `young`; every [`shared::WINDOW`] the old generation
-//! is dropped as a whole, after the maximum of its marks went into `floor`, and the young one becomes old:
+//! Two generations of hash tables. A mark that is used moves from `old` to `young`; every
+//! [`shared::WINDOW`] the old generation is dropped as a whole, after the maximum of its marks went
+//! into `floor`, and the young one becomes old:
 //!
 //! ```text
 //!   lookup ──▶ young ──miss──▶ old ──miss──▶ new mark: latest_read = floor, latest from the store
@@ -9,11 +10,13 @@
 //!                └──── copied ◀──┘         rotation: floor = max(floor, old_maximum); old = young; young = {}
 //! ```
 //!
-//! Invariants: every mark ever dropped is at or below `floor`; a key with a prepared or unapplied write always has its mark;
-//! `floor` and `ceiling` only rise; the copy in `young` is the true one, a copy left behind in `old` is never looked at again.
-//! Memory follows recent activity (MILANA §4.1 keeps these values in DRAM for each active key).
+//! Invariants: every mark ever dropped is at or below `floor`; a key with a prepared or unapplied
+//! write always has its mark; `floor` and `ceiling` only rise; the copy in `young` is the true one,
+//! a copy left behind in `old` is never looked at again. Memory follows recent activity (MILANA
+//! §4.1 keeps these values in DRAM for each active key).
 //!
-//! It does not know transactions (a mark names a slot of the table) nor keyspaces (see `keyspaces.rs`).
+//! It does not know transactions (a mark names a slot of the table) nor keyspaces (see
+//! `keyspaces.rs`).
 
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -31,8 +34,9 @@ pub(super) struct Mark {
     pub(super) latest_read: Timestamp,
     /// The youngest committed version.
     pub(super) latest: Version,
-    /// At or above the timestamp of the youngest committed version that was not a tombstone. Two keys may share this mark, so
-    /// "absent then, absent now" holds only when nothing was put in between, as far as any reader can tell.
+    /// At or above the timestamp of the youngest committed version that was not a tombstone. Two
+    /// keys may share this mark, so "absent then, absent now" holds only when nothing was put in
+    /// between, as far as any reader can tell.
     pub(super) last_present: Timestamp,
     /// The transaction that has the key prepared, or [`Slot::NONE`].
     pub(super) prepared: Slot,
@@ -70,7 +74,8 @@ impl Mark {
             self.absent = absent;
         }
         if !absent {
-            // Below a mark that was set while this was prepared: somebody read around it, so it counts as put after that read.
+            // Below a mark that was set while this was prepared: somebody read around it, so it
+            // counts as put after that read.
             let read_around = version.timestamp <= self.latest_read;
             let since = if read_around { self.latest_read.next() } else { version.timestamp };
             self.last_present = self.last_present.max(since);
@@ -88,7 +93,8 @@ pub(super) struct Window {
     floor: Timestamp,
     ceiling: Timestamp,
     rotate_at: Timestamp,
-    /// Further prepared writes of a key that has one already. Only a recovery from an unordered log makes any.
+    /// Further prepared writes of a key that has one already. Only a recovery from an unordered log
+    /// makes any.
     crowded: Vec<(KeyHash, Slot)>,
 }
 
@@ -182,7 +188,8 @@ impl Window {
         now >= self.rotate_at || self.young.len() >= MAX_GENERATION_ENTRIES
     }
 
-    /// Drops the old generation, except the marks of `held` keys (those with a prepared or unapplied write).
+    /// Drops the old generation, except the marks of `held` keys (those with a prepared or
+    /// unapplied write).
     pub(super) fn rotate(&mut self, now: Timestamp, held: impl Iterator<Item = KeyHash>) {
         for key in held {
             self.mark(key, LatestInStore::NONE);
@@ -210,8 +217,8 @@ impl Window {
         }
     }
 
-    /// The opposite of [`Window::hold`]; with `version`, notes it as committed first. Releasing twice is harmless: two keys
-    /// of one transaction may share a hash.
+    /// The opposite of [`Window::hold`]; with `version`, notes it as committed first. Releasing
+    /// twice is harmless: two keys of one transaction may share a hash.
     pub(super) fn release(&mut self, key: KeyHash, slot: Slot, committed: Option<(Version, bool)>) {
         let crowded = self.crowded.iter().position(|&one| one == (key, slot));
         let mark = self.mark(key, LatestInStore::NONE);
@@ -276,7 +283,11 @@ mod tests {
             at(5),
             "moved to the young generation by its use"
         );
-        assert_eq!(window.mark(KeyHash(8), LatestInStore::NONE).latest_read, at(9), "a new mark starts at the floor");
+        assert_eq!(
+            window.mark(KeyHash(8), LatestInStore::NONE).latest_read,
+            at(9),
+            "a new mark starts at the floor"
+        );
     }
 
     #[test]
@@ -298,7 +309,10 @@ mod tests {
         let mut window = Window::new();
         let version = |nanos| Version::new(at(nanos), ClientId::new(1));
         window.mark(KEY, LatestInStore { version: version(5), absent: false });
-        assert_eq!(window.mark(KEY, LatestInStore { version: version(4), absent: true }).latest, version(5));
+        assert_eq!(
+            window.mark(KEY, LatestInStore { version: version(4), absent: true }).latest,
+            version(5)
+        );
         let mark = *window.mark(KEY, LatestInStore { version: version(6), absent: true });
         assert_eq!((mark.latest, mark.absent), (version(6), true));
     }
@@ -315,7 +329,9 @@ mod tests {
             window.release(KEY, first, None);
             assert_eq!(window.mark(KEY, LatestInStore::NONE).prepared, second);
             window.release(KEY, second, None);
-            assert!(window.mark(KEY, LatestInStore::NONE).prepared.is_none() && !window.is_crowded());
+            assert!(
+                window.mark(KEY, LatestInStore::NONE).prepared.is_none() && !window.is_crowded()
+            );
         }
     }
 }

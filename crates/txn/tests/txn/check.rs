@@ -1,5 +1,5 @@
-//! A small checker: is a history of committed transactions serializable, and do direct conflicts follow real time?
-//! Also the planted bugs by name.
+//! A small checker: is a history of committed transactions serializable, and do direct conflicts
+//! follow real time? Also the planted bugs by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,8 @@ use crate::stage::Key;
 pub struct Committed {
     pub reads: Vec<(Key, Version)>,
     pub writes: Vec<Key>,
-    /// Its writes are tombstones. All absences are equal: who read nothing comes before the next *put* only.
+    /// Its writes are tombstones. All absences are equal: who read nothing comes before the next
+    /// *put* only.
     pub deletes: bool,
     pub version: Version,
     /// When commit was called and when the application was told, in true time.
@@ -52,12 +53,17 @@ pub fn violation(history: &BTreeMap<TxnId, Committed>) -> Option<String> {
             match chain.get(version) {
                 Some(&writer) => add(writer, txn),
                 None if version.is_zero() => {}
-                None => return Some(format!("{txn} read {version} of {key:?}, which no committed transaction wrote")),
+                None => {
+                    return Some(format!(
+                        "{txn} read {version} of {key:?}, which no committed transaction wrote"
+                    ));
+                }
             }
             let next = (std::ops::Bound::Excluded(*version), std::ops::Bound::Unbounded);
             let read_nothing = chain.get(version).is_none_or(|writer| history[writer].deletes);
             let mut replaced = chain.range(next).map(|(_, &writer)| writer);
-            if let Some(writer) = replaced.find(|writer| !read_nothing || !history[writer].deletes) {
+            if let Some(writer) = replaced.find(|writer| !read_nothing || !history[writer].deletes)
+            {
                 add(txn, writer);
             }
         }
@@ -66,7 +72,9 @@ pub fn violation(history: &BTreeMap<TxnId, Committed>) -> Option<String> {
         for to in tos {
             let (one, two) = (&history[from], &history[to]);
             if !one.writes.is_empty() && !two.writes.is_empty() && two.told < one.called {
-                return Some(format!("{from} comes before {to}, which was over before {from} committed"));
+                return Some(format!(
+                    "{from} comes before {to}, which was over before {from} committed"
+                ));
             }
         }
     }
@@ -76,7 +84,8 @@ pub fn violation(history: &BTreeMap<TxnId, Committed>) -> Option<String> {
 fn cycle(edges: &BTreeMap<TxnId, BTreeSet<TxnId>>) -> Option<String> {
     let mut finished = BTreeSet::new();
     for &start in edges.keys() {
-        let mut path: Vec<(TxnId, Vec<TxnId>)> = vec![(start, edges[&start].iter().copied().collect())];
+        let mut path: Vec<(TxnId, Vec<TxnId>)> =
+            vec![(start, edges[&start].iter().copied().collect())];
         while let Some((_, rest)) = path.last_mut() {
             match rest.pop() {
                 None => {
@@ -87,7 +96,13 @@ fn cycle(edges: &BTreeMap<TxnId, BTreeSet<TxnId>>) -> Option<String> {
                     return Some(format!("cycle: {} and back to {next}", around.join(" -> ")));
                 }
                 Some(next) if !finished.contains(&next) => {
-                    path.push((next, edges.get(&next).map(|tos| tos.iter().copied().collect()).unwrap_or_default()));
+                    path.push((
+                        next,
+                        edges
+                            .get(&next)
+                            .map(|tos| tos.iter().copied().collect())
+                            .unwrap_or_default(),
+                    ));
                 }
                 Some(_) => {}
             }
@@ -171,7 +186,8 @@ bugs!(
 #[test]
 fn the_checker_finds_write_skew_and_lets_a_serial_history_pass() {
     let txn = |n| TxnId::new(timestone_types::ClientId::new(n), timestone_types::Sequence::new(1));
-    let version = |nanos, n| Version::new(Timestamp::from_nanos(nanos), timestone_types::ClientId::new(n));
+    let version =
+        |nanos, n| Version::new(Timestamp::from_nanos(nanos), timestone_types::ClientId::new(n));
     let key = |name: &str| (timestone_types::KeyspaceId::DEFAULT, name.to_owned());
     let one = |reads: &str, writes: &str, nanos, n| Committed {
         reads: vec![(key(reads), Version::ZERO)],

@@ -1,5 +1,6 @@
-//! Random runs: several clients and shards, skewed clocks, lost, doubled and reordered messages, crashes with loss of what was
-//! not synced. When the faults stop, everything must come to its end, and what was committed must be serializable and whole.
+//! Random runs: several clients and shards, skewed clocks, lost, doubled and reordered messages,
+//! crashes with loss of what was not synced. When the faults stop, everything must come to its end,
+//! and what was committed must be serializable and whole.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +8,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use timestone_txn::coordinator::{self, CommitKind, CommitResult, Coordinator, LocalValidation};
 use timestone_txn::participant::{Config, Output, ReadAt, Token, Wait, WriteKind};
-use timestone_types::{ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version};
+use timestone_types::{
+    ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+};
 
 use crate::check::{Committed, violation};
 use crate::stage::{Event, Key, Part, Read, Request, Stage, Value, Write};
@@ -126,7 +129,8 @@ impl World {
             let slow = if self.faults && self.dice.roll(50) == 0 { 400 } else { 4 };
             let delay = Duration::from_micros(50 + self.dice.roll(slow * 1000));
             self.sent += 1;
-            self.flying.insert((self.now.saturating_add(delay), self.sent), (from, to, body.clone()));
+            self.flying
+                .insert((self.now.saturating_add(delay), self.sent), (from, to, body.clone()));
         }
     }
 
@@ -141,12 +145,18 @@ impl World {
                 }
                 Output::AskTerminate { to, txn, begin } => {
                     let participants = self.stages[shard].core.participants_of(txn).to_vec();
-                    self.send(from, peer(to), Body::Ask(Request::Terminate { txn, begin, participants }));
+                    self.send(
+                        from,
+                        peer(to),
+                        Body::Ask(Request::Terminate { txn, begin, participants }),
+                    );
                 }
                 Output::TellDecision { to, txn, outcome } => {
                     self.send(from, peer(to), Body::Ask(Request::Decide { txn, outcome }));
                 }
-                Output::ReadNow { token, at, .. } if self.stages[shard].core.check_answer(at).is_ok() => {
+                Output::ReadNow { token, at, .. }
+                    if self.stages[shard].core.check_answer(at).is_ok() =>
+                {
                     self.answer(shard, token, output, value);
                 }
                 Output::Vote { token, .. }
@@ -156,7 +166,11 @@ impl World {
                 | Output::AskWriteSet { token, .. } => self.answer(shard, token, output, value),
                 Output::FreezeAnswer { token, txn, state } => match self.tokens.get(&token) {
                     Some(&(to, _)) => {
-                        self.send(from, to, Body::Ask(Request::FreezeAnswer { from: id, txn, state }));
+                        self.send(
+                            from,
+                            to,
+                            Body::Ask(Request::FreezeAnswer { from: id, txn, state }),
+                        );
                     }
                     None => panic!("a question has a token"),
                 },
@@ -210,7 +224,8 @@ impl World {
     fn ask_reads(&mut self, client: usize) {
         let one = &self.clients[client];
         let at = ReadAt::Snapshot(one.begin);
-        let missing: Vec<Key> = one.wanted.iter().filter(|key| !one.reads.contains_key(*key)).cloned().collect();
+        let missing: Vec<Key> =
+            one.wanted.iter().filter(|key| !one.reads.contains_key(*key)).cloned().collect();
         for key in missing {
             let to = Address::Shard(shard_of(&key, self.stages.len()));
             let wait = if self.dice.roll(4) == 0 { Wait::No } else { Wait::Yes };
@@ -224,7 +239,8 @@ impl World {
         let commit = self.clock(client);
         let one = &mut self.clients[client];
         let Some(txn) = one.open else { return };
-        let reads: Vec<(Key, Version)> = one.reads.iter().map(|(key, read)| (key.clone(), read.0.version)).collect();
+        let reads: Vec<(Key, Version)> =
+            one.reads.iter().map(|(key, read)| (key.clone(), read.0.version)).collect();
         one.called = now;
         if one.writes.is_empty() {
             let mut validation = LocalValidation::default();
@@ -237,11 +253,13 @@ impl World {
             return;
         }
         let keys = one.reads.keys().chain(&one.writes);
-        let mut participants: Vec<ShardId> = keys.map(|key| ShardId::new(shard_of(key, shards) as u16)).collect();
+        let mut participants: Vec<ShardId> =
+            keys.map(|key| ShardId::new(shard_of(key, shards) as u16)).collect();
         participants.sort_unstable();
         participants.dedup();
         let (writes, deletes) = (one.writes.clone(), deletes(txn));
-        self.attempts.insert(txn, Committed { reads, writes, deletes, called: now, ..Committed::default() });
+        self.attempts
+            .insert(txn, Committed { reads, writes, deletes, called: now, ..Committed::default() });
         let input = coordinator::Input::Commit {
             txn,
             begin: one.begin,
@@ -308,7 +326,11 @@ impl World {
                 Output::Terminate { to: shard } => {
                     let begin = self.clients[client].begin;
                     let participants = self.clients[client].coordinator.participants().to_vec();
-                    self.send(from, to(shard), Body::Ask(Request::Terminate { txn, begin, participants }));
+                    self.send(
+                        from,
+                        to(shard),
+                        Body::Ask(Request::Terminate { txn, begin, participants }),
+                    );
                 }
                 Output::Finished(CommitResult::Committed(at)) => {
                     self.clients[client].seen = self.clients[client].seen.max(at);
@@ -334,21 +356,33 @@ impl World {
             (Address::Shard(shard), Body::Ask(request)) => {
                 let token = Token(self.tokens.len() as u64 + 1);
                 let txn = match (from, &request) {
-                    (Address::Client(client), Request::Read { at: ReadAt::Snapshot(begin), .. }) => {
+                    (
+                        Address::Client(client),
+                        Request::Read { at: ReadAt::Snapshot(begin), .. },
+                    ) => {
                         let one = &self.clients[client];
-                        if one.begin == *begin { one.open.unwrap_or_default() } else { TxnId::default() }
+                        if one.begin == *begin {
+                            one.open.unwrap_or_default()
+                        } else {
+                            TxnId::default()
+                        }
                     }
                     (_, Request::Prepare(part) | Request::WriteSet(part)) => part.txn,
-                    (_, Request::Decide { txn, .. } | Request::Terminate { txn, .. } | Request::Freeze { txn, .. }) => {
-                        *txn
-                    }
+                    (
+                        _,
+                        Request::Decide { txn, .. }
+                        | Request::Terminate { txn, .. }
+                        | Request::Freeze { txn, .. },
+                    ) => *txn,
                     _ => TxnId::default(),
                 };
                 self.tokens.insert(token, (from, txn));
                 let events = self.stages[shard].request(self.now, token, request);
                 self.absorb(shard, events);
             }
-            (Address::Client(client), Body::Answer(txn, output, value)) if self.clients[client].open == Some(txn) => {
+            (Address::Client(client), Body::Answer(txn, output, value))
+                if self.clients[client].open == Some(txn) =>
+            {
                 let Address::Shard(shard) = from else { return };
                 self.hear(client, ShardId::new(shard as u16), output, value);
             }
@@ -373,10 +407,18 @@ impl World {
                 let step = Duration::from_micros(self.dice.roll(100));
                 self.coordinate(client, coordinator::Input::Vote { from, commit, vote, step });
             }
-            Output::Refuse { refusal, .. } => self.coordinate(client, coordinator::Input::Refused { from, refusal }),
-            Output::StatusIs { status, .. } => self.coordinate(client, coordinator::Input::StatusIs { from, status }),
-            Output::AckDecision { .. } => self.coordinate(client, coordinator::Input::Acked { from }),
-            Output::AskWriteSet { .. } => self.coordinate(client, coordinator::Input::WriteSetWanted { from }),
+            Output::Refuse { refusal, .. } => {
+                self.coordinate(client, coordinator::Input::Refused { from, refusal })
+            }
+            Output::StatusIs { status, .. } => {
+                self.coordinate(client, coordinator::Input::StatusIs { from, status })
+            }
+            Output::AckDecision { .. } => {
+                self.coordinate(client, coordinator::Input::Acked { from })
+            }
+            Output::AskWriteSet { .. } => {
+                self.coordinate(client, coordinator::Input::WriteSetWanted { from })
+            }
             _ => {}
         }
     }
@@ -459,10 +501,16 @@ impl World {
                 applied.entry((version.client, version.timestamp)).or_default().push(key.clone());
             }
         }
-        let known: BTreeMap<_, TxnId> =
-            self.stages.iter().flat_map(Stage::commits).map(|(txn, at)| ((txn.client, at), txn)).collect();
+        let known: BTreeMap<_, TxnId> = self
+            .stages
+            .iter()
+            .flat_map(Stage::commits)
+            .map(|(txn, at)| ((txn.client, at), txn))
+            .collect();
         for (at, keys) in &mut applied {
-            let Some(&txn) = known.get(at) else { return Some(format!("{keys:?} at {at:?} was committed by nobody")) };
+            let Some(&txn) = known.get(at) else {
+                return Some(format!("{keys:?} at {at:?} was committed by nobody"));
+            };
             if self.told.get(&txn) == Some(&TxnOutcome::Aborted) {
                 return Some(format!("{txn} was reported aborted, and its writes are there"));
             }
@@ -471,7 +519,8 @@ impl World {
             }
         }
         for (txn, one) in &self.history {
-            let mut keys = applied.remove(&(one.version.client, one.version.timestamp)).unwrap_or_default();
+            let mut keys =
+                applied.remove(&(one.version.client, one.version.timestamp)).unwrap_or_default();
             keys.sort();
             if keys != one.writes {
                 return Some(format!("{txn} wrote {:?}, but {keys:?} is there", one.writes));
@@ -481,7 +530,8 @@ impl World {
     }
 }
 
-/// Runs one world to its end; says what is wrong, and how many read-write transactions were committed.
+/// Runs one world to its end; says what is wrong, and how many read-write transactions were
+/// committed.
 fn run(seed: u64, shards: u16, clients: u32, config: Config) -> (Option<String>, usize) {
     let mut world = World::new(seed, shards, clients, config);
     for _ in 0..1500 {
@@ -499,7 +549,12 @@ fn run(seed: u64, shards: u16, clients: u32, config: Config) -> (Option<String>,
             break;
         }
     }
-    let stuck: Vec<_> = world.stages.iter().map(|stage| stage.core.stats()).filter(|one| one.in_flight > 0).collect();
+    let stuck: Vec<_> = world
+        .stages
+        .iter()
+        .map(|stage| stage.core.stats())
+        .filter(|one| one.in_flight > 0)
+        .collect();
     if !stuck.is_empty() {
         return (Some(format!("something stays prepared: {stuck:?}")), 0);
     }
@@ -512,7 +567,8 @@ proptest! {
 
     #[test]
     fn whatever_happens_the_committed_history_is_serializable(seed: u64, shards in 1u16..4, clients in 2u32..6) {
-        // A short run with few clients and much bad luck may commit nothing; `many_seeds` sees to it that enough is committed.
+        // A short run with few clients and much bad luck may commit nothing; `many_seeds` sees to
+        // it that enough is committed.
         let (problem, _) = run(seed, shards, clients, Config::default());
         prop_assert_eq!(problem, None);
     }
@@ -551,7 +607,8 @@ fn many_seeds() {
     let seeds = std::env::var("SOAK").map_or(40, |n| n.parse().unwrap());
     let mut commits = 0;
     for seed in 0..seeds {
-        let (problem, count) = run(seed, 1 + (seed % 4) as u16, 2 + (seed % 5) as u32, Config::default());
+        let (problem, count) =
+            run(seed, 1 + (seed % 4) as u16, 2 + (seed % 5) as u32, Config::default());
         assert_eq!(problem, None, "seed {seed}");
         commits += count;
     }

@@ -1,5 +1,6 @@
-//! Golden scripts: `tests/scripts/*.txt`, one scenario a file. Lines that begin with `>` are commands, the lines below each are
-//! *all* that came of it. Times are milliseconds (`1010+1` = one nanosecond later). `BLESS=1` writes what came instead.
+//! Golden scripts: `tests/scripts/*.txt`, one scenario a file. Lines that begin with `>` are
+//! commands, the lines below each are *all* that came of it. Times are milliseconds (`1010+1` = one
+//! nanosecond later). `BLESS=1` writes what came instead.
 //!
 //! A script that names planted bugs (`# caught: skip_step_3`) must fail with each of them.
 
@@ -8,10 +9,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use timestone_txn::coordinator::{self, CommitKind, Coordinator};
-use timestone_txn::participant::{Config, FrozenState, Output, ReadAt, Token, TxnStatus, Vote, Wait, WriteKind};
+use timestone_txn::participant::{
+    Config, FrozenState, Output, ReadAt, Token, TxnStatus, Vote, Wait, WriteKind,
+};
 use timestone_txn::{Refusal, ShardList};
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version,
+    AbortKind, AbortReason, ClientId, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
+    TxnOutcome, Version,
 };
 
 use crate::stage::{Event, Part, Read, Request, Stage, Write};
@@ -50,7 +54,11 @@ fn show_time(at: Timestamp) -> String {
 }
 
 fn show_version(version: Version) -> String {
-    if version.is_zero() { "none".into() } else { format!("{}.{}", show_time(version.timestamp), version.client) }
+    if version.is_zero() {
+        "none".into()
+    } else {
+        format!("{}.{}", show_time(version.timestamp), version.client)
+    }
 }
 
 fn parse_version(text: &str) -> Version {
@@ -139,20 +147,36 @@ fn show(event: &Event) -> String {
             let value = event.1.as_ref().unwrap();
             let text = value.value.as_deref().unwrap_or("absent");
             let uncertain = if prepared_before { " (prepared before)" } else { "" };
-            format!("read {}@{} = {text} {}{uncertain}", value.key.1, show_time(at), show_version(value.version))
+            format!(
+                "read {}@{} = {text} {}{uncertain}",
+                value.key.1,
+                show_time(at),
+                show_version(value.version)
+            )
         }
         Output::Again { token, wait } => format!("again #{} {}", token.0, show_wait(wait)),
         Output::Parked { token } => format!("parked #{}", token.0),
         Output::Refuse { refusal, .. } => format!("refused: {}", show_refusal(refusal)),
         Output::Ignored { .. } => "ignored".into(),
-        Output::Vote { txn, commit, vote, .. } => format!("vote {txn}@{} {}", show_time(commit), show_vote(vote)),
+        Output::Vote { txn, commit, vote, .. } => {
+            format!("vote {txn}@{} {}", show_time(commit), show_vote(vote))
+        }
         Output::Repeated { txn, commit, vote, at, present, .. } => {
             let found = if present { "present" } else { "absent" };
-            format!("repeat {txn}@{} {}, found {found}@{}", show_time(commit), show_vote(vote), show_time(at))
+            format!(
+                "repeat {txn}@{} {}, found {found}@{}",
+                show_time(commit),
+                show_vote(vote),
+                show_time(at)
+            )
         }
         Output::Log { intent, .. } => match intent {
             LogIntent::Prepare { txn, commit, single, .. } => {
-                format!("log prepare {txn}@{}{}", show_time(commit), if single { " single" } else { "" })
+                format!(
+                    "log prepare {txn}@{}{}",
+                    show_time(commit),
+                    if single { " single" } else { "" }
+                )
             }
             LogIntent::Decision { txn, outcome, origin, .. } => {
                 format!("log {txn} {} by {origin:?}", show_outcome(outcome)).to_lowercase()
@@ -167,13 +191,19 @@ fn show(event: &Event) -> String {
         Output::ForgetPayload { txn } => format!("forget payload {txn}"),
         Output::StatusIs { txn, status, .. } => format!("status {txn} {}", show_status(status)),
         Output::FloorRaised { at, prepared_before, .. } => {
-            format!("scan at {}{}", show_time(at), if prepared_before { " (prepared before)" } else { "" })
+            format!(
+                "scan at {}{}",
+                show_time(at),
+                if prepared_before { " (prepared before)" } else { "" }
+            )
         }
         Output::NewestIs { at, .. } => format!("newest {}", show_time(at)),
         Output::AskFreeze { to, txn, .. } => format!("ask s{to} freeze {txn}"),
         Output::FreezeAnswer { txn, state, .. } => format!("frozen {txn} {}", show_state(state)),
         Output::AskTerminate { to, txn, .. } => format!("ask s{to} terminate {txn}"),
-        Output::TellDecision { to, txn, outcome } => format!("tell s{to} {txn} {}", show_outcome(outcome)),
+        Output::TellDecision { to, txn, outcome } => {
+            format!("tell s{to} {txn} {}", show_outcome(outcome))
+        }
         Output::AdvanceWatermark(at) => format!("watermark {}", show_time(at)),
     }
 }
@@ -188,10 +218,16 @@ fn show_coordinator(output: coordinator::Output) -> String {
         Output::SendWriteSet { to, commit } => format!("write set s{to} @{}", show_time(commit)),
         Output::Terminate { to } => format!("terminate s{to}"),
         Output::Done => "done".into(),
-        Output::Finished(CommitResult::Committed(at)) => format!("told committed@{}", show_time(at)),
+        Output::Finished(CommitResult::Committed(at)) => {
+            format!("told committed@{}", show_time(at))
+        }
         Output::Finished(CommitResult::Unknown) => "told unknown".into(),
         Output::Finished(CommitResult::Aborted { reason, by }) => {
-            format!("told aborted: {}{}", show_reason(reason), by.map_or(String::new(), |by| format!(" by s{by}")))
+            format!(
+                "told aborted: {}{}",
+                show_reason(reason),
+                by.map_or(String::new(), |by| format!(" by s{by}"))
+            )
         }
         Output::Finished(CommitResult::Refused { refusal, by }) => {
             format!("told refused: {} by s{by}", show_refusal(refusal))
@@ -216,7 +252,11 @@ impl<'a> Words<'a> {
         if self.has("nowait") { Wait::No } else { Wait::Yes }
     }
     fn shards(&self) -> Vec<ShardId> {
-        self.value("in").unwrap_or("1").split(',').map(|one| ShardId::new(one.parse().unwrap())).collect()
+        self.value("in")
+            .unwrap_or("1")
+            .split(',')
+            .map(|one| ShardId::new(one.parse().unwrap()))
+            .collect()
     }
     fn outcome(&self) -> TxnOutcome {
         match self.value("commit").or(self.value("committed")) {
@@ -228,9 +268,13 @@ impl<'a> Words<'a> {
         ShardId::new(self.value(name).unwrap().parse().unwrap())
     }
     fn part(&self, txn: TxnId) -> Part {
-        let list = |name| self.value(name).map(|list| list.split(',').collect::<Vec<_>>()).unwrap_or_default();
+        let list = |name| {
+            self.value(name).map(|list| list.split(',').collect::<Vec<_>>()).unwrap_or_default()
+        };
         let read = |text: &&str| {
-            let (text, expires) = text.split_once('<').map_or((*text, Expiry::NEVER), |(a, b)| (a, Expiry::at(ms(b))));
+            let (text, expires) = text
+                .split_once('<')
+                .map_or((*text, Expiry::NEVER), |(a, b)| (a, Expiry::at(ms(b))));
             let (name, version) = text.split_once('@').unwrap();
             let absent = version.starts_with('-');
             let version = parse_version(version.trim_start_matches('-'));
@@ -239,9 +283,16 @@ impl<'a> Words<'a> {
         let write = |text: &&str| {
             if let Some(keyspace) = text.strip_prefix('!') {
                 let key = (KeyspaceId::new(keyspace.parse().unwrap()), String::new());
-                return Write { key, kind: WriteKind::Fence, value: String::new(), expires_at: Expiry::NEVER };
+                return Write {
+                    key,
+                    kind: WriteKind::Fence,
+                    value: String::new(),
+                    expires_at: Expiry::NEVER,
+                };
             }
-            let (text, expires) = text.split_once('<').map_or((*text, Expiry::NEVER), |(a, b)| (a, Expiry::at(ms(b))));
+            let (text, expires) = text
+                .split_once('<')
+                .map_or((*text, Expiry::NEVER), |(a, b)| (a, Expiry::at(ms(b))));
             let (name, value) = text.split_once('=').unwrap();
             let kind = if value == "-" { WriteKind::Delete } else { WriteKind::Put };
             Write { key: key(name), kind, value: value.into(), expires_at: expires }
@@ -295,21 +346,33 @@ impl World {
         for (output, _) in events {
             let from = ShardId::new(shard);
             match output {
-                Output::AskFreeze { to, txn, begin } => self.send(shard, to, Request::Freeze { txn, begin }),
+                Output::AskFreeze { to, txn, begin } => {
+                    self.send(shard, to, Request::Freeze { txn, begin })
+                }
                 Output::AskTerminate { to, txn, begin } => {
                     let participants = self.stages[&shard].core.participants_of(txn).to_vec();
                     self.send(shard, to, Request::Terminate { txn, begin, participants });
                 }
-                Output::TellDecision { to, txn, outcome } => self.send(shard, to, Request::Decide { txn, outcome }),
+                Output::TellDecision { to, txn, outcome } => {
+                    self.send(shard, to, Request::Decide { txn, outcome })
+                }
                 Output::FreezeAnswer { token, txn, state } => {
                     if let Some(&asker) = self.askers.get(&token) {
-                        self.send(shard, ShardId::new(asker), Request::FreezeAnswer { from, txn, state });
+                        self.send(
+                            shard,
+                            ShardId::new(asker),
+                            Request::FreezeAnswer { from, txn, state },
+                        );
                     }
                 }
                 Output::StatusIs { token, txn, status: TxnStatus::Decided(outcome) } => {
                     if let Some(&asker) = self.askers.get(&token) {
                         let state = FrozenState::Decided(outcome);
-                        self.send(shard, ShardId::new(asker), Request::FreezeAnswer { from, txn, state });
+                        self.send(
+                            shard,
+                            ShardId::new(asker),
+                            Request::FreezeAnswer { from, txn, state },
+                        );
                     }
                 }
                 Output::AckDecision { token, txn } => {
@@ -323,7 +386,10 @@ impl World {
     }
 
     fn send(&mut self, from: u16, to: ShardId, request: Request) {
-        if self.cut.contains(&from) || self.cut.contains(&to.get()) || !self.stages.contains_key(&to.get()) {
+        if self.cut.contains(&from)
+            || self.cut.contains(&to.get())
+            || !self.stages.contains_key(&to.get())
+        {
             return self.print(&format!("s{from}"), &format!("to s{to}: lost"));
         }
         let token = self.token();
@@ -352,7 +418,8 @@ impl World {
                 }
             }
             "cut" => {
-                self.cut = rest.iter().map(|one| one.trim_start_matches('s').parse().unwrap()).collect();
+                self.cut =
+                    rest.iter().map(|one| one.trim_start_matches('s').parse().unwrap()).collect();
             }
             "join" => self.cut.clear(),
             _ if who.starts_with('s') => {
@@ -364,7 +431,9 @@ impl World {
 
     fn shard_command(&mut self, shard: u16, command: &str, words: &Words<'_>) {
         let now = self.now;
-        let txn = || words.0.iter().find_map(|word| word.parse::<TxnId>().ok()).expect("a transaction id");
+        let txn = || {
+            words.0.iter().find_map(|word| word.parse::<TxnId>().ok()).expect("a transaction id")
+        };
         let stage = self.stages.get_mut(&shard).unwrap();
         let request = match command {
             "hold" => {
@@ -395,16 +464,20 @@ impl World {
                 return self.absorb(shard, events);
             }
             "held" => {
-                let events = stage.hold_clock(now, Duration::from_millis(words.0[0].parse().unwrap()));
+                let events =
+                    stage.hold_clock(now, Duration::from_millis(words.0[0].parse().unwrap()));
                 return self.absorb(shard, events);
             }
             "dark" => {
-                stage.core = timestone_txn::participant::Participant::new(stage.shard, stage.config);
+                stage.core =
+                    timestone_txn::participant::Participant::new(stage.shard, stage.config);
                 return;
             }
             "crash" => {
                 (stage.hold_log, stage.hold_apply) = (words.has("hold"), false);
-                let outage = words.value("outage").map(|millis| Duration::from_millis(millis.parse().unwrap()));
+                let outage = words
+                    .value("outage")
+                    .map(|millis| Duration::from_millis(millis.parse().unwrap()));
                 let left = words.value("left").map(|client| ClientId::new(client.parse().unwrap()));
                 stage.raised = words.value("raised").map(ms);
                 stage.tells_beginning = words.has("begin");
@@ -430,13 +503,20 @@ impl World {
             }
             "judges" => {
                 let judged = stage.core.judges_expiry(now, now);
-                return self.print(&format!("s{shard}"), &format!("judges expiry as of {}", show_time(judged)));
+                return self.print(
+                    &format!("s{shard}"),
+                    &format!("judges expiry as of {}", show_time(judged)),
+                );
             }
             "tells" => {
-                let (at, is_present) = (words.value("at").map_or(Timestamp::MAX, ms), words.has("present"));
-                let verdict = stage.core.check_expiry(at, is_present, Expiry::at(words.time("until")));
-                let text =
-                    verdict.map_or_else(|refusal| format!("refused: {}", show_refusal(refusal)), |()| "told".into());
+                let (at, is_present) =
+                    (words.value("at").map_or(Timestamp::MAX, ms), words.has("present"));
+                let verdict =
+                    stage.core.check_expiry(at, is_present, Expiry::at(words.time("until")));
+                let text = verdict.map_or_else(
+                    |refusal| format!("refused: {}", show_refusal(refusal)),
+                    |()| "told".into(),
+                );
                 return self.print(&format!("s{shard}"), &text);
             }
             "stats" => {
@@ -471,7 +551,11 @@ impl World {
                 closing: words.0.contains(&"closing"),
             },
             "status" => Request::Status { txn: txn() },
-            "terminate" => Request::Terminate { txn: txn(), begin: words.time("begin"), participants: words.shards() },
+            "terminate" => Request::Terminate {
+                txn: txn(),
+                begin: words.time("begin"),
+                participants: words.shards(),
+            },
             "freeze" => Request::Freeze { txn: txn(), begin: words.time("begin") },
             "answer" => {
                 let state = match words.value("prepared") {
@@ -482,7 +566,11 @@ impl World {
             }
             "scan" => {
                 let at = ms(words.0[1].trim_start_matches('@'));
-                Request::RaiseFloor { keyspace: KeyspaceId::new(words.0[0].parse().unwrap()), at, wait: words.wait() }
+                Request::RaiseFloor {
+                    keyspace: KeyspaceId::new(words.0[0].parse().unwrap()),
+                    at,
+                    wait: words.wait(),
+                }
             }
             "newest" => Request::Newest { keyspace: KeyspaceId::new(words.0[0].parse().unwrap()) },
             other => panic!("no such command: {other}"),
@@ -493,7 +581,11 @@ impl World {
     }
 
     fn client_command(&mut self, client: u32, command: &str, words: &Words<'_>) {
-        let from = words.0.first().and_then(|word| word.strip_prefix('s')).and_then(|word| word.parse().ok());
+        let from = words
+            .0
+            .first()
+            .and_then(|word| word.strip_prefix('s'))
+            .and_then(|word| word.parse().ok());
         let from = from.map(ShardId::new).unwrap_or_default();
         let participants = ShardList::new(&words.shards());
         let bound = Duration::from_millis(words.value("external").unwrap_or("0").parse().unwrap());
@@ -503,7 +595,11 @@ impl World {
                 begin: words.time("begin"),
                 commit: words.time("commit"),
                 participants: participants.as_slice(),
-                kind: if words.has("strict") { CommitKind::StrictReadOnly } else { CommitKind::ReadWrite },
+                kind: if words.has("strict") {
+                    CommitKind::StrictReadOnly
+                } else {
+                    CommitKind::ReadWrite
+                },
                 external_wait: words.value("external").is_some(),
                 error_bound: bound,
                 deadline: words.value("deadline").map_or(Timestamp::MAX, ms),
@@ -514,10 +610,13 @@ impl World {
                     (None, Some("aborted")) => Vote::Decided(TxnOutcome::Aborted),
                     (None, Some(at)) => Vote::Decided(TxnOutcome::Committed(ms(at))),
                     (None, None) if words.has("yes") => Vote::Yes,
-                    (None, None) if words.has("old") => Vote::No(AbortReason::of(AbortKind::TooOld)),
+                    (None, None) if words.has("old") => {
+                        Vote::No(AbortReason::of(AbortKind::TooOld))
+                    }
                     (None, None) => Vote::No(AbortReason::of(AbortKind::ReadConflict)),
                 };
-                let step = Duration::from_nanos(words.value("step").unwrap_or("0").parse().unwrap());
+                let step =
+                    Duration::from_nanos(words.value("step").unwrap_or("0").parse().unwrap());
                 coordinator::Input::Vote { from, commit: words.time("commit"), vote, step }
             }
             "refused" => {
@@ -577,7 +676,8 @@ fn play(script: &str, bugs: Bugs) -> String {
 
 fn scripts() -> Vec<(std::path::PathBuf, String)> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/scripts");
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(paths.len() > 10, "the scripts are there");
     paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
@@ -604,7 +704,11 @@ fn every_planted_bug_is_caught_by_the_scripts_that_name_it() {
         for name in script.lines().filter_map(|line| line.strip_prefix("# caught: ")) {
             let bugs = crate::check::bug(name);
             let came = std::panic::catch_unwind(|| play(&script, bugs));
-            assert!(came.is_err() || came.unwrap() != script, "{} does not catch {name}", path.display());
+            assert!(
+                came.is_err() || came.unwrap() != script,
+                "{} does not catch {name}",
+                path.display()
+            );
             caught.insert(name.to_owned());
         }
     }

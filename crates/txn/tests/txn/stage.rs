@@ -1,15 +1,17 @@
-//! What a shard stage does around a participant, with maps for store and log: looks versions up, keeps the bytes of prepares,
-//! applies, submits again what waited, loses what was not synced when it crashes.
+//! What a shard stage does around a participant, with maps for store and log: looks versions up,
+//! keeps the bytes of prepares, applies, submits again what waited, loses what was not synced when
+//! it crashes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use timestone_txn::participant::{
-    Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent, Output, Participant, Prepare,
-    ReadAt, ReadItem, Recovered, Ticket, Token, Wait, WriteItem, WriteKind,
+    Condition, Config, DecisionOrigin, FrozenState, Input, LatestInStore, LogIntent, Output,
+    Participant, Prepare, ReadAt, ReadItem, Recovered, Ticket, Token, Wait, WriteItem, WriteKind,
 };
 use timestone_types::{
-    ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId, TxnOutcome, Version, hash_key,
+    ClientId, Expiry, HashSeed, KeyHash, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
+    TxnOutcome, Version, hash_key,
 };
 
 pub type Key = (KeyspaceId, String);
@@ -48,18 +50,53 @@ pub struct Part {
 
 #[derive(Clone, Debug)]
 pub enum Request {
-    Read { key: Key, at: ReadAt, wait: Wait },
+    Read {
+        key: Key,
+        at: ReadAt,
+        wait: Wait,
+    },
     Prepare(Part),
     WriteSet(Part),
-    Decide { txn: TxnId, outcome: TxnOutcome },
-    Report { client: ClientId, watermark: Timestamp, acked: Sequence, clock: Timestamp, closing: bool },
-    Status { txn: TxnId },
-    Terminate { txn: TxnId, begin: Timestamp, participants: Vec<ShardId> },
-    Freeze { txn: TxnId, begin: Timestamp },
-    FreezeAnswer { from: ShardId, txn: TxnId, state: FrozenState },
-    DecisionAcked { from: ShardId, txn: TxnId },
-    RaiseFloor { keyspace: KeyspaceId, at: Timestamp, wait: Wait },
-    Newest { keyspace: KeyspaceId },
+    Decide {
+        txn: TxnId,
+        outcome: TxnOutcome,
+    },
+    Report {
+        client: ClientId,
+        watermark: Timestamp,
+        acked: Sequence,
+        clock: Timestamp,
+        closing: bool,
+    },
+    Status {
+        txn: TxnId,
+    },
+    Terminate {
+        txn: TxnId,
+        begin: Timestamp,
+        participants: Vec<ShardId>,
+    },
+    Freeze {
+        txn: TxnId,
+        begin: Timestamp,
+    },
+    FreezeAnswer {
+        from: ShardId,
+        txn: TxnId,
+        state: FrozenState,
+    },
+    DecisionAcked {
+        from: ShardId,
+        txn: TxnId,
+    },
+    RaiseFloor {
+        keyspace: KeyspaceId,
+        at: Timestamp,
+        wait: Wait,
+    },
+    Newest {
+        keyspace: KeyspaceId,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +172,9 @@ impl Stage {
     pub fn latest(&self, key: &Key) -> LatestInStore {
         let fence = self.fences.get(&key.0).copied().unwrap_or(Version::ZERO);
         match self.store.get(key).and_then(|versions| versions.last_key_value()) {
-            Some((&version, record)) if version > fence => LatestInStore { version, absent: record.value.is_none() },
+            Some((&version, record)) if version > fence => {
+                LatestInStore { version, absent: record.value.is_none() }
+            }
             _ => LatestInStore { version: fence, absent: true },
         }
     }
@@ -143,7 +182,11 @@ impl Stage {
     /// The highest timestamp of any version or fence of a keyspace.
     pub fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
         let fence = self.fences.get(&keyspace).copied().unwrap_or(Version::ZERO);
-        let versions = self.store.iter().filter(|(key, _)| key.0 == keyspace).flat_map(|(_, versions)| versions.keys());
+        let versions = self
+            .store
+            .iter()
+            .filter(|(key, _)| key.0 == keyspace)
+            .flat_map(|(_, versions)| versions.keys());
         versions.copied().chain([fence]).max().unwrap_or(Version::ZERO).timestamp
     }
 
@@ -154,7 +197,8 @@ impl Stage {
     /// As [`Self::lookup`], expiry judged as of another time.
     fn lookup_as_of(&self, key: &Key, at: Timestamp, judged: Timestamp) -> Value {
         let top = Version::new(at, ClientId::new(u32::MAX));
-        let fence = self.fences.get(&key.0).copied().filter(|fence| *fence <= top).unwrap_or(Version::ZERO);
+        let fence =
+            self.fences.get(&key.0).copied().filter(|fence| *fence <= top).unwrap_or(Version::ZERO);
         let found = self.store.get(key).and_then(|versions| versions.range(..=top).next_back());
         match found {
             Some((&version, record)) if version > fence => {
@@ -167,7 +211,9 @@ impl Stage {
 
     /// Every version that was ever applied: (key, version).
     pub fn versions(&self) -> impl Iterator<Item = (&Key, Version)> {
-        self.store.iter().flat_map(|(key, versions)| versions.keys().map(move |&version| (key, version)))
+        self.store
+            .iter()
+            .flat_map(|(key, versions)| versions.keys().map(move |&version| (key, version)))
     }
 
     /// Every transaction that was ever applied here, and at which timestamp.
@@ -180,7 +226,12 @@ impl Stage {
     }
 
     /// As `recover`, after an outage, if sessions are to be waited for; not for these clients.
-    pub fn recover_after(&mut self, now: Timestamp, outage: Option<Duration>, left: &[ClientId]) -> Vec<Event> {
+    pub fn recover_after(
+        &mut self,
+        now: Timestamp,
+        outage: Option<Duration>,
+        left: &[ClientId],
+    ) -> Vec<Event> {
         self.core = Participant::new(self.shard, self.config);
         self.first_ticket = 1;
         self.payloads.clear();
@@ -189,9 +240,10 @@ impl Stage {
         self.log.truncate(self.synced);
         let mut out = Vec::new();
         if let Some(at) = self.raised.take() {
-            for record in
-                [Recovered::ReadBound { bound: at, watermark: at }, Recovered::CertainWatermark(Timestamp::ZERO)]
-            {
+            for record in [
+                Recovered::ReadBound { bound: at, watermark: at },
+                Recovered::CertainWatermark(Timestamp::ZERO),
+            ] {
                 self.core.step(now, Input::Recovered(record), &mut out);
             }
         }
@@ -200,7 +252,8 @@ impl Stage {
         }
         // In any order: backwards is as good as forwards.
         for logged in self.log.clone().iter().rev() {
-            let prepared = logged.part.iter().filter(|_| matches!(logged.intent, LogIntent::Prepare { .. }));
+            let prepared =
+                logged.part.iter().filter(|_| matches!(logged.intent, LogIntent::Prepare { .. }));
             let writes: Vec<WriteItem> = prepared.flat_map(|part| self.write_items(part)).collect();
             let record = match logged.intent {
                 LogIntent::Prepare { txn, begin, commit, single, found } => {
@@ -217,10 +270,13 @@ impl Stage {
                     }
                 }
                 LogIntent::Decision { txn, begin, outcome, abort, found, met, .. } => {
-                    let participants = logged.part.as_ref().map_or(&[][..], |part| &part.participants);
+                    let participants =
+                        logged.part.as_ref().map_or(&[][..], |part| &part.participants);
                     Recovered::Decision { txn, begin, outcome, abort, found, met, participants }
                 }
-                LogIntent::ReadBound { bound, watermark } => Recovered::ReadBound { bound, watermark },
+                LogIntent::ReadBound { bound, watermark } => {
+                    Recovered::ReadBound { bound, watermark }
+                }
             };
             self.core.step(now, Input::Recovered(record), &mut out);
         }
@@ -281,7 +337,10 @@ impl Stage {
                 continue;
             }
             let value = (write.kind == WriteKind::Put).then_some(write.value);
-            self.store.entry(write.key).or_default().insert(version, Record { value, expires_at: write.expires_at });
+            self.store
+                .entry(write.key)
+                .or_default()
+                .insert(version, Record { value, expires_at: write.expires_at });
         }
         let mut out = Vec::new();
         self.core.step(now, Input::Applied { txn }, &mut out);
@@ -306,7 +365,11 @@ impl Stage {
         self.feed(now, |core, now, out| core.step(now, Input::ClockHeld { back }, out))
     }
 
-    fn feed(&mut self, now: Timestamp, step: impl FnOnce(&mut Participant, Timestamp, &mut Vec<Output>)) -> Vec<Event> {
+    fn feed(
+        &mut self,
+        now: Timestamp,
+        step: impl FnOnce(&mut Participant, Timestamp, &mut Vec<Output>),
+    ) -> Vec<Event> {
         let (mut out, mut events) = (Vec::new(), Vec::new());
         step(&mut self.core, now, &mut out);
         self.absorb(now, out, &mut events);
@@ -335,29 +398,44 @@ impl Stage {
         part.writes.iter().map(item).collect()
     }
 
-    fn submit(&mut self, now: Timestamp, token: Token, request: Request, wait: Option<Wait>, events: &mut Vec<Event>) {
+    fn submit(
+        &mut self,
+        now: Timestamp,
+        token: Token,
+        request: Request,
+        wait: Option<Wait>,
+        events: &mut Vec<Event>,
+    ) {
         let mut out = Vec::new();
         let kept = request.clone();
         match request {
             Request::Read { key, at, wait: asked } => {
                 let latest = self.latest(&key);
                 let wait = wait.unwrap_or(asked);
-                let input = Input::Read { token, keyspace: key.0, key: hash(&key), at, wait, latest };
+                let input =
+                    Input::Read { token, keyspace: key.0, key: hash(&key), at, wait, latest };
                 self.core.step(now, input, &mut out);
             }
             Request::Prepare(ref part) | Request::WriteSet(ref part) => {
                 let decided = matches!(kept, Request::WriteSet(_));
                 self.payloads.entry(part.txn).or_insert_with(|| part.clone());
-                let reads: Vec<ReadItem> = part.reads.iter().map(|read| self.read_item(read)).collect();
+                let reads: Vec<ReadItem> =
+                    part.reads.iter().map(|read| self.read_item(read)).collect();
                 let writes = self.write_items(part);
                 let condition = part.expect.as_ref().map(|expected| {
                     let looked = part.looked.filter(|_| wait.is_none()).unwrap_or(Timestamp::MAX);
                     let found = self.lookup_as_of(&part.writes[0].key, looked, Timestamp::ZERO);
                     let expired_at = found.expires_at.timestamp();
-                    let expired_at = (!found.expires_at.is_never() && expired_at <= now).then_some(expired_at);
+                    let expired_at =
+                        (!found.expires_at.is_never() && expired_at <= now).then_some(expired_at);
                     let value = found.value.filter(|_| expired_at.is_none());
                     let present = value.is_some();
-                    Condition { version: found.version, holds: value == *expected, present, expired_at }
+                    Condition {
+                        version: found.version,
+                        holds: value == *expected,
+                        present,
+                        expired_at,
+                    }
                 });
                 let prepare = Prepare {
                     token,
@@ -371,7 +449,11 @@ impl Stage {
                     writes: &writes,
                     condition,
                 };
-                let input = if decided { Input::DecidedWriteSet { prepare } } else { Input::Prepare(prepare) };
+                let input = if decided {
+                    Input::DecidedWriteSet { prepare }
+                } else {
+                    Input::Prepare(prepare)
+                };
                 self.core.step(now, input, &mut out);
             }
             Request::Decide { txn, outcome } => {
@@ -379,17 +461,25 @@ impl Stage {
                 self.core.step(now, input, &mut out);
             }
             Request::Report { client, watermark, acked, clock, closing } => {
-                self.core.step(now, Input::Report { client, watermark, acked, clock, closing }, &mut out);
+                self.core.step(
+                    now,
+                    Input::Report { client, watermark, acked, clock, closing },
+                    &mut out,
+                );
             }
             Request::Status { txn } => self.core.step(now, Input::Status { token, txn }, &mut out),
             Request::Terminate { txn, begin, ref participants } => {
                 self.core.step(now, Input::Terminate { token, txn, begin, participants }, &mut out);
             }
-            Request::Freeze { txn, begin } => self.core.step(now, Input::Freeze { token, txn, begin }, &mut out),
+            Request::Freeze { txn, begin } => {
+                self.core.step(now, Input::Freeze { token, txn, begin }, &mut out)
+            }
             Request::FreezeAnswer { from, txn, state } => {
                 self.core.step(now, Input::FreezeAnswer { from, txn, state }, &mut out);
             }
-            Request::DecisionAcked { from, txn } => self.core.step(now, Input::DecisionAcked { from, txn }, &mut out),
+            Request::DecisionAcked { from, txn } => {
+                self.core.step(now, Input::DecisionAcked { from, txn }, &mut out)
+            }
             Request::RaiseFloor { keyspace, at, wait: asked } => {
                 let wait = wait.unwrap_or(asked);
                 self.core.step(now, Input::RaiseFloor { token, keyspace, at, wait }, &mut out);
@@ -406,7 +496,8 @@ impl Stage {
     /// The file with the promise of a transaction leaves the log, which needs it no more.
     pub fn trim(&mut self, txn: TxnId) {
         assert!(!self.payloads.contains_key(&txn), "the promise of {txn} is still needed");
-        let is_promise = |one: &Logged| matches!(one.intent, LogIntent::Prepare { txn: of, .. } if of == txn);
+        let is_promise =
+            |one: &Logged| matches!(one.intent, LogIntent::Prepare { txn: of, .. } if of == txn);
         self.synced -= self.log[..self.synced].iter().filter(|one| is_promise(one)).count();
         self.log.retain(|one| !is_promise(one));
     }
@@ -416,17 +507,23 @@ impl Stage {
         self.store.remove(key);
     }
 
-    /// The decision of a transaction never came to the log: the run that carried it out had none, and found the promise in an older one.
+    /// The decision of a transaction never came to the log: the run that carried it out had none,
+    /// and found the promise in an older one.
     pub fn undecide(&mut self, txn: TxnId) {
-        let is_decision = |one: &Logged| matches!(one.intent, LogIntent::Decision { txn: of, .. } if of == txn);
+        let is_decision =
+            |one: &Logged| matches!(one.intent, LogIntent::Decision { txn: of, .. } if of == txn);
         self.synced -= self.log[..self.synced].iter().filter(|one| is_decision(one)).count();
         self.log.retain(|one| !is_decision(one));
     }
 
-    /// What a decision's record takes from the payload: a commit is decided while its write set is still here.
+    /// What a decision's record takes from the payload: a commit is decided while its write set is
+    /// still here.
     fn payload_for(&self, txn: TxnId) -> Option<Part> {
         let part = self.payloads.get(&txn);
-        assert!(part.is_some(), "the write set of {txn} is here until its commit is logged and applied");
+        assert!(
+            part.is_some(),
+            "the write set of {txn} is here until its commit is logged and applied"
+        );
         part.cloned()
     }
 
@@ -448,14 +545,18 @@ impl Stage {
             match output {
                 Output::Again { token, wait } => again.push((token, wait)),
                 Output::ReadNow { token, at, .. } => {
-                    let Some(Request::Read { key, .. }) = self.parked.get(&token) else { panic!("a read was asked") };
+                    let Some(Request::Read { key, .. }) = self.parked.get(&token) else {
+                        panic!("a read was asked")
+                    };
                     value = Some(self.lookup(key, at));
                 }
                 Output::Log { ticket, intent } => {
                     assert_eq!(ticket.0, self.first_ticket + (self.log.len() - self.synced) as u64);
                     let part = match intent {
                         LogIntent::Prepare { txn, .. } => self.payloads.get(&txn).cloned(),
-                        LogIntent::Decision { txn, outcome: TxnOutcome::Committed(_), .. } => self.payload_for(txn),
+                        LogIntent::Decision { txn, outcome: TxnOutcome::Committed(_), .. } => {
+                            self.payload_for(txn)
+                        }
                         LogIntent::Decision { .. } | LogIntent::ReadBound { .. } => None,
                     };
                     self.log.push(Logged { intent, part });
@@ -469,7 +570,8 @@ impl Stage {
             events.push((output, value));
         }
         for (token, wait) in again {
-            let request = self.parked.get(&token).expect("what is submitted again was kept").clone();
+            let request =
+                self.parked.get(&token).expect("what is submitted again was kept").clone();
             self.submit(now, token, request, Some(wait), events);
         }
     }

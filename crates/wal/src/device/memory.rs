@@ -1,11 +1,13 @@
 //! A disk in memory that forgets what was not synced: for tests, and for the simulator's worlds.
 //!
-//! The [`MemoryDisk`] outlives the devices opened on it. Nothing completes before the owner polls, so at any moment at most one
-//! group and one change of the directory are under way; [`MemoryDisk::crash`] decides their fate by a seed: each sector of the
-//! group was kept, lost or torn, and the change of the directory happened or not. Everything completed is durable.
-//! [`MemoryDisk::cut_power_at`] decides it outright, and ends what its owner does with errors: for sweeps over every moment.
-//! With a [`DiskPace`], an operation completes only when the disk's clock has come so far, or when somebody blocks on it:
-//! [`MemoryDisk::set_now`] moves that clock, [`MemoryDisk::next_due`] tells the simulator when to look again.
+//! The [`MemoryDisk`] outlives the devices opened on it. Nothing completes before the owner polls,
+//! so at any moment at most one group and one change of the directory are under way;
+//! [`MemoryDisk::crash`] decides their fate by a seed: each sector of the group was kept, lost or
+//! torn, and the change of the directory happened or not. Everything completed is durable.
+//! [`MemoryDisk::cut_power_at`] decides it outright, and ends what its owner does with errors: for
+//! sweeps over every moment. With a [`DiskPace`], an operation completes only when the disk's clock
+//! has come so far, or when somebody blocks on it: [`MemoryDisk::set_now`] moves that clock,
+//! [`MemoryDisk::next_due`] tells the simulator when to look again.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -126,12 +128,16 @@ impl State {
         self.stop_at.is_some_and(|stop| self.operations >= stop)
     }
 
-    /// Lets an ordered cut happen if its moment has come, and ends what is under way with errors while the power is off.
+    /// Lets an ordered cut happen if its moment has come, and ends what is under way with errors
+    /// while the power is off.
     fn end_by_cut(&mut self, events: &mut Vec<DeviceEvent>) {
         if let Some(cut) = self.cut.take_if(|cut| self.operations >= cut.operation) {
             if let Some(Writing { file, offset, buffers, .. }) = &self.writing {
-                let arrived: Vec<u8> =
-                    buffers.iter().flat_map(|buffer| buffer.iter().copied()).take(cut.keep_bytes).collect();
+                let arrived: Vec<u8> = buffers
+                    .iter()
+                    .flat_map(|buffer| buffer.iter().copied())
+                    .take(cut.keep_bytes)
+                    .collect();
                 let (file, offset) = (*file, *offset);
                 self.interrupted = Some(buffers.iter().map(|buffer| buffer.len()).sum());
                 self.store(file, offset, &arrived);
@@ -160,8 +166,10 @@ impl State {
             None => {}
         }
         if let Some(Writing { file, buffers, .. }) = self.writing.take() {
-            events
-                .push(DeviceEvent::Written { buffers, result: Err(error("write", file, io::ErrorKind::NotConnected)) });
+            events.push(DeviceEvent::Written {
+                buffers,
+                result: Err(error("write", file, io::ErrorKind::NotConnected)),
+            });
         }
     }
 
@@ -177,10 +185,13 @@ impl State {
 
     fn apply(&mut self, change: Change) -> DeviceEvent {
         match change {
-            Change::Prepare(name, source) => DeviceEvent::Prepared { name, result: self.make(name, source) },
-            Change::Remove(name) if self.failing_removals => {
-                DeviceEvent::Removed { name, result: Err(error("remove", name, io::ErrorKind::Other)) }
+            Change::Prepare(name, source) => {
+                DeviceEvent::Prepared { name, result: self.make(name, source) }
             }
+            Change::Remove(name) if self.failing_removals => DeviceEvent::Removed {
+                name,
+                result: Err(error("remove", name, io::ErrorKind::Other)),
+            },
             Change::Remove(name) => {
                 self.unsynced.retain(|sector| sector.file != name);
                 self.files.remove(&name);
@@ -191,20 +202,28 @@ impl State {
 
     fn make(&mut self, name: FileName, source: FileSource) -> Result<(), WalError> {
         let bytes = match source {
-            FileSource::Fresh { bytes } if self.space_bytes.is_some_and(|limit| self.used_bytes() + bytes > limit) => {
+            FileSource::Fresh { bytes }
+                if self.space_bytes.is_some_and(|limit| self.used_bytes() + bytes > limit) =>
+            {
                 return Err(error("preallocate", name, io::ErrorKind::StorageFull));
             }
             FileSource::Fresh { bytes } => vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)],
             FileSource::Reused(old) => {
-                self.unsynced.iter_mut().filter(|sector| sector.file == old).for_each(|sector| sector.file = name);
-                self.files.remove(&old).ok_or_else(|| error("rename", old, io::ErrorKind::NotFound))?
+                self.unsynced
+                    .iter_mut()
+                    .filter(|sector| sector.file == old)
+                    .for_each(|sector| sector.file = name);
+                self.files
+                    .remove(&old)
+                    .ok_or_else(|| error("rename", old, io::ErrorKind::NotFound))?
             }
         };
         self.files.insert(name, bytes);
         Ok(())
     }
 
-    /// The power goes, and with it what was acknowledged and not synced: half of the time the end of it, half of the time any of its sectors.
+    /// The power goes, and with it what was acknowledged and not synced: half of the time the end
+    /// of it, half of the time any of its sectors.
     fn lose_unsynced(&mut self, seed: &mut u64) {
         let unsynced = std::mem::take(&mut self.unsynced);
         if unsynced.is_empty() {
@@ -223,8 +242,8 @@ impl State {
                 && let Some(content) = self.files.get(&file)
             {
                 let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
-                let arrived =
-                    (usize::try_from(draw(seed)).unwrap_or(0) % before.len().max(1)).min(content.len() - start);
+                let arrived = (usize::try_from(draw(seed)).unwrap_or(0) % before.len().max(1))
+                    .min(content.len() - start);
                 before[..arrived].copy_from_slice(&content[start..start + arrived]);
             }
             self.store(file, offset, &before);
@@ -232,13 +251,16 @@ impl State {
         self.lying = lying;
     }
 
-    /// Copies `bytes` to the file; what reaches beyond its end is lost, as the manager never asks for it.
+    /// Copies `bytes` to the file; what reaches beyond its end is lost, as the manager never asks
+    /// for it.
     fn store(&mut self, file: FileName, offset: u64, bytes: &[u8]) {
         let Some(content) = self.files.get_mut(&file) else { return };
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
         let end = (start + bytes.len()).min(content.len());
         if self.lying {
-            for (at, before) in (offset..).step_by(SECTOR_BYTES).zip(content[start..end].chunks(SECTOR_BYTES)) {
+            for (at, before) in
+                (offset..).step_by(SECTOR_BYTES).zip(content[start..end].chunks(SECTOR_BYTES))
+            {
                 self.unsynced.push(Unsynced { file, offset: at, before: before.to_vec() });
             }
         }
@@ -278,14 +300,16 @@ impl MemoryDisk {
         Box::new(MemoryDevice { disk: self.clone(), life, registry: None })
     }
 
-    /// Cuts the power: each sector of the write under way was kept, lost or torn, and the change of the directory under way
-    /// happened or not, as the seed says. Devices opened before do nothing any more.
+    /// Cuts the power: each sector of the write under way was kept, lost or torn, and the change of
+    /// the directory under way happened or not, as the seed says. Devices opened before do nothing
+    /// any more.
     pub fn crash(&self, seed: u64) {
         self.crash_after(u64::MAX, seed);
     }
 
-    /// The same when its process died while it handed in its operations: those after number `last` never reached the disk, as if they had
-    /// not been asked for. [`MemoryDisk::operations`] numbers them.
+    /// The same when its process died while it handed in its operations: those after number `last`
+    /// never reached the disk, as if they had not been asked for. [`MemoryDisk::operations`]
+    /// numbers them.
     pub fn crash_after(&self, last: u64, mut seed: u64) {
         let mut state = self.lock();
         state.forget_after(last);
@@ -313,15 +337,17 @@ impl MemoryDisk {
         state.restart();
     }
 
-    /// Ends the process that has the disk open, and leaves the machine on: the write under way, if it is among the operations up to `last`,
-    /// arrived whole or was never begun, as the seed says; so did the change of the directory.
+    /// Ends the process that has the disk open, and leaves the machine on: the write under way, if
+    /// it is among the operations up to `last`, arrived whole or was never begun, as the seed says;
+    /// so did the change of the directory.
     pub fn kill_after(&self, last: u64, mut seed: u64) {
         let mut state = self.lock();
         state.forget_after(last);
         if let Some(Writing { file, offset, buffers, .. }) = state.writing.take()
             && draw(&mut seed).is_multiple_of(2)
         {
-            let arrived: Vec<u8> = buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect();
+            let arrived: Vec<u8> =
+                buffers.iter().flat_map(|buffer| buffer.iter().copied()).collect();
             state.store(file, offset, &arrived);
         }
         if let Some((change, ..)) = state.changing.take()
@@ -332,13 +358,14 @@ impl MemoryDisk {
         state.restart();
     }
 
-    /// Cuts the power when an operation is under way. What waits for the disk then is told of a failure, and so is everything
-    /// after it, until the next device is opened on the disk.
+    /// Cuts the power when an operation is under way. What waits for the disk then is told of a
+    /// failure, and so is everything after it, until the next device is opened on the disk.
     pub fn cut_power_at(&self, cut: PowerCut) {
         self.lock().cut = Some(cut);
     }
 
-    /// Since a cut that was ordered has come: bytes of the write that it interrupted. `None` while the power is on.
+    /// Since a cut that was ordered has come: bytes of the write that it interrupted. `None` while
+    /// the power is on.
     #[must_use]
     pub fn interrupted_bytes(&self) -> Option<usize> {
         self.lock().interrupted
@@ -346,7 +373,9 @@ impl MemoryDisk {
 
     /// Flips one bit of a file, which must be that long: rot.
     pub fn flip_bit(&self, file: FileName, bit: usize) {
-        if let Some(byte) = self.lock().files.get_mut(&file).and_then(|content| content.get_mut(bit / 8)) {
+        if let Some(byte) =
+            self.lock().files.get_mut(&file).and_then(|content| content.get_mut(bit / 8))
+        {
             *byte ^= 1 << (bit % 8);
         }
     }
@@ -373,7 +402,8 @@ impl MemoryDisk {
         self.lock().held = held;
     }
 
-    /// Sets how long operations take that are begun from now on; `None`: they complete when the owner polls.
+    /// Sets how long operations take that are begun from now on; `None`: they complete when the
+    /// owner polls.
     pub fn set_pace(&self, pace: Option<DiskPace>) {
         self.lock().pace = pace;
     }
@@ -404,8 +434,9 @@ impl MemoryDisk {
         self.lock().failing_removals = failing;
     }
 
-    /// From now on the disk lies: writes are acknowledged as synced, and a cut of the power takes some of them. When it no longer lies, all
-    /// of them are synced at once. Files are made, renamed and removed durably in any case.
+    /// From now on the disk lies: writes are acknowledged as synced, and a cut of the power takes
+    /// some of them. When it no longer lies, all of them are synced at once. Files are made,
+    /// renamed and removed durably in any case.
     pub fn set_lying(&self, lying: bool) {
         let mut state = self.lock();
         state.lying = lying;
@@ -463,7 +494,10 @@ impl MemoryDisk {
     /// Length in bytes of the write under way; 0 when there is none.
     #[must_use]
     pub fn writing_bytes(&self) -> usize {
-        self.lock().writing.as_ref().map_or(0, |writing| writing.buffers.iter().map(|buffer| buffer.len()).sum())
+        self.lock()
+            .writing
+            .as_ref()
+            .map_or(0, |writing| writing.buffers.iter().map(|buffer| buffer.len()).sum())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -504,7 +538,9 @@ impl MemoryDevice {
 
     /// Notes the file that was made, if one was.
     fn created(&self, event: &DeviceEvent) {
-        if let (Some(registry), DeviceEvent::Prepared { name, result: Ok(()) }) = (&self.registry, event) {
+        if let (Some(registry), DeviceEvent::Prepared { name, result: Ok(()) }) =
+            (&self.registry, event)
+        {
             registry.created(*name).expect("a registry in memory takes everything");
         }
     }
@@ -513,12 +549,17 @@ impl MemoryDevice {
 impl LogDevice for MemoryDevice {
     fn list(&mut self) -> Result<Vec<FileInfo>, WalError> {
         let state = self.disk.lock();
-        Ok(state.files.iter().map(|(&name, content)| FileInfo { name, bytes: content.len() as u64 }).collect())
+        Ok(state
+            .files
+            .iter()
+            .map(|(&name, content)| FileInfo { name, bytes: content.len() as u64 })
+            .collect())
     }
 
     fn read(&mut self, file: FileName, offset: u64, into: &mut [u8]) -> Result<usize, WalError> {
         let state = self.disk.lock();
-        let content = state.files.get(&file).ok_or_else(|| error("read", file, io::ErrorKind::NotFound))?;
+        let content =
+            state.files.get(&file).ok_or_else(|| error("read", file, io::ErrorKind::NotFound))?;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
         let count = into.len().min(content.len() - start);
         into[..count].copy_from_slice(&content[start..start + count]);
@@ -560,8 +601,9 @@ impl LogDevice for MemoryDevice {
             state.operations += 1;
             state.asked.0 += 1;
             state.asked.1 += length as u64;
-            let due =
-                state.due(|pace| pace.write + pace.write_per_kib * u32::try_from(length / 1024).unwrap_or(u32::MAX));
+            let due = state.due(|pace| {
+                pace.write + pace.write_per_kib * u32::try_from(length / 1024).unwrap_or(u32::MAX)
+            });
             state.writing = Some(Writing { file, offset, buffers, due, number: state.operations });
         }
     }

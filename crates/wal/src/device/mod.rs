@@ -1,10 +1,12 @@
-//! The lowest layer: where log files live, as named rows of bytes that are written in groups, each durable when it completes
-//! (DTranx §3.3.1, "NVM library").
+//! The lowest layer: where log files live, as named rows of bytes that are written in groups, each
+//! durable when it completes (DTranx §3.3.1, "NVM library").
 //!
-//! A device knows nothing of blocks. Calls that serve recovery block; everything else is begun by a call and ends in a
-//! [`DeviceEvent`]. At most one write is in flight, and at most one of `prepare` and `remove`: the manager keeps to that.
+//! A device knows nothing of blocks. Calls that serve recovery block; everything else is begun by a
+//! call and ends in a [`DeviceEvent`]. At most one write is in flight, and at most one of `prepare`
+//! and `remove`: the manager keeps to that.
 //!
-//! Invariant: `Written { Ok }` means that the bytes survive the loss of power. After an error nothing is known about them.
+//! Invariant: `Written { Ok }` means that the bytes survive the loss of power. After an error
+//! nothing is known about them.
 
 pub mod memory;
 mod ssd;
@@ -22,7 +24,8 @@ use crate::WalError;
 
 pub use ssd::SsdDevice;
 
-/// The name of a log file: when it was created. Names only rise, so the smallest is the oldest (DTranx §3.3.1).
+/// The name of a log file: when it was created. Names only rise, so the smallest is the oldest
+/// (DTranx §3.3.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct FileName(Timestamp);
 
@@ -44,7 +47,11 @@ impl FileName {
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_suffix(".log")?;
         let valid = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
-        if valid { digits.parse().ok().map(|nanos| Self(Timestamp::from_nanos(nanos))) } else { None }
+        if valid {
+            digits.parse().ok().map(|nanos| Self(Timestamp::from_nanos(nanos)))
+        } else {
+            None
+        }
     }
 }
 
@@ -85,8 +92,8 @@ pub enum DeviceEvent {
         /// How it ended.
         result: Result<(), WalError>,
     },
-    /// The file is there under its name, durably, or it could not be made. After a failed reuse the older file is there under
-    /// one of the two names.
+    /// The file is there under its name, durably, or it could not be made. After a failed reuse the
+    /// older file is there under one of the two names.
     Prepared {
         /// The new name.
         name: FileName,
@@ -102,15 +109,18 @@ pub enum DeviceEvent {
     },
 }
 
-/// Who remembers which files a log must hold, so that one that is gone is noticed at the next start.
+/// Who remembers which files a log must hold, so that one that is gone is noticed at the next
+/// start.
 ///
-/// A file is named after it is there and before its first block is written. It is no longer named before it is removed or renamed.
-/// So whatever is named exists at every moment. A file that is not named may exist: a crash came between the two steps.
+/// A file is named after it is there and before its first block is written. It is no longer named
+/// before it is removed or renamed. So whatever is named exists at every moment. A file that is not
+/// named may exist: a crash came between the two steps.
 pub trait FileRegistry: Send + Sync + fmt::Debug {
     /// The file is there, durably. Blocks until this is recorded durably.
     ///
     /// # Errors
-    /// When it cannot be recorded, at least not durably; the file must not be used then, nor go before [`Self::removing`] was told.
+    /// When it cannot be recorded, at least not durably; the file must not be used then, nor go
+    /// before [`Self::removing`] was told.
     fn created(&self, file: FileName) -> io::Result<()>;
 
     /// The file is about to be removed or renamed. Blocks until this is recorded durably.
@@ -143,8 +153,8 @@ pub trait LogDevice: Send {
     /// Begins to remove a file in the background. A file that is not there counts as removed.
     fn remove(&mut self, file: FileName);
 
-    /// Begins to write the buffers one after another and to make them durable. Offset and lengths are multiples of 4096, and
-    /// the range lies within the file.
+    /// Begins to write the buffers one after another and to make them durable. Offset and lengths
+    /// are multiples of 4096, and the range lies within the file.
     fn write(&mut self, file: FileName, offset: u64, buffers: Vec<AlignedBuffer>);
 
     /// Collects what ended. Never blocks.

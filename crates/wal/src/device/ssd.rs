@@ -1,13 +1,14 @@
-//! Log files on an SSD: preallocated and written before use, O_DIRECT and O_DSYNC, one write at a time
-//! (server-commit.md "The log", device `ssd`; building-blocks.md has the figures).
+//! Log files on an SSD: preallocated and written before use, O_DIRECT and O_DSYNC, one write at a
+//! time (server-commit.md "The log", device `ssd`; building-blocks.md has the figures).
 //!
-//! A group goes to the I/O engine as one vectored write. O_DSYNC makes its completion mean durability, and lets the kernel use the
-//! device's forced unit access where a separate fdatasync would flush its whole cache. Making, renaming and removing files
-//! happens on a thread of its own, which hands over each new file already open: nothing on the append path waits for a
-//! directory.
+//! A group goes to the I/O engine as one vectored write. O_DSYNC makes its completion mean
+//! durability, and lets the kernel use the device's forced unit access where a separate fdatasync
+//! would flush its whole cache. Making, renaming and removing files happens on a thread of its own,
+//! which hands over each new file already open: nothing on the append path waits for a directory.
 //!
-//! Invariants: a file appears under a log's name only when it is whole and synced; whoever may append to a file holds its lock,
-//! which outlives a killed process until its last write is over, so that recovery never reads what is still being written.
+//! Invariants: a file appears under a log's name only when it is whole and synced; whoever may
+//! append to a file holds its lock, which outlives a killed process until its last write is over,
+//! so that recovery never reads what is still being written.
 
 use core::time::Duration;
 use std::fs::{self, OpenOptions};
@@ -20,7 +21,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use rustix::fs::OFlags;
-use timestone_io::{Access, AlignedBuffer, IoCompletion, IoConfig, IoEngine, IoError, IoFile, IoOp, IoToken};
+use timestone_io::{
+    Access, AlignedBuffer, IoCompletion, IoConfig, IoEngine, IoError, IoFile, IoOp, IoToken,
+};
 
 use super::{DeviceEvent, FileInfo, FileName, FileRegistry, FileSource, LogDevice};
 use crate::WalError;
@@ -74,19 +77,21 @@ struct Writer {
 }
 
 impl SsdDevice {
-    /// Opens the directory for recovery and appending; makes it when it is missing, and removes what an interrupted
-    /// preallocation left.
+    /// Opens the directory for recovery and appending; makes it when it is missing, and removes
+    /// what an interrupted preallocation left.
     ///
     /// # Errors
     /// When the directory cannot be made or read, or the I/O engine or its thread cannot start.
     pub fn open(directory: &Path) -> Result<Self, WalError> {
         if !directory.is_dir() {
-            fs::create_dir_all(directory).map_err(|cause| WalError::io("make the directory", directory, cause))?;
+            fs::create_dir_all(directory)
+                .map_err(|cause| WalError::io("make the directory", directory, cause))?;
             sync_parent(directory)?;
         }
         for (path, name) in entries(directory)? {
             if name.strip_suffix(UNFINISHED).and_then(FileName::parse).is_some() {
-                fs::remove_file(&path).map_err(|cause| WalError::io("remove the unfinished file", path, cause))?;
+                fs::remove_file(&path)
+                    .map_err(|cause| WalError::io("remove the unfinished file", path, cause))?;
             } else if FileName::parse(&name).is_some() {
                 wait_for_writers(&path)?;
             }
@@ -94,12 +99,19 @@ impl SsdDevice {
         let engine = IoEngine::new(IoConfig { depth: ENGINE_DEPTH, ..IoConfig::default() })
             .map_err(|error| from_io(directory, error))?;
         let worker = Worker::start(directory)?;
-        let writer =
-            Writer { engine, worker, open: Vec::new(), completions: Vec::new(), events: Vec::new(), registry: None };
+        let writer = Writer {
+            engine,
+            worker,
+            open: Vec::new(),
+            completions: Vec::new(),
+            events: Vec::new(),
+            registry: None,
+        };
         Ok(Self { directory: directory.to_owned(), writer: Some(writer), reading: None })
     }
 
-    /// Opens the directory for reading; changes nothing in it, also when another process appends to it.
+    /// Opens the directory for reading; changes nothing in it, also when another process appends to
+    /// it.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -125,7 +137,9 @@ fn entries(directory: &Path) -> Result<Vec<(PathBuf, String)>, WalError> {
 fn from_io(path: &Path, error: IoError) -> WalError {
     match error {
         IoError::File { action, path, source } => WalError::io(action, path, source),
-        IoError::NoSpace { path, .. } => WalError::io("preallocate", path, io::ErrorKind::StorageFull.into()),
+        IoError::NoSpace { path, .. } => {
+            WalError::io("preallocate", path, io::ErrorKind::StorageFull.into())
+        }
         other => WalError::io("start I/O for", path, io::Error::other(other)),
     }
 }
@@ -134,8 +148,9 @@ fn sync_parent(path: &Path) -> Result<(), WalError> {
     timestone_io::sync_parent(path).map_err(|error| from_io(path, error))
 }
 
-/// Waits until nobody can write to the file any more: a killed process's last write may still be under way. What it left is synced, so that
-/// whatever recovery reads survives a cut of the power as well: later blocks vouch for it.
+/// Waits until nobody can write to the file any more: a killed process's last write may still be
+/// under way. What it left is synced, so that whatever recovery reads survives a cut of the power
+/// as well: later blocks vouch for it.
 fn wait_for_writers(path: &Path) -> Result<(), WalError> {
     let file = fs::File::open(path).map_err(|cause| WalError::io("open", path, cause))?;
     let file = IoFile::new(file, path, false);
@@ -161,8 +176,13 @@ fn open_synced(path: &Path) -> Result<IoFile, WalError> {
 }
 
 fn open_direct_synced(path: &Path) -> Result<IoFile, WalError> {
-    let open =
-        |flags: OFlags| OpenOptions::new().read(true).write(true).custom_flags(flags.bits().cast_signed()).open(path);
+    let open = |flags: OFlags| {
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags.bits().cast_signed())
+            .open(path)
+    };
     match open(OFlags::DIRECT | OFlags::DSYNC) {
         Ok(file) => Ok(IoFile::new(file, path, true)),
         Err(cause) if cause.kind() == io::ErrorKind::InvalidInput => {
@@ -182,7 +202,9 @@ impl Worker {
             for Job { change, registry } in inbox {
                 let files = LogFolder { path: &at, registry };
                 let finished = match change {
-                    Change::Prepare(name, source) => Done::Prepared(name, files.prepare(name, source)),
+                    Change::Prepare(name, source) => {
+                        Done::Prepared(name, files.prepare(name, source))
+                    }
                     Change::Remove(name) => Done::Removed(name, files.remove(name)),
                 };
                 if outbox.send(finished).is_err() {
@@ -235,14 +257,16 @@ impl LogFolder<'_> {
                     give_back(&unfinished);
                     return Err(error);
                 }
-                fs::rename(&unfinished, &path).map_err(|cause| WalError::io("rename", unfinished, cause))?;
+                fs::rename(&unfinished, &path)
+                    .map_err(|cause| WalError::io("rename", unfinished, cause))?;
             }
         }
         sync_parent(&path)?;
         let file = open_synced(&path)?;
         if let Err(error) = self.created(name) {
-            // The next attempt makes another file. Whether this one was recorded is not certain, and what is recorded must be there. A
-            // renamed file is removed by whoever asked for it.
+            // The next attempt makes another file. Whether this one was recorded is not certain,
+            // and what is recorded must be there. A renamed file is removed by whoever asked for
+            // it.
             if matches!(source, FileSource::Fresh { .. }) && self.removing(name).is_ok() {
                 give_back(&path);
             }
@@ -255,23 +279,30 @@ impl LogFolder<'_> {
         self.removing(name)?;
         let path = self.path.join(name.to_string());
         match fs::remove_file(&path) {
-            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(WalError::io("remove", path, cause)),
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
+                Err(WalError::io("remove", path, cause))
+            }
             _ => sync_parent(&path),
         }
     }
 
     fn created(&self, name: FileName) -> Result<(), WalError> {
         let recorded = self.registry.as_ref().map_or(Ok(()), |registry| registry.created(name));
-        recorded.map_err(|cause| WalError::io("record the new file", self.path.join(name.to_string()), cause))
+        recorded.map_err(|cause| {
+            WalError::io("record the new file", self.path.join(name.to_string()), cause)
+        })
     }
 
     fn removing(&self, name: FileName) -> Result<(), WalError> {
         let recorded = self.registry.as_ref().map_or(Ok(()), |registry| registry.removing(name));
-        recorded.map_err(|cause| WalError::io("record the end of", self.path.join(name.to_string()), cause))
+        recorded.map_err(|cause| {
+            WalError::io("record the end of", self.path.join(name.to_string()), cause)
+        })
     }
 }
 
-/// Removes a file that could not be finished: room is what is short, most likely. Failing that, the next start removes it.
+/// Removes a file that could not be finished: room is what is short, most likely. Failing that, the
+/// next start removes it.
 fn give_back(path: &Path) {
     if let Err(cause) = fs::remove_file(path) {
         tracing::warn!(path = %path.display(), %cause, "could not remove an unfinished log file");
@@ -279,16 +310,19 @@ fn give_back(path: &Path) {
 }
 
 fn fill(path: &Path, bytes: u64) -> Result<(), WalError> {
-    let file = timestone_io::open_direct(path, Access::CreateNew).map_err(|error| from_io(path, error))?;
+    let file =
+        timestone_io::open_direct(path, Access::CreateNew).map_err(|error| from_io(path, error))?;
     let free = timestone_io::free_bytes(&file);
     timestone_io::preallocate_zeroed(&file, 0, bytes).map_err(|error| match (error, free) {
         (IoError::NoSpace { .. }, Some(free)) => {
-            let words = format!("the file system is full: {bytes} bytes are needed, {free} are free");
+            let words =
+                format!("the file system is full: {bytes} bytes are needed, {free} are free");
             WalError::io("preallocate", path, io::Error::new(io::ErrorKind::StorageFull, words))
         }
         (error, _) => from_io(path, error),
     })?;
-    // Length and allocation must be durable as well, or every later write would have to make them so.
+    // Length and allocation must be durable as well, or every later write would have to make them
+    // so.
     file.file().sync_all().map_err(|cause| WalError::io("sync", path, cause))
 }
 
@@ -315,10 +349,12 @@ impl Writer {
             return Err((buffers, "it was not made by this device"));
         };
         let op = IoOp::WriteMany { file: file.clone(), offset, buffers };
-        self.engine.submit(IoToken(name.created().as_nanos()), op).map_err(|refused| match refused.op {
-            IoOp::WriteMany { buffers, .. } => (buffers, "the I/O engine refused the write"),
-            _ => (Vec::new(), "the I/O engine refused the write"),
-        })?;
+        self.engine.submit(IoToken(name.created().as_nanos()), op).map_err(
+            |refused| match refused.op {
+                IoOp::WriteMany { buffers, .. } => (buffers, "the I/O engine refused the write"),
+                _ => (Vec::new(), "the I/O engine refused the write"),
+            },
+        )?;
         self.engine.flush();
         Ok(())
     }
@@ -329,7 +365,9 @@ impl LogDevice for SsdDevice {
         let mut files = Vec::new();
         for (path, name) in entries(&self.directory)? {
             if let Some(name) = FileName::parse(&name) {
-                let bytes = fs::metadata(&path).map_err(|cause| WalError::io("read the size of", path, cause))?.len();
+                let bytes = fs::metadata(&path)
+                    .map_err(|cause| WalError::io("read the size of", path, cause))?
+                    .len();
                 files.push(FileInfo { name, bytes });
             }
         }
@@ -342,7 +380,8 @@ impl LogDevice for SsdDevice {
         let file = match &mut self.reading {
             Some((open, file)) if *open == name => file,
             reading => {
-                let file = fs::File::open(&path).map_err(|cause| WalError::io("open", &path, cause))?;
+                let file =
+                    fs::File::open(&path).map_err(|cause| WalError::io("open", &path, cause))?;
                 &mut reading.insert((name, file)).1
             }
         };
@@ -365,13 +404,15 @@ impl LogDevice for SsdDevice {
     }
 
     fn prepare(&mut self, name: FileName, source: FileSource) {
-        let writer = self.writer.as_ref().expect("only a device for appending is asked to make files");
+        let writer =
+            self.writer.as_ref().expect("only a device for appending is asked to make files");
         let registry = writer.registry.clone();
         writer.worker.send(Job { change: Change::Prepare(name, source), registry });
     }
 
     fn remove(&mut self, file: FileName) {
-        let writer = self.writer.as_ref().expect("only a device for appending is asked to remove files");
+        let writer =
+            self.writer.as_ref().expect("only a device for appending is asked to remove files");
         let registry = writer.registry.clone();
         writer.worker.send(Job { change: Change::Remove(file), registry });
     }
@@ -393,10 +434,13 @@ impl LogDevice for SsdDevice {
         if writer.engine.in_flight() > 0 {
             writer.engine.poll(&mut writer.completions);
             for completion in writer.completions.drain(..) {
-                let name = FileName::new(timestone_types::Timestamp::from_nanos(completion.token.0));
+                let name =
+                    FileName::new(timestone_types::Timestamp::from_nanos(completion.token.0));
                 let result = match completion.result {
                     Ok(_) => Ok(()),
-                    Err(cause) => Err(WalError::io("write", self.directory.join(name.to_string()), cause)),
+                    Err(cause) => {
+                        Err(WalError::io("write", self.directory.join(name.to_string()), cause))
+                    }
                 };
                 writer.events.push(DeviceEvent::Written { buffers: completion.buffers, result });
             }

@@ -37,19 +37,22 @@ fn a_tail_torn_at_any_byte_loses_only_the_unacknowledged_group() {
         content[start..start + cut].copy_from_slice(&new[start..start + cut]);
         torn.set_content(file, content);
         let (found, report) = read_all(&torn, &config).unwrap();
-        assert!(found.len() >= 3 && found[..3] == all[..], "{cut} bytes: acknowledged batches come back");
+        assert!(
+            found.len() >= 3 && found[..3] == all[..],
+            "{cut} bytes: acknowledged batches come back"
+        );
         // What did not arrive may have been zero anyway.
-        let arrived = |end: usize| cut >= end || new[start + cut..start + end] == old[start + cut..start + end];
-        // The second block ends with the rest of batch 5: 3005 bytes, of which some fit the first one behind batch 4.
+        let arrived = |end: usize| {
+            cut >= end || new[start + cut..start + end] == old[start + cut..start + end]
+        };
+        // The second block ends with the rest of batch 5: 3005 bytes, of which some fit the first
+        // one behind batch 4.
         let fits = 8192 - 48 - 2 * ENTRY_BYTES - 7005;
         let rest = 48 + ENTRY_BYTES + 3005 - fits;
         let whole = 3 + usize::from(arrived(8192)) + usize::from(arrived(8192 + rest));
         assert_eq!(found.len(), whole, "{cut} bytes");
-        assert!(
-            found[3..]
-                .iter()
-                .all(|((_, batch), bytes)| *bytes == batch_of(1, *batch, if *batch == 4 { 7000 } else { 3000 }))
-        );
+        assert!(found[3..].iter().all(|((_, batch), bytes)| *bytes
+            == batch_of(1, *batch, if *batch == 4 { 7000 } else { 3000 })));
         assert_eq!(report.incomplete_batches, u64::from(found.len() == 4));
     }
 }
@@ -109,7 +112,11 @@ fn any_flipped_bit_is_detected_or_harmless() {
             match read_all(&flipped, &config) {
                 Ok((found, _)) if found == all => harmless += 1,
                 Ok((found, _)) => {
-                    assert_eq!(found, all[..all.len() - 1], "byte {byte} of {file}: only the last group may look torn");
+                    assert_eq!(
+                        found,
+                        all[..all.len() - 1],
+                        "byte {byte} of {file}: only the last group may look torn"
+                    );
                     lost_last += 1;
                 }
                 Err(WalError::Corrupt { file: named, .. }) => {
@@ -140,13 +147,25 @@ fn damage_in_the_middle_is_refused_changes_nothing_and_is_explained() {
     let WalError::Corrupt { file: named, offset, .. } = &error else { panic!("{error}") };
     assert_eq!((*named, *offset), (file, 8192));
     assert_eq!(disk.files(), files);
-    assert!(files.iter().zip(images).all(|(&file, image)| disk.content(file) == image), "nothing was changed");
+    assert!(
+        files.iter().zip(images).all(|(&file, image)| disk.content(file) == image),
+        "nothing was changed"
+    );
     let report = check_device(disk.device(), &[]).unwrap();
     assert_eq!(report.findings.len(), 1);
     assert_eq!((report.findings[0].file, report.findings[0].offset), (file, 8192));
-    assert_eq!(report.files.iter().map(|file| file.batches).sum::<u64>(), 39, "all other batches are readable");
+    assert_eq!(
+        report.files.iter().map(|file| file.batches).sum::<u64>(),
+        39,
+        "all other batches are readable"
+    );
     let text = report.to_string();
-    assert!(text.contains("DAMAGED") && text.contains("offset 8192") && text.contains("shard 1: batches"), "{text}");
+    assert!(
+        text.contains("DAMAGED")
+            && text.contains("offset 8192")
+            && text.contains("shard 1: batches"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -162,13 +181,19 @@ fn a_missing_file_in_the_middle_and_a_cut_file_are_damage() {
     let cut = disk.copy();
     cut.set_content(files[1], disk.content(files[1])[..8192 * 2].to_vec());
     let error = read_all(&cut, &config).unwrap_err();
-    assert!(matches!(&error, WalError::Corrupt { file, offset: 16_384, .. } if *file == files[1]), "{error}");
+    assert!(
+        matches!(&error, WalError::Corrupt { file, offset: 16_384, .. } if *file == files[1]),
+        "{error}"
+    );
     let headless = disk.copy();
     let mut content = disk.content(files[0]);
     content[..48].fill(0xff);
     headless.set_content(files[0], content);
     let error = read_all(&headless, &config).unwrap_err();
-    assert!(matches!(&error, WalError::Corrupt { file, offset: 0, .. } if *file == files[0]), "{error}");
+    assert!(
+        matches!(&error, WalError::Corrupt { file, offset: 0, .. } if *file == files[0]),
+        "{error}"
+    );
 }
 
 #[test]
@@ -192,7 +217,8 @@ fn log_files_kept_as_values_are_not_taken_for_blocks() {
     let image = disk.content(disk.files()[0]);
     let mut log = open(&disk, &config, 5);
     let mut content = Vec::new();
-    // Placed so that sectors of the copy fall on sectors of the file: entry and record headers come before it.
+    // Placed so that sectors of the copy fall on sectors of the file: entry and record headers come
+    // before it.
     let shift = 4096 - 48 - ENTRY_BYTES - PREFIX_BYTES - 1;
     let value: Vec<u8> = vec![7; shift].into_iter().chain(image[..8192].iter().copied()).collect();
     LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &value }.encode(&mut content);
@@ -202,6 +228,9 @@ fn log_files_kept_as_values_are_not_taken_for_blocks() {
     // Behind it there may be a spare.
     let file = disk.files()[1];
     let inside = disk.content(file);
-    assert!(matches!(BlockHeader::read(&inside[4096..]), HeaderAt::Header(_)), "the copy stands where a block could");
+    assert!(
+        matches!(BlockHeader::read(&inside[4096..]), HeaderAt::Header(_)),
+        "the copy stands where a block could"
+    );
     assert_eq!(read_all(&disk, &config).unwrap().0, all);
 }

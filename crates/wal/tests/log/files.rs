@@ -29,8 +29,14 @@ fn real_files_rotate_are_reused_and_come_back_after_a_drop_without_shutdown() {
             assert_eq!(record.bytes, &batch_of(1, record.batch.get(), 3000)[PREFIX_BYTES..]);
             found.push(record.batch.get());
         }
-        assert!(found.iter().copied().eq(found.first().copied().unwrap_or(1)..next), "round {round}: {found:?}");
-        assert!(found.first().is_none_or(|&oldest| oldest <= first), "nothing that is needed is gone");
+        assert!(
+            found.iter().copied().eq(found.first().copied().unwrap_or(1)..next),
+            "round {round}: {found:?}"
+        );
+        assert!(
+            found.first().is_none_or(|&oldest| oldest <= first),
+            "nothing that is needed is gone"
+        );
         let mut log = recovery.finish(at(round)).unwrap();
         let mut events = Vec::new();
         for _ in 0..100 {
@@ -48,7 +54,10 @@ fn real_files_rotate_are_reused_and_come_back_after_a_drop_without_shutdown() {
     let report = check(&directory, &[]).unwrap();
     assert!(report.is_sound(), "{report}");
     let mut log = Log::open(&directory, config).unwrap().finish(at(9)).unwrap();
-    assert!(directory.join("README").exists() && !directory.join("00000000000000000099.log.new").exists());
+    assert!(
+        directory.join("README").exists()
+            && !directory.join("00000000000000000099.log.new").exists()
+    );
     append(&mut log, 1, next, &batch_of(1, next, 1)).unwrap();
     let mut events = Vec::new();
     log.shutdown(at(9), &mut events).unwrap();
@@ -96,7 +105,8 @@ fn a_new_file_that_may_have_been_recorded_does_not_go_before_it_is_not_any_more(
         let folder = tempfile::tempdir().unwrap();
         let registry = std::sync::Arc::new(Unsure { always, ..Unsure::default() });
         let config = LogConfig {
-            registry: Some(std::sync::Arc::clone(&registry) as std::sync::Arc<dyn timestone_wal::device::FileRegistry>),
+            registry: Some(std::sync::Arc::clone(&registry)
+                as std::sync::Arc<dyn timestone_wal::device::FileRegistry>),
             device: DeviceKind::Ssd,
             ..tiny()
         };
@@ -122,7 +132,8 @@ fn a_file_that_is_gone_is_damage_unless_its_loss_was_accepted() {
         settle_waiting(&mut log, &mut events);
     }
     log.shutdown(at(1), &mut events).unwrap();
-    let files: Vec<_> = check(directory, &[]).unwrap().files.iter().map(|file| file.file.name).collect();
+    let files: Vec<_> =
+        check(directory, &[]).unwrap().files.iter().map(|file| file.file.name).collect();
     assert!(files.len() > 3, "{files:?}");
     let gone = files[1];
     std::fs::remove_file(directory.join(gone.to_string())).unwrap();
@@ -134,7 +145,8 @@ fn a_file_that_is_gone_is_damage_unless_its_loss_was_accepted() {
     assert_eq!(report.accepted, [gone]);
     let text = report.to_string();
     assert!(
-        text.contains(&format!("LOST, and that was accepted: {gone}")) && text.contains("sound, but for"),
+        text.contains(&format!("LOST, and that was accepted: {gone}"))
+            && text.contains("sound, but for"),
         "{text}"
     );
     let config = LogConfig { lost: vec![gone], ..config };

@@ -1,6 +1,8 @@
-//! The log as its users see it: what was acknowledged is read back after every crash, and damage is never passed over.
+//! The log as its users see it: what was acknowledged is read back after every crash, and damage is
+//! never passed over.
 //!
-//! Most tests run on the memory device, whose crashes are decided by seeds; those in `files` run on real files.
+//! Most tests run on the memory device, whose crashes are decided by seeds; those in `files` run on
+//! real files.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail like tests")]
 
@@ -11,8 +13,8 @@ use timestone_types::{Epoch, ShardId, Timestamp};
 use timestone_wal::device::memory::MemoryDisk;
 use timestone_wal::record::FIRST_OTHER_KIND;
 use timestone_wal::{
-    BatchHead, BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecordNumber, RecoveryReport, WalError,
-    check_device,
+    BatchHead, BatchNumber, DeviceKind, Log, LogConfig, LogEvent, LogRecord, RecordNumber,
+    RecoveryReport, WalError, check_device,
 };
 
 #[path = "../../../../tests/scores.rs"]
@@ -64,12 +66,19 @@ fn at(nanos: u64) -> Timestamp {
 
 /// Small files and blocks, so that everything rare happens often.
 fn tiny() -> LogConfig {
-    LogConfig { file_bytes: 64 * 1024, block_bytes: 8192, carry_after_files: 2, ..LogConfig::default() }
+    LogConfig {
+        file_bytes: 64 * 1024,
+        block_bytes: 8192,
+        carry_after_files: 2,
+        ..LogConfig::default()
+    }
 }
 
 /// A batch of one record whose content names it.
 fn batch_of(shard: u16, batch: u64, bytes: usize) -> Vec<u8> {
-    let content: Vec<u8> = (0..bytes).map(|at| (at as u64 ^ batch.wrapping_mul(31) ^ u64::from(shard)) as u8).collect();
+    let content: Vec<u8> = (0..bytes)
+        .map(|at| (at as u64 ^ batch.wrapping_mul(31) ^ u64::from(shard)) as u8)
+        .collect();
     let mut out = Vec::new();
     LogRecord::Other { kind: FIRST_OTHER_KIND, bytes: &content }.encode(&mut out);
     out
@@ -78,12 +87,20 @@ fn batch_of(shard: u16, batch: u64, bytes: usize) -> Vec<u8> {
 fn append(log: &mut Log, shard: u16, batch: u64, bytes: &[u8]) -> Result<(), WalError> {
     // So many numbers are set aside for each batch that no test has to count its records.
     let first = RecordNumber::new(batch << 32);
-    let head = BatchHead { shard: ShardId::new(shard), batch: BatchNumber::new(batch), epoch: Epoch::new(1), first };
+    let head = BatchHead {
+        shard: ShardId::new(shard),
+        batch: BatchNumber::new(batch),
+        epoch: Epoch::new(1),
+        first,
+    };
     log.append_batch(head, bytes)
 }
 
 /// Reads everything; batches of several records are put together again.
-fn read_all(disk: &MemoryDisk, config: &LogConfig) -> Result<(Vec<Batch>, RecoveryReport), WalError> {
+fn read_all(
+    disk: &MemoryDisk,
+    config: &LogConfig,
+) -> Result<(Vec<Batch>, RecoveryReport), WalError> {
     let mut recovery = Log::open_on(disk.device(), config.clone())?;
     let mut found: Vec<Batch> = Vec::new();
     while let Some(record) = recovery.next_record()? {
@@ -142,7 +159,9 @@ fn batches_of_all_sizes_and_shards_come_back_in_order_over_blocks_and_files() {
     let config = tiny();
     let mut log = open(&disk, &config, 1);
     let mut all = Vec::new();
-    for (index, bytes) in [0, 1, 4000, 8190, 9000, 70_000, 200_000, 3, 16_000].into_iter().enumerate() {
+    for (index, bytes) in
+        [0, 1, 4000, 8190, 9000, 70_000, 200_000, 3, 16_000].into_iter().enumerate()
+    {
         for shard in 1..=3 {
             let mut content = batch_of(shard, index as u64, bytes);
             LogRecord::ReadBound { bound: at(bytes as u64), watermark: at(3) }.encode(&mut content);
@@ -151,7 +170,10 @@ fn batches_of_all_sizes_and_shards_come_back_in_order_over_blocks_and_files() {
         }
     }
     let events = settle(&mut log, 1);
-    assert_eq!(durable(&events).into_iter().collect::<BTreeMap<_, _>>(), BTreeMap::from([(1, 8), (2, 8), (3, 8)]));
+    assert_eq!(
+        durable(&events).into_iter().collect::<BTreeMap<_, _>>(),
+        BTreeMap::from([(1, 8), (2, 8), (3, 8)])
+    );
     assert!(log.stats().rotations > 5, "a batch of 200 000 bytes spans files of 65 536");
     let (found, report) = read_all(&disk, &config).unwrap();
     assert_eq!(found, all);
@@ -196,7 +218,11 @@ fn everything_queued_while_a_group_is_in_flight_is_the_next_group() {
     log.pump(at(1), &mut events);
     assert_eq!(durable(&events), [(1, 1), (1, 50)]);
     assert_eq!(log.stats().groups, 2);
-    assert_eq!((log.stats().group_sizes[0], log.stats().group_sizes[5]), (1, 1), "groups of 1 and of 49");
+    assert_eq!(
+        (log.stats().group_sizes[0], log.stats().group_sizes[5]),
+        (1, 1),
+        "groups of 1 and of 49"
+    );
 }
 
 #[test]
@@ -214,7 +240,10 @@ fn a_failed_write_stops_the_log_for_good_and_loses_nothing_acknowledged() {
     for _ in 0..5 {
         log.pump(at(9), &mut events);
     }
-    assert!(matches!(events[..], [LogEvent::Failed(_)]), "told once, and nothing acknowledged: {events:?}");
+    assert!(
+        matches!(events[..], [LogEvent::Failed(_)]),
+        "told once, and nothing acknowledged: {events:?}"
+    );
     let refused = append(&mut log, 1, 6, &batch_of(1, 6, 10)).unwrap_err();
     assert!(matches!(refused, WalError::Poisoned { .. }) && !refused.retryable(), "{refused}");
     assert!(log.shutdown(at(9), &mut events).is_err());
@@ -244,13 +273,16 @@ fn the_steady_state_allocates_nothing() {
 #[test]
 fn device_none_acknowledges_at_once_and_pmem_says_that_it_is_not_built() {
     let config = LogConfig { device: DeviceKind::None, ..LogConfig::default() };
-    let mut log = Log::open("/nonexistent".as_ref(), config.clone()).unwrap().finish(at(1)).unwrap();
+    let mut log =
+        Log::open("/nonexistent".as_ref(), config.clone()).unwrap().finish(at(1)).unwrap();
     append(&mut log, 1, 1, &batch_of(1, 1, 10)).unwrap();
     append(&mut log, 1, 2, &batch_of(1, 2, 10)).unwrap();
     assert!(!log.is_idle());
     assert_eq!(durable(&settle(&mut log, 1)), [(1, 2)]);
     assert!(settle(&mut log, 1).is_empty(), "told once");
-    let error = Log::open("/nonexistent".as_ref(), LogConfig { device: DeviceKind::Pmem, ..config }).unwrap_err();
+    let error =
+        Log::open("/nonexistent".as_ref(), LogConfig { device: DeviceKind::Pmem, ..config })
+            .unwrap_err();
     assert!(error.to_string().contains("not built yet"), "{error}");
 }
 
@@ -263,6 +295,9 @@ fn configurations_that_cannot_work_are_refused_with_what_would() {
         LogConfig { queue_bytes: 0, ..LogConfig::default() },
     ] {
         let error = Log::open_on(MemoryDisk::new().device(), config).unwrap_err();
-        assert!(matches!(error, WalError::Config { .. }) && error.to_string().contains("must be"), "{error}");
+        assert!(
+            matches!(error, WalError::Config { .. }) && error.to_string().contains("must be"),
+            "{error}"
+        );
     }
 }

@@ -10,7 +10,8 @@ use timestone_wal::{BatchNumber, Log, LogConfig, LogEvent, LogRecord, check_devi
 
 use super::{Batch, append, at, batch_of, durable, open, read_all, tiny};
 
-/// What the log promises: recovered = everything acknowledged, plus a prefix of what was accepted after it, and no more.
+/// What the log promises: recovered = everything acknowledged, plus a prefix of what was accepted
+/// after it, and no more.
 #[derive(Clone, Default)]
 pub(super) struct Model {
     /// In the order of acceptance.
@@ -46,8 +47,11 @@ impl Model {
     }
 
     pub(super) fn release(&mut self, log: &mut Log, shard: u16) {
-        let last =
-            self.accepted[..self.acknowledged].iter().rev().find(|known| known.0.0 == shard).map(|known| known.0.1);
+        let last = self.accepted[..self.acknowledged]
+            .iter()
+            .rev()
+            .find(|known| known.0.0 == shard)
+            .map(|known| known.0.1);
         if let Some(last) = last {
             self.released.insert(shard, last);
             log.release(ShardId::new(shard), BatchNumber::new(last));
@@ -58,10 +62,22 @@ impl Model {
     pub(super) fn compare(&mut self, found: Vec<Batch>) {
         let held = |batch: &Batch| batch.0.1 >= *self.released.get(&batch.0.0).unwrap_or(&0);
         let kept: Vec<Batch> = found.iter().filter(|batch| held(batch)).cloned().collect();
-        let must: Vec<Batch> = self.accepted[..self.acknowledged].iter().filter(|batch| held(batch)).cloned().collect();
+        let must: Vec<Batch> = self.accepted[..self.acknowledged]
+            .iter()
+            .filter(|batch| held(batch))
+            .cloned()
+            .collect();
         let may: Vec<Batch> = self.accepted.iter().filter(|batch| held(batch)).cloned().collect();
-        assert!(kept.len() >= must.len(), "acknowledged batches were lost: {} of {}", kept.len(), must.len());
-        assert!(kept.len() <= may.len() && kept[..] == may[..kept.len()], "what came back was accepted, in this order");
+        assert!(
+            kept.len() >= must.len(),
+            "acknowledged batches were lost: {} of {}",
+            kept.len(),
+            must.len()
+        );
+        assert!(
+            kept.len() <= may.len() && kept[..] == may[..kept.len()],
+            "what came back was accepted, in this order"
+        );
         for batch in &found {
             assert!(self.accepted.contains(batch), "batch {:?} came back from nowhere", batch.0);
         }
@@ -115,7 +131,12 @@ fn play(actions: &[Action]) {
                     log.release(ShardId::new(shard), BatchNumber::new(released));
                 }
                 for shard in 1..4 {
-                    let last = model.accepted.iter().filter(|batch| batch.0.0 == shard).map(|batch| batch.0.1).max();
+                    let last = model
+                        .accepted
+                        .iter()
+                        .filter(|batch| batch.0.0 == shard)
+                        .map(|batch| batch.0.1)
+                        .max();
                     let next = last.unwrap_or(0).max(*model.released.get(&shard).unwrap_or(&0)) + 1;
                     model.next.insert(shard, next);
                 }
@@ -179,7 +200,8 @@ fn a_crash_at_every_operation_loses_nothing_acknowledged_even_when_it_crashes_ag
             let mut model = workload(&disk, &config);
             disk.crash(seed * 1000 + stop);
             model.compare(read_all(&disk, &config).unwrap().0);
-            // Recovery starts a fresh file, and the power fails again: with nothing written, and with a torn first group.
+            // Recovery starts a fresh file, and the power fails again: with nothing written, and
+            // with a torn first group.
             let mut log = open(&disk, &config, 200);
             if seed % 2 == 0 {
                 model.next.insert(9, 1);

@@ -25,7 +25,11 @@ fn a_full_disk_refuses_appends_until_there_is_room_and_serves_what_fits() {
     let refused = refused.unwrap();
     assert!(matches!(refused, WalError::NoSpace { .. }) && refused.retryable(), "{refused}");
     assert_eq!(events.iter().filter(|event| matches!(event, LogEvent::Degraded(_))).count(), 1);
-    assert_eq!(durable(&events).last(), Some(&(1, batch - 1)), "everything accepted became durable");
+    assert_eq!(
+        durable(&events).last(),
+        Some(&(1, batch - 1)),
+        "everything accepted became durable"
+    );
     assert!(batch > 20, "two files were used: {batch} batches");
     assert_eq!(log.next_deadline(), Some(at(1_000_000_001)), "it tries again by itself");
     // Room by releasing: the old file is reused at once.
@@ -55,7 +59,11 @@ fn a_log_that_once_had_two_files_goes_on_for_ever_on_a_disk_that_is_full() {
         settle(&mut log, batch);
         log.release(ShardId::new(1), BatchNumber::new(batch));
         log.pump(at(batch), &mut Vec::new());
-        assert!(log.shortage().is_none_or(|(_, room)| room > 0), "batch {batch}: {:?}", log.shortage());
+        assert!(
+            log.shortage().is_none_or(|(_, room)| room > 0),
+            "batch {batch}: {:?}",
+            log.shortage()
+        );
     }
     assert!(log.stats().rotations > 10 && disk.files().len() == 2, "{:?}", log.stats());
 }
@@ -77,8 +85,9 @@ fn a_full_disk_is_told_in_time_and_what_was_let_in_before_finds_its_reserve() {
     let (cause, _) = log.shortage().unwrap();
     assert!(cause.contains("preallocate") && cause.contains(".log"), "{cause}");
     // What holds the only other file is asked for at once: from it the next one is made.
-    let asked =
-        |events: &[LogEvent]| events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).count();
+    let asked = |events: &[LogEvent]| {
+        events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).count()
+    };
     assert_eq!(asked(&events), 1, "{events:?}");
     // Two fifths of a file are left for what was let in before.
     let reserve = config.file_bytes / 5 * 2 - 3 * 4096;
@@ -112,7 +121,10 @@ fn space_stays_flat_under_load_and_reused_files_show_nothing_old() {
     let (found, _) = read_all(&disk, &config).unwrap();
     let first = found[0].0.1;
     assert_eq!(log.retained_from(ShardId::new(1)), Some(BatchNumber::new(first)));
-    assert_eq!(found, (first..=2000).map(|batch| ((1, batch), batch_of(1, batch, 2000))).collect::<Vec<_>>());
+    assert_eq!(
+        found,
+        (first..=2000).map(|batch| ((1, batch), batch_of(1, batch, 2000))).collect::<Vec<_>>()
+    );
 }
 
 #[test]
@@ -127,13 +139,18 @@ fn a_shard_that_holds_an_old_file_is_asked_to_carry_forward() {
         log.release(ShardId::new(1), BatchNumber::new(batch));
         events.extend(settle(&mut log, batch));
     }
-    let asked: Vec<_> = events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).collect();
+    let asked: Vec<_> =
+        events.iter().filter(|event| matches!(event, LogEvent::PleaseCarry { .. })).collect();
     assert!(
         asked.iter().all(
             |event| matches!(event, LogEvent::PleaseCarry { shard, below } if shard.get() == 7 && below.get() == 2)
         )
     );
-    assert!(!asked.is_empty() && asked.len() <= log.stats().rotations as usize, "{} times", asked.len());
+    assert!(
+        !asked.is_empty() && asked.len() <= log.stats().rotations as usize,
+        "{} times",
+        asked.len()
+    );
     let held = log.stats().files;
     append(&mut log, 7, 2, &batch_of(7, 1, 10)).unwrap();
     settle(&mut log, 99);
@@ -144,8 +161,8 @@ fn a_shard_that_holds_an_old_file_is_asked_to_carry_forward() {
     assert!(held >= 4 && log.stats().files <= 2, "{held} files, then {}", log.stats().files);
 }
 
-/// How often shards are asked to carry forward by a log of an earlier run, to which nothing is appended, when only one batch holds it at
-/// last; and how many files are left.
+/// How often shards are asked to carry forward by a log of an earlier run, to which nothing is
+/// appended, when only one batch holds it at last; and how many files are left.
 fn asked_by_an_old_log() -> (usize, u64) {
     let config = tiny();
     let disk = MemoryDisk::new();
@@ -160,7 +177,8 @@ fn asked_by_an_old_log() -> (usize, u64) {
     while recovery.next_record().unwrap().is_some() {}
     let mut log = recovery.finish(at(100)).unwrap();
     let mut events = Vec::new();
-    let pump = |log: &mut Log, events: &mut Vec<LogEvent>| (0..20).for_each(|_| log.pump(at(101), events));
+    let pump =
+        |log: &mut Log, events: &mut Vec<LogEvent>| (0..20).for_each(|_| log.pump(at(101), events));
     pump(&mut log, &mut events);
     assert!(log.stats().files > 3 && events.is_empty(), "many batches hold it: {events:?}");
     for keep_from in [2, 61] {

@@ -1,7 +1,8 @@
-//! Every moment of a workload in turn: the power goes at each operation, with every prefix of the write under way, and again during
-//! the recovery from that; and every bit of a small log flips.
+//! Every moment of a workload in turn: the power goes at each operation, with every prefix of the
+//! write under way, and again during the recovery from that; and every bit of a small log flips.
 //!
-//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-wal --release sweep` tries finer prefixes and larger logs.
+//! `TIMESTONE_TEST_SWEEP=full cargo test -p timestone-wal --release sweep` tries finer prefixes and
+//! larger logs.
 
 use timestone_types::ShardId;
 use timestone_wal::block::ENTRY_BYTES;
@@ -18,7 +19,8 @@ const DISK_SECTOR: usize = 512;
 
 /// One life of a log: opens, appends, releases, until it is through or the power goes.
 fn live(disk: &MemoryDisk, config: &LogConfig, model: &mut Model, life: u64, steps: u64) {
-    let mut log = match Log::open_on(disk.device(), config.clone()).unwrap().finish(at(life * 1000)) {
+    let mut log = match Log::open_on(disk.device(), config.clone()).unwrap().finish(at(life * 1000))
+    {
         Ok(log) => log,
         Err(error) => return assert!(disk.interrupted_bytes().is_some(), "{error}"),
     };
@@ -26,7 +28,8 @@ fn live(disk: &MemoryDisk, config: &LogConfig, model: &mut Model, life: u64, ste
         log.release(ShardId::new(shard), BatchNumber::new(released));
     }
     for shard in 1..4 {
-        let last = model.accepted.iter().filter(|batch| batch.0.0 == shard).map(|batch| batch.0.1).max();
+        let last =
+            model.accepted.iter().filter(|batch| batch.0.0 == shard).map(|batch| batch.0.1).max();
         let next = last.unwrap_or(0).max(*model.released.get(&shard).unwrap_or(&0)) + 1;
         model.next.insert(shard, next);
     }
@@ -50,8 +53,8 @@ fn live(disk: &MemoryDisk, config: &LogConfig, model: &mut Model, life: u64, ste
     }
 }
 
-/// Cuts the power of the life that follows `before` at every operation, in every way. `then` gets each disk and its model as the cut
-/// left them. Gives the number of cuts.
+/// Cuts the power of the life that follows `before` at every operation, in every way. `then` gets
+/// each disk and its model as the cut left them. Gives the number of cuts.
 fn every_cut(
     before: (&MemoryDisk, &Model),
     sector: usize,
@@ -78,7 +81,8 @@ fn every_cut(
     unreachable!("a workload has an end")
 }
 
-/// Everything acknowledged is there, nothing came from nowhere, and the log is sound. The model goes on from what was found.
+/// Everything acknowledged is there, nothing came from nowhere, and the log is sound. The model
+/// goes on from what was found.
 fn recovered(disk: &MemoryDisk, config: &LogConfig, model: &Model) -> Model {
     let mut model = model.clone();
     model.compare(read_all(disk, config).expect("a crash is no damage").0);
@@ -89,7 +93,11 @@ fn recovered(disk: &MemoryDisk, config: &LogConfig, model: &Model) -> Model {
 fn keep_cuts(name: &str, cuts: u64) {
     keep(
         "crash points",
-        &[("of", Score::Name("`wal`: the log")), (name, Score::Count(cuts)), ("full", Score::Count(full().into()))],
+        &[
+            ("of", Score::Name("`wal`: the log")),
+            (name, Score::Count(cuts)),
+            ("full", Score::Count(full().into())),
+        ],
     );
 }
 
@@ -107,7 +115,10 @@ fn sweep_a_power_cut_at_every_operation_with_every_prefix() {
             // The log goes on from there, and what it adds is there as well.
             live(disk, &config, &mut model, 2, 6);
             let acknowledged = model.acknowledged;
-            assert_eq!(recovered(disk, &config, &model).accepted.len().max(acknowledged), model.accepted.len());
+            assert_eq!(
+                recovered(disk, &config, &model).accepted.len().max(acknowledged),
+                model.accepted.len()
+            );
         },
     );
     assert!(cuts > 400, "{cuts} cuts");
@@ -163,17 +174,25 @@ fn sweep_every_bit_of_a_small_log() {
     let (mut detected, mut last_group, mut harmless) = (0_u32, 0_u32, 0_u32);
     for file in disk.files() {
         let content = disk.content(file);
-        let used =
-            content.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1).next_multiple_of(SECTOR_BYTES);
+        let used = content
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |last| last + 1)
+            .next_multiple_of(SECTOR_BYTES);
         // All bits of what was written, and one of each sector that was not.
-        let written = (0..used * 8).filter(|bit| bit % (SECTOR_BYTES * 8) < 160 * 8 || bit % step == 0);
+        let written =
+            (0..used * 8).filter(|bit| bit % (SECTOR_BYTES * 8) < 160 * 8 || bit % step == 0);
         let blank = (used * 8..content.len() * 8).step_by(SECTOR_BYTES * 8 + 5);
         for bit in written.chain(blank) {
             disk.flip_bit(file, bit);
             match read_all(&disk, &config) {
                 Ok((found, _)) if found == all => harmless += 1,
                 Ok((found, _)) => {
-                    assert_eq!(found, all[..all.len() - 1], "bit {bit} of {file}: only the last group may look torn");
+                    assert_eq!(
+                        found,
+                        all[..all.len() - 1],
+                        "bit {bit} of {file}: only the last group may look torn"
+                    );
                     last_group += 1;
                 }
                 Err(WalError::Corrupt { file: named, .. }) => {

@@ -4,11 +4,13 @@
 //!   receive buffer  *2\r\n$3\r\nGET\r\n$3\r\nkey\r\n*1\r\n$4\r\nPI…
 //!                   └── parse ──► Command[GET][key], consumed 22 ──┘└ parse ──► Incomplete: come back with more bytes
 //! ```
-//! Both forms of Redis are read: arrays of bulk strings, and inline commands (a line of words with quotes). Between calls the
-//! caller only appends to the buffer, or drops the bytes that a call reported as consumed from its front; the parser remembers
-//! where it was, so that bytes are looked at once. Like Redis, it does not look at the two bytes after a bulk string.
+//! Both forms of Redis are read: arrays of bulk strings, and inline commands (a line of words with
+//! quotes). Between calls the caller only appends to the buffer, or drops the bytes that a call
+//! reported as consumed from its front; the parser remembers where it was, so that bytes are looked
+//! at once. Like Redis, it does not look at the two bytes after a bulk string.
 //!
-//! Invariants: no allocation per command once the list of arguments has grown; memory is bounded by the bytes received.
+//! Invariants: no allocation per command once the list of arguments has grown; memory is bounded by
+//! the bytes received.
 
 use core::fmt;
 use core::ops::Range;
@@ -20,7 +22,8 @@ use timestone_types::limits::MAX_TXN_BYTES;
 pub struct RespLimits {
     /// Most arguments of one command, its name included.
     pub max_args: usize,
-    /// Longest argument, in bytes. Above the longest value, so that values a little too long get a better answer.
+    /// Longest argument, in bytes. Above the longest value, so that values a little too long get a
+    /// better answer.
     pub max_bulk_bytes: usize,
     /// Longest whole command, in bytes.
     pub max_command_bytes: usize,
@@ -28,13 +31,18 @@ pub struct RespLimits {
 
 impl Default for RespLimits {
     fn default() -> Self {
-        Self { max_args: 1024 * 1024, max_bulk_bytes: MAX_TXN_BYTES, max_command_bytes: 2 * MAX_TXN_BYTES }
+        Self {
+            max_args: 1024 * 1024,
+            max_bulk_bytes: MAX_TXN_BYTES,
+            max_command_bytes: 2 * MAX_TXN_BYTES,
+        }
     }
 }
 
 /// Longest line: an inline command, or a length. As in Redis.
 const MAX_LINE_BYTES: usize = 64 * 1024;
-/// A command with more arguments than this gives their list's memory back: 16 bytes each on every connection add up.
+/// A command with more arguments than this gives their list's memory back: 16 bytes each on every
+/// connection add up.
 const KEEP_ARGS: usize = 512;
 /// The same for the bytes of words of text.
 const KEEP_WORDS: usize = 4 * 1024;
@@ -42,7 +50,8 @@ const KEEP_WORDS: usize = 4 * 1024;
 const IDLE_ARGS: usize = 64;
 const IDLE_WORDS: usize = 1024;
 
-/// The bytes do not follow the protocol. The text is Redis's; answer `-ERR ` and the text, then close the connection.
+/// The bytes do not follow the protocol. The text is Redis's; answer `-ERR ` and the text, then
+/// close the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProtocolError {
     /// An inline command without an end.
@@ -90,7 +99,11 @@ impl ProtocolError {
 impl fmt::Display for ProtocolError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Protocol error: {}", self.text())?;
-        if let Self::ExpectedDollar(byte) = self { write!(f, "{}'", char::from(*byte)) } else { Ok(()) }
+        if let Self::ExpectedDollar(byte) = self {
+            write!(f, "{}'", char::from(*byte))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -101,7 +114,8 @@ impl std::error::Error for ProtocolError {}
 enum State {
     /// At the first byte of a command.
     Start,
-    /// Inside an array; this many arguments are still to come, at the line with the next one's length.
+    /// Inside an array; this many arguments are still to come, at the line with the next one's
+    /// length.
     Length { left: usize },
     /// Inside an array, at the bytes of an argument of this length.
     Bulk { left: usize, bytes: usize },
@@ -116,7 +130,8 @@ pub struct CommandParser {
     position: usize,
     /// Up to where the line at `position` has been searched for its end.
     searched: usize,
-    /// The arguments read so far: ranges of the command's bytes, or of `words` for an inline command.
+    /// The arguments read so far: ranges of the command's bytes, or of `words` for an inline
+    /// command.
     args: Vec<Range<usize>>,
     /// The words of an inline command without their quotes.
     words: Vec<u8>,
@@ -126,11 +141,13 @@ pub struct CommandParser {
 /// What a call found.
 #[derive(Debug)]
 pub enum Parsed<'p> {
-    /// A whole command. Drop [`Command::consumed`] bytes from the front of the buffer when done with it.
+    /// A whole command. Drop [`Command::consumed`] bytes from the front of the buffer when done
+    /// with it.
     Command(Command<'p>),
     /// Not a whole command yet.
     Incomplete {
-        /// These bytes hold nothing any more (empty lines, empty arrays): drop them from the front of the buffer.
+        /// These bytes hold nothing any more (empty lines, empty arrays): drop them from the front
+        /// of the buffer.
         consumed: usize,
         /// At least this many more bytes are needed, for whoever sizes the buffer.
         needed: usize,
@@ -247,7 +264,8 @@ impl CommandParser {
     /// # Errors
     /// [`ProtocolError`]: answer it, then close the connection; the parser is not used again.
     pub fn parse<'p>(&'p mut self, buffer: &'p [u8]) -> Result<Parsed<'p>, ProtocolError> {
-        // Empty commands at the front are passed over; everything else counts from the command's first byte.
+        // Empty commands at the front are passed over; everything else counts from the command's
+        // first byte.
         let mut skipped = 0;
         loop {
             let bytes = &buffer[skipped..];
@@ -262,22 +280,33 @@ impl CommandParser {
                 Step::Whole => {
                     let consumed = skipped + self.restart();
                     let bytes = if self.inline { &self.words } else { bytes };
-                    return Ok(Parsed::Command(Command { args: &self.args, bytes, consumed, inline: self.inline }));
+                    return Ok(Parsed::Command(Command {
+                        args: &self.args,
+                        bytes,
+                        consumed,
+                        inline: self.inline,
+                    }));
                 }
                 Step::Wait(needed) => return Ok(Parsed::Incomplete { consumed: skipped, needed }),
             }
         }
     }
 
-    /// Memory that a long command takes here beside its bytes, such as where each of its arguments is: 0 for what every parser has.
+    /// Memory that a long command takes here beside its bytes, such as where each of its arguments
+    /// is: 0 for what every parser has.
     #[must_use]
     pub const fn memory_bytes(&self) -> usize {
-        let args = if self.args.capacity() > IDLE_ARGS { self.args.capacity() * size_of::<Range<usize>>() } else { 0 };
+        let args = if self.args.capacity() > IDLE_ARGS {
+            self.args.capacity() * size_of::<Range<usize>>()
+        } else {
+            0
+        };
         let words = if self.words.capacity() > IDLE_WORDS { self.words.capacity() } else { 0 };
         args + words
     }
 
-    /// Between two commands, when there is nothing to read: forgets the last one, and gives back what a long one took.
+    /// Between two commands, when there is nothing to read: forgets the last one, and gives back
+    /// what a long one took.
     pub fn release(&mut self) {
         if self.state == State::Start && self.position == 0 {
             self.give_back(IDLE_ARGS, IDLE_WORDS);
@@ -323,7 +352,8 @@ impl CommandParser {
     }
 
     fn multibulk_length(&mut self, buffer: &[u8]) -> Result<Step, ProtocolError> {
-        let Some((count, after)) = self.number_line(buffer, ProtocolError::TooBigMultibulkCount)? else {
+        let Some((count, after)) = self.number_line(buffer, ProtocolError::TooBigMultibulkCount)?
+        else {
             return Ok(Step::Wait(1));
         };
         let count = count.ok_or(ProtocolError::InvalidMultibulkLength)?;
@@ -339,14 +369,17 @@ impl CommandParser {
     }
 
     fn bulk_length(&mut self, buffer: &[u8], left: usize) -> Result<Step, ProtocolError> {
-        let Some((length, after)) = self.number_line(buffer, ProtocolError::TooBigBulkCount)? else {
+        let Some((length, after)) = self.number_line(buffer, ProtocolError::TooBigBulkCount)?
+        else {
             return Ok(Step::Wait(1));
         };
         let first = buffer[self.position];
         if first != b'$' {
             return Err(ProtocolError::ExpectedDollar(first));
         }
-        let bytes = length.and_then(|length| usize::try_from(length).ok()).ok_or(ProtocolError::InvalidBulkLength)?;
+        let bytes = length
+            .and_then(|length| usize::try_from(length).ok())
+            .ok_or(ProtocolError::InvalidBulkLength)?;
         if bytes > self.limits.max_bulk_bytes {
             return Err(ProtocolError::InvalidBulkLength);
         }
@@ -373,8 +406,8 @@ impl CommandParser {
         Step::On
     }
 
-    /// The number of the line at `position`, after its first byte, and where the next line begins; `None` inside while the line
-    /// is not whole, and for the number when it is not one.
+    /// The number of the line at `position`, after its first byte, and where the next line begins;
+    /// `None` inside while the line is not whole, and for the number when it is not one.
     fn number_line(
         &mut self,
         buffer: &[u8],
@@ -398,7 +431,10 @@ impl CommandParser {
     /// Where the next `byte` at or after `position` is; remembers how far it looked.
     fn find(&mut self, buffer: &[u8], byte: u8) -> Option<usize> {
         let from = self.searched.max(self.position);
-        let found = buffer[from..].iter().position(|&candidate| candidate == byte).map(|index| from + index);
+        let found = buffer[from..]
+            .iter()
+            .position(|&candidate| candidate == byte)
+            .map(|index| from + index);
         self.searched = found.unwrap_or(buffer.len());
         found
     }
@@ -434,9 +470,14 @@ const fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
 }
 
-/// Splits a line into words as Redis's `sdssplitargs` does: "double quotes" with escapes, 'single quotes' with `\'`. Unlike there
-/// a zero byte does not end the line: a value that holds one is taken whole.
-fn split_words(line: &[u8], words: &mut Vec<u8>, args: &mut Vec<Range<usize>>) -> Result<(), ProtocolError> {
+/// Splits a line into words as Redis's `sdssplitargs` does: "double quotes" with escapes, 'single
+/// quotes' with `\'`. Unlike there a zero byte does not end the line: a value that holds one is
+/// taken whole.
+fn split_words(
+    line: &[u8],
+    words: &mut Vec<u8>,
+    args: &mut Vec<Range<usize>>,
+) -> Result<(), ProtocolError> {
     let mut rest = line;
     while let Some(start) = rest.iter().position(|&byte| !is_space(byte)) {
         let from = words.len();
@@ -470,12 +511,17 @@ fn closed(rest: &[u8]) -> Result<&[u8], ProtocolError> {
     }
 }
 
-fn take_double_quoted<'l>(mut rest: &'l [u8], words: &mut Vec<u8>) -> Result<&'l [u8], ProtocolError> {
+fn take_double_quoted<'l>(
+    mut rest: &'l [u8],
+    words: &mut Vec<u8>,
+) -> Result<&'l [u8], ProtocolError> {
     loop {
         match rest {
             [] => return Err(ProtocolError::UnbalancedQuotes),
             [b'"', after @ ..] => return Ok(after),
-            [b'\\', b'x', high, low, after @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+            [b'\\', b'x', high, low, after @ ..]
+                if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() =>
+            {
                 words.push(hex_digit(*high) << 4 | hex_digit(*low));
                 rest = after;
             }
@@ -498,7 +544,10 @@ fn take_double_quoted<'l>(mut rest: &'l [u8], words: &mut Vec<u8>) -> Result<&'l
     }
 }
 
-fn take_single_quoted<'l>(mut rest: &'l [u8], words: &mut Vec<u8>) -> Result<&'l [u8], ProtocolError> {
+fn take_single_quoted<'l>(
+    mut rest: &'l [u8],
+    words: &mut Vec<u8>,
+) -> Result<&'l [u8], ProtocolError> {
     loop {
         match rest {
             [] => return Err(ProtocolError::UnbalancedQuotes),

@@ -1,6 +1,7 @@
 //! Replies in RESP2 and RESP3.
 //!
-//! RESP2 has no null, map, set, double, boolean, verbatim text or push: each has the form that Redis gives it for old clients.
+//! RESP2 has no null, map, set, double, boolean, verbatim text or push: each has the form that
+//! Redis gives it for old clients.
 
 use std::io::Write as _;
 
@@ -136,7 +137,8 @@ impl<'v> ReplyWriter<'v> {
         self.length(kind, length);
     }
 
-    /// A floating-point number, in the shortest form that reads back the same; RESP2 gets it as bytes.
+    /// A floating-point number, in the shortest form that reads back the same; RESP2 gets it as
+    /// bytes.
     pub fn double(&mut self, value: f64) {
         let mut text = [0u8; 32];
         let text = format_double(value, &mut text);
@@ -222,7 +224,8 @@ fn format_digits(mut magnitude: u64, negative: bool, buffer: &mut [u8; MAX_DIGIT
     &buffer[at..]
 }
 
-/// Writes a floating-point number to the front of `buffer`, and gives what was written. Far from 1, with an exponent.
+/// Writes a floating-point number to the front of `buffer`, and gives what was written. Far from 1,
+/// with an exponent.
 fn format_double(value: f64, buffer: &mut [u8; 32]) -> &[u8] {
     if value.is_nan() {
         return b"nan";

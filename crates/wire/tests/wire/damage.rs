@@ -1,4 +1,5 @@
-//! Damaged, truncated, oversized: an error each time, never a panic, and never a message that means something else.
+//! Damaged, truncated, oversized: an error each time, never a panic, and never a message that means
+//! something else.
 
 use proptest::prelude::*;
 use timestone_types::limits::{MAX_KEY_BYTES, MAX_TXN_BYTES, MAX_TXN_KEYS, MAX_VALUE_BYTES};
@@ -20,7 +21,11 @@ fn every_beginning_of_every_message_is_refused() {
             encode(kind, seed, &mut bytes);
             for length in 0..bytes.len() {
                 let mut beginning = bytes[..length].to_vec();
-                assert!(!matches!(Frame::split(&beginning), Ok(Some(_))), "{} cut to {length} is a frame", kind.name());
+                assert!(
+                    !matches!(Frame::split(&beginning), Ok(Some(_))),
+                    "{} cut to {length} is a frame",
+                    kind.name()
+                );
                 if length < HEADER_BYTES {
                     continue;
                 }
@@ -30,7 +35,11 @@ fn every_beginning_of_every_message_is_refused() {
             }
             bytes.push(0);
             set_length(&mut bytes);
-            assert!(check(&Frame::parse(&bytes).unwrap()).is_err(), "{} with a byte more was taken", kind.name());
+            assert!(
+                check(&Frame::parse(&bytes).unwrap()).is_err(),
+                "{} with a byte more was taken",
+                kind.name()
+            );
         }
     }
 }
@@ -76,7 +85,8 @@ proptest! {
 #[test]
 fn lengths_that_no_frame_has_are_refused_before_the_frame_is_there() {
     for length in [0u32, 23, limits::MAX_FRAME_BYTES as u32 + 1, u32::MAX] {
-        let expected = WireError::FrameLength { length, least: 24, most: limits::MAX_FRAME_BYTES as u32 };
+        let expected =
+            WireError::FrameLength { length, least: 24, most: limits::MAX_FRAME_BYTES as u32 };
         assert_eq!(frame_length(&length.to_le_bytes()), Err(expected));
         assert_eq!(Frames::new(&length.to_le_bytes()).collect::<Vec<_>>(), vec![Err(expected)]);
     }
@@ -88,7 +98,10 @@ fn lengths_that_no_frame_has_are_refused_before_the_frame_is_there() {
 fn unknown_kinds_flags_and_mistaken_kinds_are_named() {
     let mut bytes = Vec::new();
     encode(Kind::Ping, 1, &mut bytes);
-    assert_eq!(Get::decode(&Frame::parse(&bytes).unwrap()), Err(WireError::WrongKind { expected: 2, found: 19 }));
+    assert_eq!(
+        Get::decode(&Frame::parse(&bytes).unwrap()),
+        Err(WireError::WrongKind { expected: 2, found: 19 })
+    );
     bytes[5] = 1;
     assert_eq!(Frame::parse(&bytes), Err(WireError::BadField { field: "a frame's flags" }));
     bytes[5] = 0;
@@ -134,12 +147,23 @@ fn body_of(reads: u32, writes: u32) -> Vec<u8> {
 
 #[test]
 fn announced_numbers_are_checked_before_they_are_believed() {
-    for (reads, writes) in [(u32::MAX, u32::MAX), (0, MAX_TXN_KEYS as u32 + 1), (MAX_TXN_KEYS as u32, 1)] {
+    for (reads, writes) in
+        [(u32::MAX, u32::MAX), (0, MAX_TXN_KEYS as u32 + 1), (MAX_TXN_KEYS as u32, 1)]
+    {
         let error = PrepareBody::parse(&body_of(reads, writes)).unwrap_err();
-        assert!(matches!(error, WireError::TooLong { what: "keys of a transaction", .. }), "{error}");
+        assert!(
+            matches!(error, WireError::TooLong { what: "keys of a transaction", .. }),
+            "{error}"
+        );
     }
-    assert_eq!(PrepareBody::parse(&body_of(1, 0)), Err(WireError::BadField { field: "a read of a prepare" }));
-    assert_eq!(PrepareBody::parse(&body_of(0, 1)), Err(WireError::BadField { field: "a write of a prepare" }));
+    assert_eq!(
+        PrepareBody::parse(&body_of(1, 0)),
+        Err(WireError::BadField { field: "a read of a prepare" })
+    );
+    assert_eq!(
+        PrepareBody::parse(&body_of(0, 1)),
+        Err(WireError::BadField { field: "a write of a prepare" })
+    );
     assert_eq!(PrepareBody::parse(&[]), Err(WireError::BadField { field: "a read of a prepare" }));
 }
 
@@ -163,7 +187,10 @@ fn a_transaction_above_its_bytes_is_refused_though_each_write_is_not() {
     assert_eq!(PrepareBody::parse(&bytes).map(|body| body.writes().len()), Ok(fits));
     bytes[4..8].copy_from_slice(&(fits as u32 + 1).to_le_bytes());
     bytes.extend(put(b"k", 2, b""));
-    assert!(matches!(PrepareBody::parse(&bytes), Err(WireError::TooLong { what: "bytes of a transaction", .. })));
+    assert!(matches!(
+        PrepareBody::parse(&bytes),
+        Err(WireError::TooLong { what: "bytes of a transaction", .. })
+    ));
 }
 
 #[test]
@@ -180,7 +207,11 @@ fn deletes_with_values_and_fences_with_keys_are_refused() {
     ] {
         let mut bytes = body_of(0, 1);
         bytes.extend(put(key, kind, value));
-        assert_eq!(PrepareBody::parse(&bytes).is_ok(), good, "kind {kind} with {key:?} and {value:?}");
+        assert_eq!(
+            PrepareBody::parse(&bytes).is_ok(),
+            good,
+            "kind {kind} with {key:?} and {value:?}"
+        );
     }
 }
 
@@ -203,9 +234,28 @@ fn encoding_more_than_a_frame_holds_is_a_fault_of_the_caller() {
 fn a_read_after_a_write_is_a_fault_of_the_caller() {
     let mut bytes = Vec::new();
     let (txn, at) = (TxnId::default(), Timestamp::ZERO);
-    let head = PrepareHead { txn, begin: at, commit: at, single: true, wait: false, participants: &[ShardId::ZERO] };
+    let head = PrepareHead {
+        txn,
+        begin: at,
+        commit: at,
+        single: true,
+        wait: false,
+        participants: &[ShardId::ZERO],
+    };
     let mut writer = PrepareWriter::begin(&Envelope::default(), &head, &mut bytes);
     let (keyspace, expires_at) = (KeyspaceId::DEFAULT, Expiry::NEVER);
-    writer.write(&WriteEntry { keyspace, kind: WriteKind::Delete, expires_at, key: b"k", value: b"" });
-    writer.read(&ReadEntry { keyspace, version: Default::default(), absent: true, expires_at, key: b"k" });
+    writer.write(&WriteEntry {
+        keyspace,
+        kind: WriteKind::Delete,
+        expires_at,
+        key: b"k",
+        value: b"",
+    });
+    writer.read(&ReadEntry {
+        keyspace,
+        version: Default::default(),
+        absent: true,
+        expires_at,
+        key: b"k",
+    });
 }

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use timestone_cluster::MapVersion;
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
-    Version,
+    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
+    Timestamp, TxnId, Version,
 };
 use timestone_wire::*;
 
@@ -28,7 +28,8 @@ const fn at(nanos: u64) -> Timestamp {
 fn assert_bytes(bytes: &[u8], kind_and_flags: &str, body: &str) {
     let body: String = body.split_whitespace().collect();
     let length = 24 + body.len() / 2;
-    let expected = format!("{:08x}{kind_and_flags}{TO_HEX}{body}", (length as u32).swap_bytes()).replace(' ', "");
+    let expected = format!("{:08x}{kind_and_flags}{TO_HEX}{body}", (length as u32).swap_bytes())
+        .replace(' ', "");
     let found: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(found, expected);
 }
@@ -65,12 +66,24 @@ fn value() {
 fn prepare() {
     let mut out = Vec::new();
     let participants = [ShardId::new(1), ShardId::new(0x0302)];
-    let head =
-        PrepareHead { txn: TXN, begin: at(3), commit: at(4), single: false, wait: true, participants: &participants };
+    let head = PrepareHead {
+        txn: TXN,
+        begin: at(3),
+        commit: at(4),
+        single: false,
+        wait: true,
+        participants: &participants,
+    };
     let mut writer = PrepareWriter::begin(&TO, &head, &mut out);
     let version = Version::new(at(8), ClientId::new(9));
     let expires_at = Expiry::at(at(10));
-    writer.read(&ReadEntry { keyspace: KeyspaceId::new(7), version, absent: true, expires_at, key: b"r" });
+    writer.read(&ReadEntry {
+        keyspace: KeyspaceId::new(7),
+        version,
+        absent: true,
+        expires_at,
+        key: b"r",
+    });
     writer.write(&WriteEntry {
         keyspace: KeyspaceId::new(7),
         kind: WriteKind::Put,
@@ -92,7 +105,9 @@ fn prepare() {
         07000000 0800000000000000 09000000 0a00000000000000 01 01000000 72
         07000000 01 0a00000000000000 01000000 03000000 77 76616c
         06000000 03 ffffffffffffffff 00000000 00000000";
-    let expected = format!("{TXN_HEX} 0300000000000000 0400000000000000 00 01 04000000 54000000 01000203 {body}");
+    let expected = format!(
+        "{TXN_HEX} 0300000000000000 0400000000000000 00 01 04000000 54000000 01000203 {body}"
+    );
     assert_bytes(&out, "0300", &expected);
 }
 
@@ -113,7 +128,8 @@ fn write() {
         value: b"v",
     };
     write.encode(&TO, &mut out);
-    let fixed = format!("{TXN_HEX} 0100000000000000 0200000000000000 03000000 02 00 01 0400000000000000");
+    let fixed =
+        format!("{TXN_HEX} 0100000000000000 0200000000000000 03000000 02 00 01 0400000000000000");
     let lengths = "0d000000 01000000 01000000";
     assert_bytes(&out, "0400", &format!("{fixed} {lengths} 04 0500000000000000 06000000 6b 76"));
     for (condition, hex) in [
@@ -131,13 +147,17 @@ fn write() {
 
 #[test]
 fn votes() {
-    let reason = AbortReason { kind: AbortKind::WriteConflict, item: Some(3), other: Some(TXN), at: at(9) };
+    let reason =
+        AbortReason { kind: AbortKind::WriteConflict, item: Some(3), other: Some(TXN), at: at(9) };
     let zeros = "00".repeat(25);
     for (verdict, hex) in [
         (Verdict::Yes, format!("01{zeros}")),
         (Verdict::Later(at(5)), format!("02 0500000000000000 {}", &zeros[16..])),
         (Verdict::No(reason), format!("03 02 03000000 {TXN_HEX} 0900000000000000")),
-        (Verdict::No(AbortReason::of(AbortKind::Requested)), format!("03 09 ffffffff {}", &zeros[10..])),
+        (
+            Verdict::No(AbortReason::of(AbortKind::Requested)),
+            format!("03 09 ffffffff {}", &zeros[10..]),
+        ),
     ] {
         let mut out = Vec::new();
         Vote { txn: TXN, commit: at(4), verdict }.encode(&TO, &mut out);
@@ -153,7 +173,10 @@ fn decisions_reports_and_states() {
     out.clear();
     Decide::new(TXN, None).encode(&TO, &mut out);
     assert_bytes(&out, "0500", &format!("{TXN_HEX} 0000000000000000"));
-    assert_eq!(Decide::decode(&Frame::parse(&out).unwrap()).map(|decide| decide.decision()), Ok(None));
+    assert_eq!(
+        Decide::decode(&Frame::parse(&out).unwrap()).map(|decide| decide.decision()),
+        Ok(None)
+    );
     out.clear();
     let (client, acked) = (ClientId::new(1), Sequence::new(3));
     Report { client, watermark: at(2), acked, now: at(4), closing: true }.encode(&TO, &mut out);
@@ -176,9 +199,19 @@ fn hello_and_error() {
     Hello::new(Role::Client, ClusterId::new(1), ClientId::new(2), "me").encode(&TO, &mut out);
     assert_bytes(&out, "0100", "5453544e 0200 0200 01 0100000000000000 02000000 02000000 6d65");
     out.clear();
-    let error = ErrorReply { code: ErrorCode::Conflict, retry_after_ns: 5, detail: 6, other: Some(TXN), message: "no" };
+    let error = ErrorReply {
+        code: ErrorCode::Conflict,
+        retry_after_ns: 5,
+        detail: 6,
+        other: Some(TXN),
+        message: "no",
+    };
     error.encode(&TO, &mut out);
-    assert_bytes(&out, "8e00", &format!("fc03 0500000000000000 0600000000000000 {TXN_HEX} 02000000 6e6f"));
+    assert_bytes(
+        &out,
+        "8e00",
+        &format!("fc03 0500000000000000 0600000000000000 {TXN_HEX} 02000000 6e6f"),
+    );
 }
 
 #[test]
@@ -190,7 +223,8 @@ fn a_reading_of_the_clock() {
     assert_eq!(ClockIs::decode(&Frame::parse(&out).unwrap()).unwrap().error(), None);
     // What follows stays as it is when the reading is put in.
     Ping {}.encode(&TO, &mut out);
-    let reading = ClockIs::new(at(0x0807_0605_0403_0201), Some(core::time::Duration::from_nanos(0x0a09)));
+    let reading =
+        ClockIs::new(at(0x0807_0605_0403_0201), Some(core::time::Duration::from_nanos(0x0a09)));
     reading.fill(&mut out);
     assert_bytes(&out[..length], "9000", "0102030405060708 090a000000000000");
     let frames: Vec<_> = Frames::new(&out).map(Result::unwrap).collect();
@@ -218,10 +252,13 @@ fn lists() {
 
 /// The tables of docs/formats/wire.md, as the code has them.
 fn tables() -> String {
-    let mut text =
-        String::from("| kind | message | fixed bytes | fields in order (bytes; `…` = variable) |\n|---|---|---|---|\n");
+    let mut text = String::from(
+        "| kind | message | fixed bytes | fields in order (bytes; `…` = variable) \
+         |\n|---|---|---|---|\n",
+    );
     for &kind in Kind::ALL {
-        let fixed: usize = HEADER_BYTES + kind.fields().iter().map(|field| field.bytes.unwrap_or(4)).sum::<usize>();
+        let fixed: usize = HEADER_BYTES
+            + kind.fields().iter().map(|field| field.bytes.unwrap_or(4)).sum::<usize>();
         let fields: Vec<String> = kind
             .fields()
             .iter()
@@ -230,7 +267,8 @@ fn tables() -> String {
                 None => format!("{} …", field.name),
             })
             .collect();
-        writeln!(text, "| {} | {} | {fixed} | {} |", kind as u8, kind.name(), fields.join(" · ")).unwrap();
+        writeln!(text, "| {} | {} | {fixed} | {} |", kind as u8, kind.name(), fields.join(" · "))
+            .unwrap();
     }
     text.push_str("\n| code | retryable |\n|---|---|\n");
     for &code in ErrorCode::ALL {
@@ -244,18 +282,28 @@ fn the_documentation_shows_the_codes_tables() {
     let documented = include_str!("../../../../docs/formats/wire.md");
     let spaced = |number: usize| {
         let digits = number.to_string();
-        let groups: Vec<&str> =
-            digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap()).collect();
+        let groups: Vec<&str> = digits
+            .as_bytes()
+            .rchunks(3)
+            .rev()
+            .map(|group| std::str::from_utf8(group).unwrap())
+            .collect();
         groups.join(" ")
     };
-    assert!(documented.contains(&format!("24 to {} |", spaced(limits::MAX_FRAME_BYTES))), "the longest frame");
+    assert!(
+        documented.contains(&format!("24 to {} |", spaced(limits::MAX_FRAME_BYTES))),
+        "the longest frame"
+    );
     assert!(
         documented.contains(&format!("a `Hello` of at most {} bytes", spaced(Hello::MAX_BYTES))),
         "the longest hello"
     );
     let tables = tables();
     for part in tables.split("\n\n") {
-        assert!(documented.contains(part.trim_end()), "docs/formats/wire.md does not hold this table:\n{part}");
+        assert!(
+            documented.contains(part.trim_end()),
+            "docs/formats/wire.md does not hold this table:\n{part}"
+        );
     }
 }
 

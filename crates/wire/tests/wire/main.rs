@@ -1,4 +1,5 @@
-//! The wire seen from outside: layouts byte by byte, round trips, damaged input, and RESP against a naive reader.
+//! The wire seen from outside: layouts byte by byte, round trips, damaged input, and RESP against a
+//! naive reader.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod damage;

@@ -1,7 +1,10 @@
-//! RESP: the parser against a naive reader at every split, Redis's error texts, and the encoder in both dialects.
+//! RESP: the parser against a naive reader at every split, Redis's error texts, and the encoder in
+//! both dialects.
 
 use proptest::prelude::*;
-use timestone_wire::resp::{CommandParser, Parsed, Protocol, ProtocolError, ReplyWriter, RespLimits};
+use timestone_wire::resp::{
+    CommandParser, Parsed, Protocol, ProtocolError, ReplyWriter, RespLimits,
+};
 
 /// What a stream of commands means: the commands, and how it ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -89,9 +92,11 @@ fn naive_number(text: &[u8]) -> Option<i64> {
 fn naive_command(bytes: &[u8]) -> Result<NaiveCommand, String> {
     if bytes[0] != b'*' {
         let Some(end) = bytes.iter().position(|&byte| byte == b'\n') else { return Ok(None) };
-        // The reference knows no quotes; the generator puts none on lines, and quotes have their own test.
+        // The reference knows no quotes; the generator puts none on lines, and quotes have their
+        // own test.
         let space = |byte: &u8| matches!(byte, b' ' | 9..=13);
-        let words = bytes[..end].split(space).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
+        let words =
+            bytes[..end].split(space).filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
         return Ok(Some((words, end + 1)));
     }
     let Some((line, mut at)) = naive_line(bytes) else { return Ok(None) };
@@ -106,8 +111,9 @@ fn naive_command(bytes: &[u8]) -> Result<NaiveCommand, String> {
         if first != b'$' {
             return Err(format!("expected '$', got '{}'", char::from(first)));
         }
-        let length =
-            naive_number(&line[1..]).filter(|length| (0..=64).contains(length)).ok_or("invalid bulk length")?;
+        let length = naive_number(&line[1..])
+            .filter(|length| (0..=64).contains(length))
+            .ok_or("invalid bulk length")?;
         at += used;
         let end = at + length as usize;
         if end > 256 {
@@ -199,7 +205,10 @@ fn protocol_errors_have_rediss_words() {
     let long = vec![b'1'; 64 * 1024 + 1];
     assert_eq!(error_of(&[b"a", &long[..]].concat()), "Protocol error: too big inline request");
     assert_eq!(error_of(&[b"*", &long[..]].concat()), "Protocol error: too big mbulk count string");
-    assert_eq!(error_of(&[b"*1\r\n$", &long[..]].concat()), "Protocol error: too big bulk count string");
+    assert_eq!(
+        error_of(&[b"*1\r\n$", &long[..]].concat()),
+        "Protocol error: too big bulk count string"
+    );
     let mut written = Vec::new();
     ProtocolError::ExpectedDollar(0xff).write(&mut written);
     assert_eq!(written, b"Protocol error: expected '$', got '\xff'");
@@ -222,7 +231,9 @@ fn inline_words_are_unquoted_as_redis_does() {
     for (line, words) in cases {
         let line = if line.ends_with(b"\n") { line.to_vec() } else { [line, b"\r\n"].concat() };
         let mut parser = CommandParser::new(RespLimits::default());
-        let Ok(Parsed::Command(command)) = parser.parse(&line) else { panic!("{:?}", line.escape_ascii().to_string()) };
+        let Ok(Parsed::Command(command)) = parser.parse(&line) else {
+            panic!("{:?}", line.escape_ascii().to_string())
+        };
         assert_eq!(command.args().collect::<Vec<_>>(), words);
         assert_eq!(command.consumed(), line.len());
     }
@@ -231,7 +242,9 @@ fn inline_words_are_unquoted_as_redis_does() {
 #[test]
 fn the_two_bytes_after_an_argument_are_skipped_whatever_they_are() {
     let mut parser = CommandParser::new(RespLimits::default());
-    let Ok(Parsed::Command(command)) = parser.parse(b"*1\r\n$4\r\nPINGxxPING\r\n") else { panic!("not a command") };
+    let Ok(Parsed::Command(command)) = parser.parse(b"*1\r\n$4\r\nPINGxxPING\r\n") else {
+        panic!("not a command")
+    };
     assert_eq!((command.name(), command.consumed()), (b"PING".as_slice(), 14));
 }
 
@@ -241,7 +254,10 @@ fn a_big_argument_says_how_many_bytes_are_missing() {
     let head = b"*1\r\n$1000\r\n";
     assert!(matches!(parser.parse(head), Ok(Parsed::Incomplete { consumed: 0, needed: 1002 })));
     let whole = [head, &[b'x'; 1002][..]].concat();
-    assert!(matches!(parser.parse(&whole[..1000]), Ok(Parsed::Incomplete { consumed: 0, needed: 13 })));
+    assert!(matches!(
+        parser.parse(&whole[..1000]),
+        Ok(Parsed::Incomplete { consumed: 0, needed: 13 })
+    ));
     let Ok(Parsed::Command(command)) = parser.parse(&whole) else { panic!("not a command") };
     assert_eq!((command.name().len(), command.consumed()), (1000, 1013));
 }

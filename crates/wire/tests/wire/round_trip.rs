@@ -1,10 +1,13 @@
-//! What is encoded reads back: every kind, whole parcels, prepares by their sets, and the negotiation of versions.
+//! What is encoded reads back: every kind, whole parcels, prepares by their sets, and the
+//! negotiation of versions.
 
 use core::time::Duration;
 
 use proptest::prelude::*;
 use timestone_cluster::MapVersion;
-use timestone_types::{AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, ShardId, Timestamp, TxnId, Version};
+use timestone_types::{
+    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, ShardId, Timestamp, TxnId, Version,
+};
 use timestone_wire::*;
 
 use crate::sample::{Sets, Source, encode, encode_again};
@@ -94,7 +97,10 @@ fn versions_are_negotiated_or_refused_in_words() {
     let newer = Hello { least: ProtocolVersion(7), most: ProtocolVersion(9), ..hello };
     let error = newer.negotiate().unwrap_err();
     assert_eq!(ErrorCode::from(&error), ErrorCode::VersionMismatch);
-    assert_eq!(error.to_string(), "the peer speaks protocol 7 to 9, this program 2 to 2: update the older side");
+    assert_eq!(
+        error.to_string(),
+        "the peer speaks protocol 7 to 9, this program 2 to 2: update the older side"
+    );
     let wide = Hello { least: ProtocolVersion(0), most: ProtocolVersion(9), ..hello };
     assert_eq!(wide.negotiate(), Ok(PROTOCOL.1));
     let older = Hello { least: ProtocolVersion(0), most: ProtocolVersion(0), ..hello };
@@ -112,9 +118,12 @@ fn a_connection_that_does_not_begin_with_a_hello_is_noticed() {
     Hello { magic: 1, ..Hello::new(Role::Tool, ClusterId::ZERO, ClientId::ZERO, "") }
         .encode(&Envelope::default(), &mut bytes);
     assert_eq!(Hello::first(&Frame::parse(&bytes).unwrap()), Err(WireError::NotHello));
-    for stranger in
-        [b"GET / HTTP/1.1\r\n".as_slice(), b"*1\r\n$4\r\nPING\r\n", b"\x16\x03\x01\x02\x00\x01", b"\0\0\0\0"]
-    {
+    for stranger in [
+        b"GET / HTTP/1.1\r\n".as_slice(),
+        b"*1\r\n$4\r\nPING\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"\0\0\0\0",
+    ] {
         assert_eq!(
             Hello::first_length(stranger),
             Err(WireError::NotHello),
@@ -124,7 +133,8 @@ fn a_connection_that_does_not_begin_with_a_hello_is_noticed() {
     }
     let mut bytes = Vec::new();
     let longest = "n".repeat(limits::MAX_CLIENT_NAME_BYTES + 1);
-    Hello::new(Role::Tool, ClusterId::ZERO, ClientId::ZERO, &longest).encode(&Envelope::default(), &mut bytes);
+    Hello::new(Role::Tool, ClusterId::ZERO, ClientId::ZERO, &longest)
+        .encode(&Envelope::default(), &mut bytes);
     assert_eq!(Hello::first_length(&bytes), Ok(Some(bytes.len())));
     assert_eq!(bytes.len(), Hello::MAX_BYTES);
     assert_eq!(Hello::first_length(&bytes[..3]), Ok(None));
@@ -136,8 +146,14 @@ fn an_unfinished_writer_leaves_nothing_behind() {
     drop(StatusListWriter::begin(&Envelope::default(), &mut bytes));
     drop(ScanPageWriter::begin(&Envelope::default(), &mut bytes));
     let (at, no_one) = (Timestamp::ZERO, &[][..]);
-    let head =
-        PrepareHead { txn: TxnId::default(), begin: at, commit: at, single: true, wait: true, participants: no_one };
+    let head = PrepareHead {
+        txn: TxnId::default(),
+        begin: at,
+        commit: at,
+        single: true,
+        wait: true,
+        participants: no_one,
+    };
     let mut writer = PrepareWriter::begin(&Envelope::default(), &head, &mut bytes);
     writer.write(&WriteEntry {
         keyspace: timestone_types::KeyspaceId::DEFAULT,
@@ -153,7 +169,8 @@ fn an_unfinished_writer_leaves_nothing_behind() {
 #[test]
 fn a_full_page_takes_no_more_but_a_single_entry_of_any_size() {
     let value = vec![7u8; timestone_types::limits::MAX_VALUE_BYTES];
-    let entry = ScanEntry { version: Version::ZERO, expires_at: Expiry::NEVER, key: b"k", value: &value };
+    let entry =
+        ScanEntry { version: Version::ZERO, expires_at: Expiry::NEVER, key: b"k", value: &value };
     let mut bytes = Vec::new();
     let mut page = ScanPageWriter::begin(&Envelope::default(), &mut bytes);
     assert!(page.push(&entry), "the first entry always fits");
@@ -174,9 +191,14 @@ fn an_error_is_cut_between_characters_and_printed_with_its_code() {
     let error = ErrorReply::decode(&frame).unwrap();
     assert_eq!(error.message, "é".repeat(512));
     assert_eq!(error.retry_after(), Some(Duration::from_millis(3)));
-    let reason = AbortReason { at: Timestamp::from_nanos(43), ..AbortReason::of(AbortKind::ReadConflict) };
-    let error = ErrorReply::of_abort(&reason, "key=acct/7: committed by another transaction; retry");
-    assert_eq!(error.to_string(), "TS1020 CONFLICT key=acct/7: committed by another transaction; retry");
+    let reason =
+        AbortReason { at: Timestamp::from_nanos(43), ..AbortReason::of(AbortKind::ReadConflict) };
+    let error =
+        ErrorReply::of_abort(&reason, "key=acct/7: committed by another transaction; retry");
+    assert_eq!(
+        error.to_string(),
+        "TS1020 CONFLICT key=acct/7: committed by another transaction; retry"
+    );
     assert!(error.retryable() && error.detail == 43 && error.retry_after().is_none());
 }
 

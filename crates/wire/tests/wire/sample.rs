@@ -1,9 +1,11 @@
 //! Random messages of every kind from a seed, encoded.
 
-use timestone_cluster::{MapVersion, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap};
+use timestone_cluster::{
+    MapVersion, MasterAnswer, MasterCommand, ServerAddresses, ServerId, ServerInfo, ShardMap,
+};
 use timestone_types::{
-    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId, Timestamp, TxnId,
-    Version,
+    AbortKind, AbortReason, ClientId, ClusterId, Epoch, Expiry, KeyspaceId, Sequence, ShardId,
+    Timestamp, TxnId, Version,
 };
 use timestone_wire::*;
 
@@ -132,8 +134,12 @@ impl Sets {
             let expiry = Expiry::at(source.time());
             match source.below(4) {
                 0 => (source.keyspace(), WriteKind::Fence, Expiry::NEVER, vec![], vec![]),
-                1 => (source.keyspace(), WriteKind::Delete, Expiry::NEVER, source.bytes(40), vec![]),
-                _ => (source.keyspace(), WriteKind::Put, expiry, source.bytes(40), source.bytes(300)),
+                1 => {
+                    (source.keyspace(), WriteKind::Delete, Expiry::NEVER, source.bytes(40), vec![])
+                }
+                _ => {
+                    (source.keyspace(), WriteKind::Put, expiry, source.bytes(40), source.bytes(300))
+                }
             }
         });
         Self { reads, writes: writes.collect() }
@@ -142,21 +148,29 @@ impl Sets {
     pub(crate) fn write(&self, envelope: &Envelope, head: &PrepareHead<'_>, out: &mut Vec<u8>) {
         let mut writer = PrepareWriter::begin(envelope, head, out);
         for (keyspace, version, absent, expires_at, key) in &self.reads {
-            let (keyspace, version, absent, expires_at) = (*keyspace, *version, *absent, *expires_at);
+            let (keyspace, version, absent, expires_at) =
+                (*keyspace, *version, *absent, *expires_at);
             writer.read(&ReadEntry { keyspace, version, absent, expires_at, key });
         }
         for (keyspace, kind, expires_at, key, value) in &self.writes {
-            writer.write(&WriteEntry { keyspace: *keyspace, kind: *kind, expires_at: *expires_at, key, value });
+            writer.write(&WriteEntry {
+                keyspace: *keyspace,
+                kind: *kind,
+                expires_at: *expires_at,
+                key,
+                value,
+            });
         }
         writer.finish();
     }
 
     pub(crate) fn of(body: &PrepareBody<'_>) -> Self {
-        let reads =
-            body.reads().map(|read| (read.keyspace, read.version, read.absent, read.expires_at, read.key.to_vec()));
-        let writes = body
-            .writes()
-            .map(|write| (write.keyspace, write.kind, write.expires_at, write.key.to_vec(), write.value.to_vec()));
+        let reads = body.reads().map(|read| {
+            (read.keyspace, read.version, read.absent, read.expires_at, read.key.to_vec())
+        });
+        let writes = body.writes().map(|write| {
+            (write.keyspace, write.kind, write.expires_at, write.key.to_vec(), write.value.to_vec())
+        });
         Self { reads: reads.collect(), writes: writes.collect() }
     }
 }
@@ -180,12 +194,14 @@ fn prepare(source: &mut Source, envelope: &Envelope, out: &mut Vec<u8>) -> Sets 
 pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
     let source = &mut Source(seed);
     let to = &source.envelope();
-    let (txn, at, keyspace, client) = (source.txn(), source.time(), source.keyspace(), source.client());
+    let (txn, at, keyspace, client) =
+        (source.txn(), source.time(), source.keyspace(), source.client());
     let (short, long, flag) = (source.bytes(60), source.bytes(600), source.flag());
     match kind {
         Kind::Hello => {
             let role = [Role::Client, Role::Server, Role::Tool][source.below(3)];
-            Hello::new(role, ClusterId::new(source.next()), client, &source.text(20)).encode(to, out);
+            Hello::new(role, ClusterId::new(source.next()), client, &source.text(20))
+                .encode(to, out);
         }
         Kind::Get => {
             let at = if flag { ReadAt::Snapshot(at) } else { ReadAt::Latest(at) };
@@ -203,28 +219,45 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
                 Condition::IfValue(&expected),
             ];
             let condition = conditions[source.below(5)];
-            let action = [WriteAction::Put, WriteAction::PutKeepExpiry, WriteAction::Delete][source.below(3)];
-            let (begin, commit, wait, return_previous) = (source.time(), source.time(), source.flag(), source.flag());
+            let action = [WriteAction::Put, WriteAction::PutKeepExpiry, WriteAction::Delete]
+                [source.below(3)];
+            let (begin, commit, wait, return_previous) =
+                (source.time(), source.time(), source.flag(), source.flag());
             let expires_at = Expiry::at(at);
             let (key, value) = (&short[..], &long[..]);
-            Write { txn, begin, commit, keyspace, action, wait, return_previous, expires_at, condition, key, value }
-                .encode(to, out);
+            Write {
+                txn,
+                begin,
+                commit,
+                keyspace,
+                action,
+                wait,
+                return_previous,
+                expires_at,
+                condition,
+                key,
+                value,
+            }
+            .encode(to, out);
         }
         Kind::Decide => Decide::new(txn, flag.then_some(at)).encode(to, out),
         Kind::Status => Status { txn }.encode(to, out),
         Kind::Terminate => {
             let shards = source.shards();
-            Terminate { txn, begin: at, commit: source.time(), participants: Shards::new(&shards) }.encode(to, out);
+            Terminate { txn, begin: at, commit: source.time(), participants: Shards::new(&shards) }
+                .encode(to, out);
         }
         Kind::Freeze => Freeze { txn, begin: at }.encode(to, out),
         Kind::FetchWriteSet => FetchWriteSet { txn, commit: at }.encode(to, out),
         Kind::Forget => Forget { txn }.encode(to, out),
         Kind::Report => {
             let acked = Sequence::new(source.next());
-            Report { client, watermark: at, acked, now: source.time(), closing: flag }.encode(to, out);
+            Report { client, watermark: at, acked, now: source.time(), closing: flag }
+                .encode(to, out);
         }
         Kind::Scan => {
-            Scan { keyspace, cursor: source.next(), limit: 10, at, client, with_values: flag }.encode(to, out);
+            Scan { keyspace, cursor: source.next(), limit: 10, at, client, with_values: flag }
+                .encode(to, out);
         }
         Kind::Count => Count { keyspace, at, client }.encode(to, out),
         Kind::Newest => Newest { keyspace }.encode(to, out),
@@ -234,17 +267,33 @@ pub(crate) fn encode(kind: Kind, seed: u64, out: &mut Vec<u8>) {
         Kind::MapPush => MapPush { map: &source.map_bytes() }.encode(to, out),
         Kind::MasterAsk => {
             let mut command = Vec::new();
-            MasterCommand::RegisterClient { count: 1 + source.below(9) as u32 }.encode(&mut command);
+            MasterCommand::RegisterClient { count: 1 + source.below(9) as u32 }
+                .encode(&mut command);
             MasterAsk { command: &command }.encode(to, out);
         }
         Kind::Ping => Ping {}.encode(to, out),
         Kind::Welcome => {
             let (cluster, map) = (ClusterId::new(source.next()), source.map_bytes());
-            Welcome { protocol: PROTOCOL.1, cluster, client, now: at, limits: Limits::OURS, map: &map }.encode(to, out);
+            Welcome {
+                protocol: PROTOCOL.1,
+                cluster,
+                client,
+                now: at,
+                limits: Limits::OURS,
+                map: &map,
+            }
+            .encode(to, out);
         }
         Kind::Value => {
             let (version, expires_at) = (source.version(), Expiry::at(at));
-            Value { version, expires_at, prepared_before: flag, present: source.flag(), value: &long }.encode(to, out);
+            Value {
+                version,
+                expires_at,
+                prepared_before: flag,
+                present: source.flag(),
+                value: &long,
+            }
+            .encode(to, out);
         }
         Kind::Vote => Vote { txn, commit: at, verdict: source.verdict() }.encode(to, out),
         Kind::Written => Written {

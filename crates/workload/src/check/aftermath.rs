@@ -1,11 +1,13 @@
-//! What must hold once the faults have stopped: everything ends, nothing stays behind, bounds are kept.
+//! What must hold once the faults have stopped: everything ends, nothing stays behind, bounds are
+//! kept.
 //!
 //! ```text
 //!   faults ──────────────► calm ──── patience ────► end of the run
 //!                            │ invoked from here on: answered in time, and the answer is known
 //!                            └ open since before: completed, somehow, by calm + patience
 //! ```
-//! Whoever runs the world counts what is left and what is held, under names of its own; what the numbers may be is judged here.
+//! Whoever runs the world counts what is left and what is held, under names of its own; what the
+//! numbers may be is judged here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,19 +37,24 @@ impl fmt::Display for Quantity {
         let Self { whose, what, held, bound } = self;
         match bound {
             0 => write!(f, "{whose} still has {held} {what}, and should have none"),
-            _ => write!(f, "{whose} has {held} {what}, {} more than the bound of {bound}", held.saturating_sub(*bound)),
+            _ => write!(
+                f,
+                "{whose} has {held} {what}, {} more than the bound of {bound}",
+                held.saturating_sub(*bound)
+            ),
         }
     }
 }
 
-/// Checks bounds on memory, logs, versions, queues: [`AnomalyKind::OutOfBounds`] for each quantity above its bound.
+/// Checks bounds on memory, logs, versions, queues: [`AnomalyKind::OutOfBounds`] for each quantity
+/// above its bound.
 #[must_use]
 pub fn check_bounds(quantities: impl IntoIterator<Item = Quantity>) -> Verdict {
     judge(quantities, AnomalyKind::OutOfBounds)
 }
 
-/// Checks that what must go goes (prepared transactions, parked requests, open decisions): [`AnomalyKind::Stuck`] for each quantity
-/// above its bound.
+/// Checks that what must go goes (prepared transactions, parked requests, open decisions):
+/// [`AnomalyKind::Stuck`] for each quantity above its bound.
 #[must_use]
 pub fn check_left_over(quantities: impl IntoIterator<Item = Quantity>) -> Verdict {
     judge(quantities, AnomalyKind::Stuck)
@@ -61,7 +68,8 @@ fn judge(quantities: impl IntoIterator<Item = Quantity>, kind: AnomalyKind) -> V
     verdict
 }
 
-/// When the faults stopped, and how long everything may take from then on. Times are those of the history.
+/// When the faults stopped, and how long everything may take from then on. Times are those of the
+/// history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Calm {
     /// The last fault had ended.
@@ -72,8 +80,9 @@ pub struct Calm {
     pub until: Timestamp,
 }
 
-/// Checks that every transaction ends once the faults have: those that were open when they stopped are completed in time, in
-/// whatever way; those invoked afterwards are completed in time with a known outcome, and some of them commit.
+/// Checks that every transaction ends once the faults have: those that were open when they stopped
+/// are completed in time, in whatever way; those invoked afterwards are completed in time with a
+/// known outcome, and some of them commit.
 #[must_use]
 pub fn check_liveness(history: &History, calm: Calm) -> Verdict {
     let mut verdict = Verdict::default();
@@ -103,7 +112,10 @@ pub fn check_liveness(history: &History, calm: Calm) -> Verdict {
             });
         } else if is_calm && found.end == End::Unknown {
             verdict.report(AnomalyKind::Stuck, Promise::Serializable, || {
-                format!("{} was invoked in calm, and yet its outcome is unknown", transactions.name(txn))
+                format!(
+                    "{} was invoked in calm, and yet its outcome is unknown",
+                    transactions.name(txn)
+                )
             });
         }
     }
@@ -135,13 +147,24 @@ mod tests {
 
     #[test]
     fn quantities_are_held_to_their_bounds() {
-        let quantity = |held, bound| Quantity { whose: "shard 1".to_owned(), what: "bytes of log", held, bound };
+        let quantity = |held, bound| Quantity {
+            whose: "shard 1".to_owned(),
+            what: "bytes of log",
+            held,
+            bound,
+        };
         assert!(check_bounds([quantity(5, 5), quantity(0, 0)]).is_valid());
         let verdict = check_bounds([quantity(5, 5), quantity(7, 5)]);
         assert!(verdict.has(AnomalyKind::OutOfBounds) && verdict.anomalies.len() == 1);
-        assert!(verdict.to_string().contains("shard 1 has 7 bytes of log, 2 more than the bound of 5"), "{verdict}");
+        assert!(
+            verdict.to_string().contains("shard 1 has 7 bytes of log, 2 more than the bound of 5"),
+            "{verdict}"
+        );
         let verdict = check_left_over([quantity(1, 0)]);
-        assert!(verdict.has(AnomalyKind::Stuck) && verdict.to_string().contains("still has 1"), "{verdict}");
+        assert!(
+            verdict.has(AnomalyKind::Stuck) && verdict.to_string().contains("still has 1"),
+            "{verdict}"
+        );
     }
 
     /// The times of these histories are their lines' numbers.
@@ -156,14 +179,24 @@ mod tests {
 
     #[test]
     fn what_ends_in_time_is_alive() {
-        assert_eq!(live(&["0 + [:r 1 nil]", "1 + [:r 1 nil]", "0 ? [:r 1 nil]", "1 = [:r 1 []]", "2 . [:r 1 []]"]), []);
+        assert_eq!(
+            live(&[
+                "0 + [:r 1 nil]",
+                "1 + [:r 1 nil]",
+                "0 ? [:r 1 nil]",
+                "1 = [:r 1 []]",
+                "2 . [:r 1 []]"
+            ]),
+            []
+        );
     }
 
     #[test]
     fn what_does_not_end_is_stuck() {
         let stuck = [AnomalyKind::Stuck];
         assert_eq!(live(&["0 + [:r 1 nil]"]), stuck, "open when the faults ended, and for ever");
-        let slow = ["0 + [:r 1 nil]", "1 . [:r 1 []]", "1 . [:r 1 []]", "1 . [:r 1 []]", "0 = [:r 1 []]"];
+        let slow =
+            ["0 + [:r 1 nil]", "1 . [:r 1 []]", "1 . [:r 1 []]", "1 . [:r 1 []]", "0 = [:r 1 []]"];
         assert_eq!(live(&slow), stuck, "completed, but late");
         let unknown = ["1 . [:r 1 []]", "1 . [:r 1 []]", "0 + [:r 1 nil]", "0 ? [:r 1 nil]"];
         assert_eq!(live(&unknown), stuck, "unknown in calm");
@@ -173,12 +206,19 @@ mod tests {
 
     #[test]
     fn what_has_had_no_time_says_nothing() {
-        let calm = Calm { since: Timestamp::ZERO, patience: Duration::from_nanos(5), until: Timestamp::from_nanos(4) };
+        let calm = Calm {
+            since: Timestamp::ZERO,
+            patience: Duration::from_nanos(5),
+            until: Timestamp::from_nanos(4),
+        };
         assert!(check_liveness(&history(&["0 + [:r 1 nil]"]), calm).is_valid());
         let calm = Calm { until: Timestamp::from_nanos(6), ..calm };
         let refused = ["0 + [:r 1 nil]", "0 ! [:r 1 nil]"];
         assert!(!check_liveness(&history(&refused), calm).is_valid());
         let late = ["0 + [:r 1 nil]", "0 ! [:r 1 nil]", "1 + [:r 1 nil]", "1 = [:r 1 []]"];
-        assert!(check_liveness(&history(&late), calm).is_valid(), "what commits before its time is over has committed");
+        assert!(
+            check_liveness(&history(&late), calm).is_valid(),
+            "what commits before its time is over has committed"
+        );
     }
 }

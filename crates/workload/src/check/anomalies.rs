@@ -1,5 +1,5 @@
-//! Every anomaly in its smallest history, caught under its right name and under the weakest promise that it breaks; and beside each
-//! the history that nearly has it, which must pass.
+//! Every anomaly in its smallest history, caught under its right name and under the weakest promise
+//! that it breaks; and beside each the history that nearly has it, which must pass.
 
 use super::testing::{history, kinds};
 use super::{AnomalyKind, Promise, Verdict, check_list_append, check_register};
@@ -15,7 +15,12 @@ struct Case {
     first: Option<(AnomalyKind, Promise)>,
 }
 
-const fn wrong(name: &'static str, kind: AnomalyKind, breaks: Promise, lines: &'static [&'static str]) -> Case {
+const fn wrong(
+    name: &'static str,
+    kind: AnomalyKind,
+    breaks: Promise,
+    lines: &'static [&'static str],
+) -> Case {
     Case { name, lines, first: Some((kind, breaks)) }
 }
 
@@ -29,12 +34,17 @@ fn judge(cases: &[Case], check: fn(&History, Promise) -> Verdict) {
         for promise in Promise::ALL {
             let verdict = check(&history, promise);
             let expected = first.filter(|(_, breaks)| *breaks <= promise);
-            assert_eq!(kinds(&verdict).first().copied(), expected, "{name}, {promise:?}: {verdict}");
+            assert_eq!(
+                kinds(&verdict).first().copied(),
+                expected,
+                "{name}, {promise:?}: {verdict}"
+            );
         }
     }
 }
 
-/// Lists. Whoever reads at the end is process 9, which runs beside everything where it must not add real time.
+/// Lists. Whoever reads at the end is process 9, which runs beside everything where it must not add
+/// real time.
 const LISTS: &[Case] = &[
     wrong(
         "writes cross",
@@ -72,7 +82,13 @@ const LISTS: &[Case] = &[
     ),
     right(
         "writes overlap",
-        &["9 + [:r 1 nil]", "0 + [:append 1 1]", "1 . [:append 1 2]", "0 = [:append 1 1]", "9 = [:r 1 [2 1]]"],
+        &[
+            "9 + [:r 1 nil]",
+            "0 + [:append 1 1]",
+            "1 . [:append 1 2]",
+            "0 = [:append 1 1]",
+            "9 = [:r 1 [2 1]]",
+        ],
     ),
     wrong(
         "three writes, inverted through the third",
@@ -104,8 +120,16 @@ const LISTS: &[Case] = &[
         Serializable,
         &["0 + [:append 1 1]", "0 ! [:append 1 1]", "1 . [:r 1 [1]]"],
     ),
-    right("an aborted append is not read", &["0 + [:append 1 1]", "0 ! [:append 1 1]", "1 . [:r 1 []]"]),
-    wrong("half of two appends is read", G1b, Serializable, &["0 . [:append 1 1] [:append 1 2]", "1 . [:r 1 [1]]"]),
+    right(
+        "an aborted append is not read",
+        &["0 + [:append 1 1]", "0 ! [:append 1 1]", "1 . [:r 1 []]"],
+    ),
+    wrong(
+        "half of two appends is read",
+        G1b,
+        Serializable,
+        &["0 . [:append 1 1] [:append 1 2]", "1 . [:r 1 [1]]"],
+    ),
     wrong(
         "another's append stands between two",
         G0,
@@ -117,15 +141,32 @@ const LISTS: &[Case] = &[
             "9 . [:r 1 [1 9 2]]",
         ],
     ),
-    right("one's own half is read", &["0 . [:append 1 1] [:r 1 [1]] [:append 1 2]", "1 . [:r 1 [1 2]]"]),
-    wrong("one's own append is read before it is made", Internal, Serializable, &["0 . [:r 1 [1]] [:append 1 1]"]),
+    right(
+        "one's own half is read",
+        &["0 . [:append 1 1] [:r 1 [1]] [:append 1 2]", "1 . [:r 1 [1 2]]"],
+    ),
+    wrong(
+        "one's own append is read before it is made",
+        Internal,
+        Serializable,
+        &["0 . [:r 1 [1]] [:append 1 1]"],
+    ),
     wrong(
         "each reads the other's append",
         G1c,
         Serializable,
-        &["0 + [:append 1 1] [:r 2 nil]", "1 . [:append 2 1] [:r 1 [1]]", "0 = [:append 1 1] [:r 2 [1]]"],
+        &[
+            "0 + [:append 1 1] [:r 2 nil]",
+            "1 . [:append 2 1] [:r 1 [1]]",
+            "0 = [:append 1 1] [:r 2 [1]]",
+        ],
     ),
-    wrong("a session reads what it writes later", G1c, Session, &["0 . [:r 1 [1]]", "0 . [:append 1 1]"]),
+    wrong(
+        "a session reads what it writes later",
+        G1c,
+        Session,
+        &["0 . [:r 1 [1]]", "0 . [:append 1 1]"],
+    ),
     wrong(
         "a read-write transaction reads the future",
         G1c,
@@ -133,7 +174,10 @@ const LISTS: &[Case] = &[
         &["0 . [:r 1 [1]] [:append 9 9]", "1 . [:append 1 1]"],
     ),
     wrong("a reader reads the future", G1c, RealTime, &["0 . [:r 1 [1]]", "1 . [:append 1 1]"]),
-    right("a reader reads what overlaps", &["1 + [:append 1 1]", "0 . [:r 1 [1]]", "1 = [:append 1 1]"]),
+    right(
+        "a reader reads what overlaps",
+        &["1 + [:append 1 1]", "0 . [:r 1 [1]]", "1 = [:append 1 1]"],
+    ),
     wrong(
         "a reading carried to the past by a third",
         G1c,
@@ -162,17 +206,31 @@ const LISTS: &[Case] = &[
         "two replace one version, and nobody looks",
         LostUpdate,
         Serializable,
-        &["0 + [:r 1 nil] [:append 1 1]", "1 . [:r 1 []] [:append 1 2]", "0 = [:r 1 []] [:append 1 1]"],
+        &[
+            "0 + [:r 1 nil] [:append 1 1]",
+            "1 . [:r 1 []] [:append 1 2]",
+            "0 = [:r 1 []] [:append 1 1]",
+        ],
     ),
     wrong(
         "a blind append slips between reading and appending",
         LostUpdate,
         Serializable,
-        &["0 + [:r 1 nil] [:append 1 1]", "1 . [:append 1 2]", "0 = [:r 1 []] [:append 1 1]", "9 . [:r 1 [2 1]]"],
+        &[
+            "0 + [:r 1 nil] [:append 1 1]",
+            "1 . [:append 1 2]",
+            "0 = [:r 1 []] [:append 1 1]",
+            "9 . [:r 1 [2 1]]",
+        ],
     ),
     right(
         "a blind append follows reading and appending",
-        &["0 + [:r 1 nil] [:append 1 1]", "1 . [:append 1 2]", "0 = [:r 1 []] [:append 1 1]", "9 . [:r 1 [1 2]]"],
+        &[
+            "0 + [:r 1 nil] [:append 1 1]",
+            "1 . [:append 1 2]",
+            "0 = [:r 1 []] [:append 1 1]",
+            "9 . [:r 1 [1 2]]",
+        ],
     ),
     right(
         "one replaces what it read, beside an unseen append",
@@ -191,9 +249,18 @@ const LISTS: &[Case] = &[
     ),
     right(
         "all of a transaction is seen",
-        &["0 + [:append 1 1] [:append 2 1]", "1 . [:r 1 [1]] [:r 2 [1]]", "0 = [:append 1 1] [:append 2 1]"],
+        &[
+            "0 + [:append 1 1] [:append 2 1]",
+            "1 . [:r 1 [1]] [:r 2 [1]]",
+            "0 = [:append 1 1] [:append 2 1]",
+        ],
     ),
-    wrong("a session does not see its own append", GSingle, Session, &["0 . [:append 1 1]", "0 . [:r 1 []]"]),
+    wrong(
+        "a session does not see its own append",
+        GSingle,
+        Session,
+        &["0 . [:append 1 1]", "0 . [:r 1 []]"],
+    ),
     wrong(
         "a session's readings go back",
         GSingle,
@@ -207,7 +274,10 @@ const LISTS: &[Case] = &[
         &["0 . [:append 1 1]", "1 . [:r 1 []] [:append 9 9]"],
     ),
     wrong("a reader reads the past", GSingle, RealTime, &["0 . [:append 1 1]", "1 . [:r 1 []]"]),
-    right("a reader reads the past that overlaps", &["1 + [:r 1 nil]", "0 . [:append 1 1]", "1 = [:r 1 []]"]),
+    right(
+        "a reader reads the past that overlaps",
+        &["1 + [:r 1 nil]", "0 . [:append 1 1]", "1 = [:r 1 []]"],
+    ),
     wrong(
         "two readers see an overlapping append come and go",
         GSingle,
@@ -268,15 +338,31 @@ const LISTS: &[Case] = &[
         "timestamps inverted through a third",
         G2Item,
         RealTime,
-        &["3 + [:r 1 nil] [:append 2 3]", "0 . [:append 1 1]", "1 . [:r 2 []]", "3 = [:r 1 []] [:append 2 3]"],
+        &[
+            "3 + [:r 1 nil] [:append 2 3]",
+            "0 . [:append 1 1]",
+            "1 . [:r 2 []]",
+            "3 = [:r 1 []] [:append 2 3]",
+        ],
     ),
     right(
         "timestamps in order through a third",
-        &["3 + [:r 1 nil] [:append 2 3]", "0 . [:append 1 1]", "1 . [:r 2 [3]]", "3 = [:r 1 []] [:append 2 3]"],
+        &[
+            "3 + [:r 1 nil] [:append 2 3]",
+            "0 . [:append 1 1]",
+            "1 . [:r 2 [3]]",
+            "3 = [:r 1 []] [:append 2 3]",
+        ],
     ),
-    right("an unknown append may be there", &["0 + [:append 1 1]", "0 ? [:append 1 1]", "1 . [:r 1 [1]]"]),
+    right(
+        "an unknown append may be there",
+        &["0 + [:append 1 1]", "0 ? [:append 1 1]", "1 . [:r 1 [1]]"],
+    ),
     right("or not", &["0 + [:append 1 1]", "0 ? [:append 1 1]", "1 . [:r 1 []]"]),
-    right("or come late", &["0 + [:append 1 1]", "0 ? [:append 1 1]", "1 . [:r 1 []]", "1 . [:r 1 [1]]"]),
+    right(
+        "or come late",
+        &["0 + [:append 1 1]", "0 ? [:append 1 1]", "1 . [:r 1 []]", "1 . [:r 1 [1]]"],
+    ),
     wrong(
         "but not go again",
         GSingle,
@@ -287,14 +373,29 @@ const LISTS: &[Case] = &[
         "nor in half",
         GSingle,
         Serializable,
-        &["0 + [:append 1 1] [:append 2 1]", "0 ? [:append 1 1] [:append 2 1]", "1 . [:r 1 [1]] [:r 2 []]"],
+        &[
+            "0 + [:append 1 1] [:append 2 1]",
+            "0 ? [:append 1 1] [:append 2 1]",
+            "1 . [:r 1 [1]] [:r 2 []]",
+        ],
     ),
-    wrong("nor before it was invoked", G1c, RealTime, &["1 . [:r 1 [1]]", "0 + [:append 1 1]", "0 ? [:append 1 1]"]),
+    wrong(
+        "nor before it was invoked",
+        G1c,
+        RealTime,
+        &["1 . [:r 1 [1]]", "0 + [:append 1 1]", "0 ? [:append 1 1]"],
+    ),
     wrong(
         "nor before its session's last",
         G0,
         Session,
-        &["9 + [:r 1 nil]", "0 . [:append 1 1]", "0 + [:append 1 2]", "0 ? [:append 1 2]", "9 = [:r 1 [2 1]]"],
+        &[
+            "9 + [:r 1 nil]",
+            "0 . [:append 1 1]",
+            "0 + [:append 1 2]",
+            "0 ? [:append 1 2]",
+            "9 = [:r 1 [2 1]]",
+        ],
     ),
     right("what never completed is unknown", &["0 + [:append 1 1]", "1 . [:r 1 [1]]"]),
     right(
@@ -315,11 +416,31 @@ const REGISTERS: &[Case] = &[
         Serializable,
         &["0 + [:r 1 nil] [:w 1 1]", "1 . [:r 1 1] [:w 1 2]", "0 = [:r 1 2] [:w 1 1]"],
     ),
-    wrong("a version replaced before it was written", G1c, Conflicts, &["0 . [:r 1 1] [:w 1 2]", "1 . [:w 1 1]"]),
-    wrong("an aborted write is read", G1a, Serializable, &["0 + [:w 1 1]", "0 ! [:w 1 1]", "1 . [:r 1 1]"]),
-    wrong("an intermediate write is read", G1b, Serializable, &["0 . [:w 1 1] [:w 1 2]", "1 . [:r 1 1]"]),
+    wrong(
+        "a version replaced before it was written",
+        G1c,
+        Conflicts,
+        &["0 . [:r 1 1] [:w 1 2]", "1 . [:w 1 1]"],
+    ),
+    wrong(
+        "an aborted write is read",
+        G1a,
+        Serializable,
+        &["0 + [:w 1 1]", "0 ! [:w 1 1]", "1 . [:r 1 1]"],
+    ),
+    wrong(
+        "an intermediate write is read",
+        G1b,
+        Serializable,
+        &["0 . [:w 1 1] [:w 1 2]", "1 . [:r 1 1]"],
+    ),
     right("the last write is read", &["0 . [:w 1 1] [:w 1 2]", "1 . [:r 1 2]"]),
-    wrong("one's own write is read before it is made", Internal, Serializable, &["0 . [:r 1 1] [:w 1 1]"]),
+    wrong(
+        "one's own write is read before it is made",
+        Internal,
+        Serializable,
+        &["0 . [:r 1 1] [:w 1 1]"],
+    ),
     wrong(
         "each reads the other's write",
         G1c,
@@ -334,7 +455,10 @@ const REGISTERS: &[Case] = &[
         Serializable,
         &["0 + [:r 1 nil] [:w 1 1]", "1 . [:r 1 nil] [:w 1 2]", "0 = [:r 1 nil] [:w 1 1]"],
     ),
-    right("two replace each other", &["0 + [:r 1 nil] [:w 1 1]", "1 . [:r 1 nil] [:w 1 2]", "0 = [:r 1 2] [:w 1 1]"]),
+    right(
+        "two replace each other",
+        &["0 + [:r 1 nil] [:w 1 1]", "1 . [:r 1 nil] [:w 1 2]", "0 = [:r 1 2] [:w 1 1]"],
+    ),
     wrong(
         "half of a transaction is seen",
         GSingle,
@@ -351,7 +475,12 @@ const REGISTERS: &[Case] = &[
         Serializable,
         &["0 + [:w 1 1] [:w 2 1]", "1 . [:r 1 nil] [:r 2 1]", "0 = [:w 1 1] [:w 2 1]"],
     ),
-    wrong("a session does not see its own write", GSingle, Session, &["0 . [:w 1 1]", "0 . [:r 1 nil]"]),
+    wrong(
+        "a session does not see its own write",
+        GSingle,
+        Session,
+        &["0 . [:w 1 1]", "0 . [:r 1 nil]"],
+    ),
     wrong(
         "a session goes back to what it overwrote blindly",
         GSingle,
@@ -368,7 +497,12 @@ const REGISTERS: &[Case] = &[
         Conflicts,
         &["0 . [:r 1 nil] [:w 1 1]", "1 . [:r 1 nil] [:w 2 2]"],
     ),
-    wrong("a reader reads the past", GSingle, RealTime, &["0 . [:r 1 nil] [:w 1 1]", "1 . [:r 1 nil]"]),
+    wrong(
+        "a reader reads the past",
+        GSingle,
+        RealTime,
+        &["0 . [:r 1 nil] [:w 1 1]", "1 . [:r 1 nil]"],
+    ),
     wrong(
         "a reader reads what was overwritten blindly",
         GSingle,
@@ -405,7 +539,14 @@ const REGISTERS: &[Case] = &[
         "two sessions each write and miss the other's write",
         G2Item,
         Session,
-        &["0 + [:w 1 1]", "1 . [:w 2 1]", "0 = [:w 1 1]", "1 + [:r 1 nil]", "0 . [:r 2 nil]", "1 = [:r 1 nil]"],
+        &[
+            "0 + [:w 1 1]",
+            "1 . [:w 2 1]",
+            "0 = [:w 1 1]",
+            "1 + [:r 1 nil]",
+            "0 . [:r 2 nil]",
+            "1 = [:r 1 nil]",
+        ],
     ),
     wrong(
         "timestamps inverted through a third",
@@ -422,17 +563,30 @@ const REGISTERS: &[Case] = &[
         "an unknown write may be there, or come late",
         &["0 + [:w 1 1]", "0 ? [:w 1 1]", "1 . [:r 1 nil]", "1 . [:r 1 1]"],
     ),
-    wrong("but not go again", GSingle, Session, &["0 + [:w 1 1]", "0 ? [:w 1 1]", "1 . [:r 1 1]", "1 . [:r 1 nil]"]),
+    wrong(
+        "but not go again",
+        GSingle,
+        Session,
+        &["0 + [:w 1 1]", "0 ? [:w 1 1]", "1 . [:r 1 1]", "1 . [:r 1 nil]"],
+    ),
     wrong(
         "nor in half",
         GSingle,
         Serializable,
         &["0 + [:w 1 1] [:w 2 1]", "0 ? [:w 1 1] [:w 2 1]", "1 . [:r 1 1] [:r 2 nil]"],
     ),
-    right("a value that nobody tells may be an unknown write's", &["0 + [:r 1 nil] [:w 1 nil]", "1 . [:r 1 5]"]),
+    right(
+        "a value that nobody tells may be an unknown write's",
+        &["0 + [:r 1 nil] [:w 1 nil]", "1 . [:r 1 5]"],
+    ),
     right(
         "after a deletion absence is no first version",
-        &["0 . [:r 1 nil] [:w 1 1]", "0 . [:r 1 1] [:w 1 nil]", "0 . [:r 1 nil] [:w 1 2]", "0 . [:r 1 2]"],
+        &[
+            "0 . [:r 1 nil] [:w 1 1]",
+            "0 . [:r 1 1] [:w 1 nil]",
+            "0 . [:r 1 nil] [:w 1 2]",
+            "0 . [:r 1 2]",
+        ],
     ),
     wrong(
         "a deleted value comes back to a reader",
@@ -459,7 +613,12 @@ const REGISTERS: &[Case] = &[
     ),
     right(
         "values that were read and replaced in turn",
-        &["0 . [:r 1 nil] [:w 1 1]", "1 . [:r 1 1] [:w 1 2] [:r 1 2]", "2 . [:r 1 2]", "0 . [:r 1 2] [:w 1 3]"],
+        &[
+            "0 . [:r 1 nil] [:w 1 1]",
+            "1 . [:r 1 1] [:w 1 2] [:r 1 2]",
+            "2 . [:r 1 2]",
+            "0 . [:r 1 2] [:w 1 3]",
+        ],
     ),
 ];
 
@@ -479,5 +638,8 @@ fn the_other_workloads_operations_are_refused_rather_than_passed_over() {
 #[test]
 fn an_answer_to_another_question_is_refused() {
     let other = history(&["0 + [:append 1 1]", "0 = [:append 1 2]"]);
-    assert_eq!(kinds(&check_list_append(&other, Serializable)), [(AnomalyKind::Malformed, Serializable)]);
+    assert_eq!(
+        kinds(&check_list_append(&other, Serializable)),
+        [(AnomalyKind::Malformed, Serializable)]
+    );
 }

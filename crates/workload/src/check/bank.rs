@@ -1,7 +1,8 @@
 //! The bank: whatever read every account saw the whole money, and no account was ever below zero.
 //!
-//! An account that was closed is absent and holds nothing, until money comes to it again. One that nobody closed, or may have closed, is never
-//! absent. An invocation does not tell a closing from another write, so a write of unknown outcome may have been one.
+//! An account that was closed is absent and holds nothing, until money comes to it again. One that
+//! nobody closed, or may have closed, is never absent. An invocation does not tell a closing from
+//! another write, so a write of unknown outcome may have been one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,21 +11,25 @@ use super::verdict::{AnomalyKind, Promise, Verdict};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
 
-/// Checks every committed transaction that read all of `accounts` accounts against `total`, and every balance against zero.
+/// Checks every committed transaction that read all of `accounts` accounts against `total`, and
+/// every balance against zero.
 #[must_use]
 pub fn check_bank(history: &History, accounts: u64, total: i64) -> Verdict {
     let mut verdict = Verdict::default();
     let transactions = Transactions::of(history, &mut verdict);
-    let may_close = |op: &MicroOp| if let MicroOp::Write { key, value: None } = op { Some(*key) } else { None };
+    let may_close =
+        |op: &MicroOp| if let MicroOp::Write { key, value: None } = op { Some(*key) } else { None };
     let in_effect = transactions.iter().filter(|(_, txn)| txn.end != End::Aborted);
-    let closed: BTreeSet<KeyIndex> = in_effect.flat_map(|(_, txn)| txn.ops.iter().filter_map(may_close)).collect();
+    let closed: BTreeSet<KeyIndex> =
+        in_effect.flat_map(|(_, txn)| txn.ops.iter().filter_map(may_close)).collect();
     for (txn, found) in transactions.iter().filter(|(_, txn)| txn.end == End::Committed) {
         verdict.transactions += 1;
         let mut balances: BTreeMap<KeyIndex, i64> = BTreeMap::new();
         for op in found.ops {
             let (key, balance) = match *op {
                 MicroOp::Read { key, seen: Seen::Integer(balance) } => {
-                    // What counts is the snapshot: the first reading, before the transaction's own writes.
+                    // What counts is the snapshot: the first reading, before the transaction's own
+                    // writes.
                     balances.entry(key).or_insert(balance);
                     (key, balance)
                 }
@@ -42,15 +47,23 @@ pub fn check_bank(history: &History, accounts: u64, total: i64) -> Verdict {
             }
         }
         let read_all = balances.len() as u64 == accounts;
-        let attempted = found.ops.iter().filter(|op| matches!(op, MicroOp::Read { .. })).count() as u64;
+        let attempted =
+            found.ops.iter().filter(|op| matches!(op, MicroOp::Read { .. })).count() as u64;
         let sum: i128 = balances.values().map(|balance| i128::from(*balance)).sum();
         if read_all && sum != i128::from(total) {
             verdict.report(AnomalyKind::WrongTotal, Promise::Serializable, || {
-                format!("{} read {accounts} accounts with {sum} in them, which hold {total}", transactions.name(txn))
+                format!(
+                    "{} read {accounts} accounts with {sum} in them, which hold {total}",
+                    transactions.name(txn)
+                )
             });
         } else if !read_all && attempted >= accounts {
             verdict.report(AnomalyKind::WrongTotal, Promise::Serializable, || {
-                format!("{} read {accounts} accounts and found only {}", transactions.name(txn), balances.len())
+                format!(
+                    "{} read {accounts} accounts and found only {}",
+                    transactions.name(txn),
+                    balances.len()
+                )
             });
         }
     }
@@ -63,7 +76,8 @@ mod tests {
     use crate::history::read;
 
     fn check(value: &str) -> Verdict {
-        let lines = ["invoke", "ok"].map(|kind| format!("{{:type :{kind}, :process 0, :f :txn, :value [{value}]}}\n"));
+        let lines = ["invoke", "ok"]
+            .map(|kind| format!("{{:type :{kind}, :process 0, :f :txn, :value [{value}]}}\n"));
         check_bank(&read(&lines.concat()).unwrap(), 3, 30)
     }
 
@@ -81,16 +95,24 @@ mod tests {
         let close = ["0 . [:r 0 5] [:r 1 25] [:w 1 30] [:w 0 nil]", total];
         assert!(check(&close).is_valid());
         assert!(check(&[total]).has(AnomalyKind::WrongTotal), "nobody closed it");
-        assert!(check(&[close[0], "1 . [:r 0 nil] [:r 1 25] [:r 2 0]"]).has(AnomalyKind::WrongTotal));
-        let unknown =
-            ["0 + [:r 0 nil] [:r 1 nil] [:w 1 nil] [:w 0 nil]", "0 ? [:r 0 nil] [:r 1 nil] [:w 1 nil] [:w 0 nil]"];
+        assert!(
+            check(&[close[0], "1 . [:r 0 nil] [:r 1 25] [:r 2 0]"]).has(AnomalyKind::WrongTotal)
+        );
+        let unknown = [
+            "0 + [:r 0 nil] [:r 1 nil] [:w 1 nil] [:w 0 nil]",
+            "0 ? [:r 0 nil] [:r 1 nil] [:w 1 nil] [:w 0 nil]",
+        ];
         assert!(check(&[&unknown[..], &[total]].concat()).is_valid(), "it may have been closed");
     }
 
     #[test]
     fn money_lost_or_made_is_found() {
-        for wrong in ["[:r 0 5] [:r 1 25] [:r 2 1]", "[:r 0 5] [:r 1 25] [:r 2 nil]", "[:r 0 -1]", "[:r 0 2] [:w 0 -1]"]
-        {
+        for wrong in [
+            "[:r 0 5] [:r 1 25] [:r 2 1]",
+            "[:r 0 5] [:r 1 25] [:r 2 nil]",
+            "[:r 0 -1]",
+            "[:r 0 2] [:w 0 -1]",
+        ] {
             assert!(check(wrong).has(AnomalyKind::WrongTotal), "{wrong}");
         }
     }

@@ -7,12 +7,14 @@
 //! | G-single | and exactly one anti-dependency; a lost update when two transactions replace one version of one key |
 //! | G2-item | and several |
 //!
-//! First with these edges alone, then with the order of sessions, then direct conflicts in real time, then all of real time, as
-//! far as it was promised; the first that finds something is the weakest promise broken, and the search ends there.
+//! First with these edges alone, then with the order of sessions, then direct conflicts in real
+//! time, then all of real time, as far as it was promised; the first that finds something is the
+//! weakest promise broken, and the search ends there.
 //!
-//! A strongly connected component tells in linear time that there is a cycle. From the edges inside, breadth-first searches find
-//! the shortest way back, in which helpers cost nothing; no search goes farther than the best way known. In a component too large
-//! to be searched from every edge, the cycle found may be neither the shortest nor of the weakest kind.
+//! A strongly connected component tells in linear time that there is a cycle. From the edges
+//! inside, breadth-first searches find the shortest way back, in which helpers cost nothing; no
+//! search goes farther than the best way known. In a component too large to be searched from every
+//! edge, the cycle found may be neither the shortest nor of the weakest kind.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,8 +26,8 @@ use super::transactions::Transactions;
 use super::verdict::{AnomalyKind, Promise, Verdict};
 use crate::limits::MAX_CYCLE_STEPS;
 
-/// Adds the order of sessions and real time to a graph of dependencies, and reports its cycles. `contradictions` are those
-/// between direct conflicts and real time.
+/// Adds the order of sessions and real time to a graph of dependencies, and reports its cycles.
+/// `contradictions` are those between direct conflicts and real time.
 pub(super) fn report(
     transactions: &Transactions<'_>,
     mut graph: Graph,
@@ -62,7 +64,9 @@ pub(super) fn report(
             search.run(order)
         };
         for Found { cycle, concerned } in &found {
-            verdict.report_of(*concerned, kind_of(cycle), breaks, || tell(transactions, &graph, cycle));
+            verdict.report_of(*concerned, kind_of(cycle), breaks, || {
+                tell(transactions, &graph, cycle)
+            });
         }
         if !found.is_empty() {
             return;
@@ -74,7 +78,8 @@ const RW: u8 = Why::Rw.bit() | Why::RwBySession.bit() | Why::RwByTime.bit();
 
 type Cycle = Vec<Edge>;
 
-/// The shortest cycle of a component, and how many of its transactions have an edge that closes one like it.
+/// The shortest cycle of a component, and how many of its transactions have an edge that closes one
+/// like it.
 struct Found {
     cycle: Cycle,
     concerned: usize,
@@ -109,10 +114,14 @@ impl<'a> Search<'a> {
     fn is_acyclic(&self, allowed: u8) -> bool {
         let mut seen = vec![false; self.graph.len() as usize];
         // Components are as many as nodes exactly when each is a component by itself.
-        self.graph.components(allowed).iter().all(|component| !std::mem::replace(&mut seen[*component as usize], true))
+        self.graph
+            .components(allowed)
+            .iter()
+            .all(|component| !std::mem::replace(&mut seen[*component as usize], true))
     }
 
-    /// The shortest cycle of each kind in each component, with these edges of order and the anti-dependencies that they bring.
+    /// The shortest cycle of each kind in each component, with these edges of order and the
+    /// anti-dependencies that they bring.
     fn run(&mut self, order: u8) -> Vec<Found> {
         let writes = Why::Ww.bit() | (order & !RW);
         let reads = writes | Why::Wr.bit();
@@ -137,21 +146,27 @@ impl<'a> Search<'a> {
         found
     }
 
-    /// Each cycle with how many transactions of its component have an edge of the kinds `first` that stays inside.
+    /// Each cycle with how many transactions of its component have an edge of the kinds `first`
+    /// that stays inside.
     fn with_counts(&self, cycles: Cycles, first: u8, components: &[u32]) -> Vec<Found> {
         let mut closing: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
         for edge in self.graph.edges().iter().filter(|edge| edge.why.bit() & first != 0) {
             let component = components[edge.from as usize];
-            let inside = component == components[edge.to as usize] && self.graph.is_transaction(edge.from);
+            let inside =
+                component == components[edge.to as usize] && self.graph.is_transaction(edge.from);
             if inside && cycles.contains_key(&component) {
                 closing.entry(component).or_default().insert(edge.from);
             }
         }
         let count = |component: u32| closing.get(&component).map_or(1, BTreeSet::len);
-        cycles.into_iter().map(|(component, cycle)| Found { concerned: count(component), cycle }).collect()
+        cycles
+            .into_iter()
+            .map(|(component, cycle)| Found { concerned: count(component), cycle })
+            .collect()
     }
 
-    /// Per component, the shortest cycle that begins with an edge of the kinds `first` and returns by `back` edges.
+    /// Per component, the shortest cycle that begins with an edge of the kinds `first` and returns
+    /// by `back` edges.
     fn through(&mut self, first: u8, back: u8, components: &[u32], except: &Cycles) -> Cycles {
         let mut best = Cycles::new();
         let mut steps: BTreeMap<u32, usize> = BTreeMap::new();
@@ -180,7 +195,8 @@ impl<'a> Search<'a> {
         cycle.iter().filter(|edge| self.graph.is_transaction(edge.from)).count()
     }
 
-    /// The shortest way from the edge's end to its origin, inside its component, with the edge at the front.
+    /// The shortest way from the edge's end to its origin, inside its component, with the edge at
+    /// the front.
     fn shortest_back(&mut self, first: Edge, way: Way<'_>, steps: &mut usize) -> Option<Cycle> {
         self.searches += 1;
         let search = self.searches;
@@ -204,7 +220,9 @@ impl<'a> Search<'a> {
                 let step = cost_of(self.graph, edge.to);
                 let next_cost = cost + step;
                 let (reached_by, _, known_cost) = self.reached[edge.to as usize];
-                if (reached_by == search && known_cost <= next_cost) || next_cost as usize >= way.below {
+                if (reached_by == search && known_cost <= next_cost)
+                    || next_cost as usize >= way.below
+                {
                     continue;
                 }
                 self.reached[edge.to as usize] = (search, Some(*edge), next_cost);
@@ -235,7 +253,11 @@ impl<'a> Search<'a> {
 fn kind_of(cycle: &[Edge]) -> AnomalyKind {
     let anti_dependencies = cycle.iter().filter(|edge| edge.why.is_rw()).count();
     let readings = cycle.iter().filter(|edge| edge.why == Why::Wr).count();
-    let on_one_key = || cycle.iter().all(|edge| edge.key == cycle[0].key && (edge.why.is_rw() || edge.why == Why::Ww));
+    let on_one_key = || {
+        cycle
+            .iter()
+            .all(|edge| edge.key == cycle[0].key && (edge.why.is_rw() || edge.why == Why::Ww))
+    };
     match (anti_dependencies, readings) {
         (0, 0) => AnomalyKind::G0,
         (0, _) => AnomalyKind::G1c,

@@ -1,7 +1,9 @@
-//! Durability: what was acknowledged is there in the end, what was refused is not, and all of a transaction or nothing.
+//! Durability: what was acknowledged is there in the end, what was refused is not, and all of a
+//! transaction or nothing.
 //!
-//! After the faults end, the runner reads every list once more and hands in what it found. What was deleted is gone, and stays so: what
-//! somebody found and deleted must not be there, and only that, or what a deletion of unknown outcome may have found, may be missing.
+//! After the faults end, the runner reads every list once more and hands in what it found. What was
+//! deleted is gone, and stays so: what somebody found and deleted must not be there, and only that,
+//! or what a deletion of unknown outcome may have found, may be missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +12,8 @@ use super::verdict::{AnomalyKind, Promise, Verdict};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
 
-/// Checks the appends of a history against the lists that are there at its end; a key that is missing has an empty list.
+/// Checks the appends of a history against the lists that are there at its end; a key that is
+/// missing has an empty list.
 #[must_use]
 pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>) -> Verdict {
     let mut verdict = Verdict::default();
@@ -38,7 +41,9 @@ pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>)
                 }
             }
         }
-        for (place, by) in there.iter().filter_map(|place| Some((*place, *deleted.certain.get(place)?))) {
+        for (place, by) in
+            there.iter().filter_map(|place| Some((*place, *deleted.certain.get(place)?)))
+        {
             verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {
                 let ((key, element), by) = (place, transactions.name(by));
                 format!("{element} is in key {}, from which {by} deleted it", key.0)
@@ -49,21 +54,33 @@ pub fn check_durability(history: &History, lists: &BTreeMap<KeyIndex, Vec<i64>>)
             End::Committed => {
                 for (key, element) in gone {
                     verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {
-                        format!("{} was told that {element} is in key {}, and it is not", transactions.name(txn), key.0)
+                        format!(
+                            "{} was told that {element} is in key {}, and it is not",
+                            transactions.name(txn),
+                            key.0
+                        )
                     });
                 }
             }
             End::Aborted => {
                 for (key, element) in there {
                     verdict.report(AnomalyKind::G1a, Promise::Serializable, || {
-                        format!("{} aborted, and its {element} is in key {}", transactions.name(txn), key.0)
+                        format!(
+                            "{} aborted, and its {element} is in key {}",
+                            transactions.name(txn),
+                            key.0
+                        )
                     });
                 }
             }
             End::Unknown => {
                 if let (Some((key, element)), Some(_)) = (gone.first(), there.first()) {
                     verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {
-                        format!("{} took effect in part: {element} is not in key {}", transactions.name(txn), key.0)
+                        format!(
+                            "{} took effect in part: {element} is not in key {}",
+                            transactions.name(txn),
+                            key.0
+                        )
                     });
                 }
             }
@@ -95,17 +112,21 @@ impl Deleted {
             for op in txn.ops {
                 match op {
                     MicroOp::Read { key, seen } if txn.end == End::Committed => {
-                        let list = if let Seen::List(list) = seen { list.clone() } else { Vec::new() };
+                        let list =
+                            if let Seen::List(list) = seen { list.clone() } else { Vec::new() };
                         known.insert(*key, list);
                         is_read.insert(*key);
                     }
-                    MicroOp::Append { key, element } => known.entry(*key).or_default().push(*element),
+                    MicroOp::Append { key, element } => {
+                        known.entry(*key).or_default().push(*element)
+                    }
                     MicroOp::Write { key, value: None } => {
                         if !is_read.contains(key) {
                             deleted.vague.insert(*key);
                         }
                         for element in known.remove(key).unwrap_or_default() {
-                            // Of a transaction of unknown outcome, its own elements are not there either way.
+                            // Of a transaction of unknown outcome, its own elements are not there
+                            // either way.
                             deleted.certain.insert((*key, element), by);
                         }
                         is_read.insert(*key);
@@ -129,7 +150,8 @@ mod tests {
 
     fn check(end: &str, lists: &[(u64, &[i64])]) -> Vec<AnomalyKind> {
         let value = "[[:append 1 7] [:append 2 8]]";
-        let text = ["invoke", end].map(|kind| format!("{{:type :{kind}, :process 0, :f :txn, :value {value}}}\n"));
+        let text = ["invoke", end]
+            .map(|kind| format!("{{:type :{kind}, :process 0, :f :txn, :value {value}}}\n"));
         let lists = lists.iter().map(|(key, list)| (KeyIndex(*key), list.to_vec())).collect();
         let verdict = check_durability(&read(&text.concat()).unwrap(), &lists);
         verdict.anomalies.iter().map(|anomaly| anomaly.kind).collect()
@@ -163,7 +185,8 @@ mod tests {
         assert_eq!(check(&deleted, &[8]), []);
         assert_eq!(check(&deleted, &[]), [AnomalyKind::LostWrite], "nobody deleted 8");
         assert_eq!(check(&deleted, &[7, 8]), [AnomalyKind::LostWrite], "7 has come back");
-        let unknown = ["0 . [:append 1 7]", "1 + [:r 1 nil] [:w 1 nil]", "1 ? [:r 1 nil] [:w 1 nil]"];
+        let unknown =
+            ["0 . [:append 1 7]", "1 + [:r 1 nil] [:w 1 nil]", "1 ? [:r 1 nil] [:w 1 nil]"];
         assert_eq!(check(&unknown, &[]), []);
         assert_eq!(check(&unknown, &[7]), []);
         assert_eq!(check(&["0 . [:append 1 7] [:w 1 nil] [:append 1 8]"], &[8]), []);

@@ -8,12 +8,14 @@
 //! | session | a process's transaction → its next one |
 //! | real time | whatever completed → whatever was invoked later |
 //!
-//! Some anti-dependencies are known only when an order is promised: a register's version that was there before another
-//! transaction began is older than what that transaction wrote, and so whoever read it precedes the writer.
+//! Some anti-dependencies are known only when an order is promised: a register's version that was
+//! there before another transaction began is older than what that transaction wrote, and so whoever
+//! read it precedes the writer.
 //!
-//! What relates many to many is said through helper nodes in linear space. Real time is a chain of *moments*: completions lead
-//! to the next moment, each moment to the one after it, and an invocation follows the last moment before it. A *crowd* stands for
-//! writes without an order among themselves: those who precede all of them lead to it, and it leads to each.
+//! What relates many to many is said through helper nodes in linear space. Real time is a chain of
+//! *moments*: completions lead to the next moment, each moment to the one after it, and an
+//! invocation follows the last moment before it. A *crowd* stands for writes without an order among
+//! themselves: those who precede all of them lead to it, and it leads to each.
 //!
 //! ```text
 //!   T1 ─completes─► m1 ──► m2 ──► m3            T4 ─rw─► crowd ─► T7
@@ -22,7 +24,8 @@
 //!
 //! # Invariants
 //! - Nodes below `transactions` are transactions; those above are helpers, which no story names.
-//! - No helper leads back to whom it is led to from by itself: every cycle of the graph is one of the history.
+//! - No helper leads back to whom it is led to from by itself: every cycle of the graph is one of
+//!   the history.
 
 use crate::KeyIndex;
 
@@ -133,12 +136,13 @@ impl Graph {
         &self.edges[self.begins[at] as usize..self.begins[at + 1] as usize]
     }
 
-    /// The component number of every node, by the edges that `allowed` (bits of [`Why`]) lets through (Tarjan 1972, without
-    /// recursion). Nodes on a common cycle share a number.
+    /// The component number of every node, by the edges that `allowed` (bits of [`Why`]) lets
+    /// through (Tarjan 1972, without recursion). Nodes on a common cycle share a number.
     pub(super) fn components(&self, allowed: u8) -> Vec<u32> {
         const UNSEEN: u32 = u32::MAX;
         let count = self.nodes as usize;
-        let (mut order, mut low, mut component) = (vec![UNSEEN; count], vec![0; count], vec![UNSEEN; count]);
+        let (mut order, mut low, mut component) =
+            (vec![UNSEEN; count], vec![0; count], vec![UNSEEN; count]);
         let (mut stack, mut path): (Vec<Node>, Vec<(Node, usize)>) = (Vec::new(), Vec::new());
         let (mut seen, mut found) = (0, 0);
         for root in 0..self.nodes {
@@ -212,7 +216,14 @@ mod tests {
     fn nodes_on_a_cycle_share_a_component() {
         let graph = graph(
             6,
-            &[(0, 1, Why::Ww), (1, 2, Why::Wr), (2, 0, Why::Rw), (2, 3, Why::Ww), (3, 4, Why::Ww), (4, 3, Why::Ww)],
+            &[
+                (0, 1, Why::Ww),
+                (1, 2, Why::Wr),
+                (2, 0, Why::Rw),
+                (2, 3, Why::Ww),
+                (3, 4, Why::Ww),
+                (4, 3, Why::Ww),
+            ],
         );
         let all = graph.components(u8::MAX);
         assert!(all[0] == all[1] && all[1] == all[2]);

@@ -1,11 +1,13 @@
-//! Durability of registers: what is there in the end was written, and nothing that was acknowledged lies above it.
+//! Durability of registers: what is there in the end was written, and nothing that was acknowledged
+//! lies above it.
 //!
 //! ```text
 //!   w x 1 ── acknowledged ──► w x 4 ── acknowledged ──► the end: x must be 4, or what is certainly not before it
 //!                             └ read 1 before it wrote, or was invoked when 1 was acknowledged: 1 is gone for ever
 //! ```
-//! Registers forget, so a lost write shows only while nothing later stands in its place; the cycles of `register.rs` find the rest.
-//! After the faults end, the runner reads every register once more and hands in what it found.
+//! Registers forget, so a lost write shows only while nothing later stands in its place; the cycles
+//! of `register.rs` find the rest. After the faults end, the runner reads every register once more
+//! and hands in what it found.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +16,8 @@ use super::verdict::{AnomalyKind, Promise, Verdict};
 use crate::KeyIndex;
 use crate::history::{History, MicroOp, Seen};
 
-/// Checks the writes of a history against what is there at its end, and nothing of keys that were not read then.
+/// Checks the writes of a history against what is there at its end, and nothing of keys that were
+/// not read then.
 #[must_use]
 pub fn check_last_values(history: &History, found: &BTreeMap<KeyIndex, Seen>) -> Verdict {
     let mut verdict = Verdict::default();
@@ -67,7 +70,12 @@ fn touches(by: TxnRef, txn: &Transaction<'_>) -> BTreeMap<KeyIndex, Touch> {
         match op {
             MicroOp::Read { key, seen } => {
                 let known = txn.end == End::Committed;
-                let touch = Touch { by, before: known.then(|| seen.clone()), wrote: Vec::new(), expires: false };
+                let touch = Touch {
+                    by,
+                    before: known.then(|| seen.clone()),
+                    wrote: Vec::new(),
+                    expires: false,
+                };
                 all.entry(*key).or_insert(touch);
             }
             MicroOp::Write { key, .. } | MicroOp::WriteUntil { key, .. } => {
@@ -83,8 +91,8 @@ fn touches(by: TxnRef, txn: &Transaction<'_>) -> BTreeMap<KeyIndex, Touch> {
     all
 }
 
-/// A committed write that certainly stands above `below`: it replaced that version, or began when that was acknowledged or, to the same session,
-/// told to be unknown.
+/// A committed write that certainly stands above `below`: it replaced that version, or began when
+/// that was acknowledged or, to the same session, told to be unknown.
 fn above<'t>(
     transactions: &Transactions<'_>,
     touches: &'t [Touch],
@@ -103,10 +111,18 @@ fn above<'t>(
     })
 }
 
-fn judge_value(transactions: &Transactions<'_>, key: KeyIndex, value: i64, touches: &[Touch], verdict: &mut Verdict) {
+fn judge_value(
+    transactions: &Transactions<'_>,
+    key: KeyIndex,
+    value: i64,
+    touches: &[Touch],
+    verdict: &mut Verdict,
+) {
     let Some(writer) = touches.iter().find(|touch| touch.wrote.contains(&Some(value))) else {
         // A write of unknown outcome that does not tell its value may have been it.
-        let is_vague = |touch: &Touch| transactions.get(touch.by).end == End::Unknown && touch.wrote.contains(&None);
+        let is_vague = |touch: &Touch| {
+            transactions.get(touch.by).end == End::Unknown && touch.wrote.contains(&None)
+        };
         if !touches.iter().any(is_vague) {
             verdict.report(AnomalyKind::Garbage, Promise::Serializable, || {
                 format!("in the end, key {} holds {value}, and nobody wrote it", key.0)
@@ -117,11 +133,19 @@ fn judge_value(transactions: &Transactions<'_>, key: KeyIndex, value: i64, touch
     let name = |touch: &Touch| transactions.name(touch.by);
     if transactions.get(writer.by).end == End::Aborted {
         verdict.report(AnomalyKind::G1a, Promise::Serializable, || {
-            format!("in the end, key {} holds {value}, which {} wrote before it aborted", key.0, name(writer))
+            format!(
+                "in the end, key {} holds {value}, which {} wrote before it aborted",
+                key.0,
+                name(writer)
+            )
         });
     } else if writer.last() != Some(value) {
         verdict.report(AnomalyKind::G1b, Promise::Serializable, || {
-            format!("in the end, key {} holds {value}, which {} overwrote itself", key.0, name(writer))
+            format!(
+                "in the end, key {} holds {value}, which {} overwrote itself",
+                key.0,
+                name(writer)
+            )
         });
     } else if let Some(lost) = above(transactions, touches, &Seen::Integer(value), Some(writer)) {
         verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {
@@ -131,10 +155,17 @@ fn judge_value(transactions: &Transactions<'_>, key: KeyIndex, value: i64, touch
     }
 }
 
-fn judge_absence(transactions: &Transactions<'_>, key: KeyIndex, touches: &[Touch], verdict: &mut Verdict) {
-    let may_delete = |touch: &&Touch| transactions.get(touch.by).end != End::Aborted && touch.leaves_nothing();
+fn judge_absence(
+    transactions: &Transactions<'_>,
+    key: KeyIndex,
+    touches: &[Touch],
+    verdict: &mut Verdict,
+) {
+    let may_delete =
+        |touch: &&Touch| transactions.get(touch.by).end != End::Aborted && touch.leaves_nothing();
     let deletions: Vec<&Touch> = touches.iter().filter(may_delete).collect();
-    // Absence is what the latest deletion left. Only a write that is above all of them is certainly lost.
+    // Absence is what the latest deletion left. Only a write that is above all of them is certainly
+    // lost.
     let lost = touches.iter().find(|touch| {
         let txn = transactions.get(touch.by);
         let is_above = |deletion: &&Touch| {
@@ -144,7 +175,11 @@ fn judge_absence(transactions: &Transactions<'_>, key: KeyIndex, touches: &[Touc
     });
     if let Some(lost) = lost {
         verdict.report(AnomalyKind::LostWrite, Promise::Serializable, || {
-            format!("{} was told that it wrote key {}, and nothing is there", transactions.name(lost.by), key.0)
+            format!(
+                "{} was told that it wrote key {}, and nothing is there",
+                transactions.name(lost.by),
+                key.0
+            )
         });
     }
 }
@@ -176,7 +211,10 @@ mod tests {
     fn what_a_session_was_told_is_unknown_lies_below_what_it_wrote_next() {
         let mut told = history(&["0 + [:w 1 7]", "0 ? [:w 1 7]", "5 . [:w 1 8]"]);
         let end = [(KeyIndex(1), Seen::Integer(7))].into();
-        assert!(check_last_values(&told, &end).is_valid(), "another session's may take effect late");
+        assert!(
+            check_last_values(&told, &end).is_valid(),
+            "another session's may take effect late"
+        );
         told.successors.insert(crate::history::Process(0), crate::history::Process(5));
         assert!(check_last_values(&told, &end).has(AnomalyKind::LostWrite));
     }
@@ -184,10 +222,21 @@ mod tests {
     #[test]
     fn what_is_gone_or_never_was_is_found() {
         assert_eq!(check(&["0 . [:w 1 7]"], Seen::Nothing), [AnomalyKind::LostWrite]);
-        assert_eq!(check(&["0 . [:w 1 7]", "1 . [:w 1 8]"], Seen::Integer(7)), [AnomalyKind::LostWrite]);
-        let replaced = ["0 + [:w 1 7]", "1 + [:r 1 nil] [:w 1 8]", "0 ? [:w 1 7]", "1 = [:r 1 7] [:w 1 8]"];
-        assert_eq!(check(&replaced, Seen::Integer(7)), [AnomalyKind::LostWrite], "its reader replaced it");
-        assert_eq!(check(&["0 . [:w 1 nil]", "1 . [:w 1 8]"], Seen::Nothing), [AnomalyKind::LostWrite]);
+        assert_eq!(
+            check(&["0 . [:w 1 7]", "1 . [:w 1 8]"], Seen::Integer(7)),
+            [AnomalyKind::LostWrite]
+        );
+        let replaced =
+            ["0 + [:w 1 7]", "1 + [:r 1 nil] [:w 1 8]", "0 ? [:w 1 7]", "1 = [:r 1 7] [:w 1 8]"];
+        assert_eq!(
+            check(&replaced, Seen::Integer(7)),
+            [AnomalyKind::LostWrite],
+            "its reader replaced it"
+        );
+        assert_eq!(
+            check(&["0 . [:w 1 nil]", "1 . [:w 1 8]"], Seen::Nothing),
+            [AnomalyKind::LostWrite]
+        );
         assert_eq!(check(&["0 + [:w 1 7]", "0 ! [:w 1 7]"], Seen::Integer(7)), [AnomalyKind::G1a]);
         assert_eq!(check(&["0 . [:w 1 7] [:w 1 9]"], Seen::Integer(7)), [AnomalyKind::G1b]);
         assert_eq!(check(&["0 . [:w 1 7]"], Seen::Integer(8)), [AnomalyKind::Garbage]);

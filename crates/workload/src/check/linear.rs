@@ -1,20 +1,23 @@
-//! Single keys: some order of the operations on each key explains what every one of them was told, and it is an order of real time.
+//! Single keys: some order of the operations on each key explains what every one of them was told,
+//! and it is an order of real time.
 //!
 //! ```text
 //!   put 1 ├────┤      take ├──────┤ 1        get ├──┤ nothing
 //!                          take ├───┤ nothing         <- whoever takes second finds nothing; were it told 1, no order would do
 //! ```
-//! Wing and Gong's search (1993), with Lowe's memory of the states that were tried (2017). An operation reads, or writes, or does both
-//! at once: a take reads and deletes; a compare-and-set that did not hold only read. It takes place at one moment between its
-//! invocation and its completion; one of unknown outcome at any moment from its invocation on, but before what its session did next to
-//! the key, or never.
+//! Wing and Gong's search (1993), with Lowe's memory of the states that were tried (2017). An
+//! operation reads, or writes, or does both at once: a take reads and deletes; a compare-and-set
+//! that did not hold only read. It takes place at one moment between its invocation and its
+//! completion; one of unknown outcome at any moment from its invocation on, but before what its
+//! session did next to the key, or never.
 //!
-//! **Expiry is part of the order**: at one moment, within `slack` of the time that the history says, the value is gone, and it does not
-//! come back. Whose clock judges it is not known here; that one reader sees it alive that another has seen expired is what this finds.
+//! **Expiry is part of the order**: at one moment, within `slack` of the time that the history
+//! says, the value is gone, and it does not come back. Whose clock judges it is not known here;
+//! that one reader sees it alive that another has seen expired is what this finds.
 //!
 //! # Invariants
-//! - No false alarm. Where the search would take more than [`MAX_ORDER_STATES`] states, the key is not judged, and its operations are not
-//!   counted.
+//! - No false alarm. Where the search would take more than [`MAX_ORDER_STATES`] states, the key is
+//!   not judged, and its operations are not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -28,10 +31,14 @@ use crate::limits::MAX_ORDER_STATES;
 /// Candidates that a story tells.
 const MAX_TOLD: usize = 8;
 
-/// Checks the operations of each key, and what it held in the end (`found`, of the keys that were read then). The clock that judges expiry
-/// is at most `slack` from the history's.
+/// Checks the operations of each key, and what it held in the end (`found`, of the keys that were
+/// read then). The clock that judges expiry is at most `slack` from the history's.
 #[must_use]
-pub fn check_single_keys(history: &History, found: &BTreeMap<KeyIndex, Seen>, slack: Duration) -> Verdict {
+pub fn check_single_keys(
+    history: &History,
+    found: &BTreeMap<KeyIndex, Seen>,
+    slack: Duration,
+) -> Verdict {
     let mut verdict = Verdict::default();
     let transactions = Transactions::of(history, &mut verdict);
     let mut keys: BTreeMap<KeyIndex, Vec<Op>> = BTreeMap::new();
@@ -50,11 +57,15 @@ pub fn check_single_keys(history: &History, found: &BTreeMap<KeyIndex, Seen>, sl
             ops.push(Op::last(history.events.len(), end, seen));
         }
         match Search::new(ops).run() {
-            Outcome::Ordered => verdict.transactions += ops.iter().filter(|op| op.is_certain()).count(),
+            Outcome::Ordered => {
+                verdict.transactions += ops.iter().filter(|op| op.is_certain()).count()
+            }
             Outcome::Undecided => verdict.undecided += 1,
             Outcome::Impossible(deepest) => {
                 verdict.transactions += ops.iter().filter(|op| op.is_certain()).count();
-                verdict.report(AnomalyKind::NotLinear, Promise::RealTime, || tell(&transactions, *key, ops, &deepest));
+                verdict.report(AnomalyKind::NotLinear, Promise::RealTime, || {
+                    tell(&transactions, *key, ops, &deepest)
+                });
             }
         }
     }
@@ -113,7 +124,8 @@ fn op_of(
     transactions: &Transactions<'_>,
     slack: Duration,
 ) -> Result<Option<(KeyIndex, Op)>, &'static str> {
-    const SHAPE: &str = "does more than to read one key and write it, where this workload has single keys";
+    const SHAPE: &str =
+        "does more than to read one key and write it, where this workload has single keys";
     let txn = transactions.get(by);
     let Some(first) = txn.ops.first() else { return Ok(None) };
     let key = first.key();
@@ -136,10 +148,15 @@ fn op_of(
             MicroOp::Write { value, .. } => effect = Some(Effect { value: *value, until: None }),
             MicroOp::WriteUntil { value, until, .. } => {
                 let slack = u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX);
-                let window = (until.as_nanos().saturating_sub(slack), until.as_nanos().saturating_add(slack));
+                let window = (
+                    until.as_nanos().saturating_sub(slack),
+                    until.as_nanos().saturating_add(slack),
+                );
                 effect = Some(Effect { value: Some(*value), until: Some(window) });
             }
-            MicroOp::Append { .. } => return Err("appends to a list, where this workload has registers"),
+            MicroOp::Append { .. } => {
+                return Err("appends to a list, where this workload has registers");
+            }
         }
     }
     let is_known = txn.end == End::Committed;
@@ -192,7 +209,8 @@ impl State {
     fn take(&mut self, at: u32) {
         let place = self.beyond.partition_point(|&other| other < at);
         self.beyond.insert(place, at);
-        let run = self.beyond.iter().zip(self.base..).take_while(|(one, next)| **one == *next).count();
+        let run =
+            self.beyond.iter().zip(self.base..).take_while(|(one, next)| **one == *next).count();
         self.beyond.drain(..run);
         self.base += run as u32;
     }
@@ -209,7 +227,8 @@ enum Outcome {
 struct Search<'a> {
     /// In the order of invocation.
     certain: Vec<&'a Op>,
-    /// Of unknown outcome, with the first operation of their session that completed afterwards and so comes after them.
+    /// Of unknown outcome, with the first operation of their session that completed afterwards and
+    /// so comes after them.
     unknown: Vec<(&'a Op, Option<u32>)>,
 }
 
@@ -218,17 +237,25 @@ impl<'a> Search<'a> {
         let mut certain: Vec<&Op> = ops.iter().filter(|op| op.is_certain()).collect();
         certain.sort_by_key(|op| op.invoked);
         let observed: BTreeSet<i64> = certain.iter().filter_map(|op| op.read.flatten()).collect();
-        // What nobody saw, and what does not go by itself, explains nothing that would not be explained without it.
+        // What nobody saw, and what does not go by itself, explains nothing that would not be
+        // explained without it.
         let matters = |op: &&Op| {
             op.effect.is_some_and(|effect| {
                 effect.until.is_some() || effect.value.is_none_or(|value| observed.contains(&value))
             })
         };
         let next = |op: &Op| {
-            let place = certain.iter().position(|other| other.session == op.session && other.invoked > op.invoked);
+            let place = certain
+                .iter()
+                .position(|other| other.session == op.session && other.invoked > op.invoked);
             place.map(|place| place as u32)
         };
-        let unknown = ops.iter().filter(|op| !op.is_certain()).filter(matters).map(|op| (op, next(op))).collect();
+        let unknown = ops
+            .iter()
+            .filter(|op| !op.is_certain())
+            .filter(matters)
+            .map(|op| (op, next(op)))
+            .collect();
         Self { certain, unknown }
     }
 
@@ -286,8 +313,9 @@ impl<'a> Search<'a> {
     /// Every state that one more operation leads to, the likeliest last: it is tried first.
     fn successors(&self, state: &State, next: &mut Vec<State>) {
         let (mut open, first_end) = self.candidates(state);
-        // A reading that fits may take place at once: nothing depends on it. One of nothing may also come after something that expires before
-        // it was invoked: where it moves the time on, it is one possibility among others.
+        // A reading that fits may take place at once: nothing depends on it. One of nothing may
+        // also come after something that expires before it was invoked: where it moves the time on,
+        // it is one possibility among others.
         for &at in &open {
             let op = self.certain[at as usize];
             if op.effect.is_none()
@@ -322,7 +350,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What the operation leaves, if what it was told fits what is there. The caller notes that it took place.
+    /// What the operation leaves, if what it was told fits what is there. The caller notes that it
+    /// took place.
     fn apply(&self, state: &State, op: &Op, name: u32) -> Option<State> {
         let mut after = state.clone();
         after.time = after.time.max(op.begins_at);
@@ -361,12 +390,14 @@ fn tell(transactions: &Transactions<'_>, key: KeyIndex, ops: &[Op], deepest: &St
         Some(held) => {
             let op = search.op(held);
             let value = op.effect.and_then(|effect| effect.value).unwrap_or_default();
-            let expires = op.effect.and_then(|effect| effect.until).map_or("", |_| ", which expires");
+            let expires =
+                op.effect.and_then(|effect| effect.until).map_or("", |_| ", which expires");
             format!("{value}{expires}")
         }
     };
     let mut story = format!(
-        "no order of the operations on key {} explains their answers: after {} of {}, the key holds {holds}, and next come",
+        "no order of the operations on key {} explains their answers: after {} of {}, the key \
+         holds {holds}, and next come",
         key.0,
         deepest.count(),
         search.certain.len()
@@ -378,7 +409,9 @@ fn tell(transactions: &Transactions<'_>, key: KeyIndex, ops: &[Op], deepest: &St
                 write_value(transactions.get(by).ops, &mut steps);
                 story.push_str(&format!("\n  {}: {steps}", transactions.name(by)));
             }
-            None => story.push_str(&format!("\n  in the end: {:?}", search.certain[at as usize].read)),
+            None => {
+                story.push_str(&format!("\n  in the end: {:?}", search.certain[at as usize].read))
+            }
         }
     }
     story
@@ -391,7 +424,8 @@ mod tests {
 
     /// Times are the places of the lines' events; `slack` is in the same.
     fn within(lines: &[&str], slack: u64) -> Vec<AnomalyKind> {
-        let verdict = check_single_keys(&history(lines), &BTreeMap::new(), Duration::from_nanos(slack));
+        let verdict =
+            check_single_keys(&history(lines), &BTreeMap::new(), Duration::from_nanos(slack));
         verdict.anomalies.iter().map(|anomaly| anomaly.kind).collect()
     }
 
@@ -403,12 +437,29 @@ mod tests {
 
     #[test]
     fn a_value_is_taken_once() {
-        assert_eq!(check(&["0 . [:w 1 7]", "0 . [:r 1 7] [:w 1 nil]", "1 . [:r 1 nil] [:w 1 nil]"]), []);
-        assert_eq!(check(&["0 . [:w 1 7]", "0 . [:r 1 7] [:w 1 nil]", "1 . [:r 1 7] [:w 1 nil]"]), NOT);
+        assert_eq!(
+            check(&["0 . [:w 1 7]", "0 . [:r 1 7] [:w 1 nil]", "1 . [:r 1 nil] [:w 1 nil]"]),
+            []
+        );
+        assert_eq!(
+            check(&["0 . [:w 1 7]", "0 . [:r 1 7] [:w 1 nil]", "1 . [:r 1 7] [:w 1 nil]"]),
+            NOT
+        );
         let both = ["0 . [:w 1 7]", "0 + [:r 1 nil] [:w 1 nil]", "1 + [:r 1 nil] [:w 1 nil]"];
-        assert_eq!(check(&[&both[..], &["0 = [:r 1 7] [:w 1 nil]", "1 = [:r 1 nil] [:w 1 nil]"]].concat()), []);
-        assert_eq!(check(&[&both[..], &["0 = [:r 1 7] [:w 1 nil]", "1 = [:r 1 7] [:w 1 nil]"]].concat()), NOT);
-        assert_eq!(check(&[&both[..], &["0 = [:r 1 nil] [:w 1 nil]", "1 = [:r 1 nil] [:w 1 nil]"]].concat()), NOT);
+        assert_eq!(
+            check(&[&both[..], &["0 = [:r 1 7] [:w 1 nil]", "1 = [:r 1 nil] [:w 1 nil]"]].concat()),
+            []
+        );
+        assert_eq!(
+            check(&[&both[..], &["0 = [:r 1 7] [:w 1 nil]", "1 = [:r 1 7] [:w 1 nil]"]].concat()),
+            NOT
+        );
+        assert_eq!(
+            check(
+                &[&both[..], &["0 = [:r 1 nil] [:w 1 nil]", "1 = [:r 1 nil] [:w 1 nil]"]].concat()
+            ),
+            NOT
+        );
     }
 
     #[test]
@@ -430,26 +481,46 @@ mod tests {
     fn a_condition_that_failed_only_read() {
         let failed = ["0 . [:w 1 7]", "1 + [:r 1 nil] [:w 1 8]", "1 = [:r 1 7]", "2 . [:r 1 7]"];
         assert_eq!(check(&failed), []);
-        assert_eq!(check(&["0 . [:w 1 7]", "1 + [:r 1 nil] [:w 1 8]", "1 = [:r 1 nil]", "2 . [:r 1 7]"]), NOT);
+        assert_eq!(
+            check(&["0 . [:w 1 7]", "1 + [:r 1 nil] [:w 1 8]", "1 = [:r 1 nil]", "2 . [:r 1 7]"]),
+            NOT
+        );
     }
 
     #[test]
     fn what_is_unknown_took_place_once_or_never() {
         let lost = ["0 . [:w 1 7]", "1 + [:r 1 nil] [:w 1 nil]", "1 ? [:r 1 nil] [:w 1 nil]"];
         assert_eq!(check(&[&lost[..], &["2 . [:r 1 7]", "2 . [:r 1 nil]"]].concat()), []);
-        assert_eq!(check(&[&lost[..], &["2 . [:r 1 nil]", "2 . [:w 1 8]", "2 . [:r 1 nil]"]].concat()), NOT);
-        let put = ["0 + [:w 1 7]", "0 ? [:w 1 7]", "1 . [:r 1 nil]", "1 . [:w 1 8]", "1 . [:r 1 7]", "1 . [:r 1 7]"];
+        assert_eq!(
+            check(&[&lost[..], &["2 . [:r 1 nil]", "2 . [:w 1 8]", "2 . [:r 1 nil]"]].concat()),
+            NOT
+        );
+        let put = [
+            "0 + [:w 1 7]",
+            "0 ? [:w 1 7]",
+            "1 . [:r 1 nil]",
+            "1 . [:w 1 8]",
+            "1 . [:r 1 7]",
+            "1 . [:r 1 7]",
+        ];
         assert_eq!(check(&put), []);
         assert_eq!(check(&[&put[..], &["1 . [:w 1 9]", "1 . [:r 1 7]"]].concat()), NOT);
     }
 
     #[test]
     fn a_reading_of_nothing_may_come_after_what_expired_meanwhile() {
-        // The put and the first reading took place before the second reading was asked for, and were answered after it.
+        // The put and the first reading took place before the second reading was asked for, and
+        // were answered after it.
         let slow = ["0 + [:w 1 7 1]", "1 + [:r 1 nil]", "2 + [:r 1 nil]"];
-        assert_eq!(check(&[&slow[..], &["1 = [:r 1 7]", "0 = [:w 1 7 1]", "2 = [:r 1 nil]"]].concat()), []);
+        assert_eq!(
+            check(&[&slow[..], &["1 = [:r 1 7]", "0 = [:w 1 7 1]", "2 = [:r 1 nil]"]].concat()),
+            []
+        );
         let late = ["0 + [:w 1 7 1]", "2 + [:r 1 nil]", "1 + [:r 1 nil]"];
-        assert_eq!(check(&[&late[..], &["1 = [:r 1 7]", "0 = [:w 1 7 1]", "2 = [:r 1 nil]"]].concat()), NOT);
+        assert_eq!(
+            check(&[&late[..], &["1 = [:r 1 7]", "0 = [:w 1 7 1]", "2 = [:r 1 nil]"]].concat()),
+            NOT
+        );
     }
 
     #[test]
@@ -474,7 +545,9 @@ mod tests {
     #[test]
     fn the_end_is_one_more_reading() {
         let lines = ["0 . [:w 1 7]", "0 . [:w 1 8]"];
-        let end = |seen| check_single_keys(&history(&lines), &[(KeyIndex(1), seen)].into(), Duration::ZERO);
+        let end = |seen| {
+            check_single_keys(&history(&lines), &[(KeyIndex(1), seen)].into(), Duration::ZERO)
+        };
         assert!(end(Seen::Integer(8)).is_valid());
         assert!(!end(Seen::Integer(7)).is_valid() && !end(Seen::Nothing).is_valid());
     }
@@ -485,10 +558,15 @@ mod tests {
         let verdict = check_single_keys(&history(&lines), &BTreeMap::new(), Duration::ZERO);
         let story = verdict.anomalies[0].to_string();
         assert!(
-            story.starts_with("not linearizable, in real time: no order") && story.contains("after 2 of 3"),
+            story.starts_with("not linearizable, in real time: no order")
+                && story.contains("after 2 of 3"),
             "{story}"
         );
-        assert!(story.contains("holds nothing") && story.contains("T4 (process 1): [[:r 1 7] [:w 1 nil]]"), "{story}");
+        assert!(
+            story.contains("holds nothing")
+                && story.contains("T4 (process 1): [[:r 1 7] [:w 1 nil]]"),
+            "{story}"
+        );
     }
 
     #[test]

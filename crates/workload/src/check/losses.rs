@@ -1,12 +1,14 @@
-//! What servers without a log may lose when they die, taken out of a history: what is left must be as promised.
+//! What servers without a log may lose when they die, taken out of a history: what is left must be
+//! as promised.
 //!
 //! ```text
 //!   acknowledged ──┤                from ├── may be lost ──┤ to: the crash
 //!                  stays, and is judged      taken out: its writes, and what others read of them
 //! ```
-//! A transaction may be lost when any of it lies between `from` and `to`, and then in part: with `none`, each of its shards keeps
-//! or loses its share alone. What is never lost keeps its order: every read is at a timestamp, and the writes that stay lie below
-//! or above it whatever else is gone. So the history without the lost writes has a serial order, if the whole one had one.
+//! A transaction may be lost when any of it lies between `from` and `to`, and then in part: with
+//! `none`, each of its shards keeps or loses its share alone. What is never lost keeps its order:
+//! every read is at a timestamp, and the writes that stay lie below or above it whatever else is
+//! gone. So the history without the lost writes has a serial order, if the whole one had one.
 //!
 //! Source: docs/operating.md, "Log devices, and what each promises".
 
@@ -35,7 +37,8 @@ pub struct Kept {
     perishable: BTreeSet<(KeyIndex, i64)>,
     /// Keys whose deletion or expiry may be lost: their absence tells nothing.
     unsure: BTreeSet<KeyIndex>,
-    /// Whether keys hold lists. One whose deletion may be lost may be whole again, so that nothing of it tells anything.
+    /// Whether keys hold lists. One whose deletion may be lost may be whole again, so that nothing
+    /// of it tells anything.
     is_of_lists: bool,
 }
 
@@ -43,16 +46,21 @@ impl Kept {
     /// Takes everything that `losses` may have taken out of a history.
     #[must_use]
     pub fn of(history: &History, losses: &[Loss]) -> Self {
-        let of_list = |op: &MicroOp| matches!(op, MicroOp::Append { .. } | MicroOp::Read { seen: Seen::List(_), .. });
+        let of_list = |op: &MicroOp| {
+            matches!(op, MicroOp::Append { .. } | MicroOp::Read { seen: Seen::List(_), .. })
+        };
         let is_of_lists = history.events.iter().flat_map(|event| &event.ops).any(of_list);
         let mut kept = Self { history: history.clone(), is_of_lists, ..Self::default() };
         let pairs = pairs(&history.events);
         let may_be_lost = |pair: &Pair| {
             let invoked = history.events[pair.invoked].time;
             let completed = pair.completed.map(|place| &history.events[place]);
-            let ended = completed.filter(|event| event.kind == EventKind::Ok).map(|event| event.time);
+            let ended =
+                completed.filter(|event| event.kind == EventKind::Ok).map(|event| event.time);
             completed.is_none_or(|event| event.kind != EventKind::Fail)
-                && losses.iter().any(|loss| invoked <= loss.to && ended.is_none_or(|ended| ended >= loss.from))
+                && losses
+                    .iter()
+                    .any(|loss| invoked <= loss.to && ended.is_none_or(|ended| ended >= loss.from))
         };
         let lost: Vec<bool> = pairs.iter().map(may_be_lost).collect();
         for (pair, _) in pairs.iter().zip(&lost).filter(|(_, lost)| **lost) {
@@ -70,8 +78,12 @@ impl Kept {
     pub fn end(&self, found: &BTreeMap<KeyIndex, Seen>) -> BTreeMap<KeyIndex, Seen> {
         let of_key = |(key, seen): (&KeyIndex, &Seen)| match seen {
             Seen::Nothing => (!self.unsure.contains(key)).then_some((*key, Seen::Nothing)),
-            Seen::Integer(value) => (!self.perishable.contains(&(*key, *value))).then(|| (*key, seen.clone())),
-            Seen::List(list) => (!self.unsure.contains(key)).then(|| (*key, Seen::List(self.without(*key, list)))),
+            Seen::Integer(value) => {
+                (!self.perishable.contains(&(*key, *value))).then(|| (*key, seen.clone()))
+            }
+            Seen::List(list) => {
+                (!self.unsure.contains(key)).then(|| (*key, Seen::List(self.without(*key, list))))
+            }
         };
         found.iter().filter_map(of_key).collect()
     }
@@ -105,11 +117,15 @@ impl Kept {
     /// Rewrites a transaction: the steps that stay, with what they read of what stays.
     fn rewrite(&mut self, pair: &Pair, is_lost: bool) {
         let invoked = std::mem::take(&mut self.history.events[pair.invoked].ops);
-        let completed = pair.completed.map(|place| std::mem::take(&mut self.history.events[place].ops));
-        // Of what may be lost, writes of registers are left as deletions that nobody knows of: their keys may be absent at any time.
+        let completed =
+            pair.completed.map(|place| std::mem::take(&mut self.history.events[place].ops));
+        // Of what may be lost, writes of registers are left as deletions that nobody knows of:
+        // their keys may be absent at any time.
         let is_vague = is_lost
             && !self.is_of_lists
-            && invoked.iter().any(|op| matches!(op, MicroOp::Write { .. } | MicroOp::WriteUntil { .. }));
+            && invoked
+                .iter()
+                .any(|op| matches!(op, MicroOp::Write { .. } | MicroOp::WriteUntil { .. }));
         let told = completed.as_deref().filter(|told| told.len() == invoked.len());
         let stays: Vec<bool> = invoked
             .iter()
@@ -117,7 +133,9 @@ impl Kept {
             .map(|(_, op)| match op {
                 _ if self.is_of_lists && self.unsure.contains(&op.key()) => false,
                 MicroOp::Read { .. } if is_vague => false,
-                MicroOp::Read { key, seen: Seen::Integer(value) } => !self.perishable.contains(&(*key, *value)),
+                MicroOp::Read { key, seen: Seen::Integer(value) } => {
+                    !self.perishable.contains(&(*key, *value))
+                }
                 MicroOp::Read { .. } => true,
                 MicroOp::Append { .. } => !is_lost,
                 MicroOp::Write { .. } | MicroOp::WriteUntil { .. } => true,
@@ -179,7 +197,10 @@ fn pairs(events: &[Event]) -> Vec<Pair> {
 mod tests {
     use super::*;
     use crate::check::testing::{history, kinds};
-    use crate::check::{AnomalyKind, Promise, check_durability, check_last_values, check_list_append, check_register};
+    use crate::check::{
+        AnomalyKind, Promise, check_durability, check_last_values, check_list_append,
+        check_register,
+    };
 
     /// Times of a history in short are the places of its events.
     fn loss(from: u64, to: u64) -> Loss {
@@ -194,13 +215,24 @@ mod tests {
 
     #[test]
     fn an_append_within_the_loss_may_be_gone_and_one_before_it_may_not() {
-        let told = history(&["0 . [:append 1 7]", "1 . [:append 1 8]", "0 . [:r 1 [7 8]]", "2 . [:r 1 [7]]"]);
+        let told = history(&[
+            "0 . [:append 1 7]",
+            "1 . [:append 1 8]",
+            "0 . [:r 1 [7 8]]",
+            "2 . [:r 1 [7]]",
+        ]);
         let whole = Kept::of(&told, &[]);
-        assert!(!check_durability(&told, &lists(&whole, &[7])).is_valid(), "nobody may lose 8 here");
+        assert!(
+            !check_durability(&told, &lists(&whole, &[7])).is_valid(),
+            "nobody may lose 8 here"
+        );
         let kept = Kept::of(&told, &[loss(2, 5)]);
         assert!(check_list_append(&kept.history, Promise::Conflicts).is_valid());
         assert!(check_durability(&kept.history, &lists(&kept, &[7])).is_valid());
-        assert!(check_durability(&kept.history, &lists(&kept, &[7, 8])).is_valid(), "it may be there as well");
+        assert!(
+            check_durability(&kept.history, &lists(&kept, &[7, 8])).is_valid(),
+            "it may be there as well"
+        );
         let lost = check_durability(&kept.history, &lists(&kept, &[8]));
         assert_eq!(kinds(&lost)[0].0, AnomalyKind::LostWrite, "7 was acknowledged before");
     }
@@ -215,9 +247,15 @@ mod tests {
 
     #[test]
     fn what_is_unknown_may_be_there_in_part_when_it_began_before_the_crash() {
-        let told = history(&["0 + [:append 1 7] [:append 2 8]", "0 ? [:append 1 7] [:append 2 8]", "1 . [:r 1 []]"]);
+        let told = history(&[
+            "0 + [:append 1 7] [:append 2 8]",
+            "0 ? [:append 1 7] [:append 2 8]",
+            "1 . [:r 1 []]",
+        ]);
         let halves = |kept: &Kept| {
-            let end = kept.end(&[(KeyIndex(1), Seen::List(vec![7])), (KeyIndex(2), Seen::List(vec![]))].into());
+            let end = kept.end(
+                &[(KeyIndex(1), Seen::List(vec![7])), (KeyIndex(2), Seen::List(vec![]))].into(),
+            );
             let list = |(key, seen): (KeyIndex, Seen)| match seen {
                 Seen::List(list) => (key, list),
                 other => panic!("{other:?}"),
@@ -240,7 +278,12 @@ mod tests {
         let kept = Kept::of(&told, &[loss(4, 6)]);
         assert!(!check_register(&told, Promise::Session).is_valid());
         assert!(check_register(&kept.history, Promise::Session).is_valid());
-        let end = |value| check_last_values(&kept.history, &kept.end(&[(KeyIndex(1), Seen::Integer(value))].into()));
+        let end = |value| {
+            check_last_values(
+                &kept.history,
+                &kept.end(&[(KeyIndex(1), Seen::Integer(value))].into()),
+            )
+        };
         assert!(end(7).is_valid() && end(8).is_valid());
         assert!(end(6).has(AnomalyKind::LostWrite));
     }
@@ -251,13 +294,17 @@ mod tests {
         let kept = Kept::of(&told, &[loss(2, 4)]);
         assert!(check_register(&kept.history, Promise::Session).is_valid());
         for end in [Seen::Nothing, Seen::Integer(7)] {
-            assert!(check_last_values(&kept.history, &kept.end(&[(KeyIndex(1), end)].into())).is_valid());
+            assert!(
+                check_last_values(&kept.history, &kept.end(&[(KeyIndex(1), end)].into()))
+                    .is_valid()
+            );
         }
     }
 
     #[test]
     fn a_list_whose_deletion_may_be_lost_is_not_judged() {
-        let told = history(&["0 . [:append 1 7]", "0 . [:w 1 nil]", "1 . [:r 1 []]", "1 . [:r 1 [7]]"]);
+        let told =
+            history(&["0 . [:append 1 7]", "0 . [:w 1 nil]", "1 . [:r 1 []]", "1 . [:r 1 [7]]"]);
         let kept = Kept::of(&told, &[loss(2, 4)]);
         assert!(check_list_append(&kept.history, Promise::Conflicts).is_valid());
         assert!(kept.end(&[(KeyIndex(1), Seen::List(vec![7]))].into()).is_empty());

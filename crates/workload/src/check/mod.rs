@@ -9,12 +9,15 @@
 //!                            └─► aftermath   ─► liveness, bounds                       ─┘
 //!            └─► losses ─► the history without what a server without a log may lose ─► the same
 //! ```
-//! The dependency graph and the names of its cycles are Adya's (1999), their inference from histories is Elle's (Kingsbury,
-//! Alvaro 2020). Everything takes time linear in the history, and more only where something is wrong.
+//! The dependency graph and the names of its cycles are Adya's (1999), their inference from
+//! histories is Elle's (Kingsbury, Alvaro 2020). Everything takes time linear in the history, and
+//! more only where something is wrong.
 //!
 //! # Invariants
-//! - No false alarm: an order is inferred only where the history proves it. What is unknown may have happened or not.
-//! - A cycle is reported once, under the weakest promise that it breaks, and as short as it is found.
+//! - No false alarm: an order is inferred only where the history proves it. What is unknown may
+//!   have happened or not.
+//! - A cycle is reported once, under the weakest promise that it breaks, and as short as it is
+//!   found.
 
 mod aftermath;
 mod bank;

@@ -1,13 +1,17 @@
-//! The checkers against stores whose faults are known: a correct one must never be accused, a broken one always.
+//! The checkers against stores whose faults are known: a correct one must never be accused, a
+//! broken one always.
 //!
-//! A store in memory runs the generators' plans by several processes at once. Each transaction takes effect at one moment
-//! between its invocation and its completion, unless a fault is planted; some answers get lost.
+//! A store in memory runs the generators' plans by several processes at once. Each transaction
+//! takes effect at one moment between its invocation and its completion, unless a fault is planted;
+//! some answers get lost.
 
 use std::collections::BTreeMap;
 
 use timestone_types::Timestamp;
 
-use super::{AnomalyKind, Promise, Verdict, check_bank, check_durability, check_list_append, check_register};
+use super::{
+    AnomalyKind, Promise, Verdict, check_bank, check_durability, check_list_append, check_register,
+};
 use crate::history::{Fate, History, HistoryRecorder, MicroOp, Seen, Slot, invocation, read};
 use crate::{Generator, KeyIndex, Op, Random, TxnPlan, WorkloadKind, WorkloadSpec};
 
@@ -56,7 +60,8 @@ impl World {
     /// Runs a plan on a snapshot; `None` when it aborts. Writes go to the state.
     fn execute(&mut self, open: &Open) -> Option<Vec<MicroOp>> {
         let at_begin = matches!(self.fault, Fault::NoValidation | Fault::WritesOnly);
-        let is_stale = self.fault == Fault::StaleReads && open.plan.is_read_only() && self.random.percent(30);
+        let is_stale =
+            self.fault == Fault::StaleReads && open.plan.is_read_only() && self.random.percent(30);
         let base = if at_begin {
             &open.snapshot
         } else if is_stale {
@@ -85,7 +90,8 @@ impl World {
                     ops.push(MicroOp::Read { key, seen });
                 }
                 Op::Append { element, .. } => {
-                    let mut list = if let Some(Value::List(list)) = held { list } else { Vec::new() };
+                    let mut list =
+                        if let Some(Value::List(list)) = held { list } else { Vec::new() };
                     list.push(element);
                     own.insert(key, Value::List(list));
                     ops.push(MicroOp::Append { key, element });
@@ -108,7 +114,8 @@ impl World {
                     ops.push(MicroOp::Write { key, value: None });
                 }
                 Op::Close { into, .. } => {
-                    let ((moved, seen), (other, seen_there)) = (balance(held), balance(base.get(&into).cloned()));
+                    let ((moved, seen), (other, seen_there)) =
+                        (balance(held), balance(base.get(&into).cloned()));
                     if seen == Seen::Nothing {
                         return None;
                     }
@@ -119,7 +126,9 @@ impl World {
                     own.insert(into, Value::Integer(other + moved));
                     own.insert(key, Value::Absent);
                 }
-                Op::Put(_) | Op::PutFor { .. } | Op::WriteFor { .. } => panic!("nothing is opaque or expires here"),
+                Op::Put(_) | Op::PutFor { .. } | Op::WriteFor { .. } => {
+                    panic!("nothing is opaque or expires here")
+                }
             }
         }
         match self.fault {
@@ -142,12 +151,20 @@ fn balance(held: Option<Value>) -> (i64, Seen) {
 fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (History, State) {
     // Keys are deleted under the higher seeds.
     let delete_percent = if seed >= DELETING { 20 } else { 0 };
-    let spec = WorkloadSpec { keys: 6, seed, delete_percent, expire_percent: 0, ..WorkloadSpec::of(kind) };
-    let mut generators: Vec<Generator> = (0..SLOTS).map(|slot| Generator::new(&spec, slot, SLOTS).unwrap()).collect();
+    let spec =
+        WorkloadSpec { keys: 6, seed, delete_percent, expire_percent: 0, ..WorkloadSpec::of(kind) };
+    let mut generators: Vec<Generator> =
+        (0..SLOTS).map(|slot| Generator::new(&spec, slot, SLOTS).unwrap()).collect();
     let mut open: Vec<Option<Open>> = (0..SLOTS).map(|_| None).collect();
     let mut recorder = HistoryRecorder::new(Vec::new(), SLOTS);
-    let loaded = (0..spec.loaded_keys()).map(|key| (KeyIndex(key), Value::Integer(spec.initial_balance)));
-    let mut world = World { random: Random::derived(seed, 99), state: loaded.collect(), old: State::new(), fault };
+    let loaded =
+        (0..spec.loaded_keys()).map(|key| (KeyIndex(key), Value::Integer(spec.initial_balance)));
+    let mut world = World {
+        random: Random::derived(seed, 99),
+        state: loaded.collect(),
+        old: State::new(),
+        fault,
+    };
     world.old = world.state.clone();
     let (mut begun, mut now, mut ops) = (0, 0, Vec::new());
     while begun < transactions || open.iter().any(Option::is_some) {
@@ -188,11 +205,16 @@ fn run(kind: WorkloadKind, fault: Fault, seed: u64, transactions: usize) -> (His
             }
         }
     }
-    (read(&String::from_utf8(recorder.finish(Timestamp::from_nanos(now)).unwrap()).unwrap()).unwrap(), world.state)
+    (
+        read(&String::from_utf8(recorder.finish(Timestamp::from_nanos(now)).unwrap()).unwrap())
+            .unwrap(),
+        world.state,
+    )
 }
 
 fn lists(state: &State) -> BTreeMap<KeyIndex, Vec<i64>> {
-    let list = |value: &Value| if let Value::List(list) = value { list.clone() } else { Vec::new() };
+    let list =
+        |value: &Value| if let Value::List(list) = value { list.clone() } else { Vec::new() };
     state.iter().map(|(key, value)| (*key, list(value))).collect()
 }
 
@@ -210,7 +232,10 @@ fn a_correct_store_is_never_accused() {
         }
         let durable = check_durability(&history, &lists(&state));
         assert!(durable.is_valid(), "seed {seed}: {durable}");
-        let registers = check_register(&run(WorkloadKind::Register, Fault::None, seed, 1_500).0, Promise::RealTime);
+        let registers = check_register(
+            &run(WorkloadKind::Register, Fault::None, seed, 1_500).0,
+            Promise::RealTime,
+        );
         assert!(registers.is_valid(), "seed {seed}: {registers}");
         let bank = check_bank(&run(WorkloadKind::Bank, Fault::None, seed, 1_500).0, 6, 6_000);
         // From an account that is closed nobody takes anything: more transfers abort.
@@ -223,10 +248,13 @@ fn a_correct_store_is_never_accused() {
 fn validation_left_out_is_caught() {
     for seed in (0..5).chain(DELETING..DELETING + 5) {
         assert!(!appended(Fault::NoValidation, seed).is_valid(), "seed {seed}");
-        let registers =
-            check_register(&run(WorkloadKind::Register, Fault::NoValidation, seed, 1_500).0, Promise::Serializable);
+        let registers = check_register(
+            &run(WorkloadKind::Register, Fault::NoValidation, seed, 1_500).0,
+            Promise::Serializable,
+        );
         assert!(registers.has(AnomalyKind::LostUpdate), "seed {seed}: {registers}");
-        let bank = check_bank(&run(WorkloadKind::Bank, Fault::NoValidation, seed, 1_500).0, 6, 6_000);
+        let bank =
+            check_bank(&run(WorkloadKind::Bank, Fault::NoValidation, seed, 1_500).0, 6, 6_000);
         assert!(bank.has(AnomalyKind::WrongTotal), "seed {seed}: {bank}");
     }
 }

@@ -1,8 +1,10 @@
-//! The checkers against brute force: on histories of a few transactions, every serial order is tried.
+//! The checkers against brute force: on histories of a few transactions, every serial order is
+//! tried.
 //!
-//! A history is drawn from a tape of choices (so that a failing one shrinks): transactions run in a random serial order, overlap at
-//! random, some end unknown or aborted, and some readings are then falsified. Where a last transaction reads every key, the order
-//! of versions is known, and the checker must agree with the oracle exactly; else it must not accuse what some order explains.
+//! A history is drawn from a tape of choices (so that a failing one shrinks): transactions run in a
+//! random serial order, overlap at random, some end unknown or aborted, and some readings are then
+//! falsified. Where a last transaction reads every key, the order of versions is known, and the
+//! checker must agree with the oracle exactly; else it must not accuse what some order explains.
 
 use std::collections::BTreeMap;
 
@@ -57,12 +59,15 @@ struct Txn {
 
 type State = BTreeMap<KeyIndex, Vec<i64>>;
 
-/// Runs a transaction on a state, a register being the last element of its list; `fill` takes what it reads, or it is compared.
+/// Runs a transaction on a state, a register being the last element of its list; `fill` takes what
+/// it reads, or it is compared.
 fn execute(kind: Kind, ops: &mut [MicroOp], state: &mut State, fill: bool) -> bool {
     for op in ops {
         match op {
             MicroOp::Append { key, element } => state.entry(*key).or_default().push(*element),
-            MicroOp::Write { key, value: Some(value) } => state.entry(*key).or_default().push(*value),
+            MicroOp::Write { key, value: Some(value) } => {
+                state.entry(*key).or_default().push(*value)
+            }
             MicroOp::Write { key, value: None } => _ = state.remove(key),
             MicroOp::WriteUntil { .. } => panic!("nothing expires here"),
             MicroOp::Read { key, seen } => {
@@ -103,7 +108,9 @@ fn draw(kind: Kind, tape: &mut Tape<'_>, with_last: bool) -> Vec<Txn> {
                     ops.push(MicroOp::Write { key, value: None });
                 }
                 (_, false) => ops.push(read),
-                (Kind::Registers, true) => ops.extend([read, MicroOp::Write { key, value: Some(next_value) }]),
+                (Kind::Registers, true) => {
+                    ops.extend([read, MicroOp::Write { key, value: Some(next_value) }])
+                }
                 (Kind::BlindRegisters, true) => {
                     ops.extend(tape.percent(50).then_some(read));
                     let value = (!tape.percent(20)).then_some(next_value);
@@ -111,7 +118,8 @@ fn draw(kind: Kind, tape: &mut Tape<'_>, with_last: bool) -> Vec<Txn> {
                 }
             }
         }
-        // What an unknown transaction read of a register is unknown too, and so is the place of what it wrote.
+        // What an unknown transaction read of a register is unknown too, and so is the place of
+        // what it wrote.
         let end = match tape.below(10) {
             9 if kind != Kind::Registers => EventKind::Info,
             8 => EventKind::Fail,
@@ -166,20 +174,25 @@ fn falsify(seen: &mut Seen, value: i64, tape: &mut Tape<'_>) {
             _ => list.reverse(),
         },
         Seen::Nothing => *seen = Seen::Integer(value),
-        Seen::Integer(_) => *seen = if tape.percent(50) { Seen::Nothing } else { Seen::Integer(value) },
+        Seen::Integer(_) => {
+            *seen = if tape.percent(50) { Seen::Nothing } else { Seen::Integer(value) }
+        }
     }
 }
 
-/// Gives each transaction its interval: processes take turns at random, each with one transaction after another. Places begin
-/// at 1, as the last reader is invoked first of all.
+/// Gives each transaction its interval: processes take turns at random, each with one transaction
+/// after another. Places begin at 1, as the last reader is invoked first of all.
 fn interleave(txns: &mut [Txn], tape: &mut Tape<'_>) {
     let mut open: [Option<usize>; PROCESSES] = [None; PROCESSES];
     let mut now = 1;
     let mut waiting: Vec<usize> = (0..txns.len()).collect();
     while !waiting.is_empty() || open.iter().any(Option::is_some) {
-        let process = (0..PROCESSES).map(|at| (at + now + tape.below(PROCESSES)) % PROCESSES).find(|process| {
-            open[*process].is_some() || waiting.iter().any(|at| txns[*at].process.0 as usize == *process)
-        });
+        let process = (0..PROCESSES).map(|at| (at + now + tape.below(PROCESSES)) % PROCESSES).find(
+            |process| {
+                open[*process].is_some()
+                    || waiting.iter().any(|at| txns[*at].process.0 as usize == *process)
+            },
+        );
         let Some(process) = process else { continue };
         match open[process].take() {
             Some(at) => txns[at].completed = now,
@@ -197,8 +210,13 @@ fn interleave(txns: &mut [Txn], tape: &mut Tape<'_>) {
 fn history(txns: &[Txn]) -> History {
     let mut events: Vec<(usize, Event)> = Vec::new();
     for txn in txns {
-        let event =
-            |kind, ops: Vec<MicroOp>| Event { kind, process: txn.process, index: 0, time: Timestamp::ZERO, ops };
+        let event = |kind, ops: Vec<MicroOp>| Event {
+            kind,
+            process: txn.process,
+            index: 0,
+            time: Timestamp::ZERO,
+            ops,
+        };
         events.push((txn.invoked, event(EventKind::Invoke, txn.ops.clone())));
         events.push((txn.completed, event(txn.end, txn.ops.clone())));
     }
@@ -218,8 +236,10 @@ fn must_precede(one: &Txn, two: &Txn, promise: Promise) -> bool {
     let writes = |txn: &Txn| -> Vec<KeyIndex> { keys(txn, false) };
     // What a transaction of unknown outcome read, and when, nobody knows.
     let touches = |txn: &Txn| keys(txn, txn.end == EventKind::Ok);
-    let meets = |writer: &Txn, other: &Txn| writes(writer).iter().any(|key| touches(other).contains(key));
-    let conflict = !writes(one).is_empty() && !writes(two).is_empty() && (meets(one, two) || meets(two, one));
+    let meets =
+        |writer: &Txn, other: &Txn| writes(writer).iter().any(|key| touches(other).contains(key));
+    let conflict =
+        !writes(one).is_empty() && !writes(two).is_empty() && (meets(one, two) || meets(two, one));
     (promise >= Promise::Session && one.process == two.process)
         || (promise >= Promise::Conflicts && conflict)
         || promise >= Promise::RealTime
@@ -244,9 +264,13 @@ fn is_explained(kind: Kind, txns: &[Txn], promise: Promise) -> bool {
             let txn = &txns[at];
             // Whatever must come first and is left out now would be too late afterwards.
             let too_early = |(other, before): (usize, &Txn)| {
-                !is_done(other) && other != at && before.end == EventKind::Ok && must_precede(before, txn, promise)
+                !is_done(other)
+                    && other != at
+                    && before.end == EventKind::Ok
+                    && must_precede(before, txn, promise)
             };
-            let too_late = |(other, after): (usize, &Txn)| is_done(other) && must_precede(txn, after, promise);
+            let too_late =
+                |(other, after): (usize, &Txn)| is_done(other) && must_precede(txn, after, promise);
             if is_done(at)
                 || txn.end == EventKind::Fail
                 || txns.iter().enumerate().any(too_early)
@@ -267,8 +291,11 @@ fn compare(kind: Kind, tape: &[u8], is_exact: bool) -> Result<(), TestCaseError>
     let txns = draw(kind, &mut Tape(tape.iter()), is_exact);
     let history = history(&txns);
     for promise in Promise::ALL {
-        let verdict: Verdict =
-            if kind.is_of_lists() { check_list_append(&history, promise) } else { check_register(&history, promise) };
+        let verdict: Verdict = if kind.is_of_lists() {
+            check_list_append(&history, promise)
+        } else {
+            check_register(&history, promise)
+        };
         let explained = is_explained(kind, &txns, promise);
         prop_assert!(
             verdict.is_valid() || !explained,
@@ -291,7 +318,10 @@ fn told(txns: &[Txn]) -> String {
     for Txn { process, ops, end, invoked, completed } in txns {
         let mut value = String::new();
         crate::history::write_value(ops, &mut value);
-        text.push_str(&format!("{invoked} to {completed}, process {}, {end:?}: {value}\n", process.0));
+        text.push_str(&format!(
+            "{invoked} to {completed}, process {}, {end:?}: {value}\n",
+            process.0
+        ));
     }
     text
 }
@@ -300,7 +330,8 @@ fn tapes() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(any::<u8>(), 20..90)
 }
 
-/// How many of so many drawn histories are right and wrong under a promise: both kinds must be common for a test to mean anything.
+/// How many of so many drawn histories are right and wrong under a promise: both kinds must be
+/// common for a test to mean anything.
 fn shares(kind: Kind, promise: Promise) -> (usize, usize) {
     let mut random = crate::Random::derived(7, 7);
     let explained = (0..1_000).filter(|_| {
@@ -316,7 +347,10 @@ fn the_drawn_histories_are_of_both_kinds() {
     for kind in [Kind::Lists, Kind::DeletedLists, Kind::Registers, Kind::BlindRegisters] {
         for promise in Promise::ALL {
             let (right, wrong) = shares(kind, promise);
-            assert!(right >= 100 && wrong >= 100, "{kind:?} {promise:?}: {right} right, {wrong} wrong");
+            assert!(
+                right >= 100 && wrong >= 100,
+                "{kind:?} {promise:?}: {right} right, {wrong} wrong"
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Orders that do not come from data: sessions and real time, as edges of the dependency graph.
 //!
-//! A transaction of unknown outcome may take effect at any time after it was invoked, so nothing follows it by these orders but what its own
-//! session did next, where the history tells who that was; and it follows whatever had completed before it was invoked.
+//! A transaction of unknown outcome may take effect at any time after it was invoked, so nothing
+//! follows it by these orders but what its own session did next, where the history tells who that
+//! was; and it follows whatever had completed before it was invoked.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +23,9 @@ pub(super) fn add_sessions(transactions: &Transactions<'_>, graph: &mut Graph) {
     }
 }
 
-/// Whatever completed to whatever was invoked later, as a chain of moments: one for each run of completions without an
-/// invocation in between, so never more helpers than transactions and three edges for each.
+/// Whatever completed to whatever was invoked later, as a chain of moments: one for each run of
+/// completions without an invocation in between, so never more helpers than transactions and three
+/// edges for each.
 pub(super) fn add_real_time(transactions: &Transactions<'_>, graph: &mut Graph) {
     let mut happenings: Vec<(usize, Node, bool)> = Vec::with_capacity(2 * transactions.all.len());
     for (TxnRef(node), txn) in transactions.iter() {
@@ -61,10 +63,15 @@ mod tests {
     use crate::check::Verdict;
     use crate::history::{History, read};
 
-    fn edges(lines: &[(&str, u64)], add: fn(&Transactions<'_>, &mut Graph)) -> (u32, Vec<(Node, Node)>) {
+    fn edges(
+        lines: &[(&str, u64)],
+        add: fn(&Transactions<'_>, &mut Graph),
+    ) -> (u32, Vec<(Node, Node)>) {
         let text: String = lines
             .iter()
-            .map(|(kind, process)| format!("{{:type :{kind}, :process {process}, :f :txn, :value []}}\n"))
+            .map(|(kind, process)| {
+                format!("{{:type :{kind}, :process {process}, :f :txn, :value []}}\n")
+            })
             .collect();
         let (history, mut verdict) = (read(&text).unwrap(), Verdict::default());
         let transactions = Transactions::of(&history, &mut verdict);
@@ -92,10 +99,19 @@ mod tests {
 
     #[test]
     fn what_a_session_does_next_follows_what_it_was_told_is_unknown() {
-        let text: String =
-            [("invoke", 0), ("ok", 0), ("invoke", 0), ("info", 0), ("invoke", 7), ("info", 7), ("invoke", 9)]
-                .map(|(kind, process)| format!("{{:type :{kind}, :process {process}, :f :txn, :value []}}\n"))
-                .concat();
+        let text: String = [
+            ("invoke", 0),
+            ("ok", 0),
+            ("invoke", 0),
+            ("info", 0),
+            ("invoke", 7),
+            ("info", 7),
+            ("invoke", 9),
+        ]
+        .map(|(kind, process)| {
+            format!("{{:type :{kind}, :process {process}, :f :txn, :value []}}\n")
+        })
+        .concat();
         let history = History {
             successors: [(0, 7), (7, 9)].map(|(p, q)| (Process(p), Process(q))).into(),
             ..read(&text).unwrap()
@@ -104,7 +120,8 @@ mod tests {
         let transactions = Transactions::of(&history, &mut verdict);
         let mut graph = Graph::new(transactions.all.len());
         add_sessions(&transactions, &mut graph);
-        let edges: Vec<(Node, Node)> = graph.edges().iter().map(|edge| (edge.from, edge.to)).collect();
+        let edges: Vec<(Node, Node)> =
+            graph.edges().iter().map(|edge| (edge.from, edge.to)).collect();
         assert_eq!(edges, [(0, 1), (1, 2), (2, 3)]);
     }
 

@@ -30,7 +30,11 @@ pub(super) fn tell(transactions: &Transactions<'_>, graph: &Graph, cycle: &[Edge
     story.push_str(&transactions.name(TxnRef(cycle[0].from)));
     story.push_str(" precedes itself");
     for edge in cycle.iter().filter(|edge| graph.is_transaction(edge.from)) {
-        story.push_str(&format!("\n  T{}: {}", index(transactions, edge.from), ops(transactions, edge.from)));
+        story.push_str(&format!(
+            "\n  T{}: {}",
+            index(transactions, edge.from),
+            ops(transactions, edge.from)
+        ));
     }
     story
 }
@@ -41,24 +45,37 @@ fn step(transactions: &Transactions<'_>, first: Edge, last: Edge) -> String {
     let key = first.key.0;
     // The last edge to a writer has no value where the key was deleted.
     let value = last.value.map_or_else(|| "the deletion".to_owned(), |value| value.to_string());
-    let written = last.value.map_or_else(|| "deleted it".to_owned(), |value| format!("wrote {value} to it"));
+    let written =
+        last.value.map_or_else(|| "deleted it".to_owned(), |value| format!("wrote {value} to it"));
     let (what, kind) = match first.why {
         Why::Ww => (format!("{from} wrote key {key} before {to} {written}"), "ww"),
-        Why::Wr if last.value.is_none() => (format!("{from} wrote key {key} before what {to} read of it"), "wr"),
+        Why::Wr if last.value.is_none() => {
+            (format!("{from} wrote key {key} before what {to} read of it"), "wr")
+        }
         Why::Wr => (format!("{from} wrote {value} to key {key}, which {to} read"), "wr"),
         Why::Rw => (format!("{from} read key {key} without {value}, which {to} wrote"), "rw"),
         Why::RwBySession => (
-            format!("{from} read key {key} without {value}, which {to} wrote when its session knew what {from} read"),
+            format!(
+                "{from} read key {key} without {value}, which {to} wrote when its session knew \
+                 what {from} read"
+            ),
             "rw by session",
         ),
         Why::RwByTime => (
-            format!("{from} read key {key} without {value}, which {to} wrote when what {from} read was there already"),
+            format!(
+                "{from} read key {key} without {value}, which {to} wrote when what {from} read was \
+                 there already"
+            ),
             "rw by real time",
         ),
         Why::Session => (format!("{from} came before {to} in their session"), "session"),
         Why::RealTime => (format!("{from} had completed when {to} was invoked"), "real time"),
     };
-    format!("{what} ({kind}: T{} before T{})", index(transactions, first.from), index(transactions, last.to))
+    format!(
+        "{what} ({kind}: T{} before T{})",
+        index(transactions, first.from),
+        index(transactions, last.to)
+    )
 }
 
 fn index(transactions: &Transactions<'_>, node: Node) -> u64 {

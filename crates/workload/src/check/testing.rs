@@ -1,7 +1,7 @@
 //! Histories in short, for the checkers' tests.
 //!
-//! Each line is a process, a mark and the operations: `+` invokes, `=` commits, `!` fails, `?` is unknown; `.` invokes and commits
-//! at once, so that it stands before all that follows.
+//! Each line is a process, a mark and the operations: `+` invokes, `=` commits, `!` fails, `?` is
+//! unknown; `.` invokes and commits at once, so that it stands before all that follows.
 
 use super::{AnomalyKind, Promise, Verdict};
 use crate::history::{History, read};
@@ -23,7 +23,8 @@ pub(super) fn history(lines: &[&str]) -> History {
         };
         for kind in kinds {
             text.push_str(&format!(
-                "{{:type :{kind}, :process {process}, :index {index}, :time {index}, :f :txn, :value [{value}]}}\n"
+                "{{:type :{kind}, :process {process}, :index {index}, :time {index}, :f :txn, \
+                 :value [{value}]}}\n"
             ));
             index += 1;
         }

@@ -29,7 +29,8 @@ pub(super) struct Transaction<'a> {
     /// Places among the events; an open transaction has not completed at all.
     pub(super) invoked: usize,
     pub(super) completed: Option<usize>,
-    /// Whether what its session did next comes after it: it completed, or was told to be unknown to a session that went on.
+    /// Whether what its session did next comes after it: it completed, or was told to be unknown to
+    /// a session that went on.
     pub(super) is_settled: bool,
     /// The index that the history gives its invocation: how people find it.
     pub(super) index: u64,
@@ -61,7 +62,11 @@ impl<'a> Transactions<'a> {
         for (place, event) in history.events.iter().enumerate() {
             if event.kind == EventKind::Invoke {
                 if open.insert(event.process, all.len()).is_some() {
-                    malformed(verdict, event, "invokes a transaction before its last one was completed");
+                    malformed(
+                        verdict,
+                        event,
+                        "invokes a transaction before its last one was completed",
+                    );
                 }
                 all.push(Transaction {
                     process: event.process,
@@ -83,7 +88,11 @@ impl<'a> Transactions<'a> {
             match event.kind {
                 EventKind::Ok => {
                     if !agree(txn.ops, &event.ops) {
-                        malformed(verdict, event, "completes with other operations than it was invoked with");
+                        malformed(
+                            verdict,
+                            event,
+                            "completes with other operations than it was invoked with",
+                        );
                     }
                     (txn.end, txn.ops, txn.completed) = (End::Committed, &event.ops, Some(place));
                 }
@@ -112,12 +121,14 @@ impl<'a> Transactions<'a> {
     }
 }
 
-/// Whether an answer fits its question: the same steps on the same keys; what the question left open may be anything.
+/// Whether an answer fits its question: the same steps on the same keys; what the question left
+/// open may be anything.
 fn agree(invoked: &[MicroOp], completed: &[MicroOp]) -> bool {
     // Of an operation whose condition did not hold, the reading alone took place.
     let failed = match (invoked, completed) {
         ([MicroOp::Read { key, .. }, write], [MicroOp::Read { .. }]) => {
-            matches!(write, MicroOp::Write { .. } | MicroOp::WriteUntil { .. }) && write.key() == *key
+            matches!(write, MicroOp::Write { .. } | MicroOp::WriteUntil { .. })
+                && write.key() == *key
         }
         _ => false,
     };

@@ -5,15 +5,16 @@ use std::fmt;
 
 use crate::limits::MAX_REPORTED;
 
-/// What the store promises about the order of transactions, from weaker to stronger; each includes those before it.
+/// What the store promises about the order of transactions, from weaker to stronger; each includes
+/// those before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Promise {
     /// Some serial order explains everything.
     Serializable,
     /// And in it each process's transactions stand as it ran them.
     Session,
-    /// And whatever of two read-write transactions that conflict directly (on one key, one of them writing) had completed stands
-    /// before the one that was invoked later.
+    /// And whatever of two read-write transactions that conflict directly (on one key, one of them
+    /// writing) had completed stands before the one that was invoked later.
     Conflicts,
     /// And whatever had completed stands before whatever was invoked later: strict serializability.
     RealTime,
@@ -44,7 +45,8 @@ impl Promise {
 /// What can be wrong.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum AnomalyKind {
-    /// The history is not one: a completion without an invocation, a process with two transactions at once.
+    /// The history is not one: a completion without an invocation, a process with two transactions
+    /// at once.
     Malformed,
     /// An element that was appended once stands twice, or two transactions wrote the same.
     Duplicate,
@@ -62,7 +64,8 @@ pub enum AnomalyKind {
     G0,
     /// Circular information flow: writes and the readings of them form a cycle.
     G1c,
-    /// A transaction read a key and wrote it, and another's write came in between: two replaced one version.
+    /// A transaction read a key and wrote it, and another's write came in between: two replaced one
+    /// version.
     LostUpdate,
     /// Read skew: a cycle with exactly one anti-dependency.
     GSingle,
@@ -176,13 +179,15 @@ impl fmt::Display for Anomaly {
 /// What a checker found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Verdict {
-    /// Transactions that were looked at: committed ones, and those of unknown outcome that took effect.
+    /// Transactions that were looked at: committed ones, and those of unknown outcome that took
+    /// effect.
     pub transactions: usize,
     /// What is wrong, at most [`MAX_REPORTED`] of each kind.
     pub anomalies: Vec<Anomaly>,
     /// How many more there were.
     pub unreported: usize,
-    /// How many transactions are concerned, by kind: a cycle is told once, and may stand for hundreds that are like it.
+    /// How many transactions are concerned, by kind: a cycle is told once, and may stand for
+    /// hundreds that are like it.
     pub concerned: BTreeMap<AnomalyKind, usize>,
     /// Keys of which nothing is said, for they would take too many steps to judge.
     pub undecided: usize,
@@ -227,7 +232,12 @@ impl Verdict {
     }
 
     /// Something that concerns one transaction.
-    pub(in crate::check) fn report(&mut self, kind: AnomalyKind, breaks: Promise, story: impl FnOnce() -> String) {
+    pub(in crate::check) fn report(
+        &mut self,
+        kind: AnomalyKind,
+        breaks: Promise,
+        story: impl FnOnce() -> String,
+    ) {
         self.report_of(1, kind, breaks, story);
     }
 
@@ -254,10 +264,18 @@ impl fmt::Display for Verdict {
             write!(f, "{} transactions, nothing wrong", self.transactions)?;
         } else {
             let (proved, concerned) = (self.proved(), self.concerned());
-            write!(f, "{} transactions, {proved} anomalies, {concerned} transactions concerned", self.transactions)?;
+            write!(
+                f,
+                "{} transactions, {proved} anomalies, {concerned} transactions concerned",
+                self.transactions
+            )?;
         }
         if self.undecided > 0 {
-            write!(f, "; of {} keys nothing is said, for they would take too long to judge", self.undecided)?;
+            write!(
+                f,
+                "; of {} keys nothing is said, for they would take too long to judge",
+                self.undecided
+            )?;
         }
         for anomaly in &self.anomalies {
             write!(f, "\n{anomaly}")?;

@@ -1,8 +1,9 @@
 //! A bank: money moves between accounts, and its sum never changes.
 //!
-//! Four of five transactions transfer 1 to 5 between two accounts (and abort when the first would fall below zero); the others
-//! read every account in one snapshot, whose sum the checker knows. Some transfers move everything that an account has and close it: it
-//! is deleted, holds nothing, and comes back with the next transfer to it.
+//! Four of five transactions transfer 1 to 5 between two accounts (and abort when the first would
+//! fall below zero); the others read every account in one snapshot, whose sum the checker knows.
+//! Some transfers move everything that an account has and close it: it is deleted, holds nothing,
+//! and comes back with the next transfer to it.
 
 use crate::{KeyIndex, Op, TxnPlan, WorkloadSpec};
 
@@ -52,7 +53,8 @@ mod tests {
 
     #[test]
     fn transfers_move_money_and_totals_read_every_account() {
-        let spec = WorkloadSpec { keys: 7, delete_percent: 0, ..WorkloadSpec::of(WorkloadKind::Bank) };
+        let spec =
+            WorkloadSpec { keys: 7, delete_percent: 0, ..WorkloadSpec::of(WorkloadKind::Bank) };
         let mut generator = Generator::new(&spec, 0, 1).unwrap();
         let mut plan = TxnPlan::default();
         let mut totals = 0;
@@ -60,10 +62,15 @@ mod tests {
             generator.next(&mut plan);
             if plan.is_read_only() {
                 totals += 1;
-                assert_eq!(plan.ops, (0..7).map(|account| Op::Get(KeyIndex(account))).collect::<Vec<_>>());
+                assert_eq!(
+                    plan.ops,
+                    (0..7).map(|account| Op::Get(KeyIndex(account))).collect::<Vec<_>>()
+                );
                 continue;
             }
-            let [Op::Add { key: from, delta: out }, Op::Add { key: to, delta: into }] = plan.ops[..] else {
+            let [Op::Add { key: from, delta: out }, Op::Add { key: to, delta: into }] =
+                plan.ops[..]
+            else {
                 panic!("{plan:?}")
             };
             assert!(from != to && out == -into && (1..=5).contains(&into));

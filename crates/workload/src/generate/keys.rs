@@ -43,7 +43,8 @@ impl Keys {
         self.strewing.key(rank)
     }
 
-    /// `wanted` different keys, in the order in which they were drawn; as many as there are, when there are fewer.
+    /// `wanted` different keys, in the order in which they were drawn; as many as there are, when
+    /// there are fewer.
     pub(super) fn different(&mut self, wanted: u64) -> &[KeyIndex] {
         self.picked.clear();
         for _ in 0..wanted.min(self.count) {
@@ -52,7 +53,11 @@ impl Keys {
             while self.picked.contains(&key) {
                 redraws += 1;
                 // Where few keys are left that are likely at all, their neighbours step in.
-                key = if redraws < MAX_REDRAWS { self.one() } else { KeyIndex((key.0 + 1) % self.count) };
+                key = if redraws < MAX_REDRAWS {
+                    self.one()
+                } else {
+                    KeyIndex((key.0 + 1) % self.count)
+                };
             }
             self.picked.push(key);
         }
@@ -71,7 +76,8 @@ impl Keys {
     }
 }
 
-/// Numbers from 0 of which every client has its own: client, client + clients, client + 2 · clients, …
+/// Numbers from 0 of which every client has its own: client, client + clients, client + 2 ·
+/// clients, …
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UniqueNumbers {
     next: u64,
@@ -89,7 +95,8 @@ impl UniqueNumbers {
         number
     }
 
-    /// The number that was taken `ago` takes before the last one; the caller knows that there was one.
+    /// The number that was taken `ago` takes before the last one; the caller knows that there was
+    /// one.
     pub(super) const fn taken(&self, ago: u64) -> u64 {
         self.next - (ago + 1) * self.step
     }

@@ -35,7 +35,8 @@ pub struct Generator {
     expire_percent: u64,
 }
 
-/// Shortest and longest time to live of what expires, in milliseconds: it comes and goes within a run, however short.
+/// Shortest and longest time to live of what expires, in milliseconds: it comes and goes within a
+/// run, however short.
 const TIME_TO_LIVE_MS: (u64, u64) = (50, 500);
 
 #[derive(Clone, Debug)]
@@ -106,7 +107,9 @@ impl Generator {
     /// Makes deletions of some writes.
     fn delete(&mut self, plan: &mut TxnPlan) {
         for op in &mut plan.ops {
-            if matches!(op, Op::Write { .. } | Op::Put(_)) && self.keys.random.percent(self.delete_percent) {
+            if matches!(op, Op::Write { .. } | Op::Put(_))
+                && self.keys.random.percent(self.delete_percent)
+            {
                 *op = Op::Delete(op.key());
             }
         }
@@ -138,7 +141,8 @@ mod tests {
         for name in WorkloadKind::names() {
             let spec = WorkloadSpec::named(name).unwrap();
             let plans = |seed, client| {
-                let mut generator = Generator::new(&WorkloadSpec { seed, ..spec.clone() }, client, 3).unwrap();
+                let mut generator =
+                    Generator::new(&WorkloadSpec { seed, ..spec.clone() }, client, 3).unwrap();
                 let mut plan = TxnPlan::default();
                 let mut next = || {
                     generator.next(&mut plan);
@@ -158,7 +162,8 @@ mod tests {
             let usual = WorkloadSpec { keys: 100, ..WorkloadSpec::named(name).unwrap() };
             let count = |spec: &WorkloadSpec| {
                 let mut generator = Generator::new(spec, 0, 1).unwrap();
-                let (mut plan, mut writes, mut deletes, mut expiries) = (TxnPlan::default(), 0, 0, 0);
+                let (mut plan, mut writes, mut deletes, mut expiries) =
+                    (TxnPlan::default(), 0, 0, 0);
                 for _ in 0..4_000 {
                     generator.next(&mut plan);
                     let count = |fits: fn(&&Op) -> bool| plan.ops.iter().filter(fits).count();
@@ -179,7 +184,11 @@ mod tests {
             let (writes, deletes, expiries) =
                 count(&WorkloadSpec { delete_percent: 40, expire_percent, ..usual.clone() });
             assert!((writes / 5..writes / 2).contains(&deletes), "{name}: {deletes} of {writes}");
-            assert_eq!(expiries > writes / 10, usual.kind.may_expire(), "{name}: {expiries} of {writes}");
+            assert_eq!(
+                expiries > writes / 10,
+                usual.kind.may_expire(),
+                "{name}: {expiries} of {writes}"
+            );
         }
     }
 

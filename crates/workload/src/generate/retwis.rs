@@ -7,8 +7,9 @@
 //! | post | 3 / 5 | (get, put) × 3, put × 2 |
 //! | timeline | 1–10 / 0 | 1–10 gets |
 //!
-//! MILANA's shares are 5, 10, 35 and 50 % (or 5, 10, 10 and 75 %), TAPIR's 5, 15, 30 and 50 %. In the former a transaction's keys
-//! differ, and what was read is written before other keys are; in the latter they are drawn independently and sorted.
+//! MILANA's shares are 5, 10, 35 and 50 % (or 5, 10, 10 and 75 %), TAPIR's 5, 15, 30 and 50 %. In
+//! the former a transaction's keys differ, and what was read is written before other keys are; in
+//! the latter they are drawn independently and sorted.
 
 use crate::{Op, TxnPlan};
 
@@ -16,7 +17,8 @@ use super::keys::Keys;
 
 #[derive(Clone, Debug)]
 pub(super) struct Retwis {
-    /// Below the first percentage: add user, below the second: follow, below the third: post, else timeline.
+    /// Below the first percentage: add user, below the second: follow, below the third: post, else
+    /// timeline.
     below: [u64; 3],
     is_tapir: bool,
 }
@@ -24,7 +26,10 @@ pub(super) struct Retwis {
 impl Retwis {
     /// With these shares of add user, follow and post; the rest is timelines.
     pub(super) const fn milana(shares: [u64; 3]) -> Self {
-        Self { below: [shares[0], shares[0] + shares[1], shares[0] + shares[1] + shares[2]], is_tapir: false }
+        Self {
+            below: [shares[0], shares[0] + shares[1], shares[0] + shares[1] + shares[2]],
+            is_tapir: false,
+        }
     }
 
     pub(super) const fn tapir() -> Self {
@@ -123,7 +128,8 @@ mod tests {
 
     #[test]
     fn tapirs_follow_reads_and_writes_key_by_key_in_order() {
-        let mut generator = Generator::new(&WorkloadSpec::named("retwis-tapir").unwrap(), 0, 1).unwrap();
+        let mut generator =
+            Generator::new(&WorkloadSpec::named("retwis-tapir").unwrap(), 0, 1).unwrap();
         let mut plan = TxnPlan::default();
         while plan.name != "follow" {
             generator.next(&mut plan);

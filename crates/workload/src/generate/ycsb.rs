@@ -1,4 +1,5 @@
-//! YCSB's core workloads A, B, C, D and F (Cooper et al. 2010), one or several operations to a transaction.
+//! YCSB's core workloads A, B, C, D and F (Cooper et al. 2010), one or several operations to a
+//! transaction.
 //!
 //! | workload | reads | else | keys |
 //! |---|---|---|---|
@@ -8,12 +9,12 @@
 //! | D | 95 % | insert | latest: zipf, counted back from the newest |
 //! | F | 50 % | read-modify-write | zipf |
 //!
-//! A transaction's operations touch different keys. D's inserts go to keys of the client's own; what it reads as "latest" is the
-//! newest of its own inserts and, behind them, of the loaded keys, so that a read never names a key that another client has
-//! not inserted yet.
+//! A transaction's operations touch different keys. D's inserts go to keys of the client's own;
+//! what it reads as "latest" is the newest of its own inserts and, behind them, of the loaded keys,
+//! so that a read never names a key that another client has not inserted yet.
 //!
-//! None of them deletes, as published. Where deletions are asked for, they stand in the place of some updates; D deletes what it would have
-//! read instead of inserting.
+//! None of them deletes, as published. Where deletions are asked for, they stand in the place of
+//! some updates; D deletes what it would have read instead of inserting.
 
 use crate::{KeyIndex, Op, TxnPlan, WorkloadSpec};
 
@@ -36,11 +37,19 @@ enum Other {
 
 impl Ycsb {
     pub(super) fn updating(percent: u64, spec: &WorkloadSpec) -> Self {
-        Self { other_percent: percent, other: Other::Update, ops_per_txn: u64::from(spec.ops_per_txn) }
+        Self {
+            other_percent: percent,
+            other: Other::Update,
+            ops_per_txn: u64::from(spec.ops_per_txn),
+        }
     }
 
     pub(super) fn modifying(percent: u64, spec: &WorkloadSpec) -> Self {
-        Self { other_percent: percent, other: Other::Modify, ops_per_txn: u64::from(spec.ops_per_txn) }
+        Self {
+            other_percent: percent,
+            other: Other::Modify,
+            ops_per_txn: u64::from(spec.ops_per_txn),
+        }
     }
 
     pub(super) fn inserting(percent: u64, spec: &WorkloadSpec, numbers: UniqueNumbers) -> Self {
@@ -50,7 +59,8 @@ impl Ycsb {
 
     pub(super) fn next(&mut self, keys: &mut Keys, plan: &mut TxnPlan) {
         plan.begin("read");
-        let others = (0..self.ops_per_txn).filter(|_| keys.random.percent(self.other_percent)).count();
+        let others =
+            (0..self.ops_per_txn).filter(|_| keys.random.percent(self.other_percent)).count();
         let reads = self.ops_per_txn as usize - others;
         if let Other::Insert { numbers, inserted, delete_percent } = &mut self.other {
             for _ in 0..reads {
@@ -116,9 +126,13 @@ mod tests {
 
     #[test]
     fn the_shares_of_reads_are_ycsbs() {
-        for (name, percent) in
-            [("ycsb-a", 50.0), ("ycsb-b", 95.0), ("ycsb-c", 100.0), ("ycsb-d", 95.0), ("ycsb-f", 50.0)]
-        {
+        for (name, percent) in [
+            ("ycsb-a", 50.0),
+            ("ycsb-b", 95.0),
+            ("ycsb-c", 100.0),
+            ("ycsb-d", 95.0),
+            ("ycsb-f", 50.0),
+        ] {
             let seen = read_only_percent(&plans(name, 1));
             assert!((seen - percent).abs() < 1.5, "{name}: {seen}");
         }

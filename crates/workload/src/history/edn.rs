@@ -1,8 +1,8 @@
-//! As much of EDN (extensible data notation) as histories use: maps, vectors, lists, keywords, integers, strings, nil, booleans, and
-//! tagged forms, whose tags are passed over.
+//! As much of EDN (extensible data notation) as histories use: maps, vectors, lists, keywords,
+//! integers, strings, nil, booleans, and tagged forms, whose tags are passed over.
 //!
-//! Reads one form at a time from text it borrows from. Commas are white space, `;` begins a comment. Depth is bounded; whatever is
-//! malformed is named with its column.
+//! Reads one form at a time from text it borrows from. Commas are white space, `;` begins a
+//! comment. Depth is bounded; whatever is malformed is named with its column.
 
 use crate::limits::MAX_EDN_DEPTH;
 
@@ -24,7 +24,10 @@ impl<'a> Form<'a> {
     /// The value under a keyword of a map.
     pub(crate) fn get(&self, keyword: &str) -> Option<&Self> {
         let Self::Map(entries) = self else { return None };
-        entries.iter().find(|(key, _)| matches!(key, Self::Keyword(name) if *name == keyword)).map(|(_, value)| value)
+        entries
+            .iter()
+            .find(|(key, _)| matches!(key, Self::Keyword(name) if *name == keyword))
+            .map(|(_, value)| value)
     }
 }
 
@@ -37,7 +40,11 @@ pub(crate) fn parse(line: &str) -> Result<Option<Form<'_>>, String> {
     }
     let form = reader.form(0)?;
     reader.skip();
-    if reader.at < line.len() { Err(reader.problem("something follows the form")) } else { Ok(Some(form)) }
+    if reader.at < line.len() {
+        Err(reader.problem("something follows the form"))
+    } else {
+        Ok(Some(form))
+    }
 }
 
 struct Reader<'a> {
@@ -117,7 +124,9 @@ impl<'a> Reader<'a> {
         if !rest.starts_with(|c: char| c.is_alphabetic()) {
             return Err(self.problem("a '#' that begins no tag stands"));
         }
-        self.at += 1 + rest.find(|c: char| c.is_whitespace() || "{[(\",;".contains(c)).unwrap_or(rest.len());
+        self.at += 1 + rest
+            .find(|c: char| c.is_whitespace() || "{[(\",;".contains(c))
+            .unwrap_or(rest.len());
         self.skip();
         self.form(depth + 1)
     }
@@ -141,7 +150,9 @@ impl<'a> Reader<'a> {
 
     fn atom(&mut self) -> Result<Form<'a>, String> {
         let rest = self.rest();
-        let ends = |c: char| c.is_whitespace() || matches!(c, ',' | ';' | '"' | '(' | ')' | '[' | ']' | '{' | '}');
+        let ends = |c: char| {
+            c.is_whitespace() || matches!(c, ',' | ';' | '"' | '(' | ')' | '[' | ']' | '{' | '}')
+        };
         let word = &rest[..rest.find(ends).unwrap_or(rest.len())];
         let form = match word {
             "" => return Err(self.problem("an unexpected bracket stands")),
@@ -156,7 +167,11 @@ impl<'a> Reader<'a> {
             {
                 // `N` marks an arbitrarily long integer; those of histories fit 64 bits.
                 let digits = word.strip_suffix('N').unwrap_or(word);
-                Form::Integer(digits.parse().map_err(|_| self.problem(&format!("'{word}' is no 64-bit integer")))?)
+                Form::Integer(
+                    digits
+                        .parse()
+                        .map_err(|_| self.problem(&format!("'{word}' is no 64-bit integer")))?,
+                )
             }
             _ => Form::Text(word),
         };
@@ -173,7 +188,8 @@ mod tests {
 
     #[test]
     fn every_kind_of_form_is_read() {
-        let form = parse("{:a [1 -2 +3 4N], :b (nil true) \"c\\\"d\" sym :e {} }; end").unwrap().unwrap();
+        let form =
+            parse("{:a [1 -2 +3 4N], :b (nil true) \"c\\\"d\" sym :e {} }; end").unwrap().unwrap();
         let integers = [1, -2, 3, 4].map(Form::Integer).to_vec();
         assert_eq!(form.get("a"), Some(&Form::Sequence(integers)));
         assert_eq!(form.get("b"), Some(&Form::Sequence(vec![Form::Nil, Form::Bool(true)])));

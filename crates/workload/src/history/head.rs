@@ -1,10 +1,12 @@
-//! What a history says of itself, in its first line: which workload it is of, and what was promised to it.
+//! What a history says of itself, in its first line: which workload it is of, and what was promised
+//! to it.
 //!
 //! ```text
 //!   ; timestone history 1: {:workload :bank, :isolation :serializable, :external :none, :protocol :native, :promise :conflicts, :accounts 10, :total 10000}
 //! ```
-//! A comment, which readers of EDN pass over, Jepsen's and Elle's among them: to those the history begins with its first event. A
-//! file without a head is read as before; whoever judges it must know what it is.
+//! A comment, which readers of EDN pass over, Jepsen's and Elle's among them: to those the history
+//! begins with its first event. A file without a head is read as before; whoever judges it must
+//! know what it is.
 
 use std::fmt::Write as _;
 
@@ -50,7 +52,9 @@ impl Judged {
         match spec.kind {
             WorkloadKind::ListAppend => Some(Self::ListAppend),
             WorkloadKind::Register => Some(Self::Register),
-            WorkloadKind::Bank => Some(Self::Bank { accounts: spec.keys, total: spec.total_balance() }),
+            WorkloadKind::Bank => {
+                Some(Self::Bank { accounts: spec.keys, total: spec.total_balance() })
+            }
             _ => None,
         }
     }
@@ -79,7 +83,8 @@ impl Head {
     pub fn line(&self) -> String {
         let Self { judged, isolation, external, protocol, promise, void } = self;
         let mut line = format!(
-            "{OPENING}{FORM}: {{:workload :{}, :isolation :{isolation}, :external :{external}, :protocol :{protocol}, :promise :{}",
+            "{OPENING}{FORM}: {{:workload :{}, :isolation :{isolation}, :external :{external}, \
+             :protocol :{protocol}, :promise :{}",
             judged.name(),
             promise.name()
         );
@@ -100,11 +105,15 @@ impl Head {
     /// A head that says something else than this version knows, in words.
     pub(super) fn read(line: &str) -> Result<Option<Self>, String> {
         let Some(rest) = line.strip_prefix(OPENING) else { return Ok(None) };
-        let Some((form, map)) = rest.split_once(": ").filter(|(form, _)| form.parse::<u32>().is_ok()) else {
+        let Some((form, map)) =
+            rest.split_once(": ").filter(|(form, _)| form.parse::<u32>().is_ok())
+        else {
             return Ok(None);
         };
         if form.parse() != Ok(FORM) {
-            return Err(format!("has a head of form {form}, and this version reads form {FORM}; use a newer version"));
+            return Err(format!(
+                "has a head of form {form}, and this version reads form {FORM}; use a newer version"
+            ));
         }
         let map = parse(map)?.ok_or("has a head without a map")?;
         let word = |name: &str| match map.get(name) {
@@ -119,18 +128,23 @@ impl Head {
             "list-append" => Judged::ListAppend,
             "register" => Judged::Register,
             "bank" => {
-                let accounts = u64::try_from(number("accounts")?).map_err(|_| "has a head with negative :accounts")?;
+                let accounts = u64::try_from(number("accounts")?)
+                    .map_err(|_| "has a head with negative :accounts")?;
                 Judged::Bank { accounts, total: number("total")? }
             }
-            other => return Err(format!("is of workload '{other}', which this version cannot judge")),
+            other => {
+                return Err(format!("is of workload '{other}', which this version cannot judge"));
+            }
         };
         let promise = word("promise")?;
-        let promise = Promise::named(&promise).ok_or_else(|| format!("has a head with the promise '{promise}'"))?;
+        let promise = Promise::named(&promise)
+            .ok_or_else(|| format!("has a head with the promise '{promise}'"))?;
         let void = match map.get("void") {
             Some(Form::Text(why)) => Some((*why).to_owned()),
             _ => None,
         };
-        let (isolation, external, protocol) = (word("isolation")?, word("external")?, word("protocol")?);
+        let (isolation, external, protocol) =
+            (word("isolation")?, word("external")?, word("protocol")?);
         Ok(Some(Self { judged, isolation, external, protocol, promise, void }))
     }
 }
@@ -155,16 +169,23 @@ mod tests {
     fn a_head_reads_back_as_written_and_is_a_comment() {
         for head in [
             head(Judged::Bank { accounts: 10, total: -5 }, None),
-            head(Judged::ListAppend, Some("it proves nothing, for faults destroyed what had been acknowledged")),
+            head(
+                Judged::ListAppend,
+                Some("it proves nothing, for faults destroyed what had been acknowledged"),
+            ),
             head(Judged::Register, None),
         ] {
             let line = head.line();
-            assert!(line.starts_with(';') && line.ends_with("}\n") && line.lines().count() == 1, "{line}");
+            assert!(
+                line.starts_with(';') && line.ends_with("}\n") && line.lines().count() == 1,
+                "{line}"
+            );
             assert_eq!(read(&line).unwrap().head, Some(head));
         }
         assert_eq!(
             head(Judged::Bank { accounts: 10, total: 10_000 }, None).line(),
-            "; timestone history 1: {:workload :bank, :isolation :serializable, :external :none, :protocol :native, \
+            "; timestone history 1: \
+             {:workload :bank, :isolation :serializable, :external :none, :protocol :native, \
              :promise :conflicts, :accounts 10, :total 10000}\n"
         );
     }
@@ -182,7 +203,10 @@ mod tests {
             (":register", ":bank", ":accounts"),
         ] {
             let error = read(&good.replace(from, to)).unwrap_err().to_string();
-            assert!(error.starts_with("line 1 of the history") && error.contains(problem), "{error}");
+            assert!(
+                error.starts_with("line 1 of the history") && error.contains(problem),
+                "{error}"
+            );
         }
     }
 }

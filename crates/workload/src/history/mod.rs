@@ -11,16 +11,22 @@
 //!   {:type :ok, :process 0, :index 1, :time 25, :f :txn, :value [[:r 3 [1]] [:append 3 2]]}
 //! ```
 //!
-//! A write of a value that expires carries when, in nanoseconds from the run's begin: `[:w 3 7 1500000000]`. Readers of Jepsen's form take
-//! the first three. A deletion is `[:w 3 nil]`, also of a list, and of an account of the bank, which holds nothing then: for Jepsen's and Elle's
-//! checkers of lists, which know no deletion, run list-append without. An operation on one key that looks and writes at once (a take, a compare-and-set, a put that returns what was there)
-//! is a transaction of two steps; when its condition did not hold, the completion has the reading only.
+//! A write of a value that expires carries when, in nanoseconds from the run's begin:
+//! `[:w 3 7 1500000000]`. Readers of Jepsen's form take the first three. A deletion is
+//! `[:w 3 nil]`, also of a list, and of an account of the bank, which holds nothing then: for
+//! Jepsen's and Elle's checkers of lists, which know no deletion, run list-append without. An
+//! operation on one key that looks and writes at once (a take, a compare-and-set, a put that
+//! returns what was there) is a transaction of two steps; when its condition did not hold, the
+//! completion has the reading only.
 //!
 //! # Invariants
-//! - Events stand in real-time order: whatever completed before another was invoked stands before it.
-//! - A process has one transaction at a time. One whose outcome is unknown ends its process with `:info`, and whoever was that
-//!   process goes on as a new one, for the old transaction may still take effect at any time.
-//! - Every invocation has its completion: what was given up, or was still under way at the end, has `:info`.
+//! - Events stand in real-time order: whatever completed before another was invoked stands before
+//!   it.
+//! - A process has one transaction at a time. One whose outcome is unknown ends its process with
+//!   `:info`, and whoever was that process goes on as a new one, for the old transaction may still
+//!   take effect at any time.
+//! - Every invocation has its completion: what was given up, or was still under way at the end, has
+//!   `:info`.
 
 pub(crate) mod edn;
 mod head;
@@ -88,7 +94,8 @@ pub enum MicroOp {
     Write {
         /// The key.
         key: KeyIndex,
-        /// The integer; `None` in an invocation that does not know it yet, and when the key was deleted.
+        /// The integer; `None` in an invocation that does not know it yet, and when the key was
+        /// deleted.
         value: Option<i64>,
     },
     /// `[:w key value until]`: from then on the key is absent again.
@@ -147,19 +154,22 @@ pub struct History {
     pub head: Option<Head>,
     /// In real-time order.
     pub events: Vec<Event>,
-    /// Processes whose last outcome stayed unknown, and who the same session is from then on. Jepsen's form does not tell it: there, what is unknown
-    /// may take effect at any time. Timestone promises more: what a session does next comes after what it was told is unknown.
+    /// Processes whose last outcome stayed unknown, and who the same session is from then on.
+    /// Jepsen's form does not tell it: there, what is unknown may take effect at any time.
+    /// Timestone promises more: what a session does next comes after what it was told is unknown.
     pub successors: BTreeMap<Process, Process>,
 }
 
-/// Replaces `ops` by how a history tells a plan before it is answered: reads of nothing, writes of what is known. `now` counts from the run's
-/// begin.
+/// Replaces `ops` by how a history tells a plan before it is answered: reads of nothing, writes of
+/// what is known. `now` counts from the run's begin.
 pub fn invocation(plan: &TxnPlan, now: Timestamp, ops: &mut Vec<MicroOp>) {
     ops.clear();
     for op in &plan.ops {
         match *op {
             Op::Get(key) => ops.push(MicroOp::Read { key, seen: Seen::Nothing }),
-            Op::Put(key) | Op::Delete(key) | Op::PutFor { key, .. } => ops.push(MicroOp::Write { key, value: None }),
+            Op::Put(key) | Op::Delete(key) | Op::PutFor { key, .. } => {
+                ops.push(MicroOp::Write { key, value: None })
+            }
             Op::WriteFor { key, value, millis } => {
                 ops.push(MicroOp::WriteUntil { key, value, until: expiry(now, millis) });
             }

@@ -1,7 +1,8 @@
 //! Reading a history back, ours or Jepsen's own.
 //!
-//! Keys of a line's map come in any order; lines of other functions than `:txn` and of the nemesis (whose process is no number)
-//! are passed over. `:index` and `:time` may be missing, as older histories lack them.
+//! Keys of a line's map come in any order; lines of other functions than `:txn` and of the nemesis
+//! (whose process is no number) are passed over. `:index` and `:time` may be missing, as older
+//! histories lack them.
 
 use timestone_types::Timestamp;
 
@@ -32,7 +33,9 @@ fn event(line: &str, next_index: u64) -> Result<Option<Event>, String> {
         return Err("is no map".to_owned());
     }
     let process = match form.get("process") {
-        Some(Form::Integer(process)) => Process(u64::try_from(*process).map_err(|_| "has a negative :process")?),
+        Some(Form::Integer(process)) => {
+            Process(u64::try_from(*process).map_err(|_| "has a negative :process")?)
+        }
         Some(Form::Keyword(_) | Form::Text(_)) => return Ok(None),
         _ => return Err("has no :process".to_owned()),
     };
@@ -69,10 +72,14 @@ fn optional(form: &Form<'_>, name: &str) -> Result<Option<u64>, String> {
 }
 
 fn micro_op(form: &Form<'_>) -> Result<MicroOp, String> {
-    let Form::Sequence(parts) = form else { return Err("has an operation that is no vector".to_owned()) };
+    let Form::Sequence(parts) = form else {
+        return Err("has an operation that is no vector".to_owned());
+    };
     let (name, key, value, until) = match parts.as_slice() {
         [Form::Keyword(name), Form::Integer(key), value] => (name, key, value, None),
-        [Form::Keyword(name), Form::Integer(key), value, Form::Integer(until)] => (name, key, value, Some(*until)),
+        [Form::Keyword(name), Form::Integer(key), value, Form::Integer(until)] => {
+            (name, key, value, Some(*until))
+        }
         _ => return Err("has an operation that is not of the form [:name key value]".to_owned()),
     };
     let key = KeyIndex(u64::try_from(*key).map_err(|_| "has an operation on a negative key")?);
@@ -94,9 +101,14 @@ fn micro_op(form: &Form<'_>) -> Result<MicroOp, String> {
                 Form::Integer(element) => Ok(*element),
                 _ => Err("reads a list with something other than integers in it"),
             };
-            Ok(MicroOp::Read { key, seen: Seen::List(list.iter().map(element).collect::<Result<_, _>>()?) })
+            Ok(MicroOp::Read {
+                key,
+                seen: Seen::List(list.iter().map(element).collect::<Result<_, _>>()?),
+            })
         }
-        _ => Err(format!("has an operation [:{name} …] that is neither :r, :w nor :append of integers")),
+        _ => Err(format!(
+            "has an operation [:{name} …] that is neither :r, :w nor :append of integers"
+        )),
     }
 }
 
@@ -114,8 +126,14 @@ mod tests {
             #jepsen.history.Op{:process 3, :f :txn, :type :fail, :value nil}\n";
         let history = read(text).unwrap();
         assert_eq!(history.events.len(), 3);
-        assert_eq!((history.events[2].kind, &history.events[2].ops), (EventKind::Fail, &Vec::new()));
-        assert_eq!((history.events[0].index, history.events[0].time), (7, Timestamp::from_nanos(5)));
+        assert_eq!(
+            (history.events[2].kind, &history.events[2].ops),
+            (EventKind::Fail, &Vec::new())
+        );
+        assert_eq!(
+            (history.events[0].index, history.events[0].time),
+            (7, Timestamp::from_nanos(5))
+        );
         assert_eq!(
             history.events[0].ops,
             [
@@ -137,14 +155,20 @@ mod tests {
             ("{:type :ok, :process 0, :f :txn}", "no vector"),
             ("{:type :ok, :process 0, :f :txn, :value [[:r 1]]}", "[:name key value]"),
             ("{:type :ok, :process 0, :f :txn, :value [[:cas 1 2]]}", ":cas"),
-            ("{:type :ok, :process 0, :f :txn, :value [[:r 1 2 3]]}", "expires and writes no integer"),
+            (
+                "{:type :ok, :process 0, :f :txn, :value [[:r 1 2 3]]}",
+                "expires and writes no integer",
+            ),
             ("{:type :ok, :process 0, :f :txn, :value [[:w 1 2 -3]]}", "before the run"),
             ("{:type :ok, :process 0, :f :txn, :value [[:r 1 [:a]]]}", "other than integers"),
             ("{:type :ok, :process 0, :f :txn, :time :soon, :value []}", ":time"),
             ("{:type :ok, :process 0", "a form is expected"),
         ] {
             let error = read(&format!("{good}{bad}")).unwrap_err().to_string();
-            assert!(error.starts_with("line 2 of the history") && error.contains(problem), "{bad}: {error}");
+            assert!(
+                error.starts_with("line 2 of the history") && error.contains(problem),
+                "{bad}: {error}"
+            );
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Writing a history while it happens.
 //!
-//! One recorder serves all sessions of a run; threads share it behind a lock and read the clock under it, so that the lines stand
-//! in real-time order. Each session has a slot; a slot is one process until an outcome stays unknown, and then the next one:
-//! slot + slots, slot + 2 · slots, as Jepsen counts them.
+//! One recorder serves all sessions of a run; threads share it behind a lock and read the clock
+//! under it, so that the lines stand in real-time order. Each session has a slot; a slot is one
+//! process until an outcome stays unknown, and then the next one: slot + slots, slot + 2 · slots,
+//! as Jepsen counts them.
 //!
 //! # Invariants
 //! - Every completion follows its slot's invocation; a slot has one transaction at a time.
@@ -54,7 +55,12 @@ impl<W: io::Write> HistoryRecorder<W> {
     /// A recorder for this many sessions, writing to `out` (buffer it).
     pub fn new(out: W, slots: u32) -> Self {
         let slot = |process| SlotState { process, is_open: false, value: String::new() };
-        Self { out, slots: (0..u64::from(slots)).map(slot).collect(), index: 0, line: String::new() }
+        Self {
+            out,
+            slots: (0..u64::from(slots)).map(slot).collect(),
+            index: 0,
+            line: String::new(),
+        }
     }
 
     /// Says what the history is, before its first event.
@@ -85,10 +91,20 @@ impl<W: io::Write> HistoryRecorder<W> {
     /// [`WorkloadError::Write`] from the writer.
     ///
     /// # Panics
-    /// When the slot is not one of the recorder's, or its transaction before has not been completed.
-    pub fn invoke(&mut self, slot: Slot, at: Timestamp, ops: &[MicroOp]) -> Result<(), WorkloadError> {
+    /// When the slot is not one of the recorder's, or its transaction before has not been
+    /// completed.
+    pub fn invoke(
+        &mut self,
+        slot: Slot,
+        at: Timestamp,
+        ops: &[MicroOp],
+    ) -> Result<(), WorkloadError> {
         let state = &mut self.slots[slot.0 as usize];
-        assert!(!state.is_open, "slot {} invokes a second transaction before its first was completed", slot.0);
+        assert!(
+            !state.is_open,
+            "slot {} invokes a second transaction before its first was completed",
+            slot.0
+        );
         state.is_open = true;
         write_value(ops, &mut state.value);
         self.write_line(slot, at, EventKind::Invoke)
@@ -101,7 +117,12 @@ impl<W: io::Write> HistoryRecorder<W> {
     ///
     /// # Panics
     /// When the slot is not one of the recorder's, or has no open transaction.
-    pub fn complete(&mut self, slot: Slot, at: Timestamp, fate: Fate<'_>) -> Result<(), WorkloadError> {
+    pub fn complete(
+        &mut self,
+        slot: Slot,
+        at: Timestamp,
+        fate: Fate<'_>,
+    ) -> Result<(), WorkloadError> {
         let state = &mut self.slots[slot.0 as usize];
         assert!(state.is_open, "slot {} completes a transaction that it did not invoke", slot.0);
         state.is_open = false;
@@ -126,7 +147,8 @@ impl<W: io::Write> HistoryRecorder<W> {
         self.slots.iter().filter(|slot| slot.is_open).count()
     }
 
-    /// Ends the history: what is still open is unknown, and says so. `at` counts from the run's begin.
+    /// Ends the history: what is still open is unknown, and says so. `at` counts from the run's
+    /// begin.
     ///
     /// # Errors
     /// [`WorkloadError::Write`] from the writer.
@@ -140,7 +162,12 @@ impl<W: io::Write> HistoryRecorder<W> {
         Ok(self.out)
     }
 
-    fn write_line(&mut self, slot: Slot, at: Timestamp, kind: EventKind) -> Result<(), WorkloadError> {
+    fn write_line(
+        &mut self,
+        slot: Slot,
+        at: Timestamp,
+        kind: EventKind,
+    ) -> Result<(), WorkloadError> {
         let SlotState { process, value, .. } = &self.slots[slot.0 as usize];
         self.line.clear();
         write_event(&mut self.line, kind, *process, self.index, at, value);
@@ -150,7 +177,8 @@ impl<W: io::Write> HistoryRecorder<W> {
     }
 }
 
-/// Writes a history that is in memory, one map a line, as a recorder would have: with its head, and with `:info` for what is open.
+/// Writes a history that is in memory, one map a line, as a recorder would have: with its head, and
+/// with `:info` for what is open.
 ///
 /// # Errors
 /// [`WorkloadError::Write`] from the writer.
@@ -180,7 +208,14 @@ pub fn write(history: &History, out: &mut impl io::Write) -> Result<(), Workload
     Ok(())
 }
 
-fn write_event(line: &mut String, kind: EventKind, process: u64, index: u64, at: Timestamp, value: &str) {
+fn write_event(
+    line: &mut String,
+    kind: EventKind,
+    process: u64,
+    index: u64,
+    at: Timestamp,
+    value: &str,
+) {
     let name = match kind {
         EventKind::Invoke => "invoke",
         EventKind::Ok => "ok",
@@ -188,8 +223,11 @@ fn write_event(line: &mut String, kind: EventKind, process: u64, index: u64, at:
         EventKind::Info => "info",
     };
     let nanos = at.as_nanos();
-    let written =
-        writeln!(line, "{{:type :{name}, :process {process}, :index {index}, :time {nanos}, :f :txn, :value {value}}}");
+    let written = writeln!(
+        line,
+        "{{:type :{name}, :process {process}, :index {index}, :time {nanos}, :f :txn, :value \
+         {value}}}"
+    );
     debug_assert!(written.is_ok(), "a String takes everything");
 }
 
@@ -205,9 +243,13 @@ pub(crate) fn write_value(ops: &[MicroOp], out: &mut String) {
             MicroOp::Append { key, element } => write!(out, "[:append {} {element}]", key.0),
             MicroOp::Write { key, value: Some(value) } => write!(out, "[:w {} {value}]", key.0),
             MicroOp::Write { key, value: None } => write!(out, "[:w {} nil]", key.0),
-            MicroOp::WriteUntil { key, value, until } => write!(out, "[:w {} {value} {}]", key.0, until.as_nanos()),
+            MicroOp::WriteUntil { key, value, until } => {
+                write!(out, "[:w {} {value} {}]", key.0, until.as_nanos())
+            }
             MicroOp::Read { key, seen: Seen::Nothing } => write!(out, "[:r {} nil]", key.0),
-            MicroOp::Read { key, seen: Seen::Integer(value) } => write!(out, "[:r {} {value}]", key.0),
+            MicroOp::Read { key, seen: Seen::Integer(value) } => {
+                write!(out, "[:r {} {value}]", key.0)
+            }
             MicroOp::Read { key, seen: Seen::List(list) } => {
                 let _ = write!(out, "[:r {} [", key.0);
                 for (place, element) in list.iter().enumerate() {
@@ -237,7 +279,10 @@ mod tests {
     #[test]
     fn lines_are_jepsens() {
         let mut recorder = HistoryRecorder::new(Vec::new(), 2);
-        let plan = TxnPlan { ops: vec![Op::Get(KEY), Op::Append { key: KEY, element: 2 }], name: "append" };
+        let plan = TxnPlan {
+            ops: vec![Op::Get(KEY), Op::Append { key: KEY, element: 2 }],
+            name: "append",
+        };
         let mut ops = Vec::new();
         super::super::invocation(&plan, at(9), &mut ops);
         recorder.invoke(Slot(0), at(10), &ops).unwrap();
@@ -246,8 +291,10 @@ mod tests {
         let text = String::from_utf8(recorder.finish(at(9)).unwrap()).unwrap();
         assert_eq!(
             text,
-            "{:type :invoke, :process 0, :index 0, :time 10, :f :txn, :value [[:r 3 nil] [:append 3 2]]}\n\
-             {:type :ok, :process 0, :index 1, :time 25, :f :txn, :value [[:r 3 [1 -5]] [:append 3 2]]}\n"
+            "{:type :invoke, :process 0, :index 0, :time 10, :f :txn, :value [[:r 3 nil] [:append \
+             3 2]]}\n\
+             {:type :ok, :process 0, :index 1, :time 25, :f :txn, :value [[:r 3 [1 -5]] [:append 3 \
+             2]]}\n"
         );
     }
 
@@ -259,10 +306,14 @@ mod tests {
             recorder.invoke(Slot(1), at(1), &ops).unwrap();
             recorder.complete(Slot(1), at(2), fate).unwrap();
         }
-        assert_eq!((recorder.process(Slot(1)), recorder.process(Slot(2))), (Process(7), Process(2)));
+        assert_eq!(
+            (recorder.process(Slot(1)), recorder.process(Slot(2))),
+            (Process(7), Process(2))
+        );
         let text = String::from_utf8(recorder.finish(at(9)).unwrap()).unwrap();
         let history = read(&text).unwrap();
-        let seen: Vec<(EventKind, u64)> = history.events.iter().map(|event| (event.kind, event.process.0)).collect();
+        let seen: Vec<(EventKind, u64)> =
+            history.events.iter().map(|event| (event.kind, event.process.0)).collect();
         let begins = |process| (EventKind::Invoke, process);
         assert_eq!(
             seen,
@@ -295,7 +346,13 @@ mod tests {
         recorder.invoke(Slot(0), at(5), &ops).unwrap();
         recorder.complete(Slot(0), at(9), Fate::Committed(&ops)).unwrap();
         let text = String::from_utf8(recorder.finish(at(10)).unwrap()).unwrap();
-        let event = |kind, index, time| Event { kind, process: Process(0), index, time: at(time), ops: ops.clone() };
+        let event = |kind, index, time| Event {
+            kind,
+            process: Process(0),
+            index,
+            time: at(time),
+            ops: ops.clone(),
+        };
         let events = vec![event(EventKind::Invoke, 0, 5), event(EventKind::Ok, 1, 9)];
         let history = History { events, ..History::default() };
         assert_eq!(read(&text).unwrap(), history);

@@ -6,8 +6,8 @@
 //! ```
 //! A flood has a key of its connection alone, b0 …: a text, read again and again.
 //!
-//! Values are unique: `v17` is written by one command only, and so is what is appended. What is read therefore tells who wrote it. One in
-//! twelve is larger than a page: `v17___…`.
+//! Values are unique: `v17` is written by one command only, and so is what is appended. What is
+//! read therefore tells who wrote it. One in twelve is larger than a page: `v17___…`.
 
 use super::{Request, Words};
 use crate::Random;
@@ -21,7 +21,8 @@ pub struct Mix {
     pub depth: u64,
     /// In front of every key.
     pub prefix: String,
-    /// Whether these clients have the keyspace for themselves, so that they may clear it and count all of it.
+    /// Whether these clients have the keyspace for themselves, so that they may clear it and count
+    /// all of it.
     pub alone: bool,
     /// Whether they list keys: SCAN and KEYS, and what they may when they are alone.
     pub lists: bool,
@@ -56,7 +57,8 @@ pub struct Generator {
 /// One of so many texts is large, with so many bytes: from a page of the store on.
 const LARGE_ONE_IN: u64 = 12;
 const LARGE_BYTES: (u64, u64) = (4096, 20_000);
-/// What a flood reads: so many bytes, so often. Twice as much as a gateway lets one connection owe to be read.
+/// What a flood reads: so many bytes, so often. Twice as much as a gateway lets one connection owe
+/// to be read.
 const FLOOD_BYTES: usize = 48 * 1024;
 const FLOOD_READS: usize = 200;
 /// Shortest and longest time to live that is asked for, in milliseconds.
@@ -73,7 +75,9 @@ impl Generator {
     #[must_use]
     pub fn keys(mix: &Mix) -> Vec<String> {
         let kinds = ["r", "e", "n", "l"].into_iter();
-        kinds.flat_map(|kind| (0..mix.keys).map(move |n| format!("{}{kind}{n}", mix.prefix))).collect()
+        kinds
+            .flat_map(|kind| (0..mix.keys).map(move |n| format!("{}{kind}{n}", mix.prefix)))
+            .collect()
     }
 
     fn key(&mut self, kind: &str) -> String {
@@ -103,7 +107,8 @@ impl Generator {
         format!("{}b{owner}", mix.prefix)
     }
 
-    /// A long text of a key that nobody else uses, and then it again and again: megabytes of answers out of a few short commands.
+    /// A long text of a key that nobody else uses, and then it again and again: megabytes of
+    /// answers out of a few short commands.
     #[must_use]
     pub fn flood(&mut self, owner: u64) -> Vec<Request> {
         let key = Self::own_key(&self.mix, owner);
@@ -321,8 +326,7 @@ mod tests {
 
     #[test]
     fn some_values_are_larger_than_a_page() {
-        let large =
-            |request: &Request| matches!(request, Request::One(words) if words.iter().any(|word| word.len() > 4096));
+        let large = |request: &Request| matches!(request, Request::One(words) if words.iter().any(|word| word.len() > 4096));
         let drawn = requests(&mut Generator::new(mix(true), 1, 0, 1), 2_000);
         let share = drawn.iter().filter(|request| large(request)).count();
         assert!((20..200).contains(&share), "{share} of {}", drawn.len());
@@ -335,13 +339,19 @@ mod tests {
             drawn.iter().map(|request| request.name().to_owned()).collect()
         };
         let all = names(true);
-        for name in ["FLUSHDB", "DBSIZE", "KEYS", "WATCH", "EXEC", "MSETNX", "GETEX", "PTTL", "APPEND", "INCR"] {
+        for name in [
+            "FLUSHDB", "DBSIZE", "KEYS", "WATCH", "EXEC", "MSETNX", "GETEX", "PTTL", "APPEND",
+            "INCR",
+        ] {
             assert!(all.contains(name), "{name}");
         }
         let shared = names(false);
-        assert!(shared.contains("KEYS") && !shared.contains("FLUSHDB") && !shared.contains("DBSIZE"));
+        assert!(
+            shared.contains("KEYS") && !shared.contains("FLUSHDB") && !shared.contains("DBSIZE")
+        );
         let mut plain = Generator::new(Mix { lists: false, ..mix(true) }, 1, 0, 1);
-        let listing = |request: &Request| matches!(request.name(), "KEYS" | "SCAN" | "DBSIZE" | "FLUSHDB");
+        let listing =
+            |request: &Request| matches!(request.name(), "KEYS" | "SCAN" | "DBSIZE" | "FLUSHDB");
         assert!(!requests(&mut plain, 3_000).iter().any(listing));
         assert!(!(0..3_000).any(|_| matches!(plain.draw(), Activity::Scan(_))));
     }

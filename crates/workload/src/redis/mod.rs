@@ -5,8 +5,9 @@
 //!                               └────────────► Call (request, when, answer) ◄────────────┘
 //!                                                └─► RedisHistory ─► check::check_redis, EDN
 //! ```
-//! A request is a command, or a MULTI with its commands up to EXEC, which is one call: its answer is EXEC's. Everything is
-//! text without spaces, quotes and control characters, so that a history is read by people as well.
+//! A request is a command, or a MULTI with its commands up to EXEC, which is one call: its answer
+//! is EXEC's. Everything is text without spaces, quotes and control characters, so that a history
+//! is read by people as well.
 //!
 //! What is deliberately absent: sockets and time, which belong to whoever runs the clients.
 
@@ -73,11 +74,24 @@ impl Request {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         let reads = |name: &str| {
-            matches!(name, "GET" | "MGET" | "EXISTS" | "STRLEN" | "PTTL" | "KEYS" | "SCAN" | "DBSIZE" | "WATCH")
+            matches!(
+                name,
+                "GET"
+                    | "MGET"
+                    | "EXISTS"
+                    | "STRLEN"
+                    | "PTTL"
+                    | "KEYS"
+                    | "SCAN"
+                    | "DBSIZE"
+                    | "WATCH"
+            )
         };
         match self {
             Self::One(_) => reads(self.name()),
-            Self::Transaction(commands) => commands.iter().all(|words| words.first().is_some_and(|name| reads(name))),
+            Self::Transaction(commands) => {
+                commands.iter().all(|words| words.first().is_some_and(|name| reads(name)))
+            }
         }
     }
 
@@ -188,17 +202,20 @@ pub struct Call {
     pub answered: Option<(Timestamp, Reply)>,
 }
 
-/// All calls of a run, in the order in which they were sent; those of one connection stand in the order of its pipeline.
+/// All calls of a run, in the order in which they were sent; those of one connection stand in the
+/// order of its pipeline.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RedisHistory {
-    /// How far the server's clock may have been wrong about a span of time: keys expire so much sooner or later.
+    /// How far the server's clock may have been wrong about a span of time: keys expire so much
+    /// sooner or later.
     pub clock_slack: Duration,
     /// The calls.
     pub calls: Vec<Call>,
 }
 
 impl RedisHistory {
-    /// What was asked and answered up to a moment; what came later was never asked, or never answered.
+    /// What was asked and answered up to a moment; what came later was never asked, or never
+    /// answered.
     #[must_use]
     pub fn until(&self, at: Timestamp) -> Self {
         let cut = |call: &Call| Call {

@@ -1,7 +1,8 @@
-//! Writing a history of Redis clients, while it happens or from memory. Its form stands in `edn.rs`, which reads it.
+//! Writing a history of Redis clients, while it happens or from memory. Its form stands in
+//! `edn.rs`, which reads it.
 //!
-//! One recorder serves all connections of a run; threads share it behind a lock and read the clock under it, so that the lines stand in
-//! real-time order.
+//! One recorder serves all connections of a run; threads share it behind a lock and read the clock
+//! under it, so that the lines stand in real-time order.
 //!
 //! # Invariants
 //! - Every line is written whole, by one call of the writer.
@@ -38,13 +39,16 @@ pub struct RedisRecorder<W> {
 }
 
 impl<W: io::Write> RedisRecorder<W> {
-    /// Begins a history in `out` (buffer it); `clock_slack` is how far the server's clock may be wrong about a span of time.
+    /// Begins a history in `out` (buffer it); `clock_slack` is how far the server's clock may be
+    /// wrong about a span of time.
     ///
     /// # Errors
     /// [`WorkloadError::Write`] from the writer.
     pub fn begin(mut out: W, clock_slack: Duration) -> Result<Self, WorkloadError> {
         let slack = clock_slack.as_nanos();
-        let head = format!("{OPENING}1: {{:workload :{FUNCTION}, :protocol :resp, :clock-slack {slack}}}\n");
+        let head = format!(
+            "{OPENING}1: {{:workload :{FUNCTION}, :protocol :resp, :clock-slack {slack}}}\n"
+        );
         out.write_all(head.as_bytes())?;
         let (free, open) = (Vec::new(), BTreeMap::new());
         Ok(Self { out, index: 0, line: String::new(), free, next: 0, open, next_connection: 0 })
@@ -60,7 +64,12 @@ impl<W: io::Write> RedisRecorder<W> {
     ///
     /// # Errors
     /// [`WorkloadError::Write`] from the writer.
-    pub fn invoke(&mut self, at: Timestamp, connection: u64, request: &Request) -> Result<CallRef, WorkloadError> {
+    pub fn invoke(
+        &mut self,
+        at: Timestamp,
+        connection: u64,
+        request: &Request,
+    ) -> Result<CallRef, WorkloadError> {
         let process = self.free.pop().unwrap_or_else(|| {
             self.next += 1;
             self.next - 1
@@ -79,7 +88,12 @@ impl<W: io::Write> RedisRecorder<W> {
     ///
     /// # Panics
     /// When the call is over already.
-    pub fn answer(&mut self, at: Timestamp, call: CallRef, reply: &Reply) -> Result<(), WorkloadError> {
+    pub fn answer(
+        &mut self,
+        at: Timestamp,
+        call: CallRef,
+        reply: &Reply,
+    ) -> Result<(), WorkloadError> {
         let kind = match () {
             () if reply.is_unknown() => "info",
             () if reply.is_refusal() => "fail",
@@ -99,7 +113,13 @@ impl<W: io::Write> RedisRecorder<W> {
         self.end("info", at, call, None)
     }
 
-    fn end(&mut self, kind: &str, at: Timestamp, call: CallRef, reply: Option<&Reply>) -> Result<(), WorkloadError> {
+    fn end(
+        &mut self,
+        kind: &str,
+        at: Timestamp,
+        call: CallRef,
+        reply: Option<&Reply>,
+    ) -> Result<(), WorkloadError> {
         let process = call.0;
         let text = self.open.remove(&process);
         assert!(text.is_some(), "process {process} ends a call that it has not sent");
@@ -136,7 +156,8 @@ impl<W: io::Write> RedisRecorder<W> {
         // Writing to a String cannot fail.
         let _ = write!(
             self.line,
-            "{{:type :{kind}, :process {process}, :index {index}, :time {nanos}, :f :{FUNCTION}, {call}"
+            "{{:type :{kind}, :process {process}, :index {index}, :time {nanos}, :f :{FUNCTION}, \
+             {call}"
         );
         if let Some(reply) = reply {
             self.line.push_str(", :reply ");
@@ -155,7 +176,8 @@ impl<W: io::Write> RedisRecorder<W> {
 /// [`WorkloadError::Write`] from the writer.
 pub fn write(history: &RedisHistory, out: &mut impl io::Write) -> Result<(), WorkloadError> {
     let mut recorder = RedisRecorder::begin(out, history.clock_slack)?;
-    // Invocations and answers in real-time order; at one moment, answers stand behind invocations, for they prove no order.
+    // Invocations and answers in real-time order; at one moment, answers stand behind invocations,
+    // for they prove no order.
     let mut order: Vec<(Timestamp, bool, usize)> = Vec::new();
     for (at, call) in history.calls.iter().enumerate() {
         order.push((call.invoked, false, at));
@@ -257,7 +279,8 @@ mod tests {
         recorder.abandon(at(4), lost).unwrap();
         recorder.answer(at(5), get, &Reply::Text("v1".to_owned())).unwrap();
         // The processes of what was answered are used again, that of what was not never.
-        let next = recorder.invoke(at(6), recorder.next_connection, &Request::command("DEL r0")).unwrap();
+        let next =
+            recorder.invoke(at(6), recorder.next_connection, &Request::command("DEL r0")).unwrap();
         assert!(next == get && next != lost);
         let text = String::from_utf8(recorder.finish(at(7)).unwrap()).unwrap();
         let history = read(&text).unwrap();

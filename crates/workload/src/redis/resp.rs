@@ -2,8 +2,8 @@
 
 use super::{Reply, Request};
 
-/// The longest line and the longest text of an answer that is read, and the most elements of an array: what is longer is no
-/// answer to what histories hold.
+/// The longest line and the longest text of an answer that is read, and the most elements of an
+/// array: what is longer is no answer to what histories hold.
 const MAX_LENGTH: usize = 1 << 26;
 /// Arrays within arrays: EXEC's answer has MGET's.
 const MAX_DEPTH: usize = 4;
@@ -27,7 +27,8 @@ fn command(words: &[String], out: &mut Vec<u8>) {
     }
 }
 
-/// The answer at the beginning of some bytes, and how long it is; `None` when it is not all there yet.
+/// The answer at the beginning of some bytes, and how long it is; `None` when it is not all there
+/// yet.
 ///
 /// # Errors
 /// The bytes are no answer of RESP2: what stands there instead.
@@ -67,13 +68,20 @@ fn reply(bytes: &[u8], at: &mut usize, depth: usize) -> Result<Option<Reply>, St
 }
 
 fn length(number: i64, line: &str) -> Result<usize, String> {
-    usize::try_from(number).ok().filter(|length| *length <= MAX_LENGTH).ok_or_else(|| format!("{line:?}"))
+    usize::try_from(number)
+        .ok()
+        .filter(|length| *length <= MAX_LENGTH)
+        .ok_or_else(|| format!("{line:?}"))
 }
 
 fn line<'b>(bytes: &'b [u8], at: &mut usize) -> Result<Option<&'b str>, String> {
     let rest = &bytes[*at..];
     let Some(end) = rest.windows(2).position(|two| two == b"\r\n") else {
-        return if rest.len() > MAX_LENGTH { Err("a line without an end".to_owned()) } else { Ok(None) };
+        return if rest.len() > MAX_LENGTH {
+            Err("a line without an end".to_owned())
+        } else {
+            Ok(None)
+        };
     };
     *at += end + 2;
     std::str::from_utf8(&rest[..end]).map(Some).map_err(|_| "a line that is no text".to_owned())
@@ -93,7 +101,8 @@ mod tests {
     fn requests_are_sent_as_arrays_of_texts() {
         let mut out = Vec::new();
         encode(&Request::Transaction(vec![words("SET k v1")]), &mut out);
-        let sent = "*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\nv1\r\n*1\r\n$4\r\nEXEC\r\n";
+        let sent =
+            "*1\r\n$5\r\nMULTI\r\n*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\nv1\r\n*1\r\n$4\r\nEXEC\r\n";
         assert_eq!(String::from_utf8(out).unwrap(), sent);
     }
 
@@ -107,7 +116,10 @@ mod tests {
             ("$3\r\na\r\n\r\n", text("a\r\n")),
             ("$-1\r\n", Reply::Nil),
             ("*-1\r\n", Reply::Nil),
-            ("*2\r\n$1\r\n0\r\n*1\r\n$1\r\nk\r\n", Reply::Array(vec![text("0"), Reply::Array(vec![text("k")])])),
+            (
+                "*2\r\n$1\r\n0\r\n*1\r\n$1\r\nk\r\n",
+                Reply::Array(vec![text("0"), Reply::Array(vec![text("k")])]),
+            ),
         ] {
             for cut in 0..bytes.len() {
                 assert_eq!(parse(&bytes.as_bytes()[..cut]), Ok(None), "{:?}", &bytes[..cut]);
@@ -119,9 +131,15 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_is_refused() {
-        for bytes in
-            ["?\r\n", "\r\n", ":x\r\n", "$-2\r\n", "$1\r\nabc", "$99999999999\r\n", "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n"]
-        {
+        for bytes in [
+            "?\r\n",
+            "\r\n",
+            ":x\r\n",
+            "$-2\r\n",
+            "$1\r\nabc",
+            "$99999999999\r\n",
+            "*1\r\n*1\r\n*1\r\n*1\r\n*1\r\n",
+        ] {
             assert!(parse(bytes.as_bytes()).is_err(), "{bytes:?}");
         }
     }

@@ -1,5 +1,6 @@
-//! One connection: it draws what to do, sends it, awaits the answers, writes all of it down. When it breaks, it dials again, under another
-//! number; what had not been answered by then is of unknown outcome, and is not sent again.
+//! One connection: it draws what to do, sends it, awaits the answers, writes all of it down. When
+//! it breaks, it dials again, under another number; what had not been answered by then is of
+//! unknown outcome, and is not sent again.
 //!
 //! ```text
 //!   (wait for the intended start) ─► draw ─► send ─► reply … reply ─► tally, history ─┐
@@ -114,7 +115,9 @@ impl Link {
             let came = self.stream.read(&mut self.inbox[held..]);
             self.inbox.truncate(held + *came.as_ref().unwrap_or(&0));
             match came {
-                Ok(0) => return Err(Lost::Broken("the server has closed the connection".to_owned())),
+                Ok(0) => {
+                    return Err(Lost::Broken("the server has closed the connection".to_owned()));
+                }
                 Ok(_) => {}
                 Err(error) if is_only_late(&error) => {
                     if begin.elapsed() > ANSWER_PATIENCE {
@@ -189,7 +192,9 @@ impl Connection {
         while let Some(start) = self.next_start() {
             let is_cut = self.random.percent(self.cut_percent);
             match self.generator.draw() {
-                Activity::Pipeline(requests) => drop(self.ask(link, number, requests, start, is_cut)?),
+                Activity::Pipeline(requests) => {
+                    drop(self.ask(link, number, requests, start, is_cut)?)
+                }
                 Activity::Watch { first, then } => {
                     self.ask(link, number, first, start, is_cut)?;
                     if !is_cut {
@@ -222,7 +227,13 @@ impl Connection {
     }
 
     /// All pages of a scan.
-    fn scan(&mut self, link: &mut Link, number: u64, words: &[String], mut start: Instant) -> Result<(), Lost> {
+    fn scan(
+        &mut self,
+        link: &mut Link,
+        number: u64,
+        words: &[String],
+        mut start: Instant,
+    ) -> Result<(), Lost> {
         let mut cursor = "0".to_owned();
         while !self.run.course.is_over() {
             let page = self.ask(link, number, vec![Request::scan(&cursor, words)], start, false)?;
@@ -233,8 +244,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends requests at once and awaits their answers; the last one. With `is_cut` only some are awaited, and what is open then is of unknown
-    /// outcome, as it is when the connection breaks.
+    /// Sends requests at once and awaits their answers; the last one. With `is_cut` only some are
+    /// awaited, and what is open then is of unknown outcome, as it is when the connection breaks.
     fn ask(
         &mut self,
         link: &mut Link,
@@ -243,7 +254,8 @@ impl Connection {
         start: Instant,
         is_cut: bool,
     ) -> Result<Option<Reply>, Lost> {
-        let awaited = if is_cut { self.random.below(requests.len() as u64) as usize } else { requests.len() };
+        let awaited =
+            if is_cut { self.random.below(requests.len() as u64) as usize } else { requests.len() };
         // In the history before they are sent: a call begins no later than the server hears of it.
         let calls = match &self.run.chronicle {
             Some(chronicle) => chronicle.invoke(number, &requests)?,
@@ -280,7 +292,10 @@ impl Connection {
                 let reply = link.reply()?;
                 let wanted = if place == 1 { "OK" } else { "QUEUED" };
                 if !matches!(&reply, Reply::Error(_)) && reply != Reply::Status(wanted.to_owned()) {
-                    return Err(Lost::Nonsense(format!("{} was answered {reply} instead of {wanted}", first.request)));
+                    return Err(Lost::Nonsense(format!(
+                        "{} was answered {reply} instead of {wanted}",
+                        first.request
+                    )));
                 }
             }
             let reply = link.reply()?;

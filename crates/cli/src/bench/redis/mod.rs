@@ -4,9 +4,10 @@
 //!   flags ─► Plan (mix, connections, pace …) ─► where the RESP port is ─► this run's keys are deleted ─► measure ─► Report
 //!                                               every connection is a thread: draw, send a pipeline, await its answers
 //! ```
-//! The commands are those of [`timestone_workload::redis`], which the simulator's clients send as well, and so is the history: what was sent
-//! and never answered has its line. Sessions of the native protocol are tasks on event loops; a connection here waits for one pipeline at a
-//! time, as most Redis clients do, and so a thread of its own is all that it needs.
+//! The commands are those of [`timestone_workload::redis`], which the simulator's clients send as
+//! well, and so is the history: what was sent and never answered has its line. Sessions of the
+//! native protocol are tasks on event loops; a connection here waits for one pipeline at a time, as
+//! most Redis clients do, and so a thread of its own is all that it needs.
 
 mod connection;
 
@@ -52,7 +53,8 @@ pub(super) enum Whole {
     None,
     /// SCAN and KEYS of the run's own keys.
     List,
-    /// DBSIZE and FLUSHDB as well: everything in the default keyspace is deleted, before the run and now and then.
+    /// DBSIZE and FLUSHDB as well: everything in the default keyspace is deleted, before the run
+    /// and now and then.
     All,
 }
 
@@ -117,7 +119,9 @@ impl Plan {
             if (1..=most).contains(&given) {
                 Ok(given)
             } else {
-                Err(Failure::usage(format!("{flag} is {given}, but with --protocol resp it lies from 1 to {most}")))
+                Err(Failure::usage(format!(
+                    "{flag} is {given}, but with --protocol resp it lies from 1 to {most}"
+                )))
             }
         };
         let keys = within("--keys", args.keys.unwrap_or(KEYS), MAX_REDIS_KEYS)?;
@@ -138,7 +142,12 @@ impl Plan {
         })
     }
 
-    fn connection(&self, run: &Arc<Run>, addresses: &[SocketAddr], number: u32) -> Result<Connection, Failure> {
+    fn connection(
+        &self,
+        run: &Arc<Run>,
+        addresses: &[SocketAddr],
+        number: u32,
+    ) -> Result<Connection, Failure> {
         let (place, of) = (u64::from(number), u64::from(self.connections));
         let arrivals = match self.pace {
             Pace::Closed => None,
@@ -180,10 +189,13 @@ impl Door {
         let answer = probe::ask(&server)?;
         let known = answer.map.servers();
         let is_it = |native: &str| known.len() == 1 || native == server;
-        let found = known.iter().find(|known| known.addresses.native.as_ref().is_some_and(|at| is_it(at.as_str())));
+        let found = known
+            .iter()
+            .find(|known| known.addresses.native.as_ref().is_some_and(|at| is_it(at.as_str())));
         let resp = found.and_then(|found| found.addresses.resp.as_ref()).ok_or_else(|| {
             Failure::failed(format!(
-                "{server} tells of no port for Redis clients: name it, as in --address redis://127.0.0.1:7401"
+                "{server} tells of no port for Redis clients: name it, as in --address \
+                 redis://127.0.0.1:7401"
             ))
         })?;
         Ok(Self { addresses: resolve(resp.as_str())?, servers: vec![server], notes })
@@ -196,8 +208,10 @@ fn has_port(host: &str) -> bool {
 
 fn resolve(host: &str) -> Result<Vec<SocketAddr>, Failure> {
     use std::net::ToSocketAddrs as _;
-    let found: Vec<SocketAddr> =
-        host.to_socket_addrs().map_err(|error| Failure::usage(format!("could not resolve {host}: {error}")))?.collect();
+    let found: Vec<SocketAddr> = host
+        .to_socket_addrs()
+        .map_err(|error| Failure::usage(format!("could not resolve {host}: {error}")))?
+        .collect();
     if found.is_empty() { Err(Failure::usage(format!("{host} has no address"))) } else { Ok(found) }
 }
 
@@ -214,7 +228,10 @@ pub(super) fn run(args: &BenchArgs, format: Format) -> Result<(), Failure> {
         let connection = plan.connection(&run, &door.addresses, number)?;
         let named = std::thread::Builder::new().name(format!("connection {number}"));
         let thread = named.spawn(move || connection.run());
-        threads.push(thread.map_err(|error| Failure::failed(format!("could not start a thread: {error}")))?);
+        threads.push(
+            thread
+                .map_err(|error| Failure::failed(format!("could not start a thread: {error}")))?,
+        );
     }
     let (used, duration) = measure(&run, &plan, &door, &interrupt);
     let ended = join(threads);
@@ -230,22 +247,28 @@ pub(super) fn run(args: &BenchArgs, format: Format) -> Result<(), Failure> {
 /// Deletes what an earlier run left, so that a history begins with nothing.
 fn begin_anew(plan: &Plan, addresses: &[SocketAddr]) -> Result<(), Failure> {
     let lost = |lost: Lost| {
-        let (why, address) = (lost.to_string(), addresses.first().map(ToString::to_string).unwrap_or_default());
+        let (why, address) =
+            (lost.to_string(), addresses.first().map(ToString::to_string).unwrap_or_default());
         Failure::failed(format!(
-            "could not reach the RESP port at {address}: {why}; start a server with `timestone serve`"
+            "could not reach the RESP port at {address}: {why}; start a server with `timestone \
+             serve`"
         ))
     };
     let mut link = Link::dial(addresses).map_err(lost)?;
     let mut requests = vec![Request::command("FLUSHDB")];
     if plan.whole != Whole::All {
         let keys = Generator::keys(&plan.mix);
-        let delete = |keys: &[String]| Request::One(std::iter::once("DEL".to_owned()).chain(keys.to_vec()).collect());
+        let delete = |keys: &[String]| {
+            Request::One(std::iter::once("DEL".to_owned()).chain(keys.to_vec()).collect())
+        };
         requests = keys.chunks(DELETED_AT_ONCE).map(delete).collect();
     }
     for request in requests {
         link.send(std::slice::from_ref(&request)).map_err(lost)?;
         if let Reply::Error(text) = link.reply().map_err(lost)? {
-            return Err(Failure::failed(format!("could not delete the keys of an earlier run: {text}")));
+            return Err(Failure::failed(format!(
+                "could not delete the keys of an earlier run: {text}"
+            )));
         }
     }
     Ok(())
@@ -265,7 +288,9 @@ fn measure(run: &Run, plan: &Plan, door: &Door, interrupt: &Interrupt) -> (Used,
 fn join(threads: Vec<JoinHandle<Result<(), Failure>>>) -> Result<(), Failure> {
     let mut ended = Ok(());
     for thread in threads {
-        let one = thread.join().unwrap_or_else(|_| Err(Failure::failed("a connection's thread has panicked")));
+        let one = thread
+            .join()
+            .unwrap_or_else(|_| Err(Failure::failed("a connection's thread has panicked")));
         ended = ended.and(one);
     }
     ended
@@ -277,7 +302,10 @@ fn report(plan: &Plan, door: &Door, used: &Used, duration: Duration, tally: &Tal
     report.note("version", env!("CARGO_PKG_VERSION"));
     report.note("keys", plan.mix.keys);
     report.note("depth", plan.mix.depth);
-    let whole = plan.whole.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+    let whole = plan
+        .whole
+        .to_possible_value()
+        .map_or_else(String::new, |value| value.get_name().to_owned());
     report.note("whole", whole);
     report.note("cut_percent", plan.cut_percent);
     report.note("seed", plan.seed);
@@ -294,7 +322,10 @@ fn report(plan: &Plan, door: &Door, used: &Used, duration: Duration, tally: &Tal
         report.note(name, value.clone());
     }
     if used.restarted {
-        report.note("server_cpu", "a server restarted during the run, and its processor time began anew");
+        report.note(
+            "server_cpu",
+            "a server restarted during the run, and its processor time began anew",
+        );
     }
     report
 }
@@ -325,9 +356,14 @@ mod tests {
 
     #[test]
     fn flags_become_the_plan() {
-        let plan =
-            Plan::of(&args("--protocol resp --clients 3 --keys 7 --depth 9 --whole all --cut 5 --rate 30")).unwrap();
-        assert_eq!((plan.connections, plan.mix.keys, plan.mix.depth, plan.cut_percent), (3, 7, 9, 5));
+        let plan = Plan::of(&args(
+            "--protocol resp --clients 3 --keys 7 --depth 9 --whole all --cut 5 --rate 30",
+        ))
+        .unwrap();
+        assert_eq!(
+            (plan.connections, plan.mix.keys, plan.mix.depth, plan.cut_percent),
+            (3, 7, 9, 5)
+        );
         assert!(plan.mix.alone && plan.mix.lists && plan.pace == Pace::Open { per_second: 30.0 });
         let plan = Plan::of(&args("redis --protocol resp")).unwrap();
         assert!(!plan.mix.alone && plan.mix.lists && plan.connections == CONNECTIONS);
@@ -346,13 +382,18 @@ mod tests {
             ("--protocol resp --duration 0s", "--duration"),
         ] {
             let failure = Plan::of(&args(text)).unwrap_err();
-            assert!(failure.to_string().contains(expected) && failure.code == 2, "{text}: {failure}");
+            assert!(
+                failure.to_string().contains(expected) && failure.code == 2,
+                "{text}: {failure}"
+            );
         }
     }
 
     #[test]
     fn a_port_may_be_left_out() {
-        for (host, port) in [("127.0.0.1:5", true), ("localhost", false), ("[::1]", false), ("[::1]:7", true)] {
+        for (host, port) in
+            [("127.0.0.1:5", true), ("localhost", false), ("[::1]", false), ("[::1]:7", true)]
+        {
             assert_eq!(has_port(host), port, "{host}");
         }
     }

@@ -6,10 +6,13 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 
 use super::{NetStage, Slot};
-use crate::limits::{ACCEPT_PAUSE, ACCEPTS_PER_TURN, DIAL_TIMEOUT, MAX_ACCEPT_PAUSE, SHORTAGE_WARNING_INTERVAL};
+use crate::limits::{
+    ACCEPT_PAUSE, ACCEPTS_PER_TURN, DIAL_TIMEOUT, MAX_ACCEPT_PAUSE, SHORTAGE_WARNING_INTERVAL,
+};
 use crate::net::connection::{Connection, Phase};
 use crate::net::{
-    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol, Stream,
+    Break, ConnectionView, DialId, DisconnectReason, NetCommand, NetEvent, ParcelEvent, Protocol,
+    Stream,
 };
 use crate::{ConnectionId, Context, Generation, Origin, StageId};
 
@@ -29,23 +32,29 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
                         self.accept_pause = ACCEPT_PAUSE;
                         self.share(ctx, stream, peer);
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.listeners[index].ready = false,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        self.listeners[index].ready = false
+                    }
                     Err(error)
-                        if matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted) => {}
+                        if matches!(
+                            error.kind(),
+                            io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                        ) => {}
                     Err(error) => return self.rest_from_accepting(&error),
                 }
             }
         }
     }
 
-    /// Accepting failed for want of resources: it is tried again after a pause that grows while that lasts. Said now and then, not at
-    /// each try.
+    /// Accepting failed for want of resources: it is tried again after a pause that grows while
+    /// that lasts. Said now and then, not at each try.
     fn rest_from_accepting(&mut self, error: &io::Error) {
         if self.now >= self.next_shortage_warning {
             self.next_shortage_warning = self.now.saturating_add(SHORTAGE_WARNING_INTERVAL);
             tracing::warn!(
                 stage = %self.config.name, %error,
-                "Cannot accept connections; is the limit on open files too low? It is tried again and again."
+                "Cannot accept connections; is the limit on open files too low? It is tried again \
+                 and again."
             );
         }
         self.accept_again = Some(self.now.saturating_add(self.accept_pause));
@@ -77,8 +86,11 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         };
         if let Some(reason) = refusal {
             self.metrics.refused_total.add(1);
-            let origin =
-                Origin { stage: ctx.stage(), connection: ConnectionId::new(u32::MAX), generation: Generation::new(0) };
+            let origin = Origin {
+                stage: ctx.stage(),
+                connection: ConnectionId::new(u32::MAX),
+                generation: Generation::new(0),
+            };
             let view = ConnectionView { origin, peer, dial: None, owner: self.config.owner };
             self.answers.clear();
             self.protocol.refuse(&view, reason, &[], &mut self.answers);
@@ -94,27 +106,37 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             }
             Err(error) => {
                 self.metrics.refused_total.add(1);
-                tracing::warn!(%peer, %error, "A connection could not be registered with the poller and was dropped.");
+                tracing::warn!(%peer, %error, "A connection could not be registered with the \
+                    poller and was dropped.");
             }
         }
     }
 
-    pub(super) fn dial(&mut self, ctx: &mut Context<'_, E>, dial: DialId, address: SocketAddr, owner: StageId) {
+    pub(super) fn dial(
+        &mut self,
+        ctx: &mut Context<'_, E>,
+        dial: DialId,
+        address: SocketAddr,
+        owner: StageId,
+    ) {
         self.metrics.dialled_total.add(1);
         let opened = if self.count() >= self.config.max_connections {
-            Err(io::Error::other("this side has too many connections; close some, or raise the limit"))
+            Err(io::Error::other(
+                "this side has too many connections; close some, or raise the limit",
+            ))
         } else {
-            self.config
-                .network
-                .connect(address)
-                .and_then(|stream| self.insert(ctx, stream, address, Some(dial), Some(owner), Phase::Dialling))
+            self.config.network.connect(address).and_then(|stream| {
+                self.insert(ctx, stream, address, Some(dial), Some(owner), Phase::Dialling)
+            })
         };
         match opened {
             Ok(index) => {
                 let generation = self.slots[index as usize].generation;
                 self.dials.push_back((self.now.saturating_add(DIAL_TIMEOUT), (index, generation)));
             }
-            Err(error) => self.tell(ctx, Some(owner), NetEvent::DialFailed { dial, address, error }, None),
+            Err(error) => {
+                self.tell(ctx, Some(owner), NetEvent::DialFailed { dial, address, error }, None)
+            }
         }
     }
 
@@ -137,7 +159,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
         let slot = &mut self.slots[index as usize];
         let generation = Generation::new(slot.generation);
-        let origin = Origin { stage: ctx.stage(), connection: ConnectionId::new(index), generation };
+        let origin =
+            Origin { stage: ctx.stage(), connection: ConnectionId::new(index), generation };
         let view = ConnectionView { origin, peer, dial, owner };
         slot.connection = Some(Box::new(Connection::new(stream, view, phase, self.now)));
         if peer.ip().is_loopback() {
@@ -151,10 +174,12 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     fn announce(&mut self, ctx: &mut Context<'_, E>, index: u32) {
         let Some(connection) = self.at(index) else { return };
         if let Err(error) = connection.stream.set_nodelay() {
-            tracing::debug!(peer = %connection.view.peer, %error, "A connection keeps Nagle's delay.");
+            tracing::debug!(peer = %connection.view.peer, %error, "A connection keeps Nagle's \
+                delay.");
         }
         if let Err(error) = connection.stream.keep_alive() {
-            tracing::debug!(peer = %connection.view.peer, %error, "A connection whose peer vanishes will not be noticed.");
+            tracing::debug!(peer = %connection.view.peer, %error, "A connection whose peer \
+                vanishes will not be noticed.");
         }
         let view = connection.view;
         self.tell(ctx, view.owner, NetEvent::Connected(view), None);

@@ -1,4 +1,5 @@
-//! What bounds the memory of connections: peers that do not read, frames that are longer than what is read at once.
+//! What bounds the memory of connections: peers that do not read, frames that are longer than what
+//! is read at once.
 //!
 //! ```text
 //!   queued > bound          not read from, until half of it is taken
@@ -7,7 +8,8 @@
 //!                              └─ no memory: not read from ─► reserved later, or told "busy" and closed after MEMORY_PATIENCE
 //!   nothing taken           closed after STALL_LIMIT, at a shutdown after SHUTDOWN_STALL_LIMIT
 //! ```
-//! What it does not do: bound what other stages keep for a connection; those have the process's memory in common with it.
+//! What it does not do: bound what other stages keep for a connection; those have the process's
+//! memory in common with it.
 
 use std::time::Duration;
 
@@ -15,8 +17,8 @@ use super::{NetStage, SCRATCH_HEAD};
 use crate::Context;
 use crate::MemoryUse;
 use crate::limits::{
-    MEMORY_PATIENCE, OUTPUT_BOUND, OUTPUT_LIMIT, SCARCE_OUTPUT_BOUND, SHUTDOWN_FLUSH_LIMIT, SHUTDOWN_STALL_CHECK,
-    SHUTDOWN_STALL_LIMIT, STALL_LIMIT,
+    MEMORY_PATIENCE, OUTPUT_BOUND, OUTPUT_LIMIT, SCARCE_OUTPUT_BOUND, SHUTDOWN_FLUSH_LIMIT,
+    SHUTDOWN_STALL_CHECK, SHUTDOWN_STALL_LIMIT, STALL_LIMIT,
 };
 use crate::net::connection::{Connection, Phase};
 use crate::net::{Break, DisconnectReason, ParcelEvent, Protocol};
@@ -31,16 +33,31 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
     /// Output waiting for one connection above which it is not read from.
     pub(super) fn output_bound(&self) -> usize {
         let bound = self.config.output_bound_bytes;
-        if self.config.memory.is_scarce(MemoryUse::Output) { bound.min(SCARCE_OUTPUT_BOUND) } else { bound }
+        if self.config.memory.is_scarce(MemoryUse::Output) {
+            bound.min(SCARCE_OUTPUT_BOUND)
+        } else {
+            bound
+        }
     }
 
-    /// Answers for a connection that is owed much already: when it is too much, without those that may be asked for again.
-    pub(super) fn within_limit(&mut self, ctx: &mut Context<'_, E>, index: u32, answers: Vec<u8>) -> Vec<u8> {
-        let limit = if self.config.memory.is_scarce(MemoryUse::Output) { OUTPUT_BOUND } else { OUTPUT_LIMIT };
+    /// Answers for a connection that is owed much already: when it is too much, without those that
+    /// may be asked for again.
+    pub(super) fn within_limit(
+        &mut self,
+        ctx: &mut Context<'_, E>,
+        index: u32,
+        answers: Vec<u8>,
+    ) -> Vec<u8> {
+        let limit = if self.config.memory.is_scarce(MemoryUse::Output) {
+            OUTPUT_BOUND
+        } else {
+            OUTPUT_LIMIT
+        };
         let Some(connection) = self.at(index) else { return answers };
         let (view, queued) = (connection.view, connection.queued);
         // A single answer of any length is sent: whoever reads gets everything.
-        if queued == 0 || queued + answers.len() <= limit || view.dial.is_some() || ignores_limit() {
+        if queued == 0 || queued + answers.len() <= limit || view.dial.is_some() || ignores_limit()
+        {
             return answers;
         }
         let mut kept = ctx.take_buffer();
@@ -63,7 +80,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         let Some(charge) = memory.try_charge(MemoryUse::Input, bytes as u64) else {
             if !connection.starving {
                 connection.starving = true;
-                self.starving.push_back((now.saturating_add(MEMORY_PATIENCE), (index, slot.generation)));
+                self.starving
+                    .push_back((now.saturating_add(MEMORY_PATIENCE), (index, slot.generation)));
             }
             return false;
         };
@@ -74,10 +92,12 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         true
     }
 
-    /// Lets those go on whose long frames waited for memory, in their order, and ends those that have waited for too long.
+    /// Lets those go on whose long frames waited for memory, in their order, and ends those that
+    /// have waited for too long.
     pub(super) fn feed_starving(&mut self, ctx: &mut Context<'_, E>) {
         while let Some(&(until, holder)) = self.starving.front() {
-            let Some(connection) = self.holder(holder).filter(|connection| connection.starving) else {
+            let Some(connection) = self.holder(holder).filter(|connection| connection.starving)
+            else {
                 self.starving.pop_front();
                 continue;
             };
@@ -136,7 +156,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
     }
 
-    /// From the begin of a shutdown on, peers that read nothing are waited for only briefly: all of them are looked at again soon.
+    /// From the begin of a shutdown on, peers that read nothing are waited for only briefly: all of
+    /// them are looked at again soon.
     pub(super) fn hurry(&mut self) {
         self.flush_until = Some(self.now.saturating_add(SHUTDOWN_FLUSH_LIMIT));
         self.slow.clear();
@@ -149,7 +170,8 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
         }
     }
 
-    /// For how long a peer has to have taken nothing of what waits for it until it is given up; none while it is not.
+    /// For how long a peer has to have taken nothing of what waits for it until it is given up;
+    /// none while it is not.
     fn stall_limit(&self, accepted: bool) -> Option<Duration> {
         match self.flush_until.filter(|_| !waits_for_readers()) {
             Some(until) if until <= self.now => Some(Duration::ZERO),
@@ -165,13 +187,18 @@ impl<E: ParcelEvent, P: Protocol> NetStage<E, P> {
             let Some(connection) = self.holder(holder) else { continue };
             connection.slow = false;
             let (peer, queued) = (connection.view.peer, connection.queued);
-            let (accepted, untaken) = (connection.view.dial.is_none(), now.since(connection.untaken_since));
+            let (accepted, untaken) =
+                (connection.view.dial.is_none(), now.since(connection.untaken_since));
             let limit = self.stall_limit(accepted);
             let Some(connection) = self.holder(holder) else { continue };
             if queued > 0 && limit.is_some_and(|limit| untaken >= limit) {
-                tracing::warn!(%peer, queued, "A connection is closed: its peer has read nothing for {untaken:?}.");
-            } else if connection.reservation.is_some() && now.since(connection.read_at) >= STALL_LIMIT {
-                tracing::warn!(%peer, "A connection is closed: its peer has sent nothing of a long frame for {STALL_LIMIT:?}.");
+                tracing::warn!(%peer, queued, "A connection is closed: its peer has read nothing \
+                    for {untaken:?}.");
+            } else if connection.reservation.is_some()
+                && now.since(connection.read_at) >= STALL_LIMIT
+            {
+                tracing::warn!(%peer, "A connection is closed: its peer has sent nothing of a long \
+                    frame for {STALL_LIMIT:?}.");
             } else {
                 if queued > 0 || connection.reservation.is_some() {
                     self.watch_for_stall(holder.0);

@@ -30,13 +30,16 @@ fn state(text: &str) -> MapView {
 
 fn run(view: &mut MapView, command: &str) -> String {
     let mut words = Words::default();
-    command.split(' ').for_each(|word| words.push(if word == "''" { b"" } else { word.as_bytes() }));
+    command
+        .split(' ')
+        .for_each(|word| words.push(if word == "''" { b"" } else { word.as_bytes() }));
     let spec = find(words.word(0)).unwrap();
     assert!(spec.accepts(words.count() as usize), "{command}");
     let (mut out, mut scratch) = (Vec::new(), Vec::new());
     let now = Timestamp::from_nanos(NOW as u64 * 1_000_000 + 999_999);
     let mut reply = ReplyWriter::new(&mut out, Protocol::Resp2);
-    if let Err(failure) = keys::execute(spec.cmd, words.all(), now, view, &mut scratch, &mut reply) {
+    if let Err(failure) = keys::execute(spec.cmd, words.all(), now, view, &mut scratch, &mut reply)
+    {
         return String::from_utf8(failure.bytes().to_vec()).unwrap();
     }
     shown(&out)
@@ -165,7 +168,8 @@ const TABLE: &[(&str, &str, &str, &str)] = &[
     ("a=1", "EXPIRE a 10 LT", ":1|", "a=1@1010000"),
     ("a=1@1000005", "EXPIRE a 10 LT", ":0|", "="),
     ("a=1@2000000", "EXPIRE a 10 lt xx", ":1|", "a=1@1010000"),
-    ("a=1", "EXPIRE a 10 NX GT", "ERR NX and XX, GT or LT options at the same time are not compatible", "="),
+    ("a=1", "EXPIRE a 10 NX GT", "ERR NX and XX, GT or LT options at the same time are not \
+        compatible", "="),
     ("a=1", "EXPIRE a 10 GT LT", "ERR GT and LT options at the same time are not compatible", "="),
     ("a=1", "EXPIRE a 10 nope", "ERR Unsupported option nope", "="),
     ("a=1@1010499", "TTL a", ":10|", "="),
@@ -194,8 +198,9 @@ fn every_command_answers_and_changes_what_it_should() {
 fn every_command_over_keys_is_in_the_table() {
     use crate::gateway::command::{COMMANDS, Class};
     for spec in COMMANDS.iter().filter(|spec| matches!(spec.class, Class::Read | Class::Write)) {
-        let tested =
-            TABLE.iter().any(|(_, command, ..)| command.split(' ').next().unwrap().eq_ignore_ascii_case(spec.name));
+        let tested = TABLE.iter().any(|(_, command, ..)| {
+            command.split(' ').next().unwrap().eq_ignore_ascii_case(spec.name)
+        });
         assert!(tested, "{} is not tested", spec.name);
     }
 }

@@ -1,4 +1,5 @@
-//! What a client sees of the gateway as a whole: order, pipelines, transactions, conflicts, ends of connections.
+//! What a client sees of the gateway as a whole: order, pipelines, transactions, conflicts, ends of
+//! connections.
 
 use core::time::Duration;
 
@@ -18,7 +19,10 @@ fn a_client_reads_what_it_wrote() {
     assert_eq!(world.ask(client, "SET a 3 NX"), "$-1|");
     assert_eq!(world.ask(client, "SETNX b 1; SETNX b 2"), ":1|:0|");
     assert_eq!(world.ask(client, "DEL a; DEL a; GETDEL b; GET b"), ":1|:0|$1|1|$-1|");
-    assert_eq!(world.ask(client, "MSET a 1 b 2 c 3; MGET a b x c; DEL a b x c"), "+OK|*4|$1|1|$1|2|$-1|$1|3|:3|");
+    assert_eq!(
+        world.ask(client, "MSET a 1 b 2 c 3; MGET a b x c; DEL a b x c"),
+        "+OK|*4|$1|1|$1|2|$-1|$1|3|:3|"
+    );
 }
 
 /// The world fails when anything is sent to the node: there is nothing to ask it.
@@ -26,7 +30,11 @@ fn a_client_reads_what_it_wrote() {
 fn an_idle_gateway_reports_to_the_shards_of_its_own_process_and_asks_nobody_else() {
     let mut world = World::with_own(2);
     world.pass(Duration::from_millis(1_050));
-    assert_eq!(world.wishes.lock().unwrap().seen.get("report"), Some(&22), "eleven each: the first is made at once");
+    assert_eq!(
+        world.wishes.lock().unwrap().seen.get("report"),
+        Some(&22),
+        "eleven each: the first is made at once"
+    );
 }
 
 #[test]
@@ -42,7 +50,10 @@ fn answers_come_in_the_order_of_the_commands() {
 fn what_is_let_in_is_counted_until_it_is_finished() {
     let mut world = World::new();
     let (one, other) = (world.connect(), world.connect());
-    world.ask(one, "SET a 1; GET a; INCR n; MSET a 1 b 2 c 3; MGET a b c; MULTI; SET a 2; GET b; EXEC; DBSIZE");
+    world.ask(
+        one,
+        "SET a 1; GET a; INCR n; MSET a 1 b 2 c 3; MGET a b c; MULTI; SET a 2; GET b; EXEC; DBSIZE",
+    );
     assert_eq!(world.admitted(), [(0, 0); 2]);
     // What waits for the commands before it stays counted.
     world.wishes.lock().unwrap().hold = true;
@@ -53,7 +64,11 @@ fn what_is_let_in_is_counted_until_it_is_finished() {
     let [gateway, shards] = world.admitted();
     // Of each pipeline at least half: the rest is under way, and the shards count that.
     assert_eq!(gateway.0, 2);
-    assert!((bytes.len() as u64..2 * bytes.len() as u64).contains(&gateway.1), "{gateway:?} of {} bytes", bytes.len());
+    assert!(
+        (bytes.len() as u64..2 * bytes.len() as u64).contains(&gateway.1),
+        "{gateway:?} of {} bytes",
+        bytes.len()
+    );
     world.wishes.lock().unwrap().hold = false;
     assert!(shards.0 == 0, "the test's shards take everything in at once");
     // Also when nobody waits for the answers any more.
@@ -69,12 +84,14 @@ fn what_is_let_in_is_counted_until_it_is_finished() {
 fn a_pipeline_on_one_key_takes_effect_in_order() {
     let mut world = World::new();
     let client = world.connect();
-    let answer = world.ask(client, "SET k 1; GET k; SET k 2; GET k; APPEND k 3; GET k; DEL k; GET k; EXISTS k");
+    let answer = world
+        .ask(client, "SET k 1; GET k; SET k 2; GET k; APPEND k 3; GET k; DEL k; GET k; EXISTS k");
     assert_eq!(answer, "+OK|$1|1|+OK|$1|2|:2|$2|23|:1|$-1|:0|");
 }
 
-/// Three reads of a key and one of another are sent. The first meets a key that is prepared, and is repeated; before that another
-/// client writes the key. Gives the answers, and how many reads the shards have seen.
+/// Three reads of a key and one of another are sent. The first meets a key that is prepared, and is
+/// repeated; before that another client writes the key. Gives the answers, and how many reads the
+/// shards have seen.
 fn overtaken_reads() -> (String, u32) {
     let mut world = World::new();
     let (reader, writer) = (world.connect(), world.connect());
@@ -106,8 +123,9 @@ fn a_planted_read_that_overtakes_one_of_its_key_is_seen() {
     assert_eq!(answers, "$3|new|$3|old|$3|old|$1|x|", "the second answer is older than the first");
 }
 
-/// Of two reads of a key, the first is refused and sent again, and finds what was written meanwhile; the second has found what was there
-/// before, in a page that takes long to be read. `longer`: the second one is no plain GET.
+/// Of two reads of a key, the first is refused and sent again, and finds what was written
+/// meanwhile; the second has found what was there before, in a page that takes long to be read.
+/// `longer`: the second one is no plain GET.
 fn outdated_reads(longer: bool) -> String {
     let mut world = World::new();
     let (reader, writer) = (world.connect(), world.connect());
@@ -138,8 +156,9 @@ fn a_read_that_has_found_less_than_an_earlier_one_was_answered_is_repeated() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_planted_read_that_has_found_less_than_an_earlier_one_is_seen() {
-    let (plain, longer) =
-        crate::planted::with(crate::planted::Bug::OutdatedReads, || (outdated_reads(false), outdated_reads(true)));
+    let (plain, longer) = crate::planted::with(crate::planted::Bug::OutdatedReads, || {
+        (outdated_reads(false), outdated_reads(true))
+    });
     assert_eq!((plain.as_str(), longer.as_str()), ("$5|newer|$3|old|", "$5|newer|:3|"));
 }
 
@@ -204,7 +223,11 @@ fn commands_on_different_keys_are_under_way_together() {
     world.post(client, b"SET a 1\r\nSET b 1\r\nGET c\r\nGET a\r\nGET d\r\n");
     world.settle();
     let seen = world.wishes.lock().unwrap().seen.clone();
-    assert_eq!((seen["write"], seen["get"]), (2, 1), "GET a waits for SET a, and what follows waits behind it");
+    assert_eq!(
+        (seen["write"], seen["get"]),
+        (2, 1),
+        "GET a waits for SET a, and what follows waits behind it"
+    );
     world.wishes.lock().unwrap().hold = false;
     assert_eq!(world.text(client), "+OK|+OK|$-1|$1|1|$-1|");
 }
@@ -220,7 +243,8 @@ fn a_hot_counter_is_incremented_by_many_in_few_transactions() {
     let mut numbers = Vec::new();
     for &client in &clients {
         let answer = world.text(client);
-        let answers: Vec<u32> = answer.split_terminator('|').map(|line| line[1..].parse().unwrap()).collect();
+        let answers: Vec<u32> =
+            answer.split_terminator('|').map(|line| line[1..].parse().unwrap()).collect();
         assert!(answers.len() == 16 && answers.is_sorted(), "{answer}");
         numbers.extend(answers);
     }
@@ -243,7 +267,9 @@ fn plain_writes_of_a_hot_key_are_combined_too_and_the_last_one_stays() {
     world.settle();
     let answers: Vec<String> = clients.iter().map(|&client| world.text(client)).collect();
     // Other clients may write in between.
-    let whole = |answer: &String| answer.starts_with(&"+OK|".repeat(16)) && answer.matches('$').count() == 1;
+    let whole = |answer: &String| {
+        answer.starts_with(&"+OK|".repeat(16)) && answer.matches('$').count() == 1
+    };
     assert!(answers.iter().all(whole), "{answers:?}");
     let seen = world.wishes.lock().unwrap().seen.clone();
     assert!(seen["write"] + seen["prepare"] < 60, "{seen:?} for 320 writes");
@@ -289,7 +315,8 @@ fn what_cannot_be_queued_spoils_the_transaction() {
     assert_eq!(answer, format!("+OK|+QUEUED|{unknown}{spoilt}$-1|"));
     let answer = world.ask(client, "MULTI; FLUSHDB; EXEC");
     assert!(
-        answer.starts_with("+OK|-ERR Command not allowed inside a transaction") && answer.ends_with(spoilt),
+        answer.starts_with("+OK|-ERR Command not allowed inside a transaction")
+            && answer.ends_with(spoilt),
         "{answer}"
     );
     let answer = world.ask(client, "MULTI; MULTI; WATCH a; SET a 1; EXEC");
@@ -302,7 +329,13 @@ fn a_command_that_fails_in_exec_undoes_all_of_it() {
     let mut world = World::new();
     let client = world.connect();
     let answer = world.ask(client, "SET s x; MULTI; SET a 1; INCR s; EXEC; GET a");
-    assert!(answer.starts_with("+OK|+OK|+QUEUED|+QUEUED|-EXECABORT Transaction discarded because command 2 ('incr') failed: ERR value is not an integer"), "{answer}");
+    assert!(
+        answer.starts_with(
+            "+OK|+OK|+QUEUED|+QUEUED|-EXECABORT Transaction discarded because \
+        command 2 ('incr') failed: ERR value is not an integer"
+        ),
+        "{answer}"
+    );
     assert!(answer.ends_with("$-1|"), "{answer}");
 }
 
@@ -315,11 +348,18 @@ fn exec_is_nil_when_a_watched_key_was_touched_and_only_then() {
     assert_eq!(world.ask(other, "SET unrelated 1; SET c 0"), "+OK|+OK|");
     assert_eq!(world.ask(client, "EXEC"), "*1|+OK|");
     for touch in ["SET a 1", "DEL a", "SET b 1", "EXPIRE a 100"] {
-        assert_eq!(world.ask(client, "SET a 1; DEL b"), world.ask(client, "SET a 1; DEL b").replace(":1", ":0"));
+        assert_eq!(
+            world.ask(client, "SET a 1; DEL b"),
+            world.ask(client, "SET a 1; DEL b").replace(":1", ":0")
+        );
         assert_eq!(world.ask(client, "WATCH a b; MULTI; SET c 2"), "+OK|+OK|+QUEUED|");
         world.ask(other, touch);
         assert_eq!(world.ask(client, "EXEC; GET c"), "*-1|$1|1|", "{touch}");
-        assert_eq!(world.ask(client, "MULTI; GET c; EXEC"), "+OK|+QUEUED|*1|$1|1|", "the watch is over");
+        assert_eq!(
+            world.ask(client, "MULTI; GET c; EXEC"),
+            "+OK|+QUEUED|*1|$1|1|",
+            "the watch is over"
+        );
         world.ask(client, "DEL b");
     }
     assert_eq!(
@@ -327,8 +367,14 @@ fn exec_is_nil_when_a_watched_key_was_touched_and_only_then() {
         "+OK|+OK|+OK|+QUEUED|*-1|",
         "its own write counts"
     );
-    assert_eq!(world.ask(client, "WATCH a; UNWATCH; SET a 5; MULTI; GET a; EXEC"), "+OK|+OK|+OK|+OK|+QUEUED|*1|$1|5|");
-    assert_eq!(world.ask(client, "WATCH a; MULTI; DISCARD; SET a 6; MULTI; EXEC"), "+OK|+OK|+OK|+OK|+OK|*0|");
+    assert_eq!(
+        world.ask(client, "WATCH a; UNWATCH; SET a 5; MULTI; GET a; EXEC"),
+        "+OK|+OK|+OK|+OK|+QUEUED|*1|$1|5|"
+    );
+    assert_eq!(
+        world.ask(client, "WATCH a; MULTI; DISCARD; SET a 6; MULTI; EXEC"),
+        "+OK|+OK|+OK|+OK|+OK|*0|"
+    );
 }
 
 #[test]
@@ -382,7 +428,9 @@ fn an_unknown_outcome_is_not_reported_as_a_failure() {
     world.wishes.lock().unwrap().lose_answers = true;
     let answer = world.ask(client, "SET a 1");
     assert!(
-        answer.starts_with("-UNKNOWN no answer came in time: transaction 9-1 may have been carried out"),
+        answer.starts_with(
+            "-UNKNOWN no answer came in time: transaction 9-1 may have been carried out"
+        ),
         "{answer}"
     );
     world.wishes.lock().unwrap().lose_answers = false;
@@ -393,9 +441,10 @@ fn an_unknown_outcome_is_not_reported_as_a_failure() {
 fn what_servers_refuse_is_told_with_a_fitting_code() {
     let mut world = World::new();
     let client = world.connect();
-    for (code, start) in
-        [(ErrorCode::StorageFailed, "-MISCONF "), (ErrorCode::ClockAhead, "-ERR this machine's clock is")]
-    {
+    for (code, start) in [
+        (ErrorCode::StorageFailed, "-MISCONF "),
+        (ErrorCode::ClockAhead, "-ERR this machine's clock is"),
+    ] {
         world.wishes.lock().unwrap().broken = Some(code);
         for command in ["GET a", "STRLEN a"] {
             let answer = world.ask(client, command);
@@ -494,8 +543,8 @@ fn shutdown_finishes_what_was_received() {
     assert!(world.is_drained());
 }
 
-/// A shard whose log has failed never answers what waits for the log: how long the gateway of its process takes to end, and how many
-/// decisions it sends when the answers come after all.
+/// A shard whose log has failed never answers what waits for the log: how long the gateway of its
+/// process takes to end, and how many decisions it sends when the answers come after all.
 fn end_without_answers() -> (Option<Duration>, u32) {
     let mut world = World::new();
     let (client, other) = (world.connect(), world.connect());
@@ -521,7 +570,8 @@ fn a_gateway_ends_that_gets_no_answer() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_waits_for_answers_that_never_come_is_found_out() {
-    let (took, decided) = crate::planted::with(crate::planted::Bug::EndlessGateway, end_without_answers);
+    let (took, decided) =
+        crate::planted::with(crate::planted::Bug::EndlessGateway, end_without_answers);
     assert_eq!(took, None);
     assert!(decided > 0, "it is a transaction over several shards");
 }
@@ -530,7 +580,10 @@ fn a_gateway_that_waits_for_answers_that_never_come_is_found_out() {
 fn the_whole_keyspace_can_be_scanned_counted_and_flushed() {
     let mut world = World::new();
     let client = world.connect();
-    assert_eq!(world.ask(client, "RANDOMKEY; DBSIZE; KEYS *; SCAN 0"), "$-1|:0|*0|*2|$15|140737488355328|*0|");
+    assert_eq!(
+        world.ask(client, "RANDOMKEY; DBSIZE; KEYS *; SCAN 0"),
+        "$-1|:0|*0|*2|$15|140737488355328|*0|"
+    );
     for number in 0..300 {
         world.post(client, format!("SET key:{number} x\r\n").as_bytes());
     }
@@ -552,8 +605,14 @@ fn the_whole_keyspace_can_be_scanned_counted_and_flushed() {
     assert_eq!(keys.len(), 300);
     assert_eq!(world.ask(client, "KEYS key:1?").matches("key:").count(), 10);
     assert!(world.ask(client, "RANDOMKEY").contains("key:"));
-    assert_eq!(world.ask(client, "FLUSHDB; DBSIZE; GET key:1; SET key:1 y; DBSIZE"), "+OK|:0|$-1|+OK|:1|");
-    assert_eq!(world.ask(client, "FLUSHALL ASYNC; DBSIZE; FLUSHDB NOPE"), "+OK|:0|-ERR syntax error|");
+    assert_eq!(
+        world.ask(client, "FLUSHDB; DBSIZE; GET key:1; SET key:1 y; DBSIZE"),
+        "+OK|:0|$-1|+OK|:1|"
+    );
+    assert_eq!(
+        world.ask(client, "FLUSHALL ASYNC; DBSIZE; FLUSHDB NOPE"),
+        "+OK|:0|-ERR syntax error|"
+    );
 }
 
 #[test]
@@ -561,7 +620,10 @@ fn both_dialects_are_spoken() {
     let mut world = World::new();
     let client = world.connect();
     let hello = world.ask(client, "HELLO 3 AUTH default any SETNAME me");
-    assert!(hello.starts_with("%7|$6|server|$5|redis|$7|version|") && hello.contains("$5|proto|:3|"), "{hello}");
+    assert!(
+        hello.starts_with("%7|$6|server|$5|redis|$7|version|") && hello.contains("$5|proto|:3|"),
+        "{hello}"
+    );
     assert_eq!(
         world.ask(client, "GET nope; CLIENT GETNAME; WATCH a; SET a 1; MULTI; GET a; EXEC"),
         "_|$2|me|+OK|+OK|+OK|+QUEUED|_|"
@@ -574,7 +636,9 @@ fn both_dialects_are_spoken() {
         assert!(unknown.contains(&format!("Try {command} HELP")), "{unknown}");
         let help = world.ask(client, &format!("{command} HELP"));
         assert!(
-            help.contains(&format!("|+{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:|")),
+            help.contains(&format!(
+                "|+{command} <subcommand> [<arg> [value] [opt] ...]. Subcommands are:|"
+            )),
             "{help}"
         );
         assert!(help.ends_with("+    Print this help.|"), "{help}");
@@ -589,10 +653,14 @@ fn both_dialects_are_spoken() {
     world.wishes.lock().unwrap().hold = false;
     let answer = world.text(client);
     assert!(answer.starts_with("_|*14|") && answer.ends_with("$-1|"), "{answer}");
-    assert_eq!(world.ask(client, "HELLO 3; RESET; GET nope").split_once("+RESET|").unwrap().1, "$-1|");
+    assert_eq!(
+        world.ask(client, "HELLO 3; RESET; GET nope").split_once("+RESET|").unwrap().1,
+        "$-1|"
+    );
     assert_eq!(
         world.ask(client, "HELLO 4; HELLO x; HELLO 2 NOPE"),
-        "-NOPROTO unsupported protocol version|-ERR Protocol version is not an integer or out of range|-ERR Syntax error in HELLO option 'NOPE'|"
+        "-NOPROTO unsupported protocol version|-ERR Protocol version is not an integer or out of \
+         range|-ERR Syntax error in HELLO option 'NOPE'|"
     );
 }
 

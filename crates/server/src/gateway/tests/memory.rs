@@ -1,4 +1,5 @@
-//! What one client can make the gateway keep: answers that it does not read, commands that it does not finish, queues.
+//! What one client can make the gateway keep: answers that it does not read, commands that it does
+//! not finish, queues.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::gateway::limits::OUTPUT_BOUND_BYTES;
 const VALUE: usize = 1024 * 1024;
 const ASKED: usize = 64;
 
-/// A client that asks for far more than it may be owed, reads nothing, and what another one notices of it.
+/// A client that asks for far more than it may be owed, reads nothing, and what another one notices
+/// of it.
 fn deaf() -> (World, Client, Client) {
     let mut world = World::new();
     let (deaf, other) = (world.connect(), world.connect());
@@ -22,7 +24,8 @@ fn deaf() -> (World, Client, Client) {
     world.post(other, &encode(&[&b"SET"[..], b"k", &value]));
     assert_eq!(world.wait(other), "+OK|");
     world.stop_reading(deaf);
-    // Short answers first: then much is asked for at once, since nobody knows how long the next ones are.
+    // Short answers first: then much is asked for at once, since nobody knows how long the next
+    // ones are.
     world.post(deaf, &encode(&["GET", "nope"]).repeat(200));
     world.pass(Duration::from_millis(10));
     world.read(deaf);
@@ -35,7 +38,11 @@ fn deaf() -> (World, Client, Client) {
 fn who_reads_nothing_is_owed_no_more_than_the_bound_and_gets_everything_in_the_end() {
     let (mut world, deaf, other) = deaf();
     let bound = OUTPUT_BOUND_BYTES + 2 * VALUE;
-    assert!((VALUE..=bound).contains(&world.unread(deaf)), "{} of {bound} bytes", world.unread(deaf));
+    assert!(
+        (VALUE..=bound).contains(&world.unread(deaf)),
+        "{} of {bound} bytes",
+        world.unread(deaf)
+    );
     assert!(world.memory.used(MemoryUse::Output) <= bound as u64);
     assert_eq!(world.ask(other, "SET short value; GET short"), "+OK|$5|value|");
     let mut answers = Vec::new();
@@ -62,7 +69,8 @@ fn a_gateway_that_ignores_the_bound_is_found_out() {
     assert!(unread > OUTPUT_BOUND_BYTES + 2 * VALUE, "{unread} bytes are within the bound");
 }
 
-/// What is counted of long answers to eight clients while the net stage has not looked at them yet, and when it has.
+/// What is counted of long answers to eight clients while the net stage has not looked at them yet,
+/// and when it has.
 fn counted_on_their_way() -> (u64, u64) {
     let mut world = World::new();
     let setter = world.connect();
@@ -90,7 +98,8 @@ fn long_answers_count_on_their_way_to_the_net_stage() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_forgets_answers_on_their_way_is_found_out() {
-    let (counted, _) = crate::planted::with(crate::planted::Bug::UncountedPassing, counted_on_their_way);
+    let (counted, _) =
+        crate::planted::with(crate::planted::Bug::UncountedPassing, counted_on_their_way);
     assert!(counted < VALUE as u64, "{counted} bytes");
 }
 
@@ -100,7 +109,8 @@ fn counted_when_taken() -> u64 {
     core.received(now, index, encode(&["GET", "k"]));
     let (_, outbox) = core.engine.next_dirty().unwrap();
     let request = core::mem::take(outbox);
-    let frame = Frames::new(&request).map(Result::unwrap).find(|frame| frame.kind() == Kind::Get).unwrap();
+    let frame =
+        Frames::new(&request).map(Result::unwrap).find(|frame| frame.kind() == Kind::Get).unwrap();
     let envelope = frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
     let (version, expires_at) = (Version::new(now, ClientId::new(1)), Expiry::NEVER);
     let mut answer = Vec::new();
@@ -183,14 +193,18 @@ fn a_long_command_waits_for_memory_and_is_told_when_there_is_none() {
     assert!(world.paused.is_empty());
     world.post(third, &begun("d"));
     world.pass(MEMORY_PATIENCE + Duration::from_millis(50));
-    assert!(world.text(third).starts_with("-TRYAGAIN no memory was free for this command"), "it was told");
+    assert!(
+        world.text(third).starts_with("-TRYAGAIN no memory was free for this command"),
+        "it was told"
+    );
     assert_eq!(world.closed, [third]);
     // Nothing more comes of the second one's.
     world.pass(2 * STALL_LIMIT);
     assert!(world.closed.contains(&second), "{:?}", world.closed);
 }
 
-/// What one client asks for on its own connection, after a short answer that nobody has said to be written.
+/// What one client asks for on its own connection, after a short answer that nobody has said to be
+/// written.
 fn after_a_short_answer(command: &[&str]) -> usize {
     let mut world = World::new();
     let (asker, other) = (world.connect(), world.connect());
@@ -254,7 +268,8 @@ fn what_multi_queues_is_bounded_over_all_clients_and_nothing_of_it_is_carried_ou
     world.post(second, b"EXEC\r\n");
     let answer = world.wait(second);
     assert!(
-        answer.contains("-TRYAGAIN the memory for commands queued by MULTI") && answer.contains("-EXECABORT"),
+        answer.contains("-TRYAGAIN the memory for commands queued by MULTI")
+            && answer.contains("-EXECABORT"),
         "{answer}"
     );
     assert_eq!(world.ask(first, "DISCARD"), "+OK|");
@@ -276,7 +291,8 @@ fn no_redis_client_is_sent_away_and_nothing_that_follows_is_carried_out() {
     assert_eq!(world.ask(one, "GET k"), "$1|v|");
 }
 
-/// A client whose pipeline is expected to have short answers, that then asks writes to return long values, and reads nothing; what it is owed.
+/// A client whose pipeline is expected to have short answers, that then asks writes to return long
+/// values, and reads nothing; what it is owed.
 fn returned(command: impl Fn(&str) -> Vec<u8>) -> usize {
     let mut world = World::new();
     let (deaf, other) = (world.connect(), world.connect());
@@ -305,11 +321,18 @@ fn returned(command: impl Fn(&str) -> Vec<u8>) -> usize {
 #[test]
 fn writes_that_return_long_values_wait_for_their_reader() {
     let bound = OUTPUT_BOUND_BYTES + 2 * VALUE;
-    let commands: [fn(&str) -> Vec<u8>; 3] =
-        [|key| encode(&["GETSET", key, "v"]), |key| encode(&["SET", key, "v", "GET"]), |key| encode(&["GETDEL", key])];
+    let commands: [fn(&str) -> Vec<u8>; 3] = [
+        |key| encode(&["GETSET", key, "v"]),
+        |key| encode(&["SET", key, "v", "GET"]),
+        |key| encode(&["GETDEL", key]),
+    ];
     for command in commands {
         let owed = returned(command);
-        assert!((VALUE..=bound).contains(&owed), "{owed} of {bound} bytes for {}", command("k").escape_ascii());
+        assert!(
+            (VALUE..=bound).contains(&owed),
+            "{owed} of {bound} bytes for {}",
+            command("k").escape_ascii()
+        );
     }
 }
 
@@ -317,7 +340,8 @@ fn writes_that_return_long_values_wait_for_their_reader() {
 fn watched_keys_count_in_the_memory_for_input() {
     let mut world = World::with(SHARDS, scarce());
     let (first, second) = (world.connect(), world.connect());
-    let watch = |n: usize| encode(&[&b"WATCH"[..], &[&vec![b'k'; 60_000][..], &n.to_be_bytes()].concat()]);
+    let watch =
+        |n: usize| encode(&[&b"WATCH"[..], &[&vec![b'k'; 60_000][..], &n.to_be_bytes()].concat()]);
     let mut watched = 0;
     let refusal = loop {
         world.post(first, &watch(watched));
@@ -333,7 +357,10 @@ fn watched_keys_count_in_the_memory_for_input() {
     // What was watched already stays so; what is watched again costs nothing.
     world.post(first, &watch(0));
     assert_eq!(world.wait(first), "+OK|");
-    world.post(second, &encode(&[&b"SET"[..], &[&vec![b'k'; 60_000][..], &0usize.to_be_bytes()].concat(), b"v"]));
+    world.post(
+        second,
+        &encode(&[&b"SET"[..], &[&vec![b'k'; 60_000][..], &0usize.to_be_bytes()].concat(), b"v"]),
+    );
     assert_eq!(world.wait(second), "+OK|");
     assert_eq!(world.ask(first, "MULTI; SET a 1; EXEC"), "+OK|+QUEUED|*-1|");
     world.pass(Duration::from_millis(10));
@@ -352,7 +379,10 @@ fn info_tells_what_connections_take_as_well() {
     let used = |world: &mut World| {
         let info = world.ask(second, "INFO memory");
         let (_, rest) = info.split_once("used_memory:").expect("it has the figure");
-        rest.split(['\r', '|', '\n']).next().and_then(|digits| digits.parse::<u64>().ok()).expect("a number")
+        rest.split(['\r', '|', '\n'])
+            .next()
+            .and_then(|digits| digits.parse::<u64>().ok())
+            .expect("a number")
     };
     let before = used(&mut world);
     assert_eq!(world.ask(first, "MULTI"), "+OK|");
@@ -361,7 +391,8 @@ fn info_tells_what_connections_take_as_well() {
     assert!(used(&mut world) >= before + 200_000);
 }
 
-/// A client whose pipeline never runs dry, and what is counted for it in the end: parcels and bytes.
+/// A client whose pipeline never runs dry, and what is counted for it in the end: parcels and
+/// bytes.
 fn streaming() -> (World, Client, (u64, u64)) {
     let mut world = World::new();
     let client = world.connect();
@@ -387,7 +418,8 @@ fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_goes_on_counting_what_it_has_carried_out_is_found_out() {
-    let (_, _, (frames, bytes)) = crate::planted::with(crate::planted::Bug::CountedForEver, streaming);
+    let (_, _, (frames, bytes)) =
+        crate::planted::with(crate::planted::Bug::CountedForEver, streaming);
     assert!(frames > 100 && bytes > 100 * 4096, "{frames} parcels, {bytes} bytes are counted");
 }
 
@@ -417,7 +449,10 @@ fn what_clients_are_called_is_bounded_and_counts() {
         format!("CLIENT SETINFO lib-ver {long}"),
     ] {
         let answer = world.ask(client, &command);
-        assert_eq!(answer, "-ERR names of clients and libraries are at most 1024 bytes long|", "{command}");
+        assert_eq!(
+            answer, "-ERR names of clients and libraries are at most 1024 bytes long|",
+            "{command}"
+        );
     }
     assert!(world.ask(client, "CLIENT GETNAME").starts_with("$-1|"));
     for _ in 0..100 {
@@ -427,10 +462,11 @@ fn what_clients_are_called_is_bounded_and_counts() {
     assert!(world.memory.used(MemoryUse::Input) >= 64 * 1024);
 }
 
-/// A transaction that answers a value that it has written itself 64 times, while there is memory for eight of them. Gives the answer to
-/// EXEC, and the value that is there afterwards.
+/// A transaction that answers a value that it has written itself 64 times, while there is memory
+/// for eight of them. Gives the answer to EXEC, and the value that is there afterwards.
 fn repeated_answers() -> (String, String) {
-    let mut world = World::with(SHARDS, Arc::new(Memory::new(u64::MAX, u64::MAX, 8 * VALUE as u64)));
+    let mut world =
+        World::with(SHARDS, Arc::new(Memory::new(u64::MAX, u64::MAX, 8 * VALUE as u64)));
     let client = world.connect();
     let value = vec![b'x'; VALUE];
     let get = encode(&["GET", "k"]).repeat(64);
@@ -448,14 +484,18 @@ fn repeated_answers() -> (String, String) {
 fn a_transaction_answers_what_there_is_memory_for_or_does_nothing() {
     let (answer, after) = repeated_answers();
     let shown = &answer[..answer.len().min(200)];
-    assert!(answer.contains("TRYAGAIN the memory for answers is used up; nothing was done"), "{shown}");
+    assert!(
+        answer.contains("TRYAGAIN the memory for answers is used up; nothing was done"),
+        "{shown}"
+    );
     assert_eq!(after, ":0|", "nothing was written");
 }
 
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_whose_transactions_answer_without_bound_is_found_out() {
-    let (answer, after) = crate::planted::with(crate::planted::Bug::BoundlessAnswers, repeated_answers);
+    let (answer, after) =
+        crate::planted::with(crate::planted::Bug::BoundlessAnswers, repeated_answers);
     assert!(answer.len() > 64 * VALUE && after == format!(":{VALUE}|"));
 }
 
@@ -469,7 +509,10 @@ fn an_answer_has_a_longest_length_whatever_memory_there_is() {
     world.post(client, &[encode(&["MULTI"]), set, encode(&mget), encode(&["EXEC"])].concat());
     let answer = world.wait(client);
     let shown = &answer[..answer.len().min(200)];
-    assert!(answer.contains("('mget') failed: ERR the answer would be longer than 128 MiB"), "{shown}");
+    assert!(
+        answer.contains("('mget') failed: ERR the answer would be longer than 128 MiB"),
+        "{shown}"
+    );
     assert_eq!(world.ask(client, "STRLEN k"), ":0|");
 }
 
@@ -484,7 +527,9 @@ fn short_answers(world: &mut World) -> Client {
 
 /// So many commands that make a long value each, with few bytes of their own.
 fn makers(count: usize, length: usize) -> Vec<u8> {
-    (0..count).flat_map(|n| encode(&["SETRANGE", &format!("k{n}"), &(length - 1).to_string(), "x"])).collect()
+    (0..count)
+        .flat_map(|n| encode(&["SETRANGE", &format!("k{n}"), &(length - 1).to_string(), "x"]))
+        .collect()
 }
 
 /// The longest batch of frames for a shard that commands make which all start at once.
@@ -517,8 +562,8 @@ fn a_gateway_that_carries_out_all_its_jobs_in_one_turn_is_found_out() {
 /// Memory for eight of the values that are made.
 const MADE: u64 = 8 * VALUE as u64;
 
-/// Commands that make much more than there is memory for, while shards answer no commit. What is counted in the end, how many commits the
-/// shards have, and the world.
+/// Commands that make much more than there is memory for, while shards answer no commit. What is
+/// counted in the end, how many commits the shards have, and the world.
 fn making(commands: &[u8]) -> (World, Client, u64, u32) {
     let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
     let client = short_answers(&mut world);
@@ -533,7 +578,10 @@ fn making(commands: &[u8]) -> (World, Client, u64, u32) {
 #[test]
 fn what_commands_make_is_counted_and_waits_for_memory_in_order() {
     let (mut world, client, used, prepares) = making(&makers(64, VALUE));
-    assert!(used <= MADE / 2 + MADE / 16 && (3..=4).contains(&prepares), "{used} bytes, {prepares} commits");
+    assert!(
+        used <= MADE / 2 + MADE / 16 && (3..=4).contains(&prepares),
+        "{used} bytes, {prepares} commits"
+    );
     let other = world.connect();
     assert_eq!(world.ask(other, "SET a 1; GET a; PING"), "+OK|$1|1|+PONG|", "others are served");
     world.wishes.lock().unwrap().hold_prepares = false;
@@ -555,7 +603,8 @@ fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
     world.pass(Duration::from_millis(20));
     let_go(&mut world, 0);
     assert_eq!(world.text(other), ":4194304|");
-    let refused = "-TRYAGAIN no memory was free for some seconds for the values that this command makes; nothing was done, try it again later|";
+    let refused = "-TRYAGAIN no memory was free for some seconds for the values that this command \
+        makes; nothing was done, try it again later|";
     assert_eq!(world.text(client), format!("{}:1|", refused.repeat(3)));
     assert_eq!(world.ask(client, "EXISTS k0 k1 k2"), ":0|");
     // In time, it comes in the order of the commands.
@@ -571,22 +620,41 @@ fn a_command_that_finds_no_memory_for_what_it_makes_is_told_and_does_nothing() {
 
 #[test]
 fn values_that_change_their_time_to_live_or_grow_are_made_anew() {
-    for commands in
-        [["EXPIRE", "k", "100"], ["PEXPIRE", "k", "100000"], ["APPEND", "k", "x"], ["GETEX", "k", "PERSIST"]]
-    {
+    for commands in [
+        ["EXPIRE", "k", "100"],
+        ["PEXPIRE", "k", "100000"],
+        ["APPEND", "k", "x"],
+        ["GETEX", "k", "PERSIST"],
+    ] {
         let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
         let client = short_answers(&mut world);
         for n in 0..24 {
-            world.post(client, &encode(&[&b"SET"[..], format!("k{n}").as_bytes(), &vec![b'x'; VALUE], b"EX", b"1000"]));
+            world.post(
+                client,
+                &encode(&[
+                    &b"SET"[..],
+                    format!("k{n}").as_bytes(),
+                    &vec![b'x'; VALUE],
+                    b"EX",
+                    b"1000",
+                ]),
+            );
             assert_eq!(world.wait(client), "+OK|");
         }
         world.wishes.lock().unwrap().hold_prepares = true;
         let [name, _, last] = commands;
         world.stop_reading(client);
-        world.post(client, &(0..24).flat_map(|n| encode(&[name, &format!("k{n}"), last])).collect::<Vec<u8>>());
+        world.post(
+            client,
+            &(0..24).flat_map(|n| encode(&[name, &format!("k{n}"), last])).collect::<Vec<u8>>(),
+        );
         world.pass(Duration::from_millis(200));
-        let prepares = world.wishes.lock().unwrap().seen.get("prepare").copied().unwrap_or_default();
-        assert!((1..=8).contains(&prepares) && world.memory.used(MemoryUse::Input) <= MADE, "{name}: {prepares}");
+        let prepares =
+            world.wishes.lock().unwrap().seen.get("prepare").copied().unwrap_or_default();
+        assert!(
+            (1..=8).contains(&prepares) && world.memory.used(MemoryUse::Input) <= MADE,
+            "{name}: {prepares}"
+        );
     }
 }
 
@@ -606,7 +674,11 @@ fn a_transaction_that_makes_more_than_there_is_memory_for_does_nothing() {
     let again = makers(1, VALUE).repeat(100);
     world.post(client, &[encode(&["MULTI"]), makers(7, VALUE), again, encode(&["EXEC"])].concat());
     let answer = world.wait(client);
-    assert!(answer.ends_with(&format!("*107|{}", ":1048576|".repeat(107))), "{}", &answer[..answer.len().min(2000)]);
+    assert!(
+        answer.ends_with(&format!("*107|{}", ":1048576|".repeat(107))),
+        "{}",
+        &answer[..answer.len().min(2000)]
+    );
     world.disconnect(client);
     world.disconnect(other);
     assert_eq!(world.memory.used(MemoryUse::Input), 0);
@@ -645,7 +717,8 @@ fn let_go(world: &mut World, refused: u32) {
     wishes.lock().unwrap().refuse = 0;
 }
 
-/// What makers are answered that are alone beside their own command, beside what another one watches, and beside commands like them.
+/// What makers are answered that are alone beside their own command, beside what another one
+/// watches, and beside commands like them.
 fn beside_what_waits() -> [String; 3] {
     let small = || World::with(SHARDS, Arc::new(Memory::new(4 * VALUE as u64, u64::MAX, u64::MAX)));
     let long = vec![b'x'; 3 * VALUE];
@@ -668,7 +741,8 @@ fn beside_what_waits() -> [String; 3] {
         world.post(client, &encode(&[&b"SET"[..], format!("k{n}").as_bytes(), &long[..VALUE]]));
         assert_eq!(world.wait(client), "+OK|");
     }
-    let append = |n: u32| encode(&[&b"APPEND"[..], format!("k{n}").as_bytes(), &long[..240 * 1024]]);
+    let append =
+        |n: u32| encode(&[&b"APPEND"[..], format!("k{n}").as_bytes(), &long[..240 * 1024]]);
     world.post(client, &(0..16).flat_map(append).collect::<Vec<u8>>());
     world.pass(MEMORY_PATIENCE + Duration::from_secs(1));
     [own, watched, world.text(client)]
@@ -685,11 +759,15 @@ fn what_commands_make_does_not_wait_for_what_was_received() {
 #[test]
 fn a_gateway_whose_makers_wait_for_what_was_received_is_found_out() {
     let answers = crate::planted::with(crate::planted::Bug::GreedyMakers, beside_what_waits);
-    assert!(answers.iter().all(|answer| answer.contains("-TRYAGAIN no memory was free")), "{answers:?}");
+    assert!(
+        answers.iter().all(|answer| answer.contains("-TRYAGAIN no memory was free")),
+        "{answers:?}"
+    );
 }
 
-/// A client keeps commands under way that make values of this length, of which the shards commit one a millisecond. Whether a long command
-/// of another one, in two pieces, and a transaction of a third are carried out within a second.
+/// A client keeps commands under way that make values of this length, of which the shards commit
+/// one a millisecond. Whether a long command of another one, in two pieces, and a transaction of a
+/// third are carried out within a second.
 fn beside_makers(length: usize) -> (bool, bool) {
     let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
     let client = short_answers(&mut world);
@@ -725,14 +803,21 @@ fn what_commands_make_does_not_keep_out_what_is_received() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_whose_makers_keep_out_what_is_received_is_found_out() {
-    assert_ne!(crate::planted::with(crate::planted::Bug::GreedyMakers, || beside_makers(VALUE / 4)), (true, true));
+    assert_ne!(
+        crate::planted::with(crate::planted::Bug::GreedyMakers, || beside_makers(VALUE / 4)),
+        (true, true)
+    );
 }
 
-/// How many keys a transaction of so many commands reads that makes more than there is memory for, a little with each command.
+/// How many keys a transaction of so many commands reads that makes more than there is memory for,
+/// a little with each command.
 fn reads_of_a_long_transaction(commands: usize) -> u32 {
     let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
     let client = world.connect();
-    world.post(client, &[encode(&["MULTI"]), makers(commands, VALUE / 16), encode(&["EXEC"])].concat());
+    world.post(
+        client,
+        &[encode(&["MULTI"]), makers(commands, VALUE / 16), encode(&["EXEC"])].concat(),
+    );
     let answer = world.wait(client);
     assert!(answer.ends_with(&format!("*{commands}|{}", ":65536|".repeat(commands))), "{answer}");
     world.wishes.lock().unwrap().seen["get"]
@@ -747,11 +832,14 @@ fn a_transaction_that_makes_more_than_there_is_memory_for_does_not_begin_again_a
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_whose_long_transactions_begin_again_at_each_command_is_found_out() {
-    let reads = crate::planted::with(crate::planted::Bug::RestartedMakers, || reads_of_a_long_transaction(100));
+    let reads = crate::planted::with(crate::planted::Bug::RestartedMakers, || {
+        reads_of_a_long_transaction(100)
+    });
     assert!(reads > 10 * 100, "{reads} reads");
 }
 
-/// When a command is answered, and how, that finds no memory again and again, and is let go on to meet a conflict in between.
+/// When a command is answered, and how, that finds no memory again and again, and is let go on to
+/// meet a conflict in between.
 fn on_and_off() -> (Duration, String) {
     let mut world = World::with(SHARDS, Arc::new(Memory::new(MADE, u64::MAX, u64::MAX)));
     let client = world.connect();
@@ -790,9 +878,11 @@ fn a_gateway_whose_commands_wait_for_memory_as_long_again_is_found_out() {
     assert!(took > Duration::from_secs(11), "{took:?}: {answer}");
 }
 
-/// A client has begun a command behind a long answer, and is not read from until it takes that, long after. Whether it is served then.
+/// A client has begun a command behind a long answer, and is not read from until it takes that,
+/// long after. Whether it is served then.
 fn not_read_from() -> bool {
-    let mut world = World::with(SHARDS, Arc::new(Memory::new(4 * VALUE as u64, u64::MAX, u64::MAX)));
+    let mut world =
+        World::with(SHARDS, Arc::new(Memory::new(4 * VALUE as u64, u64::MAX, u64::MAX)));
     let client = world.connect();
     for _ in 0..30 {
         world.connect();
@@ -844,7 +934,10 @@ fn keys(limit: u64) -> String {
     let (client, other) = (world.connect(), world.connect());
     for from in (0..16_000).step_by(1000) {
         let key = |n: usize| format!("{n:0>56}");
-        world.post(other, &(from..from + 1000).flat_map(|n| encode(&["SET", &key(n), ""])).collect::<Vec<u8>>());
+        world.post(
+            other,
+            &(from..from + 1000).flat_map(|n| encode(&["SET", &key(n), ""])).collect::<Vec<u8>>(),
+        );
         world.settle();
         assert_eq!(world.output(other).len(), 5 * 1000);
     }
@@ -863,10 +956,17 @@ fn keys(limit: u64) -> String {
 fn the_keys_that_keys_finds_are_counted_twice_while_they_are_collected() {
     for limit in [512 * 1024, 3 * VALUE as u64 / 2] {
         let answer = keys(limit);
-        assert_eq!(answer, "-TRYAGAIN the memory for answers is used up; nothing was done, try it again later|");
+        assert_eq!(
+            answer,
+            "-TRYAGAIN the memory for answers is used up; nothing was done, try it again later|"
+        );
     }
     let answer = keys(4 * VALUE as u64);
-    assert!(answer.starts_with("*16000|$56|") && answer.len() == "*16000|".len() + 16_000 * 61, "{}", answer.len());
+    assert!(
+        answer.starts_with("*16000|$56|") && answer.len() == "*16000|".len() + 16_000 * 61,
+        "{}",
+        answer.len()
+    );
 }
 
 #[cfg(feature = "planted-bugs")]
@@ -876,9 +976,11 @@ fn a_gateway_that_does_not_count_the_keys_it_finds_is_found_out() {
     assert!(answer.starts_with("*16000|"));
 }
 
-/// Many clients that begin a command which needs no reservation, and never finish it. What is counted in the end, of a limit of 4 MiB.
+/// Many clients that begin a command which needs no reservation, and never finish it. What is
+/// counted in the end, of a limit of 4 MiB.
 fn many_begun() -> (World, u64) {
-    let mut world = World::with(SHARDS, Arc::new(Memory::new(4 * VALUE as u64, u64::MAX, u64::MAX)));
+    let mut world =
+        World::with(SHARDS, Arc::new(Memory::new(4 * VALUE as u64, u64::MAX, u64::MAX)));
     let begun = encode(&[&b"SET"[..], b"k", &vec![b'x'; 250_000]]);
     for _ in 0..100 {
         let client = world.connect();
@@ -926,7 +1028,8 @@ fn where_the_arguments_of_a_command_are_is_counted_and_given_back() {
     assert_eq!(world.memory.used(MemoryUse::Input), 0);
 }
 
-/// Reads of long values whose answers find no room, while their shard moves to another server; what is answered in the end.
+/// Reads of long values whose answers find no room, while their shard moves to another server; what
+/// is answered in the end.
 fn moved_away() -> String {
     let mut world = World::new();
     let (deaf, other) = (world.connect(), world.connect());
@@ -955,7 +1058,8 @@ fn moved_away() -> String {
 #[test]
 fn a_read_that_fails_when_it_is_asked_again_does_not_leave_others_asleep() {
     let answers = moved_away();
-    let (found, refused) = (answers.matches("$1048576").count(), answers.matches("-CLUSTERDOWN").count());
+    let (found, refused) =
+        (answers.matches("$1048576").count(), answers.matches("-CLUSTERDOWN").count());
     assert!(found > 0 && refused > 1 && found + refused == 16, "{found} found, {refused} refused");
 }
 
@@ -966,15 +1070,21 @@ fn a_gateway_that_leaves_dropped_reads_asleep_is_found_out() {
     assert!(answers.matches("$1048576").count() + answers.matches("-CLUSTERDOWN").count() < 16);
 }
 
-/// A client watches so much that nothing is left for others, and is silent; what EXEC of another one is answered then, and its own.
+/// A client watches so much that nothing is left for others, and is silent; what EXEC of another
+/// one is answered then, and its own.
 fn silent_watcher() -> (String, String) {
     let mut world = World::with(SHARDS, scarce());
     let (silent, other) = (world.connect(), world.connect());
     for n in 0..25u64 {
-        world.post(silent, &encode(&[&b"WATCH"[..], &[&vec![b'k'; 60_000][..], &n.to_be_bytes()].concat()]));
+        world.post(
+            silent,
+            &encode(&[&b"WATCH"[..], &[&vec![b'k'; 60_000][..], &n.to_be_bytes()].concat()]),
+        );
         assert_eq!(world.wait(silent), "+OK|");
     }
-    let queue = [encode(&["MULTI"]), encode(&[&b"SET"[..], b"a", &vec![b'x'; 200_000]]), encode(&["EXEC"])].concat();
+    let queue =
+        [encode(&["MULTI"]), encode(&[&b"SET"[..], b"a", &vec![b'x'; 200_000]]), encode(&["EXEC"])]
+            .concat();
     world.post(other, &queue);
     assert!(world.wait(other).contains("-TRYAGAIN the memory for commands queued by MULTI"));
     world.output(other);
@@ -1018,7 +1128,8 @@ fn a_watch_that_was_forgotten_ends_as_every_other() {
 
 #[test]
 fn silent_clients_hold_no_more_than_their_share_of_queues() {
-    let mut world = World::with(SHARDS, Arc::new(Memory::new(6 * VALUE as u64, u64::MAX, u64::MAX)));
+    let mut world =
+        World::with(SHARDS, Arc::new(Memory::new(6 * VALUE as u64, u64::MAX, u64::MAX)));
     let silent: Vec<Client> = (0..24).map(|_| world.connect()).collect();
     let queue = [encode(&["MULTI"]), encode(&[&b"SET"[..], b"a", &vec![b'x'; 240_000]])].concat();
     for &client in &silent {
@@ -1027,19 +1138,27 @@ fn silent_clients_hold_no_more_than_their_share_of_queues() {
     }
     let other = world.connect();
     world.pass(2 * STALL_LIMIT);
-    assert!(world.closed.len() > 12 && world.memory.used(MemoryUse::Input) <= 3 * VALUE as u64, "{:?}", world.closed);
+    assert!(
+        world.closed.len() > 12 && world.memory.used(MemoryUse::Input) <= 3 * VALUE as u64,
+        "{:?}",
+        world.closed
+    );
     world.post(other, &[queue, encode(&["EXEC"])].concat());
     assert_eq!(world.wait(other), "+OK|+QUEUED|*1|+OK|");
 }
 
-/// How long a gateway takes to end beside a client that reads nothing of its long answers and has asked for more.
+/// How long a gateway takes to end beside a client that reads nothing of its long answers and has
+/// asked for more.
 fn end_beside_a_deaf_client() -> Option<Duration> {
     let mut world = World::new();
     let (deaf, other) = (world.connect(), world.connect());
     world.post(other, &encode(&[&b"SET"[..], b"k", &vec![b'x'; OUTPUT_BOUND_BYTES]]));
     assert_eq!(world.wait(other), "+OK|");
     world.stop_reading(deaf);
-    world.post(deaf, &[encode(&["GET", "k"]).repeat(3), encode(&["INCR", "n"]).repeat(300)].concat());
+    world.post(
+        deaf,
+        &[encode(&["GET", "k"]).repeat(3), encode(&["INCR", "n"]).repeat(300)].concat(),
+    );
     world.pass(Duration::from_millis(100));
     world.begin_shutdown();
     world.end(Duration::from_secs(20))
@@ -1054,5 +1173,8 @@ fn a_gateway_ends_beside_a_client_that_reads_nothing() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_waits_for_whoever_does_not_read_is_found_out() {
-    assert_eq!(crate::planted::with(crate::planted::Bug::EndlessGateway, end_beside_a_deaf_client), None);
+    assert_eq!(
+        crate::planted::with(crate::planted::Bug::EndlessGateway, end_beside_a_deaf_client),
+        None
+    );
 }

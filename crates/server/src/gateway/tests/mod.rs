@@ -1,4 +1,5 @@
-//! Tests of the gateway: commands against tables, the whole stage against shards in memory, and both against a real Redis.
+//! Tests of the gateway: commands against tables, the whole stage against shards in memory, and
+//! both against a real Redis.
 
 mod commands;
 mod flows;

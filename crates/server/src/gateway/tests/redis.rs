@@ -1,7 +1,8 @@
 //! The same commands to this gateway and to a real Redis, answers compared byte for byte.
 //!
 //! Ignored by default, because it needs `redis-server` (7.0) on the path:
-//! `cargo test -p timestone-server -- --ignored redis`. It starts one on a free loopback port, and stops it.
+//! `cargo test -p timestone-server -- --ignored redis`. It starts one on a free loopback port, and
+//! stops it.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,9 +18,21 @@ struct Redis {
 
 impl Redis {
     fn start() -> Self {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+        let port =
+            TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
         let process = Command::new("redis-server")
-            .args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--databases", "1"])
+            .args([
+                "--port",
+                &port,
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--databases",
+                "1",
+            ])
             .stdout(Stdio::null())
             .spawn()
             .expect("redis-server is on the path");
@@ -61,7 +74,13 @@ impl Drop for Redis {
     }
 }
 
-fn compare(redis: &mut Redis, world: &mut World, client: Client, command: &[&str], history: &[String]) {
+fn compare(
+    redis: &mut Redis,
+    world: &mut World,
+    client: Client,
+    command: &[&str],
+    history: &[String],
+) {
     let bytes = encode(command);
     let expected = redis.ask(&bytes);
     world.post(client, &bytes);
@@ -69,7 +88,8 @@ fn compare(redis: &mut Redis, world: &mut World, client: Client, command: &[&str
     assert_eq!(found, shown(&expected), "{command:?} after {history:?}");
 }
 
-/// Words to make commands of. Times to live are long, so that no test is slow enough to see one pass.
+/// Words to make commands of. Times to live are long, so that no test is slow enough to see one
+/// pass.
 const KEYS: &[&str] = &["a", "b", "c", "longer-key"];
 const VALUES: &[&str] = &[
     "",
@@ -91,8 +111,19 @@ const VALUES: &[&str] = &[
     "1.5e-3",
     "100000000000000000000",
 ];
-const NUMBERS: &[&str] =
-    &["0", "1", "-1", "5", "-5", "100000", "x", "", "1.5", "9223372036854775807", "-9223372036854775808"];
+const NUMBERS: &[&str] = &[
+    "0",
+    "1",
+    "-1",
+    "5",
+    "-5",
+    "100000",
+    "x",
+    "",
+    "1.5",
+    "9223372036854775807",
+    "-9223372036854775808",
+];
 
 struct Dice(u64);
 
@@ -222,7 +253,10 @@ fn random_command<'a>(dice: &mut Dice) -> Vec<&'a str> {
 #[test]
 #[ignore = "needs redis-server 7.0 on the path"]
 fn random_commands_are_answered_as_by_redis() {
-    let seed = std::env::var("TIMESTONE_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(0x9e37_79b9);
+    let seed = std::env::var("TIMESTONE_TEST_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok())
+        .unwrap_or(0x9e37_79b9);
     println!("TIMESTONE_TEST_SEED={seed}");
     let mut dice = Dice(seed);
     let mut redis = Redis::start();
@@ -242,7 +276,8 @@ fn random_commands_are_answered_as_by_redis() {
         let mut in_multi = false;
         for _ in 0..400 {
             let command = random_command(&mut dice);
-            // Where the gateway differs on purpose: a failing command undoes a transaction, so those hold only commands that do not fail.
+            // Where the gateway differs on purpose: a failing command undoes a transaction, so
+            // those hold only commands that do not fail.
             let name = command[0];
             if in_multi
                 && !matches!(
@@ -270,14 +305,19 @@ fn random_commands_are_answered_as_by_redis() {
                 "EXEC" | "DISCARD" | "RESET" => false,
                 _ => in_multi,
             };
-            // The bytes behind an ECHO inside MULTI are "+QUEUED": end the transaction's commands in one piece.
+            // The bytes behind an ECHO inside MULTI are "+QUEUED": end the transaction's commands
+            // in one piece.
             if in_multi {
                 let mut batch = encode(&["MULTI"]);
                 let mut world_batch = batch.clone();
                 for _ in 0..dice.roll(5) {
-                    let queued =
-                        [&["GET", "a"][..], &["SET", "b", "7"], &["MGET", "a", "b"], &["DEL", "c"], &["STRLEN", "a"]]
-                            [dice.roll(5)];
+                    let queued = [
+                        &["GET", "a"][..],
+                        &["SET", "b", "7"],
+                        &["MGET", "a", "b"],
+                        &["DEL", "c"],
+                        &["STRLEN", "a"],
+                    ][dice.roll(5)];
                     batch.extend(encode(queued));
                     world_batch.extend(encode(queued));
                 }
@@ -287,7 +327,12 @@ fn random_commands_are_answered_as_by_redis() {
                 in_multi = false;
                 let expected = redis.ask(&batch);
                 world.post(client, &world_batch);
-                assert_eq!(world.wait(client), shown(&expected), "{} after {history:?}", shown(&batch));
+                assert_eq!(
+                    world.wait(client),
+                    shown(&expected),
+                    "{} after {history:?}",
+                    shown(&batch)
+                );
                 history.push("MULTI".to_owned());
                 continue;
             }
@@ -304,7 +349,16 @@ const SCRIPTS: &[&[&str]] = &[
     &["MULTI", "SET a", "SET a 1", "EXEC", "GET a"],
     &["MULTI", "NOPE x", "EXEC", "EXEC"],
     &["MULTI", "DISCARD", "DISCARD"],
-    &["MULTI", "UNWATCH", "SELECT 0", "PING", "ECHO x", "CLIENT SETNAME y", "CLIENT GETNAME", "EXEC"],
+    &[
+        "MULTI",
+        "UNWATCH",
+        "SELECT 0",
+        "PING",
+        "ECHO x",
+        "CLIENT SETNAME y",
+        "CLIENT GETNAME",
+        "EXEC",
+    ],
     &["MULTI", "RESET", "EXEC"],
     &["WATCH a", "SET a 1", "MULTI", "GET a", "EXEC"],
     &["WATCH a", "MULTI", "EXEC"],
@@ -314,7 +368,16 @@ const SCRIPTS: &[&[&str]] = &[
     &["WATCH missing", "DEL missing", "MULTI", "PING", "EXEC"],
     &["WATCH missing", "SET missing 1", "DEL missing", "MULTI", "PING", "EXEC"],
     &["SET a 1", "GETEX a EX 1000", "TTL a", "SET a 2 KEEPTTL", "TTL a", "GETSET a 3", "TTL a"],
-    &["SET a 1 EX 1000", "INCR a", "APPEND a 5", "SETRANGE a 0 9", "INCRBYFLOAT a 1", "TTL a", "PERSIST a", "TTL a"],
+    &[
+        "SET a 1 EX 1000",
+        "INCR a",
+        "APPEND a 5",
+        "SETRANGE a 0 9",
+        "INCRBYFLOAT a 1",
+        "TTL a",
+        "PERSIST a",
+        "TTL a",
+    ],
     &[
         "SET a 5",
         "EXPIRE a 100 GT",
@@ -326,10 +389,31 @@ const SCRIPTS: &[&[&str]] = &[
     ],
     &["SET a 5", "EXPIRE a 0", "GET a", "TTL a", "EXISTS a"],
     &["NOPE", "nope a b c", "CLIENT", "CLIENT NOPE", "CONFIG", "CONFIG NOPE", "COMMAND NOPE"],
-    &["CLIENT NO-EVICT on", "CLIENT NO-EVICT x", "CLIENT LIST ID x", "CLIENT LIST NOPE x", "CLIENT LIST TYPE x"],
-    &["SCAN 0", "SCAN 0 TYPE string", "KEYS *", "DBSIZE", "RANDOMKEY", "SET a 1", "KEYS *", "DBSIZE", "RANDOMKEY"],
+    &[
+        "CLIENT NO-EVICT on",
+        "CLIENT NO-EVICT x",
+        "CLIENT LIST ID x",
+        "CLIENT LIST NOPE x",
+        "CLIENT LIST TYPE x",
+    ],
+    &[
+        "SCAN 0",
+        "SCAN 0 TYPE string",
+        "KEYS *",
+        "DBSIZE",
+        "RANDOMKEY",
+        "SET a 1",
+        "KEYS *",
+        "DBSIZE",
+        "RANDOMKEY",
+    ],
     &["FLUSHDB", "FLUSHDB ASYNC", "FLUSHDB SYNC", "FLUSHALL", "FLUSHDB a b"],
-    &["COMMAND GETKEYS MSET a 1 b 2", "COMMAND GETKEYS PING", "COMMAND GETKEYS NOPE", "COMMAND INFO nope"],
+    &[
+        "COMMAND GETKEYS MSET a 1 b 2",
+        "COMMAND GETKEYS PING",
+        "COMMAND GETKEYS NOPE",
+        "COMMAND INFO nope",
+    ],
 ];
 
 #[test]
@@ -346,7 +430,9 @@ fn scripts_are_answered_as_by_redis() {
             world.post(client, &hello);
             world.wait(client);
             let mut bytes = Vec::new();
-            script.iter().for_each(|line| bytes.extend(encode(&line.split(' ').collect::<Vec<_>>())));
+            script
+                .iter()
+                .for_each(|line| bytes.extend(encode(&line.split(' ').collect::<Vec<_>>())));
             let expected = shown(&redis.ask(&bytes));
             world.post(client, &bytes);
             world.pass(Duration::from_millis(10));

@@ -1,6 +1,8 @@
-//! Shards for tests: all versions of all keys in memory, validated as transactions.md says, everything in one turn.
+//! Shards for tests: all versions of all keys in memory, validated as transactions.md says,
+//! everything in one turn.
 //!
-//! Deliberately naive, so that it is plain that they are right. A test may hold answers back, or make prepares fail.
+//! Deliberately naive, so that it is plain that they are right. A test may hold answers back, or
+//! make prepares fail.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -8,8 +10,9 @@ use std::sync::{Arc, Mutex};
 use timestone_seda::{Context, Origin, Parcel, Stage};
 use timestone_types::{AbortKind, AbortReason, Expiry, Timestamp, TxnId, Version};
 use timestone_wire::{
-    Condition, Count, Counted, Decide, DecideAck, ErrorCode, ErrorReply, Frame, Frames, Get, Kind, Message, NewestIs,
-    Prepare, ReadAt, Scan, ScanEntry, ScanPageWriter, Value, Verdict, Vote, Write, WriteAction, WriteKind, Written,
+    Condition, Count, Counted, Decide, DecideAck, ErrorCode, ErrorReply, Frame, Frames, Get, Kind,
+    Message, NewestIs, Prepare, ReadAt, Scan, ScanEntry, ScanPageWriter, Value, Verdict, Vote,
+    Write, WriteAction, WriteKind, Written,
 };
 
 use crate::event::Event;
@@ -38,7 +41,8 @@ pub(super) struct Wishes {
     pub(super) broken: Option<ErrorCode>,
     /// So many reads, the first ones that come, are told that their key is prepared.
     pub(super) prepared_reads: u32,
-    /// The answers to so many reads that are not refused are found at once, and given only when this is zero again.
+    /// The answers to so many reads that are not refused are found at once, and given only when
+    /// this is zero again.
     pub(super) slow_reads: u32,
     /// Prepares are kept unanswered.
     pub(super) hold_prepares: bool,
@@ -84,7 +88,10 @@ impl TestShard {
     }
 
     fn latest(&self, key: &[u8]) -> Version {
-        self.keys.get(key).and_then(|records| records.last()).map_or(Version::ZERO, |record| record.version)
+        self.keys
+            .get(key)
+            .and_then(|records| records.last())
+            .map_or(Version::ZERO, |record| record.version)
     }
 
     /// The lowest timestamp at which a key may be written.
@@ -100,7 +107,10 @@ impl TestShard {
 
     fn put(&mut self, key: &[u8], version: Version, value: Option<&[u8]>, expires_at: Expiry) {
         let records = self.keys.entry(key.to_vec()).or_default();
-        assert!(records.last().is_none_or(|last| last.version < version), "versions of a key are written in order");
+        assert!(
+            records.last().is_none_or(|last| last.version < version),
+            "versions of a key are written in order"
+        );
         records.push(Record { version, value: value.map(<[u8]>::to_vec), expires_at });
     }
 
@@ -169,7 +179,12 @@ impl TestShard {
                     }
                     at = place + 1;
                     if self.is_present(key, scan.at) {
-                        let entry = ScanEntry { version: Version::ZERO, expires_at: Expiry::NEVER, key, value: b"" };
+                        let entry = ScanEntry {
+                            version: Version::ZERO,
+                            expires_at: Expiry::NEVER,
+                            key,
+                            value: b"",
+                        };
                         assert!(page.push(&entry));
                     }
                 }
@@ -228,17 +243,24 @@ impl TestShard {
             return refused(Verdict::Later(lowest));
         }
         let before = self.at(write.key, Timestamp::MAX).cloned();
-        let before =
-            before.filter(|record| record.value.is_some() && !record.expires_at.has_passed(write.commit.max(now)));
+        let before = before.filter(|record| {
+            record.value.is_some() && !record.expires_at.has_passed(write.commit.max(now))
+        });
         let holds = match write.condition {
             Condition::Always => true,
             Condition::IfAbsent => before.is_none(),
             Condition::IfPresent => before.is_some(),
-            Condition::IfVersion(version) => before.as_ref().map_or(Version::ZERO, |record| record.version) == version,
-            Condition::IfValue(value) => before.as_ref().and_then(|record| record.value.as_deref()) == Some(value),
+            Condition::IfVersion(version) => {
+                before.as_ref().map_or(Version::ZERO, |record| record.version) == version
+            }
+            Condition::IfValue(value) => {
+                before.as_ref().and_then(|record| record.value.as_deref()) == Some(value)
+            }
         };
         let expires_at = match write.action {
-            WriteAction::PutKeepExpiry => before.as_ref().map_or(Expiry::NEVER, |record| record.expires_at),
+            WriteAction::PutKeepExpiry => {
+                before.as_ref().map_or(Expiry::NEVER, |record| record.expires_at)
+            }
             _ => write.expires_at,
         };
         let version = Version::new(write.commit, write.txn.client);
@@ -251,14 +273,18 @@ impl TestShard {
         } else {
             self.raise(write.key, write.commit);
         }
-        let verdict = if holds { Verdict::Yes } else { Verdict::No(AbortReason::of(AbortKind::Condition)) };
+        let verdict =
+            if holds { Verdict::Yes } else { Verdict::No(AbortReason::of(AbortKind::Condition)) };
         let mut written = refused(verdict);
         if let Some(before) = before {
             written.previous_present = true;
             written.previous_version = before.version;
             written.previous_expires_at = before.expires_at;
             if write.return_previous {
-                let found = self.keys[write.key].iter().find(|record| record.version == before.version).unwrap();
+                let found = self.keys[write.key]
+                    .iter()
+                    .find(|record| record.version == before.version)
+                    .unwrap();
                 written.previous_value = found.value.as_deref().unwrap_or_default();
             }
         }
@@ -279,9 +305,14 @@ impl TestShard {
         let mut lowest = Timestamp::ZERO;
         for read in prepare.body.reads() {
             let latest = self.at(read.key, Timestamp::MAX);
-            let present =
-                latest.is_some_and(|record| record.value.is_some() && !record.expires_at.has_passed(prepare.commit));
-            let same = if read.absent { !present } else { latest.is_some_and(|record| record.version == read.version) };
+            let present = latest.is_some_and(|record| {
+                record.value.is_some() && !record.expires_at.has_passed(prepare.commit)
+            });
+            let same = if read.absent {
+                !present
+            } else {
+                latest.is_some_and(|record| record.version == read.version)
+            };
             if self.prepared.contains_key(read.key)
                 || !same
                 || read.expires_at.has_passed(prepare.commit) && !read.absent
@@ -294,7 +325,11 @@ impl TestShard {
                 return Verdict::No(AbortReason::of(AbortKind::Prepared));
             }
             let fence = self.keys.keys().map(|key| self.lowest(key)).max().unwrap_or_default();
-            lowest = lowest.max(if write.kind == WriteKind::Fence { fence } else { self.lowest(write.key) });
+            lowest = lowest.max(if write.kind == WriteKind::Fence {
+                fence
+            } else {
+                self.lowest(write.key)
+            });
         }
         if prepare.commit < lowest {
             return Verdict::Later(lowest);
@@ -380,17 +415,22 @@ impl Stage<Event> for TestShard {
                 let mut out = ctx.take_buffer();
                 let changes = matches!(frame.kind(), Kind::Write | Kind::Prepare | Kind::Decide);
                 if let (Some(code), false) = (broken, frame.kind() == Kind::Report) {
-                    let envelope = frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
+                    let envelope =
+                        frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
                     ErrorReply::new(code, "as the test wants it").encode(&envelope, &mut out);
                 } else if frame.kind() == Kind::Get && self.refuses_read() {
-                    let envelope = frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
-                    ErrorReply::new(ErrorCode::Prepared, "as the test wants it").encode(&envelope, &mut out);
+                    let envelope =
+                        frame.reply_envelope(frame.envelope().epoch, frame.envelope().map_version);
+                    ErrorReply::new(ErrorCode::Prepared, "as the test wants it")
+                        .encode(&envelope, &mut out);
                 } else if self.answer(&frame, ctx.now(), &mut out).is_none() {
                     self.waiting.push_back((origin, bytes));
                     continue;
                 }
                 again |= changes;
-                if frame.kind() == Kind::Get && self.slow.len() < self.wishes.lock().unwrap().slow_reads as usize {
+                if frame.kind() == Kind::Get
+                    && self.slow.len() < self.wishes.lock().unwrap().slow_reads as usize
+                {
                     let frame = Frame::parse(&out).unwrap();
                     if frame.kind() == Kind::Value {
                         self.slow.push((origin, out));
@@ -398,7 +438,9 @@ impl Stage<Event> for TestShard {
                     }
                 }
                 if !self.wishes.lock().unwrap().lose_answers && !out.is_empty() {
-                    assert!(ctx.send(origin.stage, Event::Parcel(Parcel::new(origin, out))).is_ok());
+                    assert!(
+                        ctx.send(origin.stage, Event::Parcel(Parcel::new(origin, out))).is_ok()
+                    );
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! What the commands of one client cost others within a turn, what stays behind of long ones, and how long error texts get.
+//! What the commands of one client cost others within a turn, what stays behind of long ones, and
+//! how long error texts get.
 
 use super::world::{World, connected, encode, shown};
 use crate::gateway::limits::KEPT_BUFFER_BYTES;
@@ -26,8 +27,10 @@ fn answers_of_local_commands_count_for_the_commands_that_a_connection_has_in_a_t
 fn client_list_tells_of_the_clients_that_are_asked_for() {
     let mut world = World::new();
     let clients: Vec<_> = (0..5).map(|_| world.connect()).collect();
-    let ids: Vec<String> =
-        clients.iter().map(|&client| world.ask(client, "CLIENT ID").replace([':', '|'], "")).collect();
+    let ids: Vec<String> = clients
+        .iter()
+        .map(|&client| world.ask(client, "CLIENT ID").replace([':', '|'], ""))
+        .collect();
     let listed = |text: &str| -> Vec<String> {
         let lines = text.split("id=").skip(1);
         lines.map(|line| line.split(' ').next().unwrap().to_owned()).collect()
@@ -38,7 +41,11 @@ fn client_list_tells_of_the_clients_that_are_asked_for() {
     assert_eq!(listed(&world.ask(clients[0], "CLIENT LIST TYPE normal")), ids);
     assert_eq!(listed(&world.ask(clients[0], "CLIENT LIST TYPE pubsub")), [""; 0]);
     world.disconnect(clients[3]);
-    assert_eq!(listed(&world.ask(clients[0], &asked)), [ids[1].clone()], "who is gone is not told of");
+    assert_eq!(
+        listed(&world.ask(clients[0], &asked)),
+        [ids[1].clone()],
+        "who is gone is not told of"
+    );
     assert!(world.ask(clients[0], "INFO clients").contains("connected_clients:4|"));
     let last = world.connect();
     assert!(world.ask(last, "INFO clients").contains("connected_clients:5|"));
@@ -60,8 +67,10 @@ fn a_key_that_no_command_may_have_is_named_with_its_command_by_exec() {
         world.post(client, &encode(command));
         world.post(client, b"EXEC\r\n");
         let answer = world.wait(client);
-        let head =
-            format!("+OK|+QUEUED|+QUEUED|-EXECABORT Transaction discarded because command 2 ('{name}') failed: ERR ");
+        let head = format!(
+            "+OK|+QUEUED|+QUEUED|-EXECABORT Transaction discarded because command 2 ('{name}') \
+             failed: ERR "
+        );
         assert!(answer.starts_with(&head), "{answer}");
         assert_eq!(world.ask(client, "GET a"), "$-1|", "nothing was written");
     }
@@ -84,7 +93,12 @@ fn error_texts_quote_no_more_than_128_bytes_of_an_argument() {
     for command in commands {
         world.post(client, &encode(command));
         let answer = world.wait(client);
-        assert!(answer.starts_with("-ERR ") && answer.len() < 260, "{} bytes: {}", answer.len(), &answer[..100]);
+        assert!(
+            answer.starts_with("-ERR ") && answer.len() < 260,
+            "{} bytes: {}",
+            answer.len(),
+            &answer[..100]
+        );
     }
 }
 

@@ -1,4 +1,5 @@
-//! A gateway, some shards, and redis clients that a test plays: no sockets, no clock, every turn by hand.
+//! A gateway, some shards, and redis clients that a test plays: no sockets, no clock, every turn by
+//! hand.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -7,8 +8,8 @@ use timestone_clock::ManualClock;
 use timestone_cluster::ShardMap;
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{
-    AdmissionLimit, ConnectionId, ConnectionView, DisconnectReason, Generation, Memory, NetCommand, NetEvent, Origin,
-    Parcel, Stage, StageId,
+    AdmissionLimit, ConnectionId, ConnectionView, DisconnectReason, Generation, Memory, NetCommand,
+    NetEvent, Origin, Parcel, Stage, StageId,
 };
 use timestone_session::Routes;
 use timestone_types::{ClientId, ClusterId, Timestamp};
@@ -63,7 +64,12 @@ impl World {
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         let wishes: Arc<Mutex<Wishes>> = Arc::default();
         let map = Arc::new(ShardMap::even(ClusterId::new(1), SHARDS).unwrap());
-        let shards = map.shards().iter().zip(1..=own).map(|(shard, stage)| (shard.id, StageId::new(stage))).collect();
+        let shards = map
+            .shards()
+            .iter()
+            .zip(1..=own)
+            .map(|(shard, stage)| (shard.id, StageId::new(stage)))
+            .collect();
         let client = ClientId::new(9);
         let seat = GuestSeat {
             stage: GATEWAY,
@@ -99,7 +105,11 @@ impl World {
     }
 
     fn origin(client: Client) -> Origin {
-        Origin { stage: NET, connection: ConnectionId::new(client.0), generation: Generation::new(3) }
+        Origin {
+            stage: NET,
+            connection: ConnectionId::new(client.0),
+            generation: Generation::new(3),
+        }
     }
 
     fn event(&mut self, event: Event) {
@@ -110,14 +120,19 @@ impl World {
         let client = Client(self.clients);
         self.clients += 1;
         let peer = "127.0.0.1:5000".parse().unwrap();
-        let view = ConnectionView { origin: Self::origin(client), peer, dial: None, owner: Some(GATEWAY) };
+        let view =
+            ConnectionView { origin: Self::origin(client), peer, dial: None, owner: Some(GATEWAY) };
         self.event(Event::Net(NetEvent::Connected(view)));
         client
     }
 
     pub(super) fn disconnect(&mut self, client: Client) {
         let reason = DisconnectReason::Closed;
-        self.event(Event::Net(NetEvent::Disconnected { origin: Self::origin(client), dial: None, reason }));
+        self.event(Event::Net(NetEvent::Disconnected {
+            origin: Self::origin(client),
+            dial: None,
+            reason,
+        }));
         self.settle();
     }
 
@@ -128,9 +143,11 @@ impl World {
 
     /// A key that is this process's, and is not any more after [`World::move_slots`].
     pub(super) fn key_that_moves(&self) -> String {
-        let [before, after] = [SHARDS, SHARDS + 1].map(|shards| ShardMap::even(ClusterId::new(1), shards).unwrap());
+        let [before, after] =
+            [SHARDS, SHARDS + 1].map(|shards| ShardMap::even(ClusterId::new(1), shards).unwrap());
         let moves = |key: &String| {
-            before.shard_of_key(key.as_bytes()).get() < SHARDS && after.shard_of_key(key.as_bytes()).get() == SHARDS
+            before.shard_of_key(key.as_bytes()).get() < SHARDS
+                && after.shard_of_key(key.as_bytes()).get() == SHARDS
         };
         (0..).map(|n| format!("moves{n}")).find(moves).unwrap()
     }
@@ -156,13 +173,17 @@ impl World {
     /// A client that reads nothing otherwise reads what it was sent so far.
     pub(super) fn read(&mut self, client: Client) -> Vec<u8> {
         let bytes = self.output(client);
-        self.event(Event::Net(NetEvent::Written { origin: Self::origin(client), bytes: bytes.len() }));
+        self.event(Event::Net(NetEvent::Written {
+            origin: Self::origin(client),
+            bytes: bytes.len(),
+        }));
         bytes
     }
 
     /// Delivers bytes of a client, without a turn.
     pub(super) fn post(&mut self, client: Client, bytes: &[u8]) {
-        let parcel = Parcel { origin: Self::origin(client), frames: 1, bytes: bytes.to_vec(), charge: None };
+        let parcel =
+            Parcel { origin: Self::origin(client), frames: 1, bytes: bytes.to_vec(), charge: None };
         self.driver.gauge(GATEWAY).admit(1, bytes.len() as u64);
         self.event(Event::Parcel(parcel));
     }
@@ -177,7 +198,8 @@ impl World {
         }
     }
 
-    /// One turn. Whether the stages had something to do, and whether they have sent something to the net stage.
+    /// One turn. Whether the stages had something to do, and whether they have sent something to
+    /// the net stage.
     pub(super) fn step(&mut self) -> (bool, bool) {
         let worked = self.driver.turn();
         let mut any = false;
@@ -240,7 +262,8 @@ impl World {
         shown(&self.output(client))
     }
 
-    /// Sends lines (inline commands, split at `;`) and gives the answers; time passes until there is one.
+    /// Sends lines (inline commands, split at `;`) and gives the answers; time passes until there
+    /// is one.
     pub(super) fn ask(&mut self, client: Client, lines: &str) -> String {
         let lines: String = lines.split(';').map(|line| format!("{}\r\n", line.trim())).collect();
         self.post(client, lines.as_bytes());

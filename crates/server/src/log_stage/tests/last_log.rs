@@ -37,7 +37,8 @@ fn told_of_a_batch(
 
 /// Whether a shard that takes the last log hears that another one could not make it.
 fn hears_of_a_last_log_that_failed() -> bool {
-    let mut driver = at_its_end(Box::new(|_| Err(ServerError::Internal("there is no room".to_owned()))));
+    let mut driver =
+        at_its_end(Box::new(|_| Err(ServerError::Internal("there is no room".to_owned()))));
     let failed = |told: &[(StageId, Event)], stage| {
         told.iter().any(|(to, event)| *to == stage && matches!(event, Event::LogFailed { .. }))
     };
@@ -54,11 +55,13 @@ fn whoever_takes_a_last_log_that_has_failed_hears_of_it() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_shard_that_waits_for_a_last_log_that_failed_is_noticed() {
-    let hears = crate::planted::with(crate::planted::Bug::UntoldLastLog, hears_of_a_last_log_that_failed);
+    let hears =
+        crate::planted::with(crate::planted::Bug::UntoldLastLog, hears_of_a_last_log_that_failed);
     assert!(!hears, "the planted bug is found");
 }
 
-/// Whether what a shard leaves in the last log is kept, although its hand-over from earlier logs ended when another shard had made that one.
+/// Whether what a shard leaves in the last log is kept, although its hand-over from earlier logs
+/// ended when another shard had made that one.
 fn keeps_what_is_left_in_a_last_log() -> bool {
     let disk = MemoryDisk::new();
     let config = LogConfig { file_bytes: 128 * 1024, block_bytes: 8192, ..LogConfig::default() };
@@ -67,7 +70,8 @@ fn keeps_what_is_left_in_a_last_log() -> bool {
         Ok(Log::open_on(device.device(), last).and_then(|recovery| recovery.finish(now)).unwrap())
     }));
     let durable = |told: &[(StageId, Event)], number| {
-        told.iter().any(|(_, event)| matches!(event, Event::LogDurable { batch } if batch.get() == number))
+        told.iter()
+            .any(|(_, event)| matches!(event, Event::LogDurable { batch } if batch.get() == number))
     };
     assert!(durable(&told_of_a_batch(&mut driver, SHARD, 1, 10), 1));
     let own = Event::LogRelease { shard: OTHER_SHARD, keep_from: BatchNumber::MAX };
@@ -97,6 +101,9 @@ fn what_is_left_in_a_last_log_outlives_hand_overs_that_end_late() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_last_log_that_a_late_hand_over_releases_is_noticed() {
-    let is_kept = crate::planted::with(crate::planted::Bug::ReleasedLastLog, keeps_what_is_left_in_a_last_log);
+    let is_kept = crate::planted::with(
+        crate::planted::Bug::ReleasedLastLog,
+        keeps_what_is_left_in_a_last_log,
+    );
     assert!(!is_kept, "the planted bug is found");
 }

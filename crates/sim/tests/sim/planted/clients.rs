@@ -4,7 +4,8 @@ use timestone_server::planted::Bug;
 
 use super::found_within;
 
-/// A server whose clock is set minutes forward and back, and right again, while it runs and while it restarts.
+/// A server whose clock is set minutes forward and back, and right again, while it runs and while
+/// it restarts.
 const GLITCHES: &str = r#"
 [cluster]
 servers = 1
@@ -26,7 +27,8 @@ fn a_clock_that_follows_every_step_is_found() {
     found_within(10, Bug::FollowedStep, GLITCHES);
 }
 
-/// Servers whose clocks are set minutes back while they restart, and right again before the master is there.
+/// Servers whose clocks are set minutes back while they restart, and right again before the master
+/// is there.
 const SLOW_JOINS: &str = r#"
 [cluster]
 servers = 2
@@ -50,12 +52,18 @@ fn a_time_that_begins_long_before_the_server_serves_is_found() {
 
 #[test]
 fn a_dead_shard_that_holds_every_watermark_is_found() {
-    // A log that takes its time: writes that the shard had when it died are without an end, others were never sent.
+    // A log that takes its time: writes that the shard had when it died are without an end, others
+    // were never sent.
     let text = include_str!("../../../../../scenarios/dead-shard.toml");
-    found_within(10, Bug::HeldEverywhere, &text.replace("[faults]", "[storage]\nlog-write = \"40ms\"\n\n[faults]"));
+    found_within(
+        10,
+        Bug::HeldEverywhere,
+        &text.replace("[faults]", "[storage]\nlog-write = \"40ms\"\n\n[faults]"),
+    );
 }
 
-/// Clients far away, whose transactions last as long as the watermark lags, and whose answers get lost.
+/// Clients far away, whose transactions last as long as the watermark lags, and whose answers get
+/// lost.
 const FAR_CLIENTS: &str = r#"
 [cluster]
 servers = 1
@@ -110,11 +118,13 @@ fn a_reading_of_a_servers_clock_that_was_taken_too_early_is_found() {
     found_within(
         5,
         Bug::StaleReading,
-        "[cluster]\nclocks = \"perfect\"\n[workload]\nkind = \"list-append\"\nrate = 100\nkeys = 8\nseconds = 1\n",
+        "[cluster]\nclocks = \"perfect\"\n[workload]\nkind = \"list-append\"\nrate = 100\nkeys = \
+         8\nseconds = 1\n",
     );
 }
 
-/// Clients that begin with clocks that are too late to be believed, for longer than a watermark may trail.
+/// Clients that begin with clocks that are too late to be believed, for longer than a watermark may
+/// trail.
 const LATE_CLIENTS: &str = r#"
 [cluster]
 servers = 2

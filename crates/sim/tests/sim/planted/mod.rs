@@ -1,9 +1,12 @@
-//! The simulator against bugs that are there: each is planted, one at a time, and must be found within a stated number of seeds.
+//! The simulator against bugs that are there: each is planted, one at a time, and must be found
+//! within a stated number of seeds.
 //!
-//! A scenario makes what the bug breaks common: lagging clients for marks, power cuts for durability, silent shards for votes. The
-//! same seed without the bug must be right, so it is the bug that was found. A test is over with the first seed that finds it; the
-//! bound leaves room for a change of the code to shift what seeds draw. Where scores are wanted (`TIMESTONE_TEST_SCORES`), it goes on to
-//! several such seeds: the distances between them are what docs/verification.md gives the median of. One file for each part of the system.
+//! A scenario makes what the bug breaks common: lagging clients for marks, power cuts for
+//! durability, silent shards for votes. The same seed without the bug must be right, so it is the
+//! bug that was found. A test is over with the first seed that finds it; the bound leaves room for
+//! a change of the code to shift what seeds draw. Where scores are wanted
+//! (`TIMESTONE_TEST_SCORES`), it goes on to several such seeds: the distances between them are what
+//! docs/verification.md gives the median of. One file for each part of the system.
 
 mod clients;
 mod ending;
@@ -53,7 +56,11 @@ fn found_within(bound: u64, bug: Bug, text: &str) {
             once(&scenario, seed)
         };
         if !report.is_right() {
-            assert_eq!(once(&scenario, seed).findings, [], "seed {seed} fails without {bug:?}, too");
+            assert_eq!(
+                once(&scenario, seed).findings,
+                [],
+                "seed {seed} fails without {bug:?}, too"
+            );
             distances.push(seed - last);
             last = seed;
             if distances.len() == wanted {
@@ -62,8 +69,11 @@ fn found_within(bound: u64, bug: Bug, text: &str) {
         }
     }
     assert!(last > 0, "{bug:?} was not found within {bound} seeds");
-    let score =
-        [("bug", Score::Name(&title(bug))), ("distances", Score::Counts(&distances)), ("bound", Score::Count(bound))];
+    let score = [
+        ("bug", Score::Name(&title(bug))),
+        ("distances", Score::Counts(&distances)),
+        ("bound", Score::Count(bound)),
+    ];
     scores::keep("planted", &score);
 }
 

@@ -1,4 +1,5 @@
-//! Bugs of the protocol: validation, votes, termination, marks, scans, single-key writes, waiting for the clocks.
+//! Bugs of the protocol: validation, votes, termination, marks, scans, single-key writes, waiting
+//! for the clocks.
 
 use timestone_server::planted::{Bug, defer_puts, shorten_scan_pages};
 
@@ -84,7 +85,8 @@ fn a_commit_applied_at_the_promised_timestamp_is_found() {
     found_within(150, Bug::AppliedAtPrepared, STORM);
 }
 
-/// Slow clients whose transactions are terminated while they go on, and whose requests are repeated before they are answered.
+/// Slow clients whose transactions are terminated while they go on, and whose requests are repeated
+/// before they are answered.
 const IMPATIENT: &str = r#"
 [cluster]
 servers = 3
@@ -145,7 +147,8 @@ fn a_scan_below_what_was_acknowledged_is_found() {
     found_within(5, Bug::ScanBelowAcknowledged, SCANS);
 }
 
-/// Clients whose clocks fall far behind while they are known, on keys of which many rest for longer than marks are kept.
+/// Clients whose clocks fall far behind while they are known, on keys of which many rest for longer
+/// than marks are kept.
 const LAGGING_CLIENTS: &str = r#"
 [cluster]
 servers = 1
@@ -175,7 +178,8 @@ fn a_duplicate_prepare_that_is_validated_again_is_found() {
     found_within(20, Bug::RevalidatedDuplicate, IMPATIENT);
 }
 
-/// Many transactions over servers that stop now and then: votes are asked for twice, and marks have moved when they come.
+/// Many transactions over servers that stop now and then: votes are asked for twice, and marks have
+/// moved when they come.
 const STOPPING_SERVERS: &str = r#"
 [cluster]
 servers = 3
@@ -214,14 +218,16 @@ fn termination_that_answers_without_freezing_is_found() {
     found_within(200, Bug::NoFreeze, IMPATIENT);
 }
 
-/// Puts wait here, with the bug and without: a store that has no room for what was promised is rare.
+/// Puts wait here, with the bug and without: a store that has no room for what was promised is
+/// rare.
 #[test]
 fn a_key_that_is_free_before_its_put_can_be_read_is_found() {
     let _puts_wait = PutsWait::new();
     found_within(30, Bug::EarlyRelease, SKEWED);
 }
 
-/// Clients far apart by their clocks, whose commits wait for them, and transactions over several shards that take their time.
+/// Clients far apart by their clocks, whose commits wait for them, and transactions over several
+/// shards that take their time.
 const WAITING: &str = r#"
 [cluster]
 servers = 2
@@ -248,8 +254,8 @@ fn an_acknowledgement_without_the_wait_for_clocks_is_found() {
     found_within(100, Bug::NoExternalWait, WAITING);
 }
 
-/// Takes, puts that return what was there and conditions, whose answers get lost: they are on their way for as long as it takes to lose some
-/// in most seeds.
+/// Takes, puts that return what was there and conditions, whose answers get lost: they are on their
+/// way for as long as it takes to lose some in most seeds.
 const LOST_ANSWERS: &str = r#"
 [cluster]
 servers = 2

@@ -28,7 +28,8 @@ fn a_read_bound_that_is_forgotten_at_a_restart_is_found() {
     found_within(10, Bug::ForgottenReadBound, RESTARTS);
 }
 
-/// Everything that ends processes and connections, with clocks that disagree and logs that take their time.
+/// Everything that ends processes and connections, with clocks that disagree and logs that take
+/// their time.
 pub(super) const STORM: &str = r#"
 [cluster]
 servers = 2
@@ -214,8 +215,8 @@ fn a_restart_that_forgets_sessions_is_found() {
     found_within(10, Bug::ForgottenSessions, LONG_OUTAGES);
 }
 
-/// Servers that are killed while decisions are on their way, and go on with a log or without; what they put without one takes seconds to be on
-/// the device.
+/// Servers that are killed while decisions are on their way, and go on with a log or without; what
+/// they put without one takes seconds to be on the device.
 const DECIDED_ELSEWHERE: &str = r#"
 [cluster]
 servers = 2
@@ -245,7 +246,8 @@ fn a_decision_that_is_acknowledged_before_its_put_is_on_the_device_is_found() {
     found_within(40, Bug::EarlyHandOverAck, DECIDED_ELSEWHERE);
 }
 
-/// Servers that are stopped in order now and then, with a log or without, while clients die that have not told their decisions.
+/// Servers that are stopped in order now and then, with a log or without, while clients die that
+/// have not told their decisions.
 const STOPPED_UNDECIDED: &str = r#"
 [cluster]
 servers = 2
@@ -277,7 +279,8 @@ fn a_stop_without_a_log_that_leaves_promises_undecided_is_found() {
     found_within(40, Bug::EndsUndecided, STOPPED_UNDECIDED);
 }
 
-/// The same, so often that servers are stopped while others are down: nobody can be told anything then but by the next run.
+/// The same, so often that servers are stopped while others are down: nobody can be told anything
+/// then but by the next run.
 const STOPPED_WHILE_OTHERS_ARE_DOWN: &str = r#"
 [cluster]
 servers = 2
@@ -304,7 +307,8 @@ stop = { every = "300ms", lasting = "10ms" }
 client-kill = { every = "200ms", lasting = "10ms" }
 "#;
 
-/// The same without logs, and with servers that are down for longer, so that who knows something alone is stopped as well.
+/// The same without logs, and with servers that are down for longer, so that who knows something
+/// alone is stopped as well.
 const STOPPED_FOR_LONG: &str = r#"
 [cluster]
 servers = 2
@@ -331,10 +335,12 @@ stop = { every = "400ms", lasting = "1s" }
 client-kill = { every = "100ms", lasting = "10ms" }
 "#;
 
-/// With seed 4 a server without a log knew alone that a transaction was committed, when both were stopped.
+/// With seed 4 a server without a log knew alone that a transaction was committed, when both were
+/// stopped.
 #[test]
 fn servers_that_stop_while_others_are_down_keep_their_word() {
-    let scenario = Scenario::read("planted.toml", STOPPED_WHILE_OTHERS_ARE_DOWN).expect("a scenario");
+    let scenario =
+        Scenario::read("planted.toml", STOPPED_WHILE_OTHERS_ARE_DOWN).expect("a scenario");
     for seed in 1..=8 {
         assert_eq!(once(&scenario, seed).findings, [], "seed {seed}");
     }

@@ -49,7 +49,8 @@ fn a_count_of_a_moment_before_is_found() {
     found_within(10, Bug::StaleCounts, PIPELINES);
 }
 
-/// Only worlds with gateways of several servers have anything of the keyspace that a gateway does not reach.
+/// Only worlds with gateways of several servers have anything of the keyspace that a gateway does
+/// not reach.
 #[test]
 fn a_keyspace_that_is_taken_for_one_servers_part_of_it_is_found() {
     found_within(5, Bug::PartialKeyspace, include_str!("../../../../../scenarios/gateways.toml"));
@@ -88,8 +89,9 @@ fn answers_without_bound_for_those_who_do_not_read_are_found() {
     found_within(5, Bug::BoundlessOutput, FLOODS);
 }
 
-/// Clients whose clocks are apart, so that what they commit lies ahead of the server's time; scans by Redis clients lie above that, and so do the
-/// transactions that follow them. Clocks that are far apart leave much room for when a key expires, but what was gone does not come back.
+/// Clients whose clocks are apart, so that what they commit lies ahead of the server's time; scans
+/// by Redis clients lie above that, and so do the transactions that follow them. Clocks that are
+/// far apart leave much room for when a key expires, but what was gone does not come back.
 const SNAPSHOTS_AHEAD: &str = r#"
 [cluster]
 servers = 1
@@ -115,8 +117,8 @@ fn a_snapshot_that_expires_what_is_alive_to_others_is_found() {
     found_within(5, Bug::SnapshotsExpireAhead, SNAPSHOTS_AHEAD);
 }
 
-/// A server that is killed again and again, by a clock that jumps, with keys that expire. A run is as long as writes wait after a restart, and
-/// a bit more.
+/// A server that is killed again and again, by a clock that jumps, with keys that expire. A run is
+/// as long as writes wait after a restart, and a bit more.
 const SET_BACK: &str = r#"
 [cluster]
 servers = 1
@@ -140,7 +142,8 @@ fn what_was_told_expired_just_before_a_kill_and_is_there_again_is_found() {
     found_within(15, Bug::ForgottenToldExpiry, SET_BACK);
 }
 
-/// A log that fails now and then: no bound is durable any more while keys go on to expire, until the server is started again.
+/// A log that fails now and then: no bound is durable any more while keys go on to expire, until
+/// the server is started again.
 const SET_BACK_AFTER_THE_LOG: &str = r#"
 [cluster]
 servers = 1

@@ -4,7 +4,8 @@ use timestone_server::planted::Bug;
 
 use super::found_within;
 
-/// A device that is collected all the time, with old records among ones that stay, and recovery by a scan of everything.
+/// A device that is collected all the time, with old records among ones that stay, and recovery by
+/// a scan of everything.
 const DELETIONS: &str = r#"
 [cluster]
 servers = 1
@@ -94,8 +95,8 @@ fn a_tombstone_of_an_account_collected_too_early_is_found() {
     found_within(20, Bug::EarlyTombstone, CLOSED_ACCOUNTS);
 }
 
-/// Servers with changing numbers of logs, each of which loses its old files at its own pace, and deletions whose tombstones are collected
-/// meanwhile.
+/// Servers with changing numbers of logs, each of which loses its old files at its own pace, and
+/// deletions whose tombstones are collected meanwhile.
 const DELETIONS_OVER_LOGS: &str = r#"
 [cluster]
 servers = 1
@@ -128,8 +129,8 @@ fn a_recovered_write_that_counts_as_settled_is_found() {
     found_within(30, Bug::SettledEarly, DELETIONS_OVER_LOGS);
 }
 
-/// A server with many quiet shards that is killed, comes back, and loses its power before its stores had a reason to sync; its log gives up
-/// meanwhile what they call stable.
+/// A server with many quiet shards that is killed, comes back, and loses its power before its
+/// stores had a reason to sync; its log gives up meanwhile what they call stable.
 const KILLS_AND_POWER_CUTS: &str = r#"
 [cluster]
 servers = 1
@@ -193,7 +194,11 @@ fn a_client_that_is_never_forgotten_is_found() {
 
 #[test]
 fn a_goodbye_that_nobody_hears_is_found() {
-    found_within(10, Bug::DeafToFarewells, &COMING_AND_GOING.replace("client-kill", "client-leave"));
+    found_within(
+        10,
+        Bug::DeafToFarewells,
+        &COMING_AND_GOING.replace("client-kill", "client-leave"),
+    );
 }
 
 #[test]

@@ -1,22 +1,27 @@
-//! The index of one keyspace: from keys to the flash pages of their versions (SEMEL §3.1 "Mapping table").
+//! The index of one keyspace: from keys to the flash pages of their versions (SEMEL §3.1 "Mapping
+//! table").
 //!
 //! ```text
 //!   KeyHash ─top 10 bits─► segment ─tag, check─► head (youngest version) ─► [grave] ─► version ─► version …   (descending)
 //! ```
 //!
-//! **Identity.** Keys are not stored: a key is known by its keyspace, 42 bits of its [`KeyHash`] (segment and tag) and a 32-bit
-//! `check` from a second, independently seeded hash of its bytes. Collection trusts these 74 bits (two of 100 million keys agree
-//! with probability 3 × 10⁻⁷ in a store's life, and nobody outside knows the seeds); reads compare the full key anyway, and go on down the chain
-//! when it is another's.
+//! **Identity.** Keys are not stored: a key is known by its keyspace, 42 bits of its [`KeyHash`]
+//! (segment and tag) and a 32-bit `check` from a second, independently seeded hash of its bytes.
+//! Collection trusts these 74 bits (two of 100 million keys agree with probability 3 × 10⁻⁷ in a
+//! store's life, and nobody outside knows the seeds); reads compare the full key anyway, and go on
+//! down the chain when it is another's.
 //!
-//! **Dead records.** A record is dead when a younger version of its key lies at or below the watermark. Its node is then freed, but its
-//! bytes stay on flash until its block is erased, and a full scan after a crash would find them: harmless below a living version, a resurrection
-//! once a tombstone above it has gone. So each key counts its dead records in a *grave* node, placed right behind the head: the
-//! collector counts down when the block is erased, and drops a tombstone only when nothing is below it and the grave is empty. The count may be
-//! too high after a recovery from a checkpoint (a tombstone stays longer), never too low.
+//! **Dead records.** A record is dead when a younger version of its key lies at or below the
+//! watermark. Its node is then freed, but its bytes stay on flash until its block is erased, and a
+//! full scan after a crash would find them: harmless below a living version, a resurrection once a
+//! tombstone above it has gone. So each key counts its dead records in a *grave* node, placed right
+//! behind the head: the collector counts down when the block is erased, and drops a tombstone only
+//! when nothing is below it and the grave is empty. The count may be too high after a recovery from
+//! a checkpoint (a tombstone stays longer), never too low.
 //!
-//! Invariants: a chain descends (equal versions only as copies of one record that a crash during collection left);
-//! `live_heads + expiring_heads` = heads that are no tombstones; a grave, where there is one, is the node behind the head and counts at least 1.
+//! Invariants: a chain descends (equal versions only as copies of one record that a crash during
+//! collection left); `live_heads + expiring_heads` = heads that are no tombstones; a grave, where
+//! there is one, is the node behind the head and counts at least 1.
 
 mod pool;
 mod segment;
@@ -30,12 +35,14 @@ use segment::{Head, Segment};
 
 /// How many parts an index is cut into.
 pub(crate) const SEGMENTS: usize = 1024;
-/// A put looks at this many further versions for dead ones; once in [`LONG_WALK_EVERY`] puts it looks at all.
+/// A put looks at this many further versions for dead ones; once in [`LONG_WALK_EVERY`] puts it
+/// looks at all.
 const SHORT_WALK: usize = 2;
 /// See [`SHORT_WALK`]: keeps puts to one very hot key from walking its whole chain each time.
 const LONG_WALK_EVERY: u64 = 32;
 
-/// Where a record is, and what must be known of it without reading it: 30 bits of page, tombstone, may-expire.
+/// Where a record is, and what must be known of it without reading it: 30 bits of page, tombstone,
+/// may-expire.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Location(u32);
 
@@ -117,7 +124,8 @@ impl KeyId {
     /// A well mixed number made of all its bits, for the cache.
     pub(crate) fn mixed(self) -> u64 {
         let wide = u64::from(self.tag) << 32 | u64::from(self.check);
-        (wide ^ u64::from(self.segment).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93)
+        (wide ^ u64::from(self.segment).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+            .wrapping_mul(0xd6e8_feb8_6659_fd93)
     }
 }
 
@@ -173,7 +181,15 @@ pub(crate) struct Index {
 impl Index {
     /// No keys, no memory.
     pub(crate) fn new() -> Self {
-        Self { segments: Vec::new(), pool: Pool::new(), keys: 0, further: 0, dead: 0, live_heads: 0, expiring_heads: 0 }
+        Self {
+            segments: Vec::new(),
+            pool: Pool::new(),
+            keys: 0,
+            further: 0,
+            dead: 0,
+            live_heads: 0,
+            expiring_heads: 0,
+        }
     }
 
     /// Keys, tombstones included.
@@ -267,8 +283,8 @@ impl Index {
         }
     }
 
-    /// Adds a version where [`Self::probe`] said; the index must not have changed since. Returns the version that it
-    /// supersedes as the youngest, if any.
+    /// Adds a version where [`Self::probe`] said; the index must not have changed since. Returns
+    /// the version that it supersedes as the youngest, if any.
     pub(crate) fn put(
         &mut self,
         id: KeyId,
@@ -282,7 +298,8 @@ impl Index {
                 if self.segments.is_empty() {
                     self.segments = core::iter::repeat_with(Segment::new).take(SEGMENTS).collect();
                 }
-                self.segments[id.segment as usize].insert(id.tag, Head::new(id.check, version, location));
+                self.segments[id.segment as usize]
+                    .insert(id.tag, Head::new(id.check, version, location));
                 self.keys += 1;
                 self.count_head(location, true);
                 None
@@ -295,7 +312,8 @@ impl Index {
                 // The grave stays behind the head.
                 let older = if head.older != Link::NONE && self.pool.get(head.older).is_grave() {
                     let next = self.pool.get(head.older).next;
-                    let demoted = self.pool.add(Node::version_at(head.version(), head.location, next));
+                    let demoted =
+                        self.pool.add(Node::version_at(head.version(), head.location, next));
                     self.pool.get_mut(head.older).next = demoted;
                     head.older
                 } else {
@@ -316,16 +334,24 @@ impl Index {
         }
     }
 
-    /// Adds a record that recovery found, also when it is a copy of one that is known. Returns what is superseded by
-    /// that: an older version or the record itself.
-    pub(crate) fn put_found(&mut self, id: KeyId, version: Version, location: Location) -> Option<(Version, Location)> {
+    /// Adds a record that recovery found, also when it is a copy of one that is known. Returns what
+    /// is superseded by that: an older version or the record itself.
+    pub(crate) fn put_found(
+        &mut self,
+        id: KeyId,
+        version: Version,
+        location: Location,
+    ) -> Option<(Version, Location)> {
         match self.probe(id, version) {
             Spot::Exists => {
-                if self.chain(id).any(|(found, place)| found == version && place.page() == location.page()) {
+                if self
+                    .chain(id)
+                    .any(|(found, place)| found == version && place.page() == location.page())
+                {
                     return None;
                 }
-                // The copy that was just seen takes the first place: one that only a checkpoint knows may be void (a large value
-                // that was moved since).
+                // The copy that was just seen takes the first place: one that only a checkpoint
+                // knows may be void (a large value that was moved since).
                 let slot = self.slot(id)?;
                 let (_, known) = self.chain(id).find(|&(found, _)| found == version)?;
                 self.moved(id, version, known.page(), location);
@@ -340,7 +366,8 @@ impl Index {
         }
     }
 
-    /// Inserts a version that is not younger than the head, behind everything that is at least as young.
+    /// Inserts a version that is not younger than the head, behind everything that is at least as
+    /// young.
     fn insert_below(&mut self, id: KeyId, slot: usize, version: Version, location: Location) {
         self.further += 1;
         let head = *self.head(id, slot);
@@ -373,7 +400,8 @@ impl Index {
         if location.tombstone() {
             return;
         }
-        let counter = if location.may_expire() { &mut self.expiring_heads } else { &mut self.live_heads };
+        let counter =
+            if location.may_expire() { &mut self.expiring_heads } else { &mut self.live_heads };
         if add { *counter += 1 } else { *counter -= 1 }
     }
 
@@ -410,7 +438,8 @@ impl Index {
         }
     }
 
-    /// Buries the rest of a chain from `first` on; `keep_last` is the node before it, or none when that is the head (or its grave).
+    /// Buries the rest of a chain from `first` on; `keep_last` is the node before it, or none when
+    /// that is the head (or its grave).
     fn bury_all(&mut self, id: KeyId, slot: usize, keep_last: Link, first: Link) {
         let mut count = 0;
         let mut at = first;
@@ -434,7 +463,11 @@ impl Index {
         self.further -= u64::from(count);
         self.count_dead(id, slot, count);
         let head = *self.head(id, slot);
-        let oldest = if keep_last == Link::NONE { head.version() } else { self.pool.get(keep_last).version() };
+        let oldest = if keep_last == Link::NONE {
+            head.version()
+        } else {
+            self.pool.get(keep_last).version()
+        };
         if let Some(grave) = self.grave_of(&head) {
             self.pool.get_mut(grave).set_buried_to(oldest.timestamp);
         }
@@ -470,8 +503,8 @@ impl Index {
         }
     }
 
-    /// Decides what collection does with the record of `version` in `page`. `settled`: a tombstone (or a record that has
-    /// expired for every reader) that no older write will follow any more.
+    /// Decides what collection does with the record of `version` in `page`. `settled`: a tombstone
+    /// (or a record that has expired for every reader) that no older write will follow any more.
     pub(crate) fn assess(
         &mut self,
         id: KeyId,
@@ -484,7 +517,8 @@ impl Index {
         let head = *self.head(id, slot);
         let grave = self.grave_of(&head);
         let untracked = if grave.is_some() { Fate::Dead } else { Fate::Untracked };
-        // The chains of hot keys are long and most of their records were buried long ago: no walk for those.
+        // The chains of hot keys are long and most of their records were buried long ago: no walk
+        // for those.
         if grave.is_some_and(|link| version.timestamp < self.pool.get(link).buried_to()) {
             return Fate::Dead;
         }
@@ -542,7 +576,12 @@ impl Index {
     }
 
     /// Where a version is that somebody at or above the watermark may still read.
-    pub(crate) fn needed(&self, id: KeyId, version: Version, watermark: Timestamp) -> Option<Location> {
+    pub(crate) fn needed(
+        &self,
+        id: KeyId,
+        version: Version,
+        watermark: Timestamp,
+    ) -> Option<Location> {
         for (found, place) in self.chain(id) {
             if found == version {
                 return Some(place);
@@ -561,7 +600,8 @@ impl Index {
         self.keys -= 1;
     }
 
-    /// The record of `version` has moved from one page to another. False when the index does not name it there (any more).
+    /// The record of `version` has moved from one page to another. False when the index does not
+    /// name it there (any more).
     pub(crate) fn moved(&mut self, id: KeyId, version: Version, from: u32, to: Location) -> bool {
         let Some(slot) = self.slot(id) else { return false };
         let head = *self.head(id, slot);
@@ -583,15 +623,18 @@ impl Index {
         false
     }
 
-    /// Removes a version at a page, without counting it: nothing that a scan finds there will be taken for it.
+    /// Removes a version at a page, without counting it: nothing that a scan finds there will be
+    /// taken for it.
     pub(crate) fn forget(&mut self, id: KeyId, version: Version, page: u32) {
         let Some(slot) = self.slot(id) else { return };
         if !self.chain(id).any(|(found, place)| found == version && place.page() == page) {
             return;
         }
         let head = *self.head(id, slot);
-        let survivors: Vec<_> =
-            self.chain_of(&head).filter(|&(found, place)| !(found == version && place.page() == page)).collect();
+        let survivors: Vec<_> = self
+            .chain_of(&head)
+            .filter(|&(found, place)| !(found == version && place.page() == page))
+            .collect();
         let dead = self.grave_of(&head).map_or(0, |link| self.pool.get(link).dead());
         self.drop_chain(id, slot);
         self.restore(id, &survivors, dead);
@@ -621,7 +664,8 @@ impl Index {
 
     /// So many keys are about to be installed in a segment: an empty one gets its table at once.
     pub(crate) fn expect_keys(&mut self, segment: u16, keys: u32) {
-        // A table that is grown anyway gains nothing, and a damaged checkpoint must not ask for the moon.
+        // A table that is grown anyway gains nothing, and a damaged checkpoint must not ask for the
+        // moon.
         const MOST: u32 = 1 << 22;
         if self.segments.is_empty() {
             self.segments = core::iter::repeat_with(Segment::new).take(SEGMENTS).collect();
@@ -651,8 +695,10 @@ impl Index {
     /// Removes everything at or below a fence from one segment; reports the locations that leave.
     pub(crate) fn sweep(&mut self, segment: u16, fence: Version, mut gone: impl FnMut(Location)) {
         let Some(table) = self.segments.get(segment as usize) else { return };
-        let ids: Vec<KeyId> =
-            table.in_order(0).map(|at| KeyId { segment, tag: table.tag(at), check: table.head(at).check }).collect();
+        let ids: Vec<KeyId> = table
+            .in_order(0)
+            .map(|at| KeyId { segment, tag: table.tag(at), check: table.head(at).check })
+            .collect();
         let mut survivors = Vec::new();
         for id in ids {
             let Some(slot) = self.slot(id) else { continue };
@@ -676,7 +722,11 @@ impl Index {
     }
 
     /// The keys of one segment from `tag` on, in the order of tags, with their chains and graves.
-    pub(crate) fn keys_from(&self, segment: u16, tag: u32) -> impl Iterator<Item = (KeyId, Chain<'_>, u32)> + '_ {
+    pub(crate) fn keys_from(
+        &self,
+        segment: u16,
+        tag: u32,
+    ) -> impl Iterator<Item = (KeyId, Chain<'_>, u32)> + '_ {
         self.segments.get(segment as usize).into_iter().flat_map(move |table| {
             table.in_order(tag).map(move |at| {
                 let head = table.head(at);

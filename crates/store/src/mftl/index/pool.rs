@@ -1,16 +1,19 @@
 //! Further versions of keys: 20-byte nodes in chunks, linked, with a free list.
 //!
-//! A key's youngest version lives in its [`super::segment`] entry; every other one is a node here. One node of a chain may be a
-//! *grave*: it stands for no version, but counts the records of the key that are dead and whose blocks are not yet erased
-//! (see [`super`] for why). Nodes are never moved; memory is returned when the keyspace goes.
+//! A key's youngest version lives in its [`super::segment`] entry; every other one is a node here.
+//! One node of a chain may be a *grave*: it stands for no version, but counts the records of the
+//! key that are dead and whose blocks are not yet erased (see [`super`] for why). Nodes are never
+//! moved; memory is returned when the keyspace goes.
 //!
-//! Invariant: a link is below `len`, or [`Link::NONE`]; a node is either on exactly one chain or on the free list.
+//! Invariant: a link is below `len`, or [`Link::NONE`]; a node is either on exactly one chain or on
+//! the free list.
 
 use timestone_types::{ClientId, Timestamp, Version};
 
 use super::Location;
 
-/// Nodes of one chunk: 10 KiB, so that a small keyspace stays small and a large one allocates seldom.
+/// Nodes of one chunk: 10 KiB, so that a small keyspace stays small and a large one allocates
+/// seldom.
 const CHUNK: usize = 512;
 
 /// The place of a node.
@@ -22,7 +25,8 @@ impl Link {
     pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
-/// One further version, or a grave. The timestamp is kept in halves so that the node needs no padding.
+/// One further version, or a grave. The timestamp is kept in halves so that the node needs no
+/// padding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Node {
     time_low: u32,
@@ -38,7 +42,13 @@ impl Node {
     /// A version.
     pub(crate) fn version_at(version: Version, location: Location, next: Link) -> Self {
         let time = version.timestamp.as_nanos();
-        Self { time_low: time as u32, time_high: (time >> 32) as u32, client: version.client.get(), location, next }
+        Self {
+            time_low: time as u32,
+            time_high: (time >> 32) as u32,
+            client: version.client.get(),
+            location,
+            next,
+        }
     }
 
     /// A grave that counts `dead` records.
@@ -150,8 +160,8 @@ impl Pool {
 
     /// Bytes of memory, all in.
     pub(crate) fn bytes(&self) -> u64 {
-        (self.chunks.len() * (CHUNK * size_of::<Node>() + 16) + self.chunks.capacity() * size_of::<Box<[Node]>>())
-            as u64
+        (self.chunks.len() * (CHUNK * size_of::<Node>() + 16)
+            + self.chunks.capacity() * size_of::<Box<[Node]>>()) as u64
     }
 }
 
@@ -164,7 +174,9 @@ mod tests {
         let mut pool = Pool::new();
         let version = Version::new(Timestamp::from_nanos(u64::MAX - 5), ClientId::new(9));
         let links: Vec<_> = (0..CHUNK as u32)
-            .map(|i| pool.add(Node::version_at(version, Location::new(i, false, false), Link::NONE)))
+            .map(|i| {
+                pool.add(Node::version_at(version, Location::new(i, false, false), Link::NONE))
+            })
             .collect();
         let bytes = pool.bytes();
         for &link in &links {

@@ -5,12 +5,14 @@
 //!   heads  │ A │ B │   │ C │ D │ E │   │ …     24 B each: check, youngest version, its page, link to the next version
 //! ```
 //!
-//! Linear probing with Robin Hood order: along the (circular) table homes never decrease, and equal homes are ordered by tag. So
-//! a search stops as soon as it passes where the tag would be, at any load; keys come in the order of their tags; and the table can be kept
-//! 88 to 94 % full, growing by a twentieth at a time: at most 28 B ÷ 0.893 = 31.4 B a key. Tags lie apart from heads so that a probe of ten
-//! slots touches one cache line.
+//! Linear probing with Robin Hood order: along the (circular) table homes never decrease, and equal
+//! homes are ordered by tag. So a search stops as soon as it passes where the tag would be, at any
+//! load; keys come in the order of their tags; and the table can be kept 88 to 94 % full, growing
+//! by a twentieth at a time: at most 28 B ÷ 0.893 = 31.4 B a key. Tags lie apart from heads so that
+//! a probe of ten slots touches one cache line.
 //!
-//! Invariants: at least one slot is empty (when there is any); two entries never agree in tag and check.
+//! Invariants: at least one slot is empty (when there is any); two entries never agree in tag and
+//! check.
 
 use timestone_io::prefetch;
 use timestone_types::{ClientId, Timestamp, Version};
@@ -34,7 +36,8 @@ pub(crate) struct Head {
 const _: () = assert!(size_of::<Head>() == 24, "an entry is 24 bytes beside its tag");
 
 impl Head {
-    const EMPTY: Self = Self { timestamp: 0, client: 0, check: 0, location: Location::GRAVE, older: Link::NONE };
+    const EMPTY: Self =
+        Self { timestamp: 0, client: 0, check: 0, location: Location::GRAVE, older: Link::NONE };
 
     /// A key with one version.
     pub(crate) fn new(check: u32, version: Version, location: Location) -> Self {
@@ -76,7 +79,11 @@ impl Segment {
 
     /// Bytes of memory beside the struct itself, with what the allocator adds.
     pub(crate) fn bytes(&self) -> u64 {
-        if self.tags.is_empty() { 0 } else { (self.tags.len() * (4 + size_of::<Head>()) + 32) as u64 }
+        if self.tags.is_empty() {
+            0
+        } else {
+            (self.tags.len() * (4 + size_of::<Head>()) + 32) as u64
+        }
     }
 
     fn home(&self, tag: u32) -> usize {
@@ -188,8 +195,8 @@ impl Segment {
             heads: vec![Head::EMPTY; capacity].into_boxed_slice(),
             len: self.len,
         };
-        // In the order of tags each entry goes right behind the one before it, or to its home; only those that would pass the
-        // end of the table need a search.
+        // In the order of tags each entry goes right behind the one before it, or to its home; only
+        // those that would pass the end of the table need a search.
         let mut next = 0;
         for at in self.in_order(0) {
             let tag = self.tags[at];
@@ -268,9 +275,13 @@ impl Segment {
     pub(crate) fn in_order(&self, from: u32) -> impl Iterator<Item = usize> + '_ {
         let capacity = self.tags.len();
         // Entries that were pushed past the end sit at the front: the order begins behind them.
-        let wrapped = (0..capacity).take_while(|&at| self.tags[at] != 0 && self.home(self.tags[at]) > at).count();
+        let wrapped = (0..capacity)
+            .take_while(|&at| self.tags[at] != 0 && self.home(self.tags[at]) > at)
+            .count();
         let start = self.home(from).max(wrapped);
-        (start..capacity).chain(0..wrapped).filter(move |&at| self.tags[at] != 0 && self.tags[at] >= from)
+        (start..capacity)
+            .chain(0..wrapped)
+            .filter(move |&at| self.tags[at] != 0 && self.tags[at] >= from)
     }
 }
 
@@ -334,7 +345,11 @@ mod tests {
             }
             if n > 200 {
                 let all = segment.bytes() + size_of::<Segment>() as u64;
-                assert!(all <= 32 * u64::from(segment.len()), "{all} bytes for {} keys", segment.len());
+                assert!(
+                    all <= 32 * u64::from(segment.len()),
+                    "{all} bytes for {} keys",
+                    segment.len()
+                );
             }
         }
     }

@@ -16,7 +16,13 @@ fn at(nanos: u64) -> Version {
 fn put(index: &mut Index, id: KeyId, nanos: u64, page: u32, watermark: u64) {
     let spot = index.probe(id, at(nanos));
     assert_ne!(spot, Spot::Exists);
-    index.put(id, spot, at(nanos), Location::new(page, false, false), Timestamp::from_nanos(watermark));
+    index.put(
+        id,
+        spot,
+        at(nanos),
+        Location::new(page, false, false),
+        Timestamp::from_nanos(watermark),
+    );
 }
 
 #[test]
@@ -46,7 +52,8 @@ fn versions_descend_whatever_order_they_come_in() {
     for nanos in [50, 10, 40, 20, 30] {
         put(&mut index, id(1), nanos, nanos as u32, 0);
     }
-    let order: Vec<u64> = index.chain(id(1)).map(|(version, _)| version.timestamp.as_nanos()).collect();
+    let order: Vec<u64> =
+        index.chain(id(1)).map(|(version, _)| version.timestamp.as_nanos()).collect();
     assert_eq!(order, [50, 40, 30, 20, 10]);
     assert_eq!(index.probe(id(1), at(30)), Spot::Exists);
 }
@@ -57,7 +64,8 @@ fn dead_versions_are_counted_until_their_blocks_are_erased() {
     for nanos in 1..=4 {
         put(&mut index, id(1), nanos * 10, nanos as u32, nanos * 10);
     }
-    let left: Vec<u64> = index.chain(id(1)).map(|(version, _)| version.timestamp.as_nanos()).collect();
+    let left: Vec<u64> =
+        index.chain(id(1)).map(|(version, _)| version.timestamp.as_nanos()).collect();
     assert_eq!(left, [40], "the youngest at or below the watermark stays");
     assert_eq!(index.dead(), 3);
     let tombstone = at(50);
@@ -66,7 +74,11 @@ fn dead_versions_are_counted_until_their_blocks_are_erased() {
     let watermark = Timestamp::from_nanos(60);
     for dead in (1..=4).rev() {
         assert_eq!(index.dead(), dead);
-        assert_eq!(index.assess(id(1), tombstone, 9, watermark, true), Fate::Keep, "{dead} records lie below it");
+        assert_eq!(
+            index.assess(id(1), tombstone, 9, watermark, true),
+            Fate::Keep,
+            "{dead} records lie below it"
+        );
         assert_eq!(index.assess(id(1), at(dead * 10), dead as u32, watermark, false), Fate::Dead);
         index.erased(id(1));
     }

@@ -22,8 +22,11 @@ impl Drawing<'_, '_> {
     pub(super) fn draw(&mut self, key: KeyIndex, facts: &KeyLives<'_>, verdict: &mut Verdict) {
         let unseen = if facts.vague == 0 { self.unseen(facts) } else { Vec::new() };
         let is_open = |life: &&Life<'_>| life.ends.is_empty();
-        let last =
-            if facts.lives.iter().filter(is_open).count() == 1 { facts.lives.iter().find(is_open) } else { None };
+        let last = if facts.lives.iter().filter(is_open).count() == 1 {
+            facts.lives.iter().find(is_open)
+        } else {
+            None
+        };
         for life in &facts.lives {
             // What nobody saw was not deleted either, and so it stands in the last life.
             let is_last = last.is_some_and(|last| std::ptr::eq(last, life));
@@ -32,19 +35,35 @@ impl Drawing<'_, '_> {
         if !facts.is_deleted || facts.vague > 0 {
             return;
         }
-        let enders: Vec<TxnRef> = facts.lives.iter().flat_map(|life| life.ends.iter().map(|(by, _)| *by)).collect();
+        let enders: Vec<TxnRef> =
+            facts.lives.iter().flat_map(|life| life.ends.iter().map(|(by, _)| *by)).collect();
         match last {
             Some(last) => {
-                let first = last.longest.first().and_then(|first| Some((*first, facts.appends.get(first)?.by)));
+                let first = last
+                    .longest
+                    .first()
+                    .and_then(|first| Some((*first, facts.appends.get(first)?.by)));
                 for (from, (value, to)) in enders.iter().filter_map(|by| Some((*by, first?))) {
-                    self.graph.add(Edge { from: from.0, to: to.0, why: Why::Ww, key, value: Some(value) });
+                    self.graph.add(Edge {
+                        from: from.0,
+                        to: to.0,
+                        why: Why::Ww,
+                        key,
+                        value: Some(value),
+                    });
                 }
             }
             None if facts.lives.iter().all(|life| !life.ends.is_empty()) => {
                 let crowd = self.graph.add_helper();
                 let authors: BTreeSet<TxnRef> = unseen.iter().map(|(_, by)| *by).collect();
                 for (element, by) in &unseen {
-                    self.graph.add(Edge { from: crowd, to: by.0, why: Why::Ww, key, value: Some(*element) });
+                    self.graph.add(Edge {
+                        from: crowd,
+                        to: by.0,
+                        why: Why::Ww,
+                        key,
+                        value: Some(*element),
+                    });
                 }
                 // Whoever deleted a life and began the last one is in the crowd itself.
                 for by in enders.iter().filter(|by| !authors.contains(by)) {
@@ -68,17 +87,37 @@ impl Drawing<'_, '_> {
         let writer = |element: &i64| facts.appends.get(element).map(|append| append.by);
         for pair in order.windows(2) {
             if let (Some(from), Some(to)) = (writer(&pair[0]), writer(&pair[1])) {
-                self.graph.add(Edge { from: from.0, to: to.0, why: Why::Ww, key, value: Some(pair[1]) });
+                self.graph.add(Edge {
+                    from: from.0,
+                    to: to.0,
+                    why: Why::Ww,
+                    key,
+                    value: Some(pair[1]),
+                });
             }
         }
         // By how much they saw.
         let mut readers: Vec<(usize, TxnRef)> = Vec::with_capacity(life.reads.len());
         for (reader, list) in life.reads.iter().filter(|(_, list)| order.starts_with(list)) {
             if let Some((last, from)) = list.last().and_then(|last| Some((*last, writer(last)?))) {
-                self.graph.add(Edge { from: from.0, to: reader.0, why: Why::Wr, key, value: Some(last) });
+                self.graph.add(Edge {
+                    from: from.0,
+                    to: reader.0,
+                    why: Why::Wr,
+                    key,
+                    value: Some(last),
+                });
             }
-            if let Some((next, to)) = order.get(list.len()).and_then(|next| Some((*next, writer(next)?))) {
-                self.graph.add(Edge { from: reader.0, to: to.0, why: Why::Rw, key, value: Some(next) });
+            if let Some((next, to)) =
+                order.get(list.len()).and_then(|next| Some((*next, writer(next)?)))
+            {
+                self.graph.add(Edge {
+                    from: reader.0,
+                    to: to.0,
+                    why: Why::Rw,
+                    key,
+                    value: Some(next),
+                });
             }
             readers.push((list.len(), *reader));
         }
@@ -91,17 +130,27 @@ impl Drawing<'_, '_> {
         };
         if let Some(end) = end {
             let last = order.last().and_then(writer).map(|by| (by, Why::Ww));
-            for (from, why) in last.into_iter().chain(saw_all.iter().map(|(_, reader)| (*reader, Why::Rw))) {
+            for (from, why) in
+                last.into_iter().chain(saw_all.iter().map(|(_, reader)| (*reader, Why::Rw)))
+            {
                 self.graph.add(Edge { from: from.0, to: end.0, why, key, value: None });
             }
         }
         self.draw_end(key, order.last().and_then(writer), unseen, saw_all, verdict);
-        self.walk(key, order.iter().map(|element| (*element, writer(element))), unseen, &readers, end);
+        self.walk(
+            key,
+            order.iter().map(|element| (*element, writer(element))),
+            unseen,
+            &readers,
+            end,
+        );
     }
 
-    /// Appends that certainly happened and that nobody saw: they come after everything that was seen.
+    /// Appends that certainly happened and that nobody saw: they come after everything that was
+    /// seen.
     fn unseen(&self, facts: &KeyLives<'_>) -> Vec<(i64, TxnRef)> {
-        let seen: BTreeSet<i64> = facts.lives.iter().flat_map(|life| life.longest).copied().collect();
+        let seen: BTreeSet<i64> =
+            facts.lives.iter().flat_map(|life| life.longest).copied().collect();
         facts
             .appends
             .iter()
@@ -127,15 +176,24 @@ impl Drawing<'_, '_> {
         let authors: BTreeSet<TxnRef> = unseen.iter().map(|(_, by)| *by).collect();
         let crowd = self.graph.add_helper();
         for (element, by) in unseen {
-            self.graph.add(Edge { from: crowd, to: by.0, why: Why::Ww, key, value: Some(*element) });
+            self.graph.add(Edge {
+                from: crowd,
+                to: by.0,
+                why: Why::Ww,
+                key,
+                value: Some(*element),
+            });
         }
-        let (replacers, others): (Vec<TxnRef>, Vec<TxnRef>) =
-            readers_of_all.iter().map(|(_, reader)| *reader).partition(|reader| authors.contains(reader));
+        let (replacers, others): (Vec<TxnRef>, Vec<TxnRef>) = readers_of_all
+            .iter()
+            .map(|(_, reader)| *reader)
+            .partition(|reader| authors.contains(reader));
         for other in others {
             self.graph.add(Edge { from: other.0, to: crowd, why: Why::Rw, key, value: None });
         }
-        // Whoever is in the crowd itself is led to its others one by one, lest it follow itself. Of the readers among them there is
-        // one at most, or else an update is lost, and nothing more to be told.
+        // Whoever is in the crowd itself is led to its others one by one, lest it follow itself. Of
+        // the readers among them there is one at most, or else an update is lost, and nothing more
+        // to be told.
         let reader = if let [reader] = replacers[..] { Some((reader, Why::Rw)) } else { None };
         for (from, why) in last_writer.map(|by| (by, Why::Ww)).into_iter().chain(reader) {
             if !authors.contains(&from) {
@@ -149,7 +207,10 @@ impl Drawing<'_, '_> {
         if let [one, two, ..] = replacers[..] {
             verdict.report(AnomalyKind::LostUpdate, Promise::Serializable, || {
                 let (one, two) = (self.transactions.name(one), self.transactions.name(two));
-                format!("{one} and {two} both read key {} as nobody saw it longer, and appended to it", key.0)
+                format!(
+                    "{one} and {two} both read key {} as nobody saw it longer, and appended to it",
+                    key.0
+                )
             });
         }
     }

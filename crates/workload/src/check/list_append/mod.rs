@@ -1,28 +1,31 @@
-//! List-append: every list that was read tells the order of all appends before it, and so who wrote and read which version.
+//! List-append: every list that was read tells the order of all appends before it, and so who wrote
+//! and read which version.
 //!
 //! ```text
 //!   reads of key 3:  []        [1]        [1 4]        [1 4 2]        longest = the order of versions
 //!                                                                      1 ──ww──► 4 ──ww──► 2 ──ww──► (unseen appends)
 //!   reader of [1]:   wr from the writer of 1, rw to the writer of 4
 //! ```
-//! Before the graph is drawn, what needs no graph is checked: every element read was appended (garbage), by a transaction that did
-//! not fail (G1a), as the last one of that transaction to the key (G1b), once; lists of one key continue each other; and a
-//! transaction sees its own appends and earlier reads, and none of its own appends before it made them (internal).
+//! Before the graph is drawn, what needs no graph is checked: every element read was appended
+//! (garbage), by a transaction that did not fail (G1a), as the last one of that transaction to the
+//! key (G1b), once; lists of one key continue each other; and a transaction sees its own appends
+//! and earlier reads, and none of its own appends before it made them (internal).
 //!
-//! A transaction of unknown outcome took effect when an element of it was read, and then so did its other appends; else it is
-//! left out.
+//! A transaction of unknown outcome took effect when an element of it was read, and then so did its
+//! other appends; else it is left out.
 //!
-//! A list that is deleted is begun anew by the next append. Elements are appended once, so each belongs to one *life* of its key, and the
-//! first of them tells lives apart:
+//! A list that is deleted is begun anew by the next append. Elements are appended once, so each
+//! belongs to one *life* of its key, and the first of them tells lives apart:
 //!
 //! ```text
 //!   [1]  [1 4]  ── read as [1 4], and deleted ──►  nothing  ──►  [7]  [7 2]
 //!   └─ a life, and who ended it ─┘                               └─ another one; nobody ended it: the last of all
 //! ```
-//! A life goes no further than what was found by whoever deleted it, and is deleted once; of lives that nobody deleted there is one at most.
-//! In which order lives follow each other is known of the last one only. What takes inferences away: absence may be of any time then; and a
-//! deletion that does not tell what it found (one of unknown outcome, or without a reading before it) may have ended any life, and one that
-//! nobody saw.
+//! A life goes no further than what was found by whoever deleted it, and is deleted once; of lives
+//! that nobody deleted there is one at most. In which order lives follow each other is known of the
+//! last one only. What takes inferences away: absence may be of any time then; and a deletion that
+//! does not tell what it found (one of unknown outcome, or without a reading before it) may have
+//! ended any life, and one that nobody saw.
 
 mod drawing;
 
@@ -46,7 +49,8 @@ pub fn check_list_append(history: &History, promise: Promise) -> Verdict {
         collect_reads(reader, txn, &mut keys, &mut verdict);
     }
     let keys: Lives<'_> = keys.into_iter().map(|(key, facts)| (key, facts.into_lives())).collect();
-    let mut took_effect: Vec<bool> = transactions.iter().map(|(_, txn)| txn.end == End::Committed).collect();
+    let mut took_effect: Vec<bool> =
+        transactions.iter().map(|(_, txn)| txn.end == End::Committed).collect();
     for (key, history) in &keys {
         history.lives.iter().for_each(|life| {
             judge_life(*key, history, life, &transactions, &mut took_effect, &mut verdict);
@@ -116,7 +120,8 @@ impl<'a> Facts<'a> {
     fn into_lives(self) -> KeyLives<'a> {
         let Self { appends, reads, deletions, vague } = self;
         let is_deleted = vague > 0 || !deletions.is_empty();
-        // Without a deletion there is one life, and absence is before its first element. With some, absence may be of any time.
+        // Without a deletion there is one life, and absence is before its first element. With some,
+        // absence may be of any time.
         let mut lives: BTreeMap<Option<i64>, Life<'a>> = BTreeMap::new();
         for (reader, list) in reads {
             let first = if is_deleted { list.first().copied() } else { None };
@@ -143,7 +148,9 @@ impl<'a> Facts<'a> {
 type Keys<'a> = BTreeMap<KeyIndex, Facts<'a>>;
 type Lives<'a> = BTreeMap<KeyIndex, KeyLives<'a>>;
 
-fn committed<'t, 'a>(transactions: &'t Transactions<'a>) -> impl Iterator<Item = (TxnRef, &'t Transaction<'a>)> {
+fn committed<'t, 'a>(
+    transactions: &'t Transactions<'a>,
+) -> impl Iterator<Item = (TxnRef, &'t Transaction<'a>)> {
     transactions.iter().filter(|(_, txn)| txn.end == End::Committed)
 }
 
@@ -172,10 +179,16 @@ fn collect_appends<'a>(transactions: &Transactions<'a>, verdict: &mut Verdict) -
             {
                 append.is_last = false;
             }
-            if let Some(other) = facts.appends.insert(element, Append { by, is_last: true, is_void: false }) {
+            if let Some(other) =
+                facts.appends.insert(element, Append { by, is_last: true, is_void: false })
+            {
                 verdict.report(AnomalyKind::Duplicate, Promise::Serializable, || {
                     let (one, two) = (transactions.name(other.by), transactions.name(by));
-                    format!("{one} and {two} both appended {element} to key {}; elements must be unique", key.0)
+                    format!(
+                        "{one} and {two} both appended {element} to key {}; elements must be \
+                        unique",
+                        key.0
+                    )
                 });
             }
         }
@@ -184,7 +197,12 @@ fn collect_appends<'a>(transactions: &Transactions<'a>, verdict: &mut Verdict) -
 }
 
 /// Takes a transaction's reads from outside, and checks that the others agree with it.
-fn collect_reads<'a>(reader: TxnRef, txn: &Transaction<'a>, keys: &mut Keys<'a>, verdict: &mut Verdict) {
+fn collect_reads<'a>(
+    reader: TxnRef,
+    txn: &Transaction<'a>,
+    keys: &mut Keys<'a>,
+    verdict: &mut Verdict,
+) {
     /// What the transaction knows of a key: what it saw of others, and its own appends since.
     #[derive(Default)]
     struct Known<'a> {
@@ -231,11 +249,18 @@ fn collect_reads<'a>(reader: TxnRef, txn: &Transaction<'a>, keys: &mut Keys<'a>,
                     }
                     (Some(outside), Some(before)) if outside == before && !known.is_cleared => {}
                     _ => verdict.report(AnomalyKind::Internal, Promise::Serializable, || {
-                        let before = known.outside.map_or_else(|| "not read before".to_owned(), |list| format!("read as {list:?}"));
+                        let before = known.outside.map_or_else(
+                            || "not read before".to_owned(),
+                            |list| format!("read as {list:?}"),
+                        );
                         let own = &known.own;
-                        let deleted = if known.is_cleared { "which it had deleted, and " } else { "" };
+                        let deleted =
+                            if known.is_cleared { "which it had deleted, and " } else { "" };
                         let (index, process, key) = (txn.index, txn.process.0, key.0);
-                        format!("T{index} (process {process}) read {list:?} from key {key}, {before}, {deleted}to which it had appended {own:?}")
+                        format!(
+                            "T{index} (process {process}) read {list:?} from key {key}, \
+                            {before}, {deleted}to which it had appended {own:?}"
+                        )
                     }),
                 }
             }
@@ -245,7 +270,10 @@ fn collect_reads<'a>(reader: TxnRef, txn: &Transaction<'a>, keys: &mut Keys<'a>,
 
 fn no_list(txn: &Transaction<'_>, key: KeyIndex, what: &str, verdict: &mut Verdict) {
     verdict.report(AnomalyKind::Malformed, Promise::Serializable, || {
-        format!("T{} (process {}) {what} key {}, where this workload has lists", txn.index, txn.process.0, key.0)
+        format!(
+            "T{} (process {}) {what} key {}, where this workload has lists",
+            txn.index, txn.process.0, key.0
+        )
     });
 }
 
@@ -273,57 +301,91 @@ fn judge_life(
         let is_prefix = order.starts_with(list);
         if !is_prefix {
             verdict.report(AnomalyKind::IncompatibleOrder, Promise::Serializable, || {
-                format!("{} read {list:?} from key {key}, which {order:?} does not continue", transactions.name(reader))
+                format!(
+                    "{} read {list:?} from key {key}, which {order:?} does not continue",
+                    transactions.name(reader)
+                )
             });
         }
-        // What the longest list holds is looked at once, with it; only its last element depends on who read how far.
-        let to_judge =
-            if is_prefix && !std::ptr::eq(*list, order) { &list[list.len().saturating_sub(1)..] } else { list };
+        // What the longest list holds is looked at once, with it; only its last element depends on
+        // who read how far.
+        let to_judge = if is_prefix && !std::ptr::eq(*list, order) {
+            &list[list.len().saturating_sub(1)..]
+        } else {
+            list
+        };
         for element in to_judge {
             judge_element(key, reader, *element, facts, transactions, took_effect, verdict);
         }
-        let last = list.last().and_then(|element| facts.appends.get(element)).filter(|append| !append.is_void);
+        let last = list
+            .last()
+            .and_then(|element| facts.appends.get(element))
+            .filter(|append| !append.is_void);
         if let Some(append) = last.filter(|append| !append.is_last && append.by != reader) {
             verdict.report(AnomalyKind::G1b, Promise::Serializable, || {
                 let (reader, writer) = (transactions.name(reader), transactions.name(append.by));
-                format!("{reader} read {list:?} from key {key}, whose last element {writer} had not finished with")
+                format!(
+                    "{reader} read {list:?} from key {key}, whose last element {writer} had \
+                    not finished with"
+                )
             });
         }
         if last.is_some_and(|append| append.by == reader) {
             verdict.report(AnomalyKind::Internal, Promise::Serializable, || {
                 let reader = transactions.name(reader);
-                format!("{reader} read {list:?} from key {key}, whose last element it appended itself only later")
+                format!(
+                    "{reader} read {list:?} from key {key}, whose last element it appended \
+                    itself only later"
+                )
             });
         }
     }
 }
 
 /// What a key's lives say of each other.
-fn judge_lives(key: KeyIndex, facts: &KeyLives<'_>, transactions: &Transactions<'_>, verdict: &mut Verdict) {
+fn judge_lives(
+    key: KeyIndex,
+    facts: &KeyLives<'_>,
+    transactions: &Transactions<'_>,
+    verdict: &mut Verdict,
+) {
     let (key, name) = (key.0, |txn| transactions.name(txn));
     let mut lives: BTreeMap<i64, &[i64]> = BTreeMap::new();
     for life in &facts.lives {
         let order = life.longest;
         for element in order {
-            if let Some(other) = lives.insert(*element, order).filter(|other| !std::ptr::eq(*other, order)) {
+            if let Some(other) =
+                lives.insert(*element, order).filter(|other| !std::ptr::eq(*other, order))
+            {
                 verdict.report(AnomalyKind::IncompatibleOrder, Promise::Serializable, || {
-                    format!("{element} stands in {other:?} and in {order:?} of key {key}, of which neither continues the other")
+                    format!(
+                        "{element} stands in {other:?} and in {order:?} of key {key}, of which \
+                        neither continues the other"
+                    )
                 });
                 break;
             }
         }
         for (by, found) in life.ends.iter().filter(|(_, found)| found.len() < order.len()) {
             verdict.report(AnomalyKind::IncompatibleOrder, Promise::Serializable, || {
-                format!("{} deleted key {key} as {found:?}, and yet somebody read it as {order:?}", name(*by))
+                format!(
+                    "{} deleted key {key} as {found:?}, and yet somebody read it as {order:?}",
+                    name(*by)
+                )
             });
         }
         if let [(one, found), (two, _), ..] = life.ends[..] {
             verdict.report(AnomalyKind::LostUpdate, Promise::Serializable, || {
-                format!("{} and {} both read key {key} as {found:?} and deleted it", name(one), name(two))
+                format!(
+                    "{} and {} both read key {key} as {found:?} and deleted it",
+                    name(one),
+                    name(two)
+                )
             });
         }
     }
-    let open: Vec<&[i64]> = facts.lives.iter().filter(|life| life.ends.is_empty()).map(|life| life.longest).collect();
+    let open: Vec<&[i64]> =
+        facts.lives.iter().filter(|life| life.ends.is_empty()).map(|life| life.longest).collect();
     if open.len() > 1 + facts.vague {
         verdict.report(AnomalyKind::IncompatibleOrder, Promise::Serializable, || {
             let vague = match facts.vague {
@@ -346,18 +408,29 @@ fn judge_element(
 ) {
     match facts.appends.get(&element) {
         None => verdict.report(AnomalyKind::Garbage, Promise::Serializable, || {
-            format!("{} read {element} from key {key}, which nobody appended", transactions.name(reader))
+            format!(
+                "{} read {element} from key {key}, which nobody appended",
+                transactions.name(reader)
+            )
         }),
         Some(append) if transactions.get(append.by).end == End::Aborted => {
             verdict.report(AnomalyKind::G1a, Promise::Serializable, || {
                 let (reader, writer) = (transactions.name(reader), transactions.name(append.by));
-                format!("{reader} read {element} from key {key}, which {writer} appended before it aborted")
+                format!(
+                    "{reader} read {element} from key {key}, which {writer} appended before it \
+                    aborted"
+                )
             });
         }
-        Some(append) if append.is_void => verdict.report(AnomalyKind::G1b, Promise::Serializable, || {
-            let (reader, writer) = (transactions.name(reader), transactions.name(append.by));
-            format!("{reader} read {element} from key {key}, which {writer} deleted itself after it had appended it")
-        }),
+        Some(append) if append.is_void => {
+            verdict.report(AnomalyKind::G1b, Promise::Serializable, || {
+                let (reader, writer) = (transactions.name(reader), transactions.name(append.by));
+                format!(
+                    "{reader} read {element} from key {key}, which {writer} deleted itself after \
+                it had appended it"
+                )
+            })
+        }
         Some(append) => took_effect[append.by.0 as usize] = true,
     }
 }
@@ -373,7 +446,10 @@ mod tests {
     }
 
     fn serializable(values: &[&str]) -> Vec<AnomalyKind> {
-        kinds(&concurrent(values), Promise::Serializable).into_iter().map(|(kind, _)| kind).collect()
+        kinds(&concurrent(values), Promise::Serializable)
+            .into_iter()
+            .map(|(kind, _)| kind)
+            .collect()
     }
 
     #[test]
@@ -394,8 +470,11 @@ mod tests {
     #[test]
     fn g0_is_found() {
         assert_eq!(
-            serializable(&["[:append 1 1] [:append 2 1]", "[:append 1 2] [:append 2 2]", "[:r 1 [1 2]] [:r 2 [2 1]]"])
-                [0],
+            serializable(&[
+                "[:append 1 1] [:append 2 1]",
+                "[:append 1 2] [:append 2 2]",
+                "[:r 1 [1 2]] [:r 2 [2 1]]"
+            ])[0],
             AnomalyKind::G0
         );
     }
@@ -403,15 +482,22 @@ mod tests {
     #[test]
     fn g1a_is_found_and_an_unknown_append_may_be_read() {
         let lines = ["0 + [:append 1 1]", "0 ! [:append 1 1]", "1 + [:r 1 nil]", "1 = [:r 1 [1]]"];
-        assert_eq!(kinds(&history(&lines), Promise::RealTime), [(AnomalyKind::G1a, Promise::Serializable)]);
+        assert_eq!(
+            kinds(&history(&lines), Promise::RealTime),
+            [(AnomalyKind::G1a, Promise::Serializable)]
+        );
         let unknown = lines.map(|line| line.replace('!', "?"));
-        let verdict = check_list_append(&history(&unknown.each_ref().map(String::as_str)), Promise::RealTime);
+        let verdict =
+            check_list_append(&history(&unknown.each_ref().map(String::as_str)), Promise::RealTime);
         assert!(verdict.is_valid() && verdict.transactions == 2, "{verdict}");
     }
 
     #[test]
     fn g1b_is_found() {
-        assert!(serializable(&["[:append 1 1] [:append 1 2]", "[:r 1 [1]]"]).contains(&AnomalyKind::G1b));
+        assert!(
+            serializable(&["[:append 1 1] [:append 1 2]", "[:r 1 [1]]"])
+                .contains(&AnomalyKind::G1b)
+        );
         assert_eq!(serializable(&["[:append 1 1] [:append 1 2]", "[:r 1 [1 2]]"]), []);
     }
 
@@ -424,23 +510,37 @@ mod tests {
     #[test]
     fn read_skew_is_found() {
         let found = serializable(&["[:append 1 1] [:append 2 1]", "[:r 1 []] [:r 2 [1]]"]);
-        assert_eq!(found, [AnomalyKind::GSingle], "an append that nobody saw comes after what was seen");
-        let found = serializable(&["[:append 1 1] [:append 2 1]", "[:r 1 []] [:r 2 [1]]", "[:r 1 [1]]"]);
+        assert_eq!(
+            found,
+            [AnomalyKind::GSingle],
+            "an append that nobody saw comes after what was seen"
+        );
+        let found =
+            serializable(&["[:append 1 1] [:append 2 1]", "[:r 1 []] [:r 2 [1]]", "[:r 1 [1]]"]);
         assert_eq!(found, [AnomalyKind::GSingle]);
     }
 
     #[test]
     fn a_lost_update_is_found_seen_or_unseen() {
-        let seen = serializable(&["[:r 1 []] [:append 1 1]", "[:r 1 []] [:append 1 2]", "[:r 1 [1 2]]"]);
+        let seen =
+            serializable(&["[:r 1 []] [:append 1 1]", "[:r 1 []] [:append 1 2]", "[:r 1 [1 2]]"]);
         assert_eq!(seen, [AnomalyKind::LostUpdate]);
         let unseen = serializable(&["[:r 1 []] [:append 1 1]", "[:r 1 []] [:append 1 2]"]);
         assert_eq!(unseen, [AnomalyKind::LostUpdate]);
-        assert_eq!(serializable(&["[:r 1 []] [:append 1 1]"]), [], "one's own append follows one's own reading");
+        assert_eq!(
+            serializable(&["[:r 1 []] [:append 1 1]"]),
+            [],
+            "one's own append follows one's own reading"
+        );
     }
 
     #[test]
     fn write_skew_is_found() {
-        let found = serializable(&["[:r 1 []] [:append 2 1]", "[:r 2 []] [:append 1 1]", "[:r 1 [1]] [:r 2 [1]]"]);
+        let found = serializable(&[
+            "[:r 1 []] [:append 2 1]",
+            "[:r 2 []] [:append 1 1]",
+            "[:r 1 [1]] [:r 2 [1]]",
+        ]);
         assert_eq!(found, [AnomalyKind::G2Item]);
     }
 
@@ -461,7 +561,10 @@ mod tests {
             "2 = [:r 1 [1]]",
         ];
         assert_eq!(kinds(&history(&lines), Promise::Session), []);
-        assert_eq!(kinds(&history(&lines), Promise::RealTime), [(AnomalyKind::GSingle, Promise::RealTime)]);
+        assert_eq!(
+            kinds(&history(&lines), Promise::RealTime),
+            [(AnomalyKind::GSingle, Promise::RealTime)]
+        );
         let overlapping = ["1 + [:r 1 nil]", lines[0], lines[1], lines[3], lines[4], lines[5]];
         assert_eq!(kinds(&history(&overlapping), Promise::RealTime), []);
     }
@@ -477,7 +580,9 @@ mod tests {
         let verdict = check_list_append(&history(&lines), Promise::RealTime);
         assert_eq!((verdict.proved(), verdict.concerned()), (1, 40), "{verdict}");
         assert!(
-            verdict.to_string().starts_with("42 transactions, 1 anomalies, 40 transactions concerned"),
+            verdict
+                .to_string()
+                .starts_with("42 transactions, 1 anomalies, 40 transactions concerned"),
             "{verdict}"
         );
         assert_eq!(check_list_append(&history(&lines), Promise::Session).concerned(), 0);
@@ -494,20 +599,46 @@ mod tests {
             "2 = [:r 1 [1]]",
         ];
         assert_eq!(kinds(&history(&lines), Promise::Serializable), []);
-        assert_eq!(kinds(&history(&lines), Promise::RealTime), [(AnomalyKind::GSingle, Promise::Session)]);
+        assert_eq!(
+            kinds(&history(&lines), Promise::RealTime),
+            [(AnomalyKind::GSingle, Promise::Session)]
+        );
     }
 
     /// Lists that are deleted and begun anew; `none`: nothing is wrong.
     #[test]
     fn lives_of_a_list_are_told_apart() {
         let none: [AnomalyKind; 0] = [];
-        let life = ["[:append 1 1]", "[:append 1 2]", "[:r 1 [1 2]] [:w 1 nil]", "[:append 1 3]", "[:r 1 [3]]"];
+        let life = [
+            "[:append 1 1]",
+            "[:append 1 2]",
+            "[:r 1 [1 2]] [:w 1 nil]",
+            "[:append 1 3]",
+            "[:r 1 [3]]",
+        ];
         assert_eq!(serializable(&life), none);
-        let again = [&life[..], &["[:r 1 [3]] [:w 1 nil] [:append 1 4]", "[:r 1 [4]]", "[:r 1 nil]"]].concat();
+        let again =
+            [&life[..], &["[:r 1 [3]] [:w 1 nil] [:append 1 4]", "[:r 1 [4]]", "[:r 1 nil]"]]
+                .concat();
         assert_eq!(serializable(&again), none);
-        assert_eq!(serializable(&["[:append 1 1]", "[:w 1 nil]", "[:append 1 2]", "[:r 1 [2]]", "[:r 1 [1]]"]), none);
+        assert_eq!(
+            serializable(&[
+                "[:append 1 1]",
+                "[:w 1 nil]",
+                "[:append 1 2]",
+                "[:r 1 [2]]",
+                "[:r 1 [1]]"
+            ]),
+            none
+        );
         assert_eq!(serializable(&["[:r 1 nil] [:w 1 nil]", "[:append 1 1]", "[:r 1 [1]]"]), none);
-        assert_eq!(serializable(&["[:append 1 1] [:w 1 nil] [:r 1 []] [:append 1 2] [:r 1 [2]]", "[:r 1 [2]]"]), none);
+        assert_eq!(
+            serializable(&[
+                "[:append 1 1] [:w 1 nil] [:r 1 []] [:append 1 2] [:r 1 [2]]",
+                "[:r 1 [2]]"
+            ]),
+            none
+        );
     }
 
     #[test]
@@ -515,8 +646,14 @@ mod tests {
         let order = AnomalyKind::IncompatibleOrder;
         for (values, kind) in [
             // A deleted list goes on, is deleted twice, or is gone and nobody deleted it.
-            (&["[:append 1 1]", "[:append 1 2]", "[:r 1 [1]] [:w 1 nil]", "[:r 1 [1 2]]"][..], order),
-            (&["[:append 1 1]", "[:r 1 [1]] [:w 1 nil]", "[:r 1 [1]] [:w 1 nil]"], AnomalyKind::LostUpdate),
+            (
+                &["[:append 1 1]", "[:append 1 2]", "[:r 1 [1]] [:w 1 nil]", "[:r 1 [1 2]]"][..],
+                order,
+            ),
+            (
+                &["[:append 1 1]", "[:r 1 [1]] [:w 1 nil]", "[:r 1 [1]] [:w 1 nil]"],
+                AnomalyKind::LostUpdate,
+            ),
             (
                 &[
                     "[:append 1 1]",
@@ -528,12 +665,19 @@ mod tests {
                 ],
                 order,
             ),
-            (&["[:append 1 1]", "[:append 1 2]", "[:w 1 nil]", "[:r 1 [1 2]]", "[:r 1 [2]]"], order),
-            // An element that its own transaction deleted is seen by nobody; a deletion is by its own transaction.
+            (
+                &["[:append 1 1]", "[:append 1 2]", "[:w 1 nil]", "[:r 1 [1 2]]", "[:r 1 [2]]"],
+                order,
+            ),
+            // An element that its own transaction deleted is seen by nobody; a deletion is by its
+            // own transaction.
             (&["[:append 1 1] [:w 1 nil]", "[:r 1 [1]]"], AnomalyKind::G1b),
             (&["[:append 1 1]", "[:r 1 [1]] [:w 1 nil] [:r 1 [1]]"], AnomalyKind::Internal),
             // A deletion and a write, each seen without the other.
-            (&["[:append 1 1]", "[:r 1 [1]] [:w 1 nil] [:append 2 2]", "[:r 1 [1]] [:r 2 [2]]"], AnomalyKind::GSingle),
+            (
+                &["[:append 1 1]", "[:r 1 [1]] [:w 1 nil] [:append 2 2]", "[:r 1 [1]] [:r 2 [2]]"],
+                AnomalyKind::GSingle,
+            ),
         ] {
             let found = serializable(values);
             assert!(found.contains(&kind), "{values:?}: {found:?}");
@@ -571,17 +715,26 @@ mod tests {
     #[test]
     fn what_needs_no_graph_is_found() {
         assert_eq!(serializable(&["[:r 1 [7]]"]), [AnomalyKind::Garbage]);
-        assert!(serializable(&["[:append 1 1]", "[:append 1 1]"]).contains(&AnomalyKind::Duplicate));
+        assert!(
+            serializable(&["[:append 1 1]", "[:append 1 1]"]).contains(&AnomalyKind::Duplicate)
+        );
         assert!(serializable(&["[:append 1 1]", "[:r 1 [1 1]]"]).contains(&AnomalyKind::Duplicate));
-        let orders = serializable(&["[:append 1 1]", "[:append 1 2]", "[:r 1 [1 2]]", "[:r 1 [2]]"]);
+        let orders =
+            serializable(&["[:append 1 1]", "[:append 1 2]", "[:r 1 [1 2]]", "[:r 1 [2]]"]);
         assert!(orders.contains(&AnomalyKind::IncompatibleOrder), "{orders:?}");
         assert!(serializable(&["[:append 1 1] [:r 1 []]"]).contains(&AnomalyKind::Internal));
-        assert!(serializable(&["[:append 1 1]", "[:r 1 []] [:r 1 [1]]"]).contains(&AnomalyKind::Internal));
+        assert!(
+            serializable(&["[:append 1 1]", "[:r 1 []] [:r 1 [1]]"])
+                .contains(&AnomalyKind::Internal)
+        );
     }
 
     #[test]
     fn a_history_that_is_none_is_refused() {
-        assert_eq!(kinds(&history(&["0 = [:r 1 []]"]), Promise::RealTime)[0].0, AnomalyKind::Malformed);
+        assert_eq!(
+            kinds(&history(&["0 = [:r 1 []]"]), Promise::RealTime)[0].0,
+            AnomalyKind::Malformed
+        );
         assert_eq!(
             kinds(&history(&["0 + [:r 1 nil]", "0 + [:r 1 nil]"]), Promise::RealTime)[0].0,
             AnomalyKind::Malformed
@@ -591,7 +744,11 @@ mod tests {
     #[test]
     fn a_cycle_is_told_step_by_step() {
         let verdict = check_list_append(
-            &concurrent(&["[:r 1 []] [:append 2 5]", "[:r 2 []] [:append 1 6]", "[:r 1 [6]] [:r 2 [5]]"]),
+            &concurrent(&[
+                "[:r 1 []] [:append 2 5]",
+                "[:r 2 []] [:append 1 6]",
+                "[:r 1 [6]] [:r 2 [5]]",
+            ]),
             Promise::Serializable,
         );
         let story = verdict.anomalies[0].to_string();
@@ -622,6 +779,10 @@ mod tests {
             Promise::Serializable,
         );
         assert_eq!(found.anomalies.len(), 1);
-        assert_eq!(found.anomalies[0].story.lines().filter(|line| line.contains("which")).count(), 2, "{found}");
+        assert_eq!(
+            found.anomalies[0].story.lines().filter(|line| line.contains("which")).count(),
+            2,
+            "{found}"
+        );
     }
 }

@@ -15,9 +15,13 @@ pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut Verdi
     for (at, call) in history.calls.iter().enumerate() {
         let Some((_, reply)) = &call.answered else { continue };
         match &call.request {
-            Request::One(_) if call.request.name() == "WATCH" && !matches!(reply, Reply::Error(_)) => {
+            Request::One(_)
+                if call.request.name() == "WATCH" && !matches!(reply, Reply::Error(_)) =>
+            {
                 let list = watched.entry(call.connection).or_default();
-                list.extend(words(&call.request)[1..].iter().map(|key| (Rc::from(key.as_str()), at)));
+                list.extend(
+                    words(&call.request)[1..].iter().map(|key| (Rc::from(key.as_str()), at)),
+                );
             }
             Request::One(_) if matches!(call.request.name(), "UNWATCH" | "DISCARD") => {
                 watched.remove(&call.connection);
@@ -42,17 +46,22 @@ fn judge(
     let of = |key: &Rc<str>| visits.of.get(key).map_or(&[][..], Vec::as_slice);
     match reply {
         Reply::Nil => {
-            let may_be =
-                |(key, watch): &(Rc<str>, usize)| of(key).iter().any(|visit| may_touch(history, visit, *watch, exec));
+            let may_be = |(key, watch): &(Rc<str>, usize)| {
+                of(key).iter().any(|visit| may_touch(history, visit, *watch, exec))
+            };
             if !watched.iter().any(may_be) {
                 verdict.report(AnomalyKind::WrongExec, Promise::Serializable, || {
-                    format!("nobody touched what {} watches, and it was not carried out", told(history, exec))
+                    format!(
+                        "nobody touched what {} watches, and it was not carried out",
+                        told(history, exec)
+                    )
                 });
             }
         }
         Reply::Array(_) => {
             for (key, watch) in watched {
-                let touched = of(key).iter().find(|visit| has_touched(history, visit, *watch, exec));
+                let touched =
+                    of(key).iter().find(|visit| has_touched(history, visit, *watch, exec));
                 if let Some(visit) = touched {
                     verdict.report(AnomalyKind::WrongExec, Promise::Serializable, || {
                         format!(
@@ -71,7 +80,10 @@ fn judge(
 
 /// Whether a visit may have touched its key between a WATCH and an EXEC.
 fn may_touch(history: &RedisHistory, visit: &Visit, watch: usize, exec: usize) -> bool {
-    let (begun, ended) = (history.calls[watch].invoked, history.calls[exec].answered.as_ref().map(|(when, _)| *when));
+    let (begun, ended) = (
+        history.calls[watch].invoked,
+        history.calls[exec].answered.as_ref().map(|(when, _)| *when),
+    );
     if visit.call == exec || ended.is_some_and(|ended| visit.begin > ended) {
         return false;
     }

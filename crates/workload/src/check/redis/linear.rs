@@ -1,12 +1,14 @@
-//! One key at a time: is there an order of its visits that real time and every connection's pipeline allow, and that explains all answers?
+//! One key at a time: is there an order of its visits that real time and every connection's
+//! pipeline allow, and that explains all answers?
 //!
 //! ```text
 //!   invocations and answers by time ─► at each answer: every way in which it, and what is under way before it, may have taken place
 //!        configurations = what the key may hold now × which of those under way have taken place
 //! ```
-//! The search is that of Wing and Gong (1993) as Lowe (2017) runs it, forwards in time. What keeps it small: values tell who wrote
-//! them; a look that fits what the key holds is taken at once; and of what was never answered, a configuration that needed less is kept, for
-//! the rest may still take place, or never.
+//! The search is that of Wing and Gong (1993) as Lowe (2017) runs it, forwards in time. What keeps
+//! it small: values tell who wrote them; a look that fits what the key holds is taken at once; and
+//! of what was never answered, a configuration that needed less is kept, for the rest may still
+//! take place, or never.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -20,7 +22,8 @@ use crate::check::verdict::{AnomalyKind, Promise, Verdict};
 use crate::limits::MAX_LINEAR_STEPS;
 use crate::redis::RedisHistory;
 
-/// Steps that a visit takes where nothing is unclear, and a few more: a long history is judged as a short one is.
+/// Steps that a visit takes where nothing is unclear, and a few more: a long history is judged as a
+/// short one is.
 const STEPS_OF_A_VISIT: usize = 4;
 /// Calls that a story tells, before the one that nothing explains.
 const TOLD: usize = 12;
@@ -59,15 +62,24 @@ pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut Verdi
     }
 }
 
-fn story(history: &RedisHistory, key: &str, visits: &[Visit], at: usize, before: &BTreeSet<State>) -> String {
-    let state = |state: &State| state.as_ref().map_or("nothing".to_owned(), |cell| format!("\"{}\"", cell.value));
+fn story(
+    history: &RedisHistory,
+    key: &str,
+    visits: &[Visit],
+    at: usize,
+    before: &BTreeSet<State>,
+) -> String {
+    let state = |state: &State| {
+        state.as_ref().map_or("nothing".to_owned(), |cell| format!("\"{}\"", cell.value))
+    };
     let held: Vec<String> = before.iter().take(6).map(state).collect();
     let mut story = format!(
         "no order of the calls on key {key} explains the answer to {}; before it, the key held {}",
         name(history, visits[at].call),
         held.join(" or ")
     );
-    let mut near: Vec<&Visit> = visits.iter().filter(|visit| visit.begin <= visits[at].end).collect();
+    let mut near: Vec<&Visit> =
+        visits.iter().filter(|visit| visit.begin <= visits[at].end).collect();
     near.sort_by_key(|visit| if visit.is_known() { visit.end } else { visit.begin });
     for visit in near.iter().rev().take(TOLD).rev() {
         story.push_str("\n  ");
@@ -93,7 +105,8 @@ struct Search<'v> {
     over: Vec<bool>,
     /// Of values that a key holds once only: the visits that certainly found it.
     readers: BTreeMap<&'v str, Vec<usize>>,
-    /// By visit that was never answered: the first one that does the same, as far as anybody can tell.
+    /// By visit that was never answered: the first one that does the same, as far as anybody can
+    /// tell.
     alike: Vec<usize>,
     steps: usize,
 }
@@ -139,7 +152,8 @@ impl<'v> Search<'v> {
         Outcome::Explained
     }
 
-    /// All ways in which a visit has taken place by now; `None` where there are too many to look at.
+    /// All ways in which a visit has taken place by now; `None` where there are too many to look
+    /// at.
     fn end(&mut self, ways: Vec<Configuration>, target: usize) -> Option<Vec<Configuration>> {
         let mut seen: BTreeMap<(State, Vec<usize>), Vec<BTreeSet<usize>>> = BTreeMap::new();
         let mut queue: VecDeque<Configuration> = VecDeque::new();
@@ -166,14 +180,16 @@ impl<'v> Search<'v> {
                 }
                 let visit = &self.visits[at];
                 if !visit.is_known() {
-                    // Of calls that are alike and were never answered, the first one stands for all.
+                    // Of calls that are alike and were never answered, the first one stands for
+                    // all.
                     if tried.contains(&self.alike[at]) {
                         continue;
                     }
                     tried.push(self.alike[at]);
                 }
                 for state in self.take(&way.state, visit) {
-                    if state.as_ref().map(|cell| &cell.value) != way.state.as_ref().map(|cell| &cell.value)
+                    if state.as_ref().map(|cell| &cell.value)
+                        != way.state.as_ref().map(|cell| &cell.value)
                         && self.is_missed(&way, at)
                     {
                         continue;
@@ -193,8 +209,13 @@ impl<'v> Search<'v> {
     }
 
     /// Whether nothing that was met leads everywhere that this leads.
-    fn is_news(&self, way: &Configuration, seen: &mut BTreeMap<(State, Vec<usize>), Vec<BTreeSet<usize>>>) -> bool {
-        let (known, unknown): (Vec<usize>, Vec<usize>) = way.taken.iter().partition(|at| self.visits[**at].is_known());
+    fn is_news(
+        &self,
+        way: &Configuration,
+        seen: &mut BTreeMap<(State, Vec<usize>), Vec<BTreeSet<usize>>>,
+    ) -> bool {
+        let (known, unknown): (Vec<usize>, Vec<usize>) =
+            way.taken.iter().partition(|at| self.visits[**at].is_known());
         let unknown: BTreeSet<usize> = unknown.into_iter().collect();
         let met = seen.entry((way.state.clone(), known)).or_default();
         if met.iter().any(|less| less.is_subset(&unknown)) {
@@ -205,15 +226,18 @@ impl<'v> Search<'v> {
         true
     }
 
-    /// Whether what the key holds is still to be found by somebody else, and so cannot be replaced by a visit: it never comes back.
+    /// Whether what the key holds is still to be found by somebody else, and so cannot be replaced
+    /// by a visit: it never comes back.
     fn is_missed(&self, way: &Configuration, at: usize) -> bool {
         let readers = way.state.as_ref().and_then(|cell| self.readers.get(&*cell.value));
-        let misses = |reader: &usize| *reader != at && !self.over[*reader] && !way.taken.contains(reader);
+        let misses =
+            |reader: &usize| *reader != at && !self.over[*reader] && !way.taken.contains(reader);
         readers.is_some_and(|readers| readers.iter().any(misses))
     }
 
     fn may_take(&self, way: &Configuration, at: usize) -> bool {
-        self.after[at].is_none_or(|before| !self.pending.contains(&before) || way.taken.contains(&before))
+        self.after[at]
+            .is_none_or(|before| !self.pending.contains(&before) || way.taken.contains(&before))
     }
 
     /// Takes every look that fits: none of them stands in the way of anything.
@@ -223,10 +247,13 @@ impl<'v> Search<'v> {
                 .pending
                 .iter()
                 .copied()
-                .filter(|at| self.visits[*at].is_look() && !way.taken.contains(at) && self.may_take(way, *at))
+                .filter(|at| {
+                    self.visits[*at].is_look() && !way.taken.contains(at) && self.may_take(way, *at)
+                })
                 .filter(|at| {
                     let visit = &self.visits[*at];
-                    self.is_there(&way.state, visit) && self.steps_of(way.state.clone(), visit).is_some()
+                    self.is_there(&way.state, visit)
+                        && self.steps_of(way.state.clone(), visit).is_some()
                 })
                 .collect();
             if fitting.is_empty() {
@@ -238,7 +265,10 @@ impl<'v> Search<'v> {
 
     /// Whether what the key holds may not have expired yet when a visit comes.
     fn is_there(&self, state: &State, visit: &Visit) -> bool {
-        let latest = state.as_ref().and_then(|cell| cell.expiry).map_or(Timestamp::MAX, |(_, latest)| latest);
+        let latest = state
+            .as_ref()
+            .and_then(|cell| cell.expiry)
+            .map_or(Timestamp::MAX, |(_, latest)| latest);
         visit.begin <= latest
     }
 
@@ -248,8 +278,10 @@ impl<'v> Search<'v> {
         if self.is_there(state, visit) {
             after.extend(self.steps_of(state.clone(), visit));
         }
-        let may_be_gone =
-            state.as_ref().and_then(|cell| cell.expiry).is_some_and(|(earliest, _)| visit.end >= earliest);
+        let may_be_gone = state
+            .as_ref()
+            .and_then(|cell| cell.expiry)
+            .is_some_and(|(earliest, _)| visit.end >= earliest);
         if may_be_gone {
             after.extend(self.steps_of(None, visit));
         }
@@ -269,7 +301,8 @@ impl<'v> Search<'v> {
         // Times to live end with the millisecond before.
         let early = self.slack + Duration::from_millis(1);
         let earliest = visit.begin.saturating_add(span);
-        let earliest = Timestamp::from_nanos(earliest.as_nanos().saturating_sub(early.as_nanos() as u64));
+        let earliest =
+            Timestamp::from_nanos(earliest.as_nanos().saturating_sub(early.as_nanos() as u64));
         (earliest, visit.end.saturating_add(span).saturating_add(self.slack))
     }
 
@@ -283,7 +316,8 @@ impl<'v> Search<'v> {
                 (None, _) => false,
                 (Some(cell), None) => cell.expiry.is_none(),
                 (Some(cell), Some(left)) => cell.expiry.is_some_and(|(earliest, latest)| {
-                    visit.begin.saturating_add(*left) <= latest && visit.end.saturating_add(*left) >= earliest
+                    visit.begin.saturating_add(*left) <= latest
+                        && visit.end.saturating_add(*left) >= earliest
                 }),
             },
             _ => return self.change(state, step, visit),
@@ -313,7 +347,9 @@ impl<'v> Search<'v> {
             Step::Remove => None,
             Step::Add { by, sum } => {
                 let held = state.as_ref().map_or(Ok(0), |cell| cell.value.parse::<i64>());
-                let Ok(held) = held else { return if visit.is_known() { None } else { Some(state) } };
+                let Ok(held) = held else {
+                    return if visit.is_known() { None } else { Some(state) };
+                };
                 let made = held.checked_add(*by)?;
                 if sum.is_some_and(|sum| sum != made) {
                     return None;
@@ -327,7 +363,9 @@ impl<'v> Search<'v> {
                 }
                 Some(Cell { value: Rc::from(format!("{held}{tail}")), expiry: kept })
             }
-            Step::Expire(span) => state.map(|cell| Cell { expiry: Some(self.window(visit, *span)), ..cell }),
+            Step::Expire(span) => {
+                state.map(|cell| Cell { expiry: Some(self.window(visit, *span)), ..cell })
+            }
             Step::Persist(had) => {
                 if had.is_some_and(|had| had != kept.is_some()) {
                     return None;
@@ -339,8 +377,8 @@ impl<'v> Search<'v> {
     }
 }
 
-/// Who certainly found which value, of values that a key holds once only: texts that one visit writes, or that end with what one visit appends.
-/// Numbers come back.
+/// Who certainly found which value, of values that a key holds once only: texts that one visit
+/// writes, or that end with what one visit appends. Numbers come back.
 fn readers(visits: &[Visit]) -> BTreeMap<&str, Vec<usize>> {
     let mut written: BTreeMap<&str, usize> = BTreeMap::new();
     for step in visits.iter().flat_map(|visit| &visit.steps) {
@@ -362,7 +400,8 @@ fn readers(visits: &[Visit]) -> BTreeMap<&str, Vec<usize>> {
     readers
 }
 
-/// For each visit that was never answered the first one that does the same, as far as anybody can tell: texts that nobody found differ by their lengths only.
+/// For each visit that was never answered the first one that does the same, as far as anybody can
+/// tell: texts that nobody found differ by their lengths only.
 fn alike(visits: &[Visit]) -> Vec<usize> {
     let found: Vec<&str> = visits
         .iter()
@@ -376,7 +415,8 @@ fn alike(visits: &[Visit]) -> Vec<usize> {
     let mut seen: Vec<(usize, Vec<Step>)> = Vec::new();
     let mut first = Vec::new();
     for (at, visit) in visits.iter().enumerate() {
-        // Most are answered, and nobody asks about those: a long history would be compared with itself.
+        // Most are answered, and nobody asks about those: a long history would be compared with
+        // itself.
         if visit.is_known() {
             first.push(at);
             continue;

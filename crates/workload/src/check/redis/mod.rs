@@ -7,8 +7,8 @@
 //!                      ├─► exec   ─► EXEC is nil when a watched key was touched, and only then
 //!                      └─► whole  ─► SCAN returns what is there throughout, DBSIZE counts one moment's keys
 //! ```
-//! KEYS and FLUSHDB are visits of every key. What was never answered may have been done or not, once, and at any time since it was sent; what
-//! was refused was not done.
+//! KEYS and FLUSHDB are visits of every key. What was never answered may have been done or not,
+//! once, and at any time since it was sent; what was refused was not done.
 //!
 //! # Invariants
 //! - No false alarm: what is reported, no execution explains that keeps the promises.

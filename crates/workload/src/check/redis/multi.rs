@@ -1,7 +1,9 @@
-//! Reads and writes of several keys at once, as transactions over registers: what the keys that hold texts and never expire show of them.
+//! Reads and writes of several keys at once, as transactions over registers: what the keys that
+//! hold texts and never expire show of them.
 //!
-//! Values are unique there, so that who read what is certain; which order that leaves is the checker's of registers. Every call is a process of
-//! its own: a pipeline has no order but that of single keys.
+//! Values are unique there, so that who read what is certain; which order that leaves is the
+//! checker's of registers. Every call is a process of its own: a pipeline has no order but that of
+//! single keys.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,10 +33,15 @@ struct Part {
 fn registers(history: &RedisHistory, visits: &Visits) -> History {
     let mut numbers: BTreeMap<Rc<str>, i64> = BTreeMap::new();
     let mut parts: BTreeMap<usize, Part> = BTreeMap::new();
-    for (index, (_, visits)) in (0..).zip(visits.of.iter().filter(|(_, visits)| is_register(visits))) {
+    for (index, (_, visits)) in
+        (0..).zip(visits.of.iter().filter(|(_, visits)| is_register(visits)))
+    {
         let key = KeyIndex(index);
         for visit in visits {
-            let end = history.calls[visit.call].answered.as_ref().map_or(Timestamp::MAX, |(when, _)| *when);
+            let end = history.calls[visit.call]
+                .answered
+                .as_ref()
+                .map_or(Timestamp::MAX, |(when, _)| *when);
             let part = parts.entry(visit.call).or_insert_with(|| Part {
                 is_known: visit.is_known(),
                 begin: visit.begin,

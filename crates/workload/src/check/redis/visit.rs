@@ -1,4 +1,5 @@
-//! What calls did to single keys, and saw there: the steps that each call took on each key, at one moment.
+//! What calls did to single keys, and saw there: the steps that each call took on each key, at one
+//! moment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -29,7 +30,8 @@ pub(super) enum Only {
     Present,
 }
 
-/// One step of a visit. Those that were answered say what was seen; `None` where nothing is known of it.
+/// One step of a visit. Those that were answered say what was seen; `None` where nothing is known
+/// of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     /// The value was read; `None`: there was none.
@@ -126,7 +128,10 @@ impl Visit {
             match step {
                 Step::Read(seen) => present = seen.is_some(),
                 Step::Present(seen) => present = *seen,
-                Step::Put { .. } | Step::Add { .. } | Step::Append { .. } | Step::Persist(Some(true)) => changed = true,
+                Step::Put { .. }
+                | Step::Add { .. }
+                | Step::Append { .. }
+                | Step::Persist(Some(true)) => changed = true,
                 Step::Remove | Step::Expire(_) => changed |= present,
                 Step::Length(_) | Step::TimeToLive(_) | Step::Persist(_) => {}
             }
@@ -145,7 +150,10 @@ impl Visit {
             left = match step {
                 Step::Put { life: Life::Forever, .. } => Left::Present,
                 Step::Put { .. } | Step::Expire(_) => Left::Unclear,
-                Step::Add { .. } | Step::Append { .. } | Step::Read(Some(_)) | Step::Present(true) => there,
+                Step::Add { .. }
+                | Step::Append { .. }
+                | Step::Read(Some(_))
+                | Step::Present(true) => there,
                 Step::Remove | Step::Read(None) | Step::Present(false) => Left::Absent,
                 Step::TimeToLive(None) | Step::Persist(Some(true)) => Left::Present,
                 Step::Length(_) | Step::TimeToLive(Some(_)) | Step::Persist(_) => left,
@@ -180,12 +188,23 @@ impl Visits {
                 Request::Transaction(commands) => match reply {
                     Some(Reply::Nil) => Some(Vec::new()),
                     Some(Reply::Array(replies)) if replies.len() == commands.len() => {
-                        let each = commands.iter().zip(replies).map(|(words, reply)| one(words, Some(reply), &keys));
+                        let each = commands
+                            .iter()
+                            .zip(replies)
+                            .map(|(words, reply)| one(words, Some(reply), &keys));
                         let each: Option<Vec<_>> = each.collect();
                         let under = reading.under(call.connection);
-                        each.map(|each| under.into_iter().chain(each.into_iter().flatten()).collect())
+                        each.map(|each| {
+                            under.into_iter().chain(each.into_iter().flatten()).collect()
+                        })
                     }
-                    None => Some(commands.iter().filter_map(|words| one(words, None, &keys)).flatten().collect()),
+                    None => Some(
+                        commands
+                            .iter()
+                            .filter_map(|words| one(words, None, &keys))
+                            .flatten()
+                            .collect(),
+                    ),
                     Some(_) => None,
                 },
             };
@@ -202,7 +221,13 @@ impl Visits {
                 if reply.is_none() && steps.iter().all(Step::is_look) {
                     continue;
                 }
-                let visit = Visit { call: at, connection: call.connection, begin: call.invoked, end, steps };
+                let visit = Visit {
+                    call: at,
+                    connection: call.connection,
+                    begin: call.invoked,
+                    end,
+                    steps,
+                };
                 visits.of.entry(key).or_default().push(visit);
             }
         }
@@ -215,7 +240,8 @@ impl Visits {
     }
 }
 
-/// What each connection watches, and what it read of that since: a transaction that is carried out found the same.
+/// What each connection watches, and what it read of that since: a transaction that is carried out
+/// found the same.
 #[derive(Default)]
 struct Reading {
     of: BTreeMap<u64, BTreeMap<Rc<str>, Option<Value>>>,
@@ -247,7 +273,9 @@ impl Reading {
 
     fn under(&self, connection: u64) -> Vec<(Rc<str>, Step)> {
         let watched = self.of.get(&connection).into_iter().flatten();
-        watched.filter_map(|(key, seen)| Some((Rc::clone(key), Step::Read(seen.clone()?)))).collect()
+        watched
+            .filter_map(|(key, seen)| Some((Rc::clone(key), Step::Read(seen.clone()?))))
+            .collect()
     }
 }
 
@@ -288,7 +316,9 @@ fn all_keys(history: &RedisHistory) -> BTreeSet<Rc<str>> {
 fn keys_of(words: &Words) -> Vec<&String> {
     let Some((name, rest)) = words.split_first() else { return Vec::new() };
     match name.as_str() {
-        "KEYS" | "SCAN" | "DBSIZE" | "FLUSHDB" | "FLUSHALL" | "UNWATCH" | "PING" | "RANDOMKEY" => Vec::new(),
+        "KEYS" | "SCAN" | "DBSIZE" | "FLUSHDB" | "FLUSHALL" | "UNWATCH" | "PING" | "RANDOMKEY" => {
+            Vec::new()
+        }
         "MGET" | "DEL" | "UNLINK" | "EXISTS" | "WATCH" => rest.iter().collect(),
         "MSET" | "MSETNX" => rest.iter().step_by(2).collect(),
         _ => rest.iter().take(1).collect(),
@@ -328,7 +358,8 @@ fn millis(word: &str) -> Option<Duration> {
     word.parse().ok().map(Duration::from_millis)
 }
 
-/// The steps of one command, by key; without an answer, what it would have done. `None` where the answer does not fit.
+/// The steps of one command, by key; without an answer, what it would have done. `None` where the
+/// answer does not fit.
 fn one(words: &Words, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Option<Steps> {
     let (name, rest) = words.split_first()?;
     let key = || rest.first().map(|key| Rc::from(key.as_str()));
@@ -353,11 +384,15 @@ fn one(words: &Words, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Option
             at_key(vec![Step::Add { by, sum: sum.flatten() }])
         }
         "APPEND" => {
-            let length = reply.map(|reply| integer(reply).and_then(|length| usize::try_from(length).ok()));
+            let length =
+                reply.map(|reply| integer(reply).and_then(|length| usize::try_from(length).ok()));
             if length == Some(None) {
                 return None;
             }
-            at_key(vec![Step::Append { tail: Rc::from(rest.get(1)?.as_str()), length: length.flatten() }])
+            at_key(vec![Step::Append {
+                tail: Rc::from(rest.get(1)?.as_str()),
+                length: length.flatten(),
+            }])
         }
         "PEXPIRE" => {
             let expire = Step::Expire(millis(rest.get(1)?)?);
@@ -377,7 +412,9 @@ fn one(words: &Words, reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Option
             None => Vec::new(),
             Some(Some(-2)) => vec![Step::Present(false)],
             Some(Some(-1)) => vec![Step::TimeToLive(None)],
-            Some(Some(left)) => vec![Step::TimeToLive(Some(Duration::from_millis(u64::try_from(left).ok()?)))],
+            Some(Some(left)) => {
+                vec![Step::TimeToLive(Some(Duration::from_millis(u64::try_from(left).ok()?)))]
+            }
             Some(None) => return None,
         }),
         "MGET" | "MSET" | "MSETNX" | "DEL" | "UNLINK" | "EXISTS" => many(name, rest, reply),
@@ -407,7 +444,8 @@ fn read_of(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Vec<Ste
 fn set(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Vec<Step>> {
     let [_, value, options @ ..] = rest else { return None };
     let has = |option: &str| options.iter().any(|word| word == option);
-    let span = options.iter().position(|word| word == "PX").and_then(|at| millis(options.get(at + 1)?));
+    let span =
+        options.iter().position(|word| word == "PX").and_then(|at| millis(options.get(at + 1)?));
     let life = match span {
         Some(span) => Life::For(span),
         None if has("KEEPTTL") => Life::Kept,
@@ -456,7 +494,9 @@ fn many(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Steps> {
         }
         ("MGET" | "EXISTS", None) => Some(Vec::new()),
         ("MSET", None) => rest.chunks(2).map(|pair| put(pair, Only::Always)).collect(),
-        ("MSET", Some(Reply::Status(_))) => rest.chunks(2).map(|pair| put(pair, Only::Always)).collect(),
+        ("MSET", Some(Reply::Status(_))) => {
+            rest.chunks(2).map(|pair| put(pair, Only::Always)).collect()
+        }
         ("MSETNX", None) => rest.chunks(2).map(|pair| put(pair, Only::Absent)).collect(),
         ("MSETNX", Some(Reply::Integer(1))) => {
             let absent = rest.chunks(2).map(|pair| Some((key(&pair[0]), Step::Present(false))));
@@ -464,8 +504,12 @@ fn many(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Steps> {
         }
         // One of several was there.
         ("MSETNX", Some(Reply::Integer(0))) if rest.len() > 2 => Some(Vec::new()),
-        ("MSETNX", Some(Reply::Integer(0))) => Some(vec![(key(rest.first()?), Step::Present(true))]),
-        ("DEL" | "UNLINK", None) => Some(rest.iter().map(|word| (key(word), Step::Remove)).collect()),
+        ("MSETNX", Some(Reply::Integer(0))) => {
+            Some(vec![(key(rest.first()?), Step::Present(true))])
+        }
+        ("DEL" | "UNLINK", None) => {
+            Some(rest.iter().map(|word| (key(word), Step::Remove)).collect())
+        }
         ("DEL" | "UNLINK" | "EXISTS", Some(Reply::Integer(count))) => {
             let count = usize::try_from(*count).ok().filter(|count| *count <= rest.len())?;
             let mut steps = Vec::new();
@@ -483,7 +527,12 @@ fn many(name: &str, rest: &[String], reply: Option<&Reply>) -> Option<Steps> {
     }
 }
 
-fn of_all(name: &str, rest: &[String], reply: Option<&Reply>, keys: &BTreeSet<Rc<str>>) -> Option<Steps> {
+fn of_all(
+    name: &str,
+    rest: &[String],
+    reply: Option<&Reply>,
+    keys: &BTreeSet<Rc<str>>,
+) -> Option<Steps> {
     if name != "KEYS" {
         let is_right = reply.is_none_or(|reply| matches!(reply, Reply::Status(_)));
         return is_right.then(|| keys.iter().map(|key| (Rc::clone(key), Step::Remove)).collect());

@@ -1,8 +1,8 @@
-//! Commands over the whole keyspace: a SCAN returns every key that was there throughout, and none that never was; DBSIZE counts the keys
-//! of one moment between its invocation and its answer.
+//! Commands over the whole keyspace: a SCAN returns every key that was there throughout, and none
+//! that never was; DBSIZE counts the keys of one moment between its invocation and its answer.
 //!
-//! What is certain of a key follows from calls that cannot stand anywhere else: it was written and answered before, and nothing that
-//! may take it away overlaps what came since.
+//! What is certain of a key follows from calls that cannot stand anywhere else: it was written and
+//! answered before, and nothing that may take it away overlaps what came since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -16,7 +16,8 @@ use crate::redis::{RedisHistory, Reply};
 
 /// Judges every scan and every count.
 pub(super) fn check(history: &RedisHistory, visits: &Visits, verdict: &mut Verdict) {
-    let proofs: ByKey<'_> = visits.of.iter().map(|(key, visits)| (key, Proofs::of(visits))).collect();
+    let proofs: ByKey<'_> =
+        visits.of.iter().map(|(key, visits)| (key, Proofs::of(visits))).collect();
     let mut scans: BTreeMap<u64, Scan> = BTreeMap::new();
     for (at, call) in history.calls.iter().enumerate() {
         let Some((when, reply)) = &call.answered else { continue };
@@ -73,16 +74,28 @@ struct Scan {
 
 impl Scan {
     fn begin(first: usize, words: &[String]) -> Self {
-        let pattern = words.iter().position(|word| word == "MATCH").and_then(|at| words.get(at + 1));
+        let pattern =
+            words.iter().position(|word| word == "MATCH").and_then(|at| words.get(at + 1));
         let pattern = pattern.map_or_else(|| "*".to_owned(), Clone::clone);
         Self { first, pages: 0, pattern, found: BTreeSet::new() }
     }
 
-    fn judge(self, history: &RedisHistory, proofs: &ByKey<'_>, last: usize, end: Timestamp, verdict: &mut Verdict) {
+    fn judge(
+        self,
+        history: &RedisHistory,
+        proofs: &ByKey<'_>,
+        last: usize,
+        end: Timestamp,
+        verdict: &mut Verdict,
+    ) {
         let begin = history.calls[self.first].invoked;
         let scan = || {
             let pages = self.pages;
-            format!("a scan of {pages} pages, from {} to {}", told(history, self.first), told(history, last))
+            format!(
+                "a scan of {pages} pages, from {} to {}",
+                told(history, self.first),
+                told(history, last)
+            )
         };
         for (key, proofs) in proofs.iter().filter(|(key, _)| fits(&self.pattern, key)) {
             let is_found = self.found.contains(*key);
@@ -112,8 +125,11 @@ fn judge_count(
     count: i64,
     verdict: &mut Verdict,
 ) {
-    let certain: Vec<&Rc<str>> =
-        proofs.iter().filter(|(_, proofs)| proofs.is_present(begin, end).is_some()).map(|(key, _)| *key).collect();
+    let certain: Vec<&Rc<str>> = proofs
+        .iter()
+        .filter(|(_, proofs)| proofs.is_present(begin, end).is_some())
+        .map(|(key, _)| *key)
+        .collect();
     let possible = proofs.values().filter(|proofs| !proofs.is_absent(begin, end)).count();
     let counted = usize::try_from(count).unwrap_or(usize::MAX);
     if counted < certain.len() || counted > possible {
@@ -145,7 +161,11 @@ impl Proofs {
         Self {
             present: Lasting::of(visits, is_made, Visit::may_remove),
             absent: Lasting::of(visits, is_gone, Visit::may_create),
-            first_maker: visits.iter().filter(|visit| visit.may_create()).map(|visit| visit.begin).min(),
+            first_maker: visits
+                .iter()
+                .filter(|visit| visit.may_create())
+                .map(|visit| visit.begin)
+                .min(),
         }
     }
 
@@ -160,9 +180,10 @@ impl Proofs {
     }
 }
 
-/// Visits that leave a key so, and those that may leave it otherwise: it is so throughout a span of time when one of the former was over
-/// before, and each of the latter that begins by the end of the span was over before that one began. Looked up, not looked through: scans are
-/// many, and so are visits.
+/// Visits that leave a key so, and those that may leave it otherwise: it is so throughout a span of
+/// time when one of the former was over before, and each of the latter that begins by the end of
+/// the span was over before that one began. Looked up, not looked through: scans are many, and so
+/// are visits.
 struct Lasting {
     /// By begin: until when one of the opponents up to here lasts.
     opponents: Vec<(Timestamp, Timestamp)>,
@@ -175,7 +196,11 @@ struct Lasting {
 }
 
 impl Lasting {
-    fn of(visits: &[Visit], is_proof: impl Fn(&Visit) -> bool, opposes: impl Fn(&Visit) -> bool) -> Self {
+    fn of(
+        visits: &[Visit],
+        is_proof: impl Fn(&Visit) -> bool,
+        opposes: impl Fn(&Visit) -> bool,
+    ) -> Self {
         let told = |visit: &Visit| (visit.begin, visit.end, visit.call);
         let mut each: Vec<_> = visits.iter().filter(|visit| opposes(visit)).map(told).collect();
         each.sort_unstable();
@@ -204,9 +229,12 @@ impl Lasting {
             Some(until) => self.proofs.partition_point(|(from, _, _)| *from <= until),
             None => 0,
         };
-        let found = self.proofs.get(from).filter(|(_, over, _)| *over < begin).map(|(_, _, call)| *call);
+        let found =
+            self.proofs.get(from).filter(|(_, over, _)| *over < begin).map(|(_, _, call)| *call);
         found.or_else(|| {
-            let others = |call: usize| self.each[..opponents].iter().filter(move |(_, _, other)| *other != call);
+            let others = |call: usize| {
+                self.each[..opponents].iter().filter(move |(_, _, other)| *other != call)
+            };
             let proves = |(from, over, call): &&(Timestamp, Timestamp, usize)| {
                 *over < begin && others(*call).all(|(_, until, _)| until < from)
             };
@@ -240,14 +268,22 @@ mod tests {
                 };
                 let at = Timestamp::from_nanos;
                 let answered = (random.below(8) > 0).then(|| (at(now + random.below(6)), reply));
-                calls.push(Call { connection, request: Request::command(text), invoked: at(now), answered });
+                calls.push(Call {
+                    connection,
+                    request: Request::command(text),
+                    invoked: at(now),
+                    answered,
+                });
             }
             let history = RedisHistory { calls, ..RedisHistory::default() };
             let visits = Visits::of(&history, &mut Verdict::default());
             let Some(visits) = visits.of.get("k") else { continue };
             let proofs = Proofs::of(visits);
-            for (begin, length) in (0..60).flat_map(|begin| (0..6).map(move |length| (begin, length))) {
-                let (begin, end) = (Timestamp::from_nanos(begin), Timestamp::from_nanos(begin + length));
+            for (begin, length) in
+                (0..60).flat_map(|begin| (0..6).map(move |length| (begin, length)))
+            {
+                let (begin, end) =
+                    (Timestamp::from_nanos(begin), Timestamp::from_nanos(begin + length));
                 assert_eq!(proofs.is_present(begin, end).is_some(), is_present(visits, begin, end));
                 assert_eq!(proofs.is_absent(begin, end), is_absent(visits, begin, end));
             }
@@ -258,7 +294,10 @@ mod tests {
         let never = Visits::is_lasting(visits);
         let lasts = |made: &Visit| {
             let takes_away = |other: &Visit| {
-                other.call != made.call && other.may_remove() && other.begin <= end && other.end >= made.begin
+                other.call != made.call
+                    && other.may_remove()
+                    && other.begin <= end
+                    && other.end >= made.begin
             };
             made.end < begin && made.left(never) == Left::Present && !visits.iter().any(takes_away)
         };
