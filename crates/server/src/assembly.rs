@@ -196,7 +196,7 @@ pub(crate) fn assemble_on(
     let mut place = join_cluster(config, &premises, &manifest, addresses)?;
     // The master may have kept it waiting, and the clock may have been set right meanwhile: nobody
     // has asked for the time yet.
-    if !is_planted!(TimeOfStart) {
+    if !timestone_types::is_planted!(TimeOfStart) {
         clock.begin_anew();
     }
     if place.shards.len() != usize::from(premises.shards()) {
@@ -405,7 +405,7 @@ pub(crate) fn assemble_on(
 /// until it has passed that.
 fn begin_time(clock: &dyn Clock, lived_until: Timestamp) {
     let read_at = clock.now();
-    if !is_planted!(TimeOfStart) {
+    if !timestone_types::is_planted!(TimeOfStart) {
         clock.begin_anew();
         clock.go_on_from(read_at);
     }
@@ -601,7 +601,7 @@ fn resp_nets(
 
 /// Whether redis clients that have sent their last word are cut off before they are answered.
 fn cuts_half_closed() -> bool {
-    is_planted!(CutsHalfClosed)
+    timestone_types::is_planted!(CutsHalfClosed)
 }
 
 impl<P: timestone_seda::Protocol> Nets<P> {

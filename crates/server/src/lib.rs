@@ -8,21 +8,6 @@
 //! protocol cores and hold no protocol of their own. What this crate deliberately does not do:
 //! parse flags and files, choose log formats, print.
 
-/// Whether a bug, or one of several, is planted on this thread; never where planted bugs are not
-/// compiled.
-#[cfg(feature = "planted-bugs")]
-macro_rules! is_planted {
-    ($($bug:ident)|+) => {
-        $(crate::planted::is_planted(crate::planted::Bug::$bug))||+
-    };
-}
-#[cfg(not(feature = "planted-bugs"))]
-macro_rules! is_planted {
-    ($($bug:ident)|+) => {
-        false
-    };
-}
-
 mod assembly;
 mod cluster_name;
 mod config;

@@ -49,12 +49,8 @@ pub(crate) fn open_stores(
     let cache_bytes = config.cache_bytes / count;
     #[cfg(feature = "planted-bugs")]
     let (known, cache_bytes) = (
-        crate::planted::is_planted(crate::planted::Bug::ForgottenCapacity),
-        if crate::planted::is_planted(crate::planted::Bug::ForgottenCache) {
-            8 << 20
-        } else {
-            cache_bytes
-        },
+        timestone_types::is_planted!(ForgottenCapacity),
+        if timestone_types::is_planted!(ForgottenCache) { 8 << 20 } else { cache_bytes },
     );
     side_by_side(premises.parallelism(), shards, |&shard| {
         let started = std::time::Instant::now();

@@ -209,7 +209,7 @@ impl Connection {
     ) -> Option<Asked> {
         let asked = self.replies.asked(slot);
         #[cfg(feature = "planted-bugs")]
-        if asked.is_some() && crate::planted::loses_answer() {
+        if asked.is_some() && timestone_types::planted::loses_answer() {
             return asked;
         }
         self.replies.answer(slot, write);
@@ -259,8 +259,7 @@ impl Connection {
     /// counted for all that it has ever sent.
     pub(super) fn give_up_admitted(&mut self) -> (u64, u64) {
         let waiting = if self.blocked && !self.closing { self.inbox.backlog() as u64 } else { 0 };
-        #[cfg(feature = "planted-bugs")]
-        if waiting > 0 && crate::planted::is_planted(crate::planted::Bug::CountedForEver) {
+        if waiting > 0 && timestone_types::is_planted!(CountedForEver) {
             return (0, 0);
         }
         let (frames, bytes) = self.admitted;

@@ -158,10 +158,7 @@ impl Core {
 
     /// What refusals call the servers that this gateway has no way to.
     pub(super) fn name_servers(&mut self, map: &ShardMap) {
-        #[cfg(feature = "planted-bugs")]
-        if self.started > Timestamp::ZERO
-            && crate::planted::is_planted(crate::planted::Bug::StaleServerNames)
-        {
+        if self.started > Timestamp::ZERO && timestone_types::is_planted!(StaleServerNames) {
             return;
         }
         for entry in map.shards() {

@@ -28,10 +28,7 @@ use super::words::{Args, Words};
 /// same connection could overtake it, and find an older value than the transaction, which starts
 /// again where it meets a conflict.
 fn in_transaction(class: Class) -> Touch {
-    #[cfg(feature = "planted-bugs")]
-    if crate::planted::is_planted(crate::planted::Bug::OvertakenTransactions)
-        && class == Class::Read
-    {
+    if timestone_types::is_planted!(OvertakenTransactions) && class == Class::Read {
         return Touch::Read;
     }
     debug_assert!(

@@ -104,8 +104,7 @@ impl Marks {
     /// Whether a command that touches a key so must wait.
     #[inline]
     pub(super) fn blocks(&self, new: Mark) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::UnorderedPipelines) {
+        if timestone_types::is_planted!(UnorderedPipelines) {
             return false;
         }
         self.marks.iter().fold(false, |blocked, mark| blocked | mark.conflicts(new))
@@ -133,8 +132,7 @@ impl Marks {
     /// answer comes before that one's has overtaken it, as reads do not wait for each other and one
     /// that is refused is sent again.
     pub(super) fn overtakes(&self, owner: SlotId) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::OvertakenReads) {
+        if timestone_types::is_planted!(OvertakenReads) {
             return false;
         }
         let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else {
@@ -166,8 +164,7 @@ impl Marks {
     /// Whether an earlier read of the same key was answered with a later state than this one has
     /// found. It is to be asked for again then, and whatever it finds is right.
     pub(super) fn is_outdated(&mut self, owner: SlotId, found: Read) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::OutdatedReads) {
+        if timestone_types::is_planted!(OutdatedReads) {
             return false;
         }
         let Some(own) = self.owners.iter().position(|&candidate| candidate == owner.0) else {

@@ -86,8 +86,7 @@ impl Core {
             let protocol = connection.client.protocol;
             connection
                 .answer(slot, |out| ReplyWriter::new(out, protocol).error_bytes(failure.bytes()));
-            #[cfg(feature = "planted-bugs")]
-            if crate::planted::is_planted(crate::planted::Bug::SleepingReads) {
+            if timestone_types::is_planted!(SleepingReads) {
                 return;
             }
             // Nothing is under way whose answer would let those behind it be asked for.
@@ -296,30 +295,30 @@ fn should_pause(connection: &Connection, bound: usize) -> bool {
 
 /// Whether the oldest command's answer waits for those behind it to leave, which wait for it.
 fn lets_oldest_wait() -> bool {
-    is_planted!(OldestAnswerWaits)
+    timestone_types::is_planted!(OldestAnswerWaits)
 }
 
 /// Whether silent clients keep what they watch, however scarce memory is.
 fn ignores_watched() -> bool {
-    is_planted!(SilentWatchers)
+    timestone_types::is_planted!(SilentWatchers)
 }
 
 /// Whether clients count as silent for as long as nothing was read from them.
 fn blames_unread() -> bool {
-    is_planted!(BlamedForPauses)
+    timestone_types::is_planted!(BlamedForPauses)
 }
 
 /// Whether commands that are begun are bounded one by one only.
 fn ignores_begun() -> bool {
-    is_planted!(BoundlessBeginnings)
+    timestone_types::is_planted!(BoundlessBeginnings)
 }
 
 /// Whether answers are not counted between the parcel that brings them and the net stage.
 pub(super) fn forgets_passing() -> bool {
-    is_planted!(UncountedPassing)
+    timestone_types::is_planted!(UncountedPassing)
 }
 
 /// Whether connections are owed more and more, whether they read it or not.
 pub(super) fn ignores_bound() -> bool {
-    is_planted!(BoundlessOutput)
+    timestone_types::is_planted!(BoundlessOutput)
 }

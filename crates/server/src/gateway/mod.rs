@@ -416,7 +416,7 @@ impl GatewayStage {
 
 /// Whether the end of a process waits for whoever does not read, and for answers that never come.
 fn waits_for_everything() -> bool {
-    is_planted!(EndlessGateway)
+    timestone_types::is_planted!(EndlessGateway)
 }
 
 impl Stage<Event> for GatewayStage {

@@ -137,10 +137,7 @@ impl Job {
     /// Counts a value that the transaction has read, or keys that were found; large ones in the
     /// process's memory, twice: there and in the answer. Whether there is room.
     fn charge_read(&mut self, bytes: usize, memory: &Arc<Memory>) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::UncountedKeys)
-            && matches!(self.work, Work::Whole(_))
-        {
+        if timestone_types::is_planted!(UncountedKeys) && matches!(self.work, Work::Whole(_)) {
             return true;
         }
         self.read_bytes += bytes;
@@ -159,8 +156,7 @@ impl Job {
     /// are counted for covers it as far as each of them is answered once; commands may answer the
     /// same value, or one that they have written, again and again.
     fn charge_answer(&mut self, more: usize, memory: &Arc<Memory>) -> Result<(), Failure> {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::BoundlessAnswers) {
+        if timestone_types::is_planted!(BoundlessAnswers) {
             return Ok(());
         }
         let bytes = self.reply.len().saturating_add(more);
@@ -243,7 +239,7 @@ impl Core {
                 job.txn = Some(txn);
                 let at = self.engine.begin_timestamp(txn)?;
                 #[cfg(feature = "planted-bugs")]
-                let at = if crate::planted::is_planted(crate::planted::Bug::StaleCounts) {
+                let at = if timestone_types::is_planted!(StaleCounts) {
                     Timestamp::from_nanos(at.as_nanos().saturating_sub(20_000_000))
                 } else {
                     at
@@ -341,9 +337,8 @@ impl Core {
             return self.jobs.put_back(id, job);
         }
         let committed = job.committing;
-        #[cfg(feature = "planted-bugs")]
         if committed
-            && crate::planted::is_planted(crate::planted::Bug::RepeatedCommits)
+            && timestone_types::is_planted!(RepeatedCommits)
             && job.attempts == 1
             && self.draw().is_multiple_of(8)
         {
@@ -473,8 +468,7 @@ impl Core {
         if job.executed == 0 {
             for (key, watched) in &job.watched {
                 let found = self.engine.peek(txn, KEYSPACE, key).ok_or(Failure::INTERNAL)?;
-                #[cfg(feature = "planted-bugs")]
-                if crate::planted::is_planted(crate::planted::Bug::IgnoredWatch) {
+                if timestone_types::is_planted!(IgnoredWatch) {
                     continue;
                 }
                 if watched.is_touched(&found) {
@@ -534,8 +528,7 @@ impl Core {
     /// Whether jobs have had their share of this turn. One share for all: each of them may be one
     /// command that makes much out of little.
     pub(super) fn has_had_its_share(&self) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::BoundlessTurns) {
+        if timestone_types::is_planted!(BoundlessTurns) {
             return false;
         }
         self.carried_out > EXEC_BYTES_AT_ONCE
@@ -602,8 +595,7 @@ impl Core {
     /// Counts the bytes that a job is about to make; whether there is memory for them. Nothing of
     /// them is made before.
     fn charge_made(&mut self, job: &mut Job, more: usize) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::UncountedMaking) {
+        if timestone_types::is_planted!(UncountedMaking) {
             return true;
         }
         if more == 0 {
@@ -630,15 +622,13 @@ impl Core {
     /// makes anything here has room: it may wait for what it takes itself, as the command that it
     /// came with, and others may hold what they have for as long as they like.
     fn has_room_to_make(&self, job: &Job, bytes: u64) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::GreedyMakers) {
+        if timestone_types::is_planted!(GreedyMakers) {
             let used = self.memory.used(MemoryUse::Input);
             let queued = job.queued_charge.as_ref().map_or(0, Charge::bytes);
             return job.counted == 0 && used <= queued
                 || bytes - job.counted <= self.room_to_make();
         }
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::RestartedMakers) && job.counted > 0 {
+        if timestone_types::is_planted!(RestartedMakers) && job.counted > 0 {
             return bytes - job.counted <= self.room_to_make();
         }
         self.makes == job.counted || bytes - job.counted <= self.room_to_make()
@@ -648,8 +638,7 @@ impl Core {
     /// received always finds the other half.
     fn room_to_make(&self) -> u64 {
         let limit = self.memory.limit(MemoryUse::Input);
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::GreedyMakers) {
+        if timestone_types::is_planted!(GreedyMakers) {
             return limit.saturating_sub(self.memory.used(MemoryUse::Input));
         }
         (limit / 2).saturating_sub(self.memory.used(MemoryUse::Input))
@@ -731,8 +720,7 @@ impl Core {
         let Some(txn) = job.txn else { return self.finish(id, job, Some(&Failure::INTERNAL)) };
         self.jobs.number(&mut job, 1);
         job.committing = true;
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::EndlessWaits) {
+        if timestone_types::is_planted!(EndlessWaits) {
             job.began = job.began.saturating_add(core::mem::take(&mut job.waited));
             job.waits_since = None;
         }

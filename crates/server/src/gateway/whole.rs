@@ -251,8 +251,7 @@ impl Whole {
             return Ok(());
         }
         for entry in page.entries {
-            #[cfg(feature = "planted-bugs")]
-            if self.keys == 2 && crate::planted::is_planted(crate::planted::Bug::LostScanKeys) {
+            if self.keys == 2 && timestone_types::is_planted!(LostScanKeys) {
                 continue;
             }
             if !self.nothing && pattern.as_ref().is_none_or(|pattern| pattern.matches(entry.key)) {

@@ -124,8 +124,7 @@ impl NodeStage {
     /// was silent. What it leaves behind under them, the next run need not wait for; if the
     /// manifest cannot be saved, it waits once.
     fn note_clients(&self, origin: Origin, answer: &MasterAnswer) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::ForgottenRenewal) {
+        if timestone_types::is_planted!(ForgottenRenewal) {
             return;
         }
         if let MasterAnswer::Clients(block) = answer
@@ -571,7 +570,8 @@ impl Stage<Event> for NodeStage {
                 break;
             }
         }
-        if ctx.is_shutting_down() && !self.is_ending && !is_planted!(ForgottenEnd) {
+        if ctx.is_shutting_down() && !self.is_ending && !timestone_types::is_planted!(ForgottenEnd)
+        {
             self.is_ending = true;
             self.next_life = ctx.now();
         }

@@ -91,8 +91,7 @@ impl ShardStage {
 
     /// The writes of a transaction are in the store.
     pub(super) fn inherited_applied(&mut self, txn: TxnId) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::EarlyHandOverAck) {
+        if timestone_types::is_planted!(EarlyHandOverAck) {
             return;
         }
         if self.inherited.promises.contains_key(&txn) {

@@ -160,11 +160,7 @@ impl Journal {
         // watermark, and is not that old.
         let shown = now.max(watermark);
         #[cfg(feature = "planted-bugs")]
-        let shown = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) {
-            now
-        } else {
-            shown
-        };
+        let shown = if timestone_types::is_planted!(AgeByTheClock) { now } else { shown };
         let last = self.birthdays.back().map(|last| last.at);
         if settled < watermark || last.is_none_or(|last| grain(last) < grain(shown)) {
             self.born(Birthday { batch, at: last.map_or(shown, |last| last.max(shown)), settled });
@@ -203,11 +199,7 @@ impl Journal {
     ) {
         let settled = watermark.min(oldest.previous());
         #[cfg(feature = "planted-bugs")]
-        let settled = if crate::planted::is_planted(crate::planted::Bug::SettledEarly) {
-            watermark
-        } else {
-            settled
-        };
+        let settled = if timestone_types::is_planted!(SettledEarly) { watermark } else { settled };
         self.born(Birthday { batch, at: bound, settled });
         self.unstable.push_back((self.open_batch, batch));
     }
@@ -467,11 +459,7 @@ mod tests {
         let (watermark, bound) = (at(2 * HOUR), at(2 * HOUR + 2_000));
         let mut journal = Journal::new(BatchNumber::new(11), RecordNumber::new(11));
         #[cfg(feature = "planted-bugs")]
-        let bound = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) {
-            at(HOUR)
-        } else {
-            bound
-        };
+        let bound = if timestone_types::is_planted!(AgeByTheClock) { at(HOUR) } else { bound };
         journal.recovered(BatchNumber::new(3), bound, watermark, watermark);
         for batch in 11..=20u64 {
             journal.record(Ticket(batch), &record());

@@ -238,8 +238,7 @@ impl ShardStage {
 
     /// A log asks for what holds it up. Without a log to append that to, the hand-over frees it.
     fn carry(&mut self, ctx: &mut Context<'_, Event>, below: BatchNumber) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::CarriesWithoutLog) {
+        if timestone_types::is_planted!(CarriesWithoutLog) {
             return self.carry_forward(ctx, below);
         }
         if self.log != LogPlace::Nowhere {
@@ -295,8 +294,7 @@ impl ShardStage {
     /// Whether no log can hand out anything at a recovery: there is none, and those of earlier runs
     /// hold nothing of this shard any more.
     fn is_without_log(&self) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::NoHandOver) {
+        if timestone_types::is_planted!(NoHandOver) {
             return self.log == LogPlace::Nowhere;
         }
         self.log == LogPlace::Nowhere
@@ -356,8 +354,7 @@ impl ShardStage {
     /// what makes room.
     fn log_refusal(&self, bytes: impl FnOnce() -> usize) -> Option<Arc<str>> {
         let shortage = self.log_shortage.as_ref()?;
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::IgnoredLogShortage) {
+        if timestone_types::is_planted!(IgnoredLogShortage) {
             return None;
         }
         let wanted = (bytes() + self.journal.open_bytes()) as u64 + self.sent_since;
@@ -397,8 +394,7 @@ impl ShardStage {
     /// gives none), so none is waited for without end. Questions of peers may come again and again:
     /// how long decisions are waited for counts from the first quiet moment.
     fn may_close(&mut self, ctx: &mut Context<'_, Event>) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::ClosesUnderWriters) {
+        if timestone_types::is_planted!(ClosesUnderWriters) {
             return self.is_quiet();
         }
         if !self.is_quiet() || self.gauges.writers.load(core::sync::atomic::Ordering::Acquire) > 0 {
@@ -430,7 +426,7 @@ impl ShardStage {
         match self.retained.first() {
             Some(&(stage, _))
                 if (is_owed || self.participant.must_remember())
-                    && !is_planted!(LeavesNothing | EndsUndecided) =>
+                    && !timestone_types::is_planted!(LeavesNothing | EndsUndecided) =>
             {
                 self.take_log(ctx, stage);
                 false
@@ -442,7 +438,7 @@ impl ShardStage {
 
 /// How long decisions are waited for at the end.
 fn last_decisions() -> Duration {
-    if is_planted!(EndsUndecided) { Duration::ZERO } else { LAST_DECISIONS }
+    if timestone_types::is_planted!(EndsUndecided) { Duration::ZERO } else { LAST_DECISIONS }
 }
 
 impl Stage<Event> for ShardStage {

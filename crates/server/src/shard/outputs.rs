@@ -83,7 +83,7 @@ impl ShardStage {
                     .requests
                     .get_mut(token)
                     .is_some_and(|request| request.purpose == Purpose::Write);
-                if !is_write || is_planted!(RepeatLooksAfresh) {
+                if !is_write || timestone_types::is_planted!(RepeatLooksAfresh) {
                     return self.vote(ctx, token, txn, commit, vote);
                 }
                 self.gauges.vote(&vote);
@@ -267,8 +267,7 @@ impl ShardStage {
     /// clock, which was set back. It has no snapshot: asked again in a moment, it begins above.
     /// That it was refused is recorded nowhere.
     fn is_waited_out(&self, now: Timestamp, vote: &Vote) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::RefusesBelowAheadWatermark) {
+        if timestone_types::is_planted!(RefusesBelowAheadWatermark) {
             return false;
         }
         matches!(vote, Vote::No(reason) if reason.kind == AbortKind::TooOld && reason.at > now)
@@ -337,8 +336,7 @@ impl ShardStage {
 
     /// Writes down, now and then, how much of the log is not needed any more.
     fn announce(&mut self) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::HoardedLog) {
+        if timestone_types::is_planted!(HoardedLog) {
             return;
         }
         let stable = BatchNumber::new(self.store.stable_batch());
@@ -393,7 +391,7 @@ impl ShardStage {
     /// Puts a decided transaction's writes into the store, as far as there is room.
     fn apply(&mut self, ctx: &mut Context<'_, Event>, work: Unapplied) {
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::defers_puts() {
+        if timestone_types::planted::defers_puts() {
             self.unapplied.push_back(work);
             return ctx.want_turn();
         }
@@ -463,7 +461,7 @@ impl ShardStage {
     /// Goes on with writes for which the store had no room.
     pub(super) fn apply_rest(&mut self, ctx: &mut Context<'_, Event>) {
         #[cfg(feature = "planted-bugs")]
-        if !self.unapplied.is_empty() && crate::planted::puts_still_wait() {
+        if !self.unapplied.is_empty() && timestone_types::planted::puts_still_wait() {
             return ctx.want_turn();
         }
         for _ in 0..self.unapplied.len() {

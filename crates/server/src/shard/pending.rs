@@ -137,7 +137,7 @@ impl Request {
 
 /// Whether answers are owed without bound.
 fn ignores_bound() -> bool {
-    is_planted!(BoundlessOutput)
+    timestone_types::is_planted!(BoundlessOutput)
 }
 
 /// All requests of one shard that are under way.
@@ -254,8 +254,7 @@ impl Requests {
 
     /// Whether whatever is under way waits for others.
     pub(crate) fn are_parked(&self) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::WaitsForOthers) {
+        if timestone_types::is_planted!(WaitsForOthers) {
             return self.len() == 0;
         }
         self.len() == self.parked

@@ -167,8 +167,7 @@ impl Served {
 
     /// At or above the watermark that was in force.
     fn watermark(self) -> Timestamp {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::StaleWatermark) {
+        if timestone_types::is_planted!(StaleWatermark) {
             return Timestamp::ZERO;
         }
         self.below.saturating_sub(MAX_CLOCK_LEAD)
@@ -399,8 +398,7 @@ impl Replay {
     /// for other shards or batches, in this log or another one. Who knows of the decision may have
     /// been told that everybody does, and would never tell it again.
     fn forget_settled(&mut self) {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::RevivedPromise) {
+        if timestone_types::is_planted!(RevivedPromise) {
             return;
         }
         let (decided, payloads) = (&self.decided, &mut self.payloads);
@@ -504,22 +502,16 @@ impl Replay {
             _ => HandOver::Over,
         };
         #[cfg(feature = "planted-bugs")]
-        let hand_over = if crate::planted::is_planted(crate::planted::Bug::NoHandOver) {
-            HandOver::Over
-        } else {
-            hand_over
-        };
+        let hand_over =
+            if timestone_types::is_planted!(NoHandOver) { HandOver::Over } else { hand_over };
         let undecided = promised.keys().copied().filter(|txn| !decided.contains_key(txn));
         let inherited = Inherited::new(undecided.filter(|_| with.log == LogPlace::Nowhere), batch);
         let mut journal = Journal::new(batch, record);
         if let Some(lowest) = lowest {
             let latest_begin = bound;
             #[cfg(feature = "planted-bugs")]
-            let latest_begin = if crate::planted::is_planted(crate::planted::Bug::AgeByTheClock) {
-                with.now
-            } else {
-                latest_begin
-            };
+            let latest_begin =
+                if timestone_types::is_planted!(AgeByTheClock) { with.now } else { latest_begin };
             journal.recovered(lowest, latest_begin, in_logs, oldest_write);
         }
         ShardStage {

@@ -168,7 +168,7 @@ pub(crate) fn reading(clock: &dyn Clock) -> ClockIs {
     let error = clock.error_bound();
     let now = clock.now();
     #[cfg(feature = "planted-bugs")]
-    let now = crate::planted::read_clock(now);
+    let now = timestone_types::planted::read_clock(now);
     ClockIs::new(now, error.synchronised.then_some(error.bound))
 }
 

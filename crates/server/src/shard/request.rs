@@ -502,5 +502,5 @@ impl ShardStage {
 }
 /// Whether snapshots judge expiry as of their own time, wherever that lies.
 fn expires_snapshots_ahead() -> bool {
-    is_planted!(SnapshotsExpireAhead)
+    timestone_types::is_planted!(SnapshotsExpireAhead)
 }

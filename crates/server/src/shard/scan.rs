@@ -127,8 +127,10 @@ fn page_limit(keys: u32) -> ScanLimit {
     let limit =
         ScanLimit { keys, bytes: SCAN_PAGE_BYTES - keys as usize * SCAN_ENTRY_OVERHEAD_BYTES };
     #[cfg(feature = "planted-bugs")]
-    let limit =
-        ScanLimit { bytes: crate::planted::scan_page_bytes().unwrap_or(limit.bytes), ..limit };
+    let limit = ScanLimit {
+        bytes: timestone_types::planted::scan_page_bytes().unwrap_or(limit.bytes),
+        ..limit
+    };
     limit
 }
 

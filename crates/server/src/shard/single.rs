@@ -91,8 +91,7 @@ impl ShardStage {
     }
 
     fn is_new_write(&self, write: &wire::Write<'_>) -> bool {
-        #[cfg(feature = "planted-bugs")]
-        if crate::planted::is_planted(crate::planted::Bug::RepeatLooksAfresh) {
+        if timestone_types::is_planted!(RepeatLooksAfresh) {
             return true;
         }
         self.participant.is_new(write.txn, write.begin)
@@ -187,7 +186,7 @@ impl ShardStage {
     fn judged_again(&mut self, ctx: &mut Context<'_, Event>, outcome: ReadOutcome) -> ReadOutcome {
         let ReadOutcome::Present { version, expires_at, value } = outcome else { return outcome };
         let now = self.participant.judges_expiry(ctx.now(), Timestamp::ZERO);
-        if !expires_at.has_passed(now) || is_planted!(JudgesBeforeThePage) {
+        if !expires_at.has_passed(now) || timestone_types::is_planted!(JudgesBeforeThePage) {
             return ReadOutcome::Present { version, expires_at, value };
         }
         self.store.recycle(value);
