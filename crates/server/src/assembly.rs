@@ -30,7 +30,7 @@ use crate::config::{MasterPlace, ServerConfig, StageLayout};
 use crate::error::ServerError;
 use crate::event::Event;
 use crate::gateway::{CommandLatencies, GatewayGauges};
-use crate::gauges::{LogGauges, ShardGauges};
+use crate::gauges::LogGauges;
 use crate::http::HttpServer;
 use crate::limits;
 use crate::manifest::{Beginning, Manifest};
@@ -40,7 +40,9 @@ use crate::node::{Embedded, Joining, MasterLink, NodeParts, NodeStage};
 use crate::premises::{Local, Premises};
 use crate::raw::RawProtocol;
 use crate::restart::{open_stores, replay_logs};
-use crate::shard::{LogPlace, Peers, Recovering, Replay};
+use crate::shard_stage::ShardStage;
+use timestone_shard::gauges::ShardGauges;
+use timestone_shard::{LogPlace, Peers, Recovering, Replay};
 
 /// A stage of the process's owner, one per reactor thread: an embedded client.
 pub type Guest = Box<dyn Stage<Event>>;
@@ -271,7 +273,8 @@ pub(crate) fn assemble_on(
             participant: tuning.participant,
             memory: Arc::clone(&memory),
         };
-        stages[plan.shard(index).index()] = Some(Box::new(replay.finish(recovering)));
+        let shard_stage = ShardStage::new(shard, replay.finish(recovering));
+        stages[plan.shard(index).index()] = Some(Box::new(shard_stage));
     }
     let mut log_gauges = Vec::new();
     for (thread, (stage, gauges)) in log_stages.into_iter().enumerate() {

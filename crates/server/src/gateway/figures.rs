@@ -8,8 +8,8 @@ use timestone_types::Timestamp;
 
 use super::command::Cmd;
 use super::replies::Asked;
-use crate::gauges::ShardGauges;
-use crate::latencies::Latencies;
+use timestone_seda::Latencies;
+use timestone_shard::gauges::ShardGauges;
 
 /// Commands, by their place in [`Cmd`].
 const COMMANDS: usize = Cmd::Watch as usize + 1;

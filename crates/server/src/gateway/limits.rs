@@ -93,7 +93,7 @@ pub(super) const FULL_BUFFER_BYTES: usize = 256 * 1024;
 /// Buffers of answers of this size and more count by themselves on their way to the net stage, and
 /// what a connection is owed is counted at once, not at the end of the turn, when it has grown by
 /// as much. Whatever is shorter is bounded by the commands that asked for it.
-pub(super) const CHARGED_ANSWER_BYTES: usize = crate::limits::CHARGED_VALUE_BYTES;
+pub(super) const CHARGED_ANSWER_BYTES: usize = timestone_shard::limits::CHARGED_VALUE_BYTES;
 /// Commands on one key that are carried out as one transaction.
 pub(super) const MAX_COMBINED: usize = 128;
 /// Bytes of commands after which no more are combined.

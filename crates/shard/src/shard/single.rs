@@ -16,7 +16,6 @@
 //! and not by the timestamp that the write gets. While it is in doubt, the write is refused before
 //! anything took place.
 
-use timestone_seda::Context;
 use timestone_store::{Lookup, ReadOutcome, StoreError};
 use timestone_txn::participant::{Condition, Input, Prepare, Token, Wait, WriteItem, WriteKind};
 use timestone_types::{AbortKind, Expiry, KeyRef, Timestamp, Version};
@@ -27,8 +26,8 @@ use timestone_wire::{
 
 use super::pending::{Previous, Repeat, read_token};
 use super::request::wait_of;
-use super::{ShardStage, expiry};
-use crate::event::Event;
+use super::{Shard, expiry};
+use crate::turn::Turn;
 
 /// Whether the write must know what is there.
 fn needs_record(write: &wire::Write<'_>) -> bool {
@@ -48,10 +47,10 @@ fn holds(condition: &wire::Condition<'_>, previous: &Previous, value: &[u8]) -> 
     }
 }
 
-impl ShardStage {
+impl Shard {
     pub(super) fn submit_write(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
@@ -101,7 +100,7 @@ impl ShardStage {
     /// its page has been read, or has failed.
     fn find_previous(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
         write: &wire::Write<'_>,
@@ -146,12 +145,7 @@ impl ShardStage {
     }
 
     /// Goes on with a write whose record was read from its page.
-    pub(super) fn write_found(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        token: Token,
-        outcome: ReadOutcome,
-    ) {
+    pub(super) fn write_found(&mut self, ctx: &mut Turn<'_>, token: Token, outcome: ReadOutcome) {
         if let Some(repeat) = self.requests.get_mut(token).and_then(|request| request.repeat) {
             return self.repeat_found(ctx, token, &repeat, outcome);
         }
@@ -183,7 +177,7 @@ impl ShardStage {
 
     /// What a page read has found, as of now: while the page was read, others may have been told
     /// that it has expired, and the write takes place after that.
-    fn judged_again(&mut self, ctx: &mut Context<'_, Event>, outcome: ReadOutcome) -> ReadOutcome {
+    fn judged_again(&mut self, ctx: &mut Turn<'_>, outcome: ReadOutcome) -> ReadOutcome {
         let ReadOutcome::Present { version, expires_at, value } = outcome else { return outcome };
         let now = self.participant.judges_expiry(ctx.now(), Timestamp::ZERO);
         if !expires_at.has_passed(now) || timestone_types::is_planted!(JudgesBeforeThePage) {
@@ -195,7 +189,7 @@ impl ShardStage {
 
     /// The record cannot be read: nothing takes place, unless another copy was carried out while
     /// this one waited for the page.
-    fn previous_failed(&mut self, ctx: &mut Context<'_, Event>, token: Token, error: &StoreError) {
+    fn previous_failed(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
         let Some(request) = self.requests.get_mut(token) else { return };
         let frame = std::mem::take(&mut request.frame);
         let write = Frame::parse(&frame).ok().and_then(|frame| wire::Write::decode(&frame).ok());
@@ -210,7 +204,7 @@ impl ShardStage {
     /// there before, where that was told.
     pub(super) fn answer_repeat(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         repeat: Repeat,
         current: Option<(Token, &Frame<'_>)>,
@@ -248,7 +242,7 @@ impl ShardStage {
 
     fn repeat_found(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         repeat: &Repeat,
         outcome: ReadOutcome,
@@ -275,7 +269,7 @@ impl ShardStage {
     /// they could not be read.
     fn finish_repeat(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         repeat: &Repeat,
         found: Option<(Version, Expiry, bool)>,
@@ -295,7 +289,7 @@ impl ShardStage {
     }
 
     /// The write took place, or was refused, once: that much of its answer cannot be told any more.
-    fn answer_unknown(&mut self, ctx: &mut Context<'_, Event>, token: Token) {
+    fn answer_unknown(&mut self, ctx: &mut Turn<'_>, token: Token) {
         let words = "the write was decided before, and the previous value that its answer carried \
             cannot be read any more";
         self.answer(ctx, token, |envelope, out| {
@@ -305,7 +299,7 @@ impl ShardStage {
 
     fn validate_write(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
         write: &wire::Write<'_>,
@@ -354,7 +348,7 @@ impl ShardStage {
     /// The answer to a single-key write.
     pub(super) fn answer_written(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         txn: timestone_types::TxnId,
         commit: timestone_types::Timestamp,

@@ -16,21 +16,21 @@
 //! committed.
 //!
 //! At its end a run without a log writes what others still need into a log after all
-//! ([`ShardStage::take_log`]). From then on it is a run with one, also for what earlier runs left.
+//! ([`Shard::take_log`]). From then on it is a run with one, also for what earlier runs left.
 //!
 //! Source: time.md, "Restart and release"; DTranx §3.4.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use timestone_seda::{Context, StageId};
+use timestone_seda::StageId;
 use timestone_txn::participant::Token;
 use timestone_types::{Timestamp, TxnId};
 use timestone_wal::BatchNumber;
 use timestone_wire::{self as wire, Message};
 
-use super::{LogPlace, ShardStage};
-use crate::event::Event;
+use super::{LogPlace, Shard};
+use crate::turn::{Output, Turn};
 
 /// How often it is looked whether the next step can be made, and a checkpoint that found no room is
 /// asked for again.
@@ -78,7 +78,7 @@ impl Inherited {
     }
 }
 
-impl ShardStage {
+impl Shard {
     /// What is put from here on belongs to a later batch, so that the store can tell when all
     /// before is stable. The number of the one before.
     fn close_store_batch(&mut self) -> u64 {
@@ -112,7 +112,7 @@ impl ShardStage {
     }
 
     /// A decision has been carried out. The others may forget it when they hear so.
-    pub(super) fn acknowledge(&mut self, ctx: &mut Context<'_, Event>, token: Token, txn: TxnId) {
+    pub(super) fn acknowledge(&mut self, ctx: &mut Turn<'_>, token: Token, txn: TxnId) {
         if self.may_forget(txn) {
             self.inherited.withheld.push((token, txn));
         } else {
@@ -121,7 +121,7 @@ impl ShardStage {
     }
 
     /// Sends the acknowledgements that need not wait any more.
-    fn acknowledge_withheld(&mut self, ctx: &mut Context<'_, Event>) {
+    fn acknowledge_withheld(&mut self, ctx: &mut Turn<'_>) {
         for (token, txn) in std::mem::take(&mut self.inherited.withheld) {
             if ctx.is_shutting_down() && self.may_forget(txn) {
                 // Whoever asks repeats it, or this shard asks.
@@ -135,7 +135,7 @@ impl ShardStage {
     /// Writes what others still need into the log of `stage`: all promises, and all outcomes that
     /// are kept. Promises of which nobody here knows how they end may be halves of what was
     /// acknowledged, and decisions may be known here alone.
-    pub(super) fn take_log(&mut self, ctx: &mut Context<'_, Event>, stage: StageId) {
+    pub(super) fn take_log(&mut self, ctx: &mut Turn<'_>, stage: StageId) {
         (self.log, self.has_taken_log) = (LogPlace::Stage(stage), true);
         self.journal.begin(BatchNumber::new(self.inherited.batch));
         self.store.begin_batch(self.journal.open_batch().get());
@@ -150,7 +150,7 @@ impl ShardStage {
     }
 
     /// Goes on with the hand-over. Called every turn.
-    pub(super) fn hand_over(&mut self, ctx: &mut Context<'_, Event>) {
+    pub(super) fn hand_over(&mut self, ctx: &mut Turn<'_>) {
         if !self.inherited.withheld.is_empty() {
             self.acknowledge_withheld(ctx);
         }
@@ -179,7 +179,7 @@ impl ShardStage {
     }
 
     /// A checkpoint is complete: with the last one that is waited for, the logs may go.
-    pub(super) fn checkpoint_done(&mut self, ctx: &mut Context<'_, Event>) {
+    pub(super) fn checkpoint_done(&mut self, ctx: &mut Turn<'_>) {
         let HandOver::Checkpointing(left) = self.hand_over else { return };
         if left > 1 {
             self.hand_over = HandOver::Checkpointing(left - 1);
@@ -191,11 +191,11 @@ impl ShardStage {
             the store: they may go");
         for index in 0..self.retained.len() {
             let (stage, _) = self.retained[index];
-            self.send(
-                ctx,
-                stage,
-                Event::LogRelease { shard: self.shard, keep_from: BatchNumber::MAX },
-            );
+            ctx.send(Output::LogRelease {
+                log: stage,
+                shard: self.shard,
+                keep_from: BatchNumber::MAX,
+            });
         }
     }
 

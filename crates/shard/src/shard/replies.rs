@@ -10,15 +10,14 @@
 //! together; it goes into a frame that has its place from the start, so that nothing is allocated
 //! or moved for it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use timestone_clock::Clock;
-use timestone_seda::{Charge, Context, Memory, MemoryUse, Origin, Parcel};
+use timestone_seda::{Charge, Memory, MemoryUse, Origin, Parcel};
 use timestone_wire::{ClockIs, Envelope};
 
-use crate::event::Event;
 use crate::limits::{CHARGED_VALUE_BYTES, REPLY_PARCEL_BYTES};
+use crate::turn::{Output, Turn};
 
 /// The open parcels of a stage.
 pub(crate) struct Replies {
@@ -29,7 +28,6 @@ pub(crate) struct Replies {
     envelope: Envelope,
     // Origins come in runs: most lookups are answered by the last one used.
     last: usize,
-    unsent: VecDeque<Parcel>,
 }
 
 impl Replies {
@@ -39,7 +37,7 @@ impl Replies {
         clock: Arc<dyn Clock>,
         envelope: Envelope,
     ) -> Self {
-        Self { open: Vec::new(), memory, clock, envelope, last: 0, unsent: VecDeque::new() }
+        Self { open: Vec::new(), memory, clock, envelope, last: 0 }
     }
 
     /// Another epoch or map is told from now on.
@@ -50,12 +48,7 @@ impl Replies {
     /// Whether a value of this length may be answered now; counts it, if it is large, until the
     /// answer has arrived. Short ones are bounded by the requests that ask for them.
     #[inline]
-    pub(crate) fn has_room(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        origin: Origin,
-        bytes: usize,
-    ) -> bool {
+    pub(crate) fn has_room(&mut self, ctx: &mut Turn<'_>, origin: Origin, bytes: usize) -> bool {
         if bytes < CHARGED_VALUE_BYTES {
             return true;
         }
@@ -74,7 +67,7 @@ impl Replies {
     }
 
     /// The buffer in which the answer to `origin` is to be written.
-    pub(crate) fn buffer(&mut self, ctx: &mut Context<'_, Event>, origin: Origin) -> &mut Vec<u8> {
+    pub(crate) fn buffer(&mut self, ctx: &mut Turn<'_>, origin: Origin) -> &mut Vec<u8> {
         let found = match self.open.get(self.last) {
             Some((open, ..)) if *open == origin => Some(self.last),
             _ => self.open.iter().position(|(open, ..)| *open == origin),
@@ -86,7 +79,7 @@ impl Replies {
                     let mut full = std::mem::replace(&mut self.open[index].1, next);
                     let charge = self.open[index].2.take();
                     reading(&*self.clock).fill(&mut full);
-                    self.ship(ctx, Parcel { charge, ..Parcel::new(origin, full) });
+                    Self::ship(ctx, Parcel { charge, ..Parcel::new(origin, full) });
                 }
                 index
             }
@@ -112,13 +105,7 @@ impl Replies {
     }
 
     /// Sends every open parcel.
-    pub(crate) fn flush(&mut self, ctx: &mut Context<'_, Event>) {
-        while let Some(parcel) = self.unsent.pop_front() {
-            if let Err(parcel) = send(ctx, parcel) {
-                self.unsent.push_front(parcel);
-                break;
-            }
-        }
+    pub(crate) fn flush(&mut self, ctx: &mut Turn<'_>) {
         let mut open = std::mem::take(&mut self.open);
         let reading = (!open.is_empty()).then(|| reading(&*self.clock));
         for (origin, mut bytes, charge) in open.drain(..) {
@@ -126,56 +113,40 @@ impl Replies {
                 ctx.give_buffer(bytes);
             } else {
                 reading.iter().for_each(|reading| reading.fill(&mut bytes));
-                self.ship(ctx, Parcel { charge, ..Parcel::new(origin, bytes) });
+                Self::ship(ctx, Parcel { charge, ..Parcel::new(origin, bytes) });
             }
         }
         self.open = open;
         self.last = 0;
-        if !self.unsent.is_empty() {
-            ctx.want_turn();
-        }
     }
 
     /// Whether everything has left.
     pub(crate) fn is_empty(&self) -> bool {
-        self.open.is_empty() && self.unsent.is_empty()
+        self.open.is_empty()
     }
 
     /// The buffer of another parcel.
-    fn begin(&self, ctx: &mut Context<'_, Event>) -> Vec<u8> {
+    fn begin(&self, ctx: &mut Turn<'_>) -> Vec<u8> {
         let mut bytes = ctx.take_buffer();
         ClockIs::begin(&self.envelope, &mut bytes);
         bytes
     }
 
-    fn ship(&mut self, ctx: &mut Context<'_, Event>, mut parcel: Parcel) {
+    fn ship(ctx: &mut Turn<'_>, mut parcel: Parcel) {
         // It was counted by its values; the buffer may have grown beyond them.
         let memory = parcel.bytes.capacity() as u64;
         if let Some(charge) = &mut parcel.charge {
             charge.set(memory.max(charge.bytes()));
         }
-        if !self.unsent.is_empty() {
-            self.unsent.push_back(parcel);
-        } else if let Err(parcel) = send(ctx, parcel) {
-            self.unsent.push_back(parcel);
-            ctx.want_turn();
-        }
+        ctx.send(Output::Answer(parcel));
     }
 }
 
 /// What a batch of replies that leaves now is told of the clock.
-pub(crate) fn reading(clock: &dyn Clock) -> ClockIs {
+pub fn reading(clock: &dyn Clock) -> ClockIs {
     let error = clock.error_bound();
     let now = clock.now();
     #[cfg(feature = "planted-bugs")]
     let now = timestone_types::planted::read_clock(now);
     ClockIs::new(now, error.synchronised.then_some(error.bound))
-}
-
-fn send(ctx: &mut Context<'_, Event>, parcel: Parcel) -> Result<(), Parcel> {
-    let to = parcel.origin.stage;
-    ctx.send(to, Event::Parcel(parcel)).map_err(|event| match event {
-        Event::Parcel(parcel) => parcel,
-        other => unreachable!("a queue gives back what it was given, not {other:?}"),
-    })
 }

@@ -37,34 +37,32 @@ use std::time::Duration;
 
 use timestone_clock::Clock;
 use timestone_cluster::MapVersion;
-use timestone_seda::{Context, Memory, MemoryUse, Origin, Parcel, Stage, StageId, Tally};
+use timestone_seda::{Memory, MemoryUse, Origin, Parcel, StageId, Tally};
 use timestone_store::{Store, StoreError, StoreEvent};
-use timestone_txn::participant::{
-    Input, Output, Participant, ReadItem, Ticket, Token, Wait, WriteItem,
-};
+use timestone_txn::participant::{self, Participant, ReadItem, Ticket, Token, Wait, WriteItem};
 use timestone_types::{Epoch, HashSeed, KeyRef, ShardId, Timestamp, TxnId};
 use timestone_wal::{BatchHead, BatchNumber};
 use timestone_wire::{Frame, Frames};
 
-use crate::event::{Event, LogAppend, LogShortage};
 use crate::gauges::ShardGauges;
 use crate::limits::{
     CLOSE_INTERVAL, LAST_DECISIONS, LOG_BATCH_BYTES, LOOK_AHEAD, PUBLISH_INTERVAL,
 };
+use crate::turn::{Input, LogAppend, LogShortage, Output, Turn};
 use ahead::LookAhead;
 use hand_over::{HandOver, Inherited};
 use journal::{ClosedBatch, Journal};
-pub(crate) use order::RecordPlace;
+pub use order::RecordPlace;
 use payload::Payloads;
-pub(crate) use peers::{Peers, own_origin};
+pub use peers::{Peers, own_origin};
 use pending::Requests;
-pub(crate) use recovery::{Recovering, Replay, Served};
+pub use recovery::{Past, Recovering, Replay, Served};
 use replies::Replies;
-pub(crate) use replies::reading;
+pub use replies::reading;
 
 /// Where a shard's records go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LogPlace {
+pub enum LogPlace {
     /// To this log stage.
     Stage(StageId),
     /// Nowhere: every record counts as durable at once (log device `none`).
@@ -80,9 +78,8 @@ struct Unapplied {
     done: usize,
 }
 
-/// The stage of one shard.
-pub(crate) struct ShardStage {
-    name: String,
+/// One shard. See the module.
+pub struct Shard {
     shard: ShardId,
     epoch: Epoch,
     map_version: MapVersion,
@@ -105,8 +102,8 @@ pub(crate) struct ShardStage {
     held_back: Duration,
 
     // Reused by every step.
-    outputs: Vec<Output>,
-    spare_outputs: Vec<Output>,
+    outputs: Vec<participant::Output>,
+    spare_outputs: Vec<participant::Output>,
     again: VecDeque<(Token, Wait)>,
     handing_in: bool,
     reads: Vec<ReadItem>,
@@ -118,7 +115,6 @@ pub(crate) struct ShardStage {
     unapplied: VecDeque<Unapplied>,
     // Why the first of them has to wait.
     no_room: Option<StoreError>,
-    unsent: VecDeque<(StageId, Event)>,
     // Every log stage, and the oldest batch of this shard that it may hand out at a recovery, once
     // it has said so.
     retained: Vec<(StageId, Option<BatchNumber>)>,
@@ -150,9 +146,9 @@ pub(crate) struct ShardStage {
     store_down: bool,
 }
 
-impl ShardStage {
+impl Shard {
     /// Takes the frames of a parcel, a few at a time, with a look ahead at their keys.
-    fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
+    fn parcel(&mut self, ctx: &mut Turn<'_>, parcel: Parcel) {
         let mut frames = Frames::new(&parcel.bytes);
         let mut group: [Option<(Frame<'_>, Option<KeyRef<'_>>)>; LOOK_AHEAD] = [None; LOOK_AHEAD];
         let mut ahead = LookAhead::new();
@@ -191,8 +187,8 @@ impl ShardStage {
     /// at hand.
     fn step(
         &mut self,
-        ctx: &mut Context<'_, Event>,
-        input: Input<'_>,
+        ctx: &mut Turn<'_>,
+        input: participant::Input<'_>,
         current: Option<(Token, &Frame<'_>)>,
     ) {
         self.participant.step(ctx.now(), input, &mut self.outputs);
@@ -202,7 +198,7 @@ impl ShardStage {
     }
 
     /// Sends the open log batch.
-    fn close_batch(&mut self, ctx: &mut Context<'_, Event>) {
+    fn close_batch(&mut self, ctx: &mut Turn<'_>) {
         if self.log == LogPlace::Nowhere {
             return;
         }
@@ -215,7 +211,7 @@ impl ShardStage {
     }
 
     /// Hands a batch to the log.
-    fn append(&mut self, ctx: &mut Context<'_, Event>, closed: ClosedBatch) {
+    fn append(&mut self, ctx: &mut Turn<'_>, closed: ClosedBatch) {
         let ClosedBatch { batch, first, bytes } = closed;
         let LogPlace::Stage(stage) = self.log else { return ctx.give_buffer(bytes) };
         if self.log_failed {
@@ -225,19 +221,19 @@ impl ShardStage {
             self.sent_since += bytes.len() as u64;
         }
         let head = BatchHead { shard: self.shard, batch, epoch: self.epoch, first };
-        self.send(ctx, stage, Event::LogAppend(LogAppend { head, bytes }));
+        ctx.send(Output::LogAppend { log: stage, append: LogAppend { head, bytes } });
     }
 
     /// Sends the open log batch once it is large: one request more must not make it larger than a
     /// log takes.
-    fn close_full_batch(&mut self, ctx: &mut Context<'_, Event>) {
+    fn close_full_batch(&mut self, ctx: &mut Turn<'_>) {
         if self.journal.open_bytes() >= LOG_BATCH_BYTES {
             self.close_batch(ctx);
         }
     }
 
     /// A log asks for what holds it up. Without a log to append that to, the hand-over frees it.
-    fn carry(&mut self, ctx: &mut Context<'_, Event>, below: BatchNumber) {
+    fn carry(&mut self, ctx: &mut Turn<'_>, below: BatchNumber) {
         if timestone_types::is_planted!(CarriesWithoutLog) {
             return self.carry_forward(ctx, below);
         }
@@ -246,28 +242,7 @@ impl ShardStage {
         }
     }
 
-    fn send(&mut self, ctx: &mut Context<'_, Event>, stage: StageId, event: Event) {
-        if !self.unsent.is_empty() {
-            self.unsent.push_back((stage, event));
-        } else if let Err(event) = ctx.send(stage, event) {
-            self.unsent.push_back((stage, event));
-        }
-        if !self.unsent.is_empty() {
-            ctx.want_turn();
-        }
-    }
-
-    fn send_again(&mut self, ctx: &mut Context<'_, Event>) {
-        while let Some((stage, event)) = self.unsent.pop_front() {
-            if let Err(event) = ctx.send(stage, event) {
-                self.unsent.push_front((stage, event));
-                ctx.want_turn();
-                return;
-            }
-        }
-    }
-
-    fn log_durable(&mut self, ctx: &mut Context<'_, Event>, batch: BatchNumber) {
+    fn log_durable(&mut self, ctx: &mut Turn<'_>, batch: BatchNumber) {
         if let Some((below, carried_in)) = self.carrying
             && batch >= carried_in
         {
@@ -275,20 +250,20 @@ impl ShardStage {
             self.carrying = None;
         }
         if let Some(through) = self.journal.durable(batch) {
-            self.step(ctx, Input::Durable { through }, None);
+            self.step(ctx, participant::Input::Durable { through }, None);
         }
         if let Some(keep_from) = self.journal.release() {
             for index in 0..self.retained.len() {
                 let (stage, _) = self.retained[index];
-                self.send(ctx, stage, Event::LogRelease { shard: self.shard, keep_from });
+                ctx.send(Output::LogRelease { log: stage, shard: self.shard, keep_from });
             }
         }
     }
 
     /// The log has failed: what waits for it stays unanswered, since it may be durable or not.
-    fn lose_log(&mut self, ctx: &mut Context<'_, Event>) {
+    fn lose_log(&mut self, ctx: &mut Turn<'_>) {
         self.log_failed = true;
-        self.step(ctx, Input::LogLost, None);
+        self.step(ctx, participant::Input::LogLost, None);
     }
 
     /// Whether no log can hand out anything at a recovery: there is none, and those of earlier runs
@@ -314,15 +289,15 @@ impl ShardStage {
     }
 
     /// Tells the core when a step of the physical clock is held, and when that is over.
-    fn follow_clock(&mut self, ctx: &mut Context<'_, Event>) {
+    fn follow_clock(&mut self, ctx: &mut Turn<'_>) {
         let back = self.clock.held_back();
         if back != self.held_back {
             self.held_back = back;
-            self.step(ctx, Input::ClockHeld { back }, None);
+            self.step(ctx, participant::Input::ClockHeld { back }, None);
         }
     }
 
-    fn pump_store(&mut self, ctx: &mut Context<'_, Event>) {
+    fn pump_store(&mut self, ctx: &mut Turn<'_>) {
         let mut events = std::mem::take(&mut self.store_events);
         self.store.pump(ctx.now(), &mut events);
         for event in events.drain(..) {
@@ -375,16 +350,16 @@ impl ShardStage {
 
     /// Whether nothing is under way here but what waits for others: for a decision about a promise,
     /// whose other participants may be down.
-    fn is_quiet(&self) -> bool {
+    fn is_quiet(&self, has_unsent: bool) -> bool {
         (self.requests.are_parked() || self.log_failed)
             && self.unapplied.is_empty()
-            && self.unsent.is_empty()
+            && !has_unsent
             && self.replies.is_empty()
             && (self.journal.is_idle() || self.log_failed)
     }
 }
 
-impl ShardStage {
+impl Shard {
     /// Whether the store may be closed at the end. It takes no writes from then on, so nobody may
     /// be about to send one: no gateway and no guest of this process, which finish what they have
     /// begun, step by step and shard by shard; nor whoever decides about what was promised here,
@@ -393,11 +368,13 @@ impl ShardStage {
     /// Gateways and guests end within seconds, also when they get no answer (a log that failed
     /// gives none), so none is waited for without end. Questions of peers may come again and again:
     /// how long decisions are waited for counts from the first quiet moment.
-    fn may_close(&mut self, ctx: &mut Context<'_, Event>) -> bool {
+    fn may_close(&mut self, ctx: &mut Turn<'_>) -> bool {
         if timestone_types::is_planted!(ClosesUnderWriters) {
-            return self.is_quiet();
+            return self.is_quiet(ctx.has_unsent());
         }
-        if !self.is_quiet() || self.gauges.writers.load(core::sync::atomic::Ordering::Acquire) > 0 {
+        if !self.is_quiet(ctx.has_unsent())
+            || self.gauges.writers.load(core::sync::atomic::Ordering::Acquire) > 0
+        {
             self.quiet_since = None;
             return false;
         }
@@ -411,14 +388,14 @@ impl ShardStage {
     /// Whether nobody needs anything of this shard any more that the next run will not know: a
     /// decision that may still come, one that others have not been told, a promise. A run without a
     /// log writes down what is left when the time for decisions `is_over`.
-    fn is_left(&mut self, ctx: &mut Context<'_, Event>, is_over: bool) -> bool {
+    fn is_left(&mut self, ctx: &mut Turn<'_>, is_over: bool) -> bool {
         if self.has_taken_log {
             return self.carrying.is_none();
         }
         if self.log != LogPlace::Nowhere {
             return is_over || self.payloads.len() == 0;
         }
-        self.step(ctx, Input::Closing, None);
+        self.step(ctx, participant::Input::Closing, None);
         let is_owed = self.payloads.len() > 0 || self.participant.owes_decisions(Timestamp::MAX);
         if is_owed && !is_over {
             return false;
@@ -441,49 +418,51 @@ fn last_decisions() -> Duration {
     if timestone_types::is_planted!(EndsUndecided) { Duration::ZERO } else { LAST_DECISIONS }
 }
 
-impl Stage<Event> for ShardStage {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn start(&mut self, ctx: &mut Context<'_, Event>) {
+/// What the host calls.
+impl Shard {
+    /// Begins to serve; once, before anything else.
+    pub fn start(&mut self, ctx: &mut Turn<'_>) {
         self.store.begin_batch(self.journal.open_batch().get());
-        self.step(ctx, Input::RecoveryDone, None);
-        self.step(ctx, Input::Tick, None);
+        self.step(ctx, participant::Input::RecoveryDone, None);
+        self.step(ctx, participant::Input::Tick, None);
     }
 
-    fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
+    /// Inputs follow, all at the time of this call.
+    pub fn begin_inputs(&mut self, ctx: &mut Turn<'_>) {
         self.follow_clock(ctx);
         self.requests.set_now(ctx.now());
-        while let Some(event) = events.pop_front() {
-            match event {
-                Event::Parcel(parcel) => self.parcel(ctx, parcel),
-                Event::LogDurable { batch } => self.log_durable(ctx, batch),
-                Event::LogRetained { log, from } => self.retained(log, from),
-                Event::LogCarry { below } => self.carry(ctx, below),
-                Event::LogRoom { log, shortage } if self.log == LogPlace::Stage(log) => {
-                    (self.log_shortage, self.sent_since) = (shortage, 0);
-                }
-                Event::LogFailed { log } if self.log == LogPlace::Stage(log) => self.lose_log(ctx),
-                Event::MapChanged(map) => {
-                    // What is recorded already belongs to the epoch that it was recorded in.
-                    self.close_batch(ctx);
-                    self.map_changed(&map);
-                }
-                _ => {}
-            }
-            self.close_full_batch(ctx);
-        }
     }
 
-    fn turn(&mut self, ctx: &mut Context<'_, Event>) {
+    /// Takes what it is told, after [`Shard::begin_inputs`].
+    pub fn input(&mut self, ctx: &mut Turn<'_>, input: Input) {
+        match input {
+            Input::Parcel(parcel) => self.parcel(ctx, parcel),
+            Input::LogDurable { batch } => self.log_durable(ctx, batch),
+            Input::LogRetained { log, from } => self.retained(log, from),
+            Input::LogCarry { below } => self.carry(ctx, below),
+            Input::LogRoom { log, shortage } if self.log == LogPlace::Stage(log) => {
+                (self.log_shortage, self.sent_since) = (shortage, 0);
+            }
+            Input::LogFailed { log } if self.log == LogPlace::Stage(log) => self.lose_log(ctx),
+            Input::MapChanged(map) => {
+                // What is recorded already belongs to the epoch that it was recorded in.
+                self.close_batch(ctx);
+                self.map_changed(&map);
+            }
+            // Another shard's log.
+            Input::LogRoom { .. } | Input::LogFailed { .. } => {}
+        }
+        self.close_full_batch(ctx);
+    }
+
+    /// The end of a turn, or a deadline that has passed.
+    pub fn turn(&mut self, ctx: &mut Turn<'_>) {
         self.requests.set_now(ctx.now());
-        self.send_again(ctx);
         self.pump_store(ctx);
         self.apply_rest(ctx);
         self.hand_over(ctx);
         if self.participant.next_deadline().is_some_and(|at| at <= ctx.now()) {
-            self.step(ctx, Input::Tick, None);
+            self.step(ctx, participant::Input::Tick, None);
         }
         self.close_batch(ctx);
         if ctx.is_shutting_down() && !self.store_draining {
@@ -505,7 +484,8 @@ impl Stage<Event> for ShardStage {
         }
     }
 
-    fn next_deadline(&self) -> Option<Timestamp> {
+    /// When [`Shard::turn`] wants to be called at the latest.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
         let apply = (!self.unapplied.is_empty()).then_some(self.apply_again_at);
         let deadlines = [
             self.participant.next_deadline(),
@@ -517,16 +497,18 @@ impl Stage<Event> for ShardStage {
         deadlines.into_iter().flatten().min()
     }
 
-    fn wake_fd(&self) -> Option<RawFd> {
+    /// The descriptor that becomes readable when the store's device has completed something.
+    pub fn wake_fd(&self) -> Option<RawFd> {
         self.store.wake_fd().map(|fd| fd.as_raw_fd())
     }
 
-    fn drained(&self) -> bool {
-        self.store_down && self.is_quiet()
+    /// Whether it has come to its end, as far as itself is concerned.
+    pub fn is_drained(&self) -> bool {
+        self.store_down && self.is_quiet(false)
     }
 }
 
-impl ShardStage {
+impl Shard {
     fn publish(&self) {
         let stats = self.store.stats();
         if stats.full != self.gauges.full.load(core::sync::atomic::Ordering::Relaxed) {
@@ -561,7 +543,7 @@ impl ShardStage {
 
     /// The buffer for an answer to `origin`.
     #[inline]
-    fn reply(&mut self, ctx: &mut Context<'_, Event>, origin: Origin) -> &mut Vec<u8> {
+    fn reply(&mut self, ctx: &mut Turn<'_>, origin: Origin) -> &mut Vec<u8> {
         self.replies.buffer(ctx, origin)
     }
 }

@@ -2,7 +2,7 @@
 //! shards.
 
 use timestone_cluster::ShardMap;
-use timestone_seda::{Context, Origin, Parcel};
+use timestone_seda::{Origin, Parcel};
 use timestone_store::{ReadOutcome, StoreError, StoreEvent};
 use timestone_txn::Refusal;
 use timestone_txn::participant::{
@@ -19,17 +19,13 @@ use timestone_wire::{
 
 use super::peers::own_origin;
 use super::pending::{Purpose, Repeat, token_of};
-use super::{LogPlace, ShardStage, Unapplied, expiry};
-use crate::event::Event;
+use super::{LogPlace, Shard, Unapplied, expiry};
 use crate::limits::LOG_BATCH_BYTES;
+use crate::turn::{self, Turn};
 
-impl ShardStage {
+impl Shard {
     /// Carries out everything that the core has put out; `current` is the request that is at hand.
-    pub(super) fn carry_out(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        current: Option<(Token, &Frame<'_>)>,
-    ) {
+    pub(super) fn carry_out(&mut self, ctx: &mut Turn<'_>, current: Option<(Token, &Frame<'_>)>) {
         while !self.outputs.is_empty() {
             let spare = std::mem::take(&mut self.spare_outputs);
             let mut outputs = std::mem::replace(&mut self.outputs, spare);
@@ -51,7 +47,7 @@ impl ShardStage {
     }
 
     /// Without a log, what was just recorded is durable already.
-    fn durable_soon(&mut self, ctx: &mut Context<'_, Event>, current: Option<(Token, &Frame<'_>)>) {
+    fn durable_soon(&mut self, ctx: &mut Turn<'_>, current: Option<(Token, &Frame<'_>)>) {
         if let Some(through) = self.durable_at_once.take() {
             self.participant.step(ctx.now(), Input::Durable { through }, &mut self.outputs);
             if !self.outputs.is_empty() {
@@ -60,12 +56,7 @@ impl ShardStage {
         }
     }
 
-    fn output(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        output: Output,
-        current: Option<(Token, &Frame<'_>)>,
-    ) {
+    fn output(&mut self, ctx: &mut Turn<'_>, output: Output, current: Option<(Token, &Frame<'_>)>) {
         match output {
             Output::ReadNow { token, at, prepared_before } => {
                 self.read_later(ctx, token, at, prepared_before, current)
@@ -168,12 +159,7 @@ impl ShardStage {
     }
 
     /// Hands a request that had to wait to the core again.
-    pub(super) fn resubmit(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        token: Token,
-        wait: Option<Wait>,
-    ) {
+    pub(super) fn resubmit(&mut self, ctx: &mut Turn<'_>, token: Token, wait: Option<Wait>) {
         self.requests.set_parked(token, false);
         let Some(request) = self.requests.get_mut(token) else { return };
         let bytes = std::mem::take(&mut request.frame);
@@ -197,7 +183,7 @@ impl ShardStage {
     /// A read that could not be answered in the same step.
     fn read_later(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         at: Timestamp,
         prepared_before: bool,
@@ -217,7 +203,7 @@ impl ShardStage {
 
     fn read_frame(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
         at: Timestamp,
@@ -231,7 +217,7 @@ impl ShardStage {
 
     fn vote(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         txn: TxnId,
         commit: Timestamp,
@@ -389,11 +375,12 @@ impl ShardStage {
     }
 
     /// Puts a decided transaction's writes into the store, as far as there is room.
-    fn apply(&mut self, ctx: &mut Context<'_, Event>, work: Unapplied) {
+    fn apply(&mut self, ctx: &mut Turn<'_>, work: Unapplied) {
         #[cfg(feature = "planted-bugs")]
         if timestone_types::planted::defers_puts() {
             self.unapplied.push_back(work);
-            return ctx.want_turn();
+            self.apply_again_at = ctx.now();
+            return;
         }
         if self.unapplied.is_empty() {
             // What does not fit is queued by it.
@@ -404,7 +391,7 @@ impl ShardStage {
     }
 
     /// Whether everything was applied; what was not is queued.
-    fn try_apply(&mut self, ctx: &mut Context<'_, Event>, work: Unapplied) -> bool {
+    fn try_apply(&mut self, ctx: &mut Turn<'_>, work: Unapplied) -> bool {
         let Unapplied { txn, commit, done } = work;
         let Some(payload) = self.payloads.get_mut(txn) else {
             tracing::error!(shard = %self.shard, %txn, "a decided transaction has no write set here");
@@ -459,10 +446,11 @@ impl ShardStage {
     }
 
     /// Goes on with writes for which the store had no room.
-    pub(super) fn apply_rest(&mut self, ctx: &mut Context<'_, Event>) {
+    pub(super) fn apply_rest(&mut self, ctx: &mut Turn<'_>) {
         #[cfg(feature = "planted-bugs")]
         if !self.unapplied.is_empty() && timestone_types::planted::puts_still_wait() {
-            return ctx.want_turn();
+            self.apply_again_at = ctx.now();
+            return;
         }
         for _ in 0..self.unapplied.len() {
             let Some(work) = self.unapplied.pop_front() else { break };
@@ -479,7 +467,7 @@ impl ShardStage {
     }
 
     /// What the store reports.
-    pub(super) fn store_event(&mut self, ctx: &mut Context<'_, Event>, event: StoreEvent) {
+    pub(super) fn store_event(&mut self, ctx: &mut Turn<'_>, event: StoreEvent) {
         match event {
             StoreEvent::ReadDone { token, outcome } => {
                 self.read_done(ctx, token_of(token), outcome)
@@ -505,7 +493,7 @@ impl ShardStage {
         }
     }
 
-    fn read_done(&mut self, ctx: &mut Context<'_, Event>, token: Token, outcome: ReadOutcome) {
+    fn read_done(&mut self, ctx: &mut Turn<'_>, token: Token, outcome: ReadOutcome) {
         let Some(request) = self.requests.get_mut(token) else {
             if let ReadOutcome::Present { value, .. } = outcome {
                 self.store.recycle(value);
@@ -569,7 +557,7 @@ impl ShardStage {
         expiry::check_read(&self.participant, snapshot, found)
     }
 
-    fn has_reply_room(&mut self, ctx: &mut Context<'_, Event>, token: Token, bytes: usize) -> bool {
+    fn has_reply_room(&mut self, ctx: &mut Turn<'_>, token: Token, bytes: usize) -> bool {
         let Some(origin) = self.requests.get_mut(token).map(|request| request.origin) else {
             return true;
         };
@@ -577,7 +565,7 @@ impl ShardStage {
     }
 
     /// Appends again what old log files hold up: promises and outcomes that are still needed.
-    pub(super) fn carry_forward(&mut self, ctx: &mut Context<'_, Event>, below: BatchNumber) {
+    pub(super) fn carry_forward(&mut self, ctx: &mut Turn<'_>, below: BatchNumber) {
         if self.carrying.is_some() {
             return;
         }
@@ -654,7 +642,7 @@ impl ShardStage {
     /// Answers a request with one frame, and ends it.
     pub(super) fn answer(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         write: impl FnOnce(&Envelope, &mut Vec<u8>),
     ) {
@@ -667,7 +655,7 @@ impl ShardStage {
 
     pub(super) fn answer_error(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         origin: Origin,
         frame: &Frame<'_>,
         error: &ErrorReply<'_>,
@@ -676,12 +664,7 @@ impl ShardStage {
         error.encode(&envelope, self.reply(ctx, origin));
     }
 
-    pub(super) fn refuse_epoch(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        origin: Origin,
-        frame: &Frame<'_>,
-    ) {
+    pub(super) fn refuse_epoch(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
         let words = format!(
             "shard {} is in epoch {}, the request was made for epoch {}; fetch the shard map again",
             self.shard,
@@ -691,7 +674,7 @@ impl ShardStage {
         self.answer_error(ctx, origin, frame, &ErrorReply::new(ErrorCode::StaleEpoch, &words));
     }
 
-    pub(super) fn refuse(&mut self, ctx: &mut Context<'_, Event>, token: Token, refusal: &Refusal) {
+    pub(super) fn refuse(&mut self, ctx: &mut Turn<'_>, token: Token, refusal: &Refusal) {
         let words = refusal.to_string();
         self.gauges.count_refusal(refusal);
         let error = match *refusal {
@@ -726,13 +709,13 @@ impl ShardStage {
     }
 
     /// There is no room for what a request would put; nothing was done.
-    pub(super) fn refuse_full(&mut self, ctx: &mut Context<'_, Event>, token: Token, words: &str) {
+    pub(super) fn refuse_full(&mut self, ctx: &mut Turn<'_>, token: Token, words: &str) {
         let error = ErrorReply::new(ErrorCode::DeviceFull, words);
         self.answer(ctx, token, |envelope, out| error.encode(envelope, out));
     }
 
     /// The store could not do what a request needs.
-    pub(super) fn fail(&mut self, ctx: &mut Context<'_, Event>, token: Token, error: &StoreError) {
+    pub(super) fn fail(&mut self, ctx: &mut Turn<'_>, token: Token, error: &StoreError) {
         let words = match error {
             StoreError::DeviceFull { live_blocks, blocks, growth: None } => format!(
                 "the store is full ({live_blocks} of {blocks} blocks hold live data): delete \
@@ -766,7 +749,7 @@ impl ShardStage {
     /// Sends one frame to the primary of another shard.
     fn tell_peer(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         to: ShardId,
         write: impl FnOnce(&Envelope, &mut Vec<u8>),
     ) {
@@ -782,20 +765,10 @@ impl ShardStage {
         let mut bytes = ctx.take_buffer();
         write(&envelope, &mut bytes);
         let parcel = Parcel::new(own_origin(ctx.stage()), bytes);
-        if ctx.send(stage, Event::Parcel(parcel)).is_err() {
-            // Termination repeats its questions, so a full queue costs time only.
-            tracing::debug!(shard = %self.shard, %to, "a message to another shard found its queue \
-                full");
-        }
+        ctx.send(turn::Output::ToPeer { to: stage, parcel });
     }
 
-    fn ask_terminate(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        to: ShardId,
-        txn: TxnId,
-        begin: Timestamp,
-    ) {
+    fn ask_terminate(&mut self, ctx: &mut Turn<'_>, to: ShardId, txn: TxnId, begin: Timestamp) {
         let participants = self.participant.participants_of(txn).to_vec();
         let commit = self.participant.promised(txn).unwrap_or(Timestamp::ZERO);
         self.tell_peer(ctx, to, |envelope, out| {
@@ -804,12 +777,7 @@ impl ShardStage {
         });
     }
 
-    pub(super) fn answer_stats(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        origin: Origin,
-        frame: &Frame<'_>,
-    ) {
+    pub(super) fn answer_stats(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
         let stats = self.store.stats();
         let out = self.replies.buffer(ctx, origin);

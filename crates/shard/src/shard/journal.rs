@@ -488,8 +488,8 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn outcomes_that_grow_old_by_a_clock_that_was_set_back_are_noticed() {
-        let kept = crate::planted::with(
-            crate::planted::Bug::AgeByTheClock,
+        let kept = crate::testing::with(
+            timestone_types::planted::Bug::AgeByTheClock,
             kept_from_after_the_clock_was_set_back,
         );
         assert!(kept > Some(BatchNumber::new(3)), "{kept:?}");

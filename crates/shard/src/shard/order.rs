@@ -10,10 +10,13 @@ use timestone_wal::{BatchNumber, RecordNumber};
 
 /// Where a record stands among those of its shard.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct RecordPlace {
-    pub(crate) batch: BatchNumber,
-    pub(crate) epoch: Epoch,
-    pub(crate) number: RecordNumber,
+pub struct RecordPlace {
+    /// The batch that it came in.
+    pub batch: BatchNumber,
+    /// The shard's epoch when it was written.
+    pub epoch: Epoch,
+    /// Its number among the records of the shard.
+    pub number: RecordNumber,
 }
 
 /// Records with successive numbers, of one epoch, in successive batches of one log.

@@ -16,7 +16,7 @@ const BOUNDED: usize = 25;
 
 /// Latencies of one kind.
 #[derive(Debug, Default)]
-pub(crate) struct Latencies {
+pub struct Latencies {
     buckets: [AtomicU64; BOUNDED + 1],
     sum_ns: AtomicU64,
 }
@@ -38,15 +38,15 @@ impl Latencies {
     /// Something began and ended then; a clock that went backwards counts as nothing. Only one
     /// thread may say so.
     #[inline]
-    pub(crate) fn since(&self, begin: Timestamp, end: Timestamp) {
+    pub fn since(&self, begin: Timestamp, end: Timestamp) {
         let nanos = end.as_nanos().saturating_sub(begin.as_nanos());
         bump(&self.buckets[bucket_of(nanos)], 1);
         bump(&self.sum_ns, nanos);
     }
 
     /// What was recorded so far.
-    pub(crate) fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> LatencyCounts {
+        LatencyCounts {
             buckets: core::array::from_fn(|at| self.buckets[at].load(Relaxed)),
             sum_ns: self.sum_ns.load(Relaxed),
         }
@@ -55,14 +55,14 @@ impl Latencies {
 
 /// A reading of [`Latencies`], or a sum of several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Counts {
+pub struct LatencyCounts {
     buckets: [u64; BOUNDED + 1],
     sum_ns: u64,
 }
 
-impl Counts {
+impl LatencyCounts {
     /// Adds what another thread recorded.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.buckets.iter_mut().zip(other.buckets) {
             *mine += theirs;
         }
@@ -70,17 +70,17 @@ impl Counts {
     }
 
     /// How many there were.
-    pub(crate) fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.buckets.iter().sum()
     }
 
     /// The sum, in seconds.
-    pub(crate) fn sum_seconds(&self) -> f64 {
+    pub fn sum_seconds(&self) -> f64 {
         self.sum_ns as f64 / 1e9
     }
 
     /// Every bucket's upper bound in seconds, and how many took at most that long.
-    pub(crate) fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
+    pub fn cumulative(&self) -> impl Iterator<Item = (f64, u64)> + '_ {
         let mut below = 0;
         self.buckets.iter().take(BOUNDED).enumerate().map(move |(at, count)| {
             below += count;

@@ -63,9 +63,9 @@ pub(super) mod tests {
     };
 
     use super::super::{LogPlace, RecordPlace, Recovering, Replay, own_origin};
-    use crate::event::Event;
+    use crate::testing::Event;
 
-    pub(in crate::shard) const SHARD: ShardId = ShardId::new(0);
+    pub(crate) const SHARD: ShardId = ShardId::new(0);
     const STAGE: StageId = StageId::new(0);
     const LOG: StageId = StageId::new(5);
     const ASKER: StageId = StageId::new(7);
@@ -74,25 +74,25 @@ pub(super) mod tests {
     const OTHERS: KeyspaceId = KeyspaceId::new(5);
     /// Where the clock stood when the last run had its last durable bound written, and where this
     /// one begins.
-    pub(in crate::shard) const START: Timestamp = Timestamp::from_nanos(100_000_000_000);
+    pub(crate) const START: Timestamp = Timestamp::from_nanos(100_000_000_000);
     /// The length in front of a record of a batch.
     const PREFIX_BYTES: usize = 4;
     /// Keys, and how long after the start they expire; what expires before 500 ms have passed may
     /// have been told expired.
     const KEYS: [(&[u8], u64); 3] = [(b"gone", 0), (b"doubtful", 300), (b"alive", 501)];
 
-    pub(in crate::shard) fn after_start(millis: u64) -> Timestamp {
+    pub(crate) fn after_start(millis: u64) -> Timestamp {
         START.saturating_add(Duration::from_millis(millis))
     }
 
     /// A shard after a restart, whose records are in its cache or on its device.
-    pub(in crate::shard) struct Bench {
-        pub(in crate::shard) driver: ManualDriver<Event>,
+    pub(crate) struct Bench {
+        pub(crate) driver: ManualDriver<Event>,
         appended: Vec<BatchNumber>,
     }
 
     impl Bench {
-        pub(in crate::shard) fn new(cache_bytes: u64, log: LogPlace) -> Self {
+        pub(crate) fn new(cache_bytes: u64, log: LogPlace) -> Self {
             let config = MemoryConfig { completions_per_poll: 1, ..MemoryConfig::default() };
             let mftl = MftlConfig { cache_bytes, checkpoint_bytes: 0, ..MftlConfig::default() };
             let (mut store, _) =
@@ -141,12 +141,15 @@ pub(super) mod tests {
             };
             replay.record(START, place, &record[PREFIX_BYTES..]).unwrap();
             let stage = replay.finish(Recovering::alone(SHARD, log, START));
-            let driver =
-                ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], START, 1000);
+            let driver = ManualDriver::new(
+                vec![Box::new(crate::testing::TestStage(stage)) as Box<dyn Stage<Event>>],
+                START,
+                1000,
+            );
             Self { driver, appended: Vec::new() }
         }
 
-        pub(in crate::shard) fn ask<T>(
+        pub(crate) fn ask<T>(
             &mut self,
             encode: impl FnOnce(&Envelope, &mut Vec<u8>),
             read: impl FnOnce(&Frame<'_>) -> T,
@@ -197,7 +200,7 @@ pub(super) mod tests {
             self.write(&put_if(Condition::IfAbsent, number, key, commit))
         }
 
-        pub(in crate::shard) fn write(&mut self, write: &Write<'_>) -> Result<Verdict, ErrorCode> {
+        pub(crate) fn write(&mut self, write: &Write<'_>) -> Result<Verdict, ErrorCode> {
             self.ask(
                 |envelope, out| write.encode(envelope, out),
                 |frame| Written::decode(frame).unwrap().verdict,
@@ -222,7 +225,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::shard) fn put_if<'a>(
+    pub(crate) fn put_if<'a>(
         condition: Condition<'a>,
         number: u64,
         key: &'a [u8],
@@ -300,9 +303,10 @@ pub(super) mod tests {
     #[test]
     fn expiry_that_was_told_and_is_forgotten_is_noticed() {
         for cache_bytes in [0, 16 << 20] {
-            let told = crate::planted::with(crate::planted::Bug::ForgottenToldExpiry, || {
-                is_told_alive(cache_bytes)
-            });
+            let told =
+                crate::testing::with(timestone_types::planted::Bug::ForgottenToldExpiry, || {
+                    is_told_alive(cache_bytes)
+                });
             assert_eq!(told, [true; 3], "the planted bug is found");
         }
     }
@@ -353,8 +357,8 @@ pub(super) mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn expiry_that_is_judged_before_the_page_is_read_is_noticed() {
-        let bug = crate::planted::Bug::JudgesBeforeThePage;
-        let verdict = crate::planted::with(bug, expires_while_its_page_is_read);
+        let bug = timestone_types::planted::Bug::JudgesBeforeThePage;
+        let verdict = crate::testing::with(bug, expires_while_its_page_is_read);
         assert_eq!(verdict, Verdict::Yes, "the planted bug is found");
     }
 
@@ -381,7 +385,7 @@ pub(super) mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn expiry_that_is_told_before_the_next_run_would_know_is_noticed() {
-        let told = crate::planted::with(crate::planted::Bug::UnsettledExpiry, || {
+        let told = crate::testing::with(timestone_types::planted::Bug::UnsettledExpiry, || {
             told_before_and_after_the_bound(0)
         });
         assert_eq!(told, [Ok(false); 2], "the planted bug is found");

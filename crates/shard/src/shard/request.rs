@@ -1,6 +1,6 @@
 //! From frames to inputs of the core: decode, hash each key once, look up what the index knows.
 
-use timestone_seda::{Context, Origin};
+use timestone_seda::Origin;
 use timestone_store::Lookup;
 use timestone_txn::participant::{
     DecisionOrigin, FrozenState, Input, LatestInStore, Output, Prepare, ReadAt, ReadItem, Token,
@@ -13,9 +13,9 @@ use timestone_wire::{
 
 use super::ahead::LookAhead;
 use super::pending::{Purpose, read_token};
-use super::{ShardStage, expiry};
-use crate::event::Event;
+use super::{Shard, expiry};
 use crate::gauges::Timed;
+use crate::turn::Turn;
 
 /// How a request may wait, from the flag that it carries.
 pub(super) const fn wait_of(wait: bool) -> Wait {
@@ -37,12 +37,12 @@ const fn write_kind(kind: wire::WriteKind) -> WriteKind {
     }
 }
 
-impl ShardStage {
+impl Shard {
     /// Takes one frame that has just arrived; `key` is its only key, hashed, if [`Self::keys_of`]
     /// has found it.
     pub(super) fn frame(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         origin: Origin,
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
@@ -115,7 +115,7 @@ impl ShardStage {
     /// then). `key` is its only key, if that has been hashed.
     pub(super) fn submit(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
@@ -148,7 +148,7 @@ impl ShardStage {
     #[inline]
     fn submit_get(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
         key: Option<KeyRef<'_>>,
@@ -183,7 +183,7 @@ impl ShardStage {
     #[inline]
     pub(super) fn read_now(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         key: KeyRef<'_>,
         asked: wire::ReadAt,
@@ -242,7 +242,7 @@ impl ShardStage {
 
     /// The memory for answers is used up: a read changes nothing, and a write has not taken place
     /// yet, so it may be asked again.
-    pub(super) fn refuse_unread(&mut self, ctx: &mut Context<'_, Event>, token: Token) {
+    pub(super) fn refuse_unread(&mut self, ctx: &mut Turn<'_>, token: Token) {
         let words = "the server's memory for answers is used up; try again";
         let error = ErrorReply::new(ErrorCode::Busy, words)
             .with_retry_after(crate::limits::UNREAD_RETRY_AFTER);
@@ -251,7 +251,7 @@ impl ShardStage {
 
     fn submit_prepare(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
         wait: Option<Wait>,
@@ -287,7 +287,7 @@ impl ShardStage {
     /// A committed transaction's write set, asked for because its prepare never arrived.
     fn submit_write_set(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
     ) -> Result<(), wire::WireError> {
@@ -314,7 +314,7 @@ impl ShardStage {
 
     fn submit_short(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         frame: &Frame<'_>,
     ) -> Result<(), wire::WireError> {
@@ -374,7 +374,7 @@ impl ShardStage {
     }
 
     /// Frames that need no token: reports, peers' answers, statistics.
-    fn plain(&mut self, ctx: &mut Context<'_, Event>, origin: Origin, frame: &Frame<'_>) {
+    fn plain(&mut self, ctx: &mut Turn<'_>, origin: Origin, frame: &Frame<'_>) {
         let taken = match frame.kind() {
             Kind::Report => wire::Report::decode(frame).map(|report| {
                 let wire::Report { client, watermark, acked, now: clock, closing } = report;
@@ -477,12 +477,7 @@ impl ShardStage {
 
     /// Refuses a prepare that wants to put something while the store has no room; deletes and
     /// fences go on.
-    fn refuses_writes(
-        &mut self,
-        ctx: &mut Context<'_, Event>,
-        token: Token,
-        body: &PrepareBody<'_>,
-    ) -> bool {
+    fn refuses_writes(&mut self, ctx: &mut Turn<'_>, token: Token, body: &PrepareBody<'_>) -> bool {
         let puts = || body.writes().filter(|write| write.kind == wire::WriteKind::Put);
         if puts().next().is_some()
             && let Some(words) =

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   Mftl::open ─► store ─┐
-//!   every log folder ────┴─► Replay::record … ─► finish ─► ShardStage (RecoveryDone when it starts)
+//!   every log folder ────┴─► Replay::record … ─► finish ─► Shard (RecoveryDone when it starts)
 //! ```
 //! Records come in any order between logs. What is decided goes straight into the store (a version
 //! that is there already changes nothing), so that the memory needed does not grow with the log;
@@ -35,18 +35,28 @@ use super::order::{RecordOrder, RecordPlace};
 use super::payload::{Payload, Payloads};
 use super::pending::Requests;
 use super::replies::Replies;
-use super::{LogPlace, Peers, ShardStage};
-use crate::error::ServerError;
+use super::{LogPlace, Peers, Shard};
+use crate::error::ShardError;
 use crate::gauges::ShardGauges;
-use crate::manifest::Past;
 
 /// How long to wait for the device before looking again.
 const DEVICE_WAIT: Duration = Duration::from_millis(10);
 /// How often in a row to look in vain before a write is left to the running stage.
 const MAX_WAITS: u32 = 100;
 
+/// What a run is told of earlier ones, beside what the logs hold.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Past {
+    /// What they served, as far as the logs may not tell it.
+    pub served: Served,
+    /// How long nobody was served, if the sessions that were live are to be waited for: their last
+    /// server has not been gone for long, the logs tell of them, and it did not begin again and
+    /// again before they can have come back.
+    pub outage: Option<Duration>,
+}
+
 /// A shard whose logs are being replayed.
-pub(crate) struct Replay {
+pub struct Replay {
     shard: ShardId,
     store: Box<dyn Store + Send>,
     payloads: Payloads,
@@ -88,30 +98,37 @@ struct Decided {
 }
 
 /// What the shard is told beside its state.
-pub(crate) struct Recovering {
-    pub(crate) epoch: Epoch,
-    pub(crate) map_version: MapVersion,
-    pub(crate) log: LogPlace,
+pub struct Recovering {
+    /// The epoch that the master gives it.
+    pub epoch: Epoch,
+    /// The version of the shard map in force.
+    pub map_version: MapVersion,
+    /// Where its records go.
+    pub log: LogPlace,
     /// Every log stage: earlier runs may have left batches of this shard with any of them.
-    pub(crate) logs: Vec<StageId>,
-    pub(crate) peers: Peers,
-    pub(crate) gauges: Arc<ShardGauges>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub logs: Vec<StageId>,
+    /// How it reaches other shards.
+    pub peers: Peers,
+    /// What it publishes.
+    pub gauges: Arc<ShardGauges>,
+    /// How far the clock is held back, and its error bound.
+    pub clock: Arc<dyn Clock>,
     /// What the logs may not tell of earlier runs.
-    pub(crate) past: Past,
+    pub past: Past,
     /// Clients that are gone with earlier runs.
-    pub(crate) left: Arc<BTreeSet<ClientId>>,
+    pub left: Arc<BTreeSet<ClientId>>,
     /// The present, by the clock that the stage will be given.
-    pub(crate) now: Timestamp,
-    pub(crate) participant: participant::Config,
+    pub now: Timestamp,
+    /// Bounds of its participant.
+    pub participant: participant::Config,
     /// The process's memory for its connections.
-    pub(crate) memory: Arc<Memory>,
+    pub memory: Arc<Memory>,
 }
 
-#[cfg(test)]
 impl Recovering {
-    /// A shard that has no peers, and no earlier runs to be told of, at `now`.
-    pub(crate) fn alone(shard: ShardId, log: LogPlace, now: Timestamp) -> Self {
+    /// A shard that has no peers, and no earlier runs to be told of, at `now`. For tests and tools.
+    #[must_use]
+    pub fn alone(shard: ShardId, log: LogPlace, now: Timestamp) -> Self {
         Self {
             epoch: Epoch::default(),
             map_version: MapVersion::default(),
@@ -138,30 +155,30 @@ impl Recovering {
 /// checkpoints tell an early one only, so that a snapshot below this may miss versions, and would
 /// be answered as if they had never been.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Served {
+pub struct Served {
     below: Timestamp,
 }
 
 impl Served {
     /// What was saved of it: nanoseconds, zero for none.
-    pub(crate) const fn below(below: Timestamp) -> Self {
+    pub const fn below(below: Timestamp) -> Self {
         Self { below }
     }
 
     /// By a clock that shows `now`, and a directory in which nothing is younger than `youngest`.
     /// The watermark trails the clock, and should the clock have been set back, every version that
     /// collection may have spared a younger one lies below the youngest.
-    pub(crate) fn by(now: Timestamp, youngest: Timestamp) -> Self {
+    pub fn by(now: Timestamp, youngest: Timestamp) -> Self {
         Self { below: now.max(youngest).saturating_add(MAX_CLOCK_LEAD) }
     }
 
     /// As it is saved.
-    pub(crate) const fn as_timestamp(self) -> Timestamp {
+    pub const fn as_timestamp(self) -> Timestamp {
         self.below
     }
 
     /// The later one of both.
-    pub(crate) fn max(self, other: Self) -> Self {
+    pub fn max(self, other: Self) -> Self {
         Self { below: self.below.max(other.below) }
     }
 
@@ -176,7 +193,7 @@ impl Served {
 
 impl Replay {
     /// A shard on a store that has recovered itself.
-    pub(crate) fn new(shard: ShardId, store: Box<dyn Store + Send>) -> Self {
+    pub fn new(shard: ShardId, store: Box<dyn Store + Send>) -> Self {
         let watermark = store.watermark();
         Self {
             shard,
@@ -198,7 +215,7 @@ impl Replay {
     }
 
     /// Transactions whose writes were found in the log.
-    pub(crate) const fn applied(&self) -> u64 {
+    pub const fn applied(&self) -> u64 {
         self.applied
     }
 
@@ -210,7 +227,7 @@ impl Replay {
     /// The watermark of the log's records is left out: their bounds tell more, and one that a
     /// restart without certainty raised ([`Served`]) does not trail the clock. Nothing here may be
     /// later than the clock of then, or time would get ahead with every restart.
-    pub(crate) fn lived_until(&self) -> Timestamp {
+    pub fn lived_until(&self) -> Timestamp {
         let lag =
             if self.store_watermark > Timestamp::ZERO { WATERMARK_LAG } else { Duration::ZERO };
         let by_bound = self.bound.saturating_sub(BOUND_AHEAD);
@@ -220,12 +237,12 @@ impl Replay {
     }
 
     /// The latest read bound in the logs.
-    pub(crate) const fn bound(&self) -> Timestamp {
+    pub const fn bound(&self) -> Timestamp {
         self.bound
     }
 
     /// At or above every version that the store holds.
-    pub(crate) fn youngest(&self) -> Timestamp {
+    pub fn youngest(&self) -> Timestamp {
         self.store.youngest()
     }
 
@@ -233,16 +250,16 @@ impl Replay {
     ///
     /// # Errors
     /// The record cannot be understood, or the store cannot take it.
-    pub(crate) fn record(
+    pub fn record(
         &mut self,
         now: Timestamp,
         place: RecordPlace,
         bytes: &[u8],
-    ) -> Result<(), ServerError> {
+    ) -> Result<(), ShardError> {
         let batch = place.batch;
         self.lowest = Some(self.lowest.map_or(batch, |lowest| lowest.min(batch)));
         self.order.take(place);
-        match LogRecord::decode(bytes).map_err(ServerError::part)? {
+        match LogRecord::decode(bytes).map_err(ShardError::part)? {
             LogRecord::Prepare { txn, begin, commit, single, found, participants, body } => {
                 self.bound = self.bound.max(commit);
                 self.oldest_write = self.oldest_write.min(commit);
@@ -295,13 +312,13 @@ impl Replay {
             }
             LogRecord::KeepFrom { batch } => self.keep_from = self.keep_from.max(batch),
             LogRecord::Other { kind, .. } => {
-                return Err(ServerError::UnknownRecord { shard: self.shard, kind });
+                return Err(ShardError::UnknownRecord { shard: self.shard, kind });
             }
         }
         Ok(())
     }
 
-    fn decide(&mut self, now: Timestamp, txn: TxnId, decided: Decided) -> Result<(), ServerError> {
+    fn decide(&mut self, now: Timestamp, txn: TxnId, decided: Decided) -> Result<(), ShardError> {
         if let TxnOutcome::Committed(at) = decided.outcome {
             self.bound = self.bound.max(at);
             if self.promised.remove(&txn).is_some()
@@ -348,8 +365,8 @@ impl Replay {
         txn: TxnId,
         commit: Timestamp,
         body: &[u8],
-    ) -> Result<bool, ServerError> {
-        let body = PrepareBody::parse(body).map_err(ServerError::part)?;
+    ) -> Result<bool, ShardError> {
+        let body = PrepareBody::parse(body).map_err(ShardError::part)?;
         let version = Version::new(commit, txn.client);
         let seed = self.store.seed();
         for write in body.writes() {
@@ -373,7 +390,7 @@ impl Replay {
         &mut self,
         now: Timestamp,
         mut write: impl FnMut(&mut (dyn Store + Send)) -> Result<(), StoreError>,
-    ) -> Result<bool, ServerError> {
+    ) -> Result<bool, ShardError> {
         loop {
             match write(&mut *self.store) {
                 Ok(()) => {
@@ -389,7 +406,7 @@ impl Replay {
                     self.store.pump(now, &mut self.events);
                     self.events.clear();
                 }
-                Err(error) => return Err(ServerError::part(error)),
+                Err(error) => return Err(ShardError::part(error)),
             }
         }
     }
@@ -416,14 +433,14 @@ impl Replay {
     ///
     /// # Errors
     /// It does not: files of different times were put together.
-    pub(crate) fn check(&self, epoch: Epoch) -> Result<(), ServerError> {
+    pub fn check(&self, epoch: Epoch) -> Result<(), ShardError> {
         self.order
             .check(epoch)
-            .map_err(|detail| ServerError::RecordOrder { shard: self.shard, detail })
+            .map_err(|detail| ShardError::RecordOrder { shard: self.shard, detail })
     }
 
     /// The log was read to its end: the stage, which serves once it has started.
-    pub(crate) fn finish(mut self, with: Recovering) -> ShardStage {
+    pub fn finish(mut self, with: Recovering) -> Shard {
         self.forget_settled();
         let Self {
             shard,
@@ -514,8 +531,7 @@ impl Replay {
                 if timestone_types::is_planted!(AgeByTheClock) { with.now } else { latest_begin };
             journal.recovered(lowest, latest_begin, in_logs, oldest_write);
         }
-        ShardStage {
-            name: format!("shard-{shard}"),
+        Shard {
             shard,
             epoch: with.epoch,
             map_version: with.map_version,
@@ -553,7 +569,6 @@ impl Replay {
             store_events: Vec::new(),
             unapplied: VecDeque::new(),
             no_room: None,
-            unsent: VecDeque::new(),
             retained: with.logs.iter().map(|&log| (log, None)).collect(),
             durable_at_once: None,
             apply_again_at: Timestamp::ZERO,
@@ -615,7 +630,7 @@ mod tests {
 
     use super::super::own_origin;
     use super::*;
-    use crate::event::Event;
+    use crate::testing::{Event, TestStage};
 
     const SHARD: ShardId = ShardId::new(0);
     const STAGE: StageId = StageId::new(0);
@@ -737,8 +752,11 @@ mod tests {
             past: Past { served, ..Past::default() },
             ..Recovering::alone(SHARD, log, at(1000))
         });
-        let mut driver =
-            ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], at(1000), 1000);
+        let mut driver = ManualDriver::new(
+            vec![Box::new(TestStage(stage)) as Box<dyn Stage<Event>>],
+            at(1000),
+            1000,
+        );
         let mut bytes = Vec::new();
         for (n, at) in [(1, ReadAt::Snapshot(at(900))), (2, ReadAt::Latest(at(900)))] {
             let envelope =
@@ -809,14 +827,15 @@ mod tests {
     #[cfg(feature = "planted-bugs")]
     #[test]
     fn reads_that_the_next_run_would_not_know_of_are_noticed() {
-        let answered = crate::planted::with(crate::planted::Bug::ReadBeforeFirstBound, || {
-            read_at_the_beginning(&bound_record(at(900)), LOGGED, Served::default())
-        });
+        let answered =
+            crate::testing::with(timestone_types::planted::Bug::ReadBeforeFirstBound, || {
+                read_at_the_beginning(&bound_record(at(900)), LOGGED, Served::default())
+            });
         assert_eq!(answered, [2, 0], "the planted bug is found");
     }
 
     /// A stage that tells the test how much is not applied yet.
-    struct Watched(ShardStage, Arc<std::sync::atomic::AtomicUsize>);
+    struct Watched(TestStage, Arc<std::sync::atomic::AtomicUsize>);
 
     impl Stage<Event> for Watched {
         fn name(&self) -> &str {
@@ -833,7 +852,7 @@ mod tests {
 
         fn turn(&mut self, ctx: &mut Context<'_, Event>) {
             self.0.turn(ctx);
-            self.1.store(self.0.unapplied.len(), std::sync::atomic::Ordering::Relaxed);
+            self.1.store(self.0.0.unapplied.len(), std::sync::atomic::Ordering::Relaxed);
         }
 
         fn next_deadline(&self) -> Option<Timestamp> {
@@ -958,7 +977,8 @@ mod tests {
         });
         let unapplied = Arc::default();
         let mut driver = ManualDriver::new(
-            vec![Box::new(Watched(stage, Arc::clone(&unapplied))) as Box<dyn Stage<Event>>],
+            vec![Box::new(Watched(TestStage(stage), Arc::clone(&unapplied)))
+                as Box<dyn Stage<Event>>],
             at(1000),
             1000,
         );

@@ -7,7 +7,6 @@
 //! turns: what it should have found may have been collected when it ends, so the watermark is
 //! compared once more.
 
-use timestone_seda::Context;
 use timestone_store::{AsOf, KeyList, ScanCursor, ScanLimit};
 use timestone_txn::participant::Token;
 use timestone_types::{Expiry, Timestamp, Version};
@@ -16,16 +15,16 @@ use timestone_wire::{
     self as wire, ErrorCode, ErrorReply, Frame, Message, ScanEntry, ScanPageWriter,
 };
 
-use super::ShardStage;
+use super::Shard;
 use super::pending::read_token;
-use crate::event::Event;
+use crate::turn::Turn;
 
-impl ShardStage {
+impl Shard {
     /// Answers a scan with a page, unless what it should have found may have been collected
     /// meanwhile.
     pub(super) fn scan_done(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         keys: &KeyList,
         next: Option<ScanCursor>,
@@ -53,7 +52,7 @@ impl ShardStage {
     }
 
     /// Answers a count, as [`Self::scan_done`].
-    pub(super) fn count_done(&mut self, ctx: &mut Context<'_, Event>, token: Token, keys: u64) {
+    pub(super) fn count_done(&mut self, ctx: &mut Turn<'_>, token: Token, keys: u64) {
         let Some(request) = self.requests.get_mut(token) else { return };
         if let Err(refusal) = self.participant.check_answer(request.at) {
             return self.refuse(ctx, token, &refusal);
@@ -64,7 +63,7 @@ impl ShardStage {
     /// A scan or count may read its snapshot now.
     pub(super) fn floor_raised(
         &mut self,
-        ctx: &mut Context<'_, Event>,
+        ctx: &mut Turn<'_>,
         token: Token,
         at: Timestamp,
         prepared_before: bool,
@@ -147,6 +146,7 @@ mod tests {
 
     use super::super::{LogPlace, Recovering, Replay, own_origin};
     use super::*;
+    use crate::testing::Event;
 
     const SHARD: ShardId = ShardId::new(0);
     const STAGE: StageId = StageId::new(0);
@@ -179,7 +179,11 @@ mod tests {
             LogPlace::Nowhere,
             START,
         ));
-        ManualDriver::new(vec![Box::new(stage) as Box<dyn Stage<Event>>], START, 1000)
+        ManualDriver::new(
+            vec![Box::new(crate::testing::TestStage(stage)) as Box<dyn Stage<Event>>],
+            START,
+            1000,
+        )
     }
 
     fn tell(driver: &mut ManualDriver<Event>, write: impl FnOnce(&Envelope, &mut Vec<u8>)) {

@@ -17,8 +17,9 @@ use timestone_wire::{
 };
 
 use super::{LogPlace, Peers, RecordPlace, Recovering, Replay, own_origin};
-use crate::event::{Event, LogAppend};
+use crate::LogAppend;
 use crate::gauges::ShardGauges;
+use crate::testing::{Event, TestStage};
 
 const SHARDS: [ShardId; 2] = [ShardId::new(0), ShardId::new(1)];
 const ASKER: StageId = StageId::new(7);
@@ -87,12 +88,12 @@ impl Pair {
                 }
             }
             replay.check(Epoch::default()).unwrap();
-            stages.push(Box::new(replay.finish(Recovering {
+            stages.push(Box::new(TestStage(replay.finish(Recovering {
                 logs: vec![LOG],
                 peers: peers.clone(),
                 gauges: Arc::clone(gauges),
                 ..Recovering::alone(shard, log, now)
-            })));
+            }))));
         }
         let driver = ManualDriver::new(stages, now, 1000);
         let mut pair = Self { driver, gauges, now, before, logged: Vec::new() };
@@ -258,7 +259,7 @@ fn a_stop_without_a_log_waits_until_shards_have_the_decisions_that_others_have()
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_stop_that_waits_for_no_decision_loses_half_of_a_commit() {
-    let has = crate::planted::with(crate::planted::Bug::EndsUndecided, || {
+    let has = crate::testing::with(timestone_types::planted::Bug::EndsUndecided, || {
         SHARDS.map(|shard| is_whole_after_an_end(shard).0)
     });
     assert!(
@@ -322,7 +323,8 @@ fn a_run_without_a_log_leaves_to_the_next_one_what_others_have_not_been_told() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_run_without_a_log_that_leaves_nothing_is_noticed() {
-    let told = crate::planted::with(crate::planted::Bug::LeavesNothing, told_after_an_end);
+    let told =
+        crate::testing::with(timestone_types::planted::Bug::LeavesNothing, told_after_an_end);
     assert_eq!(told, [TxnState::Aborted; 2], "the planted bug is found");
 }
 
@@ -366,7 +368,10 @@ fn an_abort_that_was_told_in_a_run_without_a_log_stays_one_after_its_end() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn an_abort_that_is_told_and_left_to_nobody_is_noticed() {
-    let kind = crate::planted::with(crate::planted::Bug::LeavesNothing, answer_after_a_told_abort);
+    let kind = crate::testing::with(
+        timestone_types::planted::Bug::LeavesNothing,
+        answer_after_a_told_abort,
+    );
     assert_eq!(kind, Kind::FetchWriteSet, "the planted bug is found");
 }
 
@@ -470,7 +475,10 @@ fn a_store_is_closed_when_nobody_is_about_to_write_and_what_was_sent_has_come() 
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_store_that_is_closed_under_a_writer_loses_what_it_writes() {
-    let found = crate::planted::with(crate::planted::Bug::ClosesUnderWriters, ends_beside_a_writer);
+    let found = crate::testing::with(
+        timestone_types::planted::Bug::ClosesUnderWriters,
+        ends_beside_a_writer,
+    );
     assert_eq!(found, (true, [false; 2]), "the planted bug is found");
 }
 
@@ -514,7 +522,10 @@ fn a_stop_with_a_log_does_not_wait_for_a_server_that_is_down() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_stop_that_waits_for_what_waits_for_others_is_found() {
-    let took = crate::planted::with(crate::planted::Bug::WaitsForOthers, end_while_another_is_down);
+    let took = crate::testing::with(
+        timestone_types::planted::Bug::WaitsForOthers,
+        end_while_another_is_down,
+    );
     assert_eq!(took, None, "the planted bug is found");
 }
 
@@ -545,6 +556,7 @@ fn a_shard_hears_of_an_end_that_the_lowest_participant_knows() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_shard_that_hears_of_no_known_end_is_noticed() {
-    let took = crate::planted::with(crate::planted::Bug::IgnoredEnds, until_the_lowest_has_told);
+    let took =
+        crate::testing::with(timestone_types::planted::Bug::IgnoredEnds, until_the_lowest_has_told);
     assert!(took > Duration::from_secs(3), "the planted bug is found: {took:?}");
 }
