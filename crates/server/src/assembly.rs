@@ -29,7 +29,7 @@ use crate::cluster_name::ClusterName;
 use crate::config::{MasterPlace, ServerConfig, StageLayout};
 use crate::error::ServerError;
 use crate::event::Event;
-use crate::gateway::{CommandLatencies, GatewayGauges};
+use crate::gateway_stage::GatewayStage;
 use crate::gauges::LogGauges;
 use crate::http::HttpServer;
 use crate::limits;
@@ -41,6 +41,7 @@ use crate::premises::{Local, Premises};
 use crate::raw::RawProtocol;
 use crate::restart::{open_stores, replay_logs};
 use crate::shard_stage::ShardStage;
+use timestone_gateway::{CommandLatencies, Gateway, GatewayGauges, Setup};
 use timestone_shard::gauges::ShardGauges;
 use timestone_shard::{LogPlace, Peers, Recovering, Replay};
 
@@ -313,8 +314,17 @@ pub(crate) fn assemble_on(
         let gauges =
             GatewayGauges { shards: Arc::clone(&gauges_of_shards), ..GatewayGauges::default() };
         gateways.push(Arc::clone(&gauges.latencies));
-        let gateway =
-            crate::gateway::GatewayStage::new(seat, plan.node(), premises.draw(), &memory, gauges);
+        let gateway = Gateway::new(Setup {
+            stage: seat.stage,
+            thread,
+            client: seat.client,
+            map: seat.map,
+            shards: seat.shards.iter().map(|(shard, _)| *shard).collect(),
+            seed: premises.draw(),
+            memory: Arc::clone(&memory),
+            gauges,
+        });
+        let gateway = GatewayStage::new(thread, gateway, plan.node(), seat.shards);
         stages[plan.gateway(thread).index()] = Some(Box::new(gateway));
     }
     let mut seats = Vec::new();
@@ -382,8 +392,10 @@ pub(crate) fn assemble_on(
     layout.pinning = if config.pin { Pinning::Cores } else { Pinning::None };
     let mut admission: Vec<_> =
         (0..plan.shards).map(|index| (plan.shard(index), limits::SHARD_ADMISSION)).collect();
-    admission
-        .extend((0..plan.threads).map(|thread| (plan.gateway(thread), limits::GATEWAY_ADMISSION)));
+    admission.extend(
+        (0..plan.threads)
+            .map(|thread| (plan.gateway(thread), timestone_gateway::GATEWAY_ADMISSION)),
+    );
     let runtime =
         RuntimeConfig { name: "timestone".to_owned(), admission, ..RuntimeConfig::default() };
     Ok(Assembled {

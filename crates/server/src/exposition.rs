@@ -10,9 +10,9 @@ use std::fmt::Write;
 use timestone_types::AbortKind;
 
 use crate::assembly::Observed;
-use crate::gateway::command_names;
 use crate::http::Page;
 use crate::process::Figures;
+use timestone_gateway::command_names;
 use timestone_seda::LatencyCounts;
 use timestone_shard::gauges::Timed;
 

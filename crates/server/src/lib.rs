@@ -20,7 +20,7 @@ mod datadir;
 mod error;
 mod event;
 mod exposition;
-mod gateway;
+mod gateway_stage;
 mod gauges;
 mod guest;
 #[allow(
@@ -60,7 +60,6 @@ mod restart;
 mod running;
 mod shard_stage;
 mod stages;
-mod strangers;
 
 pub use assembly::{Guest, GuestSeat};
 pub use config::{AcceptedLoss, InForce, MasterPlace, ServerConfig, StageLayout, Tuning};

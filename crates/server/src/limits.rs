@@ -73,11 +73,6 @@ pub const INITIAL_BLOCKS: u32 = 16;
 /// What a shard takes on before it answers "busy".
 pub const SHARD_ADMISSION: AdmissionLimit =
     AdmissionLimit { requests: 262_144, bytes: 256 * 1024 * 1024 };
-/// What a gateway keeps of commands that wait before the Redis port reads no more. More than one
-/// connection may keep, so that the connection which sends without end is closed before it holds up
-/// the others.
-pub const GATEWAY_ADMISSION: AdmissionLimit =
-    AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
 /// Missing files that an error names; of more it says how many.
 pub const MAX_MISSING_NAMED: usize = 5;
 /// Clients of a server's own that its manifest remembers. What they left in the logs matters for a

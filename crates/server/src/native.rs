@@ -15,7 +15,7 @@ use timestone_wire::{
     frame_length,
 };
 
-use crate::strangers::{http_answer, is_http, is_resp};
+use timestone_wire::strangers::{http_answer, is_http, is_resp};
 
 /// The stage of every shard of the process, by id; gaps are the node stage. Set once, when the
 /// server knows its shards: its address must be known before.

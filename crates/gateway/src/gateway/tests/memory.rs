@@ -62,10 +62,11 @@ fn who_reads_nothing_is_owed_no_more_than_the_bound_and_gets_everything_in_the_e
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_ignores_the_bound_is_found_out() {
-    let unread = crate::planted::with(crate::planted::Bug::BoundlessOutput, || {
-        let (mut world, deaf, _) = deaf();
-        world.unread(deaf)
-    });
+    let unread =
+        timestone_types::planted::with(timestone_types::planted::Bug::BoundlessOutput, || {
+            let (mut world, deaf, _) = deaf();
+            world.unread(deaf)
+        });
     assert!(unread > OUTPUT_BOUND_BYTES + 2 * VALUE, "{unread} bytes are within the bound");
 }
 
@@ -98,8 +99,10 @@ fn long_answers_count_on_their_way_to_the_net_stage() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_forgets_answers_on_their_way_is_found_out() {
-    let (counted, _) =
-        crate::planted::with(crate::planted::Bug::UncountedPassing, counted_on_their_way);
+    let (counted, _) = timestone_types::planted::with(
+        timestone_types::planted::Bug::UncountedPassing,
+        counted_on_their_way,
+    );
     assert!(counted < VALUE as u64, "{counted} bytes");
 }
 
@@ -132,7 +135,10 @@ fn a_long_answer_counts_as_soon_as_the_gateway_has_taken_it() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_counts_at_the_end_of_its_turn_is_found_out() {
-    let counted = crate::planted::with(crate::planted::Bug::UncountedPassing, counted_when_taken);
+    let counted = timestone_types::planted::with(
+        timestone_types::planted::Bug::UncountedPassing,
+        counted_when_taken,
+    );
     assert!(counted < VALUE as u64, "{counted} bytes");
 }
 
@@ -230,9 +236,10 @@ fn the_oldest_answer_is_given_however_long_it_is() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_lets_the_oldest_answer_wait_is_found_out() {
-    let unread = crate::planted::with(crate::planted::Bug::OldestAnswerWaits, || {
-        after_a_short_answer(&["GETRANGE", "k", "0", "-1"])
-    });
+    let unread =
+        timestone_types::planted::with(timestone_types::planted::Bug::OldestAnswerWaits, || {
+            after_a_short_answer(&["GETRANGE", "k", "0", "-1"])
+        });
     assert!(unread < VALUE, "{unread} bytes were given");
 }
 
@@ -419,7 +426,7 @@ fn a_client_whose_pipeline_never_runs_dry_is_counted_for_what_waits_only() {
 #[test]
 fn a_gateway_that_goes_on_counting_what_it_has_carried_out_is_found_out() {
     let (_, _, (frames, bytes)) =
-        crate::planted::with(crate::planted::Bug::CountedForEver, streaming);
+        timestone_types::planted::with(timestone_types::planted::Bug::CountedForEver, streaming);
     assert!(frames > 100 && bytes > 100 * 4096, "{frames} parcels, {bytes} bytes are counted");
 }
 
@@ -494,8 +501,10 @@ fn a_transaction_answers_what_there_is_memory_for_or_does_nothing() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_whose_transactions_answer_without_bound_is_found_out() {
-    let (answer, after) =
-        crate::planted::with(crate::planted::Bug::BoundlessAnswers, repeated_answers);
+    let (answer, after) = timestone_types::planted::with(
+        timestone_types::planted::Bug::BoundlessAnswers,
+        repeated_answers,
+    );
     assert!(answer.len() > 64 * VALUE && after == format!(":{VALUE}|"));
 }
 
@@ -555,7 +564,10 @@ fn all_jobs_together_have_one_share_of_a_turn() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_carries_out_all_its_jobs_in_one_turn_is_found_out() {
-    let longest = crate::planted::with(crate::planted::Bug::BoundlessTurns, longest_batch);
+    let longest = timestone_types::planted::with(
+        timestone_types::planted::Bug::BoundlessTurns,
+        longest_batch,
+    );
     assert!(longest > 10 * VALUE, "{longest} bytes at once");
 }
 
@@ -758,7 +770,10 @@ fn what_commands_make_does_not_wait_for_what_was_received() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_whose_makers_wait_for_what_was_received_is_found_out() {
-    let answers = crate::planted::with(crate::planted::Bug::GreedyMakers, beside_what_waits);
+    let answers = timestone_types::planted::with(
+        timestone_types::planted::Bug::GreedyMakers,
+        beside_what_waits,
+    );
     assert!(
         answers.iter().all(|answer| answer.contains("-TRYAGAIN no memory was free")),
         "{answers:?}"
@@ -804,7 +819,9 @@ fn what_commands_make_does_not_keep_out_what_is_received() {
 #[test]
 fn a_gateway_whose_makers_keep_out_what_is_received_is_found_out() {
     assert_ne!(
-        crate::planted::with(crate::planted::Bug::GreedyMakers, || beside_makers(VALUE / 4)),
+        timestone_types::planted::with(timestone_types::planted::Bug::GreedyMakers, || {
+            beside_makers(VALUE / 4)
+        }),
         (true, true)
     );
 }
@@ -832,9 +849,10 @@ fn a_transaction_that_makes_more_than_there_is_memory_for_does_not_begin_again_a
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_whose_long_transactions_begin_again_at_each_command_is_found_out() {
-    let reads = crate::planted::with(crate::planted::Bug::RestartedMakers, || {
-        reads_of_a_long_transaction(100)
-    });
+    let reads =
+        timestone_types::planted::with(timestone_types::planted::Bug::RestartedMakers, || {
+            reads_of_a_long_transaction(100)
+        });
     assert!(reads > 10 * 100, "{reads} reads");
 }
 
@@ -874,7 +892,8 @@ fn a_command_waits_for_memory_for_so_long_in_all() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_whose_commands_wait_for_memory_as_long_again_is_found_out() {
-    let (took, answer) = crate::planted::with(crate::planted::Bug::EndlessWaits, on_and_off);
+    let (took, answer) =
+        timestone_types::planted::with(timestone_types::planted::Bug::EndlessWaits, on_and_off);
     assert!(took > Duration::from_secs(11), "{took:?}: {answer}");
 }
 
@@ -917,14 +936,19 @@ fn a_client_is_not_silent_while_it_is_not_read_from() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_blames_clients_for_its_own_pauses_is_found_out() {
-    assert!(!crate::planted::with(crate::planted::Bug::BlamedForPauses, not_read_from));
+    assert!(!timestone_types::planted::with(
+        timestone_types::planted::Bug::BlamedForPauses,
+        not_read_from
+    ));
 }
 
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_does_not_count_what_commands_make_is_found_out() {
     let (_, _, used, prepares) =
-        crate::planted::with(crate::planted::Bug::UncountedMaking, || making(&makers(64, VALUE)));
+        timestone_types::planted::with(timestone_types::planted::Bug::UncountedMaking, || {
+            making(&makers(64, VALUE))
+        });
     assert!(prepares == 64 && used < MADE, "{prepares} commits, {used} bytes are counted");
 }
 
@@ -972,7 +996,10 @@ fn the_keys_that_keys_finds_are_counted_twice_while_they_are_collected() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_does_not_count_the_keys_it_finds_is_found_out() {
-    let answer = crate::planted::with(crate::planted::Bug::UncountedKeys, || keys(512 * 1024));
+    let answer =
+        timestone_types::planted::with(timestone_types::planted::Bug::UncountedKeys, || {
+            keys(512 * 1024)
+        });
     assert!(answer.starts_with("*16000|"));
 }
 
@@ -1007,7 +1034,10 @@ fn commands_that_many_clients_begin_and_do_not_finish_are_bounded_together() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_bounds_begun_commands_one_by_one_is_found_out() {
-    let (_, used) = crate::planted::with(crate::planted::Bug::BoundlessBeginnings, many_begun);
+    let (_, used) = timestone_types::planted::with(
+        timestone_types::planted::Bug::BoundlessBeginnings,
+        many_begun,
+    );
     assert!(used >= 100 * 200_000, "{used} bytes are counted");
 }
 
@@ -1066,7 +1096,8 @@ fn a_read_that_fails_when_it_is_asked_again_does_not_leave_others_asleep() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_leaves_dropped_reads_asleep_is_found_out() {
-    let answers = crate::planted::with(crate::planted::Bug::SleepingReads, moved_away);
+    let answers =
+        timestone_types::planted::with(timestone_types::planted::Bug::SleepingReads, moved_away);
     assert!(answers.matches("$1048576").count() + answers.matches("-CLUSTERDOWN").count() < 16);
 }
 
@@ -1106,7 +1137,10 @@ fn a_silent_client_does_not_keep_what_it_watches_while_others_find_no_memory() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_lets_silent_clients_keep_what_they_watch_is_found_out() {
-    let (answer, _) = crate::planted::with(crate::planted::Bug::SilentWatchers, silent_watcher);
+    let (answer, _) = timestone_types::planted::with(
+        timestone_types::planted::Bug::SilentWatchers,
+        silent_watcher,
+    );
     assert!(answer.contains("-TRYAGAIN"), "{answer}");
 }
 
@@ -1174,7 +1208,10 @@ fn a_gateway_ends_beside_a_client_that_reads_nothing() {
 #[test]
 fn a_gateway_that_waits_for_whoever_does_not_read_is_found_out() {
     assert_eq!(
-        crate::planted::with(crate::planted::Bug::EndlessGateway, end_beside_a_deaf_client),
+        timestone_types::planted::with(
+            timestone_types::planted::Bug::EndlessGateway,
+            end_beside_a_deaf_client
+        ),
         None
     );
 }

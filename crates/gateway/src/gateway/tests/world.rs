@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use timestone_clock::ManualClock;
 use timestone_cluster::ShardMap;
 use timestone_seda::manual::ManualDriver;
 use timestone_seda::{
@@ -14,12 +13,11 @@ use timestone_seda::{
 use timestone_session::Routes;
 use timestone_types::{ClientId, ClusterId, Timestamp};
 
+use super::host::{Event, GatewayStage};
 use super::shards::{TestShard, Wishes};
-use crate::assembly::GuestSeat;
-use crate::event::Event;
 use crate::gateway::connection::ConnectionIndex;
 use crate::gateway::core::Core;
-use crate::gateway::{GatewayGauges, GatewayStage};
+use crate::{Gateway, GatewayGauges, Setup};
 
 const GATEWAY: StageId = StageId::new(0);
 const NET: StageId = StageId::new(100);
@@ -64,24 +62,24 @@ impl World {
         let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
         let wishes: Arc<Mutex<Wishes>> = Arc::default();
         let map = Arc::new(ShardMap::even(ClusterId::new(1), SHARDS).unwrap());
-        let shards = map
+        let shards: Vec<_> = map
             .shards()
             .iter()
             .zip(1..=own)
             .map(|(shard, stage)| (shard.id, StageId::new(stage)))
             .collect();
-        let client = ClientId::new(9);
-        let seat = GuestSeat {
+        let core = Gateway::new(Setup {
             stage: GATEWAY,
             thread: 0,
-            client,
+            client: ClientId::new(9),
             map,
-            shards,
-            node: NODE,
-            clock: Arc::new(ManualClock::default()),
-        };
+            shards: shards.iter().map(|(shard, _)| *shard).collect(),
+            seed: 7,
+            memory: Arc::clone(&memory),
+            gauges: GatewayGauges::default(),
+        });
         let mut stages: Vec<Box<dyn Stage<Event>>> =
-            vec![Box::new(GatewayStage::new(seat, NODE, 7, &memory, GatewayGauges::default()))];
+            vec![Box::new(GatewayStage { core, node: NODE, shards })];
         for _ in 0..SHARDS {
             stages.push(Box::new(TestShard::new(Arc::clone(&wishes))));
         }

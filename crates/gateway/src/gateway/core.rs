@@ -37,7 +37,7 @@ use super::marks::{Judged, Read};
 use super::replies::{SlotId, Want};
 use super::view::KEYSPACE;
 use super::words::Words;
-use crate::strangers::Stranger;
+use timestone_wire::strangers::Stranger;
 
 /// See the module.
 pub(super) struct Core {

@@ -1,6 +1,7 @@
 //! Bounds of the gateway.
 
 use core::time::Duration;
+use timestone_seda::AdmissionLimit;
 
 use timestone_types::limits::MAX_TXN_BYTES;
 
@@ -109,7 +110,12 @@ pub(super) const SCAN_DEFAULT_COUNT: u32 = 10;
 /// How often the map or a client id is asked for while it is missing.
 pub(super) const ASK_INTERVAL: Duration = Duration::from_millis(200);
 
-const _: () = assert!((MAX_BACKLOG_BYTES as u64) < crate::limits::GATEWAY_ADMISSION.bytes);
+/// What a gateway keeps of commands that wait before the Redis port reads no more. More than one
+/// connection may keep, so that the connection which sends without end is closed before it holds up
+/// the others.
+pub const GATEWAY_ADMISSION: AdmissionLimit =
+    AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
+const _: () = assert!((MAX_BACKLOG_BYTES as u64) < GATEWAY_ADMISSION.bytes);
 const _: () = assert!(MAX_MARKED_KEYS <= MAX_IN_FLIGHT);
 const _: () = assert!(MAX_MARKED_KEYS < MAX_MARKS);
 const _: () = assert!(MAX_BACKLOG_BYTES > 2 * MAX_TXN_BYTES);

@@ -1,7 +1,7 @@
 //! The RESP gateway: every Redis client is a Timestone client.
 //!
 //! ```text
-//!   RESP net ── bytes ──► GatewayStage ─► Core: commands ─► session::Engine ── frames ──► shard stages
+//!   RESP net ── bytes ──► Gateway ─► Core: commands ─► session::Engine ── frames ──► shard stages
 //!            ◄─ answers ──     │ one parcel a connection and turn          ◄─ answers ──
 //!                              └── map, client ids ◄──► node stage
 //! ```
@@ -37,7 +37,7 @@ mod inbox;
 mod integer;
 mod job;
 mod keys;
-mod limits;
+pub(crate) mod limits;
 mod local;
 mod marks;
 mod memory;
@@ -50,42 +50,56 @@ mod view;
 mod whole;
 mod words;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use timestone_cluster::{MasterAnswer, MasterCommand};
+use timestone_cluster::{MasterAnswer, MasterCommand, ShardMap};
 use timestone_seda::{
-    ConnectionId, Context, Generation, Memory, MemoryUse, NetCommand, NetEvent, Origin, Parcel,
-    Stage, StageId,
+    ConnectionId, Generation, Memory, MemoryUse, NetCommand, NetEvent, Origin, Parcel, StageId,
 };
 use timestone_session::Routes;
-use timestone_types::{ShardId, Timestamp};
+use timestone_types::{ClientId, ShardId, Timestamp};
 use timestone_wire::{
     Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId,
-    count_frames, without_clock,
+    without_clock,
 };
 
 use self::connection::ConnectionIndex;
 use self::core::Core;
-pub(crate) use self::figures::{CommandLatencies, GatewayGauges, command_names};
+pub use self::figures::{CommandLatencies, GatewayGauges, command_names};
 use self::limits::{
     ASK_INTERVAL, CHARGED_ANSWER_BYTES, CHARGED_READ_BYTES, LAST_ANSWERS, LAST_COMMANDS,
 };
-use crate::assembly::GuestSeat;
-use crate::event::Event;
+use crate::turn::{Input, Output, Turn};
 
 /// The number of requests to the node stage; the engine gives it to none of its own.
 const NODE_REQUEST: RequestId = RequestId::new(1);
 
-/// The stage of the RESP gateway. See the module.
-pub(crate) struct GatewayStage {
-    name: String,
+/// What a gateway is told when it is made.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The address under which others send it what is for it.
+    pub stage: StageId,
+    /// The thread that it runs on; connections are numbered by it.
+    pub thread: usize,
+    /// The client that it is for the shards.
+    pub client: ClientId,
+    /// Where shards are.
+    pub map: Arc<ShardMap>,
+    /// The shards that it can reach.
+    pub shards: Vec<ShardId>,
+    /// Nobody may guess it: it makes hashes and pauses unpredictable.
+    pub seed: u64,
+    /// The process's memory for connections.
+    pub memory: Arc<Memory>,
+    /// What it publishes.
+    pub gauges: GatewayGauges,
+}
+
+/// The RESP gateway of one thread. See the module.
+pub struct Gateway {
+    thread: usize,
     core: Core,
     own: Origin,
-    node: StageId,
-    shards: Vec<(ShardId, StageId)>,
-    /// What a full stage did not take, in order.
-    unsent: VecDeque<(StageId, Event)>,
     /// When the node may be asked again for what is missing.
     next_ask: Timestamp,
     now: Timestamp,
@@ -99,36 +113,23 @@ pub(crate) struct GatewayStage {
     has_ended: bool,
 }
 
-impl GatewayStage {
-    /// The gateway in a seat, which asks `node` for maps and client ids; nobody may guess `seed`.
-    pub(crate) fn new(
-        seat: GuestSeat,
-        node: StageId,
-        seed: u64,
-        memory: &Arc<Memory>,
-        gauges: GatewayGauges,
-    ) -> Self {
-        let core = Core::new(seat.client, Routes::from(&*seat.map), seat.thread, seed, memory);
-        let Ok(mut core) = core else {
+impl Gateway {
+    /// The gateway of a thread.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let Setup { stage, thread, client, map, shards, seed, memory, gauges } = setup;
+        let Ok(mut core) = Core::new(client, Routes::from(&*map), thread, seed, &memory) else {
             unreachable!("an engine without sessions has room for one")
         };
         // There is no way from here to shards of other processes. They hear nothing of this
         // gateway, and their own gateways move their watermarks.
-        let own: Vec<ShardId> = seat.shards.iter().map(|(shard, _)| *shard).collect();
-        core.engine.reach_only(&own);
-        core.name_servers(&seat.map);
+        core.engine.reach_only(&shards);
+        core.name_servers(&map);
         core.gauges = gauges;
         Self {
-            name: format!("gateway-{}", seat.thread),
+            thread,
             core,
-            own: Origin {
-                stage: seat.stage,
-                connection: ConnectionId::new(0),
-                generation: Generation::new(0),
-            },
-            node,
-            shards: seat.shards,
-            unsent: VecDeque::new(),
+            own: Origin { stage, connection: ConnectionId::new(0), generation: Generation::new(0) },
             next_ask: Timestamp::ZERO,
             now: Timestamp::ZERO,
             said_goodbye: false,
@@ -138,7 +139,7 @@ impl GatewayStage {
         }
     }
 
-    fn parcel(&mut self, ctx: &mut Context<'_, Event>, parcel: Parcel) {
+    fn parcel(&mut self, ctx: &mut Turn<'_>, parcel: Parcel) {
         let now = ctx.now();
         if self.gave_up {
             let is_own = parcel.origin.stage == self.own.stage;
@@ -161,9 +162,9 @@ impl GatewayStage {
             connection.admitted.0 += frames;
             connection.admitted.1 += bytes;
             let (frames, bytes) = connection.give_up_admitted();
-            ctx.gauge(ctx.stage()).release(frames, bytes);
+            ctx.release(frames, bytes);
         } else {
-            ctx.gauge(ctx.stage()).release(frames, bytes);
+            ctx.release(frames, bytes);
         }
     }
 
@@ -212,7 +213,7 @@ impl GatewayStage {
         }
     }
 
-    fn net_event(&mut self, ctx: &Context<'_, Event>, event: NetEvent) {
+    fn net_event(&mut self, ctx: &Turn<'_>, event: NetEvent) {
         match event {
             NetEvent::Connected(view) => self.core.connect(ctx.now(), view.origin, view.peer),
             NetEvent::Disconnected { origin, .. } => self.core.disconnect(origin),
@@ -234,7 +235,7 @@ impl GatewayStage {
     }
 
     /// Asks the node for a newer map or a new client id, when the engine misses one.
-    fn ask_node(&mut self, ctx: &mut Context<'_, Event>) {
+    fn ask_node(&mut self, ctx: &mut Turn<'_>) {
         let (routes, client) = (self.core.engine.wants_routes(), self.core.engine.wants_client());
         if !(routes || client) || ctx.now() < self.next_ask {
             return;
@@ -244,56 +245,27 @@ impl GatewayStage {
         if routes {
             let mut bytes = ctx.take_buffer();
             MapPull {}.encode(&envelope, &mut bytes);
-            self.send(ctx, self.node, Event::Parcel(Parcel::new(self.own, bytes)));
+            ctx.send(Output::ToNode(Parcel::new(self.own, bytes)));
         }
         if client {
             let mut command = Vec::new();
             MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
             let mut bytes = ctx.take_buffer();
             MasterAsk { command: &command }.encode(&envelope, &mut bytes);
-            self.send(ctx, self.node, Event::Parcel(Parcel::new(self.own, bytes)));
+            ctx.send(Output::ToNode(Parcel::new(self.own, bytes)));
         }
-    }
-
-    fn stage_of(&self, shard: ShardId) -> StageId {
-        self.shards.iter().find(|(id, _)| *id == shard).map_or(self.node, |(_, stage)| *stage)
     }
 
     /// Sends what the engine has for shards.
-    fn ship(&mut self, ctx: &mut Context<'_, Event>) {
+    fn ship(&mut self, ctx: &mut Turn<'_>) {
         while let Some((shard, outbox)) = self.core.engine.next_dirty() {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
-            let to = self.stage_of(shard);
-            let mut parcel = Parcel::new(self.own, bytes);
-            // The shard releases what it has dealt with, frame by frame: as much must be counted
-            // in.
-            if ctx.gauge(to).is_limited() {
-                parcel.frames = count_frames(&parcel.bytes);
-                ctx.gauge(to).admit(u64::from(parcel.frames), parcel.bytes.len() as u64);
-            }
-            self.send(ctx, to, Event::Parcel(parcel));
-        }
-    }
-
-    fn send(&mut self, ctx: &mut Context<'_, Event>, to: StageId, event: Event) {
-        if !self.unsent.is_empty() {
-            self.unsent.push_back((to, event));
-        } else if let Err(event) = ctx.send(to, event) {
-            self.unsent.push_back((to, event));
-        }
-    }
-
-    fn send_again(&mut self, ctx: &mut Context<'_, Event>) {
-        while let Some((to, event)) = self.unsent.pop_front() {
-            if let Err(event) = ctx.send(to, event) {
-                self.unsent.push_front((to, event));
-                return ctx.want_turn();
-            }
+            ctx.send(Output::ToShard { shard, parcel: Parcel::new(self.own, bytes) });
         }
     }
 
     /// Sends what connections are owed, closes those that are done, forgets those that are gone.
-    fn look_after_connections(&mut self, ctx: &mut Context<'_, Event>) {
+    fn look_after_connections(&mut self, ctx: &mut Turn<'_>) {
         let mut listed = std::mem::take(&mut self.core.listed);
         for index in listed.drain(..) {
             self.look_after(ctx, index);
@@ -306,7 +278,7 @@ impl GatewayStage {
         }
     }
 
-    fn look_after(&mut self, ctx: &mut Context<'_, Event>, index: ConnectionIndex) {
+    fn look_after(&mut self, ctx: &mut Turn<'_>, index: ConnectionIndex) {
         self.attend(ctx, index);
         self.core.count(index);
         if let Some(pause) = self.core.change_of_pause(ctx.now(), index)
@@ -314,11 +286,11 @@ impl GatewayStage {
         {
             let command =
                 if pause { NetCommand::Pause(origin) } else { NetCommand::Resume(origin) };
-            self.send(ctx, origin.stage, Event::NetCommand(command));
+            ctx.send(Output::Net { to: origin.stage, command });
         }
     }
 
-    fn attend(&mut self, ctx: &mut Context<'_, Event>, index: ConnectionIndex) {
+    fn attend(&mut self, ctx: &mut Turn<'_>, index: ConnectionIndex) {
         let bound = self.core.output_bound();
         let Core { connections, memory, .. } = &mut self.core;
         let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut)
@@ -337,12 +309,7 @@ impl GatewayStage {
                 let charged = memory_bytes >= CHARGED_ANSWER_BYTES && !memory::forgets_passing();
                 let charge = charged.then(|| memory.charge(MemoryUse::Output, memory_bytes as u64));
                 let parcel = Parcel { charge, ..Parcel::new(origin, bytes) };
-                if let Err(event) = ctx.send(origin.stage, Event::Parcel(parcel)) {
-                    if let Event::Parcel(parcel) = event {
-                        connection.replies.put_back(parcel.bytes);
-                    }
-                    return self.core.list(index);
-                }
+                ctx.send(Output::Answer(parcel));
                 connection.unwritten += length;
             }
             // An answer that had to wait for room may have been all that held its connection's next
@@ -354,7 +321,7 @@ impl GatewayStage {
         }
         let Some(connection) = self.core.connection(index) else { return };
         let (frames, bytes) = connection.give_up_admitted();
-        ctx.gauge(ctx.stage()).release(frames, bytes);
+        ctx.release(frames, bytes);
         if !connection.replies.is_empty() {
             return;
         }
@@ -371,8 +338,14 @@ impl GatewayStage {
         if done && !connection.closed {
             connection.closed = true;
             connection.closing = true;
-            self.send(ctx, origin.stage, Event::NetCommand(NetCommand::Close(origin)));
+            ctx.send(Output::Net { to: origin.stage, command: NetCommand::Close(origin) });
         }
+    }
+
+    /// Whether it has nothing more to do.
+    fn is_over(&self) -> bool {
+        let is_over = self.gave_up || self.core.listed.is_empty() && self.is_done();
+        self.said_goodbye && is_over
     }
 
     fn is_done(&self) -> bool {
@@ -381,7 +354,7 @@ impl GatewayStage {
 
     /// The end, bounded in time: shards close their stores only when no gateway is left that may
     /// write.
-    fn end(&mut self, ctx: &Context<'_, Event>) {
+    fn end(&mut self, ctx: &Turn<'_>) {
         let now = ctx.now();
         let waited = now.since(*self.ending_since.get_or_insert(now));
         let waits = waits_for_everything();
@@ -397,14 +370,14 @@ impl GatewayStage {
             self.gave_up = true;
             let unresolved = self.core.engine.unresolved();
             tracing::warn!(
-                gateway = self.name,
+                gateway = self.thread,
                 unresolved,
                 "some commands of redis clients got no answer in time; they are given up"
             );
         }
     }
 
-    /// When [`GatewayStage::end`] has something to do.
+    /// When [`Gateway::end`] has something to do.
     fn end_deadline(&self) -> Option<Timestamp> {
         let since = self.ending_since?;
         [LAST_COMMANDS, LAST_ANSWERS]
@@ -419,32 +392,28 @@ fn waits_for_everything() -> bool {
     timestone_types::is_planted!(EndlessGateway)
 }
 
-impl Stage<Event> for GatewayStage {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn start(&mut self, ctx: &mut Context<'_, Event>) {
+/// What the host calls.
+impl Gateway {
+    /// Begins to serve; once, before anything else.
+    pub fn start(&mut self, ctx: &mut Turn<'_>) {
         self.core.started = ctx.now();
         self.core.gauges.begin();
     }
 
-    fn handle(&mut self, ctx: &mut Context<'_, Event>, events: &mut VecDeque<Event>) {
-        for event in events.drain(..) {
-            match event {
-                Event::Parcel(parcel) => self.parcel(ctx, parcel),
-                Event::Net(event) => self.net_event(ctx, event),
-                Event::MapChanged(map) => {
-                    self.core.engine.set_routes(ctx.now(), Routes::from(&*map));
-                    self.core.name_servers(&map);
-                }
-                _ => debug_assert!(false, "the gateway was sent an event that is not for it"),
+    /// Takes what it is told.
+    pub fn input(&mut self, ctx: &mut Turn<'_>, input: Input) {
+        match input {
+            Input::Parcel(parcel) => self.parcel(ctx, parcel),
+            Input::Net(event) => self.net_event(ctx, event),
+            Input::MapChanged(map) => {
+                self.core.engine.set_routes(ctx.now(), Routes::from(&*map));
+                self.core.name_servers(&map);
             }
         }
     }
 
-    fn turn(&mut self, ctx: &mut Context<'_, Event>) {
-        self.send_again(ctx);
+    /// The end of a turn, or a deadline that has passed.
+    pub fn turn(&mut self, ctx: &mut Turn<'_>) {
         if !self.said_goodbye {
             self.core.tick(ctx.now());
         }
@@ -463,13 +432,19 @@ impl Stage<Event> for GatewayStage {
         }
         self.ship(ctx);
         self.look_after_connections(ctx);
-        if !self.has_ended && self.drained() {
-            self.has_ended = true;
-            self.core.gauges.end();
+        if !self.has_ended && self.is_over() {
+            if ctx.has_sent_all() {
+                self.has_ended = true;
+                self.core.gauges.end();
+            } else {
+                ctx.want_turn();
+            }
         }
     }
 
-    fn next_deadline(&self) -> Option<Timestamp> {
+    /// When [`Gateway::turn`] wants to be called at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Timestamp> {
         let misses = self.core.engine.wants_routes() || self.core.engine.wants_client();
         let core = if self.said_goodbye { None } else { self.core.next_deadline() };
         let memory = self.core.memory_deadline(self.now);
@@ -480,9 +455,10 @@ impl Stage<Event> for GatewayStage {
         core.into_iter().chain(misses.then_some(self.next_ask)).chain(memory).chain(end).min()
     }
 
-    fn drained(&self) -> bool {
-        let is_over = self.gave_up || self.core.listed.is_empty() && self.is_done();
-        self.said_goodbye && self.unsent.is_empty() && is_over
+    /// Whether it has come to its end.
+    #[must_use]
+    pub fn is_drained(&self) -> bool {
+        self.has_ended && self.is_over()
     }
 }
 

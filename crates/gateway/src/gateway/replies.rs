@@ -351,13 +351,6 @@ impl Replies {
         }
     }
 
-    /// Puts a buffer back that could not leave, before newer ones.
-    pub(super) fn put_back(&mut self, bytes: Vec<u8>) {
-        self.full_bytes += bytes.len();
-        self.full_memory += bytes.capacity();
-        self.full.push_front(bytes);
-    }
-
     /// Whether something can leave.
     pub(super) fn has_output(&self) -> bool {
         self.ready_bytes() > 0
@@ -410,11 +403,7 @@ mod tests {
         let taken = replies.take().unwrap();
         assert_eq!(taken, b"+OK\r\n");
         replies.now(Protocol::Resp2, at, |reply| reply.null());
-        replies.put_back(taken);
-        assert_eq!(
-            (replies.take().unwrap(), replies.take().unwrap()),
-            (b"+OK\r\n".to_vec(), b"$-1\r\n".to_vec())
-        );
+        assert_eq!(replies.take().unwrap(), b"$-1\r\n");
         assert_eq!((replies.take(), replies.has_output()), (None, false));
     }
 }

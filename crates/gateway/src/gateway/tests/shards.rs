@@ -15,7 +15,7 @@ use timestone_wire::{
     Write, WriteAction, WriteKind, Written,
 };
 
-use crate::event::Event;
+use super::host::Event;
 
 /// A version of a key.
 #[derive(Clone, Debug)]

@@ -119,7 +119,10 @@ fn a_read_that_overtakes_one_of_its_key_is_repeated_behind_it() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_planted_read_that_overtakes_one_of_its_key_is_seen() {
-    let (answers, _) = crate::planted::with(crate::planted::Bug::OvertakenReads, overtaken_reads);
+    let (answers, _) = timestone_types::planted::with(
+        timestone_types::planted::Bug::OvertakenReads,
+        overtaken_reads,
+    );
     assert_eq!(answers, "$3|new|$3|old|$3|old|$1|x|", "the second answer is older than the first");
 }
 
@@ -156,9 +159,10 @@ fn a_read_that_has_found_less_than_an_earlier_one_was_answered_is_repeated() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_planted_read_that_has_found_less_than_an_earlier_one_is_seen() {
-    let (plain, longer) = crate::planted::with(crate::planted::Bug::OutdatedReads, || {
-        (outdated_reads(false), outdated_reads(true))
-    });
+    let (plain, longer) =
+        timestone_types::planted::with(timestone_types::planted::Bug::OutdatedReads, || {
+            (outdated_reads(false), outdated_reads(true))
+        });
     assert_eq!((plain.as_str(), longer.as_str()), ("$5|newer|$3|old|", "$5|newer|:3|"));
 }
 
@@ -570,8 +574,10 @@ fn a_gateway_ends_that_gets_no_answer() {
 #[cfg(feature = "planted-bugs")]
 #[test]
 fn a_gateway_that_waits_for_answers_that_never_come_is_found_out() {
-    let (took, decided) =
-        crate::planted::with(crate::planted::Bug::EndlessGateway, end_without_answers);
+    let (took, decided) = timestone_types::planted::with(
+        timestone_types::planted::Bug::EndlessGateway,
+        end_without_answers,
+    );
     assert_eq!(took, None);
     assert!(decided > 0, "it is a transaction over several shards");
 }

@@ -3,6 +3,7 @@
 
 mod commands;
 mod flows;
+mod host;
 mod memory;
 #[allow(
     clippy::disallowed_methods,

@@ -16,7 +16,7 @@ const COMMANDS: usize = Cmd::Watch as usize + 1;
 
 /// How long the commands of one gateway took, by command.
 #[derive(Debug)]
-pub(crate) struct CommandLatencies(Box<[Latencies]>);
+pub struct CommandLatencies(Box<[Latencies]>);
 
 impl Default for CommandLatencies {
     fn default() -> Self {
@@ -26,21 +26,23 @@ impl Default for CommandLatencies {
 
 impl CommandLatencies {
     /// Those of one command.
-    pub(crate) fn of(&self, command: usize) -> &Latencies {
+    pub fn of(&self, command: usize) -> &Latencies {
         &self.0[command]
     }
 }
 
 /// Every command's place among the latencies, and its name.
-pub(crate) fn command_names() -> impl Iterator<Item = (usize, &'static str)> {
+pub fn command_names() -> impl Iterator<Item = (usize, &'static str)> {
     super::command::COMMANDS.iter().map(|spec| (spec.cmd as usize, spec.name))
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GatewayGauges {
-    pub(crate) latencies: Arc<CommandLatencies>,
-    pub(crate) shards: Arc<[Arc<ShardGauges>]>,
+pub struct GatewayGauges {
+    /// How long commands took.
+    pub latencies: Arc<CommandLatencies>,
+    /// What the shards of the process publish.
+    pub shards: Arc<[Arc<ShardGauges>]>,
 }
 
 impl GatewayGauges {

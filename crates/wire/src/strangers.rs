@@ -17,13 +17,13 @@ const METHODS: [&[u8]; 9] = [
 ];
 
 /// Whether these are the first bytes of an HTTP request.
-pub(crate) fn is_http(bytes: &[u8]) -> bool {
+pub fn is_http(bytes: &[u8]) -> bool {
     METHODS.iter().any(|method| bytes.starts_with(method))
 }
 
 /// Whether these are the first bytes of a Redis client: an array, or the inline form of a command
 /// that every client knows.
-pub(crate) fn is_resp(bytes: &[u8]) -> bool {
+pub fn is_resp(bytes: &[u8]) -> bool {
     let inline = |word: &[u8]| {
         bytes.len() > word.len()
             && bytes[..word.len()].eq_ignore_ascii_case(word)
@@ -34,7 +34,7 @@ pub(crate) fn is_resp(bytes: &[u8]) -> bool {
 }
 
 /// What an HTTP client is told by a port that speaks `protocol`.
-pub(crate) fn http_answer(protocol: &str) -> Vec<u8> {
+pub fn http_answer(protocol: &str) -> Vec<u8> {
     let body = format!(
         "This port speaks {protocol}, not HTTP. Metrics and health are served over HTTP on another \
          port, 7402 by default.\n"
@@ -49,7 +49,7 @@ pub(crate) fn http_answer(protocol: &str) -> Vec<u8> {
 
 /// What whoever is no Redis client is told by the RESP port before it is closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stranger {
+pub enum Stranger {
     /// A request line or a header of HTTP: perhaps a web page's, whose body must not be carried
     /// out.
     Http,
@@ -60,7 +60,7 @@ pub(crate) enum Stranger {
 impl Stranger {
     /// Who sends a command with these words, if no Redis client does. `inline`: it came as a line
     /// of text, not as an array.
-    pub(crate) fn of<'a>(
+    pub fn of<'a>(
         words: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
         inline: bool,
     ) -> Option<Self> {
@@ -83,14 +83,14 @@ impl Stranger {
 
     /// Who sends a line that begins with these bytes, before the line is whole: the length and kind
     /// of a frame of the native protocol, or of TLS, are no text.
-    pub(crate) fn of_first(bytes: &[u8]) -> Option<Self> {
+    pub fn of_first(bytes: &[u8]) -> Option<Self> {
         let is_text = |byte: &u8| !byte.is_ascii_control() || byte.is_ascii_whitespace();
         let first = &bytes[..bytes.len().min(8)];
         (first.first() != Some(&b'*') && !first.iter().all(is_text)).then_some(Self::Foreign)
     }
 
     /// The answer.
-    pub(crate) fn answer(self) -> Vec<u8> {
+    pub fn answer(self) -> Vec<u8> {
         match self {
             Self::Http => http_answer("the Redis protocol (RESP)"),
             Self::Foreign => {
