@@ -15,7 +15,7 @@ use std::time::Duration;
 use timestone_seda::simulated::VirtualTime;
 
 use super::table::ThreadCosts;
-use crate::seed::{Dice, Seed};
+use timestone_types::random::{Dice, Seed};
 
 /// The chances of one process, in one of its lives.
 #[derive(Debug)]

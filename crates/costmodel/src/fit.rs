@@ -180,7 +180,7 @@ fn descend(gram: &[f64], with: &[f64], known: impl Fn(usize) -> Option<f64>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::Seed;
+    use timestone_types::random::Seed;
 
     #[test]
     fn weights_are_found_again_and_what_is_odd_is_left_over() {

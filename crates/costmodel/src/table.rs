@@ -11,10 +11,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use timestone_wire::Kind;
 
-use crate::error::SimError;
+use crate::CostError;
 
 /// The figures of the machine that docs/benchmarks.md names.
-const USUAL: &str = include_str!("../../costs.toml");
+const USUAL: &str = include_str!("../costs.toml");
 
 /// The largest figure: nothing that is measured takes a quarter of an hour. Larger ones lose their
 /// last digits when they are written.
@@ -85,7 +85,7 @@ impl ThreadCosts {
     }
 
     /// How long a core takes that has been idle for so long, by a fraction that was drawn.
-    pub(crate) fn latency_at(&self, fraction: f64, idle: Duration) -> f64 {
+    pub fn latency_at(&self, fraction: f64, idle: Duration) -> f64 {
         if idle < Self::HALTING {
             return self.wake_latency_at_once.at(fraction);
         }
@@ -124,7 +124,7 @@ impl Varying {
 
     /// One such time, by a fraction that was drawn: between the quantiles beside it, nearer to the
     /// lower as tails are, and never beyond the outermost.
-    pub(crate) fn at(&self, fraction: f64) -> f64 {
+    pub fn at(&self, fraction: f64) -> f64 {
         let above = Self::FRACTIONS.partition_point(|known| *known < fraction);
         let (Some(before), true) = (above.checked_sub(1), above < self.0.len()) else {
             return self.0[above.min(self.0.len() - 1)];
@@ -206,12 +206,12 @@ pub enum StageKind {
 
 impl StageKind {
     /// How many kinds there are.
-    pub(crate) const COUNT: usize = 6;
+    pub const COUNT: usize = 6;
     const ALL: [Self; Self::COUNT] =
         [Self::Net, Self::Shard, Self::Log, Self::Other, Self::ClientNet, Self::Client];
 
     /// The kind of a server's stage with this name.
-    pub(crate) fn of_server(name: &str) -> Self {
+    pub fn of_server(name: &str) -> Self {
         match name.split('-').next().unwrap_or_default() {
             "native" | "resp" => Self::Net,
             "shard" => Self::Shard,
@@ -221,13 +221,13 @@ impl StageKind {
     }
 
     /// The kind of a client's stage with this name.
-    pub(crate) fn of_client(name: &str) -> Self {
+    pub fn of_client(name: &str) -> Self {
         if name == "net" { Self::ClientNet } else { Self::Client }
     }
 
     /// Whether what it is given are frames that cost by their kinds; net stages pass parcels on as
     /// they are.
-    pub(crate) const fn takes_frames(self) -> bool {
+    pub const fn takes_frames(self) -> bool {
         matches!(self, Self::Shard | Self::Other | Self::Client)
     }
 }
@@ -287,16 +287,16 @@ impl CostTable {
     ///
     /// # Errors
     /// They are broken, which a test rules out.
-    pub fn usual() -> Result<Self, SimError> {
+    pub fn usual() -> Result<Self, CostError> {
         Self::read("costs.toml", USUAL)
     }
 
     /// Reads a file's text; `file` is how errors call it.
     ///
     /// # Errors
-    /// [`SimError::Scenario`], which names the file and what is wrong in it.
-    pub fn read(file: &str, text: &str) -> Result<Self, SimError> {
-        let wrong = |what: String| SimError::Scenario(format!("{file}: {what}"));
+    /// [`CostError`], which names the file and what is wrong in it.
+    pub fn read(file: &str, text: &str) -> Result<Self, CostError> {
+        let wrong = |what: String| CostError(format!("{file}: {what}"));
         let table: Self =
             toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
         let values = toml::Value::try_from(&table).map_err(|error| wrong(error.to_string()))?;
@@ -325,10 +325,10 @@ impl CostTable {
     ///
     /// # Errors
     /// A figure cannot be written as TOML.
-    pub fn write(&self) -> Result<String, SimError> {
+    pub fn write(&self) -> Result<String, CostError> {
         let table = toml::Value::try_from(self).map(rounded);
         let text = table.and_then(|table| toml::to_string(&table));
-        text.map_err(|error| SimError::Scenario(format!("costs cannot be written: {error}")))
+        text.map_err(|error| CostError(format!("costs cannot be written: {error}")))
     }
 }
 

@@ -93,7 +93,7 @@ impl Stopwatch {
     }
 
     /// From now on, or no longer.
-    pub(crate) fn run(&self, on: bool) {
+    pub fn run(&self, on: bool) {
         self.runs.store(on, Ordering::Relaxed);
     }
 

@@ -9,7 +9,7 @@
 //! scenario may scale them, and `timestone sim --costs` takes others. What they mean and how they
 //! are found is in docs/design/simulator.md.
 
-mod core;
+mod chances;
 mod fit;
 mod measure;
 mod table;
@@ -29,18 +29,31 @@ use timestone_wire::Frames;
 pub use measure::{Samples, Stopwatch};
 pub use table::{CostTable, DeviceCosts, SocketCosts, StageCosts, StageKind, ThreadCosts, Varying};
 
-use crate::premises::DevicePace;
-use crate::seed::Seed;
-use core::CoreChances;
-pub(crate) use measure::Counts;
+use chances::CoreChances;
+use measure::Counts;
 use measure::Taking;
 use table::Compiled;
+use timestone_types::random::Seed;
+
+/// How fast the devices of a server are.
+#[derive(Clone, Copy, Debug)]
+pub struct DevicePace {
+    /// Its flash devices.
+    pub flash: FlashPace,
+    /// The devices of its logs.
+    pub disk: DiskPace,
+}
+
+/// Costs cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct CostError(String);
 
 /// CPU costs, all multiplied by a scale.
 #[derive(Clone, Debug)]
-pub(crate) struct Costs {
+pub struct Costs {
     /// How much slower than the measured machine the simulated one is.
-    pub(crate) scale: f64,
+    pub scale: f64,
     /// The other ends of connections are on other cores of the same machine.
     far: bool,
     /// The stages of servers are on several cores.
@@ -57,20 +70,20 @@ struct Figures {
 
 impl Costs {
     /// From a table.
-    pub(crate) fn new(table: CostTable) -> Self {
+    pub fn new(table: CostTable) -> Self {
         let stages = [false, true].map(|several_cores| Compiled::all(&table, several_cores));
         Self { scale: 1.0, far: false, spread: false, figures: Arc::new(Figures { table, stages }) }
     }
 
     /// The same for processes that share a machine or not, where connections are between its cores
     /// when it has several, and for stages that have a thread each or share one.
-    pub(crate) fn placed(&self, together: bool, cores: usize, staged: bool) -> Self {
+    pub fn placed(&self, together: bool, cores: usize, staged: bool) -> Self {
         Self { far: together && cores > 1, spread: staged && cores > 1, ..self.clone() }
     }
 
     /// How many times as long work takes where arithmetic takes so many times as long, for others
     /// have the other half of the cores.
-    pub(crate) fn beside(&self, times: f64) -> f64 {
+    pub fn beside(&self, times: f64) -> f64 {
         ThreadCosts::beside(self.figures.table.thread.neighbours, times)
     }
 
@@ -79,7 +92,7 @@ impl Costs {
     }
 
     /// How fast the measured machine's devices are.
-    pub(crate) fn pace(&self) -> DevicePace {
+    pub fn pace(&self) -> DevicePace {
         let device = &self.figures.table.device;
         let span = |nanos: f64| Duration::from_nanos(nanos as u64);
         DevicePace {
@@ -103,7 +116,7 @@ impl Costs {
     }
 
     /// The model of a process with these stages.
-    pub(crate) fn of_process(
+    pub fn of_process(
         kinds: Vec<StageKind>,
         counter: &Counter,
         watch: Option<&Stopwatch>,
@@ -115,7 +128,7 @@ impl Costs {
 }
 
 /// The cost model of one process.
-pub(crate) struct Priced {
+pub struct Priced {
     counter: Counter,
     kinds: Vec<StageKind>,
     taking: Option<Taking>,
@@ -253,7 +266,7 @@ impl PutOff {
 /// and devices. Whatever the process spends is spent here, with the interruptions that fall into
 /// it.
 #[derive(Clone, Debug)]
-pub(crate) struct Counter {
+pub struct Counter {
     costs: Costs,
     net: StageKind,
     meter: Meter,
@@ -264,13 +277,14 @@ pub(crate) struct Counter {
 
 impl Counter {
     /// Of one life of a process, whose connections belong to a stage of this kind.
-    pub(crate) fn new(costs: &Costs, net: StageKind, seed: Seed) -> Self {
+    pub fn new(costs: &Costs, net: StageKind, seed: Seed) -> Self {
         let core = Arc::new(CoreChances::new(seed, &costs.figures.table.thread));
         let (meter, counts, put_off) = Default::default();
         Self { costs: costs.clone(), net, meter, counts, core, put_off }
     }
 
-    pub(crate) fn meter(&self) -> Meter {
+    /// What the runtime asks for the costs of a turn.
+    pub fn meter(&self) -> Meter {
         self.meter.clone()
     }
 
@@ -314,20 +328,22 @@ impl Counter {
         self.spends(if halted { thread.wake_idle } else { thread.wake_call })
     }
 
-    pub(crate) fn read(&self, bytes: usize) {
+    /// A socket was read.
+    pub fn read(&self, bytes: usize) {
         self.counts.read(bytes);
         let (socket, own) = (self.socket(), self.own(self.net));
         let byte = if self.costs.far { socket.far_read_byte } else { socket.read_byte };
         self.charge(socket.read + own.read + (byte + own.read_byte) * bytes as f64);
     }
 
-    pub(crate) fn write(&self) {
+    /// A socket is written to.
+    pub fn write(&self) {
         self.counts.write();
         self.charge(self.socket().write + self.own(self.net).write);
     }
 
     /// What a write took of what it was given. How far the turn is with it.
-    pub(crate) fn written(&self, bytes: usize) -> Duration {
+    pub fn written(&self, bytes: usize) -> Duration {
         self.counts.written(bytes);
         let socket = self.socket();
         let byte = if self.costs.far { socket.far_write_byte } else { socket.write_byte };
@@ -337,32 +353,33 @@ impl Counter {
 
     /// Something was sent to a thread of the same machine that sleeps; `idle`: a core that has had
     /// nothing to do for so long is called for it.
-    pub(crate) fn wake(&self, idle: Option<Duration>) {
+    pub fn wake(&self, idle: Option<Duration>) {
         self.meter.charge(self.wake_call(idle));
     }
 
     /// What `bench` would write down of a transaction.
-    pub(crate) fn bookkeeping(&self) {
+    pub fn bookkeeping(&self) {
         self.charge(self.costs.figures.table.bookkeeping);
     }
 
-    pub(crate) fn open(&self) {
+    /// A connection is made or taken.
+    pub fn open(&self) {
         self.charge(self.socket().open);
     }
 
     /// A turn of the process begins.
-    pub(crate) fn begins(&self, at: VirtualTime) {
+    pub fn begins(&self, at: VirtualTime) {
         self.core.begins(at);
     }
 
     /// The core that the process is on looks after a device then, whose operation completes in
     /// part.
-    pub(crate) fn device_at(&self, at: VirtualTime) {
+    pub fn device_at(&self, at: VirtualTime) {
         self.core.device_at(at, self.device().interruption * self.costs.scale);
     }
 
     /// What a flash device was asked for; what shards do about it is put off.
-    pub(crate) fn flash(&self, operations: u64, bytes: u64) {
+    pub fn flash(&self, operations: u64, bytes: u64) {
         self.counts.flash(bytes);
         let (device, shard) = (self.device(), self.own(StageKind::Shard));
         self.charge(device.flash * operations as f64 + device.flash_byte * bytes as f64);
@@ -370,7 +387,7 @@ impl Counter {
     }
 
     /// What a log's disk was asked for.
-    pub(crate) fn log(&self, operations: u64, bytes: u64) {
+    pub fn log(&self, operations: u64, bytes: u64) {
         let device = self.device();
         self.charge(device.log * operations as f64 + device.log_byte * bytes as f64);
     }
