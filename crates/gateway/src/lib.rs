@@ -9,9 +9,22 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod commands;
+mod connection;
+mod dispatch;
+mod failure;
+mod fast;
+mod figures;
 mod gateway;
+mod jobs;
+mod limits;
+mod memory;
+mod parts;
+#[cfg(test)]
+mod tests;
 mod turn;
 
-pub use gateway::limits::GATEWAY_ADMISSION;
-pub use gateway::{CommandLatencies, Gateway, GatewayGauges, Setup, command_names};
+pub use figures::{CommandLatencies, GatewayGauges, command_names};
+pub use gateway::{Gateway, Setup};
+pub use limits::GATEWAY_ADMISSION;
 pub use turn::{Input, Output, Turn};
