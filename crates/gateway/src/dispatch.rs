@@ -1,25 +1,25 @@
 //! Commands that are not plain GETs and SETs: checked, queued by MULTI, carried out at once, sent
-//! on their fast way, or made jobs.
+//! on their fast path, or made jobs.
 
 use timestone_seda::MemoryUse;
 use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
 
-use crate::commands::arguments::{Args, Words};
-use crate::commands::local::{self, Listing, Surroundings};
+use crate::commands::arguments::{Args, ArgumentBuffer};
+use crate::commands::local::{self, ClientFilter, ServerStatus};
 use crate::commands::table::{Class, Cmd, Spec, find};
 use crate::connection::client::ClientNumber;
-use crate::connection::inbox::Position;
-use crate::connection::key_access::{Mark, Touch};
-use crate::connection::replies::{Asked, SlotId, Want};
+use crate::connection::inbox::StreamPosition;
+use crate::connection::key_access::{AccessKind, KeyAccess};
+use crate::connection::replies::{CommandStart, ReplyId, ReplyKind};
 use crate::connection::{Connection, ConnectionIndex, Multi, Queued};
 use crate::failure::{Failure, shown};
-use crate::fast::{OneWrite, Way};
-use crate::jobs::job::{Asker, Item, JobId, Work};
-use crate::jobs::key_queues::HotKey;
-use crate::jobs::keyspace_scan::Whole;
+use crate::fast::{FastPath, OneWrite};
+use crate::jobs::job::{JobCommand, JobId, JobKind, ReplyTo};
+use crate::jobs::key_queues::KeyQueue;
+use crate::jobs::keyspace_scan::KeyspaceScan;
 use crate::limits::{
-    MAX_COMBINED, MAX_COMBINED_BYTES, MAX_MARKED_KEYS, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS,
+    MAX_COMBINED, MAX_COMBINED_BYTES, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, MAX_RESERVED_KEYS,
     QUEUED_COMMAND_BYTES, SHOWN_BYTES,
 };
 use crate::parts::Core;
@@ -27,26 +27,26 @@ use crate::parts::Core;
 /// How a transaction touches its keys, those that it only reads as well: a read behind it on the
 /// same connection could overtake it, and find an older value than the transaction, which starts
 /// again where it meets a conflict.
-fn in_transaction(class: Class) -> Touch {
+fn in_transaction(class: Class) -> AccessKind {
     if timestone_types::is_planted!(OvertakenTransactions) && class == Class::Read {
-        return Touch::Read;
+        return AccessKind::Read;
     }
     debug_assert!(
         matches!(class, Class::Read | Class::Write),
         "other commands have no keys in a transaction"
     );
-    Touch::Write
+    AccessKind::Write
 }
 
 /// What became of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Flow {
+pub(crate) enum Disposition {
     /// It is answered or under way.
     Taken,
     /// It must wait for commands before it; it will be looked at again.
     Wait,
     /// It is for [`Core::dispatch`].
-    Elsewhere,
+    Dispatch,
 }
 
 /// How Redis words a command that it does not have.
@@ -69,16 +69,16 @@ fn unknown_command(args: Args<'_>) -> Failure {
 }
 
 impl Core {
-    /// Takes a command; `words` holds nothing else.
+    /// Takes a command; `arguments` holds nothing else.
     pub(crate) fn dispatch(
         &mut self,
         now: Timestamp,
         index: ConnectionIndex,
-        position: Position,
-        words: &Words,
-    ) -> Flow {
-        let args = words.all();
-        let Some(connection) = self.connection(index) else { return Flow::Taken };
+        position: StreamPosition,
+        arguments: &ArgumentBuffer,
+    ) -> Disposition {
+        let args = arguments.all();
+        let Some(connection) = self.connection(index) else { return Disposition::Taken };
         let checked = match find(args.get(0)) {
             None => Err(unknown_command(args)),
             Some(spec) if !spec.accepts(args.len()) => Err(Failure::arity(spec.name)),
@@ -86,17 +86,17 @@ impl Core {
         };
         let checked = checked.and_then(|spec| match (&connection.multi, spec.cmd) {
             (Some(_), Cmd::Hello) => Err(Failure::NOT_IN_MULTI),
-            (Some(_), _) if spec.class == Class::Whole => Err(Failure::NOT_QUEUEABLE),
+            (Some(_), _) if spec.class == Class::Keyspace => Err(Failure::NOT_QUEUEABLE),
             _ => Ok(spec),
         });
         let spec = match checked {
             Ok(spec) => spec,
             Err(failure) => {
                 if let Some(multi) = &mut connection.multi {
-                    multi.spoil();
+                    multi.mark_dirty();
                 }
                 connection.refuse(position, &failure);
-                return Flow::Taken;
+                return Disposition::Taken;
             }
         };
         connection.client.last_command = spec.name;
@@ -106,35 +106,35 @@ impl Core {
         );
         if connection.multi.is_some() && !immediate {
             queue(connection, spec, args, position);
-            return Flow::Taken;
+            return Disposition::Taken;
         }
         match spec.class {
             Class::Local => self.local(now, index, position, spec, args),
             Class::State => self.state(now, index, position, spec, args),
             Class::Read | Class::Write => self.over_keys(now, index, position, spec, args),
-            Class::Whole => self.whole(now, index, position, spec, args),
+            Class::Keyspace => self.keyspace(now, index, position, spec, args),
         }
     }
 
     /// What local commands are told of the server, with the lines of the clients that are wanted.
-    pub(crate) fn surroundings(&self, now: Timestamp, listing: &Listing) -> Surroundings {
+    pub(crate) fn server_status(&self, now: Timestamp, listing: &ClientFilter) -> ServerStatus {
         let mut lines = Vec::new();
         match listing {
-            Listing::Nobody => {}
-            Listing::Everybody => {
+            ClientFilter::Nobody => {}
+            ClientFilter::Everybody => {
                 for connection in
                     self.connections.iter().flatten().filter(|connection| !connection.gone)
                 {
                     connection.client.describe(now, &mut lines);
                 }
             }
-            Listing::Of(ids) => {
+            ClientFilter::Of(ids) => {
                 for connection in ids.iter().filter_map(|&id| self.find_client(ClientNumber(id))) {
                     connection.client.describe(now, &mut lines);
                 }
             }
         }
-        Surroundings {
+        ServerStatus {
             now,
             started: self.started,
             clients: self.clients.len(),
@@ -153,27 +153,28 @@ impl Core {
         &mut self,
         now: Timestamp,
         index: ConnectionIndex,
-        position: Position,
+        position: StreamPosition,
         spec: &'static Spec,
         args: Args<'_>,
-    ) -> Flow {
+    ) -> Disposition {
         let mut scratch = core::mem::take(&mut self.scratch);
         scratch.clear();
-        let around = match spec.cmd {
+        let status = match spec.cmd {
             Cmd::Ping | Cmd::Echo | Cmd::Hello => None,
             _ => Some(
-                Listing::wanted(spec.cmd, args).map(|listing| self.surroundings(now, &listing)),
+                ClientFilter::wanted(spec.cmd, args)
+                    .map(|listing| self.server_status(now, &listing)),
             ),
         };
         if let Some(connection) = self.connection(index) {
             let protocol = connection.client.protocol;
             let client = &mut connection.client;
-            let done = match &around {
+            let done = match &status {
                 _ if spec.cmd == Cmd::Hello => local::hello(args, client, &mut scratch),
-                Some(Ok(around)) => local::execute(
+                Some(Ok(status)) => local::execute(
                     spec.cmd,
                     args,
-                    around,
+                    status,
                     client,
                     &mut ReplyWriter::new(&mut scratch, protocol),
                 ),
@@ -188,7 +189,7 @@ impl Core {
         }
         self.local_bytes = scratch.len();
         self.scratch = scratch;
-        Flow::Taken
+        Disposition::Taken
     }
 
     /// MULTI and its kin.
@@ -196,12 +197,12 @@ impl Core {
         &mut self,
         now: Timestamp,
         index: ConnectionIndex,
-        position: Position,
+        position: StreamPosition,
         spec: &'static Spec,
         args: Args<'_>,
-    ) -> Flow {
+    ) -> Disposition {
         let memory = std::sync::Arc::clone(&self.memory);
-        let Some(connection) = self.connection(index) else { return Flow::Taken };
+        let Some(connection) = self.connection(index) else { return Disposition::Taken };
         let in_multi = connection.multi.is_some();
         let refusal = match spec.cmd {
             Cmd::Multi if in_multi => Some(Failure::NESTED_MULTI),
@@ -212,11 +213,11 @@ impl Core {
         };
         if let Some(refusal) = refusal {
             connection.refuse(position, &refusal);
-            return Flow::Taken;
+            return Disposition::Taken;
         }
         match spec.cmd {
             Cmd::Exec => return self.exec(now, index, position),
-            Cmd::Watch => return self.alone(now, index, position, spec, args, Work::Watch),
+            Cmd::Watch => return self.alone(now, index, position, spec, args, JobKind::Watch),
             Cmd::Multi => {
                 let charge = Some(memory.charge(MemoryUse::Input, 0));
                 connection.multi = Some(Box::new(Multi { charge, ..Multi::default() }));
@@ -237,72 +238,74 @@ impl Core {
                 connection
                     .replies
                     .now(connection.client.protocol, position, |reply| reply.simple("RESET"));
-                return Flow::Taken;
+                return Disposition::Taken;
             }
             _ => unreachable!("{} is no command on the transaction state", spec.name),
         }
         connection.replies.now(connection.client.protocol, position, |reply| reply.ok());
-        Flow::Taken
+        Disposition::Taken
     }
 
     /// EXEC: the queued commands become a job.
-    fn exec(&mut self, now: Timestamp, index: ConnectionIndex, position: Position) -> Flow {
-        let Some(connection) = self.connection(index) else { return Flow::Taken };
-        let Some(multi) = connection.end_multi() else { return Flow::Taken };
-        if multi.spoilt {
+    fn exec(
+        &mut self,
+        now: Timestamp,
+        index: ConnectionIndex,
+        position: StreamPosition,
+    ) -> Disposition {
+        let Some(connection) = self.connection(index) else { return Disposition::Taken };
+        let Some(multi) = connection.end_multi() else { return Disposition::Taken };
+        if multi.dirty {
             connection.unwatch();
             connection.refuse(position, &Failure::EXEC_ABORTED);
-            return Flow::Taken;
+            return Disposition::Taken;
         }
         if connection.watch_lost {
             connection.unwatch();
             connection
                 .replies
                 .now(connection.client.protocol, position, |reply| reply.null_array());
-            return Flow::Taken;
+            return Disposition::Taken;
         }
         if multi.commands.is_empty() && connection.watched.is_empty() {
             connection.replies.now(connection.client.protocol, position, |reply| reply.array(0));
-            return Flow::Taken;
+            return Disposition::Taken;
         }
-        let mut marks = Vec::new();
+        let mut accesses = Vec::new();
         for command in &multi.commands {
-            for key in command.spec.keys(multi.words.args(command.words.clone())) {
-                marks.push((key, in_transaction(command.spec.class)));
+            for key in command.spec.keys(multi.arguments.args(command.arguments.clone())) {
+                accesses.push((key, in_transaction(command.spec.class)));
             }
         }
         let Some(connection) = self.connections[index.0 as usize].as_deref() else {
-            return Flow::Taken;
+            return Disposition::Taken;
         };
-        marks.extend(connection.watched.keys().map(|key| (&**key, in_transaction(Class::Read))));
-        let marks = self.free_marks(index, marks.into_iter());
-        let Some(connection) = self.connection(index) else { return Flow::Taken };
-        let Some(marks) = marks else {
+        accesses.extend(connection.watched.keys().map(|key| (&**key, in_transaction(Class::Read))));
+        let accesses = self.reserve_keys(index, accesses.into_iter());
+        let Some(connection) = self.connection(index) else { return Disposition::Taken };
+        let Some(accesses) = accesses else {
             connection.client.queued = Some(multi.commands.len());
             connection.multi = Some(multi);
-            return Flow::Wait;
+            return Disposition::Wait;
         };
         let watched = core::mem::take(&mut connection.watched);
         let watched_charge = connection.watched_charge.take();
         connection.client.watched = 0;
-        let asker = self.expect(now, index, position, Cmd::Exec, marks);
-        let id = self.jobs.open(Work::Exec, now);
+        let reply_to = self.expect(now, index, position, Cmd::Exec, accesses);
+        let id = self.jobs.open(JobKind::Exec, now);
         if let Some(job) = self.jobs.get_mut(id) {
-            let Multi { words, commands, charge, .. } = *multi;
-            job.words = words;
+            let Multi { arguments, commands, charge, .. } = *multi;
+            job.arguments = arguments;
             job.queued_charge = charge;
-            job.exec = Some(asker);
+            job.exec = Some(reply_to);
             job.watched = watched.into_iter().collect();
             job.watched_charge = watched_charge;
-            job.items.extend(commands.into_iter().map(|Queued { spec, words }| Item {
-                asker,
-                spec,
-                words,
-                reply: 0..0,
+            job.commands.extend(commands.into_iter().map(|Queued { spec, arguments }| {
+                JobCommand { reply_to, spec, arguments, reply: 0..0 }
             }));
         }
         self.starts.push_back(id);
-        Flow::Taken
+        Disposition::Taken
     }
 
     /// A command over keys.
@@ -310,17 +313,17 @@ impl Core {
         &mut self,
         now: Timestamp,
         index: ConnectionIndex,
-        position: Position,
+        position: StreamPosition,
         spec: &'static Spec,
         args: Args<'_>,
-    ) -> Flow {
+    ) -> Disposition {
         let one_key = spec.key_places(args.len()).count() == 1;
         if spec.class == Class::Write && one_key {
             match OneWrite::of(spec.cmd, args, now) {
                 Ok(Some(write)) => {
-                    let flow = self.write_one(now, index, position, spec.cmd, &write);
-                    if flow != Flow::Elsewhere {
-                        return flow;
+                    let disposition = self.write_one(now, index, position, spec.cmd, &write);
+                    if disposition != Disposition::Dispatch {
+                        return disposition;
                     }
                     return self.queue_on_key(now, index, position, spec, args);
                 }
@@ -329,36 +332,37 @@ impl Core {
                     if let Some(connection) = self.connection(index) {
                         connection.refuse(position, &failure);
                     }
-                    return Flow::Taken;
+                    return Disposition::Taken;
                 }
             }
         }
-        let marks = if one_key {
-            let touch = if spec.class == Class::Write { Touch::Write } else { Touch::Read };
-            self.free_mark(index, args.get(1), touch)
+        let accesses = if one_key {
+            let access_kind =
+                if spec.class == Class::Write { AccessKind::Write } else { AccessKind::Read };
+            self.reserve_key(index, args.get(1), access_kind)
         } else {
-            self.free_marks(index, spec.keys(args).map(|key| (key, in_transaction(spec.class))))
+            self.reserve_keys(index, spec.keys(args).map(|key| (key, in_transaction(spec.class))))
         };
-        let Some(marks) = marks else { return Flow::Wait };
-        let work = if one_key { Work::OneRead } else { Work::Transaction };
-        let asker = self.expect(now, index, position, spec.cmd, marks);
-        self.open_job(now, work, asker, spec, args);
-        Flow::Taken
+        let Some(accesses) = accesses else { return Disposition::Wait };
+        let kind = if one_key { JobKind::OneRead } else { JobKind::Transaction };
+        let reply_to = self.expect(now, index, position, spec.cmd, accesses);
+        self.open_job(now, kind, reply_to, spec, args);
+        Disposition::Taken
     }
 
     fn write_one(
         &mut self,
         now: Timestamp,
         index: ConnectionIndex,
-        position: Position,
+        position: StreamPosition,
         cmd: Cmd,
         write: &OneWrite<'_>,
-    ) -> Flow {
+    ) -> Disposition {
         let Self { connections, engine, session, seed, busy, .. } = self;
         let Some(connection) = connections[index.0 as usize].as_deref_mut() else {
-            return Flow::Taken;
+            return Disposition::Taken;
         };
-        let mut way = Way {
+        let mut path = FastPath {
             engine,
             session: *session,
             seed: *seed,
@@ -367,10 +371,10 @@ impl Core {
             protocol: connection.client.protocol,
             position,
             replies: &mut connection.replies,
-            marks: &mut connection.marks,
+            accesses: &mut connection.accesses,
             busy,
         };
-        way.write(cmd, write)
+        path.write(cmd, write)
     }
 
     /// A command that reads one key and writes it: behind those on the same key, and together with
@@ -379,37 +383,39 @@ impl Core {
         &mut self,
         now: Timestamp,
         index: ConnectionIndex,
-        position: Position,
+        position: StreamPosition,
         spec: &'static Spec,
         args: Args<'_>,
-    ) -> Flow {
+    ) -> Disposition {
         let key = args.get(1);
         let hash = self.hash(key);
-        let Some(marks) = self.free_mark(index, key, Touch::Queued) else { return Flow::Wait };
-        let asker = self.expect(now, index, position, spec.cmd, marks);
+        let Some(accesses) = self.reserve_key(index, key, AccessKind::Queued) else {
+            return Disposition::Wait;
+        };
+        let reply_to = self.expect(now, index, position, spec.cmd, accesses);
         self.busy.enter(hash);
-        let Some(queue) = self.hot.get(hash) else {
-            let id = self.open_job(now, Work::Transaction, asker, spec, args);
+        let Some(queue) = self.key_queues.get(hash) else {
+            let id = self.open_job(now, JobKind::Transaction, reply_to, spec, args);
             self.set_queue(id, hash);
-            self.hot.set(hash, HotKey { running: id, last: id });
-            return Flow::Taken;
+            self.key_queues.set(hash, KeyQueue { running: id, last: id });
+            return Disposition::Taken;
         };
         if queue.last != queue.running
             && let Some(job) = self.jobs.get_mut(queue.last)
-            && job.items.len() < MAX_COMBINED
-            && job.words.bytes() < MAX_COMBINED_BYTES
+            && job.commands.len() < MAX_COMBINED
+            && job.arguments.bytes() < MAX_COMBINED_BYTES
         {
-            let words = job.words.push_args(args);
-            job.items.push(Item { asker, spec, words, reply: 0..0 });
-            return Flow::Taken;
+            let arguments = job.arguments.push_args(args);
+            job.commands.push(JobCommand { reply_to, spec, arguments, reply: 0..0 });
+            return Disposition::Taken;
         }
-        let id = self.new_job(now, Work::Transaction, asker, spec, args);
+        let id = self.new_job(now, JobKind::Transaction, reply_to, spec, args);
         self.set_queue(id, hash);
         if let Some(last) = self.jobs.get_mut(queue.last) {
             last.next = Some(id);
         }
-        self.hot.set(hash, HotKey { last: id, ..queue });
-        Flow::Taken
+        self.key_queues.set(hash, KeyQueue { last: id, ..queue });
+        Disposition::Taken
     }
 
     fn set_queue(&mut self, id: JobId, hash: u64) {
@@ -419,29 +425,30 @@ impl Core {
     }
 
     /// SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHDB.
-    fn whole(
+    fn keyspace(
         &mut self,
         now: Timestamp,
         index: ConnectionIndex,
-        position: Position,
+        position: StreamPosition,
         spec: &'static Spec,
         args: Args<'_>,
-    ) -> Flow {
-        let work = match spec.cmd {
+    ) -> Disposition {
+        let kind = match spec.cmd {
             Cmd::Flushdb | Cmd::Flushall => match args.len() {
-                1 => Ok(Work::Flush),
-                2 if args.is(1, b"SYNC") || args.is(1, b"ASYNC") => Ok(Work::Flush),
+                1 => Ok(JobKind::Flush),
+                2 if args.is(1, b"SYNC") || args.is(1, b"ASYNC") => Ok(JobKind::Flush),
                 _ => Err(Failure::SYNTAX),
             },
-            cmd => Whole::parse(cmd, args, self.engine.routes().shards().len()).map(Work::Whole),
+            cmd => KeyspaceScan::parse(cmd, args, self.engine.routes().shards().len())
+                .map(JobKind::Scan),
         };
-        match work {
-            Ok(work) => self.alone(now, index, position, spec, args, work),
+        match kind {
+            Ok(kind) => self.alone(now, index, position, spec, args, kind),
             Err(failure) => {
                 if let Some(connection) = self.connection(index) {
                     connection.refuse(position, &failure);
                 }
-                Flow::Taken
+                Disposition::Taken
             }
         }
     }
@@ -451,49 +458,54 @@ impl Core {
         &mut self,
         now: Timestamp,
         index: ConnectionIndex,
-        position: Position,
+        position: StreamPosition,
         spec: &'static Spec,
         args: Args<'_>,
-        work: Work,
-    ) -> Flow {
-        let Some(connection) = self.connection(index) else { return Flow::Taken };
+        kind: JobKind,
+    ) -> Disposition {
+        let Some(connection) = self.connection(index) else { return Disposition::Taken };
         if !connection.replies.is_empty() {
-            return Flow::Wait;
+            return Disposition::Wait;
         }
-        let asker = self.expect(now, index, position, spec.cmd, Marked::Alone);
-        self.open_job(now, work, asker, spec, args);
-        Flow::Taken
+        let reply_to = self.expect(now, index, position, spec.cmd, KeyReservation::Alone);
+        self.open_job(now, kind, reply_to, spec, args);
+        Disposition::Taken
     }
 
-    /// The mark of a command's only key, when it may start now.
-    fn free_mark(&self, index: ConnectionIndex, key: &[u8], touch: Touch) -> Option<Marked> {
-        let connection = self.connections.get(index.0 as usize)?.as_deref()?;
-        let mark = Mark::new(self.hash(key), touch);
-        (!connection.marks.blocks(mark)).then_some(Marked::Key(mark))
-    }
-
-    /// The marks of a command's keys, when it may start now.
-    fn free_marks<'k>(
+    /// The access of a command's only key, when it may start now.
+    fn reserve_key(
         &self,
         index: ConnectionIndex,
-        keys: impl Iterator<Item = (&'k [u8], Touch)>,
-    ) -> Option<Marked> {
+        key: &[u8],
+        kind: AccessKind,
+    ) -> Option<KeyReservation> {
         let connection = self.connections.get(index.0 as usize)?.as_deref()?;
-        let mut marks = Vec::new();
-        for (key, touch) in keys {
-            if marks.len() == MAX_MARKED_KEYS {
-                return connection.replies.is_empty().then_some(Marked::Alone);
+        let access = KeyAccess::new(self.hash(key), kind);
+        (!connection.accesses.blocks(access)).then_some(KeyReservation::Key(access))
+    }
+
+    /// The accesses of a command's keys, when it may start now.
+    fn reserve_keys<'k>(
+        &self,
+        index: ConnectionIndex,
+        keys: impl Iterator<Item = (&'k [u8], AccessKind)>,
+    ) -> Option<KeyReservation> {
+        let connection = self.connections.get(index.0 as usize)?.as_deref()?;
+        let mut accesses = Vec::new();
+        for (key, kind) in keys {
+            if accesses.len() == MAX_RESERVED_KEYS {
+                return connection.replies.is_empty().then_some(KeyReservation::Alone);
             }
-            let mark = Mark::new(self.hash(key), touch);
-            if connection.marks.blocks(mark) {
+            let access = KeyAccess::new(self.hash(key), kind);
+            if connection.accesses.blocks(access) {
                 return None;
             }
-            marks.push(mark);
+            accesses.push(access);
         }
-        if !connection.marks.has_room(marks.len()) {
+        if !connection.accesses.has_room(accesses.len()) {
             return None;
         }
-        Some(Marked::Keys(marks))
+        Some(KeyReservation::Keys(accesses))
     }
 
     /// Expects a job's answer to a command.
@@ -501,38 +513,38 @@ impl Core {
         &mut self,
         now: Timestamp,
         index: ConnectionIndex,
-        position: Position,
+        position: StreamPosition,
         cmd: Cmd,
-        marks: Marked,
-    ) -> Asker {
+        accesses: KeyReservation,
+    ) -> ReplyTo {
         let Some(connection) = self.connection(index) else {
             unreachable!("a command comes from a connection that is there");
         };
         let protocol = connection.client.protocol;
-        let slot = connection.replies.expect(Want::Job, protocol, position);
-        connection.replies.note_asked(slot, Asked { cmd, at: now });
-        match marks {
-            Marked::Alone => connection.barrier = Some(slot),
-            Marked::Key(mark) => connection.marks.add(mark, slot),
-            Marked::Keys(marks) => {
-                marks.into_iter().for_each(|mark| connection.marks.add(mark, slot))
+        let reply_id = connection.replies.expect(ReplyKind::Job, protocol, position);
+        connection.replies.note_start(reply_id, CommandStart { cmd, at: now });
+        match accesses {
+            KeyReservation::Alone => connection.barrier = Some(reply_id),
+            KeyReservation::Key(access) => connection.accesses.add(access, reply_id),
+            KeyReservation::Keys(accesses) => {
+                accesses.into_iter().for_each(|access| connection.accesses.add(access, reply_id))
             }
         }
-        Asker { connection: index, slot, protocol }
+        ReplyTo { connection: index, reply_id, protocol }
     }
 
     fn new_job(
         &mut self,
         now: Timestamp,
-        work: Work,
-        asker: Asker,
+        kind: JobKind,
+        reply_to: ReplyTo,
         spec: &'static Spec,
         args: Args<'_>,
     ) -> JobId {
-        let id = self.jobs.open(work, now);
+        let id = self.jobs.open(kind, now);
         if let Some(job) = self.jobs.get_mut(id) {
-            let words = job.words.push_args(args);
-            job.items.push(Item { asker, spec, words, reply: 0..0 });
+            let arguments = job.arguments.push_args(args);
+            job.commands.push(JobCommand { reply_to, spec, arguments, reply: 0..0 });
         }
         id
     }
@@ -540,37 +552,37 @@ impl Core {
     fn open_job(
         &mut self,
         now: Timestamp,
-        work: Work,
-        asker: Asker,
+        kind: JobKind,
+        reply_to: ReplyTo,
         spec: &'static Spec,
         args: Args<'_>,
     ) -> JobId {
-        let id = self.new_job(now, work, asker, spec, args);
+        let id = self.new_job(now, kind, reply_to, spec, args);
         self.starts.push_back(id);
         id
     }
 
     /// A fast command met a conflict, or a server that was not ready: read again, it goes on as a
     /// job, in its old place.
-    pub(crate) fn run_again(&mut self, now: Timestamp, index: ConnectionIndex, slot: SlotId) {
+    pub(crate) fn run_again(&mut self, now: Timestamp, index: ConnectionIndex, reply_id: ReplyId) {
         let Some(connection) = self.connections[index.0 as usize].as_deref() else { return };
-        let Some(&expected) = connection.replies.slot(slot) else { return };
-        let mut words = Words::default();
+        let Some(&expected) = connection.replies.pending(reply_id) else { return };
+        let mut arguments = ArgumentBuffer::default();
         let spec = connection
             .inbox
-            .read_again(expected.position, &mut words)
-            .and_then(|_| find(words.word(0)));
+            .read_again(expected.position, &mut arguments)
+            .and_then(|_| find(arguments.argument(0)));
         match spec {
             Some(spec) => {
-                let work =
-                    if spec.class == Class::Read { Work::OneRead } else { Work::Transaction };
-                let asker = Asker { connection: index, slot, protocol: expected.protocol };
-                self.open_job(now, work, asker, spec, words.all());
+                let kind =
+                    if spec.class == Class::Read { JobKind::OneRead } else { JobKind::Transaction };
+                let reply_to = ReplyTo { connection: index, reply_id, protocol: expected.protocol };
+                self.open_job(now, kind, reply_to, spec, arguments.all());
             }
             None => {
                 if let Some(connection) = self.connection(index) {
                     let protocol = expected.protocol;
-                    connection.answer(slot, |out| {
+                    connection.answer(reply_id, |out| {
                         ReplyWriter::new(out, protocol).error_bytes(Failure::CONTENDED.bytes());
                     });
                 }
@@ -581,42 +593,47 @@ impl Core {
 }
 
 /// What keeps others away from a command's keys.
-enum Marked {
-    /// A mark on its only key.
-    Key(Mark),
-    /// Marks on its keys.
-    Keys(Vec<Mark>),
+enum KeyReservation {
+    /// The access to its only key.
+    Key(KeyAccess),
+    /// The accesses to its keys.
+    Keys(Vec<KeyAccess>),
     /// It runs alone.
     Alone,
 }
 
 /// Queues a command in MULTI.
-fn queue(connection: &mut Connection, spec: &'static Spec, args: Args<'_>, position: Position) {
+fn queue(
+    connection: &mut Connection,
+    spec: &'static Spec,
+    args: Args<'_>,
+    position: StreamPosition,
+) {
     let Some(multi) = &mut connection.multi else { return };
     let bytes = args.memory_bytes();
-    if !multi.spoilt
+    if !multi.dirty
         && !multi
             .charge
             .as_mut()
             .is_none_or(|charge| charge.try_grow((bytes + QUEUED_COMMAND_BYTES) as u64))
     {
-        multi.spoil();
+        multi.mark_dirty();
         return connection.refuse(position, &Failure::NO_MEMORY_FOR_QUEUE);
     }
-    if multi.words.memory_bytes() + bytes > MAX_QUEUED_BYTES
+    if multi.arguments.memory_bytes() + bytes > MAX_QUEUED_BYTES
         || multi.commands.len() >= MAX_QUEUED_COMMANDS
     {
-        multi.spoil();
+        multi.mark_dirty();
         return connection.refuse(position, &Failure::TOO_MANY_QUEUED);
     }
-    if multi.spoilt {
+    if multi.dirty {
         // It will not be carried out: nothing of it is kept.
         return connection
             .replies
             .now(connection.client.protocol, position, |reply| reply.simple("QUEUED"));
     }
-    let words = multi.words.push_args(args);
-    multi.commands.push(Queued { spec, words });
+    let arguments = multi.arguments.push_args(args);
+    multi.commands.push(Queued { spec, arguments });
     connection.client.queued = Some(multi.commands.len());
     connection.replies.now(connection.client.protocol, position, |reply| reply.simple("QUEUED"));
 }
@@ -627,15 +644,15 @@ mod tests {
 
     #[test]
     fn unknown_commands_are_quoted_as_redis_quotes_them() {
-        let mut words = Words::default();
-        [&b"FOO"[..], b"a", b"b c"].iter().for_each(|word| words.push(word));
+        let mut arguments = ArgumentBuffer::default();
+        [&b"FOO"[..], b"a", b"b c"].iter().for_each(|word| arguments.push(word));
         let text = b"ERR unknown command 'FOO', with args beginning with: 'a' 'b c' ";
-        assert_eq!(unknown_command(words.all()), Failure::text(*text));
-        words.clear();
-        words.push(&[b'x'; 300]);
-        words.push(&[b'y'; 300]);
-        words.push(b"z");
-        let failure = unknown_command(words.all());
+        assert_eq!(unknown_command(arguments.all()), Failure::text(*text));
+        arguments.clear();
+        arguments.push(&[b'x'; 300]);
+        arguments.push(&[b'y'; 300]);
+        arguments.push(b"z");
+        let failure = unknown_command(arguments.all());
         let text = String::from_utf8(failure.bytes().to_vec()).unwrap();
         assert!(
             text.contains(&format!("'{}'", "x".repeat(128)))

@@ -111,7 +111,7 @@ impl Failure {
         Self(Cow::Owned(text.into()))
     }
 
-    /// The wrong number of words.
+    /// The wrong number of arguments.
     pub(crate) fn arity(command: &str) -> Self {
         Self::text(format!("ERR wrong number of arguments for '{command}' command"))
     }

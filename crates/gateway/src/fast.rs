@@ -17,29 +17,29 @@ use timestone_types::{Expiry, HashSeed, Timestamp, hash_key};
 use timestone_wire::resp::{Command, Protocol, ReplyWriter};
 
 use crate::commands::arguments::Args;
-use crate::commands::strings::{Life, Only, SetOptions};
+use crate::commands::strings::{SetCondition, SetOptions, TtlChange};
 use crate::commands::table::Cmd;
 use crate::commands::view::KEYSPACE;
 use crate::connection::ConnectionIndex;
-use crate::connection::inbox::Position;
-use crate::connection::key_access::{Mark, Marks, Touch};
-use crate::connection::replies::{Asked, Replies, SlotId, Want};
-use crate::dispatch::Flow;
+use crate::connection::inbox::StreamPosition;
+use crate::connection::key_access::{AccessKind, KeyAccess, KeyAccesses};
+use crate::connection::replies::{CommandStart, ReplyId, ReplyKind, ReplyQueue};
+use crate::dispatch::Disposition;
 use crate::failure::Failure;
 use crate::jobs::job::Operation;
-use crate::jobs::key_queues::Busy;
+use crate::jobs::key_queues::BusyKeys;
 
 /// A command in its plainest form, in the receive buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Plain<'a> {
+pub(crate) enum SimpleCommand<'a> {
     /// `GET key`.
     Get(&'a [u8]),
     /// `SET key value`.
     Set(&'a [u8], &'a [u8]),
 }
 
-impl<'a> Plain<'a> {
-    /// The plain form of a command, if it has one.
+impl<'a> SimpleCommand<'a> {
+    /// The simple form of a command, if it has one.
     #[inline]
     pub(crate) fn of(command: &Command<'a>) -> Option<Self> {
         let &[a, b, c] = command.name() else { return None };
@@ -66,7 +66,7 @@ pub(crate) struct OneWrite<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) mutation: Mutation<'a>,
     pub(crate) condition: Condition<'a>,
-    pub(crate) want: Want,
+    pub(crate) reply_kind: ReplyKind,
     /// Whether the answer needs the value that was there before.
     pub(crate) previous: bool,
 }
@@ -77,11 +77,11 @@ impl<'a> OneWrite<'a> {
     /// # Errors
     /// What the command answers instead.
     pub(crate) fn of(cmd: Cmd, args: Args<'a>, now: Timestamp) -> Result<Option<Self>, Failure> {
-        let delete = |want, previous| Self {
+        let delete = |reply_kind, previous| Self {
             key: args.get(1),
             mutation: Mutation::Delete,
             condition: Condition::Present,
-            want,
+            reply_kind,
             previous,
         };
         Ok(match cmd {
@@ -89,55 +89,58 @@ impl<'a> OneWrite<'a> {
                 let (options, value_at) = SetOptions::of_relatives(cmd, args, now)?;
                 Some(Self::set(cmd, args.get(1), args.get(value_at), options))
             }
-            Cmd::Del | Cmd::Unlink if args.len() == 2 => Some(delete(Want::Count, false)),
-            Cmd::Getdel => Some(delete(Want::Previous, true)),
+            Cmd::Del | Cmd::Unlink if args.len() == 2 => Some(delete(ReplyKind::Count, false)),
+            Cmd::Getdel => Some(delete(ReplyKind::Previous, true)),
             _ => None,
         })
     }
 
     fn set(cmd: Cmd, key: &'a [u8], value: &'a [u8], options: SetOptions) -> Self {
-        let mutation = match options.life {
-            Life::Kept => Mutation::PutKeepExpiry { value },
-            life => Mutation::Put { value, expires_at: life.expiry(Expiry::NEVER) },
+        let mutation = match options.ttl {
+            TtlChange::Keep => Mutation::PutKeepExpiry { value },
+            ttl => Mutation::Put { value, expires_at: ttl.expiry(Expiry::NEVER) },
         };
         let condition = match options.only {
-            Only::Always => Condition::Always,
-            Only::Absent => Condition::Absent,
-            Only::Present => Condition::Present,
+            SetCondition::Always => Condition::Always,
+            SetCondition::Absent => Condition::Absent,
+            SetCondition::Present => Condition::Present,
         };
-        let want = match () {
-            () if cmd == Cmd::Setnx => Want::Count,
-            () if options.get => Want::Previous,
-            () => Want::Ok,
+        let reply_kind = match () {
+            () if cmd == Cmd::Setnx => ReplyKind::Count,
+            () if options.get => ReplyKind::Previous,
+            () => ReplyKind::Ok,
         };
-        Self { key, mutation, condition, want, previous: options.get }
+        Self { key, mutation, condition, reply_kind, previous: options.get }
     }
 }
 
 /// What a fast command needs of its connection and of the gateway.
-pub(crate) struct Way<'a> {
+pub(crate) struct FastPath<'a> {
     pub(crate) engine: &'a mut Engine,
     pub(crate) session: SessionId,
     pub(crate) seed: HashSeed,
     pub(crate) now: Timestamp,
     pub(crate) index: ConnectionIndex,
     pub(crate) protocol: Protocol,
-    pub(crate) position: Position,
-    pub(crate) replies: &'a mut Replies,
-    pub(crate) marks: &'a mut Marks,
-    pub(crate) busy: &'a mut Busy,
+    pub(crate) position: StreamPosition,
+    pub(crate) replies: &'a mut ReplyQueue,
+    pub(crate) accesses: &'a mut KeyAccesses,
+    pub(crate) busy: &'a mut BusyKeys,
 }
 
-impl Way<'_> {
-    /// Sends a plain command on its way.
+impl FastPath<'_> {
+    /// Sends a simple command to the engine.
     #[inline]
-    pub(crate) fn start(&mut self, plain: Plain<'_>) -> Flow {
-        match plain {
-            Plain::Get(key) => self.read(key),
-            Plain::Set(key, value) => {
+    pub(crate) fn start(&mut self, simple: SimpleCommand<'_>) -> Disposition {
+        match simple {
+            SimpleCommand::Get(key) => self.read(key),
+            SimpleCommand::Set(key, value) => {
                 let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
-                let (condition, want) = (Condition::Always, Want::Ok);
-                self.write(Cmd::Set, &OneWrite { key, mutation, condition, want, previous: false })
+                let (condition, reply_kind) = (Condition::Always, ReplyKind::Ok);
+                self.write(
+                    Cmd::Set,
+                    &OneWrite { key, mutation, condition, reply_kind, previous: false },
+                )
             }
         }
     }
@@ -148,36 +151,36 @@ impl Way<'_> {
     }
 
     #[inline]
-    fn read(&mut self, key: &[u8]) -> Flow {
-        let mark = Mark::new(self.hash(key), Touch::Read);
-        if self.marks.blocks(mark) {
-            return Flow::Wait;
+    fn read(&mut self, key: &[u8]) -> Disposition {
+        let access = KeyAccess::new(self.hash(key), AccessKind::Read);
+        if self.accesses.blocks(access) {
+            return Disposition::Wait;
         }
-        let slot = self.replies.expect(Want::Value, self.protocol, self.position);
-        self.replies.note_asked(slot, Asked { cmd: Cmd::Get, at: self.now });
-        let op = OpId(Operation::Fast(self.index, slot).pack());
+        let reply_id = self.replies.expect(ReplyKind::Value, self.protocol, self.position);
+        self.replies.note_start(reply_id, CommandStart { cmd: Cmd::Get, at: self.now });
+        let op = OpId(Operation::Fast(self.index, reply_id).pack());
         let options = RequestOptions::default();
         let asked =
             self.engine.get_latest(self.now, self.session, KEYSPACE, key, options, op).map(drop);
-        self.asked(slot, mark, asked);
-        Flow::Taken
+        self.asked(reply_id, access, asked);
+        Disposition::Taken
     }
 
-    /// Sends a write of one key on its way, unless others of that key are under way: then it
+    /// Sends a write of one key to the engine, unless others of that key are under way: then it
     /// belongs into the key's queue.
     #[inline]
-    pub(crate) fn write(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Flow {
+    pub(crate) fn write(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Disposition {
         let hash = self.hash(write.key);
         if self.busy.is_busy(hash) {
-            return Flow::Elsewhere;
+            return Disposition::Dispatch;
         }
-        let mark = Mark::new(hash, Touch::Write);
-        if self.marks.blocks(mark) {
-            return Flow::Wait;
+        let access = KeyAccess::new(hash, AccessKind::Write);
+        if self.accesses.blocks(access) {
+            return Disposition::Wait;
         }
-        let slot = self.replies.expect(write.want, self.protocol, self.position);
-        self.replies.note_asked(slot, Asked { cmd, at: self.now });
-        let op = OpId(Operation::Fast(self.index, slot).pack());
+        let reply_id = self.replies.expect(write.reply_kind, self.protocol, self.position);
+        self.replies.note_start(reply_id, CommandStart { cmd, at: self.now });
+        let op = OpId(Operation::Fast(self.index, reply_id).pack());
         let options =
             RequestOptions { return_previous: write.previous, ..RequestOptions::default() };
         let OneWrite { key, mutation, condition, .. } = *write;
@@ -185,24 +188,29 @@ impl Way<'_> {
             .engine
             .write_if(self.now, self.session, KEYSPACE, key, mutation, condition, options, op)
             .map(drop);
-        if self.asked(slot, mark, asked) {
+        if self.asked(reply_id, access, asked) {
             self.busy.enter(hash);
-            self.replies.note_entered(slot, Some(hash));
+            self.replies.note_entered(reply_id, Some(hash));
         }
-        Flow::Taken
+        Disposition::Taken
     }
 
     #[inline]
-    fn asked(&mut self, slot: SlotId, mark: Mark, asked: Result<(), SessionError>) -> bool {
+    fn asked(
+        &mut self,
+        reply_id: ReplyId,
+        access: KeyAccess,
+        asked: Result<(), SessionError>,
+    ) -> bool {
         match asked {
             Ok(()) => {
-                self.marks.add(mark, slot);
+                self.accesses.add(access, reply_id);
                 true
             }
             Err(error) => {
                 let failure = Failure::from(error);
                 let protocol = self.protocol;
-                self.replies.answer(slot, |out| {
+                self.replies.answer(reply_id, |out| {
                     ReplyWriter::new(out, protocol).error_bytes(failure.bytes())
                 });
                 false
@@ -214,23 +222,23 @@ impl Way<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::arguments::Words;
+    use crate::commands::arguments::ArgumentBuffer;
     use crate::commands::table::find;
 
     fn write_of(text: &str) -> Result<Option<String>, Failure> {
-        let mut words = Words::default();
-        text.split(' ').for_each(|word| words.push(word.as_bytes()));
-        let spec = find(words.word(0)).unwrap();
-        let write = OneWrite::of(spec.cmd, words.all(), Timestamp::from_nanos(1_000_000))?;
+        let mut arguments = ArgumentBuffer::default();
+        text.split(' ').for_each(|word| arguments.push(word.as_bytes()));
+        let spec = find(arguments.argument(0)).unwrap();
+        let write = OneWrite::of(spec.cmd, arguments.all(), Timestamp::from_nanos(1_000_000))?;
         Ok(write.map(|write| {
-            let OneWrite { mutation, condition, want, previous, .. } = write;
+            let OneWrite { mutation, condition, reply_kind, previous, .. } = write;
             let what = match mutation {
                 Mutation::Put { expires_at, .. } if expires_at.is_never() => "put".to_owned(),
                 Mutation::Put { expires_at, .. } => format!("put until {}", expires_at.timestamp()),
                 Mutation::PutKeepExpiry { .. } => "put and keep".to_owned(),
                 Mutation::Delete => "delete".to_owned(),
             };
-            format!("{what}, {condition:?}, {want:?}, {previous}")
+            format!("{what}, {condition:?}, {reply_kind:?}, {previous}")
         }))
     }
 

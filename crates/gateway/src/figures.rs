@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use timestone_types::Timestamp;
 
 use crate::commands::table::Cmd;
-use crate::connection::replies::Asked;
+use crate::connection::replies::CommandStart;
 use timestone_seda::Latencies;
 use timestone_shard::gauges::ShardGauges;
 
@@ -58,8 +58,8 @@ impl GatewayGauges {
 
     /// A command was answered.
     #[inline]
-    pub(crate) fn answered(&self, asked: Option<Asked>, now: Timestamp) {
-        if let Some(Asked { cmd, at }) = asked {
+    pub(crate) fn answered(&self, asked: Option<CommandStart>, now: Timestamp) {
+        if let Some(CommandStart { cmd, at }) = asked {
             self.latencies.0[cmd as usize].since(at, now);
         }
     }
@@ -93,7 +93,7 @@ impl GatewayGauges {
 
 /// How many commands were carried out lately: those of the last whole second.
 #[derive(Debug, Default)]
-pub(crate) struct Rate {
+pub(crate) struct CommandRate {
     since: Timestamp,
     before: u64,
     per_second: u64,
@@ -101,7 +101,7 @@ pub(crate) struct Rate {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-impl Rate {
+impl CommandRate {
     /// So many commands were carried out up to now.
     #[inline]
     pub(crate) fn look(&mut self, now: Timestamp, commands: u64) {
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn the_rate_is_that_of_the_last_whole_second() {
         let at = |ms: u64| Timestamp::from_nanos(ms * 1_000_000);
-        let mut rate = Rate::default();
+        let mut rate = CommandRate::default();
         rate.look(at(5_000), 10);
         rate.look(at(5_500), 400);
         rate.look(at(6_000), 810);

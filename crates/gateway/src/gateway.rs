@@ -122,7 +122,7 @@ impl Gateway {
             if parcel.bytes.len() >= CHARGED_READ_BYTES {
                 // Large answers are taken one by one, so that no more than one of them is here
                 // twice.
-                self.core.work(now);
+                self.core.run(now);
             }
             return ctx.give_buffer(parcel.bytes);
         }
@@ -394,7 +394,7 @@ impl Gateway {
         if !self.gave_up {
             self.core.feed_starving(ctx.now());
             self.core.end_stalled(ctx.now());
-            self.core.work(ctx.now());
+            self.core.run(ctx.now());
             if self.core.goes_on() {
                 ctx.want_turn();
             }

@@ -11,9 +11,9 @@ const _: () = assert!(LAST_COMMANDS.as_millis() < LAST_ANSWERS.as_millis());
 pub(crate) const MAX_IN_FLIGHT: usize = 256;
 /// Commands with more keys than this wait until everything before them is answered, and everything
 /// after them waits.
-pub(crate) const MAX_MARKED_KEYS: usize = 64;
+pub(crate) const MAX_RESERVED_KEYS: usize = 64;
 /// Keys that commands of one connection under way may touch in all; what comes behind them waits.
-pub(crate) const MAX_MARKS: usize = 1024;
+pub(crate) const MAX_KEY_ACCESSES: usize = 1024;
 /// Commands of one connection that are carried out in a turn of the stage; the rest of what it has
 /// sent waits for the next one.
 pub(crate) const COMMANDS_AT_ONCE: u32 = 2048;
@@ -85,7 +85,7 @@ pub(crate) const SHOWN_BYTES: usize = 128;
 /// Memory of an empty buffer that a connection keeps, and of those that all commands of a thread
 /// share.
 pub(crate) const KEPT_BUFFER_BYTES: usize = 64 * 1024;
-/// Bytes of the commands that one MULTI may queue, with where each of their words is.
+/// Bytes of the commands that one MULTI may queue, with where each of their arguments is.
 pub(crate) const MAX_QUEUED_BYTES: usize = 2 * MAX_TXN_BYTES;
 /// Commands that one MULTI may queue.
 pub(crate) const MAX_QUEUED_COMMANDS: usize = 1024 * 1024;
@@ -116,6 +116,6 @@ pub(crate) const ASK_INTERVAL: Duration = Duration::from_millis(200);
 pub const GATEWAY_ADMISSION: AdmissionLimit =
     AdmissionLimit { requests: 262_144, bytes: 512 * 1024 * 1024 };
 const _: () = assert!((MAX_BACKLOG_BYTES as u64) < GATEWAY_ADMISSION.bytes);
-const _: () = assert!(MAX_MARKED_KEYS <= MAX_IN_FLIGHT);
-const _: () = assert!(MAX_MARKED_KEYS < MAX_MARKS);
+const _: () = assert!(MAX_RESERVED_KEYS <= MAX_IN_FLIGHT);
+const _: () = assert!(MAX_RESERVED_KEYS < MAX_KEY_ACCESSES);
 const _: () = assert!(MAX_BACKLOG_BYTES > 2 * MAX_TXN_BYTES);

@@ -16,11 +16,11 @@ use timestone_session::{OpId, RequestOptions};
 use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
 
-use crate::commands::arguments::Words;
+use crate::commands::arguments::ArgumentBuffer;
 use crate::commands::view::KEYSPACE;
 use crate::connection::{Connection, ConnectionIndex};
 use crate::failure::Failure;
-use crate::jobs::job::{Asker, Operation};
+use crate::jobs::job::{Operation, ReplyTo};
 use crate::limits::{
     OUTPUT_BOUND_BYTES, PAUSE_BACKLOG_BYTES, SCARCE_BACKLOG_BYTES, SCARCE_UNRESERVED_BYTES,
     UNRESERVED_BYTES,
@@ -62,19 +62,19 @@ impl Core {
         }
         if connection.gone {
             // Nobody reads them. Unanswered they would keep the connection for ever.
-            while let Some((slot, _)) = connection.replies.ask_again(|_, _| true) {
-                connection.answer(slot, |_| ());
+            while let Some((reply_id, _)) = connection.replies.ask_again(|_, _| true) {
+                connection.answer(reply_id, |_| ());
             }
             return;
         }
         let owed = connection.owed();
         let fits = |first: bool, length: usize| owed.has_room(first, length, bound);
-        let Some((slot, position)) = connection.replies.ask_again(fits) else { return };
-        let mut words = Words::default();
-        let asked = match connection.inbox.read_again(position, &mut words) {
+        let Some((reply_id, position)) = connection.replies.ask_again(fits) else { return };
+        let mut arguments = ArgumentBuffer::default();
+        let asked = match connection.inbox.read_again(position, &mut arguments) {
             Some(_) => {
-                let op = OpId(Operation::Fast(index, slot).pack());
-                let key = words.word(1);
+                let op = OpId(Operation::Fast(index, reply_id).pack());
+                let key = arguments.argument(1);
                 engine
                     .get_latest(now, session, KEYSPACE, key, RequestOptions::default(), op)
                     .map(drop)
@@ -84,8 +84,9 @@ impl Core {
         };
         if let Err(failure) = asked {
             let protocol = connection.client.protocol;
-            connection
-                .answer(slot, |out| ReplyWriter::new(out, protocol).error_bytes(failure.bytes()));
+            connection.answer(reply_id, |out| {
+                ReplyWriter::new(out, protocol).error_bytes(failure.bytes())
+            });
             if timestone_types::is_planted!(SleepingReads) {
                 return;
             }
@@ -95,11 +96,11 @@ impl Core {
     }
 
     /// Whether the answer of a job to this command, of this length, may be kept.
-    pub(crate) fn takes_answer(&self, asker: Asker, length: usize) -> bool {
+    pub(crate) fn takes_answer(&self, reply_to: ReplyTo, length: usize) -> bool {
         let connection =
-            self.connections.get(asker.connection.0 as usize).and_then(Option::as_deref);
+            self.connections.get(reply_to.connection.0 as usize).and_then(Option::as_deref);
         connection.is_none_or(|connection| {
-            let first = connection.replies.is_first(asker.slot) && !lets_oldest_wait();
+            let first = connection.replies.is_first(reply_to.reply_id) && !lets_oldest_wait();
             connection.gone
                 || connection.owed().has_room(first, length, self.output_bound().max(length))
         })

@@ -22,18 +22,18 @@ use timestone_session::{Engine, EngineConfig, OpResult, Routes, SessionError, Se
 use timestone_types::{ClientId, HashSeed, Timestamp, hash_key};
 use timestone_wire::resp::{Parsed, ReplyWriter};
 
-use crate::commands::arguments::Words;
+use crate::commands::arguments::ArgumentBuffer;
 use crate::commands::view::KEYSPACE;
 use crate::connection::client::{ClientNumber, ClientState};
-use crate::connection::inbox::Position;
-use crate::connection::key_access::{Judged, Read};
-use crate::connection::replies::{SlotId, Want};
+use crate::connection::inbox::StreamPosition;
+use crate::connection::key_access::{KeyState, ReadOrder};
+use crate::connection::replies::{ReplyId, ReplyKind};
 use crate::connection::{Connection, ConnectionIndex};
-use crate::dispatch::Flow;
+use crate::dispatch::Disposition;
 use crate::failure::Failure;
-use crate::figures::{GatewayGauges, Rate};
+use crate::figures::{CommandRate, GatewayGauges};
 use crate::jobs::job::{JobId, Jobs, Operation};
-use crate::jobs::key_queues::{Busy, HotKeys};
+use crate::jobs::key_queues::{BusyKeys, KeyQueues};
 use crate::limits::{
     ANSWER_BYTES_A_COMMAND, COMMANDS_AT_ONCE, KEPT_BUFFER_BYTES, MAX_BACKLOG_BYTES, SHED_FROM_BYTES,
 };
@@ -55,8 +55,8 @@ pub(crate) struct Core {
     /// Connections whose waiting commands may go on.
     ready: VecDeque<ConnectionIndex>,
     pub(crate) jobs: Jobs,
-    pub(crate) hot: HotKeys,
-    pub(crate) busy: Busy,
+    pub(crate) key_queues: KeyQueues,
+    pub(crate) busy: BusyKeys,
     /// Jobs to start.
     pub(crate) starts: VecDeque<JobId>,
     /// Jobs that go on in the next turn: they have had their share of this one.
@@ -70,13 +70,13 @@ pub(crate) struct Core {
     pub(crate) scratch: Vec<u8>,
     /// Bytes of the answer of the last command that touched no key, until they are counted.
     pub(crate) local_bytes: usize,
-    words: Words,
+    arguments: ArgumentBuffer,
     pub(crate) random: u64,
     pub(crate) started: Timestamp,
     pub(crate) commands: u64,
     pub(crate) accepted: u64,
     pub(crate) gauges: GatewayGauges,
-    pub(crate) rate: Rate,
+    pub(crate) rate: CommandRate,
     /// The time of this turn.
     pub(crate) clock: Timestamp,
     thread: usize,
@@ -96,11 +96,11 @@ pub(crate) struct Core {
 }
 
 /// What must be done about a result once nothing of the engine is borrowed.
-enum After {
+enum ResultAction {
     Nothing,
     Answered(ConnectionIndex),
     /// A fast command met a conflict: it goes on as a job.
-    Again(ConnectionIndex, SlotId),
+    RunAsJob(ConnectionIndex, ReplyId),
     /// A job has all its answers.
     Proceed(JobId),
 }
@@ -127,8 +127,8 @@ impl Core {
             listed: Vec::new(),
             ready: VecDeque::new(),
             jobs: Jobs::default(),
-            hot: HotKeys::default(),
-            busy: Busy::new(),
+            key_queues: KeyQueues::default(),
+            busy: BusyKeys::new(),
             starts: VecDeque::new(),
             paused: VecDeque::new(),
             carried_out: 0,
@@ -136,13 +136,13 @@ impl Core {
             pausing: Vec::new(),
             scratch: Vec::new(),
             local_bytes: 0,
-            words: Words::default(),
+            arguments: ArgumentBuffer::default(),
             random: seed | 1,
             started: Timestamp::ZERO,
             commands: 0,
             accepted: 0,
             gauges: GatewayGauges::default(),
-            rate: Rate::default(),
+            rate: CommandRate::default(),
             clock: Timestamp::ZERO,
             thread,
             memory: Arc::clone(memory),
@@ -186,7 +186,7 @@ impl Core {
     /// Memory that is kept for the next command.
     #[cfg(test)]
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.scratch.capacity() + self.words.kept_bytes()
+        self.scratch.capacity() + self.arguments.kept_bytes()
     }
 
     /// Lists a connection to be looked after at the end of the turn.
@@ -304,7 +304,7 @@ impl Core {
         self.ask_again(now, index, bound);
         let mut carried_out = 0;
         loop {
-            let Self { connections, engine, busy, commands, words, .. } = self;
+            let Self { connections, engine, busy, commands, arguments, .. } = self;
             let Some(connection) =
                 connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut)
             else {
@@ -320,7 +320,7 @@ impl Core {
             }
             carried_out += 1;
             let position = connection.inbox.position();
-            let flow = match connection.inbox.parse() {
+            let disposition = match connection.inbox.parse() {
                 Ok(Parsed::Incomplete { consumed, needed }) => {
                     connection.inbox.consume(consumed);
                     connection.blocked = false;
@@ -344,11 +344,11 @@ impl Core {
                     // reading could be stopped.
                     (connection.reservation, connection.starving) = (None, None);
                     let consumed = command.consumed();
-                    let plain =
-                        crate::fast::Plain::of(&command).filter(|_| connection.multi.is_none());
-                    let flow = match plain {
-                        Some(plain) => {
-                            let mut way = crate::fast::Way {
+                    let simple = crate::fast::SimpleCommand::of(&command)
+                        .filter(|_| connection.multi.is_none());
+                    let disposition = match simple {
+                        Some(simple) => {
+                            let mut path = crate::fast::FastPath {
                                 engine,
                                 session: self.session,
                                 seed: self.seed,
@@ -357,42 +357,42 @@ impl Core {
                                 protocol: connection.client.protocol,
                                 position,
                                 replies: &mut connection.replies,
-                                marks: &mut connection.marks,
+                                accesses: &mut connection.accesses,
                                 busy,
                             };
-                            connection.client.last_command = plain.name();
-                            way.start(plain)
+                            connection.client.last_command = simple.name();
+                            path.start(simple)
                         }
-                        None => Flow::Elsewhere,
+                        None => Disposition::Dispatch,
                     };
-                    if flow == Flow::Elsewhere
+                    if disposition == Disposition::Dispatch
                         && let Some(stranger) = Stranger::of(command.args(), command.is_inline())
                     {
                         return self.turn_away(index, position, stranger);
                     }
-                    if flow == Flow::Elsewhere {
-                        words.clear();
-                        words.push_command(&command);
+                    if disposition == Disposition::Dispatch {
+                        arguments.clear();
+                        arguments.push_command(&command);
                     }
-                    (flow, consumed)
+                    (disposition, consumed)
                 }
             };
-            let (flow, consumed) = flow;
-            *commands += u64::from(flow == Flow::Taken);
-            let flow = if flow == Flow::Elsewhere {
-                let words = core::mem::take(&mut self.words);
-                let flow = self.dispatch(now, index, position, &words);
-                self.words = words;
+            let (disposition, consumed) = disposition;
+            *commands += u64::from(disposition == Disposition::Taken);
+            let disposition = if disposition == Disposition::Dispatch {
+                let arguments = core::mem::take(&mut self.arguments);
+                let disposition = self.dispatch(now, index, position, &arguments);
+                self.arguments = arguments;
                 // Others of this turn wait for long answers as they wait for many commands.
                 carried_out +=
                     (core::mem::take(&mut self.local_bytes) / ANSWER_BYTES_A_COMMAND) as u32;
-                self.commands += u64::from(flow == Flow::Taken);
-                flow
+                self.commands += u64::from(disposition == Disposition::Taken);
+                disposition
             } else {
-                flow
+                disposition
             };
             let Some(connection) = self.connection(index) else { return };
-            if flow == Flow::Wait {
+            if disposition == Disposition::Wait {
                 connection.blocked = true;
                 return;
             }
@@ -402,9 +402,9 @@ impl Core {
 }
 
 impl Core {
-    /// Answers whoever is no Redis client in its own words, and closes the connection: nothing more
+    /// Answers whoever is no Redis client in its own protocol, and closes the connection: nothing more
     /// of what it has sent is carried out.
-    fn turn_away(&mut self, index: ConnectionIndex, position: Position, stranger: Stranger) {
+    fn turn_away(&mut self, index: ConnectionIndex, position: StreamPosition, stranger: Stranger) {
         let Some(connection) = self.connection(index) else { return };
         tracing::warn!(peer = %connection.client.peer, ?stranger, "no redis client speaks here; \
             the connection is closed");
@@ -418,7 +418,7 @@ impl Core {
 /// The engine's results.
 impl Core {
     /// Does everything that can be done without new input.
-    pub(crate) fn work(&mut self, now: Timestamp) {
+    pub(crate) fn run(&mut self, now: Timestamp) {
         self.clock = now;
         self.rate.look(now, self.commands);
         loop {
@@ -445,7 +445,7 @@ impl Core {
 
     /// Gives back what long commands took of the buffers that all share.
     fn give_back(&mut self) {
-        self.words.give_back();
+        self.arguments.give_back();
         if self.scratch.capacity() > KEPT_BUFFER_BYTES {
             self.scratch = Vec::new();
         }
@@ -455,40 +455,40 @@ impl Core {
     fn take_result(&mut self, now: Timestamp) -> bool {
         let Self { engine, connections, jobs, scratch, busy, memory, gauges, .. } = self;
         let Some(done) = engine.next_done() else { return false };
-        let after = match Operation::unpack(done.op.0) {
+        let action = match Operation::unpack(done.op.0) {
             Operation::Fast(index, slot) => {
                 let connection =
                     connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut);
                 match connection {
                     Some(connection) => {
                         if let Some(hash) =
-                            connection.replies.slot(slot).and_then(|slot| slot.entered)
+                            connection.replies.pending(slot).and_then(|slot| slot.entered)
                         {
                             connection.replies.note_entered(slot, None);
                             busy.leave(hash, 1);
                         }
-                        let asked = connection.replies.asked(slot);
-                        let after = answer_fast(connection, index, slot, &done.result, memory);
-                        if matches!(after, After::Answered(_)) {
+                        let asked = connection.replies.start_of(slot);
+                        let action = answer_fast(connection, index, slot, &done.result, memory);
+                        if matches!(action, ResultAction::Answered(_)) {
                             gauges.answered(asked, now);
                         }
-                        after
+                        action
                     }
-                    None => After::Nothing,
+                    None => ResultAction::Nothing,
                 }
             }
             Operation::Job(id, number) => match jobs.get_mut(id) {
                 Some(job) => job
                     .take_result(now, id, number, &done.result, scratch, memory)
-                    .map_or(After::Nothing, After::Proceed),
-                None => After::Nothing,
+                    .map_or(ResultAction::Nothing, ResultAction::Proceed),
+                None => ResultAction::Nothing,
             },
         };
-        match after {
-            After::Nothing => {}
-            After::Answered(index) => self.answered(index),
-            After::Again(index, slot) => self.run_again(now, index, slot),
-            After::Proceed(job) => self.proceed(now, job),
+        match action {
+            ResultAction::Nothing => {}
+            ResultAction::Answered(index) => self.answered(index),
+            ResultAction::RunAsJob(index, slot) => self.run_again(now, index, slot),
+            ResultAction::Proceed(job) => self.proceed(now, job),
         }
         true
     }
@@ -569,11 +569,11 @@ impl Core {
 fn answer_fast(
     connection: &mut Connection,
     index: ConnectionIndex,
-    slot: SlotId,
+    slot: ReplyId,
     result: &OpResult<'_>,
     memory: &Memory,
-) -> After {
-    let Some(&expected) = connection.replies.slot(slot) else { return After::Nothing };
+) -> ResultAction {
+    let Some(&expected) = connection.replies.pending(slot) else { return ResultAction::Nothing };
     if let OpResult::Value(view) = result
         && let Some(length) =
             view.value.map(<[u8]>::len).filter(|&length| length >= SHED_FROM_BYTES)
@@ -585,21 +585,22 @@ fn answer_fast(
         && !crate::memory::ignores_bound()
     {
         connection.replies.shed(slot, length);
-        return After::Answered(index);
+        return ResultAction::Answered(index);
     }
     if let OpResult::Value(view) = result {
-        let found = Read { version: view.version, present: view.value.is_some() };
-        let may_wait = expected.want == Want::Value && !connection.replies.is_first(slot);
-        match connection.marks.judge(slot, found, may_wait) {
-            Judged::Tell => {}
-            Judged::Overtakes => {
+        let found = KeyState { version: view.version, present: view.value.is_some() };
+        let may_wait =
+            expected.reply_kind == ReplyKind::Value && !connection.replies.is_first(slot);
+        match connection.accesses.judge(slot, found, may_wait) {
+            ReadOrder::InOrder => {}
+            ReadOrder::Overtakes => {
                 // It is asked for again when the earlier one is answered.
                 connection.replies.drop_answer(slot);
-                return After::Nothing;
+                return ResultAction::Nothing;
             }
-            Judged::Outdated => {
+            ReadOrder::Outdated => {
                 connection.replies.drop_answer(slot);
-                return After::Answered(index);
+                return ResultAction::Answered(index);
             }
         }
     }
@@ -612,23 +613,23 @@ fn answer_fast(
         _ => false,
     };
     if again {
-        return After::Again(index, slot);
+        return ResultAction::RunAsJob(index, slot);
     }
     connection.answer(slot, |out| {
         let reply = &mut ReplyWriter::new(out, expected.protocol);
-        match (expected.want, result) {
+        match (expected.reply_kind, result) {
             (_, OpResult::Value(view)) => bulk_or_null(reply, view.value),
-            (Want::Ok, OpResult::Written(_)) => reply.ok(),
-            (Want::Count, OpResult::Written(_)) => reply.integer(1),
+            (ReplyKind::Ok, OpResult::Written(_)) => reply.ok(),
+            (ReplyKind::Count, OpResult::Written(_)) => reply.integer(1),
             (_, OpResult::Written(written)) => {
                 bulk_or_null(reply, written.previous.and_then(|view| view.value))
             }
-            (want, OpResult::Aborted(abort))
+            (reply_kind, OpResult::Aborted(abort))
                 if abort.kind() == timestone_types::AbortKind::Condition =>
             {
-                match want {
-                    Want::Count => reply.integer(0),
-                    Want::Ok => reply.null(),
+                match reply_kind {
+                    ReplyKind::Count => reply.integer(0),
+                    ReplyKind::Ok => reply.null(),
                     _ => bulk_or_null(reply, abort.found.and_then(|view| view.value)),
                 }
             }
@@ -638,7 +639,7 @@ fn answer_fast(
             _ => reply.error_bytes(Failure::INTERNAL.bytes()),
         }
     });
-    After::Answered(index)
+    ResultAction::Answered(index)
 }
 
 #[inline]

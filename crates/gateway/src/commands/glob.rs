@@ -17,7 +17,7 @@
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Glob {
     /// Of 64 states each.
-    words: usize,
+    arguments: usize,
     /// For each byte, the states that it leads on from.
     accepts: Vec<u64>,
     /// The states that any byte keeps.
@@ -31,9 +31,13 @@ impl Glob {
     #[must_use]
     pub(crate) fn new(pattern: &[u8]) -> Self {
         // One state an element at most, and the last one.
-        let words = pattern.len() / 64 + 1;
-        let mut glob =
-            Self { words, accepts: vec![0; 256 * words], stars: vec![0; words], last: 0 };
+        let arguments = pattern.len() / 64 + 1;
+        let mut glob = Self {
+            arguments,
+            accepts: vec![0; 256 * arguments],
+            stars: vec![0; arguments],
+            last: 0,
+        };
         let mut rest = pattern;
         while let Some(&first) = rest.first() {
             let (word, bit) = (glob.last / 64, 1 << (glob.last % 64));
@@ -42,7 +46,7 @@ impl Glob {
                 rest = &rest[1..];
                 continue;
             }
-            let mut accept = |byte: u8| glob.accepts[usize::from(byte) * words + word] |= bit;
+            let mut accept = |byte: u8| glob.accepts[usize::from(byte) * arguments + word] |= bit;
             let length = match rest {
                 [b'?', ..] => {
                     (0..=u8::MAX).for_each(accept);
@@ -93,10 +97,10 @@ impl Glob {
     }
 
     fn matches_in_words(&self, text: &[u8]) -> bool {
-        let mut now = vec![0_u64; self.words];
+        let mut now = vec![0_u64; self.arguments];
         now[0] = 1;
         for &byte in text {
-            let accepts = &self.accepts[usize::from(byte) * self.words..][..self.words];
+            let accepts = &self.accepts[usize::from(byte) * self.arguments..][..self.arguments];
             let (mut carried, mut any) = (0, 0);
             for ((now, accepts), stars) in now.iter_mut().zip(accepts).zip(&self.stars) {
                 let goes_on = *now & accepts;

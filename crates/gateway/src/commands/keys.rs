@@ -1,4 +1,4 @@
-//! Commands on keys of any type (there is one: strings), as functions over a [`View`]; and which
+//! Commands on keys of any type (there is one: strings), as functions over a [`KeyView`]; and which
 //! function a command is.
 
 use timestone_types::{Expiry, Timestamp};
@@ -8,10 +8,10 @@ use crate::commands::arguments::Args;
 use crate::commands::expiry::{Millis, Unit};
 use crate::commands::strings::{self, copy, integer_of};
 use crate::commands::table::Cmd;
-use crate::commands::view::View;
+use crate::commands::view::KeyView;
 use crate::failure::Failure;
 
-/// Carries out a command of class `Read` or `Write`. The number of words was checked.
+/// Carries out a command of class `Read` or `Write`. The number of arguments was checked.
 ///
 /// # Errors
 /// What the command answers instead; nothing was written then, or the transaction must be dropped
@@ -20,7 +20,7 @@ pub(crate) fn execute(
     cmd: Cmd,
     args: Args<'_>,
     now: Timestamp,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
@@ -60,7 +60,11 @@ pub(crate) fn execute(
     Ok(())
 }
 
-fn delete(args: Args<'_>, view: &mut dyn View, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
+fn delete(
+    args: Args<'_>,
+    view: &mut dyn KeyView,
+    reply: &mut ReplyWriter<'_>,
+) -> Result<(), Failure> {
     let mut deleted = 0;
     for key in args.iter().skip(1) {
         if view.get(key).is_some() {
@@ -123,7 +127,7 @@ fn expire(
     unit: Unit,
     args: Args<'_>,
     now: Timestamp,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
@@ -145,7 +149,7 @@ fn expire(
     view.put(key, scratch, at.expiry())
 }
 
-fn time_to_live(cmd: Cmd, args: Args<'_>, now: Timestamp, view: &dyn View) -> i64 {
+fn time_to_live(cmd: Cmd, args: Args<'_>, now: Timestamp, view: &dyn KeyView) -> i64 {
     let Some(found) = view.get(args.get(1)) else { return -2 };
     let Some(at) = Millis::of_expiry(found.expires_at) else { return -1 };
     let left = Millis((at.0 - Millis::of(now).0).max(0));
@@ -159,7 +163,7 @@ fn time_to_live(cmd: Cmd, args: Args<'_>, now: Timestamp, view: &dyn View) -> i6
 
 fn persist(
     args: Args<'_>,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {

@@ -22,7 +22,7 @@ pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 /// What is told of the server.
 #[derive(Clone, Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct ServerStatus {
     pub(crate) now: Timestamp,
     /// When the gateway began.
     pub(crate) started: Timestamp,
@@ -42,20 +42,20 @@ pub(crate) struct Surroundings {
     pub(crate) dataset_bytes: u64,
     /// Keys of this server's shards, as last counted.
     pub(crate) keys: u64,
-    /// CLIENT LIST's answer, filled only for that: see [`Listing`].
+    /// CLIENT LIST's answer, filled only for that: see [`ClientFilter`].
     pub(crate) listing: Vec<u8>,
 }
 
 /// Which clients a command tells of.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Listing {
+pub(crate) enum ClientFilter {
     Nobody,
     Everybody,
     /// Those of these numbers, as far as they are connected.
     Of(BTreeSet<i64>),
 }
 
-impl Listing {
+impl ClientFilter {
     /// Whom a command tells of: CLIENT LIST by its options, any other of nobody.
     ///
     /// # Errors
@@ -182,7 +182,7 @@ fn help(
 pub(crate) fn execute(
     cmd: Cmd,
     args: Args<'_>,
-    around: &Surroundings,
+    status: &ServerStatus,
     client: &mut ClientState,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
@@ -194,15 +194,15 @@ pub(crate) fn execute(
             None => return Err(Failure::NOT_AN_INTEGER),
         },
         Cmd::Time => {
-            let micros = around.now.as_nanos() / 1_000;
+            let micros = status.now.as_nanos() / 1_000;
             reply.array(2);
             reply.bulk((micros / 1_000_000).to_string().as_bytes());
             reply.bulk((micros % 1_000_000).to_string().as_bytes());
         }
         Cmd::Auth => auth(args, reply)?,
-        Cmd::Client => client_command(args, around, client, reply)?,
+        Cmd::Client => client_command(args, status, client, reply)?,
         Cmd::Config => config(args, reply)?,
-        Cmd::Info => reply.verbatim(*b"txt", info(args, around).as_bytes()),
+        Cmd::Info => reply.verbatim(*b"txt", info(args, status).as_bytes()),
         Cmd::Command => command(args, reply)?,
         _ => unreachable!("only local commands are carried out here, not {cmd:?}"),
     }
@@ -212,7 +212,7 @@ pub(crate) fn execute(
 /// PING and ECHO, which need to know nothing.
 ///
 /// # Errors
-/// Too many words.
+/// Too many arguments.
 pub(crate) fn greet(cmd: Cmd, args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     match args.len() {
         _ if cmd == Cmd::Echo => reply.bulk(args.get(1)),
@@ -304,9 +304,9 @@ fn check_name(name: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// A subcommand has so many words, the command's and its own name included.
-fn exactly(args: Args<'_>, words: usize, name: &str) -> Result<(), Failure> {
-    if args.len() == words { Ok(()) } else { Err(Failure::arity(name)) }
+/// A subcommand has so many arguments, the command's and its own name included.
+fn exactly(args: Args<'_>, arguments: usize, name: &str) -> Result<(), Failure> {
+    if args.len() == arguments { Ok(()) } else { Err(Failure::arity(name)) }
 }
 
 fn on_or_off(args: Args<'_>, name: &str, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
@@ -320,7 +320,7 @@ fn on_or_off(args: Args<'_>, name: &str, reply: &mut ReplyWriter<'_>) -> Result<
 
 fn client_command(
     args: Args<'_>,
-    around: &Surroundings,
+    status: &ServerStatus,
     client: &mut ClientState,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
@@ -367,10 +367,10 @@ fn client_command(
         b"info" => {
             exactly(args, 2, "client|info")?;
             let mut line = Vec::new();
-            client.describe(around.now, &mut line);
+            client.describe(status.now, &mut line);
             reply.verbatim(*b"txt", &line);
         }
-        b"list" => reply.verbatim(*b"txt", &around.listing),
+        b"list" => reply.verbatim(*b"txt", &status.listing),
         b"help" => help(args, "client|help", CLIENT_HELP, reply)?,
         b"no-evict" => on_or_off(args, "client|no-evict", reply)?,
         b"no-touch" => on_or_off(args, "client|no-touch", reply)?,
@@ -413,7 +413,7 @@ fn config(args: Args<'_>, reply: &mut ReplyWriter<'_>) -> Result<(), Failure> {
     clippy::disallowed_methods,
     reason = "INFO names the process for whoever administers it; nothing is decided by it"
 )]
-fn info(args: Args<'_>, around: &Surroundings) -> String {
+fn info(args: Args<'_>, status: &ServerStatus) -> String {
     use core::fmt::Write as _;
     let everything = args.len() == 1;
     let asked = |section: &str| {
@@ -424,7 +424,7 @@ fn info(args: Args<'_>, around: &Surroundings) -> String {
                 .skip(1)
                 .any(|word| names.iter().any(|name| word.eq_ignore_ascii_case(name)))
     };
-    let uptime = around.now.since(around.started).as_secs();
+    let uptime = status.now.since(status.started).as_secs();
     let mut text = String::new();
     let mut section = |name: &str, lines: &[(&str, String)]| {
         if !asked(name) {
@@ -446,24 +446,24 @@ fn info(args: Args<'_>, around: &Surroundings) -> String {
             ("redis_mode", "standalone".to_owned()),
             ("server_name", "timestone".to_owned()),
             ("timestone_version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("timestone_shards", around.shards.to_string()),
+            ("timestone_shards", status.shards.to_string()),
             ("os", std::env::consts::OS.to_owned()),
             ("arch_bits", usize::BITS.to_string()),
             ("process_id", std::process::id().to_string()),
-            ("server_time_usec", (around.now.as_nanos() / 1_000).to_string()),
+            ("server_time_usec", (status.now.as_nanos() / 1_000).to_string()),
             ("uptime_in_seconds", uptime.to_string()),
             ("uptime_in_days", (uptime / 86_400).to_string()),
         ],
     );
     section(
         "clients",
-        &[("connected_clients", around.clients.to_string()), ("blocked_clients", "0".to_owned())],
+        &[("connected_clients", status.clients.to_string()), ("blocked_clients", "0".to_owned())],
     );
     section(
         "memory",
         &[
-            ("used_memory", around.memory_bytes.to_string()),
-            ("used_memory_dataset", around.dataset_bytes.to_string()),
+            ("used_memory", status.memory_bytes.to_string()),
+            ("used_memory_dataset", status.dataset_bytes.to_string()),
             ("maxmemory", "0".to_owned()),
             ("maxmemory_policy", "noeviction".to_owned()),
         ],
@@ -472,15 +472,15 @@ fn info(args: Args<'_>, around: &Surroundings) -> String {
     section(
         "stats",
         &[
-            ("total_connections_received", around.connections.to_string()),
-            ("total_commands_processed", around.commands.to_string()),
-            ("instantaneous_ops_per_sec", around.per_second.to_string()),
+            ("total_connections_received", status.connections.to_string()),
+            ("total_commands_processed", status.commands.to_string()),
+            ("instantaneous_ops_per_sec", status.per_second.to_string()),
         ],
     );
     section("replication", &[("role", "master".to_owned()), ("connected_slaves", "0".to_owned())]);
     section("cluster", &[("cluster_enabled", "0".to_owned())]);
-    if around.keys > 0 || !asked("keyspace") {
-        section("keyspace", &[("db0", format!("keys={},expires=0,avg_ttl=0", around.keys))]);
+    if status.keys > 0 || !asked("keyspace") {
+        section("keyspace", &[("db0", format!("keys={},expires=0,avg_ttl=0", status.keys))]);
     } else {
         section("keyspace", &[]);
     }
@@ -558,7 +558,7 @@ fn describe(spec: &Spec, reply: &mut ReplyWriter<'_>) {
     reply.simple(match spec.class {
         Class::Read => "@read",
         Class::Write => "@write",
-        Class::Whole => "@keyspace",
+        Class::Keyspace => "@keyspace",
         Class::State => "@transaction",
         Class::Local => "@connection",
     });
@@ -570,7 +570,7 @@ fn describe(spec: &Spec, reply: &mut ReplyWriter<'_>) {
 fn document(spec: &Spec, reply: &mut ReplyWriter<'_>) {
     let group = match spec.class {
         Class::Read | Class::Write => "string",
-        Class::Whole => "generic",
+        Class::Keyspace => "generic",
         Class::State => "transactions",
         Class::Local => "connection",
     };

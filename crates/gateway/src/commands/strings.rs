@@ -1,4 +1,4 @@
-//! Commands on strings, as functions over a [`View`].
+//! Commands on strings, as functions over a [`KeyView`].
 //!
 //! They answer and check in the order in which Redis 7 does. A command that fails has written
 //! nothing, except where a limit of the transaction stops it half way; its caller then drops the
@@ -13,12 +13,12 @@ use crate::commands::expiry::{Millis, Unit};
 use crate::commands::extended::Extended;
 use crate::commands::integer;
 use crate::commands::table::Cmd;
-use crate::commands::view::View;
+use crate::commands::view::KeyView;
 use crate::failure::Failure;
 
 /// When SET and its kin write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Only {
+pub(crate) enum SetCondition {
     /// In any case.
     #[default]
     Always,
@@ -30,21 +30,21 @@ pub(crate) enum Only {
 
 /// What becomes of a key's time to live.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Life {
+pub(crate) enum TtlChange {
     /// It has none from now on.
     #[default]
-    Endless,
+    Clear,
     /// It stays.
-    Kept,
+    Keep,
     /// It ends then.
     Until(Millis),
 }
 
-impl Life {
+impl TtlChange {
     pub(crate) fn expiry(self, kept: Expiry) -> Expiry {
         match self {
-            Self::Endless => Expiry::NEVER,
-            Self::Kept => kept,
+            Self::Clear => Expiry::NEVER,
+            Self::Keep => kept,
             Self::Until(at) => at.expiry(),
         }
     }
@@ -53,8 +53,8 @@ impl Life {
 /// What the options of SET ask for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SetOptions {
-    pub(crate) only: Only,
-    pub(crate) life: Life,
+    pub(crate) only: SetCondition,
+    pub(crate) ttl: TtlChange,
     /// The answer is the previous value.
     pub(crate) get: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) fn integer_of(text: &[u8]) -> Result<i64, Failure> {
 }
 
 /// The time to live of SET, GETEX, SETEX: above zero.
-pub(crate) fn life_of(
+pub(crate) fn ttl_of(
     text: &[u8],
     unit: Unit,
     now: Timestamp,
@@ -80,34 +80,34 @@ impl SetOptions {
     /// Reads what follows the value of a SET.
     pub(crate) fn parse(args: Args<'_>, now: Timestamp) -> Result<Self, Failure> {
         let mut options = Self::default();
-        let mut life = None;
+        let mut ttl = None;
         let mut kept = false;
         let mut at = 3;
         while at < args.len() {
             let option = args.get(at);
             if let Some(unit) = Unit::of_option(option) {
-                if kept || life.is_some() || at + 1 >= args.len() {
+                if kept || ttl.is_some() || at + 1 >= args.len() {
                     return Err(Failure::SYNTAX);
                 }
                 at += 1;
-                life = Some((args.get(at), unit));
-            } else if option.eq_ignore_ascii_case(b"NX") && options.only != Only::Present {
-                options.only = Only::Absent;
-            } else if option.eq_ignore_ascii_case(b"XX") && options.only != Only::Absent {
-                options.only = Only::Present;
+                ttl = Some((args.get(at), unit));
+            } else if option.eq_ignore_ascii_case(b"NX") && options.only != SetCondition::Present {
+                options.only = SetCondition::Absent;
+            } else if option.eq_ignore_ascii_case(b"XX") && options.only != SetCondition::Absent {
+                options.only = SetCondition::Present;
             } else if option.eq_ignore_ascii_case(b"GET") {
                 options.get = true;
-            } else if option.eq_ignore_ascii_case(b"KEEPTTL") && life.is_none() {
+            } else if option.eq_ignore_ascii_case(b"KEEPTTL") && ttl.is_none() {
                 kept = true;
             } else {
                 return Err(Failure::SYNTAX);
             }
             at += 1;
         }
-        options.life = match life {
-            Some((text, unit)) => Life::Until(life_of(text, unit, now, "set")?),
-            None if kept => Life::Kept,
-            None => Life::Endless,
+        options.ttl = match ttl {
+            Some((text, unit)) => TtlChange::Until(ttl_of(text, unit, now, "set")?),
+            None if kept => TtlChange::Keep,
+            None => TtlChange::Clear,
         };
         Ok(options)
     }
@@ -118,11 +118,11 @@ impl SetOptions {
         args: Args<'_>,
         now: Timestamp,
     ) -> Result<(Self, usize), Failure> {
-        let timed = |unit, name| life_of(args.get(2), unit, now, name).map(Life::Until);
+        let timed = |unit, name| ttl_of(args.get(2), unit, now, name).map(TtlChange::Until);
         Ok(match cmd {
-            Cmd::Setex => (Self { life: timed(Unit::Seconds, "setex")?, ..Self::default() }, 3),
-            Cmd::Psetex => (Self { life: timed(Unit::Millis, "psetex")?, ..Self::default() }, 3),
-            Cmd::Setnx => (Self { only: Only::Absent, ..Self::default() }, 2),
+            Cmd::Setex => (Self { ttl: timed(Unit::Seconds, "setex")?, ..Self::default() }, 3),
+            Cmd::Psetex => (Self { ttl: timed(Unit::Millis, "psetex")?, ..Self::default() }, 3),
+            Cmd::Setnx => (Self { only: SetCondition::Absent, ..Self::default() }, 2),
             Cmd::Getset => (Self { get: true, ..Self::default() }, 2),
             _ => (Self::parse(args, now)?, 2),
         })
@@ -134,17 +134,18 @@ pub(crate) fn set(
     cmd: Cmd,
     args: Args<'_>,
     now: Timestamp,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
     let (options, value_at) = SetOptions::of_relatives(cmd, args, now)?;
     let (key, value) = (args.get(1), args.get(value_at));
-    let blind = options.only == Only::Always && !options.get && options.life != Life::Kept;
+    let blind =
+        options.only == SetCondition::Always && !options.get && options.ttl != TtlChange::Keep;
     let found = if blind { None } else { view.get(key) };
     let writes = match options.only {
-        Only::Always => true,
-        Only::Absent => found.is_none(),
-        Only::Present => found.is_some(),
+        SetCondition::Always => true,
+        SetCondition::Absent => found.is_none(),
+        SetCondition::Present => found.is_some(),
     };
     match found {
         _ if cmd == Cmd::Setnx => reply.integer(i64::from(writes)),
@@ -154,13 +155,13 @@ pub(crate) fn set(
         _ => reply.null(),
     }
     let kept = found.map_or(Expiry::NEVER, |found| found.expires_at);
-    if writes { view.put(key, value, options.life.expiry(kept)) } else { Ok(()) }
+    if writes { view.put(key, value, options.ttl.expiry(kept)) } else { Ok(()) }
 }
 
 /// GETDEL.
 pub(crate) fn get_and_delete(
     args: Args<'_>,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
     let Some(found) = view.get(args.get(1)) else {
@@ -175,7 +176,7 @@ pub(crate) fn get_and_delete(
 pub(crate) fn get_and_expire(
     args: Args<'_>,
     now: Timestamp,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
@@ -197,13 +198,13 @@ pub(crate) fn get_and_expire(
         reply.null();
         return Ok(());
     };
-    let life = timed.map(|(text, unit)| life_of(text, unit, now, "getex")).transpose()?;
+    let ttl = timed.map(|(text, unit)| ttl_of(text, unit, now, "getex")).transpose()?;
     reply.bulk(found.value);
-    if life.is_some_and(|at| at <= Millis::of(now)) {
+    if ttl.is_some_and(|at| at <= Millis::of(now)) {
         return view.delete(key);
     }
     let expires_at =
-        life.map_or(if persist { Expiry::NEVER } else { found.expires_at }, Millis::expiry);
+        ttl.map_or(if persist { Expiry::NEVER } else { found.expires_at }, Millis::expiry);
     if expires_at == found.expires_at {
         return Ok(());
     }
@@ -212,7 +213,7 @@ pub(crate) fn get_and_expire(
 }
 
 /// GET.
-pub(crate) fn get(args: Args<'_>, view: &dyn View, reply: &mut ReplyWriter<'_>) {
+pub(crate) fn get(args: Args<'_>, view: &dyn KeyView, reply: &mut ReplyWriter<'_>) {
     match view.get(args.get(1)) {
         Some(found) => reply.bulk(found.value),
         None => reply.null(),
@@ -220,7 +221,7 @@ pub(crate) fn get(args: Args<'_>, view: &dyn View, reply: &mut ReplyWriter<'_>) 
 }
 
 /// MGET.
-pub(crate) fn get_many(args: Args<'_>, view: &dyn View, reply: &mut ReplyWriter<'_>) {
+pub(crate) fn get_many(args: Args<'_>, view: &dyn KeyView, reply: &mut ReplyWriter<'_>) {
     reply.array(args.len() - 1);
     for key in args.iter().skip(1) {
         match view.get(key) {
@@ -234,7 +235,7 @@ pub(crate) fn get_many(args: Args<'_>, view: &dyn View, reply: &mut ReplyWriter<
 pub(crate) fn set_many(
     cmd: Cmd,
     args: Args<'_>,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
     let only_absent = cmd == Cmd::Msetnx;
@@ -261,7 +262,7 @@ pub(crate) fn set_many(
 pub(crate) fn increment(
     cmd: Cmd,
     args: Args<'_>,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
     let step = match cmd {
@@ -303,7 +304,7 @@ fn print_integer(value: i64, text: &mut [u8; 20]) -> &[u8] {
 /// INCRBYFLOAT.
 pub(crate) fn increment_float(
     args: Args<'_>,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
@@ -326,7 +327,7 @@ pub(crate) fn increment_float(
 /// APPEND.
 pub(crate) fn append(
     args: Args<'_>,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
@@ -348,7 +349,7 @@ pub(crate) fn append(
 /// SETRANGE.
 pub(crate) fn set_range(
     args: Args<'_>,
-    view: &mut dyn View,
+    view: &mut dyn KeyView,
     scratch: &mut Vec<u8>,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
@@ -377,7 +378,7 @@ pub(crate) fn set_range(
 /// GETRANGE and SUBSTR.
 pub(crate) fn get_range(
     args: Args<'_>,
-    view: &dyn View,
+    view: &dyn KeyView,
     reply: &mut ReplyWriter<'_>,
 ) -> Result<(), Failure> {
     let (start, end) = (integer_of(args.get(2))?, integer_of(args.get(3))?);
@@ -394,7 +395,7 @@ pub(crate) fn get_range(
 }
 
 /// STRLEN.
-pub(crate) fn length(args: Args<'_>, view: &dyn View, reply: &mut ReplyWriter<'_>) {
+pub(crate) fn length(args: Args<'_>, view: &dyn KeyView, reply: &mut ReplyWriter<'_>) {
     reply.integer(view.get(args.get(1)).map_or(0, |found| found.value.len() as i64));
 }
 

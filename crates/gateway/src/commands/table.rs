@@ -75,15 +75,15 @@ pub(crate) enum Class {
     Local,
     /// The connection's transaction state: MULTI and its kin.
     State,
-    /// A function over a [`crate::commands::view::View`] of its keys that changes nothing.
+    /// A function over a [`crate::commands::view::KeyView`] of its keys that changes nothing.
     Read,
     /// A function over a view of its keys that may write them.
     Write,
     /// Every shard: it reads or clears the whole keyspace.
-    Whole,
+    Keyspace,
 }
 
-/// Where the keys are among the words, as COMMAND INFO gives it.
+/// Where the keys are among the arguments, as COMMAND INFO gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct KeyPlaces {
     /// The first key's place; 0 when there is none.
@@ -101,7 +101,7 @@ pub(crate) struct Spec {
     pub(crate) name: &'static str,
     /// Which it is.
     pub(crate) cmd: Cmd,
-    /// How many words, its name included; negative: at least so many.
+    /// How many arguments, its name included; negative: at least so many.
     pub(crate) arity: i8,
     /// Who carries it out.
     pub(crate) class: Class,
@@ -154,7 +154,7 @@ commands! {
     "command" Command -1 Local NO_KEYS PLAIN "2.8.13" "Returns detailed information about all \
         commands.";
     "config" Config -2 Local NO_KEYS ADMIN "2.0.0" "A container for server configuration commands.";
-    "dbsize" Dbsize 1 Whole NO_KEYS READ "1.0.0" "Returns the number of keys in the database.";
+    "dbsize" Dbsize 1 Keyspace NO_KEYS READ "1.0.0" "Returns the number of keys in the database.";
     "decr" Decr 2 Write ONE GROW "1.0.0" "Decrements the integer value of a key by one. Uses 0 as \
         initial value if the key doesn't exist.";
     "decrby" Decrby 3 Write ONE GROW "1.0.0" "Decrements a number from the integer value of a key. \
@@ -169,8 +169,8 @@ commands! {
         timestamp.";
     "expiretime" Expiretime 2 Read ONE READ "7.0.0" "Returns the expiration time of a key as a \
         Unix timestamp.";
-    "flushall" Flushall -1 Whole NO_KEYS SHRINK_SLOW "1.0.0" "Removes all keys from all databases.";
-    "flushdb" Flushdb -1 Whole NO_KEYS SHRINK_SLOW "1.0.0" "Removes all keys from the current \
+    "flushall" Flushall -1 Keyspace NO_KEYS SHRINK_SLOW "1.0.0" "Removes all keys from all databases.";
+    "flushdb" Flushdb -1 Keyspace NO_KEYS SHRINK_SLOW "1.0.0" "Removes all keys from the current \
         database.";
     "get" Get 2 Read ONE READ "1.0.0" "Returns the string value of a key.";
     "getdel" Getdel 2 Write ONE SHRINK "6.2.0" "Returns the string value of a key after deleting \
@@ -190,7 +190,7 @@ commands! {
         key by a number. Uses 0 as initial value if the key doesn't exist.";
     "info" Info -1 Local NO_KEYS ADMIN "1.0.0" "Returns information and statistics about the \
         server.";
-    "keys" Keys 2 Whole NO_KEYS READ_SLOW "1.0.0" "Returns all key names that match a pattern.";
+    "keys" Keys 2 Keyspace NO_KEYS READ_SLOW "1.0.0" "Returns all key names that match a pattern.";
     "mget" Mget -2 Read ALL READ "1.0.0" "Atomically returns the string values of one or more keys.";
     "mset" Mset -3 Write PAIRS GROW_SLOW "1.0.1" "Atomically creates or modifies the string values \
         of one or more keys.";
@@ -209,10 +209,10 @@ commands! {
         milliseconds of a key.";
     "pttl" Pttl 2 Read ONE READ "2.6.0" "Returns the expiration time in milliseconds of a key.";
     "quit" Quit -1 State NO_KEYS PLAIN "1.0.0" "Closes the connection.";
-    "randomkey" Randomkey 1 Whole NO_KEYS READ_SLOW "1.0.0" "Returns a random key name from the \
+    "randomkey" Randomkey 1 Keyspace NO_KEYS READ_SLOW "1.0.0" "Returns a random key name from the \
         database.";
     "reset" Reset 1 State NO_KEYS PLAIN "6.2.0" "Resets the connection.";
-    "scan" Scan -2 Whole NO_KEYS READ_SLOW "2.8.0" "Iterates over the key names in the database.";
+    "scan" Scan -2 Keyspace NO_KEYS READ_SLOW "2.8.0" "Iterates over the key names in the database.";
     "select" Select 2 Local NO_KEYS PLAIN "1.0.0" "Changes the selected database.";
     "set" Set -3 Write ONE GROW_SLOW "1.0.0" "Sets the string value of a key, ignoring its type. \
         The key is created if it doesn't exist.";
@@ -269,18 +269,21 @@ pub(crate) fn find(name: &[u8]) -> Option<&'static Spec> {
 }
 
 impl Spec {
-    /// Whether a command may have so many words.
-    pub(crate) fn accepts(&self, words: usize) -> bool {
+    /// Whether a command may have so many arguments.
+    pub(crate) fn accepts(&self, arguments: usize) -> bool {
         let arity = usize::from(self.arity.unsigned_abs());
-        if self.arity < 0 { words >= arity } else { words == arity }
+        if self.arity < 0 { arguments >= arity } else { arguments == arity }
     }
 
-    /// The places of its keys among `words` words.
-    pub(crate) fn key_places(&self, words: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+    /// The places of its keys among `arguments` arguments.
+    pub(crate) fn key_places(
+        &self,
+        arguments: usize,
+    ) -> impl Iterator<Item = usize> + Clone + use<> {
         let KeyPlaces { first, last, step } = self.keys;
         let first = usize::from(first.unsigned_abs());
         let end = if last < 0 {
-            words.saturating_sub(usize::from(last.unsigned_abs()) - 1)
+            arguments.saturating_sub(usize::from(last.unsigned_abs()) - 1)
         } else {
             last as usize + 1
         };
@@ -292,13 +295,13 @@ impl Spec {
         })
     }
 
-    /// The place of its key number `nth` among `words` words. [`Spec::key_places`] has the same,
+    /// The place of its key number `nth` among `arguments` arguments. [`Spec::key_places`] has the same,
     /// but walks there.
-    pub(crate) fn key_place(&self, words: usize, nth: usize) -> Option<usize> {
+    pub(crate) fn key_place(&self, arguments: usize, nth: usize) -> Option<usize> {
         let KeyPlaces { first, last, step } = self.keys;
         let at = usize::from(first.unsigned_abs()) + nth * usize::from(step.unsigned_abs()).max(1);
         let end = if last < 0 {
-            words.saturating_sub(usize::from(last.unsigned_abs()) - 1)
+            arguments.saturating_sub(usize::from(last.unsigned_abs()) - 1)
         } else {
             last as usize + 1
         };
@@ -325,12 +328,12 @@ impl Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::arguments::Words;
+    use crate::commands::arguments::ArgumentBuffer;
 
-    fn words(text: &str) -> Words {
-        let mut words = Words::default();
-        text.split(' ').for_each(|word| words.push(word.as_bytes()));
-        words
+    fn arguments(text: &str) -> ArgumentBuffer {
+        let mut arguments = ArgumentBuffer::default();
+        text.split(' ').for_each(|word| arguments.push(word.as_bytes()));
+        arguments
     }
 
     #[test]
@@ -350,19 +353,19 @@ mod tests {
     #[test]
     fn keys_are_where_the_table_says() {
         let keys = |text: &str| {
-            let words = words(text);
-            let spec = find(words.word(0)).unwrap();
-            spec.keys(words.all())
+            let arguments = arguments(text);
+            let spec = find(arguments.argument(0)).unwrap();
+            spec.keys(arguments.all())
                 .map(|key| String::from_utf8(key.to_vec()).unwrap())
                 .collect::<Vec<_>>()
         };
-        for (spec, words) in
-            COMMANDS.iter().flat_map(|spec| (1..12).map(move |words| (spec, words)))
+        for (spec, arguments) in
+            COMMANDS.iter().flat_map(|spec| (1..12).map(move |arguments| (spec, arguments)))
         {
-            let all: Vec<usize> = spec.key_places(words).collect();
+            let all: Vec<usize> = spec.key_places(arguments).collect();
             let one_by_one: Vec<usize> =
-                (0..).map_while(|nth| spec.key_place(words, nth)).collect();
-            assert_eq!(all, one_by_one, "{} of {words} words", spec.name);
+                (0..).map_while(|nth| spec.key_place(arguments, nth)).collect();
+            assert_eq!(all, one_by_one, "{} of {arguments} arguments", spec.name);
         }
         assert_eq!(keys("GET a"), ["a"]);
         assert_eq!(keys("MGET a b c"), ["a", "b", "c"]);
@@ -374,8 +377,8 @@ mod tests {
     #[test]
     fn blind_writes_do_not_read() {
         let reads = |text: &str| {
-            let words = words(text);
-            find(words.word(0)).unwrap().reads(words.all())
+            let arguments = arguments(text);
+            find(arguments.argument(0)).unwrap().reads(arguments.all())
         };
         assert!(!reads("SET a 1") && !reads("SET a 1 EX 5") && !reads("MSET a 1"));
         assert!(

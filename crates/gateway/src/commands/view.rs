@@ -1,7 +1,7 @@
 //! What a command sees of the store: keys as they are at one point in time, under what the command
 //! (and those before it in the same transaction) wrote.
 //!
-//! Commands are functions over a [`View`] and nothing else, so the same function serves a plain
+//! Commands are functions over a [`KeyView`] and nothing else, so the same function serves a plain
 //! command, a queued one and a retry.
 
 use timestone_session::{Engine, SessionError, TxnHandle, ValueView};
@@ -14,7 +14,7 @@ pub(crate) const KEYSPACE: KeyspaceId = KeyspaceId::DEFAULT;
 
 /// A key that is present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Found<'a> {
+pub(crate) struct PresentValue<'a> {
     /// Its value.
     pub(crate) value: &'a [u8],
     /// When it becomes absent.
@@ -22,9 +22,9 @@ pub(crate) struct Found<'a> {
 }
 
 /// See the module.
-pub(crate) trait View {
+pub(crate) trait KeyView {
     /// A key, when it is present. Must be one that the command's `reads` named.
-    fn get(&self, key: &[u8]) -> Option<Found<'_>>;
+    fn get(&self, key: &[u8]) -> Option<PresentValue<'_>>;
 
     /// Writes a key.
     ///
@@ -46,10 +46,10 @@ pub(crate) struct TransactionView<'e> {
     pub(crate) now: Timestamp,
 }
 
-impl View for TransactionView<'_> {
-    fn get(&self, key: &[u8]) -> Option<Found<'_>> {
+impl KeyView for TransactionView<'_> {
+    fn get(&self, key: &[u8]) -> Option<PresentValue<'_>> {
         let view = self.engine.peek(self.txn, KEYSPACE, key)?;
-        view.value.map(|value| Found { value, expires_at: view.expires_at })
+        view.value.map(|value| PresentValue { value, expires_at: view.expires_at })
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<(), Failure> {
@@ -67,9 +67,9 @@ pub(crate) struct OneKeyView<'a> {
     pub(crate) found: ValueView<'a>,
 }
 
-impl View for OneKeyView<'_> {
-    fn get(&self, _key: &[u8]) -> Option<Found<'_>> {
-        self.found.value.map(|value| Found { value, expires_at: self.found.expires_at })
+impl KeyView for OneKeyView<'_> {
+    fn get(&self, _key: &[u8]) -> Option<PresentValue<'_>> {
+        self.found.value.map(|value| PresentValue { value, expires_at: self.found.expires_at })
     }
 
     fn put(&mut self, _key: &[u8], _value: &[u8], _expires_at: Expiry) -> Result<(), Failure> {
@@ -89,9 +89,11 @@ pub(crate) struct MapView {
 }
 
 #[cfg(test)]
-impl View for MapView {
-    fn get(&self, key: &[u8]) -> Option<Found<'_>> {
-        self.keys.get(key).map(|(value, expires_at)| Found { value, expires_at: *expires_at })
+impl KeyView for MapView {
+    fn get(&self, key: &[u8]) -> Option<PresentValue<'_>> {
+        self.keys
+            .get(key)
+            .map(|(value, expires_at)| PresentValue { value, expires_at: *expires_at })
     }
 
     fn put(&mut self, key: &[u8], value: &[u8], expires_at: Expiry) -> Result<(), Failure> {

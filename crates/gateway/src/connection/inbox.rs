@@ -6,7 +6,7 @@
 //!   bytes              └────────────────────────┴─────────────────────┘
 //! ```
 //! Commands are read in place. Those under way stay here until they are answered, so that one whose
-//! fast way failed (a conflict with a transaction) can be read again instead of having been copied
+//! fast path failed (a conflict with a transaction) can be read again instead of having been copied
 //! beforehand. In the steady state of a pipelining client a parcel's buffer arrives, becomes the
 //! inbox as it is, and goes back to the pool when its last command is answered.
 
@@ -14,11 +14,11 @@ use core::ops::Range;
 
 use timestone_wire::resp::{CommandParser, Parsed, ProtocolError, RespLimits};
 
-use crate::commands::arguments::Words;
+use crate::commands::arguments::ArgumentBuffer;
 
 /// A position in a connection's stream of bytes, cut to 32 bits: what is here spans far less.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Position(u32);
+pub(crate) struct StreamPosition(u32);
 
 /// See the module.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Inbox {
 
     /// Takes received bytes; `oldest` is where the oldest command under way begins. Gives back a
     /// buffer that is not needed.
-    pub(crate) fn append(&mut self, received: Vec<u8>, oldest: Option<Position>) -> Vec<u8> {
+    pub(crate) fn append(&mut self, received: Vec<u8>, oldest: Option<StreamPosition>) -> Vec<u8> {
         if self.bytes.is_empty() {
             return core::mem::replace(&mut self.bytes, received);
         }
@@ -59,7 +59,7 @@ impl Inbox {
         self.base = self.base.wrapping_add(count as u32);
     }
 
-    fn offset(&self, position: Position) -> usize {
+    fn offset(&self, position: StreamPosition) -> usize {
         position.0.wrapping_sub(self.base) as usize
     }
 
@@ -69,8 +69,8 @@ impl Inbox {
     }
 
     /// Where the next command begins.
-    pub(crate) const fn position(&self) -> Position {
-        Position(self.base.wrapping_add(self.parsed as u32))
+    pub(crate) const fn position(&self) -> StreamPosition {
+        StreamPosition(self.base.wrapping_add(self.parsed as u32))
     }
 
     /// The bytes that are not carried out.
@@ -104,12 +104,16 @@ impl Inbox {
         self.bytes.len() - self.parsed
     }
 
-    /// Reads the command at `position` again, and appends its words.
-    pub(crate) fn read_again(&self, position: Position, words: &mut Words) -> Option<Range<u32>> {
+    /// Reads the command at `position` again, and appends its arguments.
+    pub(crate) fn read_again(
+        &self,
+        position: StreamPosition,
+        arguments: &mut ArgumentBuffer,
+    ) -> Option<Range<u32>> {
         let from = self.offset(position);
         let mut parser = CommandParser::new(RespLimits::default());
         match parser.parse(self.bytes.get(from..)?) {
-            Ok(Parsed::Command(command)) => Some(words.push_command(&command)),
+            Ok(Parsed::Command(command)) => Some(arguments.push_command(&command)),
             _ => None,
         }
     }
@@ -140,7 +144,7 @@ impl Inbox {
 mod tests {
     use super::*;
 
-    fn next(inbox: &mut Inbox) -> Option<(Position, Vec<u8>)> {
+    fn next(inbox: &mut Inbox) -> Option<(StreamPosition, Vec<u8>)> {
         let at = inbox.position();
         let (word, consumed) = match inbox.parse().unwrap() {
             Parsed::Command(command) => (Some(command.name().to_vec()), command.consumed()),
@@ -161,14 +165,14 @@ mod tests {
         inbox.append(b"ee\r\n".to_vec(), Some(first));
         let (third, word) = next(&mut inbox).unwrap();
         assert_eq!(word, b"three");
-        let mut words = Words::default();
-        assert_eq!(inbox.read_again(first, &mut words), Some(0..1));
-        assert_eq!(inbox.read_again(second, &mut words), Some(1..2));
-        assert_eq!((words.word(0), words.word(1)), (&b"one"[..], &b"two"[..]));
+        let mut arguments = ArgumentBuffer::default();
+        assert_eq!(inbox.read_again(first, &mut arguments), Some(0..1));
+        assert_eq!(inbox.read_again(second, &mut arguments), Some(1..2));
+        assert_eq!((arguments.argument(0), arguments.argument(1)), (&b"one"[..], &b"two"[..]));
         // Now the first two are answered.
         inbox.append(b"four\r\n".to_vec(), Some(third));
-        assert_eq!(inbox.read_again(third, &mut words), Some(2..3));
-        assert_eq!(words.word(2), b"three");
+        assert_eq!(inbox.read_again(third, &mut arguments), Some(2..3));
+        assert_eq!(arguments.argument(2), b"three");
         assert_eq!(inbox.release(), None, "the fourth is not carried out");
         assert!(next(&mut inbox).is_some());
         assert!(inbox.release().is_some());

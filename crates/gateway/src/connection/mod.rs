@@ -1,7 +1,7 @@
 //! One redis client's connection: what it sent, what it is owed, and its transaction state.
 //!
 //! ```text
-//!   bytes ─► inbox ─► one command ─┬─ keys free? ─► under way (slot, marks) ─► answered in order ─► out
+//!   bytes ─► inbox ─► one command ─┬─ keys free? ─► under way (reply, key accesses) ─► answered in order ─► out
 //!                                  └─ else it waits, and everything behind it
 //! ```
 //! Commands of a pipeline run side by side unless they touch the same key with a write on either
@@ -20,24 +20,24 @@ use std::collections::BTreeMap;
 use timestone_seda::{Charge, Origin};
 use timestone_types::{Timestamp, Version};
 
-use crate::commands::arguments::Words;
+use crate::commands::arguments::ArgumentBuffer;
 use crate::commands::table::Spec;
 use crate::connection::client::ClientState;
-use crate::connection::inbox::{Inbox, Position};
-use crate::connection::key_access::Marks;
-use crate::connection::replies::{Asked, Replies, SlotId};
+use crate::connection::inbox::{Inbox, StreamPosition};
+use crate::connection::key_access::KeyAccesses;
+use crate::connection::replies::{CommandStart, ReplyId, ReplyQueue};
 use crate::limits::{CHARGED_ANSWER_BYTES, MAX_IN_FLIGHT};
 use timestone_session::ValueView;
 
 /// Bytes of answers that a connection is owed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owed {
+pub(crate) struct OwedBytes {
     /// Those that can leave, or are on their way.
     leaving: usize,
     all: usize,
 }
 
-impl Owed {
+impl OwedBytes {
     /// Whether an answer of this length may be kept. The oldest command's is, as long as what can
     /// leave is within the bound: nothing else gets rid of those that wait behind it.
     pub(crate) const fn has_room(self, first: bool, length: usize, bound: usize) -> bool {
@@ -53,25 +53,25 @@ pub(crate) struct ConnectionIndex(pub(crate) u32);
 #[derive(Clone, Debug)]
 pub(crate) struct Queued {
     pub(crate) spec: &'static Spec,
-    pub(crate) words: core::ops::Range<u32>,
+    pub(crate) arguments: core::ops::Range<u32>,
 }
 
 /// What MULTI has queued.
 #[derive(Debug, Default)]
 pub(crate) struct Multi {
-    pub(crate) words: Words,
+    pub(crate) arguments: ArgumentBuffer,
     pub(crate) commands: Vec<Queued>,
     /// A command could not be queued: EXEC will refuse.
-    pub(crate) spoilt: bool,
+    pub(crate) dirty: bool,
     /// Their memory.
     pub(crate) charge: Option<Charge>,
 }
 
 impl Multi {
     /// EXEC will refuse: what is queued is forgotten.
-    pub(crate) fn spoil(&mut self) {
-        self.spoilt = true;
-        self.words = Words::default();
+    pub(crate) fn mark_dirty(&mut self) {
+        self.dirty = true;
+        self.arguments = ArgumentBuffer::default();
         self.commands = Vec::new();
         if let Some(charge) = &mut self.charge {
             charge.set(0);
@@ -104,9 +104,9 @@ pub(crate) struct Connection {
     pub(crate) origin: Origin,
     pub(crate) client: ClientState,
     pub(crate) inbox: Inbox,
-    pub(crate) replies: Replies,
-    pub(crate) marks: Marks,
-    pub(crate) barrier: Option<SlotId>,
+    pub(crate) replies: ReplyQueue,
+    pub(crate) accesses: KeyAccesses,
+    pub(crate) barrier: Option<ReplyId>,
     pub(crate) multi: Option<Box<Multi>>,
     /// By key: what is watched already stays as it was found first.
     pub(crate) watched: BTreeMap<Box<[u8]>, Watched>,
@@ -151,8 +151,8 @@ impl Connection {
             origin,
             client,
             inbox: Inbox::new(),
-            replies: Replies::new(),
-            marks: Marks::default(),
+            replies: ReplyQueue::new(),
+            accesses: KeyAccesses::default(),
             barrier: None,
             multi: None,
             watched: BTreeMap::new(),
@@ -200,8 +200,8 @@ impl Connection {
     }
 
     /// What it is owed at this moment, for whoever asks whether more fits.
-    pub(crate) fn owed(&self) -> Owed {
-        Owed { leaving: self.unwritten + self.replies.ready_bytes(), all: self.owed_bytes() }
+    pub(crate) fn owed(&self) -> OwedBytes {
+        OwedBytes { leaving: self.unwritten + self.replies.ready_bytes(), all: self.owed_bytes() }
     }
 
     /// Answers a command under way, and lets what waited for it go on. Tells which command it was,
@@ -209,17 +209,17 @@ impl Connection {
     #[inline]
     pub(crate) fn answer(
         &mut self,
-        slot: SlotId,
+        reply_id: ReplyId,
         write: impl FnOnce(&mut Vec<u8>),
-    ) -> Option<Asked> {
-        let asked = self.replies.asked(slot);
+    ) -> Option<CommandStart> {
+        let asked = self.replies.start_of(reply_id);
         #[cfg(feature = "planted-bugs")]
         if asked.is_some() && timestone_types::planted::loses_answer() {
             return asked;
         }
-        self.replies.answer(slot, write);
-        self.marks.remove(slot);
-        if self.barrier == Some(slot) {
+        self.replies.answer(reply_id, write);
+        self.accesses.remove(reply_id);
+        if self.barrier == Some(reply_id) {
             self.barrier = None;
         }
         asked
@@ -227,12 +227,12 @@ impl Connection {
 
     /// Whether the answer of this single-key read comes before that of an earlier command on its
     /// key.
-    pub(crate) fn overtakes(&self, slot: SlotId) -> bool {
-        !self.replies.is_first(slot) && self.marks.overtakes(slot)
+    pub(crate) fn overtakes(&self, reply_id: ReplyId) -> bool {
+        !self.replies.is_first(reply_id) && self.accesses.overtakes(reply_id)
     }
 
     /// Answers a command at once with an error.
-    pub(crate) fn refuse(&mut self, position: Position, failure: &crate::failure::Failure) {
+    pub(crate) fn refuse(&mut self, position: StreamPosition, failure: &crate::failure::Failure) {
         self.replies
             .now(self.client.protocol, position, |reply| reply.error_bytes(failure.bytes()));
     }

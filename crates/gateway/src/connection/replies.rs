@@ -1,15 +1,15 @@
 //! A connection's answers, in the order of its commands, whatever order they are found in.
 //!
 //! ```text
-//!   slots   [waiting #7][ready #8][waiting #9]        late   answer #8        full   answers #1 … #4        out   #5, #6
+//!   pending   [waiting #7][ready #8][waiting #9]        late   answer #8        full   answers #1 … #4        out   #5, #6
 //! ```
 //! The answer to the oldest command is written where the net stage will take it; others wait in
 //! `late` until their turn comes. A buffer that has grown to [`FULL_BUFFER_BYTES`] leaves by
 //! itself: one that held all long answers of a turn would be copied as it grows, would have room
 //! for as much again, and would be kept until the last byte of it is written.
 //!
-//! Invariants: `full` and then `out` hold whole answers in order; a ready slot is never the first;
-//! `late` is empty when no slot is ready.
+//! Invariants: `full` and then `out` hold whole answers in order; a ready answer is never the first;
+//! `late` is empty when none is ready.
 
 use std::collections::VecDeque;
 
@@ -17,17 +17,17 @@ use timestone_types::Timestamp;
 use timestone_wire::resp::{Protocol, ReplyWriter};
 
 use crate::commands::table::Cmd;
-use crate::connection::inbox::Position;
+use crate::connection::inbox::StreamPosition;
 use crate::limits::{FIRST_ANSWER_BYTES, FULL_BUFFER_BYTES, KEPT_BUFFER_BYTES};
 
 /// Names a command of a connection until it is answered: they are counted, and the count wraps
 /// around.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SlotId(pub(crate) u32);
+pub(crate) struct ReplyId(pub(crate) u32);
 
-/// What the answer of a command that goes its own fast way looks like.
+/// What the answer of a command that takes the fast path looks like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Want {
+pub(crate) enum ReplyKind {
     /// A value, or null: GET, GETDEL.
     Value,
     /// `OK`, or null when a condition did not hold: SET.
@@ -41,39 +41,39 @@ pub(crate) enum Want {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum ReplyState {
     Waiting,
     Ready { start: usize, length: usize },
 }
 
 /// A command that is not answered to the net stage yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Slot {
-    state: State,
-    pub(crate) want: Want,
+pub(crate) struct PendingReply {
+    state: ReplyState,
+    pub(crate) reply_kind: ReplyKind,
     pub(crate) protocol: Protocol,
     /// Where the command begins in the connection's stream.
-    pub(crate) position: Position,
+    pub(crate) position: StreamPosition,
     /// The hash of the key that a fast write has entered as busy.
     pub(crate) entered: Option<u64>,
     /// Its answer found no room, or came before that of an earlier read of the same key: it is
     /// asked for again.
     pub(crate) shed: bool,
     /// Which command, and when it was read; nothing for those that touch no key.
-    asked: Option<Asked>,
+    asked: Option<CommandStart>,
 }
 
 /// A command on keys, and when it was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct CommandStart {
     pub(crate) cmd: Cmd,
     pub(crate) at: Timestamp,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Replies {
-    slots: VecDeque<Slot>,
+pub(crate) struct ReplyQueue {
+    pending: VecDeque<PendingReply>,
     first: u32,
     ready: u32,
     late: Vec<u8>,
@@ -92,10 +92,10 @@ pub(crate) struct Replies {
     longest_returned: usize,
 }
 
-impl Replies {
+impl ReplyQueue {
     pub(crate) const fn new() -> Self {
         Self {
-            slots: VecDeque::new(),
+            pending: VecDeque::new(),
             first: 0,
             ready: 0,
             late: Vec::new(),
@@ -112,11 +112,11 @@ impl Replies {
 
     /// Commands that are not answered.
     pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+        self.pending.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.pending.is_empty()
     }
 
     /// Bytes that wait, in order or not.
@@ -125,18 +125,23 @@ impl Replies {
     }
 
     /// Where the oldest command under way begins.
-    pub(crate) fn oldest(&self) -> Option<Position> {
-        self.slots.front().map(|slot| slot.position)
+    pub(crate) fn oldest(&self) -> Option<StreamPosition> {
+        self.pending.front().map(|pending| pending.position)
     }
 
     /// Expects an answer.
     #[inline]
-    pub(crate) fn expect(&mut self, want: Want, protocol: Protocol, position: Position) -> SlotId {
-        let id = SlotId(self.first.wrapping_add(self.slots.len() as u32));
-        self.returning += u32::from(want == Want::Previous);
-        self.slots.push_back(Slot {
-            state: State::Waiting,
-            want,
+    pub(crate) fn expect(
+        &mut self,
+        reply_kind: ReplyKind,
+        protocol: Protocol,
+        position: StreamPosition,
+    ) -> ReplyId {
+        let id = ReplyId(self.first.wrapping_add(self.pending.len() as u32));
+        self.returning += u32::from(reply_kind == ReplyKind::Previous);
+        self.pending.push_back(PendingReply {
+            state: ReplyState::Waiting,
+            reply_kind,
             protocol,
             position,
             entered: None,
@@ -150,67 +155,67 @@ impl Replies {
     pub(crate) fn now(
         &mut self,
         protocol: Protocol,
-        position: Position,
+        position: StreamPosition,
         write: impl FnOnce(&mut ReplyWriter<'_>),
     ) {
-        if self.slots.is_empty() {
+        if self.pending.is_empty() {
             write(&mut ReplyWriter::new(&mut self.out, protocol));
             return self.close_full();
         }
-        let id = self.expect(Want::Job, protocol, position);
+        let id = self.expect(ReplyKind::Job, protocol, position);
         self.answer(id, |out| write(&mut ReplyWriter::new(out, protocol)));
     }
 
     /// The same with an answer that is written already.
-    pub(crate) fn now_bytes(&mut self, position: Position, answer: &[u8]) {
-        if self.slots.is_empty() {
+    pub(crate) fn now_bytes(&mut self, position: StreamPosition, answer: &[u8]) {
+        if self.pending.is_empty() {
             self.out.extend_from_slice(answer);
             return self.close_full();
         }
-        let id = self.expect(Want::Job, Protocol::Resp2, position);
+        let id = self.expect(ReplyKind::Job, Protocol::Resp2, position);
         self.answer(id, |out| out.extend_from_slice(answer));
     }
 
     /// Notes which command it is, and when it was read.
     #[inline]
-    pub(crate) fn note_asked(&mut self, id: SlotId, asked: Asked) {
-        if let Some(slot) = self.slots.get_mut(id.0.wrapping_sub(self.first) as usize) {
-            slot.asked = Some(asked);
+    pub(crate) fn note_start(&mut self, id: ReplyId, asked: CommandStart) {
+        if let Some(pending) = self.pending.get_mut(id.0.wrapping_sub(self.first) as usize) {
+            pending.asked = Some(asked);
         }
     }
 
     /// Which command it is, if it is one on keys.
     #[inline]
-    pub(crate) fn asked(&self, id: SlotId) -> Option<Asked> {
-        self.slots.get(id.0.wrapping_sub(self.first) as usize)?.asked
+    pub(crate) fn start_of(&self, id: ReplyId) -> Option<CommandStart> {
+        self.pending.get(id.0.wrapping_sub(self.first) as usize)?.asked
     }
 
     /// A command under way.
     #[inline]
-    pub(crate) fn slot(&self, id: SlotId) -> Option<&Slot> {
-        self.slots
+    pub(crate) fn pending(&self, id: ReplyId) -> Option<&PendingReply> {
+        self.pending
             .get(id.0.wrapping_sub(self.first) as usize)
-            .filter(|slot| slot.state == State::Waiting)
+            .filter(|pending| pending.state == ReplyState::Waiting)
     }
 
     /// Notes that a fast write has entered its key as busy; `None`: that it has left.
     #[inline]
-    pub(crate) fn note_entered(&mut self, id: SlotId, hash: Option<u64>) {
-        if let Some(slot) = self.slots.get_mut(id.0.wrapping_sub(self.first) as usize) {
-            slot.entered = hash;
+    pub(crate) fn note_entered(&mut self, id: ReplyId, hash: Option<u64>) {
+        if let Some(pending) = self.pending.get_mut(id.0.wrapping_sub(self.first) as usize) {
+            pending.entered = hash;
         }
     }
 
     /// Answers a command under way with what `write` appends.
     #[inline]
-    pub(crate) fn answer(&mut self, id: SlotId, write: impl FnOnce(&mut Vec<u8>)) {
+    pub(crate) fn answer(&mut self, id: ReplyId, write: impl FnOnce(&mut Vec<u8>)) {
         let place = id.0.wrapping_sub(self.first) as usize;
         if place == 0 {
             let before = self.out.len();
             write(&mut self.out);
             self.note_answer(place, self.out.len() - before);
             self.close_full();
-            self.slots.pop_front();
+            self.pending.pop_front();
             self.first = self.first.wrapping_add(1);
             if self.ready > 0 {
                 self.follow();
@@ -221,8 +226,8 @@ impl Replies {
         write(&mut self.late);
         let length = self.late.len() - start;
         self.note_answer(place, length);
-        if let Some(slot) = self.slots.get_mut(place) {
-            slot.state = State::Ready { start, length };
+        if let Some(pending) = self.pending.get_mut(place) {
+            pending.state = ReplyState::Ready { start, length };
             self.ready += 1;
         }
     }
@@ -232,7 +237,10 @@ impl Replies {
     fn note_answer(&mut self, place: usize, length: usize) {
         self.note_length(length);
         if self.returning > 0
-            && self.slots.get(place).is_some_and(|slot| slot.want == Want::Previous)
+            && self
+                .pending
+                .get(place)
+                .is_some_and(|pending| pending.reply_kind == ReplyKind::Previous)
         {
             self.returning -= 1;
             self.longest_returned = length.max(self.longest_returned - self.longest_returned / 16);
@@ -248,7 +256,7 @@ impl Replies {
     /// What the commands under way will about add to what waits.
     pub(crate) fn expected_bytes(&self) -> usize {
         let returned = (self.returning as usize).saturating_mul(self.longest_returned);
-        self.slots.len().saturating_mul(self.longest).saturating_add(returned)
+        self.pending.len().saturating_mul(self.longest).saturating_add(returned)
     }
 
     /// Bytes that can leave.
@@ -262,21 +270,21 @@ impl Replies {
     }
 
     /// Whether this is the oldest command under way.
-    pub(crate) fn is_first(&self, id: SlotId) -> bool {
+    pub(crate) fn is_first(&self, id: ReplyId) -> bool {
         id.0 == self.first
     }
 
     /// The answer to a command, of this length, found no room: it is asked for again later.
-    pub(crate) fn shed(&mut self, id: SlotId, length: usize) {
+    pub(crate) fn shed(&mut self, id: ReplyId, length: usize) {
         self.note_length(length);
         self.drop_answer(id);
     }
 
     /// The answer to a command is not taken: it is asked for again when those before it are
     /// answered.
-    pub(crate) fn drop_answer(&mut self, id: SlotId) {
-        if let Some(slot) = self.slots.get_mut(id.0.wrapping_sub(self.first) as usize)
-            && !core::mem::replace(&mut slot.shed, true)
+    pub(crate) fn drop_answer(&mut self, id: ReplyId) {
+        if let Some(pending) = self.pending.get_mut(id.0.wrapping_sub(self.first) as usize)
+            && !core::mem::replace(&mut pending.shed, true)
         {
             self.shed += 1;
         }
@@ -293,28 +301,31 @@ impl Replies {
     pub(crate) fn ask_again(
         &mut self,
         room: impl FnOnce(bool, usize) -> bool,
-    ) -> Option<(SlotId, Position)> {
+    ) -> Option<(ReplyId, StreamPosition)> {
         if self.shed == 0 {
             return None;
         }
-        let place = self.slots.iter().position(|slot| slot.shed)?;
+        let place = self.pending.iter().position(|pending| pending.shed)?;
         // One at a time: those that were asked for again and are under way stand before it.
-        let others = self.slots.iter().take(place).any(|slot| slot.state == State::Waiting);
+        let others =
+            self.pending.iter().take(place).any(|pending| pending.state == ReplyState::Waiting);
         if others || !room(place == 0, self.longest) {
             return None;
         }
-        let slot = self.slots.get_mut(place)?;
-        slot.shed = false;
+        let pending = self.pending.get_mut(place)?;
+        pending.shed = false;
         self.shed -= 1;
-        Some((SlotId(self.first.wrapping_add(place as u32)), slot.position))
+        Some((ReplyId(self.first.wrapping_add(place as u32)), pending.position))
     }
 
     /// Moves on the answers whose turn has come.
     fn follow(&mut self) {
-        while let Some(&Slot { state: State::Ready { start, length }, .. }) = self.slots.front() {
+        while let Some(&PendingReply { state: ReplyState::Ready { start, length }, .. }) =
+            self.pending.front()
+        {
             self.out.extend_from_slice(&self.late[start..][..length]);
             self.close_full();
-            self.slots.pop_front();
+            self.pending.pop_front();
             self.first = self.first.wrapping_add(1);
             self.ready -= 1;
         }
@@ -380,17 +391,17 @@ mod tests {
     #[test]
     fn answers_leave_in_the_order_of_their_commands() {
         let at = Inbox::new().position();
-        let mut replies = Replies::new();
+        let mut replies = ReplyQueue::new();
         // The count of commands wraps around in between.
         replies.first = u32::MAX - 1;
-        let ids: Vec<SlotId> =
-            (0..4).map(|_| replies.expect(Want::Ok, Protocol::Resp2, at)).collect();
+        let ids: Vec<ReplyId> =
+            (0..4).map(|_| replies.expect(ReplyKind::Ok, Protocol::Resp2, at)).collect();
         replies.answer(ids[2], |out| out.extend_from_slice(b"c"));
         replies.answer(ids[1], |out| out.extend_from_slice(b"b"));
         assert!(
             !replies.has_output()
-                && replies.slot(ids[2]).is_none()
-                && replies.slot(ids[3]).is_some()
+                && replies.pending(ids[2]).is_none()
+                && replies.pending(ids[3]).is_some()
         );
         replies.now(Protocol::Resp2, at, |reply| reply.ok());
         replies.answer(ids[0], |out| out.extend_from_slice(b"a"));

@@ -20,13 +20,13 @@ use timestone_session::TxnHandle;
 use timestone_types::Timestamp;
 use timestone_wire::resp::Protocol;
 
-use crate::commands::arguments::Words;
+use crate::commands::arguments::ArgumentBuffer;
 use crate::commands::table::Spec;
-use crate::connection::key_access::Read;
-use crate::connection::replies::SlotId;
+use crate::connection::key_access::KeyState;
+use crate::connection::replies::ReplyId;
 use crate::connection::{ConnectionIndex, Watched};
 use crate::failure::Failure;
-use crate::jobs::keyspace_scan::Whole;
+use crate::jobs::keyspace_scan::KeyspaceScan;
 
 /// Names a job while it is in the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,26 +34,26 @@ pub(crate) struct JobId(pub(crate) u32);
 
 /// Whom an answer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct ReplyTo {
     pub(crate) connection: ConnectionIndex,
-    pub(crate) slot: SlotId,
+    pub(crate) reply_id: ReplyId,
     pub(crate) protocol: Protocol,
 }
 
 /// One command of a job.
 #[derive(Clone, Debug)]
-pub(crate) struct Item {
-    pub(crate) asker: Asker,
+pub(crate) struct JobCommand {
+    pub(crate) reply_to: ReplyTo,
     pub(crate) spec: &'static Spec,
-    /// Its words.
-    pub(crate) words: Range<u32>,
+    /// Its arguments.
+    pub(crate) arguments: Range<u32>,
     /// Its answer among the job's.
     pub(crate) reply: Range<usize>,
 }
 
-/// What kind of work a job is.
+/// What kind of job it is.
 #[derive(Clone, Debug, Default)]
-pub(crate) enum Work {
+pub(crate) enum JobKind {
     /// Commands over a view, as one transaction.
     #[default]
     Transaction,
@@ -66,17 +66,17 @@ pub(crate) enum Work {
     /// FLUSHDB.
     Flush,
     /// SCAN, KEYS, DBSIZE, RANDOMKEY.
-    Whole(Whole),
+    Scan(KeyspaceScan),
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Job {
-    pub(crate) work: Work,
-    pub(crate) items: Vec<Item>,
-    pub(crate) words: Words,
+    pub(crate) kind: JobKind,
+    pub(crate) commands: Vec<JobCommand>,
+    pub(crate) arguments: ArgumentBuffer,
     /// EXEC: whom to answer, and what must be as it was.
-    pub(crate) exec: Option<Asker>,
+    pub(crate) exec: Option<ReplyTo>,
     pub(crate) watched: Vec<(Box<[u8]>, Watched)>,
     pub(crate) watched_charge: Option<Charge>,
 
@@ -104,7 +104,7 @@ pub(crate) struct Job {
     /// Its answer found its connection's answers unread.
     pub(crate) unread: bool,
     /// What a read of one key has found.
-    pub(crate) found: Option<Read>,
+    pub(crate) found: Option<KeyState>,
 
     /// The key whose queue it is in, and the job behind it there.
     pub(crate) queue: Option<u64>,
@@ -136,10 +136,10 @@ const KEPT_JOBS: usize = 256;
 
 impl Job {
     fn reset(&mut self) {
-        self.work = Work::Transaction;
-        self.items.clear();
-        self.items.shrink_to(64);
-        self.words.clear();
+        self.kind = JobKind::Transaction;
+        self.commands.clear();
+        self.commands.shrink_to(64);
+        self.arguments.clear();
         self.exec = None;
         self.watched = Vec::new();
         self.watched_charge = None;
@@ -183,13 +183,13 @@ pub(crate) struct Jobs {
 
 impl Jobs {
     /// A new job, in the table.
-    pub(crate) fn open(&mut self, work: Work, now: Timestamp) -> JobId {
+    pub(crate) fn open(&mut self, kind: JobKind, now: Timestamp) -> JobId {
         let id = self.free.pop().unwrap_or_else(|| {
             self.table.push(None);
             JobId(u32::try_from(self.table.len() - 1).unwrap_or(u32::MAX))
         });
         let mut job = self.spare.pop().unwrap_or_default();
-        job.work = work;
+        job.kind = kind;
         job.began = now;
         self.table[id.0 as usize] = Some(job);
         id
@@ -204,7 +204,7 @@ impl Jobs {
     }
 
     /// Takes a job out to work on it.
-    pub(crate) fn lift(&mut self, id: JobId) -> Option<Box<Job>> {
+    pub(crate) fn take(&mut self, id: JobId) -> Option<Box<Job>> {
         self.table.get_mut(id.0 as usize)?.take()
     }
 
@@ -245,8 +245,8 @@ const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 /// What an operation of the engine is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Operation {
-    /// A command that goes its own fast way.
-    Fast(ConnectionIndex, SlotId),
+    /// A command that takes the fast path.
+    Fast(ConnectionIndex, ReplyId),
     /// One operation of a job, by its number.
     Job(JobId, u64),
 }
@@ -255,7 +255,7 @@ impl Operation {
     #[inline]
     pub(crate) const fn pack(self) -> u64 {
         match self {
-            Self::Fast(connection, slot) => (connection.0 as u64) << 32 | slot.0 as u64,
+            Self::Fast(connection, reply_id) => (connection.0 as u64) << 32 | reply_id.0 as u64,
             Self::Job(job, number) => JOB_BIT | (job.0 as u64) << NUMBER_BITS | number & NUMBER,
         }
     }
@@ -263,7 +263,7 @@ impl Operation {
     #[inline]
     pub(crate) const fn unpack(raw: u64) -> Self {
         if raw & JOB_BIT == 0 {
-            Self::Fast(ConnectionIndex((raw >> 32) as u32), SlotId(raw as u32))
+            Self::Fast(ConnectionIndex((raw >> 32) as u32), ReplyId(raw as u32))
         } else {
             Self::Job(JobId(((raw & !JOB_BIT) >> NUMBER_BITS) as u32), raw & NUMBER)
         }
@@ -286,8 +286,8 @@ mod tests {
     #[test]
     fn operations_keep_their_names() {
         for operation in [
-            Operation::Fast(ConnectionIndex(0x7fff_ffff), SlotId(u32::MAX)),
-            Operation::Fast(ConnectionIndex(0), SlotId(0)),
+            Operation::Fast(ConnectionIndex(0x7fff_ffff), ReplyId(u32::MAX)),
+            Operation::Fast(ConnectionIndex(0), ReplyId(0)),
             Operation::Job(JobId(5), NUMBER),
         ] {
             assert_eq!(Operation::unpack(operation.pack()), operation);
@@ -297,14 +297,14 @@ mod tests {
     #[test]
     fn answers_to_an_earlier_attempt_are_not_taken_for_the_present_one() {
         let mut jobs = Jobs::default();
-        let id = jobs.open(Work::Transaction, Timestamp::ZERO);
-        let mut job = jobs.lift(id).unwrap();
+        let id = jobs.open(JobKind::Transaction, Timestamp::ZERO);
+        let mut job = jobs.take(id).unwrap();
         jobs.number(&mut job, 2);
         assert_eq!((job.place_of(1), job.place_of(2)), (Some(1), None));
         jobs.number(&mut job, 3);
         assert_eq!((job.place_of(1), job.place_of(2), job.place_of(4)), (None, Some(0), Some(2)));
         jobs.close(id, job);
         assert_eq!(jobs.len(), 0);
-        assert_eq!(jobs.open(Work::Watch, Timestamp::ZERO), id);
+        assert_eq!(jobs.open(JobKind::Watch, Timestamp::ZERO), id);
     }
 }

@@ -5,8 +5,8 @@
 //! into each other, and all but one would start again. Keys are known by their hash: two keys with
 //! one hash wait for each other and nothing worse.
 //!
-//! Plain writes go their own fast way instead, unless others of the same key are under way:
-//! [`Busy`] tells so at the cost of a few nanoseconds. A wrong "busy" sends a write the longer way
+//! Simple writes take the fast path instead, unless others of the same key are under way:
+//! [`BusyKeys`] tells so at the cost of a few nanoseconds. A wrong "busy" sends a write through a job
 //! and does nothing else.
 
 use foldhash::fast::FixedState;
@@ -16,25 +16,25 @@ use crate::jobs::job::JobId;
 
 /// The queue of one key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct HotKey {
+pub(crate) struct KeyQueue {
     pub(crate) running: JobId,
     pub(crate) last: JobId,
 }
 
 /// All queues that are not empty.
 #[derive(Debug, Default)]
-pub(crate) struct HotKeys {
-    queues: HashMap<u64, HotKey, FixedState>,
+pub(crate) struct KeyQueues {
+    queues: HashMap<u64, KeyQueue, FixedState>,
 }
 
-impl HotKeys {
+impl KeyQueues {
     /// The queue of a key, if anything is in it.
-    pub(crate) fn get(&self, hash: u64) -> Option<HotKey> {
+    pub(crate) fn get(&self, hash: u64) -> Option<KeyQueue> {
         self.queues.get(&hash).copied()
     }
 
     /// Sets a key's queue.
-    pub(crate) fn set(&mut self, hash: u64, queue: HotKey) {
+    pub(crate) fn set(&mut self, hash: u64, queue: KeyQueue) {
         self.queues.insert(hash, queue);
     }
 
@@ -46,19 +46,19 @@ impl HotKeys {
 
 /// How many writes are under way, by some bits of the hash of their key.
 #[derive(Debug)]
-pub(crate) struct Busy {
+pub(crate) struct BusyKeys {
     counts: Box<[u32]>,
 }
 
 /// 128 KiB; with a thousand writes under way, 3 % of the others are taken for busy.
 const BUCKETS: usize = 1 << 15;
 
-impl Busy {
+impl BusyKeys {
     pub(crate) fn new() -> Self {
         Self { counts: vec![0; BUCKETS].into_boxed_slice() }
     }
 
-    // The low bits tell marks apart, see [`crate::connection::key_access`]; any others will do.
+    // The low bits tell accesses apart, see [`crate::connection::key_access`]; any others will do.
     const fn bucket(hash: u64) -> usize {
         (hash >> 16) as usize % BUCKETS
     }
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_key_is_busy_until_every_write_of_it_is_over() {
-        let mut busy = Busy::new();
+        let mut busy = BusyKeys::new();
         busy.enter(7 << 16);
         busy.enter(7 << 16);
         assert!(busy.is_busy(7 << 16) && !busy.is_busy(8 << 16));

@@ -26,13 +26,13 @@ use timestone_wire::{
     Count, Counted, Envelope, Frame, Kind, Message, Newest, NewestIs, RequestId, Scan, ScanPage,
 };
 
-use crate::commands::arguments::{Args, Words};
+use crate::commands::arguments::{Args, ArgumentBuffer};
 use crate::commands::glob::Glob;
 use crate::commands::integer;
 use crate::commands::table::Cmd;
 use crate::commands::view::KEYSPACE;
 use crate::failure::Failure;
-use crate::jobs::job::{Job, JobId, Operation, Work};
+use crate::jobs::job::{Job, JobId, JobKind, Operation};
 use crate::limits::{KEYS_PAGE, MAX_KEYS_REPLY_BYTES, MAX_PATTERN_BYTES, SCAN_DEFAULT_COUNT};
 use crate::parts::Core;
 
@@ -45,7 +45,7 @@ const HEAD_BYTES: usize = 64;
 const RANDOM_CURSOR: u64 = (1 << 42) - 1;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum What {
+enum ScanKind {
     Scan,
     Keys,
     Count,
@@ -54,7 +54,7 @@ enum What {
 
 /// How far a shard was read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Place {
+struct ShardCursor {
     shard: usize,
     cursor: u64,
     done: bool,
@@ -62,10 +62,10 @@ struct Place {
 
 /// See the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Whole {
-    what: What,
+pub(crate) struct KeyspaceScan {
+    kind: ScanKind,
     shards: usize,
-    places: Vec<Place>,
+    places: Vec<ShardCursor>,
     /// The word that holds the pattern.
     pattern: Option<u32>,
     /// Keys of a type are asked for that there is not.
@@ -85,15 +85,15 @@ pub(crate) struct Whole {
     counted: u64,
 }
 
-impl Whole {
-    /// Reads a command's words.
+impl KeyspaceScan {
+    /// Reads a command's arguments.
     ///
     /// # Errors
     /// What the command answers instead.
     pub(crate) fn parse(cmd: Cmd, args: Args<'_>, shards: usize) -> Result<Self, Failure> {
-        let all = (0..shards).map(|shard| Place { shard, cursor: 0, done: false });
-        let mut whole = Self {
-            what: What::Count,
+        let all = (0..shards).map(|shard| ShardCursor { shard, cursor: 0, done: false });
+        let mut scan = Self {
+            kind: ScanKind::Count,
             shards,
             places: Vec::new(),
             pattern: None,
@@ -112,23 +112,23 @@ impl Whole {
             Cmd::Keys if args.get(1).len() > MAX_PATTERN_BYTES => {
                 return Err(Failure::PATTERN_TOO_LONG);
             }
-            Cmd::Dbsize => whole.places = all.collect(),
+            Cmd::Dbsize => scan.places = all.collect(),
             Cmd::Keys => {
-                whole.what = What::Keys;
-                whole.places = all.collect();
-                whole.pattern = (args.get(1) != b"*").then_some(1);
+                scan.kind = ScanKind::Keys;
+                scan.places = all.collect();
+                scan.pattern = (args.get(1) != b"*").then_some(1);
             }
             Cmd::Randomkey => {
-                whole.what = What::Random;
-                whole.limit = 1;
+                scan.kind = ScanKind::Random;
+                scan.limit = 1;
             }
             _ => {
-                whole.what = What::Scan;
-                whole.limit = SCAN_DEFAULT_COUNT;
-                whole.scan_options(args)?;
+                scan.kind = ScanKind::Scan;
+                scan.limit = SCAN_DEFAULT_COUNT;
+                scan.scan_options(args)?;
             }
         }
-        Ok(whole)
+        Ok(scan)
     }
 
     fn scan_options(&mut self, args: Args<'_>) -> Result<(), Failure> {
@@ -160,7 +160,7 @@ impl Whole {
         let shard = usize::try_from(cursor >> CURSOR_BITS).unwrap_or(usize::MAX);
         // A cursor that was never given out: like Redis, answer something harmless.
         let done = shard >= self.shards;
-        self.places.push(Place {
+        self.places.push(ShardCursor {
             shard: shard.min(self.shards.saturating_sub(1)),
             cursor: cursor & CURSOR,
             done,
@@ -175,9 +175,9 @@ impl Whole {
 
     /// The places, among the shards, of those that will be asked.
     fn concerned(&self) -> core::ops::Range<usize> {
-        match (self.what, self.places.first()) {
-            (What::Scan, Some(place)) if !place.done => place.shard..place.shard + 1,
-            (What::Scan, _) => 0..0,
+        match (self.kind, self.places.first()) {
+            (ScanKind::Scan, Some(place)) if !place.done => place.shard..place.shard + 1,
+            (ScanKind::Scan, _) => 0..0,
             _ => 0..self.shards,
         }
     }
@@ -191,17 +191,17 @@ impl Whole {
         self.counted = 0;
         self.looked_through = 0;
         self.random = random;
-        match self.what {
-            What::Scan => {}
-            What::Keys | What::Count => {
+        match self.kind {
+            ScanKind::Scan => {}
+            ScanKind::Keys | ScanKind::Count => {
                 for place in &mut self.places {
                     (place.cursor, place.done) = (0, false);
                 }
             }
-            What::Random => {
+            ScanKind::Random => {
                 let shard = (random >> 42) as usize % self.shards.max(1);
                 self.places.clear();
-                self.places.push(Place {
+                self.places.push(ShardCursor {
                     shard,
                     cursor: random & RANDOM_CURSOR,
                     done: self.shards == 0,
@@ -218,7 +218,7 @@ impl Whole {
         &mut self,
         place: usize,
         bytes: &[u8],
-        words: &Words,
+        arguments: &ArgumentBuffer,
     ) -> Result<(), Failure> {
         let frame = Frame::parse(bytes).map_err(|_| Failure::INTERNAL)?;
         if frame.kind() == Kind::NewestIs {
@@ -237,12 +237,12 @@ impl Whole {
         if !page.done && (page.next == 0 || page.next > CURSOR) {
             return Err(Failure::INTERNAL);
         }
-        let pattern = self.pattern.map(|at| Glob::new(words.word(at)));
+        let pattern = self.pattern.map(|at| Glob::new(arguments.argument(at)));
         if self.found.is_empty() {
             self.found.resize(HEAD_BYTES, 0);
         }
         let mut reply = ReplyWriter::new(&mut self.found, timestone_wire::resp::Protocol::Resp2);
-        if self.what == What::Random {
+        if self.kind == ScanKind::Random {
             let count = page.entries.len().max(1);
             if let Some(entry) = { page.entries }.nth(self.random as usize % count) {
                 reply.bulk(entry.key);
@@ -264,10 +264,10 @@ impl Whole {
 
     /// Whether another round of questions is needed, after every shard asked has answered.
     fn goes_on(&mut self) -> bool {
-        match self.what {
-            What::Scan => false,
-            What::Keys | What::Count => self.places.iter().any(|place| !place.done),
-            What::Random => {
+        match self.kind {
+            ScanKind::Scan => false,
+            ScanKind::Keys | ScanKind::Count => self.places.iter().any(|place| !place.done),
+            ScanKind::Random => {
                 let Some(place) = self.places.first_mut() else { return false };
                 if self.keys > 0 {
                     return false;
@@ -279,7 +279,7 @@ impl Whole {
                     // From the beginning: the rest of this shard first, then the shards behind it.
                     let shard =
                         (place.shard + usize::from(self.looked_through > 0)) % self.shards.max(1);
-                    *place = Place { shard, cursor: 0, done: false };
+                    *place = ShardCursor { shard, cursor: 0, done: false };
                     self.looked_through += 1;
                 }
                 true
@@ -310,12 +310,12 @@ impl Whole {
     fn answer(&mut self, protocol: timestone_wire::resp::Protocol) -> (Vec<u8>, usize) {
         let mut head = Vec::new();
         let mut writer = ReplyWriter::new(&mut head, protocol);
-        match self.what {
-            What::Count => writer.integer(i64::try_from(self.counted).unwrap_or(i64::MAX)),
-            What::Random if self.keys == 0 => writer.null(),
-            What::Random => {}
-            What::Keys => writer.array(self.keys),
-            What::Scan => {
+        match self.kind {
+            ScanKind::Count => writer.integer(i64::try_from(self.counted).unwrap_or(i64::MAX)),
+            ScanKind::Random if self.keys == 0 => writer.null(),
+            ScanKind::Random => {}
+            ScanKind::Keys => writer.array(self.keys),
+            ScanKind::Scan => {
                 writer.array(2);
                 writer.bulk(self.next_cursor().to_string().as_bytes());
                 writer.array(self.keys);
@@ -338,8 +338,8 @@ impl Core {
         id: JobId,
         job: &mut Job,
     ) -> Result<(), SessionError> {
-        let Work::Whole(whole) = &job.work else { return Ok(()) };
-        let concerned = whole.concerned();
+        let JobKind::Scan(scan) = &job.kind else { return Ok(()) };
+        let concerned = scan.concerned();
         self.jobs.number(job, concerned.len() as u64);
         for (index, place) in (0..).zip(concerned) {
             let op = OpId(Operation::Job(id, job.first_op + index).pack());
@@ -390,18 +390,18 @@ impl Core {
         job: &mut Job,
     ) -> Result<(), SessionError> {
         #[cfg(feature = "planted-bugs")]
-        if let Work::Whole(whole) = &mut job.work {
-            whole.places.iter_mut().for_each(|place| place.done |= self.leaves_out(place.shard));
+        if let JobKind::Scan(scan) = &mut job.kind {
+            scan.places.iter_mut().for_each(|place| place.done |= self.leaves_out(place.shard));
         }
-        let Work::Whole(whole) = &job.work else { return Ok(()) };
-        let places = whole.places.clone();
-        let (what, limit, at, client) = (whole.what, whole.limit, whole.at, self.engine.client());
+        let JobKind::Scan(scan) = &job.kind else { return Ok(()) };
+        let places = scan.places.clone();
+        let (kind, limit, at, client) = (scan.kind, scan.limit, scan.at, self.engine.client());
         self.jobs.number(job, places.len() as u64);
         for (index, place) in places.iter().enumerate().filter(|(_, place)| !place.done) {
             let op = OpId(Operation::Job(id, job.first_op + index as u64).pack());
             let cursor = place.cursor;
             self.ask_shard(now, place.shard, op, |envelope, out| {
-                if what == What::Count {
+                if kind == ScanKind::Count {
                     Count { keyspace: KEYSPACE, at, client }.encode(envelope, out);
                 } else {
                     Scan { keyspace: KEYSPACE, cursor, limit, at, client, with_values: false }
@@ -414,20 +414,20 @@ impl Core {
     }
 
     /// Every shard that was asked has answered.
-    pub(crate) fn proceed_whole(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
-        let Work::Whole(whole) = &mut job.work else {
+    pub(crate) fn proceed_scan(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
+        let JobKind::Scan(scan) = &mut job.kind else {
             return self.finish(id, job, Some(&Failure::INTERNAL));
         };
-        if !whole.knows_newest {
-            whole.knows_newest = true;
+        if !scan.knows_newest {
+            scan.knows_newest = true;
             // Only the session, which began with this gateway, can be missing: then the attempt
             // that follows says so.
-            let _ = self.engine.saw(self.session, whole.newest);
+            let _ = self.engine.saw(self.session, scan.newest);
             job.attempts -= 1;
             self.jobs.put_back(id, job);
             return self.starts.push_back(id);
         }
-        if whole.goes_on() {
+        if scan.goes_on() {
             if let Err(error) = self.ask_shards(now, id, &mut job) {
                 job.failure = Some(error.into());
             }
@@ -437,9 +437,9 @@ impl Core {
             let failure = job.failure.take().unwrap_or(Failure::INTERNAL);
             return self.finish(id, job, Some(&failure));
         }
-        if let (Work::Whole(whole), Some(item)) = (&mut job.work, job.items.first_mut()) {
-            let (reply, start) = whole.answer(item.asker.protocol);
-            item.reply = start..reply.len();
+        if let (JobKind::Scan(scan), Some(command)) = (&mut job.kind, job.commands.first_mut()) {
+            let (reply, start) = scan.answer(command.reply_to.protocol);
+            command.reply = start..reply.len();
             job.reply = reply;
         }
         self.finish(id, job, None);
@@ -454,11 +454,11 @@ mod tests {
     use super::*;
     use crate::commands::table::find;
 
-    fn parse(text: &str) -> (Result<Whole, Failure>, Words) {
-        let mut words = Words::default();
-        text.split(' ').for_each(|word| words.push(word.as_bytes()));
-        let cmd = find(words.word(0)).unwrap().cmd;
-        (Whole::parse(cmd, words.all(), 3), words)
+    fn parse(text: &str) -> (Result<KeyspaceScan, Failure>, ArgumentBuffer) {
+        let mut arguments = ArgumentBuffer::default();
+        text.split(' ').for_each(|word| arguments.push(word.as_bytes()));
+        let cmd = find(arguments.argument(0)).unwrap().cmd;
+        (KeyspaceScan::parse(cmd, arguments.all(), 3), arguments)
     }
 
     fn page(keys: &[&str], next: u64, done: bool) -> Vec<u8> {
@@ -477,39 +477,39 @@ mod tests {
         out
     }
 
-    fn answer(whole: &Whole) -> String {
-        let (reply, start) = whole.clone().answer(timestone_wire::resp::Protocol::Resp2);
+    fn answer(scan: &KeyspaceScan) -> String {
+        let (reply, start) = scan.clone().answer(timestone_wire::resp::Protocol::Resp2);
         String::from_utf8(reply[start..].to_vec()).unwrap()
     }
 
     #[test]
     fn scan_goes_from_shard_to_shard_and_ends_at_zero() {
-        let (whole, words) = parse("SCAN 0 MATCH a* COUNT 5");
-        let mut whole = whole.unwrap();
-        assert_eq!(whole.limit, 5);
-        whole.take_page(0, &page(&["a1", "b1"], 77, false), &words).unwrap();
-        assert_eq!(answer(&whole), "*2\r\n$2\r\n77\r\n*1\r\n$2\r\na1\r\n");
-        whole.begin(Timestamp::ZERO, 0);
-        whole.take_page(0, &page(&[], 0, true), &words).unwrap();
+        let (scan, arguments) = parse("SCAN 0 MATCH a* COUNT 5");
+        let mut scan = scan.unwrap();
+        assert_eq!(scan.limit, 5);
+        scan.take_page(0, &page(&["a1", "b1"], 77, false), &arguments).unwrap();
+        assert_eq!(answer(&scan), "*2\r\n$2\r\n77\r\n*1\r\n$2\r\na1\r\n");
+        scan.begin(Timestamp::ZERO, 0);
+        scan.take_page(0, &page(&[], 0, true), &arguments).unwrap();
         let second = 1u64 << CURSOR_BITS;
-        assert_eq!(whole.next_cursor(), second);
-        let (whole, words) = parse(&format!("SCAN {}", (2u64 << CURSOR_BITS) + 9));
-        let mut whole = whole.unwrap();
-        assert_eq!(whole.places, [Place { shard: 2, cursor: 9, done: false }]);
-        whole.take_page(0, &page(&["z"], 0, true), &words).unwrap();
-        assert_eq!(whole.next_cursor(), 0);
+        assert_eq!(scan.next_cursor(), second);
+        let (scan, arguments) = parse(&format!("SCAN {}", (2u64 << CURSOR_BITS) + 9));
+        let mut scan = scan.unwrap();
+        assert_eq!(scan.places, [ShardCursor { shard: 2, cursor: 9, done: false }]);
+        scan.take_page(0, &page(&["z"], 0, true), &arguments).unwrap();
+        assert_eq!(scan.next_cursor(), 0);
         assert!(i64::try_from((u64::from(u16::MAX) << CURSOR_BITS) | CURSOR).is_ok());
     }
 
     #[test]
     fn what_an_earlier_attempt_has_found_is_given_back() {
-        let (whole, words) = parse("KEYS *");
-        let mut whole = whole.unwrap();
-        whole.begin(Timestamp::ZERO, 0);
-        whole.take_page(0, &page(&["a"; 1000], 0, true), &words).unwrap();
-        assert!(whole.found.capacity() > 1000);
-        whole.begin(Timestamp::ZERO, 0);
-        assert_eq!((whole.found_bytes(), whole.found.capacity()), (0, 0));
+        let (scan, arguments) = parse("KEYS *");
+        let mut scan = scan.unwrap();
+        scan.begin(Timestamp::ZERO, 0);
+        scan.take_page(0, &page(&["a"; 1000], 0, true), &arguments).unwrap();
+        assert!(scan.found.capacity() > 1000);
+        scan.begin(Timestamp::ZERO, 0);
+        assert_eq!((scan.found_bytes(), scan.found.capacity()), (0, 0));
     }
 
     #[test]
@@ -523,10 +523,10 @@ mod tests {
         ] {
             assert_eq!(parse(text).0, Err(failure), "{text}");
         }
-        let (whole, words) = parse("SCAN 0 TYPE list");
-        let mut whole = whole.unwrap();
-        whole.take_page(0, &page(&["a"], 5, false), &words).unwrap();
-        assert_eq!(answer(&whole), "*2\r\n$1\r\n5\r\n*0\r\n");
+        let (scan, arguments) = parse("SCAN 0 TYPE list");
+        let mut scan = scan.unwrap();
+        scan.take_page(0, &page(&["a"], 5, false), &arguments).unwrap();
+        assert_eq!(answer(&scan), "*2\r\n$1\r\n5\r\n*0\r\n");
         // A cursor of a shard that is not there is at its end.
         let far = parse(&format!("SCAN {}", 9u64 << CURSOR_BITS)).0.unwrap();
         assert!(far.places[0].done);
@@ -535,23 +535,23 @@ mod tests {
 
     #[test]
     fn randomkey_looks_everywhere_before_it_gives_up() {
-        let (whole, words) = parse("RANDOMKEY");
-        let mut whole = whole.unwrap();
-        whole.begin(Timestamp::ZERO, (1 << 42) | 5);
+        let (scan, arguments) = parse("RANDOMKEY");
+        let mut scan = scan.unwrap();
+        scan.begin(Timestamp::ZERO, (1 << 42) | 5);
         let mut looked = Vec::new();
         loop {
-            let place = whole.places[0];
+            let place = scan.places[0];
             looked.push((place.shard, place.cursor));
-            whole.take_page(0, &page(&[], 0, true), &words).unwrap();
-            if !whole.goes_on() {
+            scan.take_page(0, &page(&[], 0, true), &arguments).unwrap();
+            if !scan.goes_on() {
                 break;
             }
         }
         assert_eq!(looked, [(1, 5), (1, 0), (2, 0), (0, 0)]);
-        assert_eq!(answer(&whole), "$-1\r\n");
-        whole.begin(Timestamp::ZERO, 5);
-        whole.take_page(0, &page(&["k"], 3, false), &words).unwrap();
-        assert!(!whole.goes_on());
-        assert_eq!(answer(&whole), "$1\r\nk\r\n");
+        assert_eq!(answer(&scan), "$-1\r\n");
+        scan.begin(Timestamp::ZERO, 5);
+        scan.take_page(0, &page(&["k"], 3, false), &arguments).unwrap();
+        assert!(!scan.goes_on());
+        assert_eq!(answer(&scan), "$1\r\nk\r\n");
     }
 }

@@ -19,14 +19,14 @@ use timestone_types::{Timestamp, Version};
 use timestone_wire::resp::ReplyWriter;
 
 use crate::commands::keys;
-use crate::commands::local::{self, Listing};
+use crate::commands::local::{self, ClientFilter};
 use crate::commands::strings;
 use crate::commands::table::{Class, Cmd};
 use crate::commands::view::{KEYSPACE, OneKeyView, TransactionView};
 use crate::connection::Watched;
-use crate::connection::key_access::Read;
+use crate::connection::key_access::KeyState;
 use crate::failure::Failure;
-use crate::jobs::job::{Item, Job, JobId, Operation, Work};
+use crate::jobs::job::{Job, JobCommand, JobId, JobKind, Operation};
 use crate::limits::{
     CHARGED_MADE_BYTES, CHARGED_READ_BYTES, COMMAND_BYTES, EXEC_BYTES_AT_ONCE, KEYS_AT_ONCE,
     MAX_ANSWER_BYTES, MAX_WATCHED_KEYS, RETRY_FOR, SHED_FROM_BYTES, UNREAD_PAUSE,
@@ -35,7 +35,7 @@ use crate::limits::{
 use crate::parts::Core;
 
 /// What executing a job's commands came to.
-enum Executed {
+enum Execution {
     /// Their answers are written; commit.
     Commit,
     /// Some are left for the next turn.
@@ -59,7 +59,7 @@ impl Job {
     ) -> Option<JobId> {
         let place = self.place_of(number)?;
         self.left = self.left.checked_sub(1)?;
-        match (&mut self.work, result) {
+        match (&mut self.kind, result) {
             (_, OpResult::Failed(SessionError::NoTransaction)) if !self.committing => {}
             (_, OpResult::Failed(error)) => {
                 self.again |= error.retryable();
@@ -73,16 +73,18 @@ impl Job {
                 self.again = false;
                 self.failure = Some(Failure::unknown(*txn));
             }
-            (Work::OneRead, OpResult::Value(found)) => {
-                self.found = Some(Read { version: found.version, present: found.value.is_some() });
+            (JobKind::OneRead, OpResult::Value(found)) => {
+                self.found =
+                    Some(KeyState { version: found.version, present: found.value.is_some() });
                 let view = &mut OneKeyView { found: *found };
-                let Some(item) = self.items.first_mut() else { return Some(id) };
-                let args = self.words.args(item.words.clone());
-                let reply = &mut ReplyWriter::new(&mut self.reply, item.asker.protocol);
-                self.failure = keys::execute(item.spec.cmd, args, now, view, scratch, reply).err();
-                item.reply = 0..self.reply.len();
+                let Some(command) = self.commands.first_mut() else { return Some(id) };
+                let args = self.arguments.args(command.arguments.clone());
+                let reply = &mut ReplyWriter::new(&mut self.reply, command.reply_to.protocol);
+                self.failure =
+                    keys::execute(command.spec.cmd, args, now, view, scratch, reply).err();
+                command.reply = 0..self.reply.len();
             }
-            (Work::Transaction | Work::Exec, OpResult::Value(found)) => {
+            (JobKind::Transaction | JobKind::Exec, OpResult::Value(found)) => {
                 let bytes = found.value.map_or(0, <[u8]>::len);
                 if !self.charge_read(bytes, memory) {
                     self.failure = Some(Failure::NO_MEMORY_FOR_ANSWER);
@@ -91,24 +93,24 @@ impl Job {
                     self.ops = 0;
                 }
             }
-            (Work::Watch, OpResult::Value(found)) => {
-                let key = Box::from(self.words.word(place as u32 + 1));
+            (JobKind::Watch, OpResult::Value(found)) => {
+                let key = Box::from(self.arguments.argument(place as u32 + 1));
                 self.watched.push((
                     key,
                     Watched { version: found.version, present: found.value.is_some() },
                 ));
             }
-            (Work::Whole(whole), OpResult::Frame(bytes)) => {
-                let before = whole.found_bytes();
-                let taken = whole.take_page(place as usize, bytes, &self.words);
-                let more = whole.found_bytes().saturating_sub(before);
+            (JobKind::Scan(scan), OpResult::Frame(bytes)) => {
+                let before = scan.found_bytes();
+                let taken = scan.take_page(place as usize, bytes, &self.arguments);
+                let more = scan.found_bytes().saturating_sub(before);
                 let has_room = self.charge_read(more, memory);
                 if let Err(failure) =
                     taken.and(if has_room { Ok(()) } else { Err(Failure::NO_MEMORY_FOR_ANSWER) })
                 {
                     self.failure = Some(failure);
-                    if let Work::Whole(whole) = &mut self.work {
-                        whole.forget();
+                    if let JobKind::Scan(scan) = &mut self.kind {
+                        scan.forget();
                     }
                     // Nobody waits for the other pages: they would only take more of it.
                     self.left = 0;
@@ -123,12 +125,12 @@ impl Job {
     /// A key could not be asked for: no attempt can do without it.
     fn cannot_ask(&mut self, error: &SessionError) {
         self.again |= error.retryable();
-        let (item, ..) = self.asks_from;
+        let (command, ..) = self.asks_from;
         let failure = Failure::from(error);
-        self.failure = Some(match (error, self.items.get(item)) {
+        self.failure = Some(match (error, self.commands.get(command)) {
             // A key that nobody may have is the fault of the command that names it.
             (SessionError::Limit(_), Some(at_fault)) if self.exec.is_some() => {
-                Failure::in_transaction(item + 1, at_fault.spec.name, &failure)
+                Failure::in_transaction(command + 1, at_fault.spec.name, &failure)
             }
             _ => failure,
         });
@@ -137,7 +139,7 @@ impl Job {
     /// Counts a value that the transaction has read, or keys that were found; large ones in the
     /// process's memory, twice: there and in the answer. Whether there is room.
     fn charge_read(&mut self, bytes: usize, memory: &Arc<Memory>) -> bool {
-        if timestone_types::is_planted!(UncountedKeys) && matches!(self.work, Work::Whole(_)) {
+        if timestone_types::is_planted!(UncountedKeys) && matches!(self.kind, JobKind::Scan(_)) {
             return true;
         }
         self.read_bytes += bytes;
@@ -180,7 +182,7 @@ impl Job {
 impl Core {
     /// Starts a job, for the first time or again.
     pub(crate) fn start(&mut self, now: Timestamp, id: JobId) {
-        let Some(mut job) = self.jobs.lift(id) else { return };
+        let Some(mut job) = self.jobs.take(id) else { return };
         if job.unread && (!self.has_reader(&job, 0) || self.overtakes(&job)) {
             return self.wait_for_reader(now, id, job);
         }
@@ -211,27 +213,27 @@ impl Core {
         id: JobId,
         job: &mut Job,
     ) -> Result<(), SessionError> {
-        match &job.work {
-            Work::OneRead | Work::Watch => {
-                let count = u64::from(job.words.count() - 1);
-                let keys = if matches!(job.work, Work::OneRead) { 1 } else { count };
+        match &job.kind {
+            JobKind::OneRead | JobKind::Watch => {
+                let count = u64::from(job.arguments.count() - 1);
+                let keys = if matches!(job.kind, JobKind::OneRead) { 1 } else { count };
                 job.watched.clear();
                 self.jobs.number(job, keys);
                 self.ask_more(now, id, job)
             }
-            Work::Transaction | Work::Exec | Work::Flush => {
+            JobKind::Transaction | JobKind::Exec | JobKind::Flush => {
                 let options = TxnOptions { strict: true, ..TxnOptions::default() };
                 let txn = self.engine.begin(now, self.session, options)?;
                 job.txn = Some(txn);
-                if matches!(job.work, Work::Flush) {
+                if matches!(job.kind, JobKind::Flush) {
                     return self.engine.fence(now, txn, KEYSPACE);
                 }
-                let most = job.words.count() as usize + job.watched.len();
+                let most = job.arguments.count() as usize + job.watched.len();
                 self.jobs.number(job, most as u64);
                 self.ask_more(now, id, job)
             }
-            Work::Whole(whole) if !whole.knows_newest() => self.ask_newest(now, id, job),
-            Work::Whole(_) => {
+            JobKind::Scan(scan) if !scan.knows_newest() => self.ask_newest(now, id, job),
+            JobKind::Scan(_) => {
                 // A SCAN that would stop at the first shard of another server is not begun.
                 self.engine.reaches_every_shard()?;
                 let options = TxnOptions { read_only: true, ..TxnOptions::default() };
@@ -245,8 +247,8 @@ impl Core {
                     at
                 };
                 let random = self.draw();
-                if let Work::Whole(whole) = &mut job.work {
-                    whole.begin(at, random);
+                if let JobKind::Scan(scan) = &mut job.kind {
+                    scan.begin(at, random);
                 }
                 self.ask_shards(now, id, job)
             }
@@ -256,11 +258,11 @@ impl Core {
     /// Asks for the next keys of a job: some at a time, so that neither this stage nor a shard has
     /// too much to do in one turn.
     fn ask_more(&mut self, now: Timestamp, id: JobId, job: &mut Job) -> Result<(), SessionError> {
-        if matches!(job.work, Work::OneRead | Work::Watch) {
+        if matches!(job.kind, JobKind::OneRead | JobKind::Watch) {
             let until = (job.ops as usize).min(job.asked + KEYS_AT_ONCE);
             for place in job.asked..until {
                 let op = OpId(Operation::Job(id, job.first_op + place as u64).pack());
-                let key = job.words.word(place as u32 + 1);
+                let key = job.arguments.argument(place as u32 + 1);
                 self.engine.get_latest(
                     now,
                     self.session,
@@ -275,19 +277,21 @@ impl Core {
             return Ok(());
         }
         let Some(txn) = job.txn else { return Ok(()) };
-        let Job { items, words, watched, left, first_op, asked, asks_more, asks_from, .. } = job;
+        let Job {
+            commands, arguments, watched, left, first_op, asked, asks_more, asks_from, ..
+        } = job;
         let until = *asked + KEYS_AT_ONCE;
-        let (item, key, watch) = asks_from;
+        let (command, key, watch) = asks_from;
         while *asked < until {
-            let next = match items.get(*item) {
+            let next = match commands.get(*command) {
                 Some(next) => {
-                    let args = words.args(next.words.clone());
+                    let args = arguments.args(next.arguments.clone());
                     let at =
                         next.spec.key_place(args.len(), *key).filter(|_| next.spec.reads(args));
                     let next = at.map(|at| args.get(at));
                     *key += 1;
                     if next.is_none() {
-                        (*item, *key) = (*item + 1, 0);
+                        (*command, *key) = (*command + 1, 0);
                         continue;
                     }
                     next
@@ -318,7 +322,7 @@ impl Core {
 
     /// A job has all the answers that it waited for.
     pub(crate) fn proceed(&mut self, now: Timestamp, id: JobId) {
-        let Some(mut job) = self.jobs.lift(id) else { return };
+        let Some(mut job) = self.jobs.take(id) else { return };
         if job.again {
             return self.pause(now, id, job);
         }
@@ -344,62 +348,73 @@ impl Core {
         {
             return self.pause(now, id, job);
         }
-        match job.work {
-            Work::OneRead
+        match job.kind {
+            JobKind::OneRead
                 if job.reply.len() >= SHED_FROM_BYTES
                     && !self.has_reader(&job, job.reply.len()) =>
             {
                 self.wait_for_reader(now, id, job);
             }
-            Work::OneRead if self.overtakes(&job) || self.is_outdated(&job) => {
+            JobKind::OneRead if self.overtakes(&job) || self.is_outdated(&job) => {
                 self.wait_for_reader(now, id, job)
             }
-            Work::OneRead => {
+            JobKind::OneRead => {
                 self.note_read(&job);
                 self.finish(id, job, None);
             }
-            Work::Transaction | Work::Exec | Work::Flush if committed => self.finish(id, job, None),
-            Work::Transaction | Work::Exec => self.execute(now, id, job),
-            Work::Flush => {
+            JobKind::Transaction | JobKind::Exec | JobKind::Flush if committed => {
+                self.finish(id, job, None)
+            }
+            JobKind::Transaction | JobKind::Exec => self.execute(now, id, job),
+            JobKind::Flush => {
                 answer_ok(&mut job);
                 self.commit(now, id, job);
             }
-            Work::Watch => self.watch(id, job),
-            Work::Whole(_) => self.proceed_whole(now, id, job),
+            JobKind::Watch => self.watch(id, job),
+            JobKind::Scan(_) => self.proceed_scan(now, id, job),
         }
     }
 
     /// Whether whom a job answers has room for an answer of this length.
     fn has_reader(&self, job: &Job, length: usize) -> bool {
-        job.items.first().is_none_or(|item| self.takes_answer(item.asker, length))
+        job.commands.first().is_none_or(|command| self.takes_answer(command.reply_to, length))
     }
 
     /// Whether a read of one key comes before an earlier command of its connection on that key.
     fn overtakes(&self, job: &Job) -> bool {
-        let asker =
-            job.items.first().map(|item| item.asker).filter(|_| matches!(job.work, Work::OneRead));
-        let connection =
-            asker.and_then(|asker| self.connections.get(asker.connection.0 as usize)?.as_deref());
-        connection.zip(asker).is_some_and(|(connection, asker)| connection.overtakes(asker.slot))
+        let reply_to = job
+            .commands
+            .first()
+            .map(|command| command.reply_to)
+            .filter(|_| matches!(job.kind, JobKind::OneRead));
+        let connection = reply_to
+            .and_then(|reply_to| self.connections.get(reply_to.connection.0 as usize)?.as_deref());
+        connection
+            .zip(reply_to)
+            .is_some_and(|(connection, reply_to)| connection.overtakes(reply_to.reply_id))
     }
 
     /// Whether an earlier read of its connection was answered with a later state of the key than
     /// this read has found.
     fn is_outdated(&mut self, job: &Job) -> bool {
-        let Some((asker, found)) = job.items.first().map(|item| item.asker).zip(job.found) else {
+        let Some((reply_to, found)) =
+            job.commands.first().map(|command| command.reply_to).zip(job.found)
+        else {
             return false;
         };
-        self.connection(asker.connection)
-            .is_some_and(|connection| connection.marks.is_outdated(asker.slot, found))
+        self.connection(reply_to.connection)
+            .is_some_and(|connection| connection.accesses.is_outdated(reply_to.reply_id, found))
     }
 
     /// A read of one key is about to be answered.
     fn note_read(&mut self, job: &Job) {
-        let Some((asker, found)) = job.items.first().map(|item| item.asker).zip(job.found) else {
+        let Some((reply_to, found)) =
+            job.commands.first().map(|command| command.reply_to).zip(job.found)
+        else {
             return;
         };
-        if let Some(connection) = self.connection(asker.connection) {
-            connection.marks.answers(asker.slot, found);
+        if let Some(connection) = self.connection(reply_to.connection) {
+            connection.accesses.answers(reply_to.reply_id, found);
         }
     }
 
@@ -421,7 +436,7 @@ impl Core {
         let memory = Arc::clone(&self.memory);
         let mut failure = None;
         if let Some(connection) =
-            job.items.first().and_then(|item| self.connection(item.asker.connection))
+            job.commands.first().and_then(|command| self.connection(command.reply_to.connection))
         {
             job.watched.retain(|(key, _)| !connection.watched.contains_key(key));
             let bytes: usize =
@@ -443,16 +458,16 @@ impl Core {
     /// Runs a job's commands over its view, and commits.
     fn execute(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
         match self.execute_commands(now, &mut job) {
-            Ok(Executed::Commit) => self.commit(now, id, job),
-            Ok(Executed::Paused) => {
+            Ok(Execution::Commit) => self.commit(now, id, job),
+            Ok(Execution::Paused) => {
                 self.paused.push_back(id);
                 self.jobs.put_back(id, job);
             }
-            Ok(Executed::NoMemory) => self.wait_for_memory(now, id, job),
-            Ok(Executed::Touched) => {
+            Ok(Execution::NoMemory) => self.wait_for_memory(now, id, job),
+            Ok(Execution::Touched) => {
                 job.reply.clear();
-                if let Some(asker) = job.exec {
-                    ReplyWriter::new(&mut job.reply, asker.protocol).null_array();
+                if let Some(reply_to) = job.exec {
+                    ReplyWriter::new(&mut job.reply, reply_to.protocol).null_array();
                 }
                 self.finish(id, job, None);
             }
@@ -460,10 +475,10 @@ impl Core {
         }
     }
 
-    fn execute_commands(&mut self, now: Timestamp, job: &mut Job) -> Result<Executed, Failure> {
+    fn execute_commands(&mut self, now: Timestamp, job: &mut Job) -> Result<Execution, Failure> {
         let txn = job.txn.ok_or(Failure::INTERNAL)?;
         if self.has_had_its_share() {
-            return Ok(Executed::Paused);
+            return Ok(Execution::Paused);
         }
         if job.executed == 0 {
             for (key, watched) in &job.watched {
@@ -472,23 +487,23 @@ impl Core {
                     continue;
                 }
                 if watched.is_touched(&found) {
-                    return Ok(Executed::Touched);
+                    return Ok(Execution::Touched);
                 }
             }
             job.reply.clear();
-            if let Some(asker) = job.exec {
-                ReplyWriter::new(&mut job.reply, asker.protocol).array(job.items.len());
+            if let Some(reply_to) = job.exec {
+                ReplyWriter::new(&mut job.reply, reply_to.protocol).array(job.commands.len());
             }
         }
-        let combined = job.exec.is_none() && job.items.len() > 1;
-        for place in job.executed..job.items.len() {
+        let combined = job.exec.is_none() && job.commands.len() > 1;
+        for place in job.executed..job.commands.len() {
             if self.has_had_its_share() {
                 job.executed = place;
-                return Ok(Executed::Paused);
+                return Ok(Execution::Paused);
             }
             let made = self.bytes_made(txn, job, place);
             if !self.charge_made(job, made) {
-                return Ok(Executed::NoMemory);
+                return Ok(Execution::NoMemory);
             }
             self.carried_out += COMMAND_BYTES + self.bytes_before(txn, job, place) + made;
             let start = job.reply.len();
@@ -499,7 +514,7 @@ impl Core {
                 Ok(()) => self.execute_one(now, txn, job, place),
                 Err(failure) => Err(failure),
             };
-            let Item { asker, spec, .. } = job.items[place];
+            let JobCommand { reply_to, spec, .. } = job.commands[place];
             if let Err(failure) = done {
                 if job.exec.is_some() {
                     return Err(Failure::in_transaction(place + 1, spec.name, &failure));
@@ -508,18 +523,18 @@ impl Core {
                     return Err(failure);
                 }
                 job.reply.truncate(start);
-                ReplyWriter::new(&mut job.reply, asker.protocol).error_bytes(failure.bytes());
+                ReplyWriter::new(&mut job.reply, reply_to.protocol).error_bytes(failure.bytes());
             }
-            job.items[place].reply = start..job.reply.len();
+            job.commands[place].reply = start..job.reply.len();
             self.carried_out += job.reply.len() - start;
         }
-        Ok(Executed::Commit)
+        Ok(Execution::Commit)
     }
 
     /// The bytes that a command is about to go through: its own, and the value that its first key
     /// has.
     fn bytes_before(&self, txn: timestone_session::TxnHandle, job: &Job, place: usize) -> usize {
-        let args = job.words.args(job.items[place].words.clone());
+        let args = job.arguments.args(job.commands[place].arguments.clone());
         let own: usize = args.iter().map(<[u8]>::len).sum();
         let found = self.engine.peek(txn, KEYSPACE, args.get(1)).and_then(|view| view.value);
         own + found.map_or(0, <[u8]>::len)
@@ -537,11 +552,11 @@ impl Core {
     /// The bytes that a command makes beside those that it brings: what it leaves as it is of a
     /// value is written again, and zeros fill gaps.
     fn bytes_made(&self, txn: timestone_session::TxnHandle, job: &Job, place: usize) -> usize {
-        let Item { spec, words, .. } = &job.items[place];
+        let JobCommand { spec, arguments, .. } = &job.commands[place];
         if !strings::makes(spec.cmd) {
             return 0;
         }
-        let args = job.words.args(words.clone());
+        let args = job.arguments.args(arguments.clone());
         let found = self.engine.peek(txn, KEYSPACE, args.get(1));
         let length = found.and_then(|found| found.value).map_or(0, <[u8]>::len);
         // What the transaction has written itself came with its commands, or was counted when it
@@ -552,14 +567,14 @@ impl Core {
 
     /// How long the values are that a command over many keys answers with.
     fn bytes_of_many(&self, txn: timestone_session::TxnHandle, job: &Job, place: usize) -> usize {
-        let Item { spec, words, .. } = &job.items[place];
+        let JobCommand { spec, arguments, .. } = &job.commands[place];
         if spec.cmd != Cmd::Mget {
             return 0;
         }
         let value = |key| {
             self.engine.peek(txn, KEYSPACE, key).and_then(|view| view.value).map_or(0, <[u8]>::len)
         };
-        spec.keys(job.words.args(words.clone())).map(value).fold(0, usize::saturating_add)
+        spec.keys(job.arguments.args(arguments.clone())).map(value).fold(0, usize::saturating_add)
     }
 
     fn execute_one(
@@ -569,23 +584,24 @@ impl Core {
         job: &mut Job,
         place: usize,
     ) -> Result<(), Failure> {
-        let Job { items, words, reply, .. } = job;
-        let item = &items[place];
-        let args = words.args(item.words.clone());
-        let cmd = item.spec.cmd;
-        let reply = &mut ReplyWriter::new(reply, item.asker.protocol);
-        match item.spec.class {
+        let Job { commands, arguments, reply, .. } = job;
+        let command = &commands[place];
+        let args = arguments.args(command.arguments.clone());
+        let cmd = command.spec.cmd;
+        let reply = &mut ReplyWriter::new(reply, command.reply_to.protocol);
+        match command.spec.class {
             Class::Read | Class::Write => {
                 let view = &mut TransactionView { engine: &mut self.engine, txn, now };
                 keys::execute(cmd, args, now, view, &mut self.scratch, reply)
             }
             Class::Local => {
-                let around = self.surroundings(now, &Listing::wanted(cmd, args)?);
-                let connection = self.connection(item.asker.connection).ok_or(Failure::INTERNAL)?;
-                local::execute(cmd, args, &around, &mut connection.client, reply)
+                let status = self.server_status(now, &ClientFilter::wanted(cmd, args)?);
+                let connection =
+                    self.connection(command.reply_to.connection).ok_or(Failure::INTERNAL)?;
+                local::execute(cmd, args, &status, &mut connection.client, reply)
             }
             // UNWATCH inside of a transaction comes too late to matter.
-            Class::State | Class::Whole => {
+            Class::State | Class::Keyspace => {
                 reply.ok();
                 Ok(())
             }
@@ -701,7 +717,7 @@ impl Core {
                 return;
             }
             self.without_memory.pop_front();
-            let Some(mut job) = self.jobs.lift(id) else { return };
+            let Some(mut job) = self.jobs.take(id) else { return };
             if is_over {
                 self.finish(id, job, Some(&Failure::NO_MEMORY_TO_MAKE));
                 continue;
@@ -750,15 +766,17 @@ impl Core {
             self.engine.abort(txn);
         }
         self.give_back_made(&mut job);
-        let gone = |item: &Item| {
-            let connection =
-                self.connections.get(item.asker.connection.0 as usize).and_then(Option::as_deref);
+        let gone = |command: &JobCommand| {
+            let connection = self
+                .connections
+                .get(command.reply_to.connection.0 as usize)
+                .and_then(Option::as_deref);
             connection.is_none_or(|connection| connection.gone)
         };
         // The time that it has waited for memory is none of the time for which conflicts are tried
         // again.
         let tried = now.since(job.began).saturating_sub(job.waited);
-        if tried >= RETRY_FOR || job.items.iter().all(gone) && job.exec.is_none() {
+        if tried >= RETRY_FOR || job.commands.iter().all(gone) && job.exec.is_none() {
             let failure = job.failure.take().unwrap_or(Failure::CONTENDED);
             return self.finish(id, job, Some(&failure));
         }
@@ -776,34 +794,40 @@ impl Core {
             self.engine.abort(txn);
         }
         self.give_back_made(&mut job);
-        if let Some(asker) = job.exec {
-            let whole = 0..job.reply.len();
-            let spec = job.items.first().map(|item| item.spec);
+        if let Some(reply_to) = job.exec {
+            let all = 0..job.reply.len();
+            let spec = job.commands.first().map(|command| command.spec);
             let spec = spec.or_else(|| crate::commands::table::find(b"exec"));
-            job.items.clear();
-            job.items.extend(spec.map(|spec| Item { asker, spec, words: 0..0, reply: whole }));
+            job.commands.clear();
+            job.commands.extend(spec.map(|spec| JobCommand {
+                reply_to,
+                spec,
+                arguments: 0..0,
+                reply: all,
+            }));
         }
-        for item in &job.items {
-            let asker = item.asker;
-            if let Some(connection) = self.connection(asker.connection) {
-                let asked = connection.answer(asker.slot, |out| match failure {
+        for command in &job.commands {
+            let reply_to = command.reply_to;
+            if let Some(connection) = self.connection(reply_to.connection) {
+                let asked = connection.answer(reply_to.reply_id, |out| match failure {
                     Some(failure) => {
-                        ReplyWriter::new(out, asker.protocol).error_bytes(failure.bytes())
+                        ReplyWriter::new(out, reply_to.protocol).error_bytes(failure.bytes())
                     }
-                    None => out.extend_from_slice(&job.reply[item.reply.clone()]),
+                    None => out.extend_from_slice(&job.reply[command.reply.clone()]),
                 });
                 self.gauges.answered(asked, self.clock);
             }
-            self.answered(asker.connection);
+            self.answered(reply_to.connection);
         }
         if let Some(hash) = job.queue {
-            self.busy.leave(hash, job.items.len());
-            match (self.hot.get(hash), job.next) {
+            self.busy.leave(hash, job.commands.len());
+            match (self.key_queues.get(hash), job.next) {
                 (Some(queue), Some(next)) => {
-                    self.hot.set(hash, crate::jobs::key_queues::HotKey { running: next, ..queue });
+                    self.key_queues
+                        .set(hash, crate::jobs::key_queues::KeyQueue { running: next, ..queue });
                     self.starts.push_back(next);
                 }
-                _ => self.hot.remove(hash),
+                _ => self.key_queues.remove(hash),
             }
         }
         self.jobs.close(id, job);
@@ -823,8 +847,8 @@ fn grow(charge: &mut Option<Charge>, memory: &Arc<Memory>, bytes: u64) -> bool {
 
 /// The answer of a command that has nothing to say.
 fn answer_ok(job: &mut Job) {
-    let Some(item) = job.items.first_mut() else { return };
+    let Some(command) = job.commands.first_mut() else { return };
     job.reply.clear();
-    ReplyWriter::new(&mut job.reply, item.asker.protocol).ok();
-    item.reply = 0..job.reply.len();
+    ReplyWriter::new(&mut job.reply, command.reply_to.protocol).ok();
+    command.reply = 0..job.reply.len();
 }

@@ -3,7 +3,7 @@
 use timestone_types::{Expiry, Timestamp};
 use timestone_wire::resp::{Protocol, ReplyWriter};
 
-use crate::commands::arguments::Words;
+use crate::commands::arguments::ArgumentBuffer;
 use crate::commands::expiry::Millis;
 use crate::commands::keys;
 use crate::commands::table::find;
@@ -29,11 +29,11 @@ fn state(text: &str) -> MapView {
 }
 
 fn run(view: &mut MapView, command: &str) -> String {
-    let mut words = Words::default();
+    let mut words = ArgumentBuffer::default();
     command
         .split(' ')
         .for_each(|word| words.push(if word == "''" { b"" } else { word.as_bytes() }));
-    let spec = find(words.word(0)).unwrap();
+    let spec = find(words.argument(0)).unwrap();
     assert!(spec.accepts(words.count() as usize), "{command}");
     let (mut out, mut scratch) = (Vec::new(), Vec::new());
     let now = Timestamp::from_nanos(NOW as u64 * 1_000_000 + 999_999);

@@ -120,7 +120,7 @@ fn counted_when_taken() -> u64 {
     Value { version, expires_at, prepared_before: false, present: true, value: &vec![b'x'; VALUE] }
         .encode(&envelope, &mut answer);
     core.engine.deliver_parcel(now, &answer).unwrap();
-    core.work(now);
+    core.run(now);
     let counted = memory.used(MemoryUse::Output);
     assert!(core.connection(index).unwrap().replies.take().unwrap().len() > VALUE);
     counted

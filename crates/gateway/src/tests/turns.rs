@@ -118,7 +118,7 @@ fn what_a_long_command_needed_is_given_back_after_the_turn() {
     let (mut core, index, _, now) = connected();
     let long = vec![b'x'; 4 * 1024 * 1024];
     core.received(now, index, encode(&[&b"ECHO"[..], &long]));
-    core.work(now);
+    core.run(now);
     let answer = core.connection(index).unwrap().replies.take().unwrap();
     assert!(answer.len() > long.len(), "{}", shown(&answer[..20]));
     let kept = core.kept_bytes();
