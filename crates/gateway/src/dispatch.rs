@@ -6,23 +6,20 @@ use timestone_types::Timestamp;
 use timestone_wire::resp::ReplyWriter;
 
 use crate::commands::arguments::{Args, ArgumentBuffer};
-use crate::commands::local::{self, ClientFilter, ServerStatus};
+use crate::commands::local::{self, ClientFilter};
 use crate::commands::table::{Class, Cmd, Spec, find};
-use crate::connection::client::ClientNumber;
 use crate::connection::inbox::StreamPosition;
 use crate::connection::key_access::{AccessKind, KeyAccess};
-use crate::connection::replies::{CommandStart, ReplyId, ReplyKind};
+use crate::connection::replies::{CommandStart, ReplyKind};
 use crate::connection::{Connection, ConnectionIndex, Multi, Queued};
 use crate::failure::{Failure, shown};
 use crate::fast::{FastPath, OneWrite};
-use crate::jobs::job::{JobCommand, JobId, JobKind, ReplyTo};
-use crate::jobs::key_queues::KeyQueue;
+use crate::jobs::job::{JobCommand, JobKind, ReplyTo};
 use crate::jobs::keyspace_scan::KeyspaceScan;
 use crate::limits::{
-    MAX_COMBINED, MAX_COMBINED_BYTES, MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, MAX_RESERVED_KEYS,
-    QUEUED_COMMAND_BYTES, SHOWN_BYTES,
+    MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, MAX_RESERVED_KEYS, QUEUED_COMMAND_BYTES, SHOWN_BYTES,
 };
-use crate::parts::Core;
+use crate::parts::Parts;
 
 /// How a transaction touches its keys, those that it only reads as well: a read behind it on the
 /// same connection could overtake it, and find an older value than the transaction, which starts
@@ -45,7 +42,7 @@ pub(crate) enum Disposition {
     Taken,
     /// It must wait for commands before it; it will be looked at again.
     Wait,
-    /// It is for [`Core::dispatch`].
+    /// It is for [`Dispatcher::dispatch`].
     Dispatch,
 }
 
@@ -68,31 +65,54 @@ fn unknown_command(args: Args<'_>) -> Failure {
     Failure::text(text)
 }
 
-impl Core {
-    /// Takes a command; `arguments` holds nothing else.
-    pub(crate) fn dispatch(
-        &mut self,
+/// One command on its way to where it belongs.
+pub(crate) struct Dispatcher<'a> {
+    parts: &'a mut Parts,
+    now: Timestamp,
+    index: ConnectionIndex,
+    position: StreamPosition,
+    /// How long the answer of a command is that touched no key.
+    answer_bytes: usize,
+}
+
+impl<'a> Dispatcher<'a> {
+    /// For the command of a connection that begins at `position`.
+    pub(crate) const fn new(
+        parts: &'a mut Parts,
         now: Timestamp,
         index: ConnectionIndex,
         position: StreamPosition,
-        arguments: &ArgumentBuffer,
-    ) -> Disposition {
+    ) -> Self {
+        Self { parts, now, index, position, answer_bytes: 0 }
+    }
+
+    /// How long the answer is, in bytes, when the command touched no key and was answered at once.
+    pub(crate) const fn answer_bytes(&self) -> usize {
+        self.answer_bytes
+    }
+
+    fn connection(&mut self) -> Option<&mut Connection> {
+        self.parts.connections.get_mut(self.index)
+    }
+
+    /// Answers the command with an error.
+    fn refuse(&mut self, failure: &Failure) -> Disposition {
+        let position = self.position;
+        if let Some(connection) = self.connection() {
+            connection.refuse(position, failure);
+        }
+        Disposition::Taken
+    }
+
+    /// Takes a command; `arguments` holds nothing else.
+    pub(crate) fn dispatch(&mut self, arguments: &ArgumentBuffer) -> Disposition {
         let args = arguments.all();
-        let Some(connection) = self.connection(index) else { return Disposition::Taken };
-        let checked = match find(args.get(0)) {
-            None => Err(unknown_command(args)),
-            Some(spec) if !spec.accepts(args.len()) => Err(Failure::arity(spec.name)),
-            Some(spec) => Ok(spec),
-        };
-        let checked = checked.and_then(|spec| match (&connection.multi, spec.cmd) {
-            (Some(_), Cmd::Hello) => Err(Failure::NOT_IN_MULTI),
-            (Some(_), _) if spec.class == Class::Keyspace => Err(Failure::NOT_QUEUEABLE),
-            _ => Ok(spec),
-        });
-        let spec = match checked {
+        let position = self.position;
+        let Some(connection) = self.connection() else { return Disposition::Taken };
+        let spec = match check(args, connection.transaction.multi.is_some()) {
             Ok(spec) => spec,
             Err(failure) => {
-                if let Some(multi) = &mut connection.multi {
+                if let Some(multi) = &mut connection.transaction.multi {
                     multi.mark_dirty();
                 }
                 connection.refuse(position, &failure);
@@ -104,69 +124,30 @@ impl Core {
             spec.cmd,
             Cmd::Exec | Cmd::Discard | Cmd::Multi | Cmd::Watch | Cmd::Quit | Cmd::Reset
         );
-        if connection.multi.is_some() && !immediate {
+        if connection.transaction.multi.is_some() && !immediate {
             queue(connection, spec, args, position);
             return Disposition::Taken;
         }
         match spec.class {
-            Class::Local => self.local(now, index, position, spec, args),
-            Class::State => self.state(now, index, position, spec, args),
-            Class::Read | Class::Write => self.over_keys(now, index, position, spec, args),
-            Class::Keyspace => self.keyspace(now, index, position, spec, args),
+            Class::Local => self.local(spec, args),
+            Class::State => self.state(spec, args),
+            Class::Read | Class::Write => self.over_keys(spec, args),
+            Class::Keyspace => self.keyspace(spec, args),
         }
     }
 
-    /// What local commands are told of the server, with the lines of the clients that are wanted.
-    pub(crate) fn server_status(&self, now: Timestamp, listing: &ClientFilter) -> ServerStatus {
-        let mut lines = Vec::new();
-        match listing {
-            ClientFilter::Nobody => {}
-            ClientFilter::Everybody => {
-                for connection in
-                    self.connections.iter().flatten().filter(|connection| !connection.gone)
-                {
-                    connection.client.describe(now, &mut lines);
-                }
-            }
-            ClientFilter::Of(ids) => {
-                for connection in ids.iter().filter_map(|&id| self.find_client(ClientNumber(id))) {
-                    connection.client.describe(now, &mut lines);
-                }
-            }
-        }
-        ServerStatus {
-            now,
-            started: self.started,
-            clients: self.clients.len(),
-            connections: self.accepted,
-            commands: self.commands,
-            shards: self.engine.routes().shards().len(),
-            per_second: self.rate.per_second(),
-            dataset_bytes: self.gauges.dataset_bytes(),
-            memory_bytes: self.memory_bytes(),
-            keys: self.gauges.keys(),
-            listing: lines,
-        }
-    }
-
-    fn local(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        position: StreamPosition,
-        spec: &'static Spec,
-        args: Args<'_>,
-    ) -> Disposition {
-        let mut scratch = core::mem::take(&mut self.scratch);
+    fn local(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        let mut scratch = core::mem::take(&mut self.parts.scratch);
         scratch.clear();
         let status = match spec.cmd {
             Cmd::Ping | Cmd::Echo | Cmd::Hello => None,
             _ => Some(
                 ClientFilter::wanted(spec.cmd, args)
-                    .map(|listing| self.server_status(now, &listing)),
+                    .map(|filter| self.parts.server_status(self.now, &filter)),
             ),
         };
-        if let Some(connection) = self.connection(index) {
+        let position = self.position;
+        if let Some(connection) = self.connection() {
             let protocol = connection.client.protocol;
             let client = &mut connection.client;
             let done = match &status {
@@ -187,23 +168,157 @@ impl Core {
             }
             connection.replies.now_bytes(position, &scratch);
         }
-        self.local_bytes = scratch.len();
-        self.scratch = scratch;
+        self.answer_bytes = scratch.len();
+        self.parts.scratch = scratch;
         Disposition::Taken
     }
 
-    /// MULTI and its kin.
-    fn state(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        position: StreamPosition,
-        spec: &'static Spec,
-        args: Args<'_>,
-    ) -> Disposition {
-        let memory = std::sync::Arc::clone(&self.memory);
-        let Some(connection) = self.connection(index) else { return Disposition::Taken };
-        let in_multi = connection.multi.is_some();
+    /// SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHDB.
+    fn keyspace(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        let kind = match spec.cmd {
+            Cmd::Flushdb | Cmd::Flushall => match args.len() {
+                1 => Ok(JobKind::Flush),
+                2 if args.is(1, b"SYNC") || args.is(1, b"ASYNC") => Ok(JobKind::Flush),
+                _ => Err(Failure::SYNTAX),
+            },
+            cmd => {
+                let shards = self.parts.backend.shard_count();
+                KeyspaceScan::parse(cmd, args, shards).map(JobKind::Scan)
+            }
+        };
+        match kind {
+            Ok(kind) => self.alone(spec, args, kind),
+            Err(failure) => self.refuse(&failure),
+        }
+    }
+
+    /// A command that nothing else of its connection may overlap.
+    fn alone(&mut self, spec: &'static Spec, args: Args<'_>, kind: JobKind) -> Disposition {
+        let Some(connection) = self.connection() else { return Disposition::Taken };
+        if !connection.replies.is_empty() {
+            return Disposition::Wait;
+        }
+        let reply_to = self.expect(spec.cmd, KeyReservation::Alone);
+        self.parts.jobs.open(self.now, kind, reply_to, spec, args);
+        Disposition::Taken
+    }
+
+    /// Expects a job's answer to the command, and keeps others away from its keys.
+    fn expect(&mut self, cmd: Cmd, reservation: KeyReservation) -> ReplyTo {
+        let (now, position, index) = (self.now, self.position, self.index);
+        let Some(connection) = self.connection() else {
+            unreachable!("a command comes from a connection that is there");
+        };
+        let protocol = connection.client.protocol;
+        let reply_id = connection.replies.expect(ReplyKind::Job, protocol, position);
+        connection.replies.note_start(reply_id, CommandStart { cmd, at: now });
+        match reservation {
+            KeyReservation::Alone => connection.set_barrier(reply_id),
+            KeyReservation::Key(access) => connection.accesses.add(access, reply_id),
+            KeyReservation::Keys(accesses) => {
+                accesses.into_iter().for_each(|access| connection.accesses.add(access, reply_id))
+            }
+        }
+        ReplyTo { connection: index, reply_id, protocol }
+    }
+}
+
+/// Commands over keys.
+impl Dispatcher<'_> {
+    fn over_keys(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        let one_key = spec.key_places(args.len()).count() == 1;
+        if spec.class == Class::Write && one_key {
+            return match OneWrite::of(spec.cmd, args, self.now) {
+                Ok(Some(write)) => match self.write_one(spec.cmd, &write) {
+                    Disposition::Dispatch => self.queue_on_key(spec, args),
+                    disposition => disposition,
+                },
+                Ok(None) => self.queue_on_key(spec, args),
+                Err(failure) => self.refuse(&failure),
+            };
+        }
+        let reservation = if one_key {
+            let kind =
+                if spec.class == Class::Write { AccessKind::Write } else { AccessKind::Read };
+            self.reserve_key(args.get(1), kind)
+        } else {
+            self.reserve_keys(spec.keys(args).map(|key| (key, in_transaction(spec.class))))
+        };
+        let Some(reservation) = reservation else { return Disposition::Wait };
+        let kind = if one_key { JobKind::OneRead } else { JobKind::Transaction };
+        let reply_to = self.expect(spec.cmd, reservation);
+        self.parts.jobs.open(self.now, kind, reply_to, spec, args);
+        Disposition::Taken
+    }
+
+    fn write_one(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Disposition {
+        let Parts { connections, backend, jobs, .. } = &mut *self.parts;
+        let Some(connection) = connections.get_mut(self.index) else { return Disposition::Taken };
+        let mut path = FastPath {
+            backend,
+            now: self.now,
+            index: self.index,
+            protocol: connection.client.protocol,
+            position: self.position,
+            replies: &mut connection.replies,
+            accesses: &mut connection.accesses,
+            busy: &mut jobs.busy,
+        };
+        path.write(cmd, write)
+    }
+
+    /// A command that reads one key and writes it: it belongs into the key's queue.
+    fn queue_on_key(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        let key = args.get(1);
+        let Some(reservation) = self.reserve_key(key, AccessKind::Queued) else {
+            return Disposition::Wait;
+        };
+        let reply_to = self.expect(spec.cmd, reservation);
+        let hash = self.parts.backend.hash(key);
+        self.parts.jobs.enqueue_on_key(self.now, hash, reply_to, spec, args);
+        Disposition::Taken
+    }
+
+    /// The access to a command's only key, when it may start now.
+    fn reserve_key(&self, key: &[u8], kind: AccessKind) -> Option<KeyReservation> {
+        let Parts { connections, backend, .. } = &*self.parts;
+        let connection = connections.get(self.index)?;
+        let access = KeyAccess::new(backend.hash(key), kind);
+        (!connection.accesses.blocks(access)).then_some(KeyReservation::Key(access))
+    }
+
+    /// The accesses to a command's keys, when it may start now.
+    fn reserve_keys<'k>(
+        &self,
+        keys: impl Iterator<Item = (&'k [u8], AccessKind)>,
+    ) -> Option<KeyReservation> {
+        let Parts { connections, backend, .. } = &*self.parts;
+        let connection = connections.get(self.index)?;
+        let mut accesses = Vec::new();
+        for (key, kind) in keys {
+            if accesses.len() == MAX_RESERVED_KEYS {
+                return connection.replies.is_empty().then_some(KeyReservation::Alone);
+            }
+            let access = KeyAccess::new(backend.hash(key), kind);
+            if connection.accesses.blocks(access) {
+                return None;
+            }
+            accesses.push(access);
+        }
+        if !connection.accesses.has_room(accesses.len()) {
+            return None;
+        }
+        Some(KeyReservation::Keys(accesses))
+    }
+}
+
+/// MULTI and its kin.
+impl Dispatcher<'_> {
+    fn state(&mut self, spec: &'static Spec, args: Args<'_>) -> Disposition {
+        let position = self.position;
+        let Parts { connections, memory, .. } = &mut *self.parts;
+        let Some(connection) = connections.get_mut(self.index) else { return Disposition::Taken };
+        let in_multi = connection.transaction.multi.is_some();
         let refusal = match spec.cmd {
             Cmd::Multi if in_multi => Some(Failure::NESTED_MULTI),
             Cmd::Watch if in_multi => Some(Failure::WATCH_IN_MULTI),
@@ -216,21 +331,18 @@ impl Core {
             return Disposition::Taken;
         }
         match spec.cmd {
-            Cmd::Exec => return self.exec(now, index, position),
-            Cmd::Watch => return self.alone(now, index, position, spec, args, JobKind::Watch),
+            Cmd::Exec => return self.exec(),
+            Cmd::Watch => return self.alone(spec, args, JobKind::Watch),
             Cmd::Multi => {
-                let charge = Some(memory.charge(MemoryUse::Input, 0));
-                connection.multi = Some(Box::new(Multi { charge, ..Multi::default() }));
-                connection.client.queued = Some(0);
+                let charge = Some(memory.process().charge(MemoryUse::Input, 0));
+                connection.begin_multi(Multi { charge, ..Multi::default() });
             }
             Cmd::Discard => {
                 connection.end_multi();
                 connection.unwatch();
             }
             Cmd::Unwatch => connection.unwatch(),
-            Cmd::Quit => {
-                connection.closing = true;
-            }
+            Cmd::Quit => connection.life.closing = true,
             Cmd::Reset => {
                 connection.end_multi();
                 connection.unwatch();
@@ -247,348 +359,80 @@ impl Core {
     }
 
     /// EXEC: the queued commands become a job.
-    fn exec(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        position: StreamPosition,
-    ) -> Disposition {
-        let Some(connection) = self.connection(index) else { return Disposition::Taken };
+    fn exec(&mut self) -> Disposition {
+        let position = self.position;
+        let Some(connection) = self.connection() else { return Disposition::Taken };
         let Some(multi) = connection.end_multi() else { return Disposition::Taken };
+        let protocol = connection.client.protocol;
         if multi.dirty {
             connection.unwatch();
             connection.refuse(position, &Failure::EXEC_ABORTED);
             return Disposition::Taken;
         }
-        if connection.watch_lost {
+        if connection.transaction.watch_lost {
             connection.unwatch();
-            connection
-                .replies
-                .now(connection.client.protocol, position, |reply| reply.null_array());
+            connection.replies.now(protocol, position, |reply| reply.null_array());
             return Disposition::Taken;
         }
-        if multi.commands.is_empty() && connection.watched.is_empty() {
-            connection.replies.now(connection.client.protocol, position, |reply| reply.array(0));
+        if multi.commands.is_empty() && connection.transaction.watched.is_empty() {
+            connection.replies.now(protocol, position, |reply| reply.array(0));
             return Disposition::Taken;
         }
-        let mut accesses = Vec::new();
-        for command in &multi.commands {
-            for key in command.spec.keys(multi.arguments.args(command.arguments.clone())) {
-                accesses.push((key, in_transaction(command.spec.class)));
+        let Some(reservation) = self.reserve_for_exec(&multi) else {
+            if let Some(connection) = self.connection() {
+                connection.begin_multi(*multi);
             }
-        }
-        let Some(connection) = self.connections[index.0 as usize].as_deref() else {
-            return Disposition::Taken;
-        };
-        accesses.extend(connection.watched.keys().map(|key| (&**key, in_transaction(Class::Read))));
-        let accesses = self.reserve_keys(index, accesses.into_iter());
-        let Some(connection) = self.connection(index) else { return Disposition::Taken };
-        let Some(accesses) = accesses else {
-            connection.client.queued = Some(multi.commands.len());
-            connection.multi = Some(multi);
             return Disposition::Wait;
         };
-        let watched = core::mem::take(&mut connection.watched);
-        let watched_charge = connection.watched_charge.take();
+        let Some(connection) = self.connection() else { return Disposition::Taken };
+        let watched = core::mem::take(&mut connection.transaction.watched);
+        let watched_charge = connection.transaction.watched_charge.take();
         connection.client.watched = 0;
-        let reply_to = self.expect(now, index, position, Cmd::Exec, accesses);
-        let id = self.jobs.open(JobKind::Exec, now);
-        if let Some(job) = self.jobs.get_mut(id) {
+        let reply_to = self.expect(Cmd::Exec, reservation);
+        let jobs = &mut self.parts.jobs;
+        let id = jobs.table.open(JobKind::Exec, self.now);
+        if let Some(job) = jobs.table.get_mut(id) {
             let Multi { arguments, commands, charge, .. } = *multi;
             job.arguments = arguments;
-            job.queued_charge = charge;
+            job.memory.queued_charge = charge;
             job.exec = Some(reply_to);
             job.watched = watched.into_iter().collect();
-            job.watched_charge = watched_charge;
+            job.memory.watched_charge = watched_charge;
             job.commands.extend(commands.into_iter().map(|Queued { spec, arguments }| {
                 JobCommand { reply_to, spec, arguments, reply: 0..0 }
             }));
         }
-        self.starts.push_back(id);
+        jobs.start_soon(id);
         Disposition::Taken
     }
 
-    /// A command over keys.
-    fn over_keys(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        position: StreamPosition,
-        spec: &'static Spec,
-        args: Args<'_>,
-    ) -> Disposition {
-        let one_key = spec.key_places(args.len()).count() == 1;
-        if spec.class == Class::Write && one_key {
-            match OneWrite::of(spec.cmd, args, now) {
-                Ok(Some(write)) => {
-                    let disposition = self.write_one(now, index, position, spec.cmd, &write);
-                    if disposition != Disposition::Dispatch {
-                        return disposition;
-                    }
-                    return self.queue_on_key(now, index, position, spec, args);
-                }
-                Ok(None) => return self.queue_on_key(now, index, position, spec, args),
-                Err(failure) => {
-                    if let Some(connection) = self.connection(index) {
-                        connection.refuse(position, &failure);
-                    }
-                    return Disposition::Taken;
-                }
-            }
+    /// The accesses to the keys of what MULTI has queued, and to those that are watched, when EXEC
+    /// may start now.
+    fn reserve_for_exec(&self, multi: &Multi) -> Option<KeyReservation> {
+        let connection = self.parts.connections.get(self.index)?;
+        let mut keys = Vec::new();
+        for command in &multi.commands {
+            let kind_of = |key| (key, in_transaction(command.spec.class));
+            let args = multi.arguments.args(command.arguments.clone());
+            keys.extend(command.spec.keys(args).map(kind_of));
         }
-        let accesses = if one_key {
-            let access_kind =
-                if spec.class == Class::Write { AccessKind::Write } else { AccessKind::Read };
-            self.reserve_key(index, args.get(1), access_kind)
-        } else {
-            self.reserve_keys(index, spec.keys(args).map(|key| (key, in_transaction(spec.class))))
-        };
-        let Some(accesses) = accesses else { return Disposition::Wait };
-        let kind = if one_key { JobKind::OneRead } else { JobKind::Transaction };
-        let reply_to = self.expect(now, index, position, spec.cmd, accesses);
-        self.open_job(now, kind, reply_to, spec, args);
-        Disposition::Taken
+        let watched = connection.transaction.watched.keys();
+        keys.extend(watched.map(|key| (&**key, in_transaction(Class::Read))));
+        self.reserve_keys(keys.into_iter())
     }
+}
 
-    fn write_one(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        position: StreamPosition,
-        cmd: Cmd,
-        write: &OneWrite<'_>,
-    ) -> Disposition {
-        let Self { connections, engine, session, seed, busy, .. } = self;
-        let Some(connection) = connections[index.0 as usize].as_deref_mut() else {
-            return Disposition::Taken;
-        };
-        let mut path = FastPath {
-            engine,
-            session: *session,
-            seed: *seed,
-            now,
-            index,
-            protocol: connection.client.protocol,
-            position,
-            replies: &mut connection.replies,
-            accesses: &mut connection.accesses,
-            busy,
-        };
-        path.write(cmd, write)
-    }
-
-    /// A command that reads one key and writes it: behind those on the same key, and together with
-    /// those that wait there too.
-    fn queue_on_key(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        position: StreamPosition,
-        spec: &'static Spec,
-        args: Args<'_>,
-    ) -> Disposition {
-        let key = args.get(1);
-        let hash = self.hash(key);
-        let Some(accesses) = self.reserve_key(index, key, AccessKind::Queued) else {
-            return Disposition::Wait;
-        };
-        let reply_to = self.expect(now, index, position, spec.cmd, accesses);
-        self.busy.enter(hash);
-        let Some(queue) = self.key_queues.get(hash) else {
-            let id = self.open_job(now, JobKind::Transaction, reply_to, spec, args);
-            self.set_queue(id, hash);
-            self.key_queues.set(hash, KeyQueue { running: id, last: id });
-            return Disposition::Taken;
-        };
-        if queue.last != queue.running
-            && let Some(job) = self.jobs.get_mut(queue.last)
-            && job.commands.len() < MAX_COMBINED
-            && job.arguments.bytes() < MAX_COMBINED_BYTES
-        {
-            let arguments = job.arguments.push_args(args);
-            job.commands.push(JobCommand { reply_to, spec, arguments, reply: 0..0 });
-            return Disposition::Taken;
-        }
-        let id = self.new_job(now, JobKind::Transaction, reply_to, spec, args);
-        self.set_queue(id, hash);
-        if let Some(last) = self.jobs.get_mut(queue.last) {
-            last.next = Some(id);
-        }
-        self.key_queues.set(hash, KeyQueue { last: id, ..queue });
-        Disposition::Taken
-    }
-
-    fn set_queue(&mut self, id: JobId, hash: u64) {
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.queue = Some(hash);
-        }
-    }
-
-    /// SCAN, KEYS, DBSIZE, RANDOMKEY, FLUSHDB.
-    fn keyspace(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        position: StreamPosition,
-        spec: &'static Spec,
-        args: Args<'_>,
-    ) -> Disposition {
-        let kind = match spec.cmd {
-            Cmd::Flushdb | Cmd::Flushall => match args.len() {
-                1 => Ok(JobKind::Flush),
-                2 if args.is(1, b"SYNC") || args.is(1, b"ASYNC") => Ok(JobKind::Flush),
-                _ => Err(Failure::SYNTAX),
-            },
-            cmd => KeyspaceScan::parse(cmd, args, self.engine.routes().shards().len())
-                .map(JobKind::Scan),
-        };
-        match kind {
-            Ok(kind) => self.alone(now, index, position, spec, args, kind),
-            Err(failure) => {
-                if let Some(connection) = self.connection(index) {
-                    connection.refuse(position, &failure);
-                }
-                Disposition::Taken
-            }
-        }
-    }
-
-    /// A command that nothing else of its connection may overlap.
-    fn alone(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        position: StreamPosition,
-        spec: &'static Spec,
-        args: Args<'_>,
-        kind: JobKind,
-    ) -> Disposition {
-        let Some(connection) = self.connection(index) else { return Disposition::Taken };
-        if !connection.replies.is_empty() {
-            return Disposition::Wait;
-        }
-        let reply_to = self.expect(now, index, position, spec.cmd, KeyReservation::Alone);
-        self.open_job(now, kind, reply_to, spec, args);
-        Disposition::Taken
-    }
-
-    /// The access of a command's only key, when it may start now.
-    fn reserve_key(
-        &self,
-        index: ConnectionIndex,
-        key: &[u8],
-        kind: AccessKind,
-    ) -> Option<KeyReservation> {
-        let connection = self.connections.get(index.0 as usize)?.as_deref()?;
-        let access = KeyAccess::new(self.hash(key), kind);
-        (!connection.accesses.blocks(access)).then_some(KeyReservation::Key(access))
-    }
-
-    /// The accesses of a command's keys, when it may start now.
-    fn reserve_keys<'k>(
-        &self,
-        index: ConnectionIndex,
-        keys: impl Iterator<Item = (&'k [u8], AccessKind)>,
-    ) -> Option<KeyReservation> {
-        let connection = self.connections.get(index.0 as usize)?.as_deref()?;
-        let mut accesses = Vec::new();
-        for (key, kind) in keys {
-            if accesses.len() == MAX_RESERVED_KEYS {
-                return connection.replies.is_empty().then_some(KeyReservation::Alone);
-            }
-            let access = KeyAccess::new(self.hash(key), kind);
-            if connection.accesses.blocks(access) {
-                return None;
-            }
-            accesses.push(access);
-        }
-        if !connection.accesses.has_room(accesses.len()) {
-            return None;
-        }
-        Some(KeyReservation::Keys(accesses))
-    }
-
-    /// Expects a job's answer to a command.
-    fn expect(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        position: StreamPosition,
-        cmd: Cmd,
-        accesses: KeyReservation,
-    ) -> ReplyTo {
-        let Some(connection) = self.connection(index) else {
-            unreachable!("a command comes from a connection that is there");
-        };
-        let protocol = connection.client.protocol;
-        let reply_id = connection.replies.expect(ReplyKind::Job, protocol, position);
-        connection.replies.note_start(reply_id, CommandStart { cmd, at: now });
-        match accesses {
-            KeyReservation::Alone => connection.barrier = Some(reply_id),
-            KeyReservation::Key(access) => connection.accesses.add(access, reply_id),
-            KeyReservation::Keys(accesses) => {
-                accesses.into_iter().for_each(|access| connection.accesses.add(access, reply_id))
-            }
-        }
-        ReplyTo { connection: index, reply_id, protocol }
-    }
-
-    fn new_job(
-        &mut self,
-        now: Timestamp,
-        kind: JobKind,
-        reply_to: ReplyTo,
-        spec: &'static Spec,
-        args: Args<'_>,
-    ) -> JobId {
-        let id = self.jobs.open(kind, now);
-        if let Some(job) = self.jobs.get_mut(id) {
-            let arguments = job.arguments.push_args(args);
-            job.commands.push(JobCommand { reply_to, spec, arguments, reply: 0..0 });
-        }
-        id
-    }
-
-    fn open_job(
-        &mut self,
-        now: Timestamp,
-        kind: JobKind,
-        reply_to: ReplyTo,
-        spec: &'static Spec,
-        args: Args<'_>,
-    ) -> JobId {
-        let id = self.new_job(now, kind, reply_to, spec, args);
-        self.starts.push_back(id);
-        id
-    }
-
-    /// A fast command met a conflict, or a server that was not ready: read again, it goes on as a
-    /// job, in its old place.
-    pub(crate) fn run_again(&mut self, now: Timestamp, index: ConnectionIndex, reply_id: ReplyId) {
-        let Some(connection) = self.connections[index.0 as usize].as_deref() else { return };
-        let Some(&expected) = connection.replies.pending(reply_id) else { return };
-        let mut arguments = ArgumentBuffer::default();
-        let spec = connection
-            .inbox
-            .read_again(expected.position, &mut arguments)
-            .and_then(|_| find(arguments.argument(0)));
-        match spec {
-            Some(spec) => {
-                let kind =
-                    if spec.class == Class::Read { JobKind::OneRead } else { JobKind::Transaction };
-                let reply_to = ReplyTo { connection: index, reply_id, protocol: expected.protocol };
-                self.open_job(now, kind, reply_to, spec, arguments.all());
-            }
-            None => {
-                if let Some(connection) = self.connection(index) {
-                    let protocol = expected.protocol;
-                    connection.answer(reply_id, |out| {
-                        ReplyWriter::new(out, protocol).error_bytes(Failure::CONTENDED.bytes());
-                    });
-                }
-                self.answered(index);
-            }
-        }
+/// Which command this is.
+///
+/// # Errors
+/// What is answered instead: it is none, or may not be given so.
+fn check(args: Args<'_>, in_multi: bool) -> Result<&'static Spec, Failure> {
+    let spec = find(args.get(0)).ok_or_else(|| unknown_command(args))?;
+    match spec.cmd {
+        _ if !spec.accepts(args.len()) => Err(Failure::arity(spec.name)),
+        Cmd::Hello if in_multi => Err(Failure::NOT_IN_MULTI),
+        _ if in_multi && spec.class == Class::Keyspace => Err(Failure::NOT_QUEUEABLE),
+        _ => Ok(spec),
     }
 }
 
@@ -609,7 +453,7 @@ fn queue(
     args: Args<'_>,
     position: StreamPosition,
 ) {
-    let Some(multi) = &mut connection.multi else { return };
+    let Some(multi) = &mut connection.transaction.multi else { return };
     let bytes = args.memory_bytes();
     if !multi.dirty
         && !multi

@@ -10,16 +10,14 @@
 //! transaction under way, the command is read again from the connection's inbox and goes on as a
 //! job, which retries (see [`crate::jobs::run`]).
 
-use timestone_session::{
-    Condition, Engine, Mutation, OpId, RequestOptions, SessionError, SessionId,
-};
-use timestone_types::{Expiry, HashSeed, Timestamp, hash_key};
+use timestone_session::{Condition, Mutation, SessionError};
+use timestone_types::{Expiry, Timestamp};
 use timestone_wire::resp::{Command, Protocol, ReplyWriter};
 
+use crate::backend::Backend;
 use crate::commands::arguments::Args;
 use crate::commands::strings::{SetCondition, SetOptions, TtlChange};
 use crate::commands::table::Cmd;
-use crate::commands::view::KEYSPACE;
 use crate::connection::ConnectionIndex;
 use crate::connection::inbox::StreamPosition;
 use crate::connection::key_access::{AccessKind, KeyAccess, KeyAccesses};
@@ -116,9 +114,7 @@ impl<'a> OneWrite<'a> {
 
 /// What a fast command needs of its connection and of the gateway.
 pub(crate) struct FastPath<'a> {
-    pub(crate) engine: &'a mut Engine,
-    pub(crate) session: SessionId,
-    pub(crate) seed: HashSeed,
+    pub(crate) backend: &'a mut Backend,
     pub(crate) now: Timestamp,
     pub(crate) index: ConnectionIndex,
     pub(crate) protocol: Protocol,
@@ -129,48 +125,38 @@ pub(crate) struct FastPath<'a> {
 }
 
 impl FastPath<'_> {
-    /// Sends a simple command to the engine.
+    /// Sends a simple command to the backend.
     #[inline]
-    pub(crate) fn start(&mut self, simple: SimpleCommand<'_>) -> Disposition {
-        match simple {
+    pub(crate) fn start(&mut self, command: SimpleCommand<'_>) -> Disposition {
+        match command {
             SimpleCommand::Get(key) => self.read(key),
             SimpleCommand::Set(key, value) => {
                 let mutation = Mutation::Put { value, expires_at: Expiry::NEVER };
                 let (condition, reply_kind) = (Condition::Always, ReplyKind::Ok);
-                self.write(
-                    Cmd::Set,
-                    &OneWrite { key, mutation, condition, reply_kind, previous: false },
-                )
+                let write = OneWrite { key, mutation, condition, reply_kind, previous: false };
+                self.write(Cmd::Set, &write)
             }
         }
     }
 
     #[inline]
-    fn hash(&self, key: &[u8]) -> u64 {
-        hash_key(self.seed, KEYSPACE, key).0
-    }
-
-    #[inline]
     fn read(&mut self, key: &[u8]) -> Disposition {
-        let access = KeyAccess::new(self.hash(key), AccessKind::Read);
+        let access = KeyAccess::new(self.backend.hash(key), AccessKind::Read);
         if self.accesses.blocks(access) {
             return Disposition::Wait;
         }
-        let reply_id = self.replies.expect(ReplyKind::Value, self.protocol, self.position);
-        self.replies.note_start(reply_id, CommandStart { cmd: Cmd::Get, at: self.now });
-        let op = OpId(Operation::Fast(self.index, reply_id).pack());
-        let options = RequestOptions::default();
-        let asked =
-            self.engine.get_latest(self.now, self.session, KEYSPACE, key, options, op).map(drop);
-        self.asked(reply_id, access, asked);
+        let id = self.replies.expect(ReplyKind::Value, self.protocol, self.position);
+        self.replies.note_start(id, CommandStart { cmd: Cmd::Get, at: self.now });
+        let asked = self.backend.get_latest(self.now, key, Operation::Fast(self.index, id));
+        self.asked(id, access, asked);
         Disposition::Taken
     }
 
-    /// Sends a write of one key to the engine, unless others of that key are under way: then it
+    /// Sends a write of one key to the backend, unless others of that key are under way: then it
     /// belongs into the key's queue.
     #[inline]
     pub(crate) fn write(&mut self, cmd: Cmd, write: &OneWrite<'_>) -> Disposition {
-        let hash = self.hash(write.key);
+        let hash = self.backend.hash(write.key);
         if self.busy.is_busy(hash) {
             return Disposition::Dispatch;
         }
@@ -178,41 +164,31 @@ impl FastPath<'_> {
         if self.accesses.blocks(access) {
             return Disposition::Wait;
         }
-        let reply_id = self.replies.expect(write.reply_kind, self.protocol, self.position);
-        self.replies.note_start(reply_id, CommandStart { cmd, at: self.now });
-        let op = OpId(Operation::Fast(self.index, reply_id).pack());
-        let options =
-            RequestOptions { return_previous: write.previous, ..RequestOptions::default() };
-        let OneWrite { key, mutation, condition, .. } = *write;
-        let asked = self
-            .engine
-            .write_if(self.now, self.session, KEYSPACE, key, mutation, condition, options, op)
-            .map(drop);
-        if self.asked(reply_id, access, asked) {
+        let id = self.replies.expect(write.reply_kind, self.protocol, self.position);
+        self.replies.note_start(id, CommandStart { cmd, at: self.now });
+        let operation = Operation::Fast(self.index, id);
+        let OneWrite { key, mutation, condition, previous, .. } = *write;
+        let asked = self.backend.write_if(self.now, key, mutation, condition, previous, operation);
+        if self.asked(id, access, asked) {
             self.busy.enter(hash);
-            self.replies.note_entered(reply_id, Some(hash));
+            self.replies.note_entered(id, Some(hash));
         }
         Disposition::Taken
     }
 
     #[inline]
-    fn asked(
-        &mut self,
-        reply_id: ReplyId,
-        access: KeyAccess,
-        asked: Result<(), SessionError>,
-    ) -> bool {
+    fn asked(&mut self, id: ReplyId, access: KeyAccess, asked: Result<(), SessionError>) -> bool {
         match asked {
             Ok(()) => {
-                self.accesses.add(access, reply_id);
+                debug_assert!(self.replies.pending(id).is_some(), "its answer is expected");
+                self.accesses.add(access, id);
                 true
             }
             Err(error) => {
                 let failure = Failure::from(error);
                 let protocol = self.protocol;
-                self.replies.answer(reply_id, |out| {
-                    ReplyWriter::new(out, protocol).error_bytes(failure.bytes())
-                });
+                self.replies
+                    .answer(id, |out| ReplyWriter::new(out, protocol).error_bytes(failure.bytes()));
                 false
             }
         }

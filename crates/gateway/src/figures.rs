@@ -91,6 +91,66 @@ impl GatewayGauges {
     }
 }
 
+/// What a gateway counts, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct Figures {
+    gauges: GatewayGauges,
+    rate: CommandRate,
+    commands: u64,
+    started: Timestamp,
+}
+
+impl Figures {
+    /// Figures that are published so.
+    pub(crate) fn new(gauges: GatewayGauges) -> Self {
+        Self { gauges, ..Self::default() }
+    }
+
+    /// The gateway begins to serve.
+    pub(crate) fn begin(&mut self, now: Timestamp) {
+        self.started = now;
+        self.gauges.begin();
+    }
+
+    /// When it began; zero before that.
+    pub(crate) const fn started(&self) -> Timestamp {
+        self.started
+    }
+
+    /// What is published.
+    pub(crate) const fn gauges(&self) -> &GatewayGauges {
+        &self.gauges
+    }
+
+    /// So many commands were carried out, or begun.
+    #[inline]
+    pub(crate) const fn took(&mut self, commands: u64) {
+        self.commands += commands;
+    }
+
+    /// How many commands were carried out, or begun.
+    pub(crate) const fn commands(&self) -> u64 {
+        self.commands
+    }
+
+    /// A turn at `now`.
+    #[inline]
+    pub(crate) fn look(&mut self, now: Timestamp) {
+        self.rate.look(now, self.commands);
+    }
+
+    /// Commands a second, lately.
+    pub(crate) const fn per_second(&self) -> u64 {
+        self.rate.per_second()
+    }
+
+    /// A command was answered.
+    #[inline]
+    pub(crate) fn answered(&self, started: Option<CommandStart>, now: Timestamp) {
+        self.gauges.answered(started, now);
+    }
+}
+
 /// How many commands were carried out lately: those of the last whole second.
 #[derive(Debug, Default)]
 pub(crate) struct CommandRate {

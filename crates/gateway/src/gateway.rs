@@ -23,28 +23,22 @@
 
 use std::sync::Arc;
 
-use timestone_cluster::{MasterAnswer, MasterCommand, ShardMap};
+use timestone_cluster::ShardMap;
 use timestone_seda::{
-    ConnectionId, Generation, Memory, MemoryUse, NetCommand, NetEvent, Origin, Parcel, StageId,
+    ConnectionId, Generation, Memory, NetCommand, NetEvent, Origin, Parcel, StageId,
 };
 use timestone_session::Routes;
 use timestone_types::{ClientId, ShardId, Timestamp};
-use timestone_wire::{
-    Envelope, Frame, Kind, MapIs, MapPull, MasterAsk, MasterReply, Message, RequestId,
-    without_clock,
-};
+use timestone_wire::{Frame, without_clock};
 
 use crate::connection::ConnectionIndex;
 use crate::figures::GatewayGauges;
-use crate::parts::Core;
+use crate::parts::Parts;
 
-use crate::limits::{
-    ASK_INTERVAL, CHARGED_ANSWER_BYTES, CHARGED_READ_BYTES, LAST_ANSWERS, LAST_COMMANDS,
-};
+use crate::limits::CHARGED_READ_BYTES;
+use crate::node::NodeClient;
+use crate::shutdown::Shutdown;
 use crate::turn::{Input, Output, Turn};
-
-/// The number of requests to the node stage; the engine gives it to none of its own.
-const NODE_REQUEST: RequestId = RequestId::new(1);
 
 /// What a gateway is told when it is made.
 #[derive(Clone, Debug)]
@@ -69,20 +63,13 @@ pub struct Setup {
 
 /// The RESP gateway of one thread. See the module.
 pub struct Gateway {
-    thread: usize,
-    core: Core,
+    parts: Parts,
+    node: NodeClient,
+    shutdown: Shutdown,
+    /// Where answers to what this gateway asks go.
     own: Origin,
-    /// When the node may be asked again for what is missing.
-    next_ask: Timestamp,
+    /// The time of the last turn.
     now: Timestamp,
-    said_goodbye: bool,
-    /// Since when the process is shutting down.
-    ending_since: Option<Timestamp>,
-    /// It ends although not everything is answered: what comes of that is nobody's business any
-    /// more, and nothing follows from it.
-    gave_up: bool,
-    /// The shards know that nothing comes any more.
-    has_ended: bool,
 }
 
 impl Gateway {
@@ -90,30 +77,25 @@ impl Gateway {
     #[must_use]
     pub fn new(setup: Setup) -> Self {
         let Setup { stage, thread, client, map, shards, seed, memory, gauges } = setup;
-        let Ok(mut core) = Core::new(client, Routes::from(&*map), thread, seed, &memory) else {
+        let routes = Routes::from(&*map);
+        let Ok(mut parts) = Parts::new(client, routes, thread, seed, &memory, gauges) else {
             unreachable!("an engine without sessions has room for one")
         };
-        // There is no way from here to shards of other processes. They hear nothing of this
-        // gateway, and their own gateways move their watermarks.
-        core.engine.reach_only(&shards);
-        core.name_servers(&map);
-        core.gauges = gauges;
+        parts.backend.reach_only(&shards);
+        parts.name_servers(&map);
+        let (connection, generation) = (ConnectionId::new(0), Generation::new(0));
         Self {
-            thread,
-            core,
-            own: Origin { stage, connection: ConnectionId::new(0), generation: Generation::new(0) },
-            next_ask: Timestamp::ZERO,
+            parts,
+            node: NodeClient::default(),
+            shutdown: Shutdown::new(thread),
+            own: Origin { stage, connection, generation },
             now: Timestamp::ZERO,
-            said_goodbye: false,
-            ending_since: None,
-            gave_up: false,
-            has_ended: false,
         }
     }
 
     fn parcel(&mut self, ctx: &mut Turn<'_>, parcel: Parcel) {
         let now = ctx.now();
-        if self.gave_up {
+        if self.shutdown.gave_up() {
             let is_own = parcel.origin.stage == self.own.stage;
             return if is_own { ctx.give_buffer(parcel.bytes) } else { ctx.finish_parcel(parcel) };
         }
@@ -122,17 +104,19 @@ impl Gateway {
             if parcel.bytes.len() >= CHARGED_READ_BYTES {
                 // Large answers are taken one by one, so that no more than one of them is here
                 // twice.
-                self.core.run(now);
+                self.parts.run(now);
             }
             return ctx.give_buffer(parcel.bytes);
         }
         let (frames, bytes) = (u64::from(parcel.frames), parcel.bytes.len() as u64);
-        let Some(index) = self.core.find(parcel.origin) else { return ctx.finish_parcel(parcel) };
-        let spare = self.core.received(now, index, parcel.bytes);
+        let Some(index) = self.parts.connections.find(parcel.origin) else {
+            return ctx.finish_parcel(parcel);
+        };
+        let spare = self.parts.received(now, index, parcel.bytes);
         ctx.give_buffer(spare);
-        if let Some(connection) = self.core.connection(index) {
-            connection.admitted.0 += frames;
-            connection.admitted.1 += bytes;
+        if let Some(connection) = self.parts.connections.get_mut(index) {
+            connection.usage.admitted.0 += frames;
+            connection.usage.admitted.1 += bytes;
             let (frames, bytes) = connection.give_up_admitted();
             ctx.release(frames, bytes);
         } else {
@@ -143,12 +127,10 @@ impl Gateway {
     /// Takes reply frames of shards, or of the node.
     fn replies(&mut self, now: Timestamp, bytes: &[u8]) {
         let answer = first_frame(without_clock(bytes));
-        let node =
-            Frame::parse(answer).ok().filter(|frame| frame.envelope().request == NODE_REQUEST);
-        match node {
-            Some(frame) => self.node_replied(now, &frame),
+        match Frame::parse(answer).ok().filter(NodeClient::is_answer) {
+            Some(frame) => NodeClient::replied(&mut self.parts, now, &frame),
             None => {
-                if let Err(error) = self.core.engine.deliver_parcel(now, bytes) {
+                if let Err(error) = self.parts.backend.deliver(now, bytes) {
                     tracing::error!(%error, "a shard's answer could not be read; the request will \
                         be sent again");
                 }
@@ -156,150 +138,103 @@ impl Gateway {
         }
     }
 
-    fn node_replied(&mut self, now: Timestamp, frame: &Frame<'_>) {
-        match frame.kind() {
-            Kind::MapIs => {
-                if let Some(map) = MapIs::decode(frame).ok().and_then(|is| is.shard_map().ok())
-                    && !self.core.engine.routes_are_of(map.version())
-                {
-                    self.core.engine.set_routes(now, Routes::from(&map));
-                    self.core.name_servers(&map);
-                }
-            }
-            Kind::MasterReply => {
-                let answer =
-                    MasterReply::decode(frame).ok().and_then(|reply| reply.master_answer().ok());
-                if let Some(MasterAnswer::Clients(block)) = answer
-                    && self.core.engine.wants_client()
-                    && let Some(client) = block.iter().next()
-                {
-                    tracing::warn!(%client, "the gateway was silent for too long and goes on under \
-                        a new client id");
-                    self.core.engine.renew_client(now, client);
-                }
-            }
-            _ => {
-                tracing::warn!(kind = ?frame.kind(), "the node refused a question of the gateway; \
-                    it will be asked again")
-            }
-        }
-    }
-
     fn net_event(&mut self, ctx: &Turn<'_>, event: NetEvent) {
         match event {
-            NetEvent::Connected(view) => self.core.connect(ctx.now(), view.origin, view.peer),
-            NetEvent::Disconnected { origin, .. } => self.core.disconnect(origin),
+            NetEvent::Connected(view) => {
+                self.parts.connections.connect(ctx.now(), view.origin, view.peer)
+            }
+            NetEvent::Disconnected { origin, .. } => self.parts.disconnect(origin),
             NetEvent::Written { origin, bytes } => {
-                if let Some(index) = self.core.find(origin) {
-                    self.core.written(index, bytes);
+                if let Some(index) = self.parts.connections.find(origin) {
+                    self.parts.written(index, bytes);
                 }
             }
             NetEvent::HalfClosed(origin) => {
-                if let Some(index) = self.core.find(origin) {
-                    if let Some(connection) = self.core.connection(index) {
-                        connection.half_closed = true;
+                if let Some(index) = self.parts.connections.find(origin) {
+                    if let Some(connection) = self.parts.connections.get_mut(index) {
+                        connection.life.half_closed = true;
                     }
-                    self.core.list(index);
+                    self.parts.connections.list(index);
                 }
             }
             NetEvent::Parcel(_) | NetEvent::DialFailed { .. } => {}
         }
     }
 
-    /// Asks the node for a newer map or a new client id, when the engine misses one.
-    fn ask_node(&mut self, ctx: &mut Turn<'_>) {
-        let (routes, client) = (self.core.engine.wants_routes(), self.core.engine.wants_client());
-        if !(routes || client) || ctx.now() < self.next_ask {
-            return;
-        }
-        self.next_ask = ctx.now().saturating_add(ASK_INTERVAL);
-        let envelope = Envelope { request: NODE_REQUEST, ..Envelope::default() };
-        if routes {
-            let mut bytes = ctx.take_buffer();
-            MapPull {}.encode(&envelope, &mut bytes);
-            ctx.send(Output::ToNode(Parcel::new(self.own, bytes)));
-        }
-        if client {
-            let mut command = Vec::new();
-            MasterCommand::RegisterClient { count: 1 }.encode(&mut command);
-            let mut bytes = ctx.take_buffer();
-            MasterAsk { command: &command }.encode(&envelope, &mut bytes);
-            ctx.send(Output::ToNode(Parcel::new(self.own, bytes)));
-        }
-    }
-
     /// Sends what the engine has for shards.
     fn ship(&mut self, ctx: &mut Turn<'_>) {
-        while let Some((shard, outbox)) = self.core.engine.next_dirty() {
+        while let Some((shard, outbox)) = self.parts.backend.engine().next_dirty() {
             let bytes = std::mem::replace(outbox, ctx.take_buffer());
             ctx.send(Output::ToShard { shard, parcel: Parcel::new(self.own, bytes) });
         }
     }
 
     /// Sends what connections are owed, closes those that are done, forgets those that are gone.
-    fn look_after_connections(&mut self, ctx: &mut Turn<'_>) {
-        let mut listed = std::mem::take(&mut self.core.listed);
+    fn flush_connections(&mut self, ctx: &mut Turn<'_>) {
+        let mut listed = self.parts.connections.take_listed();
         for index in listed.drain(..) {
-            self.look_after(ctx, index);
+            self.flush_connection(ctx, index);
         }
         // What could not be done now was listed again.
-        listed.append(&mut self.core.listed);
-        self.core.listed = listed;
-        if !self.core.listed.is_empty() {
+        if self.parts.connections.relist(listed) {
             ctx.want_turn();
         }
     }
 
-    fn look_after(&mut self, ctx: &mut Turn<'_>, index: ConnectionIndex) {
-        self.attend(ctx, index);
-        self.core.count(index);
-        if let Some(pause) = self.core.change_of_pause(ctx.now(), index)
-            && let Some(origin) = self.core.connection(index).map(|connection| connection.origin)
-        {
+    fn flush_connection(&mut self, ctx: &mut Turn<'_>, index: ConnectionIndex) {
+        self.flush_answers(ctx, index);
+        self.settle_connection(ctx, index);
+        let Parts { connections, memory, .. } = &mut self.parts;
+        let Some(connection) = connections.get_mut(index) else { return };
+        memory.count(connection);
+        if let Some(pause) = memory.change_of_pause(ctx.now(), connection) {
+            let origin = connection.origin;
             let command =
                 if pause { NetCommand::Pause(origin) } else { NetCommand::Resume(origin) };
             ctx.send(Output::Net { to: origin.stage, command });
         }
     }
 
-    fn attend(&mut self, ctx: &mut Turn<'_>, index: ConnectionIndex) {
-        let bound = self.core.output_bound();
-        let Core { connections, memory, .. } = &mut self.core;
-        let Some(connection) = connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut)
-        else {
-            return;
-        };
-        connection.listed = false;
-        if connection.gone {
+    /// Sends the answers of a connection that can leave.
+    fn flush_answers(&mut self, ctx: &mut Turn<'_>, index: ConnectionIndex) {
+        let bound = self.parts.memory.output_bound();
+        let Parts { connections, memory, .. } = &mut self.parts;
+        let Some(connection) = connections.get_mut(index) else { return };
+        connection.turn.listed = false;
+        if connection.life.gone {
             connection.replies.drop_output();
         }
-        let origin = connection.origin;
-        if connection.replies.has_output() {
-            while let Some(bytes) = connection.replies.take() {
-                let (length, memory_bytes) = (bytes.len(), bytes.capacity());
-                // The net stage counts it when it takes it: shards may answer before that.
-                let charged =
-                    memory_bytes >= CHARGED_ANSWER_BYTES && !crate::memory::forgets_passing();
-                let charge = charged.then(|| memory.charge(MemoryUse::Output, memory_bytes as u64));
-                let parcel = Parcel { charge, ..Parcel::new(origin, bytes) };
-                ctx.send(Output::Answer(parcel));
-                connection.unwritten += length;
-            }
-            // An answer that had to wait for room may have been all that held its connection's next
-            // commands back.
-            if connection.blocked && connection.may_start(bound) {
-                self.core.answered(index);
-                ctx.want_turn();
-            }
+        if !connection.replies.has_output() {
+            return;
         }
-        let Some(connection) = self.core.connection(index) else { return };
+        let origin = connection.origin;
+        while let Some(bytes) = connection.replies.take() {
+            connection.usage.unwritten += bytes.len();
+            let charge = memory.charge_output(bytes.capacity());
+            let parcel = Parcel { charge, ..Parcel::new(origin, bytes) };
+            ctx.send(Output::Answer(parcel));
+        }
+        // An answer that had to wait for room may have been all that held its connection's next
+        // commands back.
+        if connection.turn.blocked && connection.may_start(bound) {
+            self.parts.answered(index);
+            ctx.want_turn();
+        }
+    }
+
+    /// Closes a connection that is done, forgets one that is gone, and gives back what a connection
+    /// with nothing under way does not need.
+    fn settle_connection(&mut self, ctx: &mut Turn<'_>, index: ConnectionIndex) {
+        let Parts { connections, memory, .. } = &mut self.parts;
+        let Some(connection) = connections.get_mut(index) else { return };
         let (frames, bytes) = connection.give_up_admitted();
         ctx.release(frames, bytes);
         if !connection.replies.is_empty() {
             return;
         }
-        if connection.gone {
-            if let Some(connection) = self.core.remove(index) {
+        if connection.life.gone {
+            if let Some(connection) = connections.remove(index) {
+                memory.forget(&connection);
                 ctx.give_buffer(connection.inbox.into_bytes());
             }
             return;
@@ -307,70 +242,28 @@ impl Gateway {
         if let Some(bytes) = connection.inbox.release() {
             ctx.give_buffer(bytes);
         }
-        let done = connection.closing || connection.half_closed && !connection.blocked;
-        if done && !connection.closed {
-            connection.closed = true;
-            connection.closing = true;
+        let life = &mut connection.life;
+        let done = life.closing || life.half_closed && !connection.turn.blocked;
+        if done && !life.closed {
+            (life.closed, life.closing) = (true, true);
+            let origin = connection.origin;
             ctx.send(Output::Net { to: origin.stage, command: NetCommand::Close(origin) });
         }
     }
 
     /// Whether it has nothing more to do.
     fn is_over(&self) -> bool {
-        let is_over = self.gave_up || self.core.listed.is_empty() && self.is_done();
-        self.said_goodbye && is_over
+        let is_over = self.shutdown.gave_up()
+            || self.parts.connections.is_nobody_listed() && self.parts.is_done();
+        self.shutdown.has_closed_session() && is_over
     }
-
-    fn is_done(&self) -> bool {
-        self.core.is_quiet() && self.core.engine.unresolved() == 0
-    }
-
-    /// The end, bounded in time: shards close their stores only when no gateway is left that may
-    /// write.
-    fn end(&mut self, ctx: &Turn<'_>) {
-        let now = ctx.now();
-        let waited = now.since(*self.ending_since.get_or_insert(now));
-        let waits = waits_for_everything();
-        if waited >= LAST_COMMANDS && !waits {
-            self.core.drop_what_was_not_begun();
-        }
-        let (is_done, is_over) = (self.is_done(), waited >= LAST_ANSWERS && !waits);
-        if !self.said_goodbye && (is_done || is_over) {
-            self.said_goodbye = true;
-            self.core.engine.say_goodbye(now);
-        }
-        if is_over && !is_done && !self.gave_up {
-            self.gave_up = true;
-            let unresolved = self.core.engine.unresolved();
-            tracing::warn!(
-                gateway = self.thread,
-                unresolved,
-                "some commands of redis clients got no answer in time; they are given up"
-            );
-        }
-    }
-
-    /// When [`Gateway::end`] has something to do.
-    fn end_deadline(&self) -> Option<Timestamp> {
-        let since = self.ending_since?;
-        [LAST_COMMANDS, LAST_ANSWERS]
-            .into_iter()
-            .map(|span| since.saturating_add(span))
-            .find(|at| *at > self.now)
-    }
-}
-
-/// Whether the end of a process waits for whoever does not read, and for answers that never come.
-fn waits_for_everything() -> bool {
-    timestone_types::is_planted!(EndlessGateway)
 }
 
 /// What the host calls.
 impl Gateway {
     /// Begins to serve; once, before anything else.
     pub fn start(&mut self, ctx: &mut Turn<'_>) {
-        self.core.started = ctx.now();
-        self.core.gauges.begin();
+        self.parts.figures.begin(ctx.now());
     }
 
     /// Takes what it is told.
@@ -379,36 +272,39 @@ impl Gateway {
             Input::Parcel(parcel) => self.parcel(ctx, parcel),
             Input::Net(event) => self.net_event(ctx, event),
             Input::MapChanged(map) => {
-                self.core.engine.set_routes(ctx.now(), Routes::from(&*map));
-                self.core.name_servers(&map);
+                self.parts.backend.engine().set_routes(ctx.now(), Routes::from(&*map));
+                self.parts.name_servers(&map);
             }
         }
     }
 
     /// The end of a turn, or a deadline that has passed.
     pub fn turn(&mut self, ctx: &mut Turn<'_>) {
-        if !self.said_goodbye {
-            self.core.tick(ctx.now());
+        let now = ctx.now();
+        if !self.shutdown.has_closed_session() {
+            self.parts.tick(now);
         }
-        self.now = ctx.now();
-        if !self.gave_up {
-            self.core.feed_starving(ctx.now());
-            self.core.end_stalled(ctx.now());
-            self.core.run(ctx.now());
-            if self.core.goes_on() {
+        self.now = now;
+        if !self.shutdown.gave_up() {
+            let Parts { connections, memory, figures, .. } = &mut self.parts;
+            memory.resume_waiting(now, connections);
+            memory.end_idle(now, connections, figures.gauges());
+            self.parts.run(now);
+            if self.parts.goes_on() {
                 ctx.want_turn();
             }
-            self.ask_node(ctx);
+            self.node.ask(ctx, &self.parts.backend, self.own);
         }
         if ctx.is_shutting_down() {
-            self.end(ctx);
+            // Shards close their stores only when no gateway is left that may write.
+            self.shutdown.advance(now, &mut self.parts);
         }
         self.ship(ctx);
-        self.look_after_connections(ctx);
-        if !self.has_ended && self.is_over() {
+        self.flush_connections(ctx);
+        if !self.shutdown.has_ended() && self.is_over() {
             if ctx.has_sent_all() {
-                self.has_ended = true;
-                self.core.gauges.end();
+                self.shutdown.end();
+                self.parts.figures.gauges().end();
             } else {
                 ctx.want_turn();
             }
@@ -418,20 +314,21 @@ impl Gateway {
     /// When [`Gateway::turn`] wants to be called at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let misses = self.core.engine.wants_routes() || self.core.engine.wants_client();
-        let core = if self.said_goodbye { None } else { self.core.next_deadline() };
-        let memory = self.core.memory_deadline(self.now);
-        let end = self.end_deadline();
-        if self.gave_up {
+        if self.shutdown.gave_up() {
             return None;
         }
-        core.into_iter().chain(misses.then_some(self.next_ask)).chain(memory).chain(end).min()
+        let closed = self.shutdown.has_closed_session();
+        let parts = if closed { None } else { self.parts.next_deadline() };
+        let node = self.node.next_deadline(&self.parts.backend);
+        let memory = self.parts.memory.next_deadline(self.now);
+        let end = self.shutdown.next_deadline(self.now);
+        [parts, node, memory, end].into_iter().flatten().min()
     }
 
     /// Whether it has come to its end.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.has_ended && self.is_over()
+        self.shutdown.has_ended() && self.is_over()
     }
 }
 

@@ -9,6 +9,7 @@
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
+mod backend;
 mod commands;
 mod connection;
 mod dispatch;
@@ -16,10 +17,13 @@ mod failure;
 mod fast;
 mod figures;
 mod gateway;
+mod intake;
 mod jobs;
 mod limits;
 mod memory;
+mod node;
 mod parts;
+mod shutdown;
 #[cfg(test)]
 mod tests;
 mod turn;

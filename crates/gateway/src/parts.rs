@@ -1,101 +1,53 @@
-//! The gateway without its surroundings: bytes of redis clients in, bytes for them and frames for
-//! shards out.
+//! The parts of a gateway side by side, and what goes from one to the other: bytes of redis clients
+//! in, bytes for them and operations for the backend out.
 //!
 //! ```text
-//!   received ─► advance: parse ─┬─ fast.rs      GET, SET, DEL … of one key: straight to the engine
-//!                               └─ dispatch.rs  everything else ─► job
-//!   deliver ─► engine ─► results ─► fast answers │ run.rs: jobs go on ─► answers ─► connections that waited advance
+//!   received ─► intake: parse ─┬─ fast       GET, SET, DEL … of one key: straight to the backend
+//!                              └─ dispatch   everything else ─► answered at once, queued by MULTI, or a job
+//!   results ─► answers of fast commands │ JobRunner: jobs go on ─► answers ─► connections that waited go on
 //! ```
-//! All connections share one session of the engine: its clock then sees every commit of every
-//! client here, so a command never reads below one that was answered before it, and fewer writes
-//! are sent round again with a later timestamp.
+//! Each part owns its state and is reached by its methods; functions that need several borrow them
+//! side by side.
 //!
-//! Deliberately absent: sockets, clocks, stages (see the parent module), what commands mean (see
-//! [`crate::commands::keys`]).
+//! Deliberately absent: sockets, clocks, stages (see [`crate::gateway`]), what commands mean (see
+//! [`crate::commands`]).
 
-use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use timestone_cluster::{ServerInfo, ShardMap};
-use timestone_seda::{Memory, MemoryUse, Origin, Tally};
-use timestone_session::{Engine, EngineConfig, OpResult, Routes, SessionError, SessionId};
-use timestone_types::{ClientId, HashSeed, Timestamp, hash_key};
-use timestone_wire::resp::{Parsed, ReplyWriter};
+use timestone_cluster::ShardMap;
+use timestone_seda::{Memory, Origin};
+use timestone_session::{OpResult, Routes, SessionError};
+use timestone_types::{ClientId, Timestamp};
+use timestone_wire::resp::ReplyWriter;
 
+use crate::backend::Backend;
 use crate::commands::arguments::ArgumentBuffer;
-use crate::commands::view::KEYSPACE;
-use crate::connection::client::{ClientNumber, ClientState};
-use crate::connection::inbox::StreamPosition;
+use crate::commands::local::{ClientFilter, ServerStatus};
 use crate::connection::key_access::{KeyState, ReadOrder};
-use crate::connection::replies::{ReplyId, ReplyKind};
+use crate::connection::replies::{PendingReply, ReplyId, ReplyKind};
+use crate::connection::table::Connections;
 use crate::connection::{Connection, ConnectionIndex};
-use crate::dispatch::Disposition;
 use crate::failure::Failure;
-use crate::figures::{CommandRate, GatewayGauges};
-use crate::jobs::job::{JobId, Jobs, Operation};
-use crate::jobs::key_queues::{BusyKeys, KeyQueues};
-use crate::limits::{
-    ANSWER_BYTES_A_COMMAND, COMMANDS_AT_ONCE, KEPT_BUFFER_BYTES, MAX_BACKLOG_BYTES, SHED_FROM_BYTES,
-};
-use timestone_wire::strangers::Stranger;
+use crate::figures::{Figures, GatewayGauges};
+use crate::jobs::Jobs;
+use crate::jobs::job::{JobId, Operation};
+use crate::jobs::run::JobRunner;
+use crate::limits::{KEPT_BUFFER_BYTES, SHED_FROM_BYTES};
+use crate::memory::MemoryBudget;
 
 /// See the module.
-pub(crate) struct Core {
-    pub(crate) engine: Engine,
-    pub(crate) session: SessionId,
-    pub(crate) seed: HashSeed,
-    pub(crate) connections: Vec<Option<Box<Connection>>>,
-    free: Vec<ConnectionIndex>,
-    /// The connections that are not gone, by their clients' numbers.
-    pub(crate) clients: BTreeMap<ClientNumber, ConnectionIndex>,
-    /// By the net stage's slot: the connection that has it.
-    by_slot: Vec<Option<ConnectionIndex>>,
-    /// Connections with something to send or to put away.
-    pub(crate) listed: Vec<ConnectionIndex>,
-    /// Connections whose waiting commands may go on.
-    ready: VecDeque<ConnectionIndex>,
+pub(crate) struct Parts {
+    pub(crate) backend: Backend,
+    pub(crate) connections: Connections,
     pub(crate) jobs: Jobs,
-    pub(crate) key_queues: KeyQueues,
-    pub(crate) busy: BusyKeys,
-    /// Jobs to start.
-    pub(crate) starts: VecDeque<JobId>,
-    /// Jobs that go on in the next turn: they have had their share of this one.
-    pub(crate) paused: VecDeque<JobId>,
-    /// What jobs have carried out in this turn, in bytes.
-    pub(crate) carried_out: usize,
-    /// Connections of which the same is true.
-    pub(crate) postponed: Vec<ConnectionIndex>,
-    /// Jobs that wait for a while before they start again.
-    pub(crate) pausing: Vec<JobId>,
+    pub(crate) memory: MemoryBudget,
+    pub(crate) figures: Figures,
+    /// Buffers that all commands share.
+    pub(crate) arguments: ArgumentBuffer,
     pub(crate) scratch: Vec<u8>,
-    /// Bytes of the answer of the last command that touched no key, until they are counted.
-    pub(crate) local_bytes: usize,
-    arguments: ArgumentBuffer,
-    pub(crate) random: u64,
-    pub(crate) started: Timestamp,
-    pub(crate) commands: u64,
-    pub(crate) accepted: u64,
-    pub(crate) gauges: GatewayGauges,
-    pub(crate) rate: CommandRate,
-    /// The time of this turn.
-    pub(crate) clock: Timestamp,
-    thread: usize,
-    /// The process's memory for connections, and what this gateway has of it.
-    pub(crate) memory: Arc<Memory>,
-    pub(crate) input: Tally,
-    pub(crate) output: Tally,
-    /// What jobs make out of what is there, until it is committed: all of it, and what of it counts
-    /// as input.
-    pub(crate) makes: u64,
-    pub(crate) made: Tally,
-    /// Connections whose long commands wait for memory, in their order.
-    pub(crate) starving: VecDeque<ConnectionIndex>,
-    /// Jobs that wait for memory for what they make, in their order.
-    pub(crate) without_memory: VecDeque<JobId>,
-    pub(crate) next_stall_check: Timestamp,
 }
 
-/// What must be done about a result once nothing of the engine is borrowed.
+/// What must be done about a result once nothing of the backend is borrowed.
 enum ResultAction {
     Nothing,
     Answered(ConnectionIndex),
@@ -105,82 +57,38 @@ enum ResultAction {
     Proceed(JobId),
 }
 
-impl Core {
-    /// A gateway of `client` on a thread; the seed makes hashes and pauses unpredictable.
+impl Parts {
+    /// The parts of a gateway of `client` on a thread; the seed makes hashes and pauses
+    /// unpredictable.
+    ///
+    /// # Errors
+    /// None that is known: an engine without sessions has room for one.
     pub(crate) fn new(
         client: ClientId,
         routes: Routes,
         thread: usize,
         seed: u64,
         memory: &Arc<Memory>,
+        gauges: GatewayGauges,
     ) -> Result<Self, SessionError> {
-        let mut engine = Engine::new(EngineConfig::default(), client, routes, seed);
-        let session = engine.open_session()?;
         Ok(Self {
-            engine,
-            session,
-            seed: HashSeed(seed),
-            connections: Vec::new(),
-            free: Vec::new(),
-            clients: BTreeMap::new(),
-            by_slot: Vec::new(),
-            listed: Vec::new(),
-            ready: VecDeque::new(),
-            jobs: Jobs::default(),
-            key_queues: KeyQueues::default(),
-            busy: BusyKeys::new(),
-            starts: VecDeque::new(),
-            paused: VecDeque::new(),
-            carried_out: 0,
-            postponed: Vec::new(),
-            pausing: Vec::new(),
-            scratch: Vec::new(),
-            local_bytes: 0,
+            backend: Backend::new(client, routes, seed)?,
+            connections: Connections::new(thread),
+            jobs: Jobs::new(seed),
+            memory: MemoryBudget::new(memory),
+            figures: Figures::new(gauges),
             arguments: ArgumentBuffer::default(),
-            random: seed | 1,
-            started: Timestamp::ZERO,
-            commands: 0,
-            accepted: 0,
-            gauges: GatewayGauges::default(),
-            rate: CommandRate::default(),
-            clock: Timestamp::ZERO,
-            thread,
-            memory: Arc::clone(memory),
-            input: Tally::new(memory, MemoryUse::Input),
-            output: Tally::new(memory, MemoryUse::Output),
-            makes: 0,
-            made: Tally::new(memory, MemoryUse::Input),
-            starving: VecDeque::new(),
-            without_memory: VecDeque::new(),
-            next_stall_check: Timestamp::ZERO,
+            scratch: Vec::new(),
         })
     }
 
     /// What refusals call the servers that this gateway has no way to.
     pub(crate) fn name_servers(&mut self, map: &ShardMap) {
-        if self.started > Timestamp::ZERO && timestone_types::is_planted!(StaleServerNames) {
+        let has_started = self.figures.started() > Timestamp::ZERO;
+        if has_started && timestone_types::is_planted!(StaleServerNames) {
             return;
         }
-        for entry in map.shards() {
-            let name = map
-                .primary(entry.id)
-                .map_or_else(|| "no server yet".to_owned(), ServerInfo::for_redis_clients);
-            self.engine.name_server(entry.id, &name);
-        }
-    }
-
-    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        hash_key(self.seed, KEYSPACE, key).0
-    }
-
-    pub(crate) fn connection(&mut self, index: ConnectionIndex) -> Option<&mut Connection> {
-        self.connections.get_mut(index.0 as usize)?.as_deref_mut()
-    }
-
-    /// The connection of a client that is not gone.
-    pub(crate) fn find_client(&self, number: ClientNumber) -> Option<&Connection> {
-        let index = self.clients.get(&number)?;
-        self.connections.get(index.0 as usize)?.as_deref()
+        self.backend.name_servers(map);
     }
 
     /// Memory that is kept for the next command.
@@ -189,255 +97,64 @@ impl Core {
         self.scratch.capacity() + self.arguments.kept_bytes()
     }
 
-    /// Lists a connection to be looked after at the end of the turn.
-    pub(crate) fn list(&mut self, index: ConnectionIndex) {
-        let Some(connection) = self.connection(index) else { return };
-        if !core::mem::replace(&mut connection.listed, true) {
-            self.listed.push(index);
-        }
-    }
-
     /// A command of a connection was answered: what waited for it may go on.
+    #[inline]
     pub(crate) fn answered(&mut self, index: ConnectionIndex) {
-        self.list(index);
-        let Some(connection) = self.connection(index) else { return };
-        let (waits, has_grown) =
-            (connection.blocked || connection.replies.has_shed(), connection.has_grown());
-        if waits && !connection.postponed && !core::mem::replace(&mut connection.ready, true) {
-            self.ready.push_back(index);
-        }
-        if has_grown {
-            // What it counted for on its way here ends with its parcel: shards of other threads may
-            // answer before this turn is over.
-            self.count(index);
-        }
-    }
-}
-
-/// Connections.
-impl Core {
-    /// A client has connected.
-    pub(crate) fn connect(&mut self, now: Timestamp, origin: Origin, peer: std::net::SocketAddr) {
-        self.accepted += 1;
-        let number = ClientNumber((self.accepted as i64) << 8 | (self.thread as i64 & 0xff));
-        let connection = Box::new(Connection::new(origin, ClientState::new(number, peer, now)));
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.connections.push(None);
-            ConnectionIndex(self.connections.len() as u32 - 1)
-        });
-        self.connections[index.0 as usize] = Some(connection);
-        let slot = origin.connection.index();
-        if self.by_slot.len() <= slot {
-            self.by_slot.resize(slot + 1, None);
-        }
-        self.by_slot[slot] = Some(index);
-        self.clients.insert(number, index);
+        self.connections.answered(index, &mut self.memory);
     }
 
-    /// The connection of an origin, unless it is gone.
-    pub(crate) fn find(&self, origin: Origin) -> Option<ConnectionIndex> {
-        let index = (*self.by_slot.get(origin.connection.index())?)?;
-        let connection = self.connections[index.0 as usize].as_deref()?;
-        (connection.origin == origin).then_some(index)
-    }
-
-    /// A client is gone. What it has asked and is under way is brought to an end; what it has
-    /// queued is forgotten.
+    /// A client is gone.
     pub(crate) fn disconnect(&mut self, origin: Origin) {
-        let Some(index) = self.find(origin) else { return };
-        self.by_slot[origin.connection.index()] = None;
-        if let Some(connection) = self.connection(index) {
-            connection.gone = true;
-            connection.closing = true;
-            connection.end_multi();
-            connection.unwatch();
-            connection.reservation = None;
-            connection.starving = None;
-            connection.inbox.discard();
-            connection.replies.drop_output();
-            let number = connection.client.number;
-            self.clients.remove(&number);
-        }
-        self.answered(index);
-    }
-
-    /// Removes a connection that is gone and owed nothing.
-    pub(crate) fn remove(&mut self, index: ConnectionIndex) -> Option<Box<Connection>> {
-        let connection = self.connections.get_mut(index.0 as usize)?.take()?;
-        self.input.change(connection.counted.0, 0);
-        self.output.change(connection.counted.1, 0);
-        self.free.push(index);
-        Some(connection)
-    }
-
-    /// Takes what a client has sent; gives back a buffer that is not needed.
-    pub(crate) fn received(
-        &mut self,
-        now: Timestamp,
-        index: ConnectionIndex,
-        bytes: Vec<u8>,
-    ) -> Vec<u8> {
-        let Some(connection) = self.connection(index).filter(|connection| !connection.closing)
-        else {
-            return bytes;
-        };
-        connection.client.last_seen = now;
-        let oldest = connection.replies.oldest();
-        let spare = connection.inbox.append(bytes, oldest);
-        if connection.inbox.backlog() > MAX_BACKLOG_BYTES {
-            tracing::warn!(
-                peer = %connection.client.peer,
-                "a redis client has sent {MAX_BACKLOG_BYTES} bytes of commands without giving them \
-                 time to run; its connection is closed"
-            );
-            connection.closing = true;
-            connection.inbox.discard();
-        }
-        self.advance(now, index);
-        spare
-    }
-
-    /// Carries out a connection's commands until one must wait or they are at their end.
-    pub(crate) fn advance(&mut self, now: Timestamp, index: ConnectionIndex) {
-        self.list(index);
-        let bound = self.output_bound();
-        self.ask_again(now, index, bound);
-        let mut carried_out = 0;
-        loop {
-            let Self { connections, engine, busy, commands, arguments, .. } = self;
-            let Some(connection) =
-                connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut)
-            else {
-                return;
-            };
-            if connection.postponed || !connection.may_start(bound) {
-                connection.blocked = connection.inbox.backlog() > 0;
-                return;
-            }
-            if carried_out >= COMMANDS_AT_ONCE {
-                (connection.postponed, connection.blocked) = (true, true);
-                return self.postponed.push(index);
-            }
-            carried_out += 1;
-            let position = connection.inbox.position();
-            let disposition = match connection.inbox.parse() {
-                Ok(Parsed::Incomplete { consumed, needed }) => {
-                    connection.inbox.consume(consumed);
-                    connection.blocked = false;
-                    if let Some(stranger) = Stranger::of_first(connection.inbox.unparsed()) {
-                        return self.turn_away(index, position, stranger);
-                    }
-                    return self.collect(now, index, needed);
-                }
-                Err(error) => {
-                    let mut text = b"ERR ".to_vec();
-                    error.write(&mut text);
-                    connection.replies.now(connection.client.protocol, position, |reply| {
-                        reply.error_bytes(&text)
-                    });
-                    (connection.closing, connection.starving) = (true, None);
-                    connection.inbox.discard();
-                    return;
-                }
-                Ok(Parsed::Command(command)) => {
-                    // What it still waited for has come: the rest of it was on its way before
-                    // reading could be stopped.
-                    (connection.reservation, connection.starving) = (None, None);
-                    let consumed = command.consumed();
-                    let simple = crate::fast::SimpleCommand::of(&command)
-                        .filter(|_| connection.multi.is_none());
-                    let disposition = match simple {
-                        Some(simple) => {
-                            let mut path = crate::fast::FastPath {
-                                engine,
-                                session: self.session,
-                                seed: self.seed,
-                                now,
-                                index,
-                                protocol: connection.client.protocol,
-                                position,
-                                replies: &mut connection.replies,
-                                accesses: &mut connection.accesses,
-                                busy,
-                            };
-                            connection.client.last_command = simple.name();
-                            path.start(simple)
-                        }
-                        None => Disposition::Dispatch,
-                    };
-                    if disposition == Disposition::Dispatch
-                        && let Some(stranger) = Stranger::of(command.args(), command.is_inline())
-                    {
-                        return self.turn_away(index, position, stranger);
-                    }
-                    if disposition == Disposition::Dispatch {
-                        arguments.clear();
-                        arguments.push_command(&command);
-                    }
-                    (disposition, consumed)
-                }
-            };
-            let (disposition, consumed) = disposition;
-            *commands += u64::from(disposition == Disposition::Taken);
-            let disposition = if disposition == Disposition::Dispatch {
-                let arguments = core::mem::take(&mut self.arguments);
-                let disposition = self.dispatch(now, index, position, &arguments);
-                self.arguments = arguments;
-                // Others of this turn wait for long answers as they wait for many commands.
-                carried_out +=
-                    (core::mem::take(&mut self.local_bytes) / ANSWER_BYTES_A_COMMAND) as u32;
-                self.commands += u64::from(disposition == Disposition::Taken);
-                disposition
-            } else {
-                disposition
-            };
-            let Some(connection) = self.connection(index) else { return };
-            if disposition == Disposition::Wait {
-                connection.blocked = true;
-                return;
-            }
-            connection.inbox.consume(consumed);
+        if let Some(index) = self.connections.disconnect(origin) {
+            self.answered(index);
         }
     }
-}
 
-impl Core {
-    /// Answers whoever is no Redis client in its own protocol, and closes the connection: nothing more
-    /// of what it has sent is carried out.
-    fn turn_away(&mut self, index: ConnectionIndex, position: StreamPosition, stranger: Stranger) {
-        let Some(connection) = self.connection(index) else { return };
-        tracing::warn!(peer = %connection.client.peer, ?stranger, "no redis client speaks here; \
-            the connection is closed");
-        connection.replies.now_bytes(position, &stranger.answer());
-        (connection.closing, connection.starving) = (true, None);
-        connection.end_multi();
-        connection.inbox.discard();
+    /// The net stage has written so much of what it was sent for a connection.
+    pub(crate) fn written(&mut self, index: ConnectionIndex, bytes: usize) {
+        if let Some(connection) = self.connections.get_mut(index) {
+            connection.written(bytes);
+            self.answered(index);
+        }
     }
-}
 
-/// The engine's results.
-impl Core {
+    /// What local commands are told of the server, with the lines of the clients that are wanted.
+    pub(crate) fn server_status(&self, now: Timestamp, filter: &ClientFilter) -> ServerStatus {
+        let gauges = self.figures.gauges();
+        let dataset_bytes = gauges.dataset_bytes();
+        ServerStatus {
+            now,
+            started: self.figures.started(),
+            clients: self.connections.clients(),
+            connections: self.connections.accepted(),
+            commands: self.figures.commands(),
+            shards: self.backend.shard_count(),
+            per_second: self.figures.per_second(),
+            dataset_bytes,
+            // Data, pages on their way, and what connections cause.
+            memory_bytes: dataset_bytes + gauges.buffer_bytes() + self.memory.used_by_connections(),
+            keys: gauges.keys(),
+            listing: self.connections.describe(filter, now),
+        }
+    }
+
     /// Does everything that can be done without new input.
     pub(crate) fn run(&mut self, now: Timestamp) {
-        self.clock = now;
-        self.rate.look(now, self.commands);
+        self.figures.look(now);
         loop {
-            self.feed_jobs(now);
-            while let Some(job) = self.starts.pop_front() {
-                self.start(now, job);
+            JobRunner::new(self, now).resume_waiting();
+            while let Some(job) = self.jobs.next_start() {
+                JobRunner::new(self, now).start(job);
             }
             let mut any = false;
             while self.take_result(now) {
                 any = true;
             }
-            while let Some(index) = self.ready.pop_front() {
+            while let Some(index) = self.connections.next_ready() {
                 any = true;
-                if let Some(connection) = self.connection(index) {
-                    connection.ready = false;
-                    self.advance(now, index);
-                }
+                self.advance(now, index);
             }
-            if !any && self.starts.is_empty() {
+            if !any && !self.jobs.has_starts() {
                 return self.give_back();
             }
         }
@@ -451,35 +168,32 @@ impl Core {
         }
     }
 
-    /// Takes one result of the engine to whom it belongs.
+    /// Takes one result of the backend to whom it belongs.
     fn take_result(&mut self, now: Timestamp) -> bool {
-        let Self { engine, connections, jobs, scratch, busy, memory, gauges, .. } = self;
-        let Some(done) = engine.next_done() else { return false };
+        let Self { backend, connections, jobs, scratch, memory, figures, .. } = self;
+        let Some(done) = backend.next_done() else { return false };
         let action = match Operation::unpack(done.op.0) {
-            Operation::Fast(index, slot) => {
-                let connection =
-                    connections.get_mut(index.0 as usize).and_then(Option::as_deref_mut);
-                match connection {
-                    Some(connection) => {
-                        if let Some(hash) =
-                            connection.replies.pending(slot).and_then(|slot| slot.entered)
-                        {
-                            connection.replies.note_entered(slot, None);
-                            busy.leave(hash, 1);
-                        }
-                        let asked = connection.replies.start_of(slot);
-                        let action = answer_fast(connection, index, slot, &done.result, memory);
-                        if matches!(action, ResultAction::Answered(_)) {
-                            gauges.answered(asked, now);
-                        }
-                        action
+            Operation::Fast(index, id) => match connections.get_mut(index) {
+                Some(connection) => {
+                    if let Some(hash) =
+                        connection.replies.pending(id).and_then(|pending| pending.entered)
+                    {
+                        connection.replies.note_entered(id, None);
+                        jobs.busy.leave(hash, 1);
                     }
-                    None => ResultAction::Nothing,
+                    let started = connection.replies.start_of(id);
+                    let action =
+                        take_fast_result(connection, index, id, &done.result, memory.process());
+                    if matches!(action, ResultAction::Answered(_)) {
+                        figures.answered(started, now);
+                    }
+                    action
                 }
-            }
-            Operation::Job(id, number) => match jobs.get_mut(id) {
+                None => ResultAction::Nothing,
+            },
+            Operation::Job(id, number) => match jobs.table.get_mut(id) {
                 Some(job) => job
-                    .take_result(now, id, number, &done.result, scratch, memory)
+                    .take_result(now, id, number, &done.result, scratch, memory.process())
                     .map_or(ResultAction::Nothing, ResultAction::Proceed),
                 None => ResultAction::Nothing,
             },
@@ -487,119 +201,79 @@ impl Core {
         match action {
             ResultAction::Nothing => {}
             ResultAction::Answered(index) => self.answered(index),
-            ResultAction::RunAsJob(index, slot) => self.run_again(now, index, slot),
-            ResultAction::Proceed(job) => self.proceed(now, job),
+            ResultAction::RunAsJob(index, id) => self.run_as_job(now, index, id),
+            ResultAction::Proceed(job) => JobRunner::new(self, now).proceed(job),
         }
         true
     }
 
     /// Starts the jobs whose pause is over, and lets the engine do what is due.
     pub(crate) fn tick(&mut self, now: Timestamp) {
-        if self.engine.next_deadline().is_some_and(|at| at <= now) {
-            self.engine.tick(now);
+        let engine = self.backend.engine();
+        if engine.next_deadline().is_some_and(|at| at <= now) {
+            engine.tick(now);
         }
-        for index in core::mem::take(&mut self.postponed) {
-            if let Some(connection) = self.connection(index) {
-                connection.postponed = false;
-            }
-            self.answered(index);
+        self.connections.resume_postponed(&mut self.memory);
+        for _ in 0..self.jobs.begin_turn() {
+            let Some(id) = self.jobs.next_yielded() else { break };
+            JobRunner::new(self, now).proceed(id);
         }
-        self.carried_out = 0;
-        for _ in 0..self.paused.len() {
-            if self.has_had_its_share() {
-                break;
-            }
-            if let Some(id) = self.paused.pop_front() {
-                self.proceed(now, id);
-            }
-        }
-        let mut at = 0;
-        while at < self.pausing.len() {
-            let id = self.pausing[at];
-            if self.jobs.get_mut(id).is_none_or(|job| job.paused_until <= now) {
-                self.pausing.swap_remove(at);
-                self.starts.push_back(id);
-            } else {
-                at += 1;
-            }
-        }
+        self.jobs.resume_backed_off(now);
     }
 
     /// Whether something waits for nothing but the next turn.
     pub(crate) fn goes_on(&self) -> bool {
-        !self.paused.is_empty() || !self.postponed.is_empty()
+        self.jobs.has_yielded() || self.connections.has_postponed()
     }
 
-    /// When [`Core::tick`] has something to do.
+    /// When [`Self::tick`] has something to do.
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
-        let pauses =
-            self.pausing.iter().filter_map(|&id| self.jobs.get(id)).map(|job| job.paused_until);
-        pauses.chain(self.engine.next_deadline()).min()
+        let engine = self.backend.engine_ref().next_deadline();
+        self.jobs.next_deadline().into_iter().chain(engine).min()
     }
 
-    /// The process ends: commands that wait for others, or for their clients to read, are not begun
-    /// any more. Connections are closed behind the answers to what was begun.
-    pub(crate) fn drop_what_was_not_begun(&mut self) {
-        for at in 0..self.connections.len() {
-            let waiting =
-                self.connections[at].as_deref_mut().filter(|connection| connection.blocked);
-            let Some(connection) = waiting.filter(|connection| !connection.closing) else {
-                continue;
-            };
-            (connection.closing, connection.blocked) = (true, false);
-            connection.end_multi();
-            connection.inbox.discard();
-            self.answered(ConnectionIndex(at as u32));
-        }
-    }
-
-    /// Whether nothing that was received is under way.
-    pub(crate) fn is_quiet(&self) -> bool {
-        self.jobs.len() == 0
-            && self.starts.is_empty()
-            && self
-                .connections
-                .iter()
-                .flatten()
-                .all(|connection| connection.gone || connection.is_idle())
+    /// Whether nothing that was received is under way, and nothing at shards.
+    pub(crate) fn is_done(&self) -> bool {
+        let is_quiet = self.jobs.is_quiet() && self.connections.is_quiet();
+        is_quiet && self.backend.engine_ref().unresolved() == 0
     }
 }
 
-/// Answers a fast command from its result.
-fn answer_fast(
+/// Takes the result of a fast command: answers it, or has it asked for again.
+#[inline]
+fn take_fast_result(
     connection: &mut Connection,
     index: ConnectionIndex,
-    slot: ReplyId,
+    id: ReplyId,
     result: &OpResult<'_>,
     memory: &Memory,
 ) -> ResultAction {
-    let Some(&expected) = connection.replies.pending(slot) else { return ResultAction::Nothing };
+    let Some(&expected) = connection.replies.pending(id) else { return ResultAction::Nothing };
     if let OpResult::Value(view) = result
         && let Some(length) =
             view.value.map(<[u8]>::len).filter(|&length| length >= SHED_FROM_BYTES)
         && !connection.owed().has_room(
-            connection.replies.is_first(slot),
+            connection.replies.is_first(id),
             length,
             crate::memory::output_bound(memory),
         )
         && !crate::memory::ignores_bound()
     {
-        connection.replies.shed(slot, length);
+        connection.replies.shed(id, length);
         return ResultAction::Answered(index);
     }
     if let OpResult::Value(view) = result {
         let found = KeyState { version: view.version, present: view.value.is_some() };
-        let may_wait =
-            expected.reply_kind == ReplyKind::Value && !connection.replies.is_first(slot);
-        match connection.accesses.judge(slot, found, may_wait) {
+        let may_wait = expected.reply_kind == ReplyKind::Value && !connection.replies.is_first(id);
+        match connection.accesses.judge(id, found, may_wait) {
             ReadOrder::InOrder => {}
             ReadOrder::Overtakes => {
                 // It is asked for again when the earlier one is answered.
-                connection.replies.drop_answer(slot);
+                connection.replies.drop_answer(id);
                 return ResultAction::Nothing;
             }
             ReadOrder::Outdated => {
-                connection.replies.drop_answer(slot);
+                connection.replies.drop_answer(id);
                 return ResultAction::Answered(index);
             }
         }
@@ -613,33 +287,37 @@ fn answer_fast(
         _ => false,
     };
     if again {
-        return ResultAction::RunAsJob(index, slot);
+        return ResultAction::RunAsJob(index, id);
     }
-    connection.answer(slot, |out| {
-        let reply = &mut ReplyWriter::new(out, expected.protocol);
-        match (expected.reply_kind, result) {
-            (_, OpResult::Value(view)) => bulk_or_null(reply, view.value),
-            (ReplyKind::Ok, OpResult::Written(_)) => reply.ok(),
-            (ReplyKind::Count, OpResult::Written(_)) => reply.integer(1),
-            (_, OpResult::Written(written)) => {
-                bulk_or_null(reply, written.previous.and_then(|view| view.value))
-            }
-            (reply_kind, OpResult::Aborted(abort))
-                if abort.kind() == timestone_types::AbortKind::Condition =>
-            {
-                match reply_kind {
-                    ReplyKind::Count => reply.integer(0),
-                    ReplyKind::Ok => reply.null(),
-                    _ => bulk_or_null(reply, abort.found.and_then(|view| view.value)),
-                }
-            }
-            (_, OpResult::Aborted(abort)) => reply.error_bytes(Failure::aborted(abort).bytes()),
-            (_, OpResult::Unknown(txn)) => reply.error_bytes(Failure::unknown(*txn).bytes()),
-            (_, OpResult::Failed(error)) => reply.error_bytes(Failure::from(error).bytes()),
-            _ => reply.error_bytes(Failure::INTERNAL.bytes()),
-        }
-    });
+    connection.answer(id, |out| write_fast_answer(out, &expected, result));
     ResultAction::Answered(index)
+}
+
+/// Writes the answer of a fast command.
+#[inline]
+fn write_fast_answer(out: &mut Vec<u8>, expected: &PendingReply, result: &OpResult<'_>) {
+    let reply = &mut ReplyWriter::new(out, expected.protocol);
+    match (expected.reply_kind, result) {
+        (_, OpResult::Value(view)) => bulk_or_null(reply, view.value),
+        (ReplyKind::Ok, OpResult::Written(_)) => reply.ok(),
+        (ReplyKind::Count, OpResult::Written(_)) => reply.integer(1),
+        (_, OpResult::Written(written)) => {
+            bulk_or_null(reply, written.previous.and_then(|view| view.value))
+        }
+        (kind, OpResult::Aborted(abort))
+            if abort.kind() == timestone_types::AbortKind::Condition =>
+        {
+            match kind {
+                ReplyKind::Count => reply.integer(0),
+                ReplyKind::Ok => reply.null(),
+                _ => bulk_or_null(reply, abort.found.and_then(|view| view.value)),
+            }
+        }
+        (_, OpResult::Aborted(abort)) => reply.error_bytes(Failure::aborted(abort).bytes()),
+        (_, OpResult::Unknown(txn)) => reply.error_bytes(Failure::unknown(*txn).bytes()),
+        (_, OpResult::Failed(error)) => reply.error_bytes(Failure::from(error).bytes()),
+        _ => reply.error_bytes(Failure::INTERNAL.bytes()),
+    }
 }
 
 #[inline]

@@ -14,6 +14,7 @@ pub(crate) mod client;
 pub(crate) mod inbox;
 pub(crate) mod key_access;
 pub(crate) mod replies;
+pub(crate) mod table;
 
 use std::collections::BTreeMap;
 
@@ -98,15 +99,9 @@ impl Watched {
     }
 }
 
-/// See the module.
-#[derive(Debug)]
-pub(crate) struct Connection {
-    pub(crate) origin: Origin,
-    pub(crate) client: ClientState,
-    pub(crate) inbox: Inbox,
-    pub(crate) replies: ReplyQueue,
-    pub(crate) accesses: KeyAccesses,
-    pub(crate) barrier: Option<ReplyId>,
+/// What MULTI has queued and WATCH has found.
+#[derive(Debug, Default)]
+pub(crate) struct TransactionState {
     pub(crate) multi: Option<Box<Multi>>,
     /// By key: what is watched already stays as it was found first.
     pub(crate) watched: BTreeMap<Box<[u8]>, Watched>,
@@ -115,22 +110,55 @@ pub(crate) struct Connection {
     /// What was watched was forgotten for want of memory: the next EXEC answers that it may have
     /// changed.
     pub(crate) watch_lost: bool,
+}
+
+impl TransactionState {
+    /// Bytes that the queue of MULTI is charged for.
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        let charge = self.multi.as_ref().and_then(|multi| multi.charge.as_ref());
+        charge.map_or(0, Charge::bytes)
+    }
+
+    /// Bytes that what is watched is charged for.
+    pub(crate) fn watched_bytes(&self) -> u64 {
+        self.watched_charge.as_ref().map_or(0, Charge::bytes)
+    }
+}
+
+/// A long command that waits for memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MemoryWait {
+    /// How long it waits at most.
+    pub(crate) until: Timestamp,
+    /// How many bytes of it are missing, at least.
+    pub(crate) needed: usize,
+}
+
+/// What a connection is counted for.
+#[derive(Debug, Default)]
+pub(crate) struct Usage {
     /// What is admitted to the stage and still counted: requests and bytes.
     pub(crate) admitted: (u64, u64),
     /// Bytes sent to the net stage of which it has not said that they are written.
     pub(crate) unwritten: usize,
     /// Memory for the long command that is being received.
     pub(crate) reservation: Option<Charge>,
-    /// Its long command waits for memory until then at most; it needs so many bytes.
-    pub(crate) starving: Option<(Timestamp, usize)>,
-    /// The net stage was told to read nothing more from it.
-    pub(crate) paused: bool,
+    /// Its long command waits for memory.
+    pub(crate) wait: Option<MemoryWait>,
     /// Bytes of input and output that the gateway has counted for it.
     pub(crate) counted: (u64, u64),
-    /// It has commands that wait for others.
-    pub(crate) blocked: bool,
-    /// It has had its share of this turn.
-    pub(crate) postponed: bool,
+}
+
+impl Usage {
+    /// Bytes that are reserved for the long command that is being received.
+    pub(crate) fn reserved(&self) -> u64 {
+        self.reservation.as_ref().map_or(0, Charge::bytes)
+    }
+}
+
+/// How far a connection is from its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Life {
     /// Nothing more is carried out; closed when everything is answered.
     pub(crate) closing: bool,
     /// The client sends nothing more; closed when everything is answered.
@@ -139,10 +167,38 @@ pub(crate) struct Connection {
     pub(crate) closed: bool,
     /// It is gone.
     pub(crate) gone: bool,
+}
+
+/// What a connection waits for, and which lists it stands in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct TurnState {
+    /// The net stage was told to read nothing more from it.
+    pub(crate) paused: bool,
+    /// It has commands that wait for others.
+    pub(crate) blocked: bool,
+    /// It has had its share of this turn.
+    pub(crate) postponed: bool,
     /// It is in the list of those to look after at the end of the turn.
     pub(crate) listed: bool,
     /// It is in the list of those that may go on.
     pub(crate) ready: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) origin: Origin,
+    pub(crate) client: ClientState,
+    pub(crate) inbox: Inbox,
+    pub(crate) replies: ReplyQueue,
+    /// Which keys its commands under way touch.
+    pub(crate) accesses: KeyAccesses,
+    /// The command that must run alone.
+    pub(crate) barrier: Option<ReplyId>,
+    pub(crate) transaction: TransactionState,
+    pub(crate) usage: Usage,
+    pub(crate) life: Life,
+    pub(crate) turn: TurnState,
 }
 
 impl Connection {
@@ -154,25 +210,40 @@ impl Connection {
             replies: ReplyQueue::new(),
             accesses: KeyAccesses::default(),
             barrier: None,
-            multi: None,
-            watched: BTreeMap::new(),
-            watched_charge: None,
-            watch_lost: false,
-            admitted: (0, 0),
-            unwritten: 0,
-            reservation: None,
-            starving: None,
-            paused: false,
-            counted: (0, 0),
-            blocked: false,
-            postponed: false,
-            closing: false,
-            half_closed: false,
-            closed: false,
-            gone: false,
-            listed: false,
-            ready: false,
+            transaction: TransactionState::default(),
+            usage: Usage::default(),
+            life: Life::default(),
+            turn: TurnState::default(),
         }
+    }
+
+    /// Nothing more of what it has sent is carried out; it is closed when everything is answered.
+    pub(crate) fn close(&mut self) {
+        self.life.closing = true;
+        self.inbox.discard();
+        assert_eq!(self.inbox.backlog(), 0, "nothing more is carried out");
+    }
+
+    /// Its client is gone: what it has queued, and what it is owed, is forgotten.
+    pub(crate) fn leave(&mut self) {
+        assert!(!self.life.gone, "a client leaves once");
+        self.life.gone = true;
+        self.close();
+        self.end_multi();
+        self.unwatch();
+        (self.usage.reservation, self.usage.wait) = (None, None);
+        self.replies.drop_output();
+    }
+
+    /// Puts a command that must run alone in front of everything that comes behind it.
+    pub(crate) fn set_barrier(&mut self, id: ReplyId) {
+        assert!(self.barrier.is_none(), "one command at a time runs alone");
+        self.barrier = Some(id);
+    }
+
+    /// The net stage has written so much of what it was sent.
+    pub(crate) const fn written(&mut self, bytes: usize) {
+        self.usage.unwritten = self.usage.unwritten.saturating_sub(bytes);
     }
 
     /// Whether another command may be looked at, when the connection may be owed `bound` bytes of
@@ -183,25 +254,28 @@ impl Connection {
             && self.owed_bytes() < bound
             && self.replies.expected_bytes() <= bound
             && !self.replies.has_shed()
-            && !self.closing
+            && !self.life.closing
     }
 
     /// Answers that are not known to be written, in bytes.
     pub(crate) fn owed_bytes(&self) -> usize {
-        self.unwritten + self.replies.waiting_bytes()
+        self.usage.unwritten + self.replies.waiting_bytes()
     }
 
     /// Whether the buffers of its answers have grown much since they were counted.
     #[inline]
     pub(crate) fn has_grown(&self) -> bool {
-        let counted = self.counted.1 as usize;
+        let counted = self.usage.counted.1 as usize;
         self.replies.memory_bytes() >= counted + CHARGED_ANSWER_BYTES
             && !crate::memory::forgets_passing()
     }
 
     /// What it is owed at this moment, for whoever asks whether more fits.
     pub(crate) fn owed(&self) -> OwedBytes {
-        OwedBytes { leaving: self.unwritten + self.replies.ready_bytes(), all: self.owed_bytes() }
+        OwedBytes {
+            leaving: self.usage.unwritten + self.replies.ready_bytes(),
+            all: self.owed_bytes(),
+        }
     }
 
     /// Answers a command under way, and lets what waited for it go on. Tells which command it was,
@@ -237,17 +311,24 @@ impl Connection {
             .now(self.client.protocol, position, |reply| reply.error_bytes(failure.bytes()));
     }
 
+    /// A queue of MULTI begins, or goes on.
+    pub(crate) fn begin_multi(&mut self, multi: Multi) {
+        assert!(self.transaction.multi.is_none(), "there is one queue of MULTI at a time");
+        self.client.queued = Some(multi.commands.len());
+        self.transaction.multi = Some(Box::new(multi));
+    }
+
     /// Ends the transaction state, as EXEC, DISCARD and RESET do.
     pub(crate) fn end_multi(&mut self) -> Option<Box<Multi>> {
         self.client.queued = None;
-        self.multi.take()
+        self.transaction.multi.take()
     }
 
     /// Ends the watch over keys, as EXEC, UNWATCH, DISCARD and RESET do.
     pub(crate) fn unwatch(&mut self) {
-        self.watched.clear();
-        self.watched_charge = None;
-        self.watch_lost = false;
+        self.transaction.watched.clear();
+        self.transaction.watched_charge = None;
+        self.transaction.watch_lost = false;
         self.client.watched = 0;
     }
 
@@ -255,7 +336,7 @@ impl Connection {
     /// changed.
     pub(crate) fn lose_watched(&mut self) {
         self.unwatch();
-        self.watch_lost = true;
+        self.transaction.watch_lost = true;
     }
 
     /// What is admitted and need not be counted any longer. What waits for commands before it stays
@@ -263,19 +344,23 @@ impl Connection {
     /// meanwhile does not, or a client that never lets its pipeline run dry would in the end be
     /// counted for all that it has ever sent.
     pub(crate) fn give_up_admitted(&mut self) -> (u64, u64) {
-        let waiting = if self.blocked && !self.closing { self.inbox.backlog() as u64 } else { 0 };
+        let waiting =
+            if self.turn.blocked && !self.life.closing { self.inbox.backlog() as u64 } else { 0 };
         if waiting > 0 && timestone_types::is_planted!(CountedForEver) {
             return (0, 0);
         }
-        let (frames, bytes) = self.admitted;
+        let (frames, bytes) = self.usage.admitted;
         let kept = (frames.min(u64::from(waiting > 0)), bytes.min(waiting));
-        self.admitted = kept;
+        debug_assert!(kept.0 <= frames && kept.1 <= bytes, "what is kept was admitted");
+        self.usage.admitted = kept;
         (frames - kept.0, bytes - kept.1)
     }
 
     /// Whether nothing is left to be done for a client that is still there.
     pub(crate) fn is_idle(&self) -> bool {
-        self.replies.is_empty() && !self.replies.has_output() && (self.closing || !self.blocked)
+        self.replies.is_empty()
+            && !self.replies.has_output()
+            && (self.life.closing || !self.turn.blocked)
     }
 }
 

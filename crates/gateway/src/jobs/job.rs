@@ -1,4 +1,4 @@
-//! Jobs: commands that take more than one step, with everything that is needed to run them again.
+//! One job: a command that takes more than one step, with everything that is needed to run them again.
 //!
 //! ```text
 //!   start: begin, ask for the keys ─► answers ─► execute over the view ─► commit ─► committed ─► answer the clients
@@ -9,24 +9,23 @@
 //! connections (combined, so that a hot counter costs one transaction a round instead of one a
 //! command).
 //!
-//! Invariants: operations of the engine are numbered without gaps over all jobs, so an answer to an
-//! earlier attempt is known by its number; a job is in the table until its clients are answered.
+//! What belongs to one attempt is in [`Attempt`], what stays from attempt to attempt in [`Retry`].
 
 use core::ops::Range;
-use core::time::Duration;
 
 use timestone_seda::Charge;
 use timestone_session::TxnHandle;
 use timestone_types::Timestamp;
-use timestone_wire::resp::Protocol;
+use timestone_wire::resp::{Protocol, ReplyWriter};
 
-use crate::commands::arguments::ArgumentBuffer;
+use crate::commands::arguments::{Args, ArgumentBuffer};
 use crate::commands::table::Spec;
 use crate::connection::key_access::KeyState;
 use crate::connection::replies::ReplyId;
 use crate::connection::{ConnectionIndex, Watched};
 use crate::failure::Failure;
 use crate::jobs::keyspace_scan::KeyspaceScan;
+use crate::memory::derived::Derived;
 
 /// Names a job while it is in the table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -78,9 +77,19 @@ pub(crate) struct Job {
     /// EXEC: whom to answer, and what must be as it was.
     pub(crate) exec: Option<ReplyTo>,
     pub(crate) watched: Vec<(Box<[u8]>, Watched)>,
-    pub(crate) watched_charge: Option<Charge>,
-
     pub(crate) txn: Option<TxnHandle>,
+    pub(crate) attempt: Attempt,
+    pub(crate) retry: Retry,
+    /// The key whose queue it is in, and the job behind it there.
+    pub(crate) queue: Option<u64>,
+    pub(crate) next: Option<JobId>,
+    pub(crate) reply: Vec<u8>,
+    pub(crate) memory: JobMemory,
+}
+
+/// How far this attempt of a job has come.
+#[derive(Debug, Default)]
+pub(crate) struct Attempt {
     pub(crate) committing: bool,
     /// Its operations under way have numbers from here on.
     pub(crate) first_op: u64,
@@ -90,149 +99,123 @@ pub(crate) struct Job {
     /// How many keys were asked for, and whether there are more.
     pub(crate) asked: usize,
     pub(crate) asks_more: bool,
-    /// Where to go on: the command, the place among its keys, and the place among what is watched.
-    pub(crate) asks_from: (usize, usize, usize),
-    /// How many of its commands were carried out in this attempt.
+    /// Where to go on with asking.
+    pub(crate) cursor: AskCursor,
+    /// How many of its commands were carried out.
     pub(crate) executed: usize,
-    /// What this attempt met, if it cannot go on.
+    /// What it met, if it cannot go on.
     pub(crate) failure: Option<Failure>,
-    /// This attempt met a conflict.
+    /// It met a conflict.
     pub(crate) again: bool,
+    /// What a read of one key has found.
+    pub(crate) found: Option<KeyState>,
+}
+
+/// Where a job goes on with asking for keys.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct AskCursor {
+    /// The command, by its place.
+    pub(crate) command: usize,
+    /// The place among its keys.
+    pub(crate) key: usize,
+    /// The place among what is watched.
+    pub(crate) watched: usize,
+}
+
+/// What stays of a job from attempt to attempt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Retry {
     pub(crate) attempts: u32,
     pub(crate) began: Timestamp,
     pub(crate) paused_until: Timestamp,
     /// Its answer found its connection's answers unread.
     pub(crate) unread: bool,
-    /// What a read of one key has found.
-    pub(crate) found: Option<KeyState>,
+}
 
-    /// The key whose queue it is in, and the job behind it there.
-    pub(crate) queue: Option<u64>,
-    pub(crate) next: Option<JobId>,
-    pub(crate) reply: Vec<u8>,
-    /// Bytes of values that this attempt has read, and their memory; what MULTI had queued counts
-    /// there as well.
+/// What a job is counted for.
+#[derive(Debug, Default)]
+pub(crate) struct JobMemory {
+    /// Bytes of values that this attempt has read, and their memory.
     pub(crate) read_bytes: usize,
     pub(crate) read_charge: Option<Charge>,
+    /// What MULTI had queued, and what was watched.
     pub(crate) queued_charge: Option<Charge>,
-    /// Bytes of values that this attempt makes beside those that its commands brought, how many are
-    /// counted for it, and how many of those in the memory for input.
-    pub(crate) makes: u64,
-    pub(crate) counted: u64,
-    pub(crate) charged: u64,
-    /// It waits, or has waited, for memory for so much, and would rather have so much.
-    pub(crate) needs: u64,
-    pub(crate) wants: u64,
-    /// Since when it waits for memory, or has waited the last time, and for how long it has waited
-    /// before.
-    pub(crate) waits_since: Option<Timestamp>,
-    pub(crate) waited: Duration,
+    pub(crate) watched_charge: Option<Charge>,
+    /// What this attempt makes out of what is there.
+    pub(crate) derived: Derived,
 }
 
 /// Memory above this is given back when a job is done.
 const KEPT_REPLY_BYTES: usize = 16 * 1024;
-/// Finished jobs that are kept for the next ones.
-const KEPT_JOBS: usize = 256;
-
 impl Job {
-    fn reset(&mut self) {
-        self.kind = JobKind::Transaction;
-        self.commands.clear();
-        self.commands.shrink_to(64);
-        self.arguments.clear();
-        self.exec = None;
-        self.watched = Vec::new();
-        self.watched_charge = None;
-        self.txn = None;
-        self.committing = false;
-        self.failure = None;
-        self.again = false;
-        self.unread = false;
-        self.found = None;
-        self.attempts = 0;
-        self.queue = None;
-        self.next = None;
+    /// As a new one, with the memory that is worth keeping.
+    pub(crate) fn reset(&mut self) {
+        assert!(self.memory.derived.is_uncounted(), "a job that is over is not counted any more");
+        let (mut commands, mut arguments) =
+            (core::mem::take(&mut self.commands), core::mem::take(&mut self.arguments));
+        commands.clear();
+        commands.shrink_to(64);
+        arguments.clear();
+        let mut reply = core::mem::take(&mut self.reply);
+        reply.clear();
+        if reply.capacity() > KEPT_REPLY_BYTES {
+            reply = Vec::new();
+        }
+        *self = Self { commands, arguments, reply, ..Self::default() };
+    }
+
+    /// Appends a command.
+    pub(crate) fn push_command(&mut self, reply_to: ReplyTo, spec: &'static Spec, args: Args<'_>) {
+        let arguments = self.arguments.push_args(args);
+        self.commands.push(JobCommand { reply_to, spec, arguments, reply: 0..0 });
+    }
+
+    /// Another attempt begins.
+    pub(crate) fn begin_attempt(&mut self) {
+        assert_eq!(self.attempt.left, 0, "an attempt begins when the last one is over");
+        (self.memory.read_bytes, self.memory.read_charge) = (0, None);
+        self.retry.attempts += 1;
+        self.attempt = Attempt { first_op: self.attempt.first_op, ..Attempt::default() };
+        self.memory.derived.begin();
         self.reply.clear();
-        if self.reply.capacity() > KEPT_REPLY_BYTES {
-            self.reply = Vec::new();
-        }
-        self.read_bytes = 0;
-        self.read_charge = None;
-        self.queued_charge = None;
-        (self.makes, self.needs, self.wants) = (0, 0, 0);
-        (self.waits_since, self.waited) = (None, Duration::ZERO);
-        debug_assert!(
-            self.counted == 0 && self.charged == 0,
-            "a job that is over is not counted any more"
-        );
+    }
+
+    /// What a command of it names.
+    pub(crate) fn args(&self, command: &JobCommand) -> Args<'_> {
+        self.arguments.args(command.arguments.clone())
+    }
+
+    /// Whom a job of one command answers.
+    pub(crate) fn reply_to(&self) -> Option<ReplyTo> {
+        self.commands.first().map(|command| command.reply_to)
+    }
+
+    /// The answer of a command that has nothing to say.
+    pub(crate) fn answer_ok(&mut self) {
+        let Some(command) = self.commands.first_mut() else { return };
+        self.reply.clear();
+        ReplyWriter::new(&mut self.reply, command.reply_to.protocol).ok();
+        command.reply = 0..self.reply.len();
     }
 }
 
-/// All jobs. A job is taken out while it is worked on, and put back.
-#[derive(Debug, Default)]
-pub(crate) struct Jobs {
-    table: Vec<Option<Box<Job>>>,
-    free: Vec<JobId>,
-    #[expect(
-        clippy::vec_box,
-        reason = "jobs move between here and the table without being copied"
-    )]
-    spare: Vec<Box<Job>>,
-    next_op: u64,
-}
-
-impl Jobs {
-    /// A new job, in the table.
-    pub(crate) fn open(&mut self, kind: JobKind, now: Timestamp) -> JobId {
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.table.push(None);
-            JobId(u32::try_from(self.table.len() - 1).unwrap_or(u32::MAX))
-        });
-        let mut job = self.spare.pop().unwrap_or_default();
-        job.kind = kind;
-        job.began = now;
-        self.table[id.0 as usize] = Some(job);
-        id
+impl Attempt {
+    /// Operations under way have these numbers from now on.
+    pub(crate) const fn expect(&mut self, first_op: u64, count: u64) {
+        assert!(self.left == 0, "operations are numbered when none are under way");
+        (self.first_op, self.ops, self.left) = (first_op, count, 0);
     }
 
-    pub(crate) fn get(&self, id: JobId) -> Option<&Job> {
-        self.table.get(id.0 as usize)?.as_deref()
+    /// Nobody waits for the operations under way any more.
+    pub(crate) const fn stop_waiting(&mut self) {
+        (self.left, self.ops) = (0, 0);
     }
 
-    pub(crate) fn get_mut(&mut self, id: JobId) -> Option<&mut Job> {
-        self.table.get_mut(id.0 as usize)?.as_deref_mut()
-    }
-
-    /// Takes a job out to work on it.
-    pub(crate) fn take(&mut self, id: JobId) -> Option<Box<Job>> {
-        self.table.get_mut(id.0 as usize)?.take()
-    }
-
-    /// Puts it back.
-    pub(crate) fn put_back(&mut self, id: JobId, job: Box<Job>) {
-        self.table[id.0 as usize] = Some(job);
-    }
-
-    /// Ends a job that was taken out.
-    pub(crate) fn close(&mut self, id: JobId, mut job: Box<Job>) {
-        job.reset();
-        if self.spare.len() < KEPT_JOBS {
-            self.spare.push(job);
-        }
-        self.free.push(id);
-    }
-
-    /// Numbers for `count` operations of a job, which waits for all of them.
-    pub(crate) const fn number(&mut self, job: &mut Job, count: u64) {
-        job.first_op = self.next_op;
-        job.ops = count;
-        job.left = 0;
-        self.next_op += count;
-    }
-
-    /// How many jobs there are.
-    pub(crate) fn len(&self) -> usize {
-        self.table.len() - self.free.len()
+    /// Which of the operations under way has this number; `None` when it belongs to an earlier
+    /// attempt.
+    pub(crate) const fn place_of(&self, number: u64) -> Option<u64> {
+        let place = number.wrapping_sub(self.first_op) & NUMBER;
+        if place < self.ops { Some(place) } else { None }
     }
 }
 
@@ -270,15 +253,6 @@ impl Operation {
     }
 }
 
-impl Job {
-    /// Which of the operations under way has this number; `None` when it belongs to an earlier
-    /// attempt.
-    pub(crate) const fn place_of(&self, number: u64) -> Option<u64> {
-        let place = number.wrapping_sub(self.first_op) & NUMBER;
-        if place < self.ops { Some(place) } else { None }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -292,19 +266,5 @@ mod tests {
         ] {
             assert_eq!(Operation::unpack(operation.pack()), operation);
         }
-    }
-
-    #[test]
-    fn answers_to_an_earlier_attempt_are_not_taken_for_the_present_one() {
-        let mut jobs = Jobs::default();
-        let id = jobs.open(JobKind::Transaction, Timestamp::ZERO);
-        let mut job = jobs.take(id).unwrap();
-        jobs.number(&mut job, 2);
-        assert_eq!((job.place_of(1), job.place_of(2)), (Some(1), None));
-        jobs.number(&mut job, 3);
-        assert_eq!((job.place_of(1), job.place_of(2), job.place_of(4)), (None, Some(0), Some(2)));
-        jobs.close(id, job);
-        assert_eq!(jobs.len(), 0);
-        assert_eq!(jobs.open(JobKind::Watch, Timestamp::ZERO), id);
     }
 }

@@ -18,23 +18,22 @@
 //! time of each call: a key that is present throughout is returned, at least once. KEYS and DBSIZE
 //! are exact at one snapshot, which an open transaction protects.
 
-use timestone_session::{OpId, RequestOptions, SessionError};
+use timestone_session::SessionError;
 use timestone_types::Timestamp;
 use timestone_wire::limits::MAX_SCAN_ENTRIES;
 use timestone_wire::resp::ReplyWriter;
-use timestone_wire::{
-    Count, Counted, Envelope, Frame, Kind, Message, Newest, NewestIs, RequestId, Scan, ScanPage,
-};
+use timestone_wire::{Count, Counted, Frame, Kind, Message, Newest, NewestIs, Scan, ScanPage};
 
+use crate::backend::Backend;
 use crate::commands::arguments::{Args, ArgumentBuffer};
 use crate::commands::glob::Glob;
 use crate::commands::integer;
 use crate::commands::table::Cmd;
 use crate::commands::view::KEYSPACE;
 use crate::failure::Failure;
+use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobId, JobKind, Operation};
 use crate::limits::{KEYS_PAGE, MAX_KEYS_REPLY_BYTES, MAX_PATTERN_BYTES, SCAN_DEFAULT_COUNT};
-use crate::parts::Core;
 
 const CURSOR_BITS: u32 = 47;
 const CURSOR: u64 = (1 << CURSOR_BITS) - 1;
@@ -330,126 +329,121 @@ impl KeyspaceScan {
     }
 }
 
-impl Core {
-    /// Asks the shards that will be read how new they are.
-    pub(crate) fn ask_newest(
-        &mut self,
-        now: Timestamp,
-        id: JobId,
-        job: &mut Job,
-    ) -> Result<(), SessionError> {
-        let JobKind::Scan(scan) = &job.kind else { return Ok(()) };
-        let concerned = scan.concerned();
-        self.jobs.number(job, concerned.len() as u64);
-        for (index, place) in (0..).zip(concerned) {
-            let op = OpId(Operation::Job(id, job.first_op + index).pack());
-            #[cfg(feature = "planted-bugs")]
-            if self.leaves_out(place) {
-                continue;
-            }
-            self.ask_shard(now, place, op, |envelope, out| {
-                Newest { keyspace: KEYSPACE }.encode(envelope, out)
-            })?;
-            job.left += 1;
-        }
-        Ok(())
-    }
-
-    /// Planted: the shard in a place is another server's, and counts as read to its end.
-    #[cfg(feature = "planted-bugs")]
-    fn leaves_out(&self, place: usize) -> bool {
-        self.engine
-            .routes()
-            .shards()
-            .get(place)
-            .is_some_and(|&(shard, _)| self.engine.leaves_out(shard))
-    }
-
-    /// Asks the shard in a place.
-    fn ask_shard(
-        &mut self,
-        now: Timestamp,
-        place: usize,
-        op: OpId,
-        encode: impl FnOnce(&Envelope, &mut Vec<u8>),
-    ) -> Result<(), SessionError> {
-        let routes = self.engine.routes();
-        let &(shard, epoch) = routes.shards().get(place).ok_or(SessionError::NoShard)?;
-        let map_version = timestone_cluster::MapVersion::new(routes.version());
-        self.engine.ask(now, shard, RequestOptions::default(), op, |request, out| {
-            encode(&Envelope { shard, epoch, request: RequestId::new(request), map_version }, out);
-        })?;
-        Ok(())
-    }
-
-    /// Asks every shard that is not read to its end.
-    pub(crate) fn ask_shards(
-        &mut self,
-        now: Timestamp,
-        id: JobId,
-        job: &mut Job,
-    ) -> Result<(), SessionError> {
+/// Asks the shards that will be read how new they are.
+///
+/// # Errors
+/// A shard could not be asked.
+pub(crate) fn ask_newest(
+    jobs: &mut Jobs,
+    backend: &mut Backend,
+    now: Timestamp,
+    id: JobId,
+    job: &mut Job,
+) -> Result<(), SessionError> {
+    let JobKind::Scan(scan) = &job.kind else { return Ok(()) };
+    let concerned = scan.concerned();
+    jobs.table.number(job, concerned.len() as u64);
+    for (index, place) in (0..).zip(concerned) {
         #[cfg(feature = "planted-bugs")]
-        if let JobKind::Scan(scan) = &mut job.kind {
-            scan.places.iter_mut().for_each(|place| place.done |= self.leaves_out(place.shard));
+        if backend.leaves_out(place) {
+            continue;
         }
-        let JobKind::Scan(scan) = &job.kind else { return Ok(()) };
-        let places = scan.places.clone();
-        let (kind, limit, at, client) = (scan.kind, scan.limit, scan.at, self.engine.client());
-        self.jobs.number(job, places.len() as u64);
-        for (index, place) in places.iter().enumerate().filter(|(_, place)| !place.done) {
-            let op = OpId(Operation::Job(id, job.first_op + index as u64).pack());
-            let cursor = place.cursor;
-            self.ask_shard(now, place.shard, op, |envelope, out| {
-                if kind == ScanKind::Count {
-                    Count { keyspace: KEYSPACE, at, client }.encode(envelope, out);
-                } else {
-                    Scan { keyspace: KEYSPACE, cursor, limit, at, client, with_values: false }
-                        .encode(envelope, out);
-                }
-            })?;
-            job.left += 1;
-        }
-        Ok(())
+        let operation = Operation::Job(id, job.attempt.first_op + index);
+        backend.ask_shard(now, place, operation, |envelope, out| {
+            Newest { keyspace: KEYSPACE }.encode(envelope, out)
+        })?;
+        job.attempt.left += 1;
     }
+    debug_assert!(job.attempt.left <= job.attempt.ops, "each question has a number");
+    Ok(())
+}
 
-    /// Every shard that was asked has answered.
-    pub(crate) fn proceed_scan(&mut self, now: Timestamp, id: JobId, mut job: Box<Job>) {
-        let JobKind::Scan(scan) = &mut job.kind else {
-            return self.finish(id, job, Some(&Failure::INTERNAL));
-        };
-        if !scan.knows_newest {
-            scan.knows_newest = true;
-            // Only the session, which began with this gateway, can be missing: then the attempt
-            // that follows says so.
-            let _ = self.engine.saw(self.session, scan.newest);
-            job.attempts -= 1;
-            self.jobs.put_back(id, job);
-            return self.starts.push_back(id);
-        }
-        if scan.goes_on() {
-            if let Err(error) = self.ask_shards(now, id, &mut job) {
-                job.failure = Some(error.into());
-            }
-            if job.left > 0 {
-                return self.jobs.put_back(id, job);
-            }
-            let failure = job.failure.take().unwrap_or(Failure::INTERNAL);
-            return self.finish(id, job, Some(&failure));
-        }
-        if let (JobKind::Scan(scan), Some(command)) = (&mut job.kind, job.commands.first_mut()) {
-            let (reply, start) = scan.answer(command.reply_to.protocol);
-            command.reply = start..reply.len();
-            job.reply = reply;
-        }
-        self.finish(id, job, None);
+/// Asks every shard that is not read to its end.
+///
+/// # Errors
+/// A shard could not be asked.
+pub(crate) fn ask_shards(
+    jobs: &mut Jobs,
+    backend: &mut Backend,
+    now: Timestamp,
+    id: JobId,
+    job: &mut Job,
+) -> Result<(), SessionError> {
+    #[cfg(feature = "planted-bugs")]
+    if let JobKind::Scan(scan) = &mut job.kind {
+        scan.places.iter_mut().for_each(|place| place.done |= backend.leaves_out(place.shard));
     }
+    let JobKind::Scan(scan) = &job.kind else { return Ok(()) };
+    let places = scan.places.clone();
+    let (kind, limit, at) = (scan.kind, scan.limit, scan.at);
+    let client = backend.engine_ref().client();
+    jobs.table.number(job, places.len() as u64);
+    for (index, place) in places.iter().enumerate().filter(|(_, place)| !place.done) {
+        let operation = Operation::Job(id, job.attempt.first_op + index as u64);
+        let cursor = place.cursor;
+        backend.ask_shard(now, place.shard, operation, |envelope, out| {
+            if kind == ScanKind::Count {
+                Count { keyspace: KEYSPACE, at, client }.encode(envelope, out);
+            } else {
+                Scan { keyspace: KEYSPACE, cursor, limit, at, client, with_values: false }
+                    .encode(envelope, out);
+            }
+        })?;
+        job.attempt.left += 1;
+    }
+    debug_assert!(job.attempt.left <= job.attempt.ops, "each question has a number");
+    Ok(())
+}
+
+/// What follows when every shard that was asked has answered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ScanStep {
+    /// The snapshot may be chosen: the attempt begins again.
+    Restart,
+    /// More was asked for.
+    Waits,
+    /// The answer is written.
+    Done,
+    /// The command fails.
+    Failed(Failure),
+}
+
+/// Takes a scan on after every shard that was asked has answered.
+pub(crate) fn proceed(
+    jobs: &mut Jobs,
+    backend: &mut Backend,
+    now: Timestamp,
+    id: JobId,
+    job: &mut Job,
+) -> ScanStep {
+    assert_eq!(job.attempt.left, 0, "every shard that was asked has answered");
+    let JobKind::Scan(scan) = &mut job.kind else { return ScanStep::Failed(Failure::INTERNAL) };
+    if !scan.knows_newest {
+        scan.knows_newest = true;
+        backend.saw(scan.newest);
+        job.retry.attempts -= 1;
+        return ScanStep::Restart;
+    }
+    if scan.goes_on() {
+        let asked = ask_shards(jobs, backend, now, id, job);
+        job.attempt.failure = asked.err().map(Failure::from).or(job.attempt.failure.take());
+        if job.attempt.left > 0 {
+            return ScanStep::Waits;
+        }
+        return ScanStep::Failed(job.attempt.failure.take().unwrap_or(Failure::INTERNAL));
+    }
+    if let (JobKind::Scan(scan), Some(command)) = (&mut job.kind, job.commands.first_mut()) {
+        let (reply, start) = scan.answer(command.reply_to.protocol);
+        command.reply = start..reply.len();
+        job.reply = reply;
+    }
+    ScanStep::Done
 }
 
 #[cfg(test)]
 mod tests {
     use timestone_types::{Expiry, Version};
-    use timestone_wire::{ScanEntry, ScanPageWriter};
+    use timestone_wire::{Envelope, ScanEntry, ScanPageWriter};
 
     use super::*;
     use crate::commands::table::find;

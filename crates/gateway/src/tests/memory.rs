@@ -108,9 +108,9 @@ fn a_gateway_that_forgets_answers_on_their_way_is_found_out() {
 
 /// What is counted of a long answer right after a gateway has taken it, in the middle of its turn.
 fn counted_when_taken() -> u64 {
-    let (mut core, index, memory, now) = connected();
-    core.received(now, index, encode(&["GET", "k"]));
-    let (_, outbox) = core.engine.next_dirty().unwrap();
+    let (mut parts, index, memory, now) = connected();
+    parts.received(now, index, encode(&["GET", "k"]));
+    let (_, outbox) = parts.backend.engine().next_dirty().unwrap();
     let request = core::mem::take(outbox);
     let frame =
         Frames::new(&request).map(Result::unwrap).find(|frame| frame.kind() == Kind::Get).unwrap();
@@ -119,10 +119,10 @@ fn counted_when_taken() -> u64 {
     let mut answer = Vec::new();
     Value { version, expires_at, prepared_before: false, present: true, value: &vec![b'x'; VALUE] }
         .encode(&envelope, &mut answer);
-    core.engine.deliver_parcel(now, &answer).unwrap();
-    core.run(now);
+    parts.backend.engine().deliver_parcel(now, &answer).unwrap();
+    parts.run(now);
     let counted = memory.used(MemoryUse::Output);
-    assert!(core.connection(index).unwrap().replies.take().unwrap().len() > VALUE);
+    assert!(parts.connections.get_mut(index).unwrap().replies.take().unwrap().len() > VALUE);
     counted
 }
 

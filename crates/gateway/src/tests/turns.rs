@@ -115,12 +115,12 @@ fn patterns_of_config_get_are_as_long_as_those_of_keys_at_most() {
 
 #[test]
 fn what_a_long_command_needed_is_given_back_after_the_turn() {
-    let (mut core, index, _, now) = connected();
+    let (mut parts, index, _, now) = connected();
     let long = vec![b'x'; 4 * 1024 * 1024];
-    core.received(now, index, encode(&[&b"ECHO"[..], &long]));
-    core.run(now);
-    let answer = core.connection(index).unwrap().replies.take().unwrap();
+    parts.received(now, index, encode(&[&b"ECHO"[..], &long]));
+    parts.run(now);
+    let answer = parts.connections.get_mut(index).unwrap().replies.take().unwrap();
     assert!(answer.len() > long.len(), "{}", shown(&answer[..20]));
-    let kept = core.kept_bytes();
+    let kept = parts.kept_bytes();
     assert!(kept <= 2 * KEPT_BUFFER_BYTES, "{kept} bytes are kept");
 }

@@ -16,7 +16,7 @@ use timestone_types::{ClientId, ClusterId, Timestamp};
 use super::host::{Event, GatewayStage};
 use super::shards::{TestShard, Wishes};
 use crate::connection::ConnectionIndex;
-use crate::parts::Core;
+use crate::parts::Parts;
 use crate::{Gateway, GatewayGauges, Setup};
 
 const GATEWAY: StageId = StageId::new(0);
@@ -326,15 +326,17 @@ pub(super) fn encode<W: AsRef<[u8]>>(words: &[W]) -> Vec<u8> {
     out
 }
 
-/// A gateway's core by itself, with a client: its connection, the memory, and the present.
-pub(super) fn connected() -> (Core, ConnectionIndex, Arc<Memory>, Timestamp) {
+/// A gateway's parts by themselves, with a client: its connection, the memory, and the present.
+pub(super) fn connected() -> (Parts, ConnectionIndex, Arc<Memory>, Timestamp) {
     let map = ShardMap::even(ClusterId::new(1), SHARDS).unwrap();
     let memory = Arc::new(Memory::default());
-    let mut core = Core::new(ClientId::new(9), Routes::from(&map), 0, 7, &memory).unwrap();
+    let gauges = GatewayGauges::default();
+    let mut parts =
+        Parts::new(ClientId::new(9), Routes::from(&map), 0, 7, &memory, gauges).unwrap();
     let (connection, generation) = (ConnectionId::new(0), Generation::new(1));
     let origin = Origin { stage: StageId::new(100), connection, generation };
     let now = Timestamp::from_nanos(1_800_000_000_000_000_000);
-    core.connect(now, origin, "127.0.0.1:5000".parse().unwrap());
-    let index = core.find(origin).unwrap();
-    (core, index, memory, now)
+    parts.connections.connect(now, origin, "127.0.0.1:5000".parse().unwrap());
+    let index = parts.connections.find(origin).unwrap();
+    (parts, index, memory, now)
 }
