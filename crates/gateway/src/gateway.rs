@@ -1,13 +1,13 @@
 //! The RESP gateway: every Redis client is a Timestone client.
 //!
 //! ```text
-//!   RESP net ── bytes ──► Gateway ─► Core: commands ─► session::Engine ── frames ──► shard stages
-//!            ◄─ answers ──     │ one parcel a connection and turn          ◄─ answers ──
-//!                              └── map, client ids ◄──► node stage
+//!   RESP net ── bytes ──► Gateway ─► Parts: commands, jobs ─► session::Engine ── frames ──► shard stages
+//!            ◄─ answers ──     │ one parcel a connection and turn                 ◄─ answers ──
+//!                              └── NodeClient: map, client ids ◄──► node stage
 //! ```
 //! One gateway a reactor thread, with the connections of that thread. A command is a pure function
-//! over a view of its keys ([`commands`](crate::commands)); what makes it a transaction, retries it and
-//! keeps answers in order is common to all ([`parts`](crate::parts), [`jobs`](crate::jobs)).
+//! over a view of its keys ([`commands`](crate::commands)); what makes it a transaction, retries it
+//! and keeps answers in order is common to all ([`parts`](crate::parts), [`jobs`](crate::jobs)).
 //!
 //! Where it differs from Redis, by design: one database (0); commands of one pipeline on
 //! *different* keys may take effect in any order, as in a pipeline to a Redis Cluster; a command
@@ -18,8 +18,8 @@
 //!
 //! Invariants: answers of a connection leave in the order of its commands; a write is never
 //! reported failed when it may have been carried out; what a connection may have under way, queued
-//! and waiting is bounded ([`limits`](crate::limits)). Source: interfaces.md ("RESP gateway"), transactions.md
-//! ("Single keys").
+//! and waiting is bounded ([`limits`](crate::limits)). Source: interfaces.md ("RESP gateway"),
+//! transactions.md ("Single keys").
 
 use std::sync::Arc;
 
@@ -33,10 +33,9 @@ use timestone_wire::{Frame, without_clock};
 
 use crate::connection::ConnectionIndex;
 use crate::figures::GatewayGauges;
-use crate::parts::Parts;
-
 use crate::limits::CHARGED_READ_BYTES;
 use crate::node::NodeClient;
+use crate::parts::Parts;
 use crate::shutdown::Shutdown;
 use crate::turn::{Input, Output, Turn};
 

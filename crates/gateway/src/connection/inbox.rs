@@ -54,6 +54,7 @@ impl Inbox {
     }
 
     fn drop_front(&mut self, count: usize) {
+        assert!(count <= self.parsed, "what is not carried out stays");
         self.bytes.drain(..count);
         self.parsed -= count;
         self.base = self.base.wrapping_add(count as u32);
@@ -97,6 +98,7 @@ impl Inbox {
     /// Goes on behind a command that was carried out, or behind bytes that hold nothing.
     pub(crate) const fn consume(&mut self, bytes: usize) {
         self.parsed += bytes;
+        debug_assert!(self.parsed <= self.bytes.len(), "only what is here is carried out");
     }
 
     /// Bytes that are not carried out yet.

@@ -192,6 +192,10 @@ impl KeyAccesses {
         self.accesses.push(access);
         self.owners.push(owner.0);
         self.answered.push(KeyState::NONE);
+        debug_assert!(
+            self.owners.len() == self.accesses.len() && self.answered.len() == self.accesses.len(),
+            "every access has an owner and what was answered"
+        );
     }
 
     /// Removes the accesses of a command that is done.
@@ -208,6 +212,7 @@ impl KeyAccesses {
                 break;
             }
         }
+        debug_assert!(!self.owners.contains(&owner.0), "a command that is done touches no key");
         if self.accesses.is_empty() {
             (self.share_a_key, self.has_several) = (false, false);
         }

@@ -229,6 +229,7 @@ impl ReplyQueue {
         if let Some(pending) = self.pending.get_mut(place) {
             pending.state = ReplyState::Ready { start, length };
             self.ready += 1;
+            debug_assert!((self.ready as usize) < self.pending.len(), "the first is never ready");
         }
     }
 
@@ -314,6 +315,7 @@ impl ReplyQueue {
         }
         let pending = self.pending.get_mut(place)?;
         pending.shed = false;
+        assert!(self.shed > 0, "what was dropped is counted");
         self.shed -= 1;
         Some((ReplyId(self.first.wrapping_add(place as u32)), pending.position))
     }
@@ -329,6 +331,7 @@ impl ReplyQueue {
             self.first = self.first.wrapping_add(1);
             self.ready -= 1;
         }
+        debug_assert!(self.ready as usize <= self.pending.len(), "ready answers are pending");
         if self.ready == 0 {
             self.late.clear();
             give_back(&mut self.late);

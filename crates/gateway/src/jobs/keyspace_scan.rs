@@ -65,7 +65,7 @@ pub(crate) struct KeyspaceScan {
     kind: ScanKind,
     shards: usize,
     places: Vec<ShardCursor>,
-    /// The word that holds the pattern.
+    /// The argument that holds the pattern.
     pattern: Option<u32>,
     /// Keys of a type are asked for that there is not.
     nothing: bool,

@@ -29,16 +29,17 @@ fn state(text: &str) -> MapView {
 }
 
 fn run(view: &mut MapView, command: &str) -> String {
-    let mut words = ArgumentBuffer::default();
+    let mut arguments = ArgumentBuffer::default();
     command
         .split(' ')
-        .for_each(|word| words.push(if word == "''" { b"" } else { word.as_bytes() }));
-    let spec = find(words.argument(0)).unwrap();
-    assert!(spec.accepts(words.count() as usize), "{command}");
+        .for_each(|word| arguments.push(if word == "''" { b"" } else { word.as_bytes() }));
+    let spec = find(arguments.argument(0)).unwrap();
+    assert!(spec.accepts(arguments.count() as usize), "{command}");
     let (mut out, mut scratch) = (Vec::new(), Vec::new());
     let now = Timestamp::from_nanos(NOW as u64 * 1_000_000 + 999_999);
     let mut reply = ReplyWriter::new(&mut out, Protocol::Resp2);
-    if let Err(failure) = keys::execute(spec.cmd, words.all(), now, view, &mut scratch, &mut reply)
+    if let Err(failure) =
+        keys::execute(spec.cmd, arguments.all(), now, view, &mut scratch, &mut reply)
     {
         return String::from_utf8(failure.bytes().to_vec()).unwrap();
     }

@@ -11,16 +11,16 @@ fn answers_of_local_commands_count_for_the_commands_that_a_connection_has_in_a_t
     let mut world = World::new();
     let clients: Vec<_> = (0..CLIENTS).map(|_| world.connect()).collect();
     world.settle();
-    let (greedy, other) = (clients[0], clients[1]);
-    world.post(greedy, &encode(&["CLIENT", "LIST"]).repeat(ASKED));
+    let (busy, other) = (clients[0], clients[1]);
+    world.post(busy, &encode(&["CLIENT", "LIST"]).repeat(ASKED));
     world.post(other, b"PING\r\n");
     world.step();
     assert_eq!(world.sent(other), b"+PONG\r\n", "who asked behind it is answered in the same turn");
     let lines = |bytes: &[u8]| bytes.windows(3).filter(|part| part == b"id=").count();
-    let first = lines(&world.sent(greedy));
+    let first = lines(&world.sent(busy));
     assert!((CLIENTS..ASKED * CLIENTS).contains(&first), "{first} lines in one turn");
     world.settle();
-    assert_eq!(first + lines(&world.sent(greedy)), ASKED * CLIENTS, "all are answered in the end");
+    assert_eq!(first + lines(&world.sent(busy)), ASKED * CLIENTS, "all are answered in the end");
 }
 
 #[test]
