@@ -14,7 +14,7 @@ use crate::connection::replies::{CommandStart, ReplyKind};
 use crate::connection::{Connection, ConnectionIndex, Multi, Queued};
 use crate::failure::{Failure, shown};
 use crate::fast::{FastPath, OneWrite};
-use crate::jobs::job::{JobCommand, JobKind, ReplyTo};
+use crate::jobs::job::{JobCommand, JobKind, Requester};
 use crate::jobs::keyspace_scan::KeyspaceScan;
 use crate::limits::{
     MAX_QUEUED_BYTES, MAX_QUEUED_COMMANDS, MAX_RESERVED_KEYS, QUEUED_COMMAND_BYTES, SHOWN_BYTES,
@@ -198,13 +198,13 @@ impl<'a> Dispatcher<'a> {
         if !connection.replies.is_empty() {
             return Disposition::Wait;
         }
-        let reply_to = self.expect(spec.cmd, KeyReservation::Alone);
-        self.parts.jobs.open(self.now, kind, reply_to, spec, args);
+        let requester = self.expect(spec.cmd, KeyReservation::Alone);
+        self.parts.jobs.open(self.now, kind, requester, spec, args);
         Disposition::Taken
     }
 
     /// Expects a job's answer to the command, and keeps others away from its keys.
-    fn expect(&mut self, cmd: Cmd, reservation: KeyReservation) -> ReplyTo {
+    fn expect(&mut self, cmd: Cmd, reservation: KeyReservation) -> Requester {
         let (now, position, index) = (self.now, self.position, self.index);
         let Some(connection) = self.connection() else {
             unreachable!("a command comes from a connection that is there");
@@ -219,7 +219,7 @@ impl<'a> Dispatcher<'a> {
                 accesses.into_iter().for_each(|access| connection.accesses.add(access, reply_id))
             }
         }
-        ReplyTo { connection: index, reply_id, protocol }
+        Requester { connection: index, reply_id, protocol }
     }
 }
 
@@ -246,8 +246,8 @@ impl Dispatcher<'_> {
         };
         let Some(reservation) = reservation else { return Disposition::Wait };
         let kind = if one_key { JobKind::OneRead } else { JobKind::Transaction };
-        let reply_to = self.expect(spec.cmd, reservation);
-        self.parts.jobs.open(self.now, kind, reply_to, spec, args);
+        let requester = self.expect(spec.cmd, reservation);
+        self.parts.jobs.open(self.now, kind, requester, spec, args);
         Disposition::Taken
     }
 
@@ -273,9 +273,9 @@ impl Dispatcher<'_> {
         let Some(reservation) = self.reserve_key(key, AccessKind::Queued) else {
             return Disposition::Wait;
         };
-        let reply_to = self.expect(spec.cmd, reservation);
+        let requester = self.expect(spec.cmd, reservation);
         let hash = self.parts.backend.hash(key);
-        self.parts.jobs.enqueue_on_key(self.now, hash, reply_to, spec, args);
+        self.parts.jobs.enqueue_on_key(self.now, hash, requester, spec, args);
         Disposition::Taken
     }
 
@@ -388,18 +388,18 @@ impl Dispatcher<'_> {
         let watched = core::mem::take(&mut connection.transaction.watched);
         let watched_charge = connection.transaction.watched_charge.take();
         connection.client.watched = 0;
-        let reply_to = self.expect(Cmd::Exec, reservation);
+        let requester = self.expect(Cmd::Exec, reservation);
         let jobs = &mut self.parts.jobs;
         let id = jobs.table.open(JobKind::Exec, self.now);
         if let Some(job) = jobs.table.get_mut(id) {
             let Multi { arguments, commands, charge, .. } = *multi;
             job.arguments = arguments;
             job.memory.queued_charge = charge;
-            job.exec = Some(reply_to);
+            job.exec = Some(requester);
             job.watched = watched.into_iter().collect();
             job.memory.watched_charge = watched_charge;
             job.commands.extend(commands.into_iter().map(|Queued { spec, arguments }| {
-                JobCommand { reply_to, spec, arguments, reply: 0..0 }
+                JobCommand { requester, spec, arguments, reply: 0..0 }
             }));
         }
         jobs.start_soon(id);

@@ -21,7 +21,7 @@ use crate::connection::{Connection, ConnectionIndex};
 use crate::dispatch::{Dispatcher, Disposition};
 use crate::failure::Failure;
 use crate::fast::{FastPath, SimpleCommand};
-use crate::jobs::job::{JobKind, Operation, ReplyTo};
+use crate::jobs::job::{JobKind, Operation, Requester};
 use crate::limits::{ANSWER_BYTES_A_COMMAND, COMMANDS_AT_ONCE, MAX_BACKLOG_BYTES};
 use crate::parts::Parts;
 
@@ -171,8 +171,8 @@ impl Parts {
             "only commands over keys take the fast path"
         );
         let kind = if spec.class == Class::Read { JobKind::OneRead } else { JobKind::Transaction };
-        let reply_to = ReplyTo { connection: index, reply_id: id, protocol };
-        self.jobs.open(now, kind, reply_to, spec, arguments.all());
+        let requester = Requester { connection: index, reply_id: id, protocol };
+        self.jobs.open(now, kind, requester, spec, arguments.all());
     }
 
     /// Asks again for values that had found no room, as far as there is some now.

@@ -53,8 +53,8 @@ pub(crate) fn execute(
             return Ok(Execution::Touched);
         }
         job.reply.clear();
-        if let Some(reply_to) = job.exec {
-            ReplyWriter::new(&mut job.reply, reply_to.protocol).array(job.commands.len());
+        if let Some(requester) = job.exec {
+            ReplyWriter::new(&mut job.reply, requester.protocol).array(job.commands.len());
         }
     }
     let is_combined = job.exec.is_none() && job.commands.len() > 1;
@@ -74,7 +74,7 @@ pub(crate) fn execute(
         let many = bytes_of_many(parts, txn, job, place);
         let room = job.charge_answer(many, parts.memory.process());
         let done = room.and_then(|()| execute_one(parts, now, txn, job, place));
-        let JobCommand { reply_to, spec, .. } = job.commands[place];
+        let JobCommand { requester, spec, .. } = job.commands[place];
         if let Err(failure) = done {
             if job.exec.is_some() {
                 return Err(Failure::in_transaction(place + 1, spec.name, &failure));
@@ -83,7 +83,7 @@ pub(crate) fn execute(
                 return Err(failure);
             }
             job.reply.truncate(start);
-            ReplyWriter::new(&mut job.reply, reply_to.protocol).error_bytes(failure.bytes());
+            ReplyWriter::new(&mut job.reply, requester.protocol).error_bytes(failure.bytes());
         }
         job.commands[place].reply = start..job.reply.len();
         parts.jobs.carried_out(job.reply.len() - start);
@@ -150,7 +150,7 @@ fn execute_one(
     let command = &commands[place];
     let args = arguments.args(command.arguments.clone());
     let cmd = command.spec.cmd;
-    let reply = &mut ReplyWriter::new(reply, command.reply_to.protocol);
+    let reply = &mut ReplyWriter::new(reply, command.requester.protocol);
     match command.spec.class {
         Class::Read | Class::Write => {
             let view = &mut parts.backend.view(txn, now);
@@ -158,7 +158,7 @@ fn execute_one(
         }
         Class::Local => {
             let status = parts.server_status(now, &ClientFilter::wanted(cmd, args)?);
-            let connection = parts.connections.get_mut(command.reply_to.connection);
+            let connection = parts.connections.get_mut(command.requester.connection);
             let client = &mut connection.ok_or(Failure::INTERNAL)?.client;
             local::execute(cmd, args, &status, client, reply)
         }

@@ -33,7 +33,7 @@ pub(crate) struct JobId(pub(crate) u32);
 
 /// Whom an answer is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ReplyTo {
+pub(crate) struct Requester {
     pub(crate) connection: ConnectionIndex,
     pub(crate) reply_id: ReplyId,
     pub(crate) protocol: Protocol,
@@ -42,7 +42,7 @@ pub(crate) struct ReplyTo {
 /// One command of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct JobCommand {
-    pub(crate) reply_to: ReplyTo,
+    pub(crate) requester: Requester,
     pub(crate) spec: &'static Spec,
     /// Its arguments.
     pub(crate) arguments: Range<u32>,
@@ -75,7 +75,7 @@ pub(crate) struct Job {
     pub(crate) commands: Vec<JobCommand>,
     pub(crate) arguments: ArgumentBuffer,
     /// EXEC: whom to answer, and what must be as it was.
-    pub(crate) exec: Option<ReplyTo>,
+    pub(crate) exec: Option<Requester>,
     pub(crate) watched: Vec<(Box<[u8]>, Watched)>,
     pub(crate) txn: Option<TxnHandle>,
     pub(crate) attempt: Attempt,
@@ -165,9 +165,14 @@ impl Job {
     }
 
     /// Appends a command.
-    pub(crate) fn push_command(&mut self, reply_to: ReplyTo, spec: &'static Spec, args: Args<'_>) {
+    pub(crate) fn push_command(
+        &mut self,
+        requester: Requester,
+        spec: &'static Spec,
+        args: Args<'_>,
+    ) {
         let arguments = self.arguments.push_args(args);
-        self.commands.push(JobCommand { reply_to, spec, arguments, reply: 0..0 });
+        self.commands.push(JobCommand { requester, spec, arguments, reply: 0..0 });
     }
 
     /// Another attempt begins.
@@ -186,15 +191,15 @@ impl Job {
     }
 
     /// Whom a job of one command answers.
-    pub(crate) fn reply_to(&self) -> Option<ReplyTo> {
-        self.commands.first().map(|command| command.reply_to)
+    pub(crate) fn requester(&self) -> Option<Requester> {
+        self.commands.first().map(|command| command.requester)
     }
 
     /// The answer of a command that has nothing to say.
     pub(crate) fn answer_ok(&mut self) {
         let Some(command) = self.commands.first_mut() else { return };
         self.reply.clear();
-        ReplyWriter::new(&mut self.reply, command.reply_to.protocol).ok();
+        ReplyWriter::new(&mut self.reply, command.requester.protocol).ok();
         command.reply = 0..self.reply.len();
     }
 }

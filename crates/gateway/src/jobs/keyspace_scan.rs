@@ -433,7 +433,7 @@ pub(crate) fn proceed(
         return ScanStep::Failed(job.attempt.failure.take().unwrap_or(Failure::INTERNAL));
     }
     if let (JobKind::Scan(scan), Some(command)) = (&mut job.kind, job.commands.first_mut()) {
-        let (reply, start) = scan.answer(command.reply_to.protocol);
+        let (reply, start) = scan.answer(command.requester.protocol);
         command.reply = start..reply.len();
         job.reply = reply;
     }

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 
 use timestone_types::Timestamp;
 
-use self::job::{Job, JobId, JobKind, ReplyTo};
+use self::job::{Job, JobId, JobKind, Requester};
 use self::key_queues::{BusyKeys, KeyQueue, KeyQueues};
 use self::table::JobTable;
 use crate::commands::arguments::Args;
@@ -71,13 +71,13 @@ impl Jobs {
         &mut self,
         now: Timestamp,
         kind: JobKind,
-        reply_to: ReplyTo,
+        requester: Requester,
         spec: &'static Spec,
         args: Args<'_>,
     ) -> JobId {
         let id = self.table.open(kind, now);
         if let Some(job) = self.table.get_mut(id) {
-            job.push_command(reply_to, spec, args);
+            job.push_command(requester, spec, args);
         }
         id
     }
@@ -87,11 +87,11 @@ impl Jobs {
         &mut self,
         now: Timestamp,
         kind: JobKind,
-        reply_to: ReplyTo,
+        requester: Requester,
         spec: &'static Spec,
         args: Args<'_>,
     ) -> JobId {
-        let id = self.open_idle(now, kind, reply_to, spec, args);
+        let id = self.open_idle(now, kind, requester, spec, args);
         self.start_soon(id);
         id
     }
@@ -102,13 +102,13 @@ impl Jobs {
         &mut self,
         now: Timestamp,
         hash: u64,
-        reply_to: ReplyTo,
+        requester: Requester,
         spec: &'static Spec,
         args: Args<'_>,
     ) {
         self.busy.enter(hash);
         let Some(queue) = self.key_queues.get(hash) else {
-            let id = self.open(now, JobKind::Transaction, reply_to, spec, args);
+            let id = self.open(now, JobKind::Transaction, requester, spec, args);
             self.set_queue(id, hash);
             return self.key_queues.set(hash, KeyQueue { running: id, last: id });
         };
@@ -118,9 +118,9 @@ impl Jobs {
             && job.arguments.bytes() < MAX_COMBINED_BYTES
         {
             debug_assert_eq!(job.queue, Some(hash), "a key's queue holds its own jobs");
-            return job.push_command(reply_to, spec, args);
+            return job.push_command(requester, spec, args);
         }
-        let id = self.open_idle(now, JobKind::Transaction, reply_to, spec, args);
+        let id = self.open_idle(now, JobKind::Transaction, requester, spec, args);
         self.set_queue(id, hash);
         if let Some(last) = self.table.get_mut(queue.last) {
             debug_assert!(last.next.is_none(), "nothing is behind the last of a queue");

@@ -52,7 +52,7 @@ impl Job {
                 let view = &mut OneKeyView { found: *found };
                 let Some(command) = self.commands.first_mut() else { return Some(id) };
                 let args = self.arguments.args(command.arguments.clone());
-                let reply = &mut ReplyWriter::new(&mut self.reply, command.reply_to.protocol);
+                let reply = &mut ReplyWriter::new(&mut self.reply, command.requester.protocol);
                 self.attempt.failure =
                     keys::execute(command.spec.cmd, args, now, view, scratch, reply).err();
                 command.reply = 0..self.reply.len();

@@ -130,8 +130,8 @@ impl<'a> JobRunner<'a> {
             Ok(Execution::NoMemory) => self.wait_for_memory(id, job),
             Ok(Execution::Touched) => {
                 job.reply.clear();
-                if let Some(reply_to) = job.exec {
-                    ReplyWriter::new(&mut job.reply, reply_to.protocol).null_array();
+                if let Some(requester) = job.exec {
+                    ReplyWriter::new(&mut job.reply, requester.protocol).null_array();
                 }
                 self.finish(id, job, None);
             }
@@ -177,7 +177,7 @@ impl<'a> JobRunner<'a> {
         memory.derived.release(&mut job.memory.derived);
         let has_left = |command: &JobCommand| {
             connections
-                .get(command.reply_to.connection)
+                .get(command.requester.connection)
                 .is_none_or(|connection| connection.life.gone)
         };
         // The time that it has waited for memory is none of the time for which conflicts are tried
@@ -199,29 +199,29 @@ impl<'a> JobRunner<'a> {
             backend.abort(txn);
         }
         memory.derived.release(&mut job.memory.derived);
-        if let Some(reply_to) = job.exec {
+        if let Some(requester) = job.exec {
             let all = 0..job.reply.len();
             let spec = job.commands.first().map(|command| command.spec).or_else(|| find(b"exec"));
             job.commands.clear();
             job.commands.extend(spec.map(|spec| JobCommand {
-                reply_to,
+                requester,
                 spec,
                 arguments: 0..0,
                 reply: all,
             }));
         }
         for command in &job.commands {
-            let reply_to = command.reply_to;
-            if let Some(connection) = connections.get_mut(reply_to.connection) {
-                let started = connection.answer(reply_to.reply_id, |out| match failure {
+            let requester = command.requester;
+            if let Some(connection) = connections.get_mut(requester.connection) {
+                let started = connection.answer(requester.reply_id, |out| match failure {
                     Some(failure) => {
-                        ReplyWriter::new(out, reply_to.protocol).error_bytes(failure.bytes())
+                        ReplyWriter::new(out, requester.protocol).error_bytes(failure.bytes())
                     }
                     None => out.extend_from_slice(&job.reply[command.reply.clone()]),
                 });
                 figures.answered(started, self.now);
             }
-            connections.answered(reply_to.connection, memory);
+            connections.answered(requester.connection, memory);
         }
         jobs.close(id, job);
     }
@@ -236,10 +236,10 @@ impl JobRunner<'_> {
         if has_no_reader || self.overtakes(&job) || self.is_outdated(&job) {
             return self.wait_for_reader(id, job);
         }
-        if let Some((reply_to, found)) = job.reply_to().zip(job.attempt.found)
-            && let Some(connection) = self.parts.connections.get_mut(reply_to.connection)
+        if let Some((requester, found)) = job.requester().zip(job.attempt.found)
+            && let Some(connection) = self.parts.connections.get_mut(requester.connection)
         {
-            connection.accesses.answers(reply_to.reply_id, found);
+            connection.accesses.answers(requester.reply_id, found);
         }
         self.finish(id, job, None);
     }
@@ -247,29 +247,29 @@ impl JobRunner<'_> {
     /// Whether whom a job answers has room for an answer of this length.
     fn has_reader(&self, job: &Job, length: usize) -> bool {
         let Parts { connections, memory, .. } = &*self.parts;
-        job.reply_to().is_none_or(|reply_to| {
-            let connection = connections.get(reply_to.connection);
-            connection.is_none_or(|connection| memory.takes_answer(connection, reply_to, length))
+        job.requester().is_none_or(|requester| {
+            let connection = connections.get(requester.connection);
+            connection.is_none_or(|connection| memory.takes_answer(connection, requester, length))
         })
     }
 
     /// Whether a read of one key comes before an earlier command of its connection on that key.
     fn overtakes(&self, job: &Job) -> bool {
-        let reply_to = job.reply_to().filter(|_| matches!(job.kind, JobKind::OneRead));
+        let requester = job.requester().filter(|_| matches!(job.kind, JobKind::OneRead));
         let connection =
-            reply_to.and_then(|reply_to| self.parts.connections.get(reply_to.connection));
+            requester.and_then(|requester| self.parts.connections.get(requester.connection));
         connection
-            .zip(reply_to)
-            .is_some_and(|(connection, reply_to)| connection.overtakes(reply_to.reply_id))
+            .zip(requester)
+            .is_some_and(|(connection, requester)| connection.overtakes(requester.reply_id))
     }
 
     /// Whether an earlier read of its connection was answered with a later state of the key than
     /// this read has found.
     fn is_outdated(&mut self, job: &Job) -> bool {
-        let Some((reply_to, found)) = job.reply_to().zip(job.attempt.found) else { return false };
-        let connection = self.parts.connections.get_mut(reply_to.connection);
+        let Some((requester, found)) = job.requester().zip(job.attempt.found) else { return false };
+        let connection = self.parts.connections.get_mut(requester.connection);
         connection
-            .is_some_and(|connection| connection.accesses.is_outdated(reply_to.reply_id, found))
+            .is_some_and(|connection| connection.accesses.is_outdated(requester.reply_id, found))
     }
 
     /// A read whose answer found no room, or has overtaken an earlier one, starts again when it may
@@ -285,7 +285,7 @@ impl JobRunner<'_> {
         job.answer_ok();
         let Parts { connections, memory, .. } = &mut *self.parts;
         let connection =
-            job.reply_to().and_then(|reply_to| connections.get_mut(reply_to.connection));
+            job.requester().and_then(|requester| connections.get_mut(requester.connection));
         let watched =
             connection.map_or(Ok(()), |connection| watch(connection, &mut job, memory.process()));
         self.finish(id, job, watched.err().as_ref());

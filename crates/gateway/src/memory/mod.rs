@@ -24,7 +24,7 @@ use crate::connection::table::Connections;
 use crate::connection::{Connection, ConnectionIndex, MemoryWait};
 use crate::failure::Failure;
 use crate::figures::GatewayGauges;
-use crate::jobs::job::ReplyTo;
+use crate::jobs::job::Requester;
 use crate::limits::{
     CHARGED_ANSWER_BYTES, OUTPUT_BOUND_BYTES, PAUSE_BACKLOG_BYTES, SCARCE_BACKLOG_BYTES,
     SCARCE_UNRESERVED_BYTES, UNRESERVED_BYTES,
@@ -77,10 +77,10 @@ impl MemoryBudget {
     pub(crate) fn takes_answer(
         &self,
         connection: &Connection,
-        reply_to: ReplyTo,
+        requester: Requester,
         length: usize,
     ) -> bool {
-        let first = connection.replies.is_first(reply_to.reply_id) && !lets_oldest_wait();
+        let first = connection.replies.is_first(requester.reply_id) && !lets_oldest_wait();
         connection.life.gone
             || connection.owed().has_room(first, length, self.output_bound().max(length))
     }
