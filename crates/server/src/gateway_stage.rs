@@ -78,13 +78,13 @@ impl GatewayStage {
     fn carry_out(&mut self, ctx: &mut Context<'_, Event>, output: Output) {
         match output {
             Output::Answer(parcel) => self.send(ctx, parcel.origin.stage, Event::Parcel(parcel)),
-            Output::ToShard { shard, parcel } => self.to_shard(ctx, shard, parcel),
+            Output::ToShard { shard, parcel } => self.send_to_shard(ctx, shard, parcel),
             Output::ToNode(parcel) => self.send(ctx, self.node, Event::Parcel(parcel)),
             Output::Net { to, command } => self.send(ctx, to, Event::NetCommand(command)),
         }
     }
 
-    fn to_shard(&mut self, ctx: &mut Context<'_, Event>, shard: ShardId, mut parcel: Parcel) {
+    fn send_to_shard(&mut self, ctx: &mut Context<'_, Event>, shard: ShardId, mut parcel: Parcel) {
         let found = self.shards.iter().find(|(id, _)| *id == shard);
         let to = found.map_or(self.node, |(_, stage)| *stage);
         // The shard releases what it has dealt with, frame by frame: as much must be counted in.
