@@ -9,6 +9,7 @@ use timestone_wire::MasterReply;
 
 use super::*;
 use crate::config::{AcceptedLoss, ServerConfig};
+use crate::manifest::Manifest;
 use crate::premises::{Local, Premises};
 
 #[test]
