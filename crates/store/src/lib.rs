@@ -14,6 +14,7 @@ mod api;
 mod error;
 #[cfg(feature = "fuzz")]
 pub mod fuzz;
+mod kit;
 mod layout;
 pub mod limits;
 mod mftl;

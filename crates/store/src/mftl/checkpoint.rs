@@ -18,11 +18,11 @@ use timestone_flash::{BlockId, Generation};
 use timestone_types::{ClientId, KeyspaceId, Timestamp, Version};
 
 use super::Mftl;
-use super::blocks::BlockState;
 use super::index::{Index, KeyId, Location, SEGMENTS};
 use super::space::Fence;
-use super::writer::StreamId;
 use crate::api::StoreEvent;
+use crate::kit::blocks::BlockState;
+use crate::kit::writer::StreamId;
 use crate::layout::{MAX_COUNT, PageKind, RAW_PAYLOAD, put_u32, put_u64, u32_at, u64_at};
 
 /// Behind the page header: checkpoint number u64, page number in the checkpoint u32, 1 on the last

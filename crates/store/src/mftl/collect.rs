@@ -31,11 +31,11 @@ use timestone_flash::{AlignedBuffer, BlockId, FlashError, FlashOp, PAGE_BYTES, P
 use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::Mftl;
-use super::blocks::{BlockState, Search};
 use super::index::{Fate, KeyId, Location, Prefetch};
-use super::port::Purpose;
 use super::reads::{For, Waiter, head_is_void};
-use super::writer::{StreamId, Writer};
+use crate::kit::blocks::{BlockState, Search};
+use crate::kit::port::Purpose;
+use crate::kit::writer::{StreamId, Writer};
 use crate::layout::{self, LargeHead, PageKind, Record, RecordKind};
 use crate::limits::{self, GROUP_PAGES, MAX_VICTIMS};
 

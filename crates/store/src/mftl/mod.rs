@@ -18,20 +18,16 @@
 //! only when its survivors are durable elsewhere and no read is under way in it; (3) what the index
 //! names can be read at once: from the cache, a group, the staging area or the device.
 
-mod blocks;
-mod cache;
 mod checkpoint;
 mod collect;
 mod config;
 mod index;
-mod port;
 mod put;
 mod reads;
 mod recover;
 mod space;
 mod staging;
 mod walk;
-mod writer;
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -44,20 +40,20 @@ use crate::api::{
     StoreStats,
 };
 use crate::error::StoreError;
+use crate::kit::blocks::{BlockState, Blocks};
+use crate::kit::cache::{self, Cache};
+use crate::kit::port::{Port, Purpose};
+use crate::kit::writer::{StreamId, Writer};
 use crate::layout::{MAX_RECORD_BYTES, Record};
 use crate::limits::{PROMISE_MARGIN, RECYCLE_BYTES};
-use blocks::{BlockState, Blocks};
-use cache::Cache;
 use checkpoint::Checkpointer;
 use collect::Collector;
 pub use config::{MftlConfig, RecoveryReport};
 use index::{KeyId, Location};
-use port::{Port, Purpose};
 use reads::{Found, Reads};
 use space::Spaces;
 use staging::Staging;
 use walk::Walks;
-use writer::{StreamId, Writer};
 
 #[cfg(feature = "fuzz")]
 pub(crate) use checkpoint::{pages_of as checkpoint_pages, read_page as decode_checkpoint_page};

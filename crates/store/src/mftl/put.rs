@@ -11,13 +11,13 @@ use timestone_flash::PageId;
 use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
 
-use super::cache::CacheKey;
 use super::index::{KeyId, Location, Spot};
 use super::reads::{For, Waiter};
 use super::space::Fence;
-use super::writer::StreamId;
 use super::{Life, Mftl};
 use crate::error::StoreError;
+use crate::kit::cache::CacheKey;
+use crate::kit::writer::StreamId;
 use crate::layout::{MAX_RECORD_BYTES, Record, RecordKind};
 
 impl Mftl {

@@ -22,13 +22,13 @@ use std::collections::{BTreeMap, VecDeque};
 use timestone_flash::{BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
 
-use super::blocks::{BlockState, Blocks};
-use super::cache::{CacheKey, Place};
 use super::index::{KeyId, Location};
-use super::port::Purpose;
 use super::{Mftl, collect, staging};
 use crate::api::{Lookup, ReadOutcome, ReadToken, StoreEvent};
 use crate::error::StoreError;
+use crate::kit::blocks::{BlockState, Blocks};
+use crate::kit::cache::{CacheKey, Place};
+use crate::kit::port::Purpose;
 use crate::layout::{self, LargeHead, PART_PAYLOAD, PageKind, Record};
 use crate::limits::{GROUP_PAGES, MAX_QUEUED_READ_BYTES};
 

@@ -23,20 +23,20 @@ use timestone_flash::{
 };
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version};
 
-use super::blocks::{BlockState, Blocks};
-use super::cache::Cache;
 use super::checkpoint::{self, Checkpointer, Content};
 use super::collect::{Collector, id_of};
 use super::index::{KeyId, Location};
-use super::port::{Port, Purpose};
 use super::reads::{Reads, head_is_void};
 use super::space::{Fence, Spaces};
 use super::staging::Staging;
 use super::walk::Walks;
-use super::writer::{Stamp, StreamId, Writer};
 use super::{Life, Mftl, MftlConfig, RecoveryReport};
 use crate::api::StoreStats;
 use crate::error::StoreError;
+use crate::kit::blocks::{BlockState, Blocks};
+use crate::kit::cache::Cache;
+use crate::kit::port::{Port, Purpose};
+use crate::kit::writer::{Stamp, StreamId, Writer};
 use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
 
 /// Pages of one read of the scan.

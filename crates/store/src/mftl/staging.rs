@@ -20,9 +20,9 @@ use timestone_types::limits::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use timestone_types::{Expiry, KeyHash, KeyspaceId, Timestamp, Version};
 
 use super::index::{KeyId, Location};
-use super::writer::{Held, StreamId, Writer};
 use super::{Mftl, collect};
 use crate::error::StoreError;
+use crate::kit::writer::{Held, StreamId, Writer};
 use crate::layout::{
     Extent, LargeHead, MAX_RECORD_BYTES, PART_PAYLOAD, PageKind, PartHeader, Record, RecordKind,
     write_part_header,

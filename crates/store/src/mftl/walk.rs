@@ -21,13 +21,13 @@ use timestone_flash::{BlockId, FlashError, FlashOp, PAGE_BYTES, PageId};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
 use super::Mftl;
-use super::blocks::BlockState;
 use super::collect;
 use super::index::{KeyId, Location, SEGMENTS};
-use super::port::Purpose;
 use super::reads::{For, Waiter};
 use crate::api::{AsOf, Count, KeyList, ReadToken, ScanCursor, ScanLimit, ScrubReport, StoreEvent};
 use crate::error::StoreError;
+use crate::kit::blocks::BlockState;
+use crate::kit::port::Purpose;
 use crate::layout::{self, PageKind, Record};
 use crate::limits::GROUP_PAGES;
 

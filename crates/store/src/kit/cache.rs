@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use timestone_io::{HUGE_PAGE_BYTES, Region, prefetch, prefetch_bytes};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
-use super::index::KeyId;
+use super::key_id::KeyId;
 use crate::layout::{put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 
 /// Bytes of a log segment: small enough that giving one up takes tens of microseconds.
@@ -61,7 +61,7 @@ pub(crate) struct CacheKey<'a> {
 
 impl CacheKey<'_> {
     /// Mixes what finds the record: not the key's bytes, which the id stands for.
-    pub(super) fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         let version =
             self.version.timestamp.as_nanos() ^ u64::from(self.version.client.get()) << 40;
         let mixed = (self.family() ^ version).wrapping_mul(0x9fb2_1c65_1e98_df25);
