@@ -409,7 +409,7 @@ impl Blocks {
     }
 
     /// Recovery has found everything: what no head has claimed is dead.
-    pub(crate) fn settle_parts(&mut self) {
+    pub(crate) fn unclaimed_parts_died(&mut self) {
         for entry in &mut self.list {
             let unclaimed = core::mem::take(&mut entry.unclaimed);
             entry.dead = entry.dead.saturating_add(u32::try_from(unclaimed).unwrap_or(0));

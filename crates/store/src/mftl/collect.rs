@@ -20,7 +20,7 @@
 //! for ever.
 //!
 //! A tombstone goes only when its key has no older record on flash at all and the caller has
-//! promised that none will come (`settled`). A block with damaged pages is emptied of what can be
+//! promised that none will come (the replay floor). A block with damaged pages is emptied of what can be
 //! saved and then left alone.
 
 use core::time::Duration;
@@ -31,7 +31,7 @@ use timestone_flash::{AlignedBuffer, BlockId, FlashError, FlashOp, PAGE_BYTES, P
 use timestone_types::{HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::Mftl;
-use super::index::{Fate, KeyId, Location, Prefetch};
+use super::index::{Assessment, KeyId, Location, PrefetchStep};
 use super::reads::{For, Waiter, head_is_void};
 use crate::kit::blocks::{BlockState, Search};
 use crate::kit::port::Purpose;
@@ -190,7 +190,7 @@ impl Collector {
         self.victims.iter().map(|victim| victim.block)
     }
 
-    /// A block has been erased; returns what the graves of a victim no longer need to count.
+    /// A block has been erased; returns which dead counts of a victim's keys go down by one.
     pub(super) fn erased(&mut self, block: BlockId) -> Vec<(KeyspaceId, u32, KeyId)> {
         self.fruitless = None;
         match self.victims.iter().position(|victim| victim.block == block) {
@@ -562,7 +562,7 @@ impl Mftl {
     /// Has the index entries of a page's records fetched: collection looks at keys that nobody has
     /// asked for lately.
     fn prefetch_entries(&self, bytes: &[u8], done: usize) {
-        for step in [Prefetch::Search, Prefetch::Entry, Prefetch::Older] {
+        for step in [PrefetchStep::Search, PrefetchStep::Entry, PrefetchStep::Older] {
             for record in layout::records(bytes).skip(done).flatten().filter_map(Record::read) {
                 if let Some(space) = self.spaces.get(record.keyspace) {
                     space.index.prefetch(record.hash, step);
@@ -572,7 +572,7 @@ impl Mftl {
     }
 
     fn collect_record(&mut self, at: usize, page: PageId, record: &Record<'_>) -> bool {
-        let (watermark, settled) = (self.collection_watermark, self.settled);
+        let (watermark, replay_floor) = (self.collection_watermark, self.replay_floor);
         if record.kind == RecordKind::Fence {
             return self.move_fence(page, record);
         }
@@ -591,31 +591,31 @@ impl Mftl {
         }
         let expired = record.expires_at.has_passed(watermark);
         let droppable =
-            (record.kind.is_tombstone() || expired) && record.version.timestamp <= settled;
+            (record.kind.is_tombstone() || expired) && record.version.timestamp <= replay_floor;
         match space.index.assess(id, record.version, page.0, watermark, droppable) {
-            Fate::Keep if record.kind.is_large() && (!expired || record.key.is_empty()) => {
+            Assessment::Keep if record.kind.is_large() && (!expired || record.key.is_empty()) => {
                 if apart {
                     return self.move_record(page, record, id, false);
                 }
                 self.collector.victims[at].large.push_back((record.keyspace, id, record.version));
                 true
             }
-            Fate::Keep => {
+            Assessment::Keep => {
                 let moved = self.move_record(page, record, id, expired);
                 if moved {
-                    self.bury_parts(head.as_ref());
+                    self.parts_died(head.as_ref());
                 }
                 moved
             }
-            Fate::Dead => {
+            Assessment::Dead => {
                 let epoch = space.epoch;
                 self.collector.victims[at].dead.push((record.keyspace, epoch, id));
                 true
             }
-            Fate::Untracked => true,
-            Fate::DroppedTombstone => {
+            Assessment::Untracked => true,
+            Assessment::DroppedTombstone => {
                 self.stats.dropped_tombstones += 1;
-                self.bury_parts(head.as_ref());
+                self.parts_died(head.as_ref());
                 true
             }
         }
@@ -628,7 +628,7 @@ impl Mftl {
 
     /// The parts of a large value that has expired are dead. (Where a younger version came, they
     /// were told then.)
-    fn bury_parts(&mut self, head: Option<&LargeHead<'_>>) {
+    fn parts_died(&mut self, head: Option<&LargeHead<'_>>) {
         for extent in head.iter().flat_map(|head| &head.extents) {
             let block = self.blocks.of(extent.page);
             self.blocks.died(block, extent.pages * PAGE_BYTES as u32);

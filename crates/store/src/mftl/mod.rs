@@ -14,7 +14,7 @@
 //! drives the parts from [`Store::pump`].
 //!
 //! Invariants: (1) every record in a block that is not erased, and not hidden by a fence at or
-//! below the watermark, is named by the index or counted in its key's grave; (2) a block is erased
+//! below the watermark, is named by the index or included in its key's dead count; (2) a block is erased
 //! only when its survivors are durable elsewhere and no read is under way in it; (3) what the index
 //! names can be read at once: from the cache, a group, the staging area or the device.
 
@@ -119,7 +119,7 @@ pub struct Mftl {
     watermark: Timestamp,
     /// What a version at or below it supersedes may go. Without a log it may trail the watermark.
     collection_watermark: Timestamp,
-    settled: Timestamp,
+    replay_floor: Timestamp,
     life: Life,
     failed: bool,
     sync_wanted: bool,
@@ -289,7 +289,7 @@ impl Mftl {
             || self.checkpointer.has_work()
             || self.walks.has_work()
             || self.reads.has_work()
-            || !self.spaces.graveyard.is_empty()
+            || !self.spaces.dropped.is_empty()
             || self
                 .spaces
                 .list
@@ -400,8 +400,8 @@ impl Store for Mftl {
     fn prefetch(&self, key: KeyRef<'_>, step: Prefetch) {
         let Some(space) = self.spaces.get(key.keyspace) else { return };
         match step {
-            Prefetch::Search => space.index.prefetch(key.hash, index::Prefetch::Search),
-            Prefetch::Entry => space.index.prefetch(key.hash, index::Prefetch::Entry),
+            Prefetch::Search => space.index.prefetch(key.hash, index::PrefetchStep::Search),
+            Prefetch::Entry => space.index.prefetch(key.hash, index::PrefetchStep::Entry),
         }
     }
 
@@ -460,7 +460,7 @@ impl Store for Mftl {
     }
 
     fn advance_settled(&mut self, t: Timestamp) {
-        self.settled = self.settled.max(t);
+        self.replay_floor = self.replay_floor.max(t);
     }
 
     fn scan_as_of(
@@ -669,7 +669,7 @@ impl Mftl {
     }
 
     /// Lets collection follow the watermark. With a log at once: the log has what is not durable
-    /// here. Without one a put buries what it supersedes only when it is durable itself, or a crash
+    /// here. Without one a put lets what it supersedes go only when it is durable itself, or a crash
     /// would take both: the new version from memory, the old one from the device.
     fn follow_watermark(&mut self) {
         let mut durable_below = Timestamp::MAX;
@@ -677,7 +677,7 @@ impl Mftl {
             durable_below = self.writer.oldest_unstable().min(self.staging.oldest_put());
         }
         #[cfg(feature = "planted-bugs")]
-        if crate::planted::bugs().bury_by_what_is_not_durable {
+        if crate::planted::bugs().prune_by_what_is_not_durable {
             durable_below = Timestamp::MAX;
         }
         self.collection_watermark =
@@ -689,7 +689,11 @@ impl Mftl {
         let generation = self.port.device.generation(block);
         let gone = self.collector.erased(block);
         for few in gone.chunks(ERASED_TOGETHER) {
-            for step in [index::Prefetch::Search, index::Prefetch::Entry, index::Prefetch::Older] {
+            for step in [
+                index::PrefetchStep::Search,
+                index::PrefetchStep::Entry,
+                index::PrefetchStep::Older,
+            ] {
                 for &(keyspace, _, id) in few {
                     if let Some(space) = self.spaces.get(keyspace) {
                         space.index.prefetch(id.place(), step);

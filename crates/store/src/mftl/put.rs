@@ -77,7 +77,7 @@ impl Mftl {
         }
         let spot = self.spaces.list[space].index.probe(id, version);
         if spot == Spot::Exists
-            || (matches!(spot, Spot::Between(_)) && self.is_buried(space, id, version))
+            || (matches!(spot, Spot::Between(_)) && self.is_pruned(space, id, version))
         {
             self.stats.duplicate_puts += 1;
             return Ok(());
@@ -122,7 +122,7 @@ impl Mftl {
     /// Whether a younger version lies at or below the watermark already, so that no reader can want
     /// this one: a log that is replayed brings back what was overwritten or deleted long ago, on a
     /// device that may have no room for it.
-    fn is_buried(&self, space: usize, id: KeyId, version: Version) -> bool {
+    fn is_pruned(&self, space: usize, id: KeyId, version: Version) -> bool {
         let mut younger =
             self.spaces.list[space].index.chain(id).take_while(|&(found, _)| found > version);
         younger.any(|(found, _)| found.timestamp <= self.collection_watermark)
@@ -183,7 +183,7 @@ impl Mftl {
     ) {
         let page = PageId(location.page());
         if page.0 < Location::MAX_PAGES && self.blocks.is_large(page) {
-            self.wait_for_page(Waiter::keyless(For::Burial(by), keyspace, id, version, page));
+            self.wait_for_page(Waiter::keyless(For::DeadParts(by), keyspace, id, version, page));
         }
     }
 

@@ -27,7 +27,7 @@ use super::{Mftl, collect, staging};
 use crate::api::{Lookup, ReadOutcome, ReadToken, StoreEvent};
 use crate::error::StoreError;
 use crate::kit::blocks::{BlockState, Blocks};
-use crate::kit::cache::{CacheKey, Place};
+use crate::kit::cache::{CacheKey, CachedRecord};
 use crate::kit::port::Purpose;
 use crate::layout::{self, LargeHead, PART_PAYLOAD, PageKind, Record};
 use crate::limits::{GROUP_PAGES, MAX_QUEUED_READ_BYTES};
@@ -38,7 +38,7 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     Absent { version: Version, expires_at: Expiry },
-    Cached { version: Version, place: Place },
+    Cached { version: Version, place: CachedRecord },
     InGroup { version: Version, page: PageId, offset: usize },
     Staged { version: Version, slot: u32 },
     OnFlash { version: Version, page: PageId },
@@ -68,7 +68,7 @@ pub(super) enum For {
     /// Collection moves a large value out of this block.
     Restage(BlockId),
     /// A large value was superseded by a version at this time: the blocks of its parts must know.
-    Burial(Timestamp),
+    DeadParts(Timestamp),
 }
 
 /// Somebody who waits for a page.
@@ -358,7 +358,7 @@ impl Mftl {
     }
 
     fn serve(&mut self, waiter: Waiter, bytes: &[u8]) {
-        if let For::Burial(by) = waiter.who {
+        if let For::DeadParts(by) = waiter.who {
             if let Resolved::Record(record) = resolve(&waiter, bytes, &self.blocks)
                 && record.kind.is_large()
             {
@@ -641,7 +641,7 @@ impl Mftl {
                 let waiter = assembly.waiter;
                 self.walk_found(waiter.who, waiter.id, &key, assembly.expires_at);
             }
-            For::Burial(_) => {}
+            For::DeadParts(_) => {}
             For::Restage(victim) => {
                 let key = key.to_vec();
                 let record = Record {

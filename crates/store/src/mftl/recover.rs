@@ -43,19 +43,19 @@ use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
 const SCAN_PAGES: u32 = 64;
 /// Reads of the scan in flight.
 const SCAN_DEPTH: usize = 16;
-/// First pages of blocks in flight.
+/// FirstPage pages of blocks in flight.
 const PROBE_DEPTH: usize = 96;
 
-type Read = (PageId, u32);
+type PageRange = (PageId, u32);
 
 /// Reads pages with many reads in flight; `take` gets each read's bytes as it arrives.
 fn read_all(
     device: &mut dyn FlashDevice,
-    mut jobs: VecDeque<Read>,
+    mut jobs: VecDeque<PageRange>,
     depth: usize,
-    mut take: impl FnMut(Read, Result<(), FlashError>, &[u8]) -> Result<(), StoreError>,
+    mut take: impl FnMut(PageRange, Result<(), FlashError>, &[u8]) -> Result<(), StoreError>,
 ) -> Result<u64, StoreError> {
-    let mut running: Vec<Option<Read>> = vec![None; depth];
+    let mut running: Vec<Option<PageRange>> = vec![None; depth];
     let mut idle: Vec<AlignedBuffer> = Vec::new();
     let mut completions: Vec<FlashCompletion> = Vec::new();
     let mut bytes = 0;
@@ -135,7 +135,7 @@ fn sync(device: &mut dyn FlashDevice) -> Result<(), StoreError> {
 
 /// What the first page of a block shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum First {
+enum FirstPage {
     /// Nothing of this generation.
     Empty,
     /// Something that does not check out: the pages behind it decide.
@@ -157,7 +157,7 @@ struct Recovery {
     seed: Option<HashSeed>,
     geometry: Geometry,
     generations: Vec<Generation>,
-    first: Vec<First>,
+    first: Vec<FirstPage>,
     blocks: Blocks,
     spaces: Spaces,
     sequence: u64,
@@ -191,7 +191,7 @@ pub(super) fn open(
         seed: None,
         geometry,
         generations: (0..geometry.blocks).map(|block| device.generation(BlockId(block))).collect(),
-        first: vec![First::Empty; geometry.blocks as usize],
+        first: vec![FirstPage::Empty; geometry.blocks as usize],
         blocks: Blocks::new(geometry),
         spaces: Spaces::default(),
         sequence: 0,
@@ -209,7 +209,7 @@ pub(super) fn open(
     let (content, complete) = recovery.load_checkpoint(&mut *device, &candidates)?;
     recovery.scan(&mut *device, &content)?;
     sync(&mut *device)?;
-    recovery.settle_blocks(&mut *device)?;
+    recovery.complete_blocks(&mut *device)?;
     let newest = candidates.keys().next_back().copied().unwrap_or(0);
     let old: Vec<BlockId> = candidates
         .values()
@@ -238,8 +238,8 @@ impl Recovery {
             let block = geometry.block_of(page);
             let at = block.0 as usize;
             self.first[at] = match (result, PageHeader::read(bytes)) {
-                (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => First::Empty,
-                (Err(_), _) | (_, None) => First::Damaged,
+                (Ok(()), None) if bytes.iter().all(|&byte| byte == 0) => FirstPage::Empty,
+                (Err(_), _) | (_, None) => FirstPage::Damaged,
                 (_, Some(Err(found))) => {
                     return Err(StoreError::Format { found, expected: layout::FORMAT });
                 }
@@ -253,9 +253,9 @@ impl Recovery {
                     self.seed = Some(HashSeed(header.seed));
                     self.sequence = self.sequence.max(header.sequence);
                     if header.page != page {
-                        First::Damaged
+                        FirstPage::Damaged
                     } else if header.generation < self.generations[at] {
-                        First::Empty
+                        FirstPage::Empty
                     } else {
                         self.generations[at] = header.generation;
                         if header.kind == PageKind::Checkpoint
@@ -264,7 +264,7 @@ impl Recovery {
                         {
                             candidates.entry(number).or_default().push((place, block));
                         }
-                        First::Page(header.kind)
+                        FirstPage::Page(header.kind)
                     }
                 }
             };
@@ -388,7 +388,7 @@ impl Recovery {
         self.emptied.clone_from(&content.emptied);
         for number in 0..geometry.blocks {
             let at = number as usize;
-            if matches!(self.first[at], First::Empty | First::Page(PageKind::Checkpoint)) {
+            if matches!(self.first[at], FirstPage::Empty | FirstPage::Page(PageKind::Checkpoint)) {
                 continue;
             }
             let block = BlockId(number);
@@ -416,7 +416,7 @@ impl Recovery {
             Ok(())
         })?;
         self.report.read_bytes += read;
-        self.blocks.settle_parts();
+        self.blocks.unclaimed_parts_died();
         for (keyspace, id, dead) in core::mem::take(&mut self.orphans) {
             if let Some(space) = self.spaces.get_mut(keyspace) {
                 space.index.add_dead(id, dead);
@@ -465,8 +465,8 @@ impl Recovery {
         self.seed = Some(HashSeed(header.seed));
         self.pages[at] = self.pages[at].max(index + 1);
         self.sequence = self.sequence.max(header.sequence);
-        if self.first[at] == First::Damaged {
-            self.first[at] = First::Page(header.kind);
+        if self.first[at] == FirstPage::Damaged {
+            self.first[at] = FirstPage::Page(header.kind);
         }
         match header.kind {
             PageKind::Records | PageKind::LargeHeads => {
@@ -530,11 +530,11 @@ impl Recovery {
     }
 
     /// Completes the block table and tells the device where each block's write pointer is.
-    fn settle_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
+    fn complete_blocks(&mut self, device: &mut dyn FlashDevice) -> Result<(), StoreError> {
         for number in 0..self.geometry.blocks {
             let (block, at) = (BlockId(number), number as usize);
             let generation = self.generations[at];
-            if matches!(self.first[at], First::Page(PageKind::Checkpoint)) {
+            if matches!(self.first[at], FirstPage::Page(PageKind::Checkpoint)) {
                 self.pages[at] = self.geometry.pages_per_block;
             }
             let pages = self.pages[at];
@@ -556,8 +556,8 @@ impl Recovery {
             entry.pages = pages;
             entry.readable = pages;
             entry.stream = match self.first[at] {
-                First::Page(PageKind::LargeHeads | PageKind::LargePart) => StreamId::Large,
-                First::Page(PageKind::Checkpoint) => StreamId::Checkpoint,
+                FirstPage::Page(PageKind::LargeHeads | PageKind::LargePart) => StreamId::Large,
+                FirstPage::Page(PageKind::Checkpoint) => StreamId::Checkpoint,
                 _ => StreamId::Hot,
             };
             entry.state = BlockState::Sealed;
@@ -594,7 +594,7 @@ impl Recovery {
             walks: Walks::default(),
             watermark,
             collection_watermark: watermark,
-            settled: Timestamp::ZERO,
+            replay_floor: Timestamp::ZERO,
             life: Life::Running,
             failed: false,
             sync_wanted: false,
@@ -626,7 +626,7 @@ impl Recovery {
     }
 }
 
-fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item = Read> {
+fn chunks(geometry: Geometry, block: BlockId, from: u32) -> impl Iterator<Item = PageRange> {
     (from..geometry.pages_per_block).step_by(SCAN_PAGES as usize).map(move |index| {
         (geometry.page(block, index), SCAN_PAGES.min(geometry.pages_per_block - index))
     })

@@ -83,7 +83,7 @@ impl Space {
 #[derive(Default)]
 pub(crate) struct Spaces {
     pub(crate) list: Vec<Space>,
-    pub(crate) graveyard: Vec<(Index, u16)>,
+    pub(crate) dropped: Vec<(Index, u16)>,
 }
 
 impl Spaces {
@@ -117,7 +117,7 @@ impl Spaces {
     /// watermark has passed the fence.
     pub(crate) fn are_emptying(&self) -> bool {
         let emptying = |space: &Space| space.latest_fence() > space.swept && space.index.keys() > 0;
-        !self.graveyard.is_empty() || self.list.iter().any(emptying)
+        !self.dropped.is_empty() || self.list.iter().any(emptying)
     }
 
     /// Does a little of what fences ask for; reports the pages that lose a record. True when
@@ -139,7 +139,7 @@ impl Spaces {
                 space.epoch += 1;
                 space.swept = fence;
                 space.sweep_next = 0;
-                self.graveyard.push((index, 0));
+                self.dropped.push((index, 0));
                 return true;
             }
             let end = (space.sweep_next + STEP).min(SEGMENTS as u16);
@@ -154,7 +154,7 @@ impl Spaces {
             }
             return true;
         }
-        let Some((index, next)) = self.graveyard.last_mut() else { return false };
+        let Some((index, next)) = self.dropped.last_mut() else { return false };
         let end = (*next + STEP).min(SEGMENTS as u16);
         for segment in *next..end {
             for (_, chain, _) in index.keys_from(segment, 0) {
@@ -165,7 +165,7 @@ impl Spaces {
         }
         *next = end;
         if end == SEGMENTS as u16 {
-            self.graveyard.pop();
+            self.dropped.pop();
         }
         true
     }

@@ -39,7 +39,7 @@ const KEYS_PER_PUMP: u32 = 2048;
 /// Keys that are listed at a time.
 const KEYS_AT_A_TIME: u32 = 32;
 
-enum Kind {
+enum WalkKind {
     Scan { limit: ScanLimit, listed: u32, found: FoundKeys },
     Count { keys: u64 },
 }
@@ -84,7 +84,7 @@ struct Walk {
     token: ReadToken,
     keyspace: KeyspaceId,
     as_of: AsOf,
-    kind: Kind,
+    kind: WalkKind,
     segment: u16,
     tag: u32,
     outstanding: u32,
@@ -95,23 +95,23 @@ impl Walk {
     fn listed_all(&self) -> bool {
         usize::from(self.segment) >= SEGMENTS
             || self.error.is_some()
-            || matches!(&self.kind, Kind::Scan { limit, listed, found } if *listed >= limit.keys || found.bytes.len() >= limit.bytes)
+            || matches!(&self.kind, WalkKind::Scan { limit, listed, found } if *listed >= limit.keys || found.bytes.len() >= limit.bytes)
     }
 
     /// How many keys are to be listed next.
     fn wanted(&self) -> u32 {
         match &self.kind {
-            Kind::Scan { limit, listed, .. } => {
+            WalkKind::Scan { limit, listed, .. } => {
                 limit.keys.saturating_sub(*listed).min(KEYS_AT_A_TIME)
             }
-            Kind::Count { .. } => KEYS_AT_A_TIME,
+            WalkKind::Count { .. } => KEYS_AT_A_TIME,
         }
     }
 
     fn found(&mut self, id: KeyId, key: &[u8]) {
         match &mut self.kind {
-            Kind::Scan { found, .. } => found.push(position_of(id.segment, id.tag), key),
-            Kind::Count { keys } => *keys += 1,
+            WalkKind::Scan { found, .. } => found.push(position_of(id.segment, id.tag), key),
+            WalkKind::Count { keys } => *keys += 1,
         }
     }
 
@@ -121,8 +121,8 @@ impl Walk {
             return StoreEvent::ReadFailed { token, error };
         }
         match self.kind {
-            Kind::Count { keys } => StoreEvent::CountDone { token, keys },
-            Kind::Scan { limit, found, .. } => {
+            WalkKind::Count { keys } => StoreEvent::CountDone { token, keys },
+            WalkKind::Scan { limit, found, .. } => {
                 let more = usize::from(self.segment) < SEGMENTS;
                 let listed_to = more.then(|| position_of(self.segment, self.tag));
                 let (keys, left_out) = found.within(limit);
@@ -176,7 +176,7 @@ impl Mftl {
         as_of: AsOf,
         cursor: ScanCursor,
         token: ReadToken,
-        kind: Kind,
+        kind: WalkKind,
     ) {
         let id = self.walks.next_id;
         self.walks.next_id += 1;
@@ -205,7 +205,7 @@ impl Mftl {
     ) -> Result<(), StoreError> {
         self.check_age(as_of.at)?;
         let limit = ScanLimit { keys: limit.keys.max(1), bytes: limit.bytes.max(1) };
-        let kind = Kind::Scan { limit, listed: 0, found: FoundKeys::default() };
+        let kind = WalkKind::Scan { limit, listed: 0, found: FoundKeys::default() };
         self.begin_walk(keyspace, as_of, cursor, token, kind);
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Mftl {
         if now && space.index.expiring_heads() == 0 && space.swept >= fence {
             return Ok(Count::Keys(space.index.live_heads()));
         }
-        self.begin_walk(keyspace, as_of, ScanCursor::START, token, Kind::Count { keys: 0 });
+        self.begin_walk(keyspace, as_of, ScanCursor::START, token, WalkKind::Count { keys: 0 });
         Ok(Count::Pending)
     }
 
@@ -288,8 +288,8 @@ impl Mftl {
                 walk.tag = 0;
             }
             *budget = budget.saturating_sub(looked.max(1));
-            let keyless = matches!(walk.kind, Kind::Count { .. });
-            if let Kind::Scan { listed, .. } = &mut walk.kind {
+            let keyless = matches!(walk.kind, WalkKind::Count { .. });
+            if let WalkKind::Scan { listed, .. } = &mut walk.kind {
                 *listed += candidates.len() as u32;
             }
             for (id, version, location) in candidates {
@@ -338,7 +338,7 @@ impl Mftl {
             }
             // Not a large value any more: it has been moved already.
             For::Restage(block) => collect::restaged(&mut self.collector, block),
-            For::Get(_) | For::Burial(_) => {}
+            For::Get(_) | For::DeadParts(_) => {}
         }
     }
 
@@ -361,7 +361,7 @@ impl Mftl {
                 }
             }
             For::Restage(block) => collect::restaged(&mut self.collector, block),
-            For::Get(_) | For::Burial(_) => {}
+            For::Get(_) | For::DeadParts(_) => {}
         }
     }
 
@@ -376,7 +376,7 @@ impl Mftl {
                 walk.error.get_or_insert(error);
             }
             For::Restage(block) => collect::restage_failed(&mut self.collector, block),
-            For::Get(_) | For::Burial(_) => {}
+            For::Get(_) | For::DeadParts(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //! table").
 //!
 //! ```text
-//!   KeyHash ─top 10 bits─► segment ─tag, check─► head (youngest version) ─► [grave] ─► version ─► version …   (descending)
+//!   KeyHash ─top 10 bits─► segment ─tag, check─► head (youngest version) ─► [dead count] ─► version ─► …   (descending)
 //! ```
 //!
 //! **Identity.** Keys are not stored: a key is known by its keyspace, 42 bits of its [`KeyHash`]
@@ -14,13 +14,13 @@
 //! **Dead records.** A record is dead when a younger version of its key lies at or below the
 //! watermark. Its node is then freed, but its bytes stay on flash until its block is erased, and a
 //! full scan after a crash would find them: harmless below a living version, a resurrection once a
-//! tombstone above it has gone. So each key counts its dead records in a *grave* node, placed right
-//! behind the head: the collector counts down when the block is erased, and drops a tombstone only
-//! when nothing is below it and the grave is empty. The count may be too high after a recovery from
+//! tombstone above it has gone. So each key has a *dead count*, a node right behind
+//! the head: the collector counts down when the block is erased, and drops a tombstone only when
+//! nothing is below it and no dead record is left. The count may be too high after a recovery from
 //! a checkpoint (a tombstone stays longer), never too low.
 //!
 //! Invariants: a chain descends (equal versions only as copies of one record that a crash during
-//! collection left); `live_heads + expiring_heads` = heads that are no tombstones; a grave, where
+//! collection left); `live_heads + expiring_heads` = heads that are no tombstones; a dead count, where
 //! there is one, is the node behind the head and counts at least 1.
 
 mod pool;
@@ -52,8 +52,8 @@ impl Location {
     pub(crate) const MAX_PAGES: u32 = (1 << 30) - 0x1_0000;
     /// From here on, "pages" are slots of values that are being staged.
     pub(crate) const STAGED: u32 = Self::MAX_PAGES;
-    /// Marks a grave; no page has this number.
-    pub(crate) const GRAVE: Self = Self(u32::MAX);
+    /// Marks a node that is a dead count; no page has this number.
+    pub(crate) const DEAD_COUNT: Self = Self(u32::MAX);
     const TOMBSTONE: u32 = 1 << 30;
     const MAY_EXPIRE: u32 = 1 << 31;
 
@@ -99,12 +99,12 @@ impl Location {
 
 /// What [`Index::prefetch`] is to fetch, each step by what the one before it has fetched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Prefetch {
+pub(crate) enum PrefetchStep {
     /// Where the search for the key begins.
     Search,
     /// Its entry.
     Entry,
-    /// The node behind its entry: its grave, or the version before the youngest.
+    /// The node behind its entry: its dead count, or the version before the youngest.
     Older,
 }
 
@@ -123,10 +123,10 @@ pub(crate) enum Spot {
 
 /// What collection may do with a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Fate {
+pub(crate) enum Assessment {
     /// Somebody may read it, or it hides something: it must be moved.
     Keep,
-    /// Nobody needs it; its key's grave counts it until its block is erased.
+    /// Nobody needs it; its key's dead count includes it until its block is erased.
     Dead,
     /// Nobody needs it, and nothing counts it.
     Untracked,
@@ -170,7 +170,7 @@ impl Index {
         self.keys + self.further
     }
 
-    /// Dead records that graves count.
+    /// Dead records of all keys, as their dead counts say.
     pub(crate) fn dead(&self) -> u64 {
         self.dead
     }
@@ -192,13 +192,13 @@ impl Index {
     }
 
     /// Has what `step` names fetched for a key, without a look at it.
-    pub(crate) fn prefetch(&self, hash: KeyHash, step: Prefetch) {
+    pub(crate) fn prefetch(&self, hash: KeyHash, step: PrefetchStep) {
         let id = KeyId::new(hash, 0);
         let Some(segment) = self.segments.get(id.segment as usize) else { return };
         match step {
-            Prefetch::Search => segment.prefetch_search(id.tag),
-            Prefetch::Entry => segment.prefetch_entry(id.tag),
-            Prefetch::Older => {
+            PrefetchStep::Search => segment.prefetch_search(id.tag),
+            PrefetchStep::Entry => segment.prefetch_entry(id.tag),
+            PrefetchStep::Older => {
                 if let Some(at) = segment.find_tag(id.tag)
                     && segment.head(at).older != Link::NONE
                 {
@@ -277,8 +277,9 @@ impl Index {
                 self.further += 1;
                 self.count_head(head.location, false);
                 self.count_head(location, true);
-                // The grave stays behind the head.
-                let older = if head.older != Link::NONE && self.pool.get(head.older).is_grave() {
+                // The dead count stays behind the head.
+                let older = if head.older != Link::NONE && self.pool.get(head.older).is_dead_count()
+                {
                     let next = self.pool.get(head.older).next;
                     let demoted =
                         self.pool.add(Node::version_at(head.version(), head.location, next));
@@ -339,18 +340,18 @@ impl Index {
     fn insert_below(&mut self, id: KeyId, slot: usize, version: Version, location: Location) {
         self.further += 1;
         let head = *self.head(id, slot);
-        if let Some(grave) = self.grave_of(&head)
-            && version.timestamp < self.pool.get(grave).buried_to()
+        if let Some(dead_count) = self.dead_count_of(&head)
+            && version.timestamp < self.pool.get(dead_count).pruned_below()
         {
-            // A late version among the buried: the chain has to be walked again to know.
-            self.pool.get_mut(grave).set_buried_to(Timestamp::ZERO);
+            // A late version among the pruned: the chain has to be walked again to know.
+            self.pool.get_mut(dead_count).set_pruned_below(Timestamp::ZERO);
         }
         let first = head.older;
         let mut previous = Link::NONE;
         let mut next = first;
         while next != Link::NONE {
             let node = self.pool.get(next);
-            if !node.is_grave() && node.version() < version {
+            if !node.is_dead_count() && node.version() < version {
                 break;
             }
             previous = next;
@@ -373,7 +374,7 @@ impl Index {
         if add { *counter += 1 } else { *counter -= 1 }
     }
 
-    /// Frees the nodes of dead versions and counts them in the grave.
+    /// Frees the nodes of dead versions and adds them to the dead count.
     fn prune(&mut self, id: KeyId, slot: usize, watermark: Timestamp, dice: u64) {
         #[cfg(feature = "planted-bugs")]
         if crate::planted::bugs().keep_dead_versions {
@@ -384,12 +385,12 @@ impl Index {
         let long = dice.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32 & (LONG_WALK_EVERY - 1) == 0;
         let walk = if long { usize::MAX } else { SHORT_WALK };
         if head.version().timestamp <= watermark {
-            let after = if head.older != Link::NONE && self.pool.get(head.older).is_grave() {
+            let after = if head.older != Link::NONE && self.pool.get(head.older).is_dead_count() {
                 self.pool.get(head.older).next
             } else {
                 head.older
             };
-            self.bury_all(id, slot, Link::NONE, after);
+            self.prune_rest(id, slot, Link::NONE, after);
             return;
         }
         let mut at = head.older;
@@ -398,17 +399,17 @@ impl Index {
                 return;
             }
             let node = *self.pool.get(at);
-            if !node.is_grave() && node.version().timestamp <= watermark {
-                self.bury_all(id, slot, at, node.next);
+            if !node.is_dead_count() && node.version().timestamp <= watermark {
+                self.prune_rest(id, slot, at, node.next);
                 return;
             }
             at = node.next;
         }
     }
 
-    /// Buries the rest of a chain from `first` on; `keep_last` is the node before it, or none when
-    /// that is the head (or its grave).
-    fn bury_all(&mut self, id: KeyId, slot: usize, keep_last: Link, first: Link) {
+    /// Prunes the rest of a chain from `first` on; `keep_last` is the node before it, or none when
+    /// that is the head (or its dead count).
+    fn prune_rest(&mut self, id: KeyId, slot: usize, keep_last: Link, first: Link) {
         let mut count = 0;
         let mut at = first;
         while at != Link::NONE {
@@ -436,42 +437,43 @@ impl Index {
         } else {
             self.pool.get(keep_last).version()
         };
-        if let Some(grave) = self.grave_of(&head) {
-            self.pool.get_mut(grave).set_buried_to(oldest.timestamp);
+        if let Some(dead_count) = self.dead_count_of(&head) {
+            self.pool.get_mut(dead_count).set_pruned_below(oldest.timestamp);
         }
     }
 
     fn count_dead(&mut self, id: KeyId, slot: usize, count: u32) {
         self.dead += u64::from(count);
         let older = self.head(id, slot).older;
-        if older != Link::NONE && self.pool.get(older).is_grave() {
-            let grave = self.pool.get_mut(older);
-            grave.set_dead(grave.dead().saturating_add(count));
+        if older != Link::NONE && self.pool.get(older).is_dead_count() {
+            let dead_count = self.pool.get_mut(older);
+            dead_count.set_dead(dead_count.dead().saturating_add(count));
         } else {
-            let grave = self.pool.add(Node::grave(count, older));
-            self.head_mut(id, slot).older = grave;
+            let dead_count = self.pool.add(Node::dead_count(count, older));
+            self.head_mut(id, slot).older = dead_count;
         }
     }
 
-    fn grave_of(&self, head: &Head) -> Option<Link> {
-        (head.older != Link::NONE && self.pool.get(head.older).is_grave()).then_some(head.older)
+    fn dead_count_of(&self, head: &Head) -> Option<Link> {
+        (head.older != Link::NONE && self.pool.get(head.older).is_dead_count())
+            .then_some(head.older)
     }
 
     /// The block with a record that [`Self::assess`] called dead is erased.
     pub(crate) fn erased(&mut self, id: KeyId) {
         let Some(slot) = self.slot(id) else { return };
-        let Some(link) = self.grave_of(self.head(id, slot)) else { return };
+        let Some(link) = self.dead_count_of(self.head(id, slot)) else { return };
         self.dead -= 1;
-        let grave = *self.pool.get(link);
-        if grave.dead() > 1 {
-            self.pool.get_mut(link).set_dead(grave.dead() - 1);
+        let dead_count = *self.pool.get(link);
+        if dead_count.dead() > 1 {
+            self.pool.get_mut(link).set_dead(dead_count.dead() - 1);
         } else {
-            self.head_mut(id, slot).older = grave.next;
+            self.head_mut(id, slot).older = dead_count.next;
             self.pool.remove(link);
         }
     }
 
-    /// Decides what collection does with the record of `version` in `page`. `settled`: a tombstone
+    /// Decides what collection does with the record of `version` in `page`. `droppable`: a tombstone
     /// (or a record that has expired for every reader) that no older write will follow any more.
     pub(crate) fn assess(
         &mut self,
@@ -479,28 +481,28 @@ impl Index {
         version: Version,
         page: u32,
         watermark: Timestamp,
-        settled: bool,
-    ) -> Fate {
-        let Some(slot) = self.slot(id) else { return Fate::Untracked };
+        droppable: bool,
+    ) -> Assessment {
+        let Some(slot) = self.slot(id) else { return Assessment::Untracked };
         let head = *self.head(id, slot);
-        let grave = self.grave_of(&head);
-        let untracked = if grave.is_some() { Fate::Dead } else { Fate::Untracked };
-        // The chains of hot keys are long and most of their records were buried long ago: no walk
+        let dead_count = self.dead_count_of(&head);
+        let untracked = if dead_count.is_some() { Assessment::Dead } else { Assessment::Untracked };
+        // The chains of hot keys are long and most of their records were pruned long ago: no walk
         // for those.
-        if grave.is_some_and(|link| version.timestamp < self.pool.get(link).buried_to()) {
-            return Fate::Dead;
+        if dead_count.is_some_and(|link| version.timestamp < self.pool.get(link).pruned_below()) {
+            return Assessment::Dead;
         }
         if head.version() == version && head.location.page() == page {
             #[cfg(feature = "planted-bugs")]
             if head.location.tombstone() && crate::planted::bugs().drop_tombstones_early {
                 self.remove_key(id, slot);
-                return Fate::DroppedTombstone;
+                return Assessment::DroppedTombstone;
             }
-            if settled && version.timestamp <= watermark && head.older == Link::NONE {
+            if droppable && version.timestamp <= watermark && head.older == Link::NONE {
                 self.remove_key(id, slot);
-                return Fate::DroppedTombstone;
+                return Assessment::DroppedTombstone;
             }
-            return Fate::Keep;
+            return Assessment::Keep;
         }
         if version > head.version() {
             return untracked;
@@ -512,14 +514,14 @@ impl Index {
         let mut at = head.older;
         while at != Link::NONE {
             let node = *self.pool.get(at);
-            if !node.is_grave() {
+            if !node.is_dead_count() {
                 let found = node.version();
                 if found < version {
                     break;
                 }
                 if found == version && node.location().page() == page {
                     if !covered {
-                        return Fate::Keep;
+                        return Assessment::Keep;
                     }
                     if previous == Link::NONE {
                         self.head_mut(id, slot).older = node.next;
@@ -529,7 +531,7 @@ impl Index {
                     self.pool.remove(at);
                     self.further -= 1;
                     self.count_dead(id, slot, 1);
-                    return Fate::Dead;
+                    return Assessment::Dead;
                 }
                 twin |= found == version;
                 covered |= found.timestamp <= watermark || found == version;
@@ -540,7 +542,7 @@ impl Index {
             previous = at;
             at = node.next;
         }
-        if twin { Fate::Untracked } else { untracked }
+        if twin { Assessment::Untracked } else { untracked }
     }
 
     /// Where a version is that somebody at or above the watermark may still read.
@@ -582,7 +584,8 @@ impl Index {
         let mut at = head.older;
         while at != Link::NONE {
             let node = self.pool.get_mut(at);
-            if !node.is_grave() && node.version() == version && node.location().page() == from {
+            if !node.is_dead_count() && node.version() == version && node.location().page() == from
+            {
                 node.set_location(to);
                 return true;
             }
@@ -603,7 +606,7 @@ impl Index {
             .chain_of(&head)
             .filter(|&(found, place)| !(found == version && place.page() == page))
             .collect();
-        let dead = self.grave_of(&head).map_or(0, |link| self.pool.get(link).dead());
+        let dead = self.dead_count_of(&head).map_or(0, |link| self.pool.get(link).dead());
         self.drop_chain(id, slot);
         self.restore(id, &survivors, dead);
     }
@@ -612,7 +615,7 @@ impl Index {
         let mut at = self.head(id, slot).older;
         while at != Link::NONE {
             let node = *self.pool.get(at);
-            if node.is_grave() {
+            if node.is_dead_count() {
                 self.dead -= u64::from(node.dead());
             } else {
                 self.further -= 1;
@@ -682,14 +685,14 @@ impl Index {
                 }
             }
             if swept {
-                let dead = self.grave_of(&head).map_or(0, |link| self.pool.get(link).dead());
+                let dead = self.dead_count_of(&head).map_or(0, |link| self.pool.get(link).dead());
                 self.drop_chain(id, slot);
                 self.restore(id, &survivors, dead);
             }
         }
     }
 
-    /// The keys of one segment from `tag` on, in the order of tags, with their chains and graves.
+    /// The keys of one segment from `tag` on, in the order of tags, with their chains and dead counts.
     pub(crate) fn keys_from(
         &self,
         segment: u16,
@@ -699,7 +702,7 @@ impl Index {
             table.in_order(tag).map(move |at| {
                 let head = table.head(at);
                 let id = KeyId { segment, tag: table.tag(at), check: head.check };
-                let dead = self.grave_of(head).map_or(0, |link| self.pool.get(link).dead());
+                let dead = self.dead_count_of(head).map_or(0, |link| self.pool.get(link).dead());
                 (id, self.chain_of(head), dead)
             })
         })
@@ -729,7 +732,7 @@ impl Iterator for Chain<'_> {
         while self.next != Link::NONE {
             let node = self.pool.get(self.next);
             self.next = node.next;
-            if !node.is_grave() {
+            if !node.is_dead_count() {
                 return Some((node.version(), node.location()));
             }
         }

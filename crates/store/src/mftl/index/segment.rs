@@ -36,8 +36,13 @@ pub(crate) struct Head {
 const _: () = assert!(size_of::<Head>() == 24, "an entry is 24 bytes beside its tag");
 
 impl Head {
-    const EMPTY: Self =
-        Self { timestamp: 0, client: 0, check: 0, location: Location::GRAVE, older: Link::NONE };
+    const EMPTY: Self = Self {
+        timestamp: 0,
+        client: 0,
+        check: 0,
+        location: Location::DEAD_COUNT,
+        older: Link::NONE,
+    };
 
     /// A key with one version.
     pub(crate) fn new(check: u32, version: Version, location: Location) -> Self {
