@@ -173,7 +173,7 @@ pub(crate) enum Search {
 /// All blocks of the device.
 pub(crate) struct Blocks {
     pub(crate) geometry: Geometry,
-    pub(crate) list: Vec<Block>,
+    list: Vec<Block>,
     free: BTreeSet<(u32, u32)>,
     dirty: Vec<BlockId>,
     /// Dirty blocks whose erase is under way.
@@ -181,9 +181,9 @@ pub(crate) struct Blocks {
     /// Pages that recovery found torn: nothing in them was ever indexed.
     holes: BTreeSet<u32>,
     /// Blocks that the largest value takes.
-    pub(crate) largest: u32,
+    largest: u32,
     /// Pages begun since opening: the clock by which blocks age.
-    pub(crate) clock: u64,
+    clock: u64,
 }
 
 impl Blocks {
@@ -207,15 +207,9 @@ impl Blocks {
         self.list.push(Block::free(generation));
     }
 
-    /// Adds the next block, sealed, as recovery found it.
-    pub(crate) fn add_sealed(&mut self, generation: Generation, stream: StreamId, pages: u32) {
-        self.list.push(Block {
-            state: BlockState::Sealed,
-            stream,
-            pages,
-            readable: pages,
-            ..Block::free(generation)
-        });
+    /// Adds the next block, sealed; recovery finds out what it holds.
+    pub(crate) fn add_sealed(&mut self, generation: Generation) {
+        self.list.push(Block { state: BlockState::Sealed, ..Block::free(generation) });
     }
 
     /// Blocks that are free, or will be after an erase.
@@ -257,6 +251,7 @@ impl Blocks {
 
     /// A block from [`Self::next_to_clean`] has been erased.
     pub(crate) fn cleaned(&mut self) {
+        assert!(self.cleaning > 0, "only what is being cleaned gets clean");
         self.cleaning -= 1;
     }
 
@@ -269,6 +264,21 @@ impl Blocks {
     /// moves it.
     pub(crate) fn reserve(&self) -> u32 {
         self.count() / (2 * crate::limits::RESERVE_DIVISOR) + 3 + self.largest
+    }
+
+    /// Pages begun since opening.
+    pub(crate) fn clock(&self) -> u64 {
+        self.clock
+    }
+
+    /// Blocks that the largest value takes.
+    pub(crate) fn largest(&self) -> u32 {
+        self.largest
+    }
+
+    /// The largest value takes so many blocks, a checkpoint says.
+    pub(crate) fn restore_largest(&mut self, blocks: u32) {
+        self.largest = blocks;
     }
 
     /// A large value of so many parts is about.
@@ -305,9 +315,87 @@ impl Blocks {
         &self.list[block.0 as usize]
     }
 
-    /// The entry of a block, to change it.
-    pub(crate) fn get_mut(&mut self, block: BlockId) -> &mut Block {
+    /// The entry of a block, if the device has it: what a damaged page names may be anything.
+    pub(crate) fn find(&self, block: BlockId) -> Option<&Block> {
+        self.list.get(block.0 as usize)
+    }
+
+    fn get_mut(&mut self, block: BlockId) -> &mut Block {
         &mut self.list[block.0 as usize]
+    }
+
+    /// A read in a block begins: until [`Self::unpin`] it is not erased.
+    pub(crate) fn pin(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        debug_assert!(
+            !matches!(entry.state, BlockState::Free | BlockState::Erasing),
+            "what is read is not being erased"
+        );
+        entry.readers += 1;
+    }
+
+    /// A read in a block has ended.
+    pub(crate) fn unpin(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        assert!(entry.readers > 0, "a read that ends was counted");
+        entry.readers -= 1;
+    }
+
+    /// The next page of an open block is begun.
+    #[inline]
+    pub(crate) fn page_begun(&mut self, block: BlockId) {
+        let pages_per_block = self.geometry.pages_per_block;
+        let entry = self.get_mut(block);
+        assert!(entry.pages < pages_per_block, "a full block takes no page");
+        debug_assert!(matches!(entry.state, BlockState::Open(_)));
+        entry.pages += 1;
+        self.clock += 1;
+    }
+
+    /// The next pages of a block can be read from the device.
+    pub(crate) fn programmed(&mut self, block: BlockId, pages: u32) {
+        let entry = self.get_mut(block);
+        entry.readable += pages;
+        assert!(entry.readable <= entry.pages, "what is programmed was begun");
+    }
+
+    /// A page without records was written to a block, or found there.
+    pub(crate) fn wrote_raw(&mut self, block: BlockId) {
+        self.get_mut(block).written += timestone_flash::PAGE_BYTES as u32;
+    }
+
+    /// Collection begins to empty a sealed block.
+    pub(crate) fn begin_victim(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        assert_eq!(entry.state, BlockState::Sealed, "only a sealed block is collected");
+        entry.state = BlockState::Victim;
+    }
+
+    /// A victim with damaged pages is left alone from now on.
+    pub(crate) fn quarantine(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        assert_eq!(entry.state, BlockState::Victim, "only collection meets damage");
+        entry.state = BlockState::Quarantined;
+    }
+
+    /// A block is about to be erased.
+    pub(crate) fn begin_erase(&mut self, block: BlockId) {
+        let entry = self.get_mut(block);
+        assert_eq!(entry.readers, 0, "a block with readers is not erased");
+        debug_assert!(
+            matches!(entry.state, BlockState::Sealed | BlockState::Victim | BlockState::Dirty),
+            "a block that is {:?} is not erased",
+            entry.state
+        );
+        entry.state = BlockState::Erasing;
+    }
+
+    /// Recovery knows what a sealed block holds, and how many of its pages are programmed.
+    pub(crate) fn found_pages(&mut self, block: BlockId, stream: StreamId, pages: u32) {
+        assert!(pages <= self.geometry.pages_per_block);
+        let entry = self.get_mut(block);
+        (entry.pages, entry.readable) = (pages, pages);
+        (entry.stream, entry.state) = (stream, BlockState::Sealed);
     }
 
     /// Takes the least worn free block, if more than `leave` are free.
@@ -480,7 +568,8 @@ mod tests {
         for _ in 0..10 {
             blocks.wrote(block, 1000, None);
         }
-        (blocks.get_mut(block).pages, blocks.get_mut(block).readable) = (4, 4);
+        (0..4).for_each(|_| blocks.page_begun(block));
+        blocks.programmed(block, 4);
         blocks.seal(block);
         let page = blocks.geometry.page(block, 0);
         (blocks, block, page)

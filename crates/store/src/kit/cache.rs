@@ -152,7 +152,7 @@ struct LogSegment {
 
 /// What is kept of a segment that is emptied; never what was superseded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Emptying {
+enum Retention {
     Clean,
     KeepAskedFor,
     DropAll,
@@ -435,15 +435,15 @@ impl Cache {
             if cleaned < MAX_CLEANED
                 && let Some(segment) = self.worth_cleaning()
             {
-                self.empty(segment, Emptying::Clean);
+                self.empty(segment, Retention::Clean);
                 cleaned += 1;
                 continue;
             }
             let victim =
                 if self.small.len() > self.small_target() { self.small.pop_front() } else { None };
             match victim.or_else(|| self.main.pop_front()).or_else(|| self.small.pop_front()) {
-                Some(segment) if round >= 2 => self.empty(segment, Emptying::DropAll),
-                Some(segment) => self.empty(segment, Emptying::KeepAskedFor),
+                Some(segment) if round >= 2 => self.empty(segment, Retention::DropAll),
+                Some(segment) => self.empty(segment, Retention::KeepAskedFor),
                 None => return None,
             }
             round += 1;
@@ -486,7 +486,7 @@ impl Cache {
     }
 
     /// Empties a segment; what is worth keeping moves to the main queue.
-    fn empty(&mut self, segment: u32, how: Emptying) {
+    fn empty(&mut self, segment: u32, how: Retention) {
         let used = core::mem::take(&mut self.segments[segment as usize]).used;
         let mut bytes = core::mem::take(&mut self.scratch);
         bytes.clear();
@@ -504,9 +504,9 @@ impl Cache {
             let frequency = slot.frequency();
             match how {
                 _ if slot.is_superseded() => {}
-                Emptying::Clean => self.keep(hash, frequency, record),
-                Emptying::KeepAskedFor if frequency > 0 => self.keep(hash, frequency - 1, record),
-                Emptying::KeepAskedFor | Emptying::DropAll => {
+                Retention::Clean => self.keep(hash, frequency, record),
+                Retention::KeepAskedFor if frequency > 0 => self.keep(hash, frequency - 1, record),
+                Retention::KeepAskedFor | Retention::DropAll => {
                     let ghost = (family as usize) % self.ghosts.len();
                     self.ghosts[ghost] = (family >> 32) as u32;
                 }

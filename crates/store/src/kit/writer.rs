@@ -126,11 +126,11 @@ pub(crate) struct Stamp {
 pub(crate) struct Writer {
     pub(crate) stamp: Stamp,
     /// The sequence number of the next page.
-    pub(crate) sequence: u64,
+    sequence: u64,
     /// The log batch of puts from now on.
-    pub(crate) batch: u64,
-    pub(crate) now: Timestamp,
-    pub(crate) programmed_pages: u64,
+    batch: u64,
+    now: Timestamp,
+    programmed_pages: u64,
     streams: [Stream; 4],
     groups: Vec<Group>,
     next_group: u64,
@@ -143,11 +143,11 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Streams without blocks.
-    pub(crate) fn new(stamp: Stamp) -> Self {
+    /// Streams without blocks, whose first page has this sequence number.
+    pub(crate) fn new(stamp: Stamp, sequence: u64) -> Self {
         Self {
             stamp,
-            sequence: 1,
+            sequence,
             batch: 0,
             now: Timestamp::ZERO,
             programmed_pages: 0,
@@ -160,6 +160,33 @@ impl Writer {
             sync_target: None,
             last_sync: Timestamp::ZERO,
         }
+    }
+
+    /// The time that it was told last.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Time goes on.
+    pub(crate) fn tick(&mut self, now: Timestamp) {
+        self.now = self.now.max(now);
+    }
+
+    /// Puts from now on belong to a log batch.
+    #[inline]
+    pub(crate) fn begin_batch(&mut self, batch: u64) {
+        debug_assert!(batch >= self.batch, "batch numbers rise");
+        self.batch = self.batch.max(batch);
+    }
+
+    /// The log batch that puts belong to.
+    pub(crate) fn batch(&self) -> u64 {
+        self.batch
+    }
+
+    /// Pages handed to the device since opening.
+    pub(crate) fn programmed_pages(&self) -> u64 {
+        self.programmed_pages
     }
 
     /// Whether so much waits for the device that puts should wait, too.
@@ -263,8 +290,7 @@ impl Writer {
         fill(bytes);
         let block = group.block;
         let page = blocks.geometry.page(block, group.first + index as u32);
-        let written = &mut blocks.get_mut(block).written;
-        *written += PAGE_BYTES as u32;
+        blocks.wrote_raw(block);
         self.seal(stream, blocks, port);
         Some(page)
     }
@@ -313,8 +339,7 @@ impl Writer {
         let begin = group.pages as usize * PAGE_BYTES;
         layout::init_page(&mut group.bytes[begin..begin + PAGE_BYTES], &header);
         group.pages += 1;
-        blocks.get_mut(group.block).pages += 1;
-        blocks.clock += 1;
+        blocks.page_begun(group.block);
         self.sequence += 1;
         self.streams[stream as usize].started += 1;
         Some(())
@@ -479,7 +504,8 @@ impl Writer {
         let Some(at) = self.group_index(id) else { return };
         let group = &mut self.groups[at];
         group.completed += pages;
-        blocks.get_mut(group.block).readable += pages;
+        assert!(group.completed <= group.submitted, "what completes was submitted");
+        blocks.programmed(group.block, pages);
         self.retire();
     }
 

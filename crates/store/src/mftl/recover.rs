@@ -24,18 +24,26 @@ use timestone_flash::{
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version};
 
 use super::checkpoint::{self, Checkpointer, Content};
-use super::collect::{Collector, id_of};
+use super::collect::Collector;
 use super::index::{KeyId, Location};
-use super::reads::{Reads, head_is_void};
-use super::space::{Fence, Spaces};
-use super::staging::Staging;
+use super::life::Life;
+use super::locate::head_is_void;
+use super::put::WriteCounts;
+use super::reads::Reads;
+use super::space::{Fence, Spaces, id_of_record};
 use super::walk::Walks;
-use super::{Life, Mftl, MftlConfig, RecoveryReport};
-use crate::api::StoreStats;
+use super::watermarks::Watermarks;
+use super::{GetCounts, Mftl, MftlConfig, RecoveryReport};
 use crate::error::StoreError;
-use crate::kit::blocks::{BlockState, Blocks};
+use crate::kit::Kit;
+use crate::kit::blocks::Blocks;
+use crate::kit::buffers::Buffers;
 use crate::kit::cache::Cache;
-use crate::kit::port::{Port, Purpose};
+use crate::kit::port::Purpose;
+use crate::kit::room::Room;
+use crate::kit::scrub::Scrubber;
+use crate::kit::staging::Staging;
+use crate::kit::volume::Volume;
 use crate::kit::writer::{Stamp, StreamId, Writer};
 use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
 
@@ -204,7 +212,7 @@ pub(super) fn open(
     };
     let candidates = recovery.probe(&mut *device)?;
     for &generation in &recovery.generations {
-        recovery.blocks.add_sealed(generation, StreamId::Hot, 0);
+        recovery.blocks.add_sealed(generation);
     }
     let (content, complete) = recovery.load_checkpoint(&mut *device, &candidates)?;
     recovery.scan(&mut *device, &content)?;
@@ -371,7 +379,7 @@ impl Recovery {
             let space = self.spaces.ensure(id);
             self.spaces.list[space].add_fence(fence);
         }
-        self.blocks.largest = content.largest;
+        self.blocks.restore_largest(content.largest);
         for (number, mark) in content.blocks.iter().enumerate() {
             if self.generations.get(number) == Some(&mark.generation) {
                 self.blocks.restore_counts(BlockId(number as u32), mark.counts);
@@ -446,7 +454,9 @@ impl Recovery {
                 return Err(StoreError::Format { found, expected: layout::FORMAT });
             }
             other => {
-                let earlier = matches!(other, Some(Ok(header)) if header.page == page && header.generation < self.generations[at]);
+                let earlier = other.and_then(Result::ok).is_some_and(|header| {
+                    header.page == page && header.generation < self.generations[at]
+                });
                 let blank = bytes.iter().all(|&byte| byte == 0);
                 self.invalid.push(Invalid {
                     block: block.0,
@@ -478,7 +488,7 @@ impl Recovery {
                 }
             }
             PageKind::LargePart if self.emptied.contains(&block) => {
-                self.blocks.get_mut(block).written += PAGE_BYTES as u32;
+                self.blocks.wrote_raw(block);
             }
             PageKind::LargePart => self.blocks.found_parts(block, 1),
             PageKind::Checkpoint => {}
@@ -495,10 +505,7 @@ impl Recovery {
         let space = &mut self.spaces.list[space];
         if record.kind == RecordKind::Fence {
             if !space.add_fence(Fence { version: record.version, page: page.0 }) {
-                for fence in space.fences.iter_mut().filter(|fence| fence.version == record.version)
-                {
-                    fence.page = page.0;
-                }
+                space.fence_moved(record.version, page.0);
             }
             return;
         }
@@ -515,7 +522,7 @@ impl Recovery {
         if let Some(head) = &head {
             self.blocks.note_large(head.parts());
         }
-        let id = id_of(seed, record, head.as_ref());
+        let id = id_of_record(seed, record, head.as_ref());
         let location = Location::new(page.0, record.kind.is_tombstone(), expires.is_some());
         space.youngest = space.youngest.max(record.version);
         if let Some((version, old)) = space.index.put_found(id, record.version, location) {
@@ -552,15 +559,12 @@ impl Recovery {
                 }
                 continue;
             }
-            let entry = self.blocks.get_mut(block);
-            entry.pages = pages;
-            entry.readable = pages;
-            entry.stream = match self.first[at] {
+            let stream = match self.first[at] {
                 FirstPage::Page(PageKind::LargeHeads | PageKind::LargePart) => StreamId::Large,
                 FirstPage::Page(PageKind::Checkpoint) => StreamId::Checkpoint,
                 _ => StreamId::Hot,
             };
-            entry.state = BlockState::Sealed;
+            self.blocks.found_pages(block, stream, pages);
         }
         Ok(())
     }
@@ -576,50 +580,49 @@ impl Recovery {
         let seed = self.seed.unwrap_or(self.config.seed);
         let mut report = self.report;
         report.keys = self.spaces.list.iter().map(|space| space.index.keys()).sum();
-        let mut writer = Writer::new(Stamp { store: self.config.store_id, seed });
-        writer.sequence = self.sequence + 1;
-        let checkpointer = Checkpointer::resume(newest, complete);
-        let mut store = Mftl {
-            config: self.config,
-            seed,
-            port: Port::new(device),
-            blocks: self.blocks,
-            spaces: self.spaces,
-            cache: Cache::new(self.config.cache_bytes),
-            writer,
-            reads: Reads::default(),
-            staging: Staging::new(self.config.staged_bytes),
-            collector: Collector::default(),
-            checkpointer,
-            walks: Walks::default(),
-            watermark,
-            collection_watermark: watermark,
-            replay_floor: Timestamp::ZERO,
-            life: Life::Running,
-            failed: false,
-            sync_wanted: false,
-            growing: false,
-            cleaning: Vec::new(),
-            stats: StoreStats {
-                corrupt: report.corrupt_records + report.corrupt_pages,
-                ..StoreStats::default()
-            },
-            events: Vec::new(),
-            completions: Vec::new(),
-            recycled: Vec::new(),
-            recycled_bytes: 0,
-        };
+        let stamp = Stamp { store: self.config.store_id, seed };
+        let writer = Writer::new(stamp, self.sequence + 1);
+        let mut spaces = self.spaces;
+        (spaces.seed, spaces.marks) =
+            (seed, Watermarks::opened(watermark, self.config.without_log));
+        let mut volume = Volume::new(device, self.blocks, writer);
+        volume.corrupt = report.corrupt_records + report.corrupt_pages;
+        let mut reads = Reads::new(self.config.assembled_bytes);
         for &block in old {
-            store.erase(block);
+            volume.erase(block);
         }
         for (keyspace, id, version, place, by) in self.superseded {
-            store.note_dead_parts(keyspace, id, version, place, by);
+            reads.note_dead_parts((keyspace, id, version, place), by, &mut volume);
         }
-        store.clean_blocks();
+        volume.clean_blocks();
+        let mut store = Mftl {
+            config: self.config,
+            kit: Kit {
+                volume,
+                room: Room::new(self.config.without_log),
+                cache: Cache::new(self.config.cache_bytes),
+                staging: Staging::new(self.config.staged_bytes),
+                buffers: Buffers::default(),
+            },
+            spaces,
+            reads,
+            walks: Walks::default(),
+            scrubber: Scrubber::default(),
+            collector: Collector::default(),
+            checkpointer: Checkpointer::resume(newest, complete, self.config.checkpoint_bytes),
+            life: Life::running(),
+            gets: GetCounts::default(),
+            writes: WriteCounts::default(),
+            events: Vec::new(),
+        };
         // A store that was used before begins with a few clean blocks.
-        while store.blocks.clean_count() == 0 && store.blocks.free_count() > 0 && !store.failed {
+        let lacks_blocks = |store: &Mftl| {
+            let blocks = &store.kit.volume.blocks;
+            blocks.clean_count() == 0 && blocks.free_count() > 0 && !store.life.has_failed()
+        };
+        while lacks_blocks(&store) {
             store.poll();
-            store.port.device.wait(Duration::from_millis(10));
+            store.kit.volume.wait(Duration::from_millis(10));
         }
         tracing::debug!(?report, "store recovered");
         (store, report)

@@ -70,6 +70,18 @@ impl Location {
         Self(raw)
     }
 
+    /// A value that is being staged in a slot.
+    pub(crate) fn in_staging(slot: u32, tombstone: bool, may_expire: bool) -> Self {
+        assert!(slot < (1 << 30) - 1 - Self::STAGED, "fewer values are staged than have numbers");
+        Self::new(Self::STAGED + slot, tombstone, may_expire)
+    }
+
+    /// The slot of a value that is being staged.
+    #[inline]
+    pub(crate) fn staged(self) -> Option<u32> {
+        self.page().checked_sub(Self::STAGED)
+    }
+
     /// The raw bits, for checkpoints.
     pub(crate) fn raw(self) -> u32 {
         self.0
