@@ -216,7 +216,9 @@ mod tests {
         let failed = |room: &mut Room| room.growth_failed(now, "full".into());
         assert_eq!(failed(&mut room), (limits::GROWTH_RETRY, true));
         assert_eq!(failed(&mut room), (limits::GROWTH_RETRY * 2, false));
-        (0..9).for_each(|_| drop(failed(&mut room)));
+        for _ in 0..9 {
+            failed(&mut room);
+        }
         assert_eq!(failed(&mut room).0, limits::MAX_GROWTH_RETRY);
         assert_eq!(room.may_grow(&volume), 0);
         volume.writer.tick(now.saturating_add(limits::MAX_GROWTH_RETRY));
