@@ -10,8 +10,8 @@
 //!             └── recover (once, at opening)
 //! ```
 //!
-//! The parts hold their own state; this module owns them all, takes the calls of [`Store`] and
-//! drives the parts from [`Store::pump`].
+//! The parts hold their own state; this module owns them all, takes the calls of [`Store`](crate::Store) and
+//! drives the parts from [`Upkeep::pump`].
 //!
 //! Invariants: (1) every record in a block that is not erased, and not hidden by a fence at or
 //! below the watermark, is named by the index or counted in its key's grave; (2) a block is erased
@@ -23,6 +23,7 @@ mod cache;
 mod checkpoint;
 mod collect;
 mod config;
+mod factory;
 mod index;
 mod port;
 mod put;
@@ -30,6 +31,7 @@ mod reads;
 mod recover;
 mod space;
 mod staging;
+mod stats;
 mod walk;
 mod writer;
 
@@ -40,8 +42,8 @@ use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashError, FlashOp
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Span, Timestamp, Version};
 
 use crate::api::{
-    AsOf, Count, Latest, Lookup, Prefetch, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent,
-    StoreStats,
+    AsOf, Count, FigureValues, Figures, Latest, LatestLookup, Lookup, PutSize, ReadToken, Reads,
+    ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use crate::layout::{MAX_RECORD_BYTES, Record};
@@ -51,11 +53,13 @@ use cache::Cache;
 use checkpoint::Checkpointer;
 use collect::Collector;
 pub use config::{MftlConfig, RecoveryReport};
+pub use factory::MftlFactory;
 use index::{KeyId, Location};
 use port::{Port, Purpose};
-use reads::{Found, Reads};
+use reads::{Found, Reads as PageReads};
 use space::Spaces;
 use staging::Staging;
+pub use stats::MftlStats;
 use walk::Walks;
 use writer::{StreamId, Writer};
 
@@ -92,7 +96,7 @@ const WORST_PACKING: u64 = 2;
 /// The store. See [`crate::Store`] for its operations.
 ///
 /// ```
-/// use timestone_store::{Mftl, MftlConfig, Store, Lookup, ReadToken};
+/// use timestone_store::{Lookup, Mftl, MftlConfig, ReadToken, Reads, Writes};
 /// use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let device = Box::new(timestone_flash::MemoryDevice::new(timestone_flash::MemoryConfig::default()));
@@ -114,7 +118,7 @@ pub struct Mftl {
     spaces: Spaces,
     cache: Cache,
     writer: Writer,
-    reads: Reads,
+    reads: PageReads,
     staging: Staging,
     collector: Collector,
     checkpointer: Checkpointer,
@@ -130,7 +134,7 @@ pub struct Mftl {
     growing: bool,
     /// Dirty blocks that are being erased.
     cleaning: Vec<BlockId>,
-    stats: StoreStats,
+    stats: MftlStats,
     events: Vec<StoreEvent>,
     completions: Vec<FlashCompletion>,
     recycled: Vec<Vec<u8>>,
@@ -327,7 +331,7 @@ fn cause_of(error: &FlashError) -> String {
     }
 }
 
-impl Store for Mftl {
+impl Reads for Mftl {
     fn seed(&self) -> HashSeed {
         self.seed
     }
@@ -382,17 +386,17 @@ impl Store for Mftl {
         space.index.chain(KeyId::of(self.seed, key)).next().is_none()
     }
 
-    fn latest(&mut self, key: KeyRef<'_>) -> Latest {
+    fn latest(&mut self, key: KeyRef<'_>, _token: ReadToken) -> LatestLookup {
         let Some(space) = self.spaces.get(key.keyspace) else {
-            return Latest { absent: true, ..Latest::default() };
+            return LatestLookup::Known(Latest { absent: true, ..Latest::default() });
         };
         let fence = space.latest_fence();
-        match space.index.latest(KeyId::of(self.seed, key)) {
+        LatestLookup::Known(match space.index.latest(KeyId::of(self.seed, key)) {
             Some((version, location)) if version > fence => {
                 Latest { version, absent: location.tombstone(), may_expire: location.may_expire() }
             }
             _ => Latest { version: fence, absent: true, may_expire: false },
-        }
+        })
     }
 
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
@@ -401,15 +405,18 @@ impl Store for Mftl {
             .map_or(Timestamp::ZERO, |space| space.youngest.max(space.latest_fence()).timestamp)
     }
 
-    fn prefetch(&self, key: KeyRef<'_>, step: Prefetch) {
-        let Some(space) = self.spaces.get(key.keyspace) else { return };
-        match step {
-            Prefetch::Search => space.index.prefetch(key.hash, index::Prefetch::Search),
-            Prefetch::Entry => space.index.prefetch(key.hash, index::Prefetch::Entry),
+    fn fetch_ahead(&self, reads: &[KeyRef<'_>], others: &[KeyRef<'_>]) {
+        // Each step finds its way by what the one before it has fetched.
+        for step in [index::Prefetch::Search, index::Prefetch::Entry] {
+            for key in reads.iter().chain(others) {
+                if let Some(space) = self.spaces.get(key.keyspace) {
+                    space.index.prefetch(key.hash, step);
+                }
+            }
         }
     }
 
-    fn prefetch_records(&self, keys: &[KeyRef<'_>]) {
+    fn fetch_records_ahead(&self, keys: &[KeyRef<'_>]) {
         const AT_ONCE: usize = 64;
         let hash_of = |key: &KeyRef<'_>| {
             let id = KeyId::of(self.seed, *key);
@@ -426,45 +433,6 @@ impl Store for Mftl {
             }
             hashes[..count].iter().for_each(|&hash| self.cache.prefetch_record(hash));
         }
-    }
-
-    fn put(
-        &mut self,
-        key: KeyRef<'_>,
-        version: Version,
-        value: &[u8],
-        expires_at: Expiry,
-    ) -> Result<(), StoreError> {
-        self.write(key, version, Some(value), expires_at)
-    }
-
-    fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
-        self.write(key, version, None, Expiry::NEVER)
-    }
-
-    fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
-        self.write_fence(keyspace, version)
-    }
-
-    fn advance_watermark(&mut self, t: Timestamp) {
-        if t > self.watermark {
-            self.watermark = t;
-            self.follow_watermark();
-        }
-    }
-
-    fn watermark(&self) -> Timestamp {
-        self.watermark
-    }
-
-    fn youngest(&self) -> Timestamp {
-        let of_spaces =
-            self.spaces.list.iter().map(|space| space.youngest.max(space.latest_fence()).timestamp);
-        of_spaces.max().unwrap_or_default()
-    }
-
-    fn advance_settled(&mut self, t: Timestamp) {
-        self.settled = self.settled.max(t);
     }
 
     fn scan_as_of(
@@ -485,6 +453,88 @@ impl Store for Mftl {
         token: ReadToken,
     ) -> Result<Count, StoreError> {
         self.begin_count(keyspace, as_of, token)
+    }
+
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        if self.recycled_bytes + bytes.capacity() <= RECYCLE_BYTES {
+            self.recycled_bytes += bytes.capacity();
+            self.recycled.push(bytes);
+        }
+    }
+}
+
+impl Writes for Mftl {
+    fn put(
+        &mut self,
+        key: KeyRef<'_>,
+        version: Version,
+        value: &[u8],
+        expires_at: Expiry,
+    ) -> Result<(), StoreError> {
+        self.write(key, version, Some(value), expires_at)
+    }
+
+    fn delete(&mut self, key: KeyRef<'_>, version: Version) -> Result<(), StoreError> {
+        self.write(key, version, None, Expiry::NEVER)
+    }
+
+    fn fence(&mut self, keyspace: KeyspaceId, version: Version) -> Result<(), StoreError> {
+        self.write_fence(keyspace, version)
+    }
+
+    fn admit(
+        &mut self,
+        puts: &mut dyn Iterator<Item = PutSize>,
+        promised: u64,
+    ) -> Result<(), StoreError> {
+        if self.waits() {
+            return Err(StoreError::Busy);
+        }
+        // A promise must hold even if collection takes a block or two until it is kept, and however
+        // badly its records pack.
+        let margin = u64::from(PROMISE_MARGIN) * u64::from(self.blocks.geometry.pages_per_block);
+        let ahead = promised * WORST_PACKING + margin * timestone_flash::PAGE_BYTES as u64;
+        let (mut small, mut values, mut large) = (0, 0, 0);
+        for PutSize { bytes, .. } in puts {
+            if Record::bytes_for(bytes, 0, true) > MAX_RECORD_BYTES {
+                values += 1;
+                large += bytes as u64;
+            } else {
+                small += bytes as u64 * WORST_PACKING;
+            }
+        }
+        if values == 0 && small == 0 {
+            return Ok(());
+        }
+        let has_room = if values == 0 {
+            self.has_room_for_small(ahead + small)
+        } else {
+            self.has_room_for_large(values, ahead + small + large)
+        };
+        if has_room { Ok(()) } else { Err(self.no_room()) }
+    }
+}
+
+impl Upkeep for Mftl {
+    fn advance_watermark(&mut self, t: Timestamp) {
+        if t > self.watermark {
+            self.watermark = t;
+            self.follow_watermark();
+        }
+    }
+
+    fn watermark(&self) -> Timestamp {
+        self.watermark
+    }
+
+    fn youngest(&self) -> Timestamp {
+        let of_spaces =
+            self.spaces.list.iter().map(|space| space.youngest.max(space.latest_fence()).timestamp);
+        of_spaces.max().unwrap_or_default()
+    }
+
+    fn advance_replay_floor(&mut self, t: Timestamp) {
+        self.settled = self.settled.max(t);
     }
 
     fn begin_batch(&mut self, batch: u64) {
@@ -568,51 +618,8 @@ impl Store for Mftl {
         self.port.device.wait(timeout);
     }
 
-    fn refusal(
-        &mut self,
-        puts: &mut dyn Iterator<Item = usize>,
-        promised: u64,
-    ) -> Option<StoreError> {
-        if self.waits() {
-            return Some(StoreError::Busy);
-        }
-        // A promise must hold even if collection takes a block or two until it is kept, and however
-        // badly its records pack.
-        let margin = u64::from(PROMISE_MARGIN) * u64::from(self.blocks.geometry.pages_per_block);
-        let ahead = promised * WORST_PACKING + margin * timestone_flash::PAGE_BYTES as u64;
-        let (mut small, mut values, mut large) = (0, 0, 0);
-        for bytes in puts {
-            if Record::bytes_for(bytes, 0, true) > MAX_RECORD_BYTES {
-                values += 1;
-                large += bytes as u64;
-            } else {
-                small += bytes as u64 * WORST_PACKING;
-            }
-        }
-        if values == 0 && small == 0 {
-            return None;
-        }
-        let has_room = if values == 0 {
-            self.has_room_for_small(ahead + small)
-        } else {
-            self.has_room_for_large(values, ahead + small + large)
-        };
-        if has_room { None } else { Some(self.no_room()) }
-    }
-
-    fn growth_refusal(&self) -> Option<&str> {
-        self.collector.growth_refusal().map(|cause| &**cause)
-    }
-
     fn resize_cache(&mut self, bytes: u64) {
         self.cache.resize(bytes);
-    }
-
-    fn recycle(&mut self, bytes: Vec<u8>) {
-        if self.recycled_bytes + bytes.capacity() <= RECYCLE_BYTES {
-            self.recycled_bytes += bytes.capacity();
-            self.recycled.push(bytes);
-        }
     }
 
     fn shutdown(&mut self) {
@@ -620,11 +627,32 @@ impl Store for Mftl {
             self.life = Life::Draining;
         }
     }
+}
 
-    fn stats(&self) -> StoreStats {
+impl Figures for Mftl {
+    fn figures(&self) -> FigureValues {
+        self.stats().figures()
+    }
+
+    fn is_full(&self) -> bool {
+        // Another attempt to grow, after one that failed, is no room yet.
+        self.collector.stuck
+            && (!self.growing || self.collector.growth_refusal().is_some())
+            && self.blocks.free_count() <= self.blocks.floor()
+    }
+
+    fn growth_error(&self) -> Option<&str> {
+        self.collector.growth_refusal().map(|cause| &**cause)
+    }
+}
+
+impl Mftl {
+    /// What it counts.
+    #[must_use]
+    pub fn stats(&self) -> MftlStats {
         let spaces = &self.spaces.list;
         let sum = |what: fn(&space::Space) -> u64| spaces.iter().map(what).sum::<u64>();
-        StoreStats {
+        MftlStats {
             keys: sum(|space| space.index.keys()),
             versions: sum(|space| space.index.versions()),
             dead_records: sum(|space| space.index.dead()),
@@ -638,16 +666,11 @@ impl Store for Mftl {
             buffer_bytes: self.writer.memory_bytes()
                 + self.port.memory_bytes()
                 + self.staging.bytes(),
-            // Another attempt to grow, after one that failed, is no room yet.
-            full: self.collector.stuck
-                && (!self.growing || self.collector.growth_refusal().is_some())
-                && self.blocks.free_count() <= self.blocks.floor(),
+            full: self.is_full(),
             ..self.stats
         }
     }
-}
 
-impl Mftl {
     /// Whether puts must wait for something that passes by itself.
     fn waits(&self) -> bool {
         self.failed || self.writer.is_behind() || self.staging.is_full()

@@ -664,7 +664,7 @@ impl Mftl {
     }
 
     fn recycle_bytes(&mut self, bytes: Vec<u8>) {
-        crate::api::Store::recycle(self, bytes);
+        crate::api::Reads::recycle(self, bytes);
     }
 }
 

@@ -32,10 +32,10 @@ use super::port::{Port, Purpose};
 use super::reads::{Reads, head_is_void};
 use super::space::{Fence, Spaces};
 use super::staging::Staging;
+use super::stats::MftlStats;
 use super::walk::Walks;
 use super::writer::{Stamp, StreamId, Writer};
 use super::{Life, Mftl, MftlConfig, RecoveryReport};
-use crate::api::StoreStats;
 use crate::error::StoreError;
 use crate::layout::{self, LargeHead, PageHeader, PageKind, Record, RecordKind};
 
@@ -600,9 +600,9 @@ impl Recovery {
             sync_wanted: false,
             growing: false,
             cleaning: Vec::new(),
-            stats: StoreStats {
+            stats: MftlStats {
                 corrupt: report.corrupt_records + report.corrupt_pages,
-                ..StoreStats::default()
+                ..MftlStats::default()
             },
             events: Vec::new(),
             completions: Vec::new(),

@@ -380,7 +380,7 @@ impl Mftl {
                 &mut self.blocks,
                 &mut self.port,
             );
-            crate::api::Store::recycle(self, value);
+            crate::api::Reads::recycle(self, value);
             let Some(page) = page else { return (Some(staged), false) };
             if staged.moved.is_none() {
                 let held = Held { batch: staged.batch, oldest: staged.version.timestamp };
