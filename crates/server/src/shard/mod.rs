@@ -18,6 +18,8 @@ mod ahead;
 mod ending;
 mod expiry;
 mod hand_over;
+#[cfg(test)]
+mod hesitant;
 mod journal;
 mod lookups;
 mod order;
