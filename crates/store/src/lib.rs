@@ -22,8 +22,9 @@ mod mftl;
 pub mod planted;
 
 pub use api::{
-    AsOf, Count, KeyList, Latest, Lookup, Prefetch, ReadOutcome, ReadToken, ScanCursor, ScanLimit,
-    ScrubReport, Store, StoreEvent, StoreStats,
+    AsOf, Capabilities, Count, Factory, Figure, FigureValues, Figures, KeyList, Latest,
+    LatestLookup, Lookup, PutSize, ReadOutcome, ReadToken, Reads, ScanCursor, ScanLimit,
+    ScrubReport, Store, StoreEvent, Upkeep, Writes, prelude,
 };
 pub use error::StoreError;
-pub use mftl::{Mftl, MftlConfig, RecoveryReport};
+pub use mftl::{Mftl, MftlConfig, MftlFactory, MftlStats, RecoveryReport};

@@ -144,7 +144,7 @@ impl ShardStage {
                 self.store.advance_watermark(at);
                 if self.is_without_log() {
                     // Nothing can be replayed, and the core lets no write below the watermark in.
-                    self.store.advance_settled(at);
+                    self.store.advance_replay_floor(at);
                 }
             }
         }
@@ -157,7 +157,7 @@ impl ShardStage {
     }
 
     /// A request is handed in again later: its frame is needed then.
-    fn keep_frame(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
+    pub(super) fn keep_frame(&mut self, token: Token, current: Option<(Token, &Frame<'_>)>) {
         if let Some((at_hand, frame)) = current
             && at_hand == token
             && let Some(request) = self.requests.get_mut(token)
@@ -453,6 +453,17 @@ impl ShardStage {
                 self.no_room = Some(error);
                 return false;
             }
+            if !self.lookups.is_empty() {
+                match write.kind {
+                    wire::WriteKind::Fence => self.lookups.raise_all(write.keyspace, version),
+                    kind => self.lookups.raise(
+                        write.keyspace,
+                        key.hash,
+                        version,
+                        kind == wire::WriteKind::Delete,
+                    ),
+                }
+            }
         }
         self.journal.applied(batch.unwrap_or_else(|| self.journal.open_batch()));
         self.inherited_applied(txn);
@@ -485,6 +496,10 @@ impl ShardStage {
         match event {
             StoreEvent::ReadDone { token, outcome } => {
                 self.read_done(ctx, token_of(token), outcome)
+            }
+            StoreEvent::LatestDone { token, found } => {
+                let answered = self.lookups.answer(token, found);
+                self.looked_up(ctx, answered);
             }
             StoreEvent::ScanDone { token, keys, next } => {
                 self.scan_done(ctx, token_of(token), &keys, next)
@@ -744,7 +759,7 @@ impl ShardStage {
         };
         let code = match error {
             StoreError::TooOld { .. } => ErrorCode::SnapshotTooOld,
-            StoreError::DeviceFull { .. } => ErrorCode::DeviceFull,
+            StoreError::DeviceFull { .. } | StoreError::MemoryFull { .. } => ErrorCode::DeviceFull,
             StoreError::Busy => ErrorCode::Busy,
             StoreError::Corrupt { .. } => ErrorCode::Corrupt,
             StoreError::KeyTooLong { .. } => ErrorCode::KeyTooLong,
@@ -813,7 +828,7 @@ impl ShardStage {
         frame: &Frame<'_>,
     ) {
         let envelope = frame.reply_envelope(self.epoch, self.map_version);
-        let stats = self.store.stats();
+        let figures = self.store.figures();
         let out = self.replies.buffer(ctx, origin);
         let mut list = wire::StatusListWriter::begin(&envelope, out);
         let own = [
@@ -821,7 +836,8 @@ impl ShardStage {
             ("prepared", self.payloads.len() as u64),
             ("requests", self.requests.len() as u64),
         ];
-        for (name, value) in crate::gauges::store_figures(&stats).chain(own) {
+        for (name, value) in figures.iter().map(|(figure, value)| (figure.name(), value)).chain(own)
+        {
             assert!(list.push(name, &value.to_string()), "a shard's figures fit a frame by far");
         }
         list.finish();

@@ -173,7 +173,7 @@ impl Room {
 
     /// Why the device could not grow when it was asked last; `None` when it could, or was not
     /// asked.
-    pub(crate) fn growth_refusal(&self) -> Option<&str> {
+    pub(crate) fn growth_error(&self) -> Option<&str> {
         self.growth.cause.as_deref()
     }
 }
@@ -229,6 +229,6 @@ mod tests {
             volume.polled(completions);
         }
         settle(&mut volume);
-        assert_eq!((volume.blocks.count(), room.growth_refusal()), (16, None));
+        assert_eq!((volume.blocks.count(), room.growth_error()), (16, None));
     }
 }

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! The parts own their state, and get the other parts that they need as arguments; this module owns
-//! the parts, takes the calls of [`Store`], hands out what the device completed, and gives every
-//! part its turn in [`Store::pump`].
+//! the parts, takes the calls of [`Store`](crate::Store), hands out what the device completed, and gives every
+//! part its turn in [`Upkeep::pump`].
 //!
 //! Invariants: (1) every record in a block that is not erased, and not hidden by a fence at or
 //! below the watermark, is named by the index or included in its key's dead count; (2) a block is
@@ -22,6 +22,7 @@
 mod checkpoint;
 mod collect;
 mod config;
+mod factory;
 mod index;
 mod large;
 mod life;
@@ -30,6 +31,7 @@ mod put;
 mod reads;
 mod recover;
 mod space;
+mod stats;
 mod walk;
 mod watermarks;
 
@@ -40,8 +42,8 @@ use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashError, PAGE_BY
 use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Span, Timestamp, Version};
 
 use crate::api::{
-    AsOf, Count, Latest, Lookup, Prefetch, ReadToken, ScanCursor, ScanLimit, Store, StoreEvent,
-    StoreStats,
+    AsOf, Count, FigureValues, Figures, Latest, LatestLookup, Lookup, PutSize, ReadToken, Reads,
+    ScanCursor, ScanLimit, StoreEvent, Upkeep, Writes,
 };
 use crate::error::StoreError;
 use crate::kit::Kit;
@@ -53,12 +55,14 @@ use crate::kit::volume::block_bytes;
 use checkpoint::Checkpointer;
 use collect::Collector;
 pub use config::{MftlConfig, RecoveryReport};
+pub use factory::MftlFactory;
 use index::PrefetchStep;
 use life::Life;
 use locate::{Found, Sought, locate, record_in_group, visible};
 use put::{Put, WriteCounts};
-use reads::{Reads, Serving, Waiter};
+use reads::{PendingReads, Serving, Waiter};
 use space::{Space, Spaces};
+pub use stats::MftlStats;
 use walk::Walks;
 
 #[cfg(feature = "fuzz")]
@@ -83,7 +87,7 @@ struct GetCounts {
 /// The store. See [`crate::Store`] for its operations.
 ///
 /// ```
-/// use timestone_store::{Mftl, MftlConfig, Store, Lookup, ReadToken};
+/// use timestone_store::{Lookup, Mftl, MftlConfig, ReadToken, Reads, Writes};
 /// use timestone_types::{ClientId, Expiry, KeyRef, KeyspaceId, Timestamp, Version};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let device = Box::new(timestone_flash::MemoryDevice::new(timestone_flash::MemoryConfig::default()));
@@ -101,7 +105,7 @@ pub struct Mftl {
     config: MftlConfig,
     kit: Kit,
     spaces: Spaces,
-    reads: Reads,
+    reads: PendingReads,
     walks: Walks,
     scrubber: Scrubber,
     collector: Collector,
@@ -148,6 +152,40 @@ impl Mftl {
     #[must_use]
     pub fn into_device(self) -> Box<dyn FlashDevice> {
         self.kit.volume.into_device()
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub fn stats(&self) -> MftlStats {
+        let sum = |what: fn(&Space) -> u64| self.spaces.list.iter().map(what).sum::<u64>();
+        let volume = &self.kit.volume;
+        let (blocks, collected) = (&volume.blocks, self.collector.victims.counts());
+        MftlStats {
+            keys: sum(|space| space.index.keys()),
+            versions: sum(|space| space.index.versions()),
+            dead_records: sum(|space| space.index.dead()),
+            index_bytes: sum(|space| space.index.bytes()),
+            cache_bytes: self.kit.cache.bytes(),
+            cache_hits: self.gets.cache_hits,
+            page_hits: self.gets.page_hits,
+            device_gets: self.gets.device_gets,
+            page_reads: self.reads.pages.issued(),
+            puts: self.writes.puts,
+            duplicate_puts: self.writes.duplicates,
+            put_bytes: self.writes.bytes,
+            programmed_bytes: volume.writer.programmed_pages() * PAGE_BYTES as u64,
+            moved_records: collected.moved_records,
+            collected_blocks: collected.collected_blocks,
+            dropped_tombstones: collected.dropped_tombstones,
+            blocks: blocks.count(),
+            most_blocks: blocks.geometry.max_blocks,
+            free_blocks: blocks.free_count(),
+            block_bytes: block_bytes(blocks.geometry),
+            buffer_bytes: volume.memory_bytes() + self.kit.staging.bytes(),
+            corrupt: volume.corrupt,
+            checkpoints: self.checkpointer.completed(),
+            full: self.is_full(),
+        }
     }
 
     /// Takes in what has completed.
@@ -231,7 +269,7 @@ impl Mftl {
     }
 }
 
-impl Store for Mftl {
+impl Reads for Mftl {
     fn seed(&self) -> HashSeed {
         self.spaces.seed
     }
@@ -288,32 +326,35 @@ impl Store for Mftl {
         space.index.chain(self.spaces.id_of(key)).next().is_none()
     }
 
-    fn latest(&mut self, key: KeyRef<'_>) -> Latest {
+    fn latest(&mut self, key: KeyRef<'_>, _token: ReadToken) -> LatestLookup {
         let Some(space) = self.spaces.get(key.keyspace) else {
-            return Latest { absent: true, ..Latest::default() };
+            return LatestLookup::Known(Latest { absent: true, ..Latest::default() });
         };
         let fence = space.latest_fence();
-        match space.index.latest(self.spaces.id_of(key)) {
+        LatestLookup::Known(match space.index.latest(self.spaces.id_of(key)) {
             Some((version, location)) if version > fence => {
                 Latest { version, absent: location.tombstone(), may_expire: location.may_expire() }
             }
             _ => Latest { version: fence, absent: true, may_expire: false },
-        }
+        })
     }
 
     fn newest(&self, keyspace: KeyspaceId) -> Timestamp {
         self.spaces.get(keyspace).map_or(Timestamp::ZERO, Space::newest)
     }
 
-    fn prefetch(&self, key: KeyRef<'_>, step: Prefetch) {
-        let Some(space) = self.spaces.get(key.keyspace) else { return };
-        match step {
-            Prefetch::Search => space.index.prefetch(key.hash, PrefetchStep::Search),
-            Prefetch::Entry => space.index.prefetch(key.hash, PrefetchStep::Entry),
+    fn fetch_ahead(&self, reads: &[KeyRef<'_>], others: &[KeyRef<'_>]) {
+        // Each step finds its way by what the one before it has fetched.
+        for step in [PrefetchStep::Search, PrefetchStep::Entry] {
+            for key in reads.iter().chain(others) {
+                if let Some(space) = self.spaces.get(key.keyspace) {
+                    space.index.prefetch(key.hash, step);
+                }
+            }
         }
     }
 
-    fn prefetch_records(&self, keys: &[KeyRef<'_>]) {
+    fn fetch_records_ahead(&self, keys: &[KeyRef<'_>]) {
         const AT_ONCE: usize = 64;
         let hash_of = |key: &KeyRef<'_>| {
             let id = self.spaces.id_of(*key);
@@ -332,6 +373,35 @@ impl Store for Mftl {
         }
     }
 
+    fn scan_as_of(
+        &mut self,
+        keyspace: KeyspaceId,
+        cursor: ScanCursor,
+        limit: ScanLimit,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<(), StoreError> {
+        self.spaces.marks.check_age(as_of.at)?;
+        self.walks.begin_scan(keyspace, cursor, limit, as_of, token);
+        Ok(())
+    }
+
+    fn count_as_of(
+        &mut self,
+        keyspace: KeyspaceId,
+        as_of: AsOf,
+        token: ReadToken,
+    ) -> Result<Count, StoreError> {
+        self.spaces.marks.check_age(as_of.at)?;
+        Ok(self.walks.begin_count(keyspace, as_of, token, &self.spaces))
+    }
+
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        self.kit.buffers.give(bytes);
+    }
+}
+
+impl Writes for Mftl {
     fn put(
         &mut self,
         key: KeyRef<'_>,
@@ -358,6 +428,24 @@ impl Store for Mftl {
         put::write_fence(keyspace, version, kit, spaces, &mut self.writes)
     }
 
+    fn admit(
+        &mut self,
+        puts: &mut dyn Iterator<Item = PutSize>,
+        promised: u64,
+    ) -> Result<(), StoreError> {
+        let Kit { volume, room, staging, .. } = &mut self.kit;
+        if self.life.has_failed() || volume.writer.is_behind() || staging.is_full() {
+            return Err(StoreError::Busy);
+        }
+        if put::has_room_for(puts, promised, room, volume, staging) {
+            Ok(())
+        } else {
+            Err(room.none(&volume.blocks))
+        }
+    }
+}
+
+impl Upkeep for Mftl {
     fn advance_watermark(&mut self, t: Timestamp) {
         self.spaces.marks.raise(t, &self.kit.volume.writer, &self.kit.staging);
     }
@@ -370,31 +458,8 @@ impl Store for Mftl {
         self.spaces.youngest()
     }
 
-    fn advance_settled(&mut self, t: Timestamp) {
+    fn advance_replay_floor(&mut self, t: Timestamp) {
         self.spaces.marks.raise_replay_floor(t);
-    }
-
-    fn scan_as_of(
-        &mut self,
-        keyspace: KeyspaceId,
-        cursor: ScanCursor,
-        limit: ScanLimit,
-        as_of: AsOf,
-        token: ReadToken,
-    ) -> Result<(), StoreError> {
-        self.spaces.marks.check_age(as_of.at)?;
-        self.walks.begin_scan(keyspace, cursor, limit, as_of, token);
-        Ok(())
-    }
-
-    fn count_as_of(
-        &mut self,
-        keyspace: KeyspaceId,
-        as_of: AsOf,
-        token: ReadToken,
-    ) -> Result<Count, StoreError> {
-        self.spaces.marks.check_age(as_of.at)?;
-        Ok(self.walks.begin_count(keyspace, as_of, token, &self.spaces))
     }
 
     fn begin_batch(&mut self, batch: u64) {
@@ -483,64 +548,25 @@ impl Store for Mftl {
         self.kit.volume.wait(timeout);
     }
 
-    fn refusal(
-        &mut self,
-        puts: &mut dyn Iterator<Item = usize>,
-        promised: u64,
-    ) -> Option<StoreError> {
-        let Kit { volume, room, staging, .. } = &mut self.kit;
-        if self.life.has_failed() || volume.writer.is_behind() || staging.is_full() {
-            return Some(StoreError::Busy);
-        }
-        let has_room = put::has_room_for(puts, promised, room, volume, staging);
-        (!has_room).then(|| room.none(&volume.blocks))
-    }
-
-    fn growth_refusal(&self) -> Option<&str> {
-        self.kit.room.growth_refusal()
-    }
-
     fn resize_cache(&mut self, bytes: u64) {
         self.kit.cache.resize(bytes);
-    }
-
-    fn recycle(&mut self, bytes: Vec<u8>) {
-        self.kit.buffers.give(bytes);
     }
 
     fn shutdown(&mut self) {
         self.life.begin_draining();
     }
+}
 
-    fn stats(&self) -> StoreStats {
-        let sum = |what: fn(&Space) -> u64| self.spaces.list.iter().map(what).sum::<u64>();
-        let (volume, room) = (&self.kit.volume, &self.kit.room);
-        let (blocks, collected) = (&volume.blocks, self.collector.victims.counts());
-        StoreStats {
-            keys: sum(|space| space.index.keys()),
-            versions: sum(|space| space.index.versions()),
-            dead_records: sum(|space| space.index.dead()),
-            index_bytes: sum(|space| space.index.bytes()),
-            cache_bytes: self.kit.cache.bytes(),
-            cache_hits: self.gets.cache_hits,
-            page_hits: self.gets.page_hits,
-            device_gets: self.gets.device_gets,
-            page_reads: self.reads.pages.issued(),
-            puts: self.writes.puts,
-            duplicate_puts: self.writes.duplicates,
-            put_bytes: self.writes.bytes,
-            programmed_bytes: volume.writer.programmed_pages() * PAGE_BYTES as u64,
-            moved_records: collected.moved_records,
-            collected_blocks: collected.collected_blocks,
-            dropped_tombstones: collected.dropped_tombstones,
-            blocks: blocks.count(),
-            most_blocks: blocks.geometry.max_blocks,
-            free_blocks: blocks.free_count(),
-            block_bytes: block_bytes(blocks.geometry),
-            buffer_bytes: volume.memory_bytes() + self.kit.staging.bytes(),
-            corrupt: volume.corrupt,
-            checkpoints: self.checkpointer.completed(),
-            full: room.is_full(blocks),
-        }
+impl Figures for Mftl {
+    fn figures(&self) -> FigureValues {
+        self.stats().figures()
+    }
+
+    fn is_full(&self) -> bool {
+        self.kit.room.is_full(&self.kit.volume.blocks)
+    }
+
+    fn growth_error(&self) -> Option<&str> {
+        self.kit.room.growth_error()
     }
 }

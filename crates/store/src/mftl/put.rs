@@ -20,8 +20,9 @@ use timestone_types::limits::MAX_KEY_BYTES;
 use timestone_types::{Expiry, KeyHash, KeyRef, KeyspaceId, Timestamp, Version};
 
 use super::index::{KeyId, Location, Spot};
-use super::reads::Reads;
+use super::reads::PendingReads;
 use super::space::{Fence, Spaces};
+use crate::api::PutSize;
 use crate::error::StoreError;
 use crate::kit::Kit;
 use crate::kit::blocks::Blocks;
@@ -104,7 +105,7 @@ pub(super) fn write(
     put: Put<'_>,
     kit: &mut Kit,
     spaces: &mut Spaces,
-    reads: &mut Reads,
+    reads: &mut PendingReads,
     counts: &mut WriteCounts,
 ) -> Result<(), StoreError> {
     put.check_lengths(&kit.volume)?;
@@ -170,7 +171,7 @@ fn enter(
     location: Location,
     kit: &mut Kit,
     spaces: &mut Spaces,
-    reads: &mut Reads,
+    reads: &mut PendingReads,
 ) -> Option<Version> {
     let watermark = spaces.marks.collection();
     let space = &mut spaces.list[space];
@@ -231,7 +232,7 @@ pub(super) fn write_fence(
 
 /// Whether puts of these sizes find room, beside what was promised before. If not, it is asked for.
 pub(super) fn has_room_for(
-    puts: &mut dyn Iterator<Item = usize>,
+    puts: &mut dyn Iterator<Item = PutSize>,
     promised: u64,
     room: &mut Room,
     volume: &Volume,
@@ -242,7 +243,7 @@ pub(super) fn has_room_for(
     let margin = u64::from(PROMISE_MARGIN) * u64::from(volume.geometry().pages_per_block);
     let ahead = promised * WORST_PACKING + margin * timestone_flash::PAGE_BYTES as u64;
     let (mut small, mut values, mut large) = (0, 0, 0);
-    for bytes in puts {
+    for PutSize { bytes, .. } in puts {
         if Record::bytes_for(bytes, 0, true) > MAX_RECORD_BYTES {
             values += 1;
             large += bytes as u64;

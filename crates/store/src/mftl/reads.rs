@@ -116,12 +116,12 @@ impl Waiter {
 }
 
 /// All reads under way.
-pub(super) struct Reads {
+pub(super) struct PendingReads {
     pub(super) pages: PageReads<Waiter>,
     pub(super) assemblies: Assemblies<Waiter>,
 }
 
-impl Reads {
+impl PendingReads {
     /// None; `assembled_bytes` of large values may be put together at once.
     pub(super) fn new(assembled_bytes: u64) -> Self {
         Self { pages: PageReads::new(), assemblies: Assemblies::new(assembled_bytes) }
@@ -161,7 +161,7 @@ enum Resolved<'a> {
 pub(super) struct Serving<'a> {
     pub(super) kit: &'a mut Kit,
     pub(super) spaces: &'a Spaces,
-    pub(super) reads: &'a mut Reads,
+    pub(super) reads: &'a mut PendingReads,
     pub(super) walks: &'a mut Walks,
     pub(super) victims: &'a mut Victims,
     pub(super) events: &'a mut Vec<StoreEvent>,

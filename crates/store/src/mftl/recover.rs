@@ -29,7 +29,7 @@ use super::index::{KeyId, Location};
 use super::life::Life;
 use super::locate::head_is_void;
 use super::put::WriteCounts;
-use super::reads::Reads;
+use super::reads::PendingReads;
 use super::space::{Fence, Spaces, id_of_record};
 use super::walk::Walks;
 use super::watermarks::Watermarks;
@@ -587,7 +587,7 @@ impl Recovery {
             (seed, Watermarks::opened(watermark, self.config.without_log));
         let mut volume = Volume::new(device, self.blocks, writer);
         volume.corrupt = report.corrupt_records + report.corrupt_pages;
-        let mut reads = Reads::new(self.config.assembled_bytes);
+        let mut reads = PendingReads::new(self.config.assembled_bytes);
         for &block in old {
             volume.erase(block);
         }

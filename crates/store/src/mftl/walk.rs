@@ -21,7 +21,7 @@ use timestone_flash::PageId;
 use timestone_types::{Expiry, KeyspaceId, Version};
 
 use super::index::{KeyId, Location, SEGMENTS};
-use super::reads::{For, Reads, Waiter};
+use super::reads::{For, PendingReads, Waiter};
 use super::space::{Space, Spaces};
 use crate::api::{AsOf, Count, KeyList, ReadToken, ScanCursor, ScanLimit, StoreEvent};
 use crate::error::StoreError;
@@ -123,7 +123,13 @@ impl Walk {
     }
 
     /// Lists further keys, as long as there are any and the budget lasts.
-    fn list_keys(&mut self, budget: &mut u32, spaces: &Spaces, kit: &mut Kit, reads: &mut Reads) {
+    fn list_keys(
+        &mut self,
+        budget: &mut u32,
+        spaces: &Spaces,
+        kit: &mut Kit,
+        reads: &mut PendingReads,
+    ) {
         while !self.listed_all() && self.outstanding < MAX_OUTSTANDING && *budget > 0 {
             let Some(space) = spaces.get(self.keyspace) else {
                 self.segment = SEGMENTS as u16;
@@ -184,7 +190,7 @@ impl Walk {
         version: Version,
         location: Location,
         kit: &mut Kit,
-        reads: &mut Reads,
+        reads: &mut PendingReads,
     ) {
         let (keyspace, time) = (self.keyspace, self.as_of.judged);
         if let Some(slot) = location.staged() {
@@ -303,7 +309,7 @@ impl Walks {
         &mut self,
         spaces: &Spaces,
         kit: &mut Kit,
-        reads: &mut Reads,
+        reads: &mut PendingReads,
         events: &mut Vec<StoreEvent>,
     ) {
         let mut budget = KEYS_PER_PUMP;
@@ -342,7 +348,7 @@ impl Walks {
         waiter: &Waiter,
         spaces: &Spaces,
         kit: &mut Kit,
-        reads: &mut Reads,
+        reads: &mut PendingReads,
     ) {
         let Some(walk) = self.find(walk) else { return };
         walk.arrived();

@@ -1,7 +1,8 @@
 //! What every store does, as a list: a new store passes it by adding one line to
 //! [`every_store_behaves`].
 
-use timestone_store::{Latest, Mftl, MftlConfig, ScanCursor, ScanLimit, Store, StoreError};
+use timestone_store::prelude::*;
+use timestone_store::{Figure, Latest, Mftl, MftlConfig, ScanCursor, ScanLimit, StoreError};
 use timestone_types::{Expiry, KeyspaceId, Timestamp, Version};
 
 use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};
@@ -74,9 +75,8 @@ fn youngest_at_or_before<S: Store>(driver: &mut Driver<S>) {
 
 fn nothing_is_absent<S: Store>(driver: &mut Driver<S>) {
     assert_eq!(driver.get(b"k", 1), Got::Absent(Version::ZERO));
-    let key = driver.key(SPACE, b"k");
     assert_eq!(
-        driver.store.latest(key),
+        driver.latest(b"k"),
         Latest { version: Version::ZERO, absent: true, may_expire: false }
     );
 }
@@ -95,11 +95,12 @@ fn any_order<S: Store>(driver: &mut Driver<S>) {
 fn idempotent<S: Store>(driver: &mut Driver<S>) {
     driver.put(b"k", 10, b"first");
     driver.put(b"k", 20, b"second");
-    let before = driver.store.stats();
+    let figures =
+        |driver: &Driver<S>| (driver.figure(Figure::Puts), driver.figure(Figure::DuplicatePuts));
+    let before = figures(driver);
     driver.put(b"k", 10, b"other");
     driver.put(b"k", 20, b"other");
-    let after = driver.store.stats();
-    assert_eq!((after.puts, after.duplicate_puts), (before.puts, before.duplicate_puts + 2));
+    assert_eq!(figures(driver), (before.0, before.1 + 2));
     assert_eq!(driver.value(b"k", 15), Some(b"first".to_vec()));
     assert_eq!(driver.value(b"k", 25), Some(b"second".to_vec()));
 }
@@ -128,8 +129,7 @@ fn expiry<S: Store>(driver: &mut Driver<S>) {
 
 fn latest<S: Store>(driver: &mut Driver<S>) {
     let look = |driver: &mut Driver<S>| {
-        let key = driver.key(SPACE, b"k");
-        let latest = driver.store.latest(key);
+        let latest = driver.latest(b"k");
         (latest.version, latest.absent, latest.may_expire)
     };
     driver.put(b"k", 10, b"v");
@@ -167,7 +167,7 @@ pub(crate) fn traces_of_a_fence() -> Vec<bool> {
     assert_eq!(beside(&driver, 20), told);
     driver.store.advance_watermark(at(40));
     driver.pumps(300);
-    assert_eq!(driver.store.stats().keys, 1, "the index has forgotten what the fence hid");
+    assert_eq!(driver.figure(Figure::Keys), 1, "the index has forgotten what the fence hid");
     assert_eq!(beside(&driver, 20), [false; 4], "and so nobody is told that there was nothing");
     told
 }
@@ -210,11 +210,11 @@ fn fences<S: Store>(driver: &mut Driver<S>) {
     driver.pumps(300);
     assert_eq!(driver.count(SPACE, 100), 1);
     assert_eq!(driver.keys(SPACE, 100, 10), [b"b".to_vec()]);
-    assert_eq!(driver.store.stats().keys, 2, "what the fence hides has left the index");
+    assert_eq!(driver.figure(Figure::Keys), 2, "what the fence hides has left the index");
     driver.store.fence(SPACE, version(60)).expect("fence");
     driver.store.advance_watermark(at(70));
     driver.pumps(300);
-    assert_eq!((driver.count(SPACE, 100), driver.store.stats().keys), (0, 1));
+    assert_eq!((driver.count(SPACE, 100), driver.figure(Figure::Keys)), (0, 1));
     driver.put(b"late", 55, b"dead on arrival");
     assert_eq!(driver.get(b"late", 100), Got::Absent(version(60)));
 }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use timestone_store::{Mftl, MftlConfig, Store};
+use timestone_store::prelude::*;
+use timestone_store::{Mftl, MftlConfig};
 use timestone_types::{Expiry, Version};
 
 use crate::driver::{Driver, Got, SPACE, at, config, media, open, version};

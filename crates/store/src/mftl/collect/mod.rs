@@ -32,7 +32,7 @@ use timestone_flash::{BlockId, PAGE_BYTES};
 use timestone_types::Timestamp;
 
 use super::index::PrefetchStep;
-use super::reads::Reads;
+use super::reads::PendingReads;
 use super::space::Spaces;
 use crate::kit::Kit;
 use crate::kit::blocks::Search;
@@ -114,7 +114,7 @@ impl Collector {
         put_bytes: u64,
         kit: &mut Kit,
         spaces: &mut Spaces,
-        reads: &mut Reads,
+        reads: &mut PendingReads,
     ) {
         assert!(put_bytes >= self.put_bytes, "bytes that were put only rise");
         let consumed = put_bytes - core::mem::replace(&mut self.put_bytes, put_bytes);

@@ -24,7 +24,7 @@ use timestone_types::{KeyspaceId, Version};
 
 use super::super::index::{Assessment, KeyId, Location, PrefetchStep};
 use super::super::locate::head_is_void;
-use super::super::reads::{For, Reads, Waiter};
+use super::super::reads::{For, PendingReads, Waiter};
 use super::super::space::{Fence, Spaces};
 use crate::kit::Kit;
 use crate::kit::port::Purpose;
@@ -228,7 +228,7 @@ impl Victims {
         pages: u32,
         kit: &mut Kit,
         spaces: &mut Spaces,
-        reads: &mut Reads,
+        reads: &mut PendingReads,
     ) -> bool {
         let Self { list, counts } = self;
         let mut move_out = MoveOut { pages, parts_died: false, kit, spaces, reads, counts };
@@ -273,7 +273,7 @@ struct MoveOut<'a> {
     parts_died: bool,
     kit: &'a mut Kit,
     spaces: &'a mut Spaces,
-    reads: &'a mut Reads,
+    reads: &'a mut PendingReads,
     counts: &'a mut CollectionCounts,
 }
 
