@@ -16,8 +16,8 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use timestone_flash::PAGE_BYTES;
-use timestone_types::Timestamp;
+use timestone_flash::{FlashError, PAGE_BYTES};
+use timestone_types::{Span, Timestamp};
 
 use super::blocks::Blocks;
 use super::staging::Staging;
@@ -157,18 +157,30 @@ impl Room {
         volume.grown();
     }
 
-    /// The device could not grow: how long it is left alone, and whether that is news.
-    pub(crate) fn growth_failed(&mut self, now: Timestamp, cause: String) -> (Duration, bool) {
+    /// The device could not grow: it is left alone for a while.
+    pub(crate) fn growth_failed(&mut self, now: Timestamp, error: &FlashError) {
+        assert!(self.growing, "it was asked to");
         self.growing = false;
         let is_news = self.growth.cause.is_none();
         let pause = (self.growth.last * 2).clamp(limits::GROWTH_RETRY, limits::MAX_GROWTH_RETRY);
-        assert!(pause <= limits::MAX_GROWTH_RETRY);
+        // The cause without the advice that comes with it.
+        let cause = match error {
+            FlashError::Full { reason } => reason.clone(),
+            other => other.to_string(),
+        };
         self.growth = GrowthPause {
             until: now.saturating_add(pause),
             last: pause,
             cause: Some(cause.into()),
         };
-        (pause, is_news)
+        if is_news {
+            tracing::warn!(
+                %error,
+                "the flash device could not grow: free space on its disk; it tries again in {}, \
+                 and then now and then",
+                Span(pause)
+            );
+        }
     }
 
     /// Why the device could not grow when it was asked last; `None` when it could, or was not
@@ -182,6 +194,10 @@ impl Room {
 mod tests {
     use super::super::volume::tests::{settle, volume};
     use super::*;
+
+    fn full() -> FlashError {
+        FlashError::Full { reason: "no space left".into() }
+    }
 
     #[test]
     fn what_is_asked_for_in_vain_is_told_once() {
@@ -202,7 +218,7 @@ mod tests {
         assert!(matches!(room.none(&volume.blocks), StoreError::DeviceFull { growth: None, .. }));
         room.grow(&mut volume);
         assert!(matches!(room.none(&volume.blocks), StoreError::Busy), "it may grow");
-        room.growth_failed(Timestamp::ZERO, "no space left".into());
+        room.growth_failed(Timestamp::ZERO, &full());
         assert!(matches!(
             room.none(&volume.blocks),
             StoreError::DeviceFull { growth: Some(cause), .. } if &*cause == "no space left"
@@ -213,13 +229,14 @@ mod tests {
     fn growth_that_failed_is_tried_again_after_longer_and_longer_pauses() {
         let (mut volume, mut room) = (volume(), Room::new(false));
         let now = Timestamp::from_nanos(1);
-        let failed = |room: &mut Room| room.growth_failed(now, "full".into());
-        assert_eq!(failed(&mut room), (limits::GROWTH_RETRY, true));
-        assert_eq!(failed(&mut room), (limits::GROWTH_RETRY * 2, false));
+        let mut pauses = Vec::new();
         for _ in 0..9 {
-            failed(&mut room);
+            room.growing = true;
+            room.growth_failed(now, &full());
+            pauses.push(room.growth.last);
         }
-        assert_eq!(failed(&mut room).0, limits::MAX_GROWTH_RETRY);
+        assert_eq!(pauses[..2], [limits::GROWTH_RETRY, limits::GROWTH_RETRY * 2]);
+        assert_eq!(pauses[8], limits::MAX_GROWTH_RETRY);
         assert_eq!(room.may_grow(&volume), 0);
         volume.writer.tick(now.saturating_add(limits::MAX_GROWTH_RETRY));
         assert_eq!(room.may_grow(&volume), 8);

@@ -38,8 +38,8 @@ mod watermarks;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use timestone_flash::{BlockId, FlashCompletion, FlashDevice, FlashError, PAGE_BYTES, PageId};
-use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Span, Timestamp, Version};
+use timestone_flash::{BlockId, FlashCompletion, FlashDevice, PAGE_BYTES, PageId};
+use timestone_types::{Expiry, HashSeed, KeyRef, KeyspaceId, Timestamp, Version};
 
 use crate::api::{
     AsOf, Count, FigureValues, Figures, Latest, LatestLookup, Lookup, PutSize, ReadToken, Reads,
@@ -127,12 +127,6 @@ impl Mftl {
         config: MftlConfig,
     ) -> Result<(Self, RecoveryReport), StoreError> {
         recover::open(device, config)
-    }
-
-    /// The configuration it was opened with.
-    #[must_use]
-    pub fn config(&self) -> &MftlConfig {
-        &self.config
     }
 
     /// The device under the store.
@@ -225,7 +219,7 @@ impl Mftl {
         let volume = &mut self.kit.volume;
         match (purpose, result) {
             (Purpose::Grow, Ok(())) => self.kit.room.grown(volume),
-            (Purpose::Grow, Err(error)) => self.growth_failed(&error),
+            (Purpose::Grow, Err(error)) => self.kit.room.growth_failed(volume.now(), &error),
             (_, Err(error)) => self.life.fail(error.into(), &mut self.events),
             (Purpose::Program, Ok(())) => volume.writer.programmed(number, &mut volume.blocks),
             (Purpose::Sync, Ok(())) => {
@@ -236,23 +230,6 @@ impl Mftl {
                 self.collector.erased(BlockId(number as u32), volume, &mut self.spaces);
             }
             _ => {}
-        }
-    }
-
-    fn growth_failed(&mut self, error: &FlashError) {
-        // The cause without the advice that comes with it.
-        let cause = match error {
-            FlashError::Full { reason } => reason.clone(),
-            other => other.to_string(),
-        };
-        let (pause, is_news) = self.kit.room.growth_failed(self.kit.volume.now(), cause);
-        if is_news {
-            tracing::warn!(
-                %error,
-                "the flash device could not grow: free space on its disk; it tries again in {}, \
-                 and then now and then",
-                Span(pause)
-            );
         }
     }
 

@@ -23,7 +23,7 @@ use timestone_flash::{
 };
 use timestone_types::{HashSeed, KeyspaceId, Timestamp, Version};
 
-use super::checkpoint::{self, Checkpointer, Content};
+use super::checkpoint::{self, BlockMark, Checkpointer, Content};
 use super::collect::Collector;
 use super::index::{KeyId, Location};
 use super::life::Life;
@@ -368,7 +368,11 @@ impl Recovery {
                 orphans.push((keyspace, id, dead));
             }
         })?;
-        if twice || content.largest > self.blocks.blocks_of(layout::MAX_PARTS) {
+        let beyond = |mark: &BlockMark| mark.scan_from > geometry.pages_per_block;
+        if twice
+            || content.blocks.iter().any(beyond)
+            || content.largest > self.blocks.blocks_of(layout::MAX_PARTS)
+        {
             return None;
         }
         for &(id, youngest) in &content.spaces {

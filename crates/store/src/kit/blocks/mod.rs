@@ -5,13 +5,11 @@
 //!   Free ──take──► Open(stream) ──full──► Sealed ──choose──► Victim ──survivors durable──► Erasing ──► Free
 //! ```
 //!
-//! Dead bytes are an estimate, kept without reading anything: a superseded record counts as its
-//! block's average one. What was superseded by versions above the watermark cannot be collected
-//! yet; it waits in two buckets, each as if what is in it had been superseded at a steady pace, so
-//! that a watermark that has stood still for long finds garbage as soon as it moves.
-//!
 //! Invariants: a block is in `free` if and only if its state is `Free`; a block with readers is not
 //! erased.
+
+mod free;
+mod usage;
 
 use std::collections::BTreeSet;
 
@@ -19,6 +17,8 @@ use timestone_flash::{BlockId, Generation, Geometry, PageId};
 use timestone_types::Timestamp;
 
 use super::writer::StreamId;
+use free::FreeBlocks;
+use usage::Usage;
 
 /// What a block is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,33 +35,6 @@ pub(crate) enum BlockState {
     Quarantined,
 }
 
-/// Bytes that versions between two timestamps have superseded.
-#[derive(Clone, Copy, Default, Debug)]
-struct Bucket {
-    bytes: u32,
-    from: Timestamp,
-    until: Timestamp,
-}
-
-impl Bucket {
-    fn add(&mut self, bytes: u32, by: Timestamp) {
-        self.from = if self.bytes == 0 { by } else { self.from.min(by) };
-        self.until = self.until.max(by);
-        self.bytes = self.bytes.saturating_add(bytes);
-    }
-
-    /// How many of them the watermark has passed, if they came at a steady pace.
-    fn below(&self, watermark: Timestamp) -> u64 {
-        let bytes = u64::from(self.bytes);
-        if self.until <= watermark {
-            return bytes;
-        }
-        let (passed, whole) =
-            (watermark.since(self.from).as_nanos(), self.until.since(self.from).as_nanos());
-        (u128::from(bytes) * passed / whole.max(1)) as u64
-    }
-}
-
 /// One erase block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
@@ -75,23 +48,7 @@ pub(crate) struct Block {
     pub(crate) readable: u32,
     /// Reads that must finish before the block is erased.
     pub(crate) readers: u32,
-    /// Bytes of records (or pages of parts) written.
-    pub(crate) written: u32,
-    /// Records written.
-    pub(crate) records: u32,
-    /// Bytes of records alone: parts of large values are accounted for exactly, records by their
-    /// average.
-    weight: u32,
-    /// Bytes known to be dead.
-    dead: u32,
-    /// Recovery only: bytes of parts found less bytes claimed by heads found.
-    unclaimed: i64,
-    /// Superseded above the watermark, earlier and later.
-    closing: Bucket,
-    recent: Bucket,
-    /// Records with an expiry, and the latest of them.
-    expiring: u32,
-    expires_by: Timestamp,
+    usage: Usage,
     /// The write clock when it was sealed.
     sealed_at: u64,
 }
@@ -105,56 +62,29 @@ impl Block {
             pages: 0,
             readable: 0,
             readers: 0,
-            written: 0,
-            records: 0,
-            weight: 0,
-            dead: 0,
-            unclaimed: 0,
-            closing: Bucket::default(),
-            recent: Bucket::default(),
-            expiring: 0,
-            expires_by: Timestamp::ZERO,
+            usage: Usage::default(),
             sealed_at: 0,
         }
     }
 
-    fn average(&self) -> u32 {
-        self.weight.checked_div(self.records).unwrap_or(0)
-    }
-
     /// How much of the block's space collection would have to move, in thousandths, by estimate.
-    /// Space that was lost to packing moves with its records and is not won; pages never begun are.
-    pub(crate) fn live_share(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
-        self.share_without(self.dead_below(watermark), pages_per_block)
+    fn live_share(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
+        self.usage.live_share(watermark).of_pages(self.pages, pages_per_block)
     }
 
-    /// The live share once the watermark has passed whatever is superseded already. What only
-    /// expires does not count: that may be far away.
+    /// The live share once the watermark has passed whatever is superseded already.
     fn live_share_later(&self, watermark: Timestamp, pages_per_block: u32) -> u32 {
-        let superseded =
-            u64::from(self.dead) + u64::from(self.closing.bytes) + u64::from(self.recent.bytes);
-        self.share_without(superseded.max(self.dead_below(watermark)), pages_per_block)
-    }
-
-    fn dead_below(&self, watermark: Timestamp) -> u64 {
-        let mut dead =
-            u64::from(self.dead) + self.closing.below(watermark) + self.recent.below(watermark);
-        if self.expiring > 0 && self.expires_by <= watermark {
-            dead = dead.max(u64::from(self.expiring) * u64::from(self.average()));
-        }
-        dead
-    }
-
-    fn share_without(&self, dead: u64, pages_per_block: u32) -> u32 {
-        let written = u64::from(self.written).max(1);
-        let live = u64::from(self.written).saturating_sub(dead);
-        (live * 1000 * u64::from(self.pages) / (written * u64::from(pages_per_block))) as u32
+        self.usage.live_share_later(watermark).of_pages(self.pages, pages_per_block)
     }
 
     /// Counts of the block, for a checkpoint.
     pub(crate) fn counts(&self) -> [u32; 4] {
-        let dead = self.dead.saturating_add(self.closing.bytes).saturating_add(self.recent.bytes);
-        [self.written, self.weight, self.records, dead]
+        self.usage.counts()
+    }
+
+    /// Whether collection may ever choose it.
+    fn is_collectable(&self) -> bool {
+        self.state == BlockState::Sealed && self.stream != StreamId::Checkpoint
     }
 }
 
@@ -174,10 +104,7 @@ pub(crate) enum Search {
 pub(crate) struct Blocks {
     pub(crate) geometry: Geometry,
     list: Vec<Block>,
-    free: BTreeSet<(u32, u32)>,
-    dirty: Vec<BlockId>,
-    /// Dirty blocks whose erase is under way.
-    cleaning: u32,
+    free: FreeBlocks,
     /// Pages that recovery found torn: nothing in them was ever indexed.
     holes: BTreeSet<u32>,
     /// Blocks that the largest value takes.
@@ -192,9 +119,7 @@ impl Blocks {
         Self {
             geometry,
             list: Vec::new(),
-            free: BTreeSet::new(),
-            dirty: Vec::new(),
-            cleaning: 0,
+            free: FreeBlocks::default(),
             holes: BTreeSet::new(),
             largest: 0,
             clock: 1,
@@ -203,7 +128,7 @@ impl Blocks {
 
     /// Adds the next block, free.
     pub(crate) fn add_free(&mut self, generation: Generation) {
-        self.free.insert((generation.0, self.list.len() as u32));
+        self.free.add(BlockId(self.count()), generation);
         self.list.push(Block::free(generation));
     }
 
@@ -214,29 +139,23 @@ impl Blocks {
 
     /// Blocks that are free, or will be after an erase.
     pub(crate) fn free_count(&self) -> u32 {
-        self.free.len() as u32 + self.dirty.len() as u32 + self.cleaning
+        self.free.count()
     }
 
     /// Blocks that can be taken at once.
     pub(crate) fn clean_count(&self) -> u32 {
-        self.free.len() as u32
+        self.free.clean_count()
     }
 
     /// A block holds nothing, but must be erased before use.
     pub(crate) fn set_dirty(&mut self, block: BlockId) {
         self.get_mut(block).state = BlockState::Dirty;
-        self.dirty.push(block);
+        self.free.add_dirty(block);
     }
 
     /// A block to erase, when few are clean.
     pub(crate) fn next_to_clean(&mut self) -> Option<BlockId> {
-        const KEEP_CLEAN: u32 = 8;
-        if self.clean_count() + self.cleaning >= KEEP_CLEAN {
-            return None;
-        }
-        let block = self.dirty.pop()?;
-        self.cleaning += 1;
-        Some(block)
+        self.free.next_to_clean()
     }
 
     /// A page was found torn by recovery.
@@ -251,8 +170,7 @@ impl Blocks {
 
     /// A block from [`Self::next_to_clean`] has been erased.
     pub(crate) fn cleaned(&mut self) {
-        assert!(self.cleaning > 0, "only what is being cleaned gets clean");
-        self.cleaning -= 1;
+        self.free.cleaned();
     }
 
     /// Blocks of the device.
@@ -361,7 +279,7 @@ impl Blocks {
 
     /// A page without records was written to a block, or found there.
     pub(crate) fn wrote_raw(&mut self, block: BlockId) {
-        self.get_mut(block).written += timestone_flash::PAGE_BYTES as u32;
+        self.get_mut(block).usage.wrote_raw();
     }
 
     /// Collection begins to empty a sealed block.
@@ -400,16 +318,11 @@ impl Blocks {
 
     /// Takes the least worn free block, if more than `leave` are free.
     pub(crate) fn take(&mut self, stream: StreamId, leave: u32) -> Option<BlockId> {
-        if self.free_count() <= leave {
-            return None;
-        }
-        let (generation, block) = self.free.pop_first()?;
-        self.list[block as usize] = Block {
-            state: BlockState::Open(stream),
-            stream,
-            ..Block::free(Generation(generation))
-        };
-        Some(BlockId(block))
+        let (block, generation) = self.free.take(leave)?;
+        let entry = self.get_mut(block);
+        assert_eq!((entry.state, entry.readers), (BlockState::Free, 0), "a free block is free");
+        *entry = Block { state: BlockState::Open(stream), stream, ..Block::free(generation) };
+        Some(block)
     }
 
     /// No more pages will be begun in the block.
@@ -430,32 +343,24 @@ impl Blocks {
             self.holes.remove(&hole);
         }
         *self.get_mut(block) = Block::free(generation);
-        self.free.insert((generation.0, block.0));
+        self.free.add(block, generation);
     }
 
     /// A record was written to a block.
     pub(crate) fn wrote(&mut self, block: BlockId, bytes: u32, expires_by: Option<Timestamp>) {
-        let entry = self.get_mut(block);
-        entry.written += bytes;
-        entry.weight += bytes;
-        entry.records += 1;
-        if let Some(at) = expires_by {
-            entry.expiring += 1;
-            entry.expires_by = entry.expires_by.max(at);
-        }
+        self.get_mut(block).usage.wrote(bytes, expires_by);
     }
 
     /// Counts and dead bytes that a checkpoint remembers.
     pub(crate) fn restore_counts(&mut self, block: BlockId, counts: [u32; 4]) {
-        let entry = self.get_mut(block);
-        [entry.written, entry.weight, entry.records, entry.dead] = counts;
+        self.get_mut(block).usage.restore_counts(counts);
     }
 
     /// A record in `page` was superseded by a version at `by`.
     pub(crate) fn superseded(&mut self, page: PageId, by: Timestamp, watermark: Timestamp) {
         let block = self.of(page);
-        let Some(entry) = self.list.get(block.0 as usize) else { return };
-        self.superseded_bytes(block, entry.average(), by, watermark);
+        let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
+        entry.usage.superseded(entry.usage.average(), by, watermark);
     }
 
     /// `bytes` of a block were superseded by a version at `by`.
@@ -467,11 +372,7 @@ impl Blocks {
         watermark: Timestamp,
     ) {
         let Some(entry) = self.list.get_mut(block.0 as usize) else { return };
-        if entry.closing.until <= watermark {
-            entry.dead = entry.dead.saturating_add(entry.closing.bytes);
-            entry.closing = core::mem::take(&mut entry.recent);
-        }
-        entry.recent.add(bytes, by);
+        entry.usage.superseded(bytes, by, watermark);
     }
 
     /// Whether a page lies in a block of large values.
@@ -481,27 +382,18 @@ impl Blocks {
 
     /// `bytes` of a block are dead for good.
     pub(crate) fn died(&mut self, block: BlockId, bytes: u32) {
-        let entry = self.get_mut(block);
-        entry.dead = entry.dead.saturating_add(bytes);
+        self.get_mut(block).usage.died(bytes);
     }
 
     /// A part of a large value was found, or (negative) a head that claims `pages` parts: parts
     /// that no head claims are dead.
     pub(crate) fn found_parts(&mut self, block: BlockId, pages: i64) {
-        let entry = self.get_mut(block);
-        let bytes = pages * timestone_flash::PAGE_BYTES as i64;
-        if pages > 0 {
-            entry.written += bytes as u32;
-        }
-        entry.unclaimed += bytes;
+        self.get_mut(block).usage.found_parts(pages);
     }
 
     /// Recovery has found everything: what no head has claimed is dead.
     pub(crate) fn unclaimed_parts_died(&mut self) {
-        for entry in &mut self.list {
-            let unclaimed = core::mem::take(&mut entry.unclaimed);
-            entry.dead = entry.dead.saturating_add(u32::try_from(unclaimed).unwrap_or(0));
-        }
+        self.list.iter_mut().for_each(|entry| entry.usage.unclaimed_parts_died());
     }
 
     /// The sealed block whose collection wins most: space won × age ÷ data moved (cost-benefit), if
@@ -510,7 +402,7 @@ impl Blocks {
         let pages_per_block = self.geometry.pages_per_block;
         let (mut best, mut later) = (None, false);
         for (number, block) in self.list.iter().enumerate() {
-            if block.state != BlockState::Sealed || block.stream == StreamId::Checkpoint {
+            if !block.is_collectable() {
                 continue;
             }
             let live = block.live_share(watermark, pages_per_block).min(1000);
@@ -537,14 +429,12 @@ impl Blocks {
     /// count, if by then a block has a live share below `limit` that has a larger one now.
     pub(crate) fn worth_waiting_for(&self, watermark: Timestamp, limit: u32) -> Option<Timestamp> {
         let pages_per_block = self.geometry.pages_per_block;
-        let sealed = self.list.iter().filter(|block| {
-            matches!(block.state, BlockState::Sealed) && block.stream != StreamId::Checkpoint
-        });
-        let later = sealed.filter(|block| {
-            block.live_share(watermark, pages_per_block) >= limit
+        let later = self.list.iter().filter(|block| {
+            block.is_collectable()
+                && block.live_share(watermark, pages_per_block) >= limit
                 && block.live_share_later(watermark, pages_per_block) < limit
         });
-        later.map(|block| block.closing.until.max(block.recent.until)).max()
+        later.map(|block| block.usage.superseded_until()).max()
     }
 }
 
@@ -582,23 +472,6 @@ mod tests {
             (0..3).map(|_| blocks.take(StreamId::Hot, 0).expect("free").0).collect();
         assert_eq!(order, [1, 2, 0]);
         assert_eq!(blocks.take(StreamId::Hot, 5), None, "five are left alone");
-    }
-
-    #[test]
-    fn garbage_is_seen_as_soon_as_the_watermark_moves_that_stood_still() {
-        let (mut blocks, block, page) = one_sealed();
-        for at in 0..10 {
-            blocks.superseded(
-                page,
-                Timestamp::from_nanos(100 + 10 * at),
-                Timestamp::from_nanos(50),
-            );
-        }
-        let live = |blocks: &Blocks, at| blocks.get(block).live_share(Timestamp::from_nanos(at), 4);
-        assert_eq!([50, 100, 145, 190].map(|at| live(&blocks, at)), [1000, 900, 506, 0]);
-        // More comes, younger than what the watermark has passed.
-        blocks.superseded(page, Timestamp::from_nanos(300), Timestamp::from_nanos(145));
-        assert_eq!(live(&blocks, 145), 506);
     }
 
     #[test]
